@@ -16,7 +16,6 @@ import { ENDED_CAUSES } from '#program/ports/http-guard.ts';
 import { settledWithin } from '#program/settled-within.ts';
 import { SPAN_FATES } from '#program/tracing/span.ts';
 import { FETCH_OUTCOMES, type JobEnding } from './core/attempts/job-observer.ts';
-import type { Answered } from './core/http/answers/answer-log.ts';
 import { JOB_CLASSES } from './core/jobs/job.ts';
 import type { FleetCounts } from './core/nodes/fleet.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from './core/nodes/matte-exchange.ts';
@@ -31,6 +30,7 @@ import {
   type StorageRequestEnd,
 } from './core/storage/storage-kind.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from './core/webhooks/send-webhooks.ts';
+import type { Answered } from './http/answer-log.ts';
 import { WITHHELD_REASONS } from './portal/alerts/message-limits.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './portal/alerts/send-mails.ts';
 import { TOLD_OUTCOMES } from './portal/orders/receive-payment.ts';

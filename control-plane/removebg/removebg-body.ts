@@ -12,22 +12,22 @@
 
 import type { IncomingMessage } from 'node:http';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { bodyChunks } from '../core/http/body/body-chunks.ts';
-import { requireBodyHead } from '../core/http/body/body-form.ts';
-import { HEX_VALUES, NOT_HEX } from '../core/http/body/hex-values.ts';
-import { type JsonFields, JsonFieldsParser } from '../core/http/body/json-fields.ts';
+import type { ImageUpload, RequestUploads } from '../core/submission/submit-upload.ts';
+import { bodyChunks } from '../http/body-chunks.ts';
+import { requireBodyHead } from '../http/body-head.ts';
+import { HEX_VALUES, NOT_HEX } from '../http/hex-values.ts';
+import { type JsonFields, JsonFieldsParser } from '../http/json-fields.ts';
 import {
   FIELDS_MAX,
   givenTwice,
   malformed,
   shownName,
+  type TextValue,
   tooManyFields,
-} from '../core/http/body/malformed.ts';
-import { type PartEvent, PartText, readParts } from '../core/http/body/multipart-reader.ts';
-import { boundaryOf } from '../core/http/body/part-head.ts';
-import { bodyTypeOf, type ContentType } from '../core/http/request-headers.ts';
-import type { TextValue } from '../core/submission/submit-fields.ts';
-import type { ImageUpload, RequestUploads } from '../core/submission/submit-upload.ts';
+} from '../http/malformed.ts';
+import { type PartEvent, PartText, readParts } from '../http/multipart-reader.ts';
+import { boundaryOf } from '../http/part-head.ts';
+import { bodyTypeOf, type ContentType } from '../http/request-headers.ts';
 import {
   REMOVEBG_PICTURES,
   REMOVEBG_TEXTS,

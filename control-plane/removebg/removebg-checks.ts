@@ -15,11 +15,11 @@ import {
   requireApiKey,
   TOKEN_LENGTH_MAX,
   takeRates,
-} from '../core/http/checks/header-checks.ts';
-import type { Connections } from '../core/http/connections/connections.ts';
-import { headerValues } from '../core/http/request-headers.ts';
+} from '../core/http/header-checks.ts';
 import type { RateLimits } from '../core/rates/rate-limits.ts';
 import type { RateKind } from '../core/rates/rate-quota.ts';
+import type { Connections } from '../http/connections.ts';
+import { headerValues } from '../http/request-headers.ts';
 import { requireRemovebgBody } from './removebg-body.ts';
 
 type Check = onRequestHookHandler | onRequestAsyncHookHandler;
@@ -67,7 +67,7 @@ function requireKey(request: FastifyRequest): string {
   throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key');
 }
 
-/** As core/http/checks/header-checks.ts, told in the headers that these clients read. */
+/** As core/http/header-checks.ts, told in the headers that these clients read. */
 function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAsyncHookHandler {
   return async (request, reply) => {
     let least = Number.POSITIVE_INFINITY;

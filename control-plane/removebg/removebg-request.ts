@@ -9,13 +9,14 @@ import type { Background, Finishing, Length, Region } from '#contract/finishing.
 import type { OutputFormat } from '#contract/formats.ts';
 import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
 import { requireBackgroundUrl, requireImageUrl } from '../core/submission/image-url.ts';
-import { type MattingRequest, OVERLONG } from '../core/submission/submit-fields.ts';
+import type { MattingRequest } from '../core/submission/submit-fields.ts';
 import type {
   KeylessSubmission,
   SubmitMatting,
   Submitted,
 } from '../core/submission/submit-matting.ts';
 import type { RequestUploads } from '../core/submission/submit-upload.ts';
+import { OVERLONG } from '../http/malformed.ts';
 import type { RemovebgFields, RemovebgText } from './removebg-fields.ts';
 import { RemovebgRefusal } from './removebg-refusal.ts';
 import {

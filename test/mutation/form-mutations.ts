@@ -2,19 +2,19 @@
 import { mutationsOf } from './mutation.ts';
 
 export const FORM_MUTATIONS = mutationsOf`
-file control-plane/core/submission/base64-decoder.ts
+file control-plane/http/base64-decoder.ts
 tests control-plane/core/submission/pictures.test.ts: Base64 that is taken
 Base64 of the URL-safe alphabet is taken in a long text
   - if (piece.includes(HYPHEN) || piece.includes(UNDERSCORE)) return 0;
   = takes a long text as it takes its pieces, whatever stands in it
 
-file control-plane/core/http/body/multipart-reader.ts
-tests control-plane/core/http/connections/forms.test.ts: forms
+file control-plane/http/multipart-reader.ts
+tests control-plane/core/http/forms.test.ts: forms
 a form may end before its last boundary
   - if (this.#state !== 'end') throw
   + if (false) throw
   = that are cut at whatever byte are refused and leave nothing
-tests control-plane/core/http/body/form-readers.test.ts: multipart
+tests control-plane/http/form-readers.test.ts: multipart
 a line that begins like a boundary ends a part
   - if (text.length < PADDING_BYTES_MAX && DELIMITER_END_START.test(text)) return undefined;
   -       throw malformed('a boundary is followed by something else than the end of its line');
@@ -35,18 +35,18 @@ parts have no bound
   + if (false) throw
   = refuses headers and parts that are too many
 
-file control-plane/core/http/request-headers.ts
-tests control-plane/core/http/body/form-readers.test.ts: multipart
+file control-plane/http/request-headers.ts
+tests control-plane/http/form-readers.test.ts: multipart
 a parameter of a disposition may come twice
   - if (parameters.has(key)) return undefined;
   = refuses two names, wherever the body is split
-tests control-plane/core/http/headers/headers.test.ts: Content-Type
+tests control-plane/http/request-headers.test.ts: Content-Type
 the two interfaces differ about the charset of a form
   - if (type?.type === 'application/json' && !isJson) return undefined;
   + if (!isJson && type !== undefined && !extendsAscii(type)) return undefined;
   = a charset counts for JSON alone, where it makes others of the bytes of ASCII
 
-file control-plane/core/http/body/multipart-reader.ts
+file control-plane/http/multipart-reader.ts
 tests control-plane/core/submission/forms.test.ts: clients in Java
 bytes that two charsets read differently are taken
   - if (this.#isAscii && !isAscii(raw)) {
@@ -57,22 +57,22 @@ a text of a form has no bound
   - if (this.#bytes > TEXT_BYTES_MAX) return OVERLONG;
   = a form: one source, then its values in the order of JSON
 
-file control-plane/core/http/body/part-head.ts
-tests control-plane/core/http/body/form-readers.test.ts: multipart
+file control-plane/http/part-head.ts
+tests control-plane/http/form-readers.test.ts: multipart
 a part in Base64 is taken for bytes
   - if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;
   + return;
   = refuses Base64, wherever the body is split
 
 file control-plane/removebg/removebg-body.ts
-tests control-plane/core/http/body/json-body.test.ts: bounds
+tests control-plane/core/http/bodies.test.ts: bounds
 pairs without a value are not counted
   - if (this.#pairs > FIELDS_MAX) throw
   + if (false) throw
   = of endless pairs without a value no more is read than what is refused
 
-file control-plane/core/http/body/json-fields.ts
-tests control-plane/core/http/body/json-body.test.ts: bounds
+file control-plane/http/json-fields.ts
+tests control-plane/core/http/bodies.test.ts: bounds
 unknown fields of JSON are not counted
   - if (this.#given > FIELDS_MAX) throw
   + if (false) throw
@@ -82,13 +82,13 @@ an unknown value of JSON has no bound
   + const end = endOfNested(this.#nesting, chunk, from);
   +     if (this.#rawLength + end - from > RAW_TEXT_BYTES_MAX) return chunk.length;
   = of endless arrays in arrays no more is read than what is refused
-tests control-plane/core/http/body/json-body.test.ts: unknown fields
+tests control-plane/core/http/bodies.test.ts: unknown fields
 an unknown value of JSON is skipped unread
   - JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
   = refuses "{]", which is skipped by nobody
 
-file control-plane/core/http/body/read-matting-body.ts
-tests control-plane/core/http/body/json-body.test.ts: bounds
+file control-plane/core/http/read-matting-body.ts
+tests control-plane/core/http/bodies.test.ts: bounds
 pairs of a query are not counted
   - if (pairs.length > FIELDS_MAX) throw
   + if (false) throw
@@ -102,7 +102,7 @@ a parameter of the query may come twice
   = a picture as the body: its query, its bytes
 
 file control-plane/portal/session/form-body.ts
-tests control-plane/core/http/body/json-body.test.ts: bounds
+tests control-plane/core/http/bodies.test.ts: bounds
 fields of a page are counted where they mean something
   - if (text.split('&', FIELDS_MAX + 1).length > FIELDS_MAX) throw new PageError('badForm');
   = a form of the account area has a bound of its fields, empty ones too
@@ -111,7 +111,7 @@ marks on a letter have no bound
   = a form of the account area has a bound of marks on one letter
 
 file program/ports/http-guard.ts
-tests control-plane/core/http/connections/forms.test.ts: a body in tiny chunks
+tests control-plane/core/http/forms.test.ts: a body in tiny chunks
 chunks of a body are not counted
   - over = chunks > CHUNKS_FREE + bytes / CHUNK_BYTES_MIN;
   = ends the connection of a stranger, however it would be answered
@@ -124,7 +124,7 @@ chunks are gathered for a reader who does not come
   + return true;
   = a body that nobody reads yet is not gathered without end
 
-file control-plane/core/http/body/read-matting-body.ts
+file control-plane/core/http/read-matting-body.ts
 tests control-plane/core/submission/forms.test.ts
 a part may come twice
   - if (this.#seen.has(field)) throw givenTwice(field);
@@ -142,12 +142,12 @@ a background takes a place of its own
   - if (this.#files === 0) this.#release = await this
   + this.#release = await this
   = a picture and its background take one place, given back once
-tests control-plane/core/http/connections/forms.test.ts: a background
+tests control-plane/core/http/forms.test.ts: a background
 a place is given back while the background is stored
   - if (this.#files === 0) this.#release?.();
   + this.#release?.();
   = needs no place beside that of its picture, so that two requests never wait for each other
-tests control-plane/core/http/connections/forms.test.ts: forms
+tests control-plane/core/http/forms.test.ts: forms
 an image as bytes has no bound of its own
   - if (this.#reader.decodedBytes > this.#role.bytesMax) throw imageTooLarge(this.#role);
   = that never end are cut at the bound of a body

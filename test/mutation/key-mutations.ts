@@ -98,7 +98,7 @@ a key may be used from anywhere
   + networks?.length === 0
   = networks › let in who is in one of them, by the address of the connection
 
-file control-plane/core/http/checks/header-checks.ts
+file control-plane/core/http/header-checks.ts
 tests control-plane/core/accounts/account.test.ts
 what a key is refused is taken of the account’s rate
   - const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;

@@ -35,35 +35,35 @@ who is known makes room before strangers
   + this.#least(this.#accounts) ?? this.#least(this.#strangers)
   = asks accounts last, and of them the one with most
 
-file control-plane/core/http/connections/connections.ts
-tests control-plane/core/http/connections/callers.test.ts: half-sent forms on the public port
+file control-plane/http/connections.ts
+tests control-plane/core/http/callers.test.ts: half-sent forms on the public port
 a connection whose body is awaited makes no room
   - room.awaitBody(request.raw, reply.raw, owner);
   + void [room, owner, reply];
   = from one network keep no caller with a key out, and no form that is sent
 
 file control-plane/core/http/operator-app.ts
-tests control-plane/core/http/connections/callers.test.ts: half-sent forms on the operator's port
+tests control-plane/core/http/callers.test.ts: half-sent forms on the operator's port
 the operator's port awaits bodies without a bound
   - awaitBodies(app, room);
   + void [awaitBodies, room];
   = from one network keep no scraper and no key out
 
-file control-plane/core/http/body/body-chunks.ts
-tests control-plane/core/http/connections/callers.test.ts: half-sent forms on the public port
+file control-plane/http/body-chunks.ts
+tests control-plane/core/http/callers.test.ts: half-sent forms on the public port
 a form may take half a minute
   - Math.min(debtMsMax - debtMs, wholeByMs - startedMs)
   + debtMsMax - debtMs
   = have some seconds in all
 
 file control-plane/portal/session/guard.ts
-tests control-plane/core/http/connections/callers.test.ts: half-sent forms on the public port
+tests control-plane/core/http/callers.test.ts: half-sent forms on the public port
 the bytes of a form without a cookie of ours are awaited
   - if (!isForm) return;
   + return;
   = are refused for what their headers say before a byte is awaited
 
-file control-plane/core/http/request-headers.ts
+file control-plane/http/request-headers.ts
 tests control-plane/portal/test/attacks/people.test.ts: guesses
 the port behind a forwarded address is a part of it
   - const address = ipv4 ?? ipv6 ?? entry;
@@ -102,8 +102,8 @@ exports that nobody reads keep their places
   - && !this.#endLatest()
   = give their places to those of other accounts, the latest first
 
-file control-plane/core/http/answers/client-errors.ts
-tests control-plane/core/http/connections/sockets.test.ts
+file control-plane/http/client-errors.ts
+tests control-plane/core/http/sockets.test.ts
 a body that is chunked in HTTP/1.0 is read, and what is behind it
   - if (isFramedOtherwise(request)) {
   + if (isFramedOtherwise(request) && request.url === undefined) {

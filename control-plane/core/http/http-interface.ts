@@ -1,8 +1,8 @@
 /** What a package adds to the public port, next to the core's own routes. */
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import type { ErrorWriter } from './answers/error-handler.ts';
-import type { HeaderChecks } from './checks/header-checks.ts';
-import type { Connections } from './connections/connections.ts';
+import type { Connections } from '../../http/connections.ts';
+import type { ErrorWriter } from '../../http/error-handler.ts';
+import type { HeaderChecks } from './header-checks.ts';
 
 export interface HttpInterface {
   /** Adds its routes and hooks, once, after the core's routes of jobs and accounts. */

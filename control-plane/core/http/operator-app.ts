@@ -5,17 +5,17 @@
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { guardHttpServer } from '#program/ports/http-guard.ts';
+import { checkRequests, setAnswerHeaders } from '../../http/answer-headers.ts';
+import { onAnswerEnd } from '../../http/answer-log.ts';
+import { createClientErrorHandler, watchConnections } from '../../http/client-errors.ts';
+import { awaitBodies, operatorConnectionsMax } from '../../http/connections.ts';
+import { answeredCodeOf, createErrorHandler } from '../../http/error-handler.ts';
+import { requestIdOf } from '../../http/request-headers.ts';
+import { finishUnreadBody } from '../../http/unread-body.ts';
 import { type NodeProxyOptions, registerNodeProxy } from '../nodes/node-proxy.ts';
-import { checkRequests, setAnswerHeaders } from './answers/answer-headers.ts';
-import { onAnswerEnd } from './answers/answer-log.ts';
-import { createClientErrorHandler, watchConnections } from './answers/client-errors.ts';
-import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
 import type { OperatorServices } from './app-services.ts';
-import { requireOperatorKey } from './checks/operator-key.ts';
-import { awaitBodies, operatorConnectionsMax } from './connections/connections.ts';
-import { finishUnreadBody } from './connections/unread-body.ts';
-import { requestIdOf } from './request-headers.ts';
-import { registerOperatorRoutes } from './routes/operator-routes.ts';
+import { requireOperatorKey } from './operator-key.ts';
+import { registerOperatorRoutes } from './operator-routes.ts';
 
 /** No request here has a body but small forms, which have FORM_MS_MAX of their own. */
 const REQUEST_TIMEOUT_MS = 10_000;

@@ -4,9 +4,9 @@ import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
+import type { Answered } from '../../http/answer-log.ts';
 import { converse, headOf, jsonIn, linesLogger } from '../test/support/raw-http.ts';
 import { ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../test/support/test-app.ts';
-import type { Answered } from './answers/answer-log.ts';
 
 const test = ava.serial;
 
@@ -281,7 +281,7 @@ const OCTETS = 'application/octet-stream';
 test('headers › media types', async t => {
   const statusOf = async (type: string | string[] | undefined, body = '{}') =>
     (await app.post('/v1/matting', body, { 'content-type': type })).statusCode;
-  // core/http/headers/headers.test.ts has every way to write one.
+  // http/request-headers.test.ts has every way to write one.
   for (const type of [
     undefined,
     'text/json',

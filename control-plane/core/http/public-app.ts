@@ -5,35 +5,36 @@
 import fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
+  type FastifyReply,
   type FastifyRequest,
   LogController,
 } from 'fastify';
 import { serveRequest } from '#program/request-owner.ts';
 import type { Tracing } from '#program/tracing/span.ts';
-import { registerAccountRoutes } from '../accounts/account-routes.ts';
-import { registerResultRoutes } from '../results/result-routes.ts';
-import { registerMattingRoutes } from '../submission/matting-routes.ts';
-import { checkRequests, setAnswerHeaders } from './answers/answer-headers.ts';
-import { type Answered, addAnswerLog, addRequestSpans } from './answers/answer-log.ts';
+import { checkRequests, setAnswerHeaders } from '../../http/answer-headers.ts';
+import { type Answered, addAnswerLog, addRequestSpans } from '../../http/answer-log.ts';
 import {
   type ClientErrorOptions,
   createClientErrorHandler,
   watchConnections,
-} from './answers/client-errors.ts';
-import { createErrorHandler, type ErrorHandler, pathOf } from './answers/error-handler.ts';
-import type { AppServices } from './app-services.ts';
-import { createHeaderChecks, knownAccountOf, knownCallerOf } from './checks/header-checks.ts';
+} from '../../http/client-errors.ts';
 import {
   awaitBodies,
   Connections,
   type ConnectionsOptions,
   publicConnectionsMax,
-} from './connections/connections.ts';
-import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
+} from '../../http/connections.ts';
+import { createErrorHandler, type ErrorHandler, pathOf } from '../../http/error-handler.ts';
+import { readForwardedFor, requestIdOf } from '../../http/request-headers.ts';
+import { deferContinue, finishUnreadBody } from '../../http/unread-body.ts';
+import { registerAccountRoutes } from '../accounts/account-routes.ts';
+import { registerResultRoutes } from '../results/result-routes.ts';
+import { registerMattingRoutes } from '../submission/matting-routes.ts';
+import type { AppServices } from './app-services.ts';
+import { registerDocumentRoutes } from './document-routes.ts';
+import { createHeaderChecks, knownAccountOf, knownCallerOf } from './header-checks.ts';
+import { registerHealthRoutes } from './health-routes.ts';
 import type { HttpInterface } from './http-interface.ts';
-import { readForwardedFor, requestIdOf } from './request-headers.ts';
-import { registerDocumentRoutes } from './routes/document-routes.ts';
-import { registerHealthRoutes } from './routes/health-routes.ts';
 
 /** A body of 72 MiB arrives in time over 5 Mbit/s. */
 const REQUEST_TIMEOUT_MS = 120_000;
@@ -47,6 +48,7 @@ const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 /** Parameters are judged by their routes, whose errors are the contract's. */
 const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
+const NEGOTIATED_PATH = '/v1/matting';
 
 export interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
@@ -94,14 +96,14 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   app.addHook('onRoute', ({ url, method }) => {
     for (const one of [method].flat()) options.onRoute?.(url, one);
   });
-  checkRequests(app);
+  checkRequests(app, setHeaders);
   app.addHook('onSend', finishUnreadBody);
   app.addHook('onSend', (_request, reply, payload, done) => {
     // The caller's next request must go to another replica, not to this one on this connection.
     if (services.readiness.draining) reply.header('connection', 'close');
     done(null, payload);
   });
-  addAnswerLog(app, options.onAnswered);
+  addAnswerLog(app, { accountOf: knownAccountOf, onAnswered: options.onAnswered });
   app.addHook('onSend', (request, _reply, payload, done) => {
     const accountId = knownAccountOf(request);
     if (accountId !== undefined) connections.noteKnown(request.raw.socket, accountId);
@@ -117,6 +119,12 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);
   return { app, connections };
+}
+
+/** Where Accept decides between JSON and a picture, every answer says so, refusals too. */
+function setHeaders(request: FastifyRequest, reply: FastifyReply): void {
+  setAnswerHeaders(request, reply);
+  if (pathOf(request) === NEGOTIATED_PATH) reply.header('vary', 'accept');
 }
 
 function createServer(options: AppOptions): FastifyInstance {
@@ -137,7 +145,7 @@ function createServer(options: AppOptions): FastifyInstance {
     return503OnClosing: false,
     clientErrorHandler: createClientErrorHandler(clientErrorOptions(options)),
     frameworkErrors: (error, request, reply) => {
-      setAnswerHeaders(request, reply);
+      setHeaders(request, reply);
       handleError(error, request, reply);
     },
     http: {

@@ -1,9 +1,7 @@
 /** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { noteResult } from '../http/answers/answer-log.ts';
-import { dispositionOf, etagOf, fileHeaders, openForReader } from '../http/answers/result-file.ts';
-import type { AppServices } from '../http/app-services.ts';
+import { noteResult } from '../../http/answer-log.ts';
 import {
   formatHttpDate,
   judgeConditions,
@@ -11,7 +9,9 @@ import {
   parseRange,
   rangeStillHolds,
   type Validators,
-} from '../http/request-headers.ts';
+} from '../../http/request-headers.ts';
+import type { AppServices } from '../http/app-services.ts';
+import { dispositionOf, etagOf, fileHeaders, openForReader } from '../http/result-file.ts';
 import type { ResultFile, ResultReaders } from './result-download.ts';
 
 export function registerResultRoutes(

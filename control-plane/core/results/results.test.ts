@@ -89,7 +89,7 @@ test('the file behind a link, without a key', async t => {
   }
 });
 
-// core/http/headers/headers.test.ts has every way to ask.
+// http/request-headers.test.ts has every way to ask.
 test('ranges and conditions', async t => {
   const { link: url } = await stored();
   const etag = `"${'ab'.repeat(32)}"`;

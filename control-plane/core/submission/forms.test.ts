@@ -4,9 +4,9 @@ import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import type { ErrorCode } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
+import { FORM_TYPE, formOf, imagePart, type Part } from '../../http/test/forms.ts';
 import { backgroundBlob } from '../jobs/job.ts';
 import { ASYNC, assertRefused, SYNC, snapshot } from '../test/refusals.ts';
-import { FORM_TYPE, formOf, imagePart, type Part } from '../test/support/forms.ts';
 import { imageBody, pngHeader, useTestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
@@ -104,7 +104,7 @@ test('a picture as the body, by whatever type of a picture, its fields in the qu
 
 test('a form: syntax, names and kinds of its parts', async t => {
   const file = imagePart(image);
-  // Every way in which a form cannot be read: core/http/body/form-readers.test.ts.
+  // Every way in which a form cannot be read: http/form-readers.test.ts.
   const cut = formOf([file]).subarray(0, -6);
   const detail = /last boundary/;
   await refused(t, { body: cut, headers: FORM_TYPE }, 'INVALID_REQUEST', { detail });

@@ -1,21 +1,20 @@
 /** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { serverTimingOf, subjectHeaders } from '../http/answers/answer-headers.ts';
-import { noteJob } from '../http/answers/answer-log.ts';
-import { fileHeaders, openForReader } from '../http/answers/result-file.ts';
-import { waitForEnd, withJob } from '../http/answers/with-job.ts';
-import type { AppServices } from '../http/app-services.ts';
-import { mattingBodyReaderOf } from '../http/body/read-matting-body.ts';
-import type { HeaderChecks } from '../http/checks/header-checks.ts';
-import { callerOf } from '../http/checks/header-checks.ts';
-import { wantBody } from '../http/connections/unread-body.ts';
+import { noteJob } from '../../http/answer-log.ts';
 import {
   acceptedAnswers,
   idempotencyKeyOf,
   type Preferences,
   parsePrefer,
-} from '../http/request-headers.ts';
+} from '../../http/request-headers.ts';
+import { wantBody } from '../../http/unread-body.ts';
+import type { AppServices } from '../http/app-services.ts';
+import type { HeaderChecks } from '../http/header-checks.ts';
+import { callerOf } from '../http/header-checks.ts';
+import { serverTimingOf, subjectHeaders, waitForEnd, withJob } from '../http/job-answers.ts';
+import { mattingBodyReaderOf } from '../http/read-matting-body.ts';
+import { fileHeaders, openForReader } from '../http/result-file.ts';
 import { isFinal, type Job } from '../jobs/job.ts';
 import { refusalOf } from '../results/job-view.ts';
 import type { ResultFile } from '../results/result-download.ts';

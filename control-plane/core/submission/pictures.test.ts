@@ -12,6 +12,7 @@ import type { ContractError } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { fc } from '../../../test/support/property-tests.ts';
 import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
+import { Base64Decoder } from '../../http/base64-decoder.ts';
 import { ImageFetcher } from '../fetching/fetch-image.ts';
 import { type FetchLimits, GuardedFetch } from '../fetching/guarded-fetch.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
@@ -19,7 +20,6 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../storage/directory-blob-store.ts';
 import { openRawSource, openSource } from '../test/loopback-source.ts';
 import { requireAcceptableImage } from './acceptable-image.ts';
-import { Base64Decoder } from './base64-decoder.ts';
 
 const test = ava.serial;
 

@@ -2,13 +2,8 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import {
-  type MattingFields,
-  OVERLONG,
-  requireMattingRequest,
-  type TextField,
-  type TextValue,
-} from './submit-fields.ts';
+import { OVERLONG, type TextValue } from '../../http/malformed.ts';
+import { type MattingFields, requireMattingRequest, type TextField } from './submit-fields.ts';
 import {
   type FingerprintedRequest,
   fingerprintOf,

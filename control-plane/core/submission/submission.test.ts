@@ -267,7 +267,7 @@ test('the body › Base64 as encoders write it: no padding, line ends, escaped s
 const picture = png(4, 3);
 const deep = (open: string, close: string) => open.repeat(50_000) + close.repeat(50_000);
 
-// core/http/body/json-body.test.ts has every way in which JSON can be wrong.
+// core/http/bodies.test.ts has every way in which JSON can be wrong.
 test('bad input › bodies that are not a request', async t => {
   for (const body of [
     `{"image_base64":"${picture}","__proto__":{"output_format":"webp"}}`,

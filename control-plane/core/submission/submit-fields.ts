@@ -17,6 +17,7 @@ import {
   TRANSPARENT_FORMATS,
 } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { OVERLONG, type TextValue } from '../../http/malformed.ts';
 import type { CallbackPolicy, OutgoingPolicy } from '../fetching/outgoing-url.ts';
 import { requireCallbackUrl } from '../webhooks/callback-url.ts';
 import { requireBackgroundUrl, requireImageUrl } from './image-url.ts';
@@ -31,10 +32,6 @@ export const MATTING_FIELDS = [
 ] as const;
 type MattingField = (typeof MATTING_FIELDS)[number];
 export type TextField = Exclude<MattingField, 'image_base64'>;
-
-/** A string longer than every rule allows: its text was dropped. */
-export const OVERLONG: unique symbol = Symbol('overlong');
-export type TextValue = string | typeof OVERLONG;
 
 /** A body's fields as they were sent; absent and null are the same. */
 export interface MattingFields {

@@ -1,7 +1,7 @@
 /** Signing in with the operator key, signing out, and the choice of a language. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { networkOf } from '#program/network-of.ts';
-import { isOperatorKey } from '../../core/http/checks/operator-key.ts';
+import { isOperatorKey } from '../../core/http/operator-key.ts';
 import { AttemptWindows } from '../../core/rates/attempt-window.ts';
 import { button, postForm, textField } from '../page/forms.ts';
 import { PageError } from '../session/page-error.ts';

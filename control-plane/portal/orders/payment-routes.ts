@@ -4,8 +4,8 @@
  */
 import type { FastifyInstance } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { bodyChunks } from '../../core/http/body/body-chunks.ts';
-import { wantBody } from '../../core/http/connections/unread-body.ts';
+import { bodyChunks } from '../../http/body-chunks.ts';
+import { wantBody } from '../../http/unread-body.ts';
 import type { ReceivePayment } from './receive-payment.ts';
 
 const NOTIFICATIONS_PATH = '/account/payments/notifications';

@@ -7,7 +7,7 @@ import cookie from '@fastify/cookie';
 import ava from 'ava';
 import fastify, { type FastifyInstance } from 'fastify';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { createErrorHandler, pathOf } from '../../core/http/answers/error-handler.ts';
+import { createErrorHandler, pathOf } from '../../http/error-handler.ts';
 import { AuthorityError, actingPerson } from '../people/authority.ts';
 import { askToSignIn, guardAccountArea } from '../session/account-door.ts';
 import { createSecret, csrfTokenOf } from '../session/cookies.ts';

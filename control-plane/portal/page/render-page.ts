@@ -1,7 +1,7 @@
 /** Answers with a page of the account area; a refusal or a failure too, in words. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ContractError, ErrorCode } from '#contract/errors.ts';
-import { problemHeaders } from '../../core/http/answers/error-handler.ts';
+import { problemHeaders } from '../../http/error-handler.ts';
 import type { Role } from '../people/roles.ts';
 import { PageError } from '../session/page-error.ts';
 import { localeOf, maybeSignedIn } from '../session/visit.ts';

@@ -1,16 +1,16 @@
 /**
- * The playground's form, read as it arrives (http/body): the session's token before any byte of a
+ * The playground's form, read as it arrives (control-plane/http): the session's token before any byte of a
  * file, the picture and its options under the names of the API. What a browser sends of a field
  * that was left empty is no field.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { FinishingField } from '#contract/finishing/fields.ts';
-import { unknownField } from '../../core/http/body/malformed.ts';
-import type { PartEvent } from '../../core/http/body/multipart-reader.ts';
-import type { PartHead } from '../../core/http/body/part-head.ts';
-import { MattingForm } from '../../core/http/body/read-matting-body.ts';
+import { MattingForm } from '../../core/http/read-matting-body.ts';
 import type { RequestUploads } from '../../core/submission/submit-upload.ts';
+import { unknownField } from '../../http/malformed.ts';
+import type { PartEvent } from '../../http/multipart-reader.ts';
+import type { PartHead } from '../../http/part-head.ts';
 import { CSRF_FIELD, isSecret } from '../session/cookies.ts';
 import { PageError } from '../session/page-error.ts';
 

@@ -9,12 +9,12 @@ import type { VNode } from 'preact';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { noteJob } from '../../core/http/answers/answer-log.ts';
-import { bodyFormOf } from '../../core/http/body/body-form.ts';
-import { readParts } from '../../core/http/body/multipart-reader.ts';
-import { wantBody } from '../../core/http/connections/unread-body.ts';
+import { bodyFormOf } from '../../core/http/read-matting-body.ts';
 import { type Job, publicState } from '../../core/jobs/job.ts';
 import { AllowanceError } from '../../core/submission/submit-matting.ts';
+import { noteJob } from '../../http/answer-log.ts';
+import { readParts } from '../../http/multipart-reader.ts';
+import { wantBody } from '../../http/unread-body.ts';
 import type { AccountAreaServices } from '../account-area-services.ts';
 import {
   failureText,

@@ -1,8 +1,8 @@
 /** The door of the account area: a route names the permission that it asks for, or that it is public. */
 
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
-import { noteKnownAccount } from '../../core/http/checks/header-checks.ts';
-import { headerValues } from '../../core/http/request-headers.ts';
+import { noteKnownAccount } from '../../core/http/header-checks.ts';
+import { headerValues } from '../../http/request-headers.ts';
 import { AuthorityError, actingPerson } from '../people/authority.ts';
 import { may } from '../people/roles.ts';
 import type { Sessions } from '../sign-in/sign-in.ts';

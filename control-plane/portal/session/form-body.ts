@@ -3,10 +3,10 @@
  * field that may be given several times is asked for as such.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { bodyChunks } from '../../core/http/body/body-chunks.ts';
-import { FIELDS_MAX } from '../../core/http/body/malformed.ts';
-import { wantBody } from '../../core/http/connections/unread-body.ts';
-import { bodyTypeOf, extendsAscii } from '../../core/http/request-headers.ts';
+import { bodyChunks } from '../../http/body-chunks.ts';
+import { FIELDS_MAX } from '../../http/malformed.ts';
+import { bodyTypeOf, extendsAscii } from '../../http/request-headers.ts';
+import { wantBody } from '../../http/unread-body.ts';
 import { PageError } from './page-error.ts';
 
 /** The longest form has a few short fields and a list of networks. */

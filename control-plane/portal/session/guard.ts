@@ -5,7 +5,7 @@
  * whole: its sender decides how long that takes.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { headerValues } from '../../core/http/request-headers.ts';
+import { headerValues } from '../../http/request-headers.ts';
 import type { Permission } from '../people/roles.ts';
 import { CSRF_FIELD, isSameText } from './cookies.ts';
 import { readFormBody, requireFormHead } from './form-body.ts';

@@ -1,8 +1,8 @@
 /** Requests as clients of remove.bg send them. */
 import type { LightMyRequestResponse } from 'fastify';
 import { AnswerChecker } from '../../../test/support/openapi.ts';
-import { FORM_TYPE, formOf } from '../../core/test/support/forms.ts';
 import { pngHeader, type TestApp } from '../../core/test/support/test-app.ts';
+import { FORM_TYPE, formOf } from '../../http/test/forms.ts';
 import document from '../removebg-openapi.json' with { type: 'json' };
 
 export const IMAGE = pngHeader(40, 30);

@@ -1,0 +1,422 @@
+/** JSON as a body, wherever its bytes are cut, every way in which it can be wrong, and how much of any body is read at all. */
+import assert from 'node:assert/strict';
+import type { IncomingMessage } from 'node:http';
+import { Readable } from 'node:stream';
+import { isDeepStrictEqual } from 'node:util';
+import test from 'ava';
+import { ContractError } from '#contract/errors.ts';
+import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { fc } from '../../../test/support/property-tests.ts';
+import { throwsWith } from '../../../test/support/throws.ts';
+import { type JsonFields, JsonFieldsParser } from '../../http/json-fields.ts';
+import { FIELDS_MAX, OVERLONG } from '../../http/malformed.ts';
+import { BOUNDARY } from '../../http/test/forms.ts';
+import { parseForm } from '../../portal/session/form-body.ts';
+import { readRemovebgBody } from '../../removebg/removebg-body.ts';
+import { MATTING_FIELDS } from '../submission/submit-fields.ts';
+import type { RequestUploads } from '../submission/submit-upload.ts';
+import { MattingBodyParser, mattingBodyReaderOf, readQueryFields } from './read-matting-body.ts';
+
+interface Parsed {
+  readonly texts: Record<string, string | typeof OVERLONG>;
+  readonly image: string | undefined;
+}
+
+function parse(...chunks: Buffer[]): Parsed {
+  const parser = new MattingBodyParser();
+  const image: Buffer[] = [];
+  // A copy, since what push returns is valid until the next push only.
+  for (const chunk of chunks) image.push(Buffer.from(parser.push(chunk)));
+  const { texts, imageGiven } = parser.finish();
+  return {
+    texts: Object.fromEntries(texts),
+    image: imageGiven ? Buffer.concat(image).toString('latin1') : undefined,
+  };
+}
+
+function refusal(...chunks: Buffer[]): ContractError {
+  try {
+    parse(...chunks);
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    assert.equal(error.code, 'INVALID_REQUEST');
+    return error;
+  }
+  assert.fail(`accepted: ${Buffer.concat(chunks).toString('latin1').slice(0, 200)}`);
+}
+
+function splits(body: Buffer): Buffer[][] {
+  return Array.from({ length: body.length + 1 }, (_, at) => [
+    body.subarray(0, at),
+    body.subarray(at),
+  ]);
+}
+
+/** What is read of it, of all ways to split it: one where they make no difference. */
+function readings(body: Buffer): Parsed[] {
+  const read = splits(body).map(chunks => parse(...chunks));
+  return read.filter((one, index) => index === 0 || !isDeepStrictEqual(one, read[0]));
+}
+
+const REFUSED: readonly [what: string, body: string, detail: RegExp, field?: string][] = [
+  ['nothing', '', /empty/],
+  ['a byte order mark', '\ufeff{}', /byte order mark/],
+  ['an array', '[]', /JSON object/],
+  ['an open object', '{', /ends in the middle/],
+  ['an open value', '{"image_url":"x', /ends in the middle/],
+  ['no closing brace', '{"image_url":"x"', /ends in the middle/],
+  ['a trailing comma', '{"image_url":"x",}', /name of a field is missing/],
+  ['a key without quotes', '{image_url:"x"}', /name of a field is missing/],
+  ['no colon', '{"image_url" "x"}', /colon/],
+  ['no value', '{"image_url":}', /value is missing/],
+  ['no comma', '{"image_url":"x" "output_format":"png"}', /comma/],
+  ['a wrong literal', '{"image_url":nope}', /neither a string nor null/],
+  ['an object behind', '{} {}', /goes on/],
+  ['a number', '{"image_url":1}', /must be a string/, 'image_url'],
+  ['false', '{"image_base64":false}', /must be a string/, 'image_base64'],
+  ['an array as a value', '{"callback_secret":["x"]}', /must be a string/, 'callback_secret'],
+  ['true for a length', '{"output_width":true}', /must be a number or a string/, 'output_width'],
+  ['a number for crop', '{"crop":1}', /must be a boolean or a string/, 'crop'],
+  ['a number for the scale', '{"scale":85}', /must be a string/, 'scale'],
+  ['a longer true', '{"crop":trueish}', /must be a boolean or a string/, 'crop'],
+  ['an octal number', '{"output_width":0100}', /must be a number/, 'output_width'],
+  ['a point at the end', '{"output_width":1.}', /must be a number/, 'output_width'],
+  ['an open exponent', '{"output_width":1e}', /must be a number/, 'output_width'],
+  ['a very long number', `{"output_width":1${'0'.repeat(64)}}`, /over 64/, 'output_width'],
+  ['an unknown field', '{"imageUrl":"x"}', /unknown field: imageUrl/, 'imageUrl'],
+  ['an empty name', '{"":"x"}', /unknown field/, ''],
+  ['__proto__', '{"__proto__":"x"}', /unknown field: __proto__/, '__proto__'],
+  ['a duplicate', '{"image_url":"x","image_url":"x"}', /given twice/, 'image_url'],
+  ['a duplicate image', '{"image_base64":"AA","image_base64":"AA"}', /twice/, 'image_base64'],
+  ['a duplicate in disguise', '{"image_url":"x","image\\u005furl":"y"}', /twice/, 'image_url'],
+  ['a wrong escape', '{"image_url":"\\x"}', /image_url is not a valid JSON string/, 'image_url'],
+  ['a short escape', '{"image_url":"\\u12"}', /not a valid JSON string/, 'image_url'],
+  ['a raw new line', '{"image_url":"a\nb"}', /not a valid JSON string/, 'image_url'],
+  ['half a surrogate pair', '{"image_url":"\\ud83d"}', /surrogate/, 'image_url'],
+  ['a wrong escape in the image', '{"image_base64":"AA\\xAA"}', /wrong escape/, 'image_base64'],
+  ['a bad digit in an escape', '{"image_base64":"\\u00g0"}', /wrong escape/, 'image_base64'],
+  ['an escaped end of the image', '{"image_base64":"AA\\"}', /ends in the middle/],
+  ['a raw new line in the image', '{"image_base64":"AA\nAA"}', /control/, 'image_base64'],
+  ['a raw tab behind an escape', '{"image_base64":"\\/\tAA"}', /control/, 'image_base64'],
+];
+
+for (const [what, body, detail, field] of REFUSED) {
+  test(`a body › refuses ${what}, wherever the body is split`, t => {
+    const errors = splits(Buffer.from(body)).map(chunks => refusal(...chunks));
+    for (const message of new Set(errors.map(error => error.message))) t.regex(message, detail);
+    const fields = new Set(errors.map(error => error.fieldErrors[0]?.field));
+    t.deepEqual([...fields], [field]);
+  });
+}
+
+test('a body › refuses text that is not UTF-8', t => {
+  for (const bytes of [[0xff], [0xc0, 0x80], [0xed, 0xa0, 0x80], [0xe2, 0x82]]) {
+    const body = Buffer.concat([
+      Buffer.from('{"image_url":"'),
+      Buffer.from(bytes),
+      Buffer.from('"}'),
+    ]);
+    t.regex(refusal(body).message, /UTF-8/);
+  }
+});
+
+test('a body › an unknown name is shown cut short', t => {
+  const error = refusal(Buffer.from(`{"${'\u{1f600}'.repeat(60)}":"x"}`));
+  const [shown] = error.fieldErrors;
+  assert.ok(shown && shown.field.length <= 64);
+  t.truthy(shown.field.isWellFormed());
+  t.regex(refusal(Buffer.from(`{"${'k'.repeat(100_000)}":"x"}`)).message, /unknown field/);
+});
+
+test('a body › crop may be a boolean and lengths may be numbers, wherever the body is split', t => {
+  const sent = ['true', 'false', '2000', '0', '-1.50', '1e3', '0.25', '1000.0', '1E-2', '1e400'];
+  const meant = ['true', 'false', '2000', '0', '-1.5', '1000', '0.25', '1000', '0.01', 'Infinity'];
+  for (const [index, literal] of sent.entries()) {
+    const field = index < 2 ? 'crop' : 'output_width';
+    const expected = { texts: { [field]: meant[index], scale: 'x' }, image: undefined };
+    for (const space of ['', ' ', '\r\n']) {
+      const body = Buffer.from(`{"${field}":${space}${literal}${space},"scale":"x"}`);
+      t.deepEqual(readings(body), [expected]);
+    }
+  }
+});
+
+test('a body › escapes in the image are undone, wherever the body is split', t => {
+  const body = Buffer.from('{"image_base64":"ab\\/+\\u002B\\u002fc\\n\\"=","output_format":"png"}');
+  t.deepEqual(readings(body), [{ texts: { output_format: 'png' }, image: 'ab/++/c\n"=' }]);
+});
+
+test('a body › an escape beyond ASCII in the image is a byte of no alphabet', t => {
+  t.is(parse(Buffer.from('{"image_base64":"a\\u00e9b"}')).image, 'a\xffb');
+});
+
+test('a body › a string no rule allows is dropped, the longest lawful one is kept', t => {
+  const longest = '\\u0061'.repeat(URL_LENGTH_MAX);
+  const kept = parse(Buffer.from(`{"image_url":"${longest}"}`));
+  t.is(kept.texts.image_url, 'a'.repeat(URL_LENGTH_MAX));
+  const dropped = parse(Buffer.from(`{"image_url":"${longest}a","output_format":"webp"}`));
+  t.deepEqual(dropped.texts, { image_url: OVERLONG, output_format: 'webp' });
+});
+
+/** A JSON string whose characters are escaped at random. */
+const writtenString = fc
+  .array(fc.tuple(fc.string({ unit: 'binary', minLength: 1, maxLength: 1 }), fc.nat(2)), {
+    maxLength: 12,
+  })
+  .map(units => {
+    const raw = units.map(([unit, style]) => {
+      if (style === 0) return JSON.stringify(unit).slice(1, -1);
+      if (style === 1) {
+        return Array.from({ length: unit.length }, (_, index) => {
+          const code = unit.charCodeAt(index).toString(16).padStart(4, '0');
+          return `\\u${code}`;
+        }).join('');
+      }
+      return unit === '/' ? '\\/' : JSON.stringify(unit).slice(1, -1);
+    });
+    return { raw: `"${raw.join('')}"`, text: units.map(([unit]) => unit).join('') };
+  })
+  .filter(({ text }) => text.isWellFormed());
+
+const blank = fc.stringMatching(/^[ \t\r\n]{0,2}$/);
+const textFields = MATTING_FIELDS.filter(field => field !== 'image_base64');
+
+const written = (raw: string) => ({ raw, text: raw });
+/** A field, and what it takes: strings, and some of them literals. */
+const member = fc.oneof(
+  fc.tuple(fc.constantFrom(...textFields), fc.option(writtenString, { freq: 4 })),
+  fc.tuple(fc.constant('crop' as const), fc.constantFrom('true', 'false').map(written)),
+  fc.tuple(fc.constant('output_width' as const), fc.nat().map(String).map(written)),
+);
+
+const flatBody = fc
+  .tuple(
+    fc.uniqueArray(member, { selector: ([field]) => field }),
+    fc.option(fc.stringMatching(/^[A-Za-z0-9+/=]{0,40}$/)),
+    fc.nat(4),
+    blank,
+  )
+  .map(([members, image, imageAt, space]) => {
+    const pairs = members.map(([field, value]) => `"${field}"${space}:${value?.raw ?? 'null'}`);
+    if (image !== null) pairs.splice(imageAt, 0, `"image_base64":${space}"${image}"`);
+    const texts = Object.fromEntries(
+      members.flatMap(([field, value]) => (value === null ? [] : [[field, value.text]])),
+    );
+    const body = `${space}{${space}${pairs.join(`${space},`)}${space}}${space}`;
+    return { body: Buffer.from(body), texts, image: image ?? undefined };
+  });
+
+function cut(body: Buffer, at: readonly number[]): Buffer[] {
+  const ends = [...at.map(n => n % (body.length + 1)), body.length].sort((a, b) => a - b);
+  return ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
+}
+
+test('a body › reads every lawful body, however it is cut', t => {
+  t.notThrows(() =>
+    fc.assert(
+      fc.property(flatBody, fc.array(fc.nat(), { maxLength: 6 }), ({ body, texts, image }, at) => {
+        assert.deepEqual(parse(...cut(body, at)), { texts, image });
+      }),
+      { numRuns: 200 },
+    ),
+  );
+});
+
+test('a body › what it takes JSON.parse takes alike, and the cuts never matter', t => {
+  const mutation = fc.record({
+    at: fc.nat(),
+    drop: fc.nat(2),
+    put: fc.string({ unit: fc.constantFrom(...'"{}:,\\nul \0\n\x1fax/'), maxLength: 2 }),
+  });
+  const judge = (chunks: Buffer[]) => {
+    try {
+      return parse(...chunks);
+    } catch (error) {
+      assert.ok(error instanceof ContractError, String(error));
+      return error.message;
+    }
+  };
+  t.notThrows(() =>
+    fc.assert(
+      fc.property(flatBody, mutation, fc.array(fc.nat(), { maxLength: 4 }), (sent, change, at) => {
+        const offset = change.at % (sent.body.length + 1);
+        const body = Buffer.concat([
+          sent.body.subarray(0, offset),
+          Buffer.from(change.put),
+          sent.body.subarray(offset + change.drop),
+        ]);
+        const whole = judge([body]);
+        assert.deepEqual(judge(cut(body, at)), whole);
+        if (typeof whole === 'string') return;
+        // Control characters without a backslash are left to the Base64 reader.
+        if (Buffer.from(whole.image ?? '').some(byte => byte < 0x20)) return;
+        const meant = JSON.parse(body.toString()) as Record<string, string | null>;
+        for (const [field, text] of Object.entries(whole.texts)) {
+          assert.equal(String(meant[field]), text);
+        }
+        assert.equal(meant.image_base64 ?? undefined, whole.image);
+      }),
+      { numRuns: 500 },
+    ),
+  );
+});
+
+const FIELDS: JsonFields<'size'> = {
+  image: 'image',
+  fieldOf: name => (name === 'size' || name === 'image' ? name : undefined),
+  literalsOf: () => ['boolean', 'number'],
+};
+
+/** Its texts, in chunks of this size. */
+function read(body: string, chunkBytes: number): Record<string, unknown> {
+  const parser = new JsonFieldsParser<'size'>(FIELDS);
+  const bytes = Buffer.from(body);
+  for (let at = 0; at < bytes.length; at += chunkBytes) {
+    parser.push(bytes.subarray(at, at + chunkBytes));
+  }
+  return Object.fromEntries(parser.finish().texts);
+}
+
+for (const value of [
+  '{}',
+  '{"a":{"b":[1,{"c":null}]}}',
+  '[[],{},"]",true]',
+  '{"}":"]","\\"}":"\\\\"}',
+  ' [ "中", "\\u005d" ] ',
+  'false',
+  '-1.5e3',
+]) {
+  test(`unknown fields › skips ${value}, wherever it is split`, t => {
+    for (const chunkBytes of [1, 2, 3, 1000]) {
+      const body = `{"x":${value},"size":"hd","y":${value}}`;
+      t.deepEqual(read(body, chunkBytes), { size: 'hd' });
+    }
+  });
+}
+
+for (const value of ['{]', '[1,]', '{"a"}', '{"a":1', '[', '[nul]', '[]]', '[\u0001]']) {
+  test(`unknown fields › refuses ${JSON.stringify(value)}, which is skipped by nobody`, t => {
+    for (const chunkBytes of [1, 3, 1000]) {
+      const refused = { code: 'INVALID_REQUEST' };
+      throwsWith(t, () => read(`{"x":${value},"size":"hd"}`, chunkBytes), refused);
+    }
+  });
+}
+
+test('unknown fields › skips up to 12 KiB of it, however deep', t => {
+  const deep = (depth: number) => `{"x":${'['.repeat(depth)}${']'.repeat(depth)},"size":"hd"}`;
+  t.deepEqual(read(deep(6144), 1000), { size: 'hd' });
+  t.throws(() => read(deep(6145), 1000), { message: /over 12288 bytes/ });
+});
+
+test('unknown fields › a field of the interface is no object', t => {
+  for (const field of ['size', 'image']) {
+    t.throws(() => read(`{"${field}":{}}`, 1000), { message: /must be a/ });
+  }
+});
+
+test('unknown fields › counts the fields that are skipped', t => {
+  const object = (count: number) =>
+    `{${Array.from({ length: count }, (_, index) => `"${index % 2}":{}`).join(',')}}`;
+  t.deepEqual(read(object(FIELDS_MAX), 1000), {});
+  t.throws(() => read(object(FIELDS_MAX + 1), 1000), { message: /more than 64 fields/ });
+});
+
+const CHUNK_BYTES = 64 * 1024;
+/** That of the beginning, the one it is refused in, and what the stream has read ahead. */
+const CHUNKS_READ_MAX = 4;
+/** As good as endless. */
+const CHUNKS_SENT = 16;
+
+const upload = { takeBytes: () => undefined, write: async () => undefined };
+const uploads = { image: upload, background: upload } as unknown as RequestUploads;
+
+interface Endless {
+  readonly type: string;
+  /** What comes once, and what comes again and again. */
+  readonly once: string;
+  readonly again: string;
+}
+
+function requestOf({ type, once, again }: Endless): {
+  request: IncomingMessage;
+  read: () => number;
+} {
+  let read = 0;
+  const repeated = Buffer.alloc(CHUNK_BYTES - (CHUNK_BYTES % again.length), again);
+  const body = new Readable({
+    read() {
+      const chunk = read === 0 ? Buffer.from(once) : repeated;
+      this.push(read < CHUNKS_SENT ? chunk : null);
+      read += 1;
+    },
+  });
+  const rawHeaders = ['Content-Type', type];
+  const headers = { 'transfer-encoding': 'chunked' };
+  const request = Object.assign(body, { rawHeaders, headers, url: '/' });
+  return { request: request as unknown as IncomingMessage, read: () => read };
+}
+
+const JSON_TYPE = 'application/json';
+const PAIRS = 'application/x-www-form-urlencoded';
+const FORM = `multipart/form-data; boundary=${BOUNDARY}`;
+const part = (name: string) =>
+  `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n\r\n`;
+
+const MANNERS: readonly [what: string, sent: Endless][] = [
+  ['pairs without a name or a value', { type: PAIRS, once: '', again: '&' }],
+  ['pairs without a value', { type: PAIRS, once: '', again: 'a&' }],
+  ['unknown pairs', { type: PAIRS, once: '', again: 'a=b&' }],
+  ['empty pairs of a field', { type: PAIRS, once: '', again: 'size=&' }],
+  ['unknown fields', { type: JSON_TYPE, once: '{', again: '"a":1,' }],
+  ['an object of fields', { type: JSON_TYPE, once: '{"a":{', again: '"a":1,' }],
+  ['arrays in arrays', { type: JSON_TYPE, once: '{"a":', again: '[' }],
+  ['a string in an array', { type: JSON_TYPE, once: '{"a":["', again: 'x' }],
+  ['empty parts', { type: FORM, once: '', again: part('a') }],
+  ['parts of a field', { type: FORM, once: '', again: part('size') }],
+  ['the headers of a part', { type: FORM, once: `--${BOUNDARY}\r\n`, again: 'A: b\r\n' }],
+  ['line ends', { type: FORM, once: '', again: '\r\n' }],
+];
+
+for (const [what, sent] of MANNERS) {
+  test(`bounds › of endless ${what} no more is read than what is refused`, async t => {
+    const { request, read } = requestOf(sent);
+    await t.throwsAsync(readRemovebgBody(request, uploads), { code: 'INVALID_REQUEST' });
+    t.true(read() <= CHUNKS_READ_MAX, `${read()} chunks were read`);
+    if (sent.type === PAIRS) return;
+    const other = requestOf(sent);
+    const reader = mattingBodyReaderOf(other.request);
+    await t.throwsAsync(reader(uploads), { code: 'INVALID_REQUEST' });
+    t.true(other.read() <= CHUNKS_READ_MAX, `${other.read()} chunks were read`);
+  });
+}
+
+for (const [what, pair] of [
+  ['empty pairs', ''],
+  ['empty values', 'scale='],
+] as const) {
+  test(`bounds › a query of ${what} is refused at the bound`, t => {
+    const query = (count: number) => `/?${Array.from({ length: count }, () => pair).join('&')}`;
+    t.throws(() => readQueryFields(query(FIELDS_MAX + 1)), { message: /more than 64 fields/ });
+    if (pair === '') t.is(readQueryFields(query(FIELDS_MAX)).size, 0);
+  });
+}
+
+test('bounds › a form of the account area has a bound of its fields, empty ones too', t => {
+  for (const pair of ['', 'a', 'a=', 'a=b', '=']) {
+    const form = (count: number) =>
+      Buffer.from(Array.from({ length: count }, () => pair).join('&'));
+    throwsWith(t, () => parseForm(form(FIELDS_MAX + 1)), { kind: 'badForm' }, pair);
+    parseForm(form(FIELDS_MAX));
+  }
+});
+
+test('bounds › a form of the account area has a bound of marks on one letter', t => {
+  const form = (marks: number) => Buffer.from(`a=e${'\u0301\u0316'.repeat(marks / 2)}`);
+  throwsWith(t, () => parseForm(form(32)), { kind: 'badForm' });
+  t.is(
+    parseForm(form(30)).text('a'),
+    `\u00e9${'\u0316'.repeat(15)}${'\u0301'.repeat(14)}`.normalize('NFC'),
+  );
+  t.is(parseForm(Buffer.from('a=Zo%C3%AB e\u0301 ร้าน कि')).text('a'), 'Zoë é ร้าน कि');
+});

@@ -1,0 +1,637 @@
+/** Callers who read or send as slowly as they can, and strangers who only hold connections. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http, { type ServerResponse } from 'node:http';
+import { syncBuiltinESMExports } from 'node:module';
+import net from 'node:net';
+import { PassThrough } from 'node:stream';
+import timers, { setTimeout as delay } from 'node:timers/promises';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
+import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
+import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
+import { HalfSentForms } from '../../../test/support/half-sent-forms.ts';
+import { createSecret, csrfTokenOf } from '../../portal/session/cookies.ts';
+import { FORM_BYTES_MAX, FORM_MS_MAX } from '../../portal/session/form-body.ts';
+import type { ResultReaderBounds, ResultReaders } from '../results/result-download.ts';
+import { until } from '../test/harness.ts';
+import { appOn, KEY, listen } from '../test/operator-port.ts';
+import {
+  BASE_URL,
+  imageBody,
+  openTestApp,
+  type TestApp,
+  type TestAppOptions,
+} from '../test/support/test-app.ts';
+import { readMattingJson } from './read-matting-body.ts';
+
+const test = ava.serial;
+
+/** Far above what the system takes for a connection that is not read. */
+const RESULT_BYTES = 32 * 1024 * 1024;
+/** Read ahead, and given to the connection. */
+const HELD_BYTES_MAX = 3 * 64 * 1024;
+const BOUNDS = { bytesMax: REQUEST_BODY_BYTES_MAX };
+const BODY = JSON.stringify(imageBody());
+
+let app: TestApp;
+let port: number;
+let ended: string[];
+let sockets: net.Socket[];
+const clients: net.Socket[] = [];
+
+async function open(options: TestAppOptions = {}): Promise<void> {
+  ended = [];
+  sockets = [];
+  app = await openTestApp({ ...options, onEnded: cause => ended.push(cause) });
+  app.app.server.on('connection', socket => sockets.push(socket));
+  port = await app.listen();
+}
+
+test.afterEach.always(async () => {
+  for (const client of clients.splice(0)) client.destroy();
+  await app.close();
+});
+
+async function link(bytes = RESULT_BYTES): Promise<string> {
+  const job = await app.post('/v1/matting/jobs', imageBody());
+  const { token } = await app.succeedJob(job.json().job_id, Buffer.alloc(bytes, 1));
+  return `/v1/results/${token}`;
+}
+
+function connect(): net.Socket {
+  const socket = net.connect(port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  clients.push(socket);
+  return socket;
+}
+
+/** Reads no more than is there when the answer begins. */
+async function headOf(socket: net.Socket): Promise<string> {
+  const [first] = await once(socket, 'data');
+  socket.pause();
+  return String(first.toString('latin1')).split('\r\n\r\n')[0] ?? '';
+}
+
+async function ask(
+  path: string,
+  ...headers: string[]
+): Promise<{ socket: net.Socket; head: string }> {
+  const socket = connect();
+  socket.write(`${[`GET ${path} HTTP/1.1`, 'Host: x', ...headers].join('\r\n')}\r\n\r\n`);
+  return { socket, head: await headOf(socket) };
+}
+
+function statusOf(head: string): number {
+  return Number(head.split(' ')[1]);
+}
+
+const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
+
+/** A connection that stays after its request, or without one. */
+async function idle(text = ''): Promise<net.Socket> {
+  const socket = connect();
+  await once(socket, 'connect');
+  if (text !== '') {
+    socket.write(text);
+    await once(socket, 'data');
+  }
+  return socket.resume();
+}
+
+function hold(token: string): Promise<net.Socket> {
+  const lines = [
+    'GET /v1/account HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${token}`,
+    'Idempotency-Key: one',
+  ];
+  return idle(`${lines.join('\r\n')}\r\n\r\n`);
+}
+
+function readers(): ResultReaders {
+  return app.services.resultReaders as ResultReaders;
+}
+
+const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 6 };
+
+test('readers of result links › hold no place where they are gone before the file is found', async t => {
+  await open({ resultReaders });
+  const path = await link(10);
+  const asked = Promise.withResolvers<void>();
+  const gone = Promise.withResolvers<void>();
+  const { resultDownload } = app.services;
+  const find = resultDownload.find.bind(resultDownload);
+  const mock = sinon.stub(resultDownload, 'find').callsFake(async token => {
+    asked.resolve();
+    await gone.promise;
+    return find(token);
+  });
+  const answered = once(app.app.server, 'request');
+  const socket = connect();
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
+  const [, response] = (await answered) as [unknown, ServerResponse];
+  await asked.promise;
+  const closed = once(response, 'close');
+  socket.destroy();
+  await closed;
+  gone.resolve();
+  await mock.firstCall.returnValue;
+  // Its handler goes on before the next request is read.
+  t.is((await app.app.inject(path)).statusCode, 200);
+  await until(() => readers().open === 0);
+});
+
+test('readers of result links › are cut off where they take nothing, and not where they are slow', async t => {
+  await open({ readingPace: { debtMsMax: 1000 } });
+  const path = await link();
+  // This one reads no more.
+  await ask(path);
+  const { socket: slow } = await ask(path, 'Connection: close');
+  let takenBytes = 0;
+  slow.on('data', chunk => {
+    takenBytes += chunk.length;
+  });
+  const over = once(slow, 'close');
+  // Half a megabyte at a time, with pauses: some hundred times the pace there has to be.
+  while (ended.length === 0) {
+    const nextBytes = takenBytes + 512 * 1024;
+    slow.resume();
+    await until(() => takenBytes >= nextBytes || slow.closed);
+    slow.pause();
+    await delay(20);
+  }
+  t.deepEqual(ended, ['slow_reader']);
+  slow.resume();
+  await over;
+  // All but what came with the answer's head.
+  t.true(takenBytes > RESULT_BYTES - 1024 * 1024);
+  await until(() => readers().open === 0);
+});
+
+test('readers of result links › that are too many without a key go slowest first', async t => {
+  await open({ readingPace: { unreadStrangersMax: 2 } });
+  const path = await link();
+  for (let count = 0; count < 5; count += 1) await ask(path);
+  const keyed = await ask(path, `Authorization: Bearer ${app.token}`);
+  t.is(statusOf(keyed.head), 200);
+  await until(() => ended.length >= 4);
+  t.true(ended.every(cause => cause === 'crowded'));
+  await until(() => readers().open === 2);
+});
+
+/** A submission that takes a picture, or JSON. */
+function submit(key: string, accept = 'image/png'): net.Socket {
+  const socket = connect();
+  const lines = [
+    'POST /v1/matting HTTP/1.1',
+    'Host: x',
+    'Connection: close',
+    `Authorization: Bearer ${app.token}`,
+    `Idempotency-Key: ${key}`,
+    'Content-Type: application/json',
+    `Content-Length: ${BODY.length}`,
+    `Accept: ${accept}`,
+  ];
+  socket.write(`${lines.join('\r\n')}\r\n\r\n${BODY}`);
+  return socket;
+}
+
+/** A job of that key which has ended with a large picture. */
+async function cutOut(key: string): Promise<string> {
+  const job = await app.post('/v1/matting/jobs', BODY, { 'idempotency-key': key });
+  const jobId = job.json().job_id as string;
+  await app.succeedJob(jobId, Buffer.alloc(RESULT_BYTES, 1));
+  return jobId;
+}
+
+test('callers who take the picture as their answer › slow readers of pictures cost little memory, have few places and give them back', async t => {
+  await open({ resultReaders: { linkMax: 2, accountMax: 3, max: 6 } });
+  const jobId = await cutOut('photo');
+  const slow = [submit('photo'), submit('photo')];
+  for (const socket of slow) t.is(statusOf(await headOf(socket)), 200);
+  t.is(readers().open, 2);
+  await until(() => sockets.every(({ writableLength }) => writableLength > 0));
+  for (const { writableLength } of sockets) t.true(writableLength <= HELD_BYTES_MAX);
+
+  const refused = submit('photo');
+  const head = await headOf(refused);
+  t.is(statusOf(head), 429);
+  t.regex(head, /retry-after: 5/i);
+  // JSON needs no place.
+  t.is(statusOf(await headOf(submit('photo', '*/*'))), 200);
+  const link = (await app.get(`/v1/matting/jobs/${jobId}`)).json().result.url;
+  t.is((await app.app.inject(new URL(link).pathname)).statusCode, 429);
+
+  // One hangs up in the middle, the other goes on to the end.
+  slow[0]!.destroy();
+  await until(() => readers().open === 1);
+  slow[1]!.resume();
+  await once(slow[1]!, 'close');
+  await until(() => readers().open === 0);
+  // Nothing is lost: the link, and the same request again.
+  t.is((await app.app.inject(new URL(link).pathname)).rawPayload.length, RESULT_BYTES);
+  t.is(statusOf(await headOf(submit('photo'))), 200);
+  t.is((await app.get('/v1/account')).json().credits.available, 999);
+});
+
+test('callers who take the picture as their answer › who is gone when the picture is opened holds neither a place nor the file', async t => {
+  await open();
+  await cutOut('photo');
+  const opened = Promise.withResolvers<void>();
+  const gone = Promise.withResolvers<void>();
+  const openRead = app.blobs.openRead.bind(app.blobs);
+  const mock = sinon.stub(app.blobs, 'openRead').callsFake(async (...args) => {
+    opened.resolve();
+    await gone.promise;
+    return openRead(...args);
+  });
+  const answered = once(app.app.server, 'request');
+  const socket = submit('photo');
+  const [, response] = await answered;
+  await opened.promise;
+  t.is(readers().open, 1);
+  const closed = once(response, 'close');
+  socket.destroy();
+  await closed;
+  t.is(readers().open, 0);
+  gone.resolve();
+  const stream = await mock.firstCall.returnValue;
+  await until(() => stream.destroyed);
+});
+
+test('connections › without a key make room for newcomers, those that have been idle for longest first', async t => {
+  await open();
+  app.app.server.maxConnections = 10;
+  const known = await hold(app.token);
+  const strangers: net.Socket[] = [];
+  for (let count = 0; count < 30; count += 1) {
+    // Silent ones, ones that were answered, ones in the middle of their headers.
+    const text = count % 3 === 1 ? LIVEZ : '';
+    const socket = await idle(text);
+    if (count % 3 === 2) socket.write('GET /livez HTTP/1.1\r\n');
+    strangers.push(socket);
+    const { head, socket: caller } = await ask('/livez');
+    t.is(statusOf(head), 200);
+    caller.destroy();
+  }
+  await until(() => strangers.filter(({ closed }) => !closed).length <= 9);
+  t.false(known.closed);
+  t.false(strangers.at(-1)!.closed);
+  t.true(ended.every(cause => cause === 'crowded') && ended.length >= 20);
+  known.write(LIVEZ);
+  await once(known, 'data');
+});
+
+test('requests sent ahead of their answers › are answered up to a bound, beyond which the connection ends', async t => {
+  await open();
+  const socket = connect();
+  let answers = 0;
+  socket.on('data', data => {
+    answers += String(data).split('HTTP/1.1 200').length - 1;
+  });
+  socket.write(LIVEZ.repeat(PIPELINED_MAX));
+  await until(() => answers === PIPELINED_MAX);
+  socket.write(LIVEZ.repeat(100 * PIPELINED_MAX));
+  await once(socket, 'close');
+  t.true(answers < 100 * PIPELINED_MAX);
+  t.deepEqual(ended, ['pipelined']);
+});
+
+function submitting(token: string, key: string): net.Socket {
+  const socket = connect();
+  const lines = [
+    'POST /v1/matting/jobs HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${token}`,
+    `Idempotency-Key: ${key}`,
+    'Content-Type: application/json',
+    'Content-Length: 1000',
+  ];
+  socket.write(`${lines.join('\r\n')}\r\n\r\n`);
+  return socket;
+}
+
+async function refused(t: ExecutionContext, token: string): Promise<net.Socket> {
+  const socket = submitting(token, 'refused');
+  const [head] = await once(socket, 'data');
+  t.is(statusOf(String(head)), 503);
+  t.regex(String(head), /retry-after: 5/i);
+  return socket;
+}
+
+test('an account that submits slowly › leaves the others places, and gets back what it leaves', async t => {
+  await open();
+  const begin = sinon.spy(app.services.uploads, 'beginBoth');
+  // Ten times eight tenths.
+  app.app.server.maxConnections = 10;
+  const other = await app.stores.accounts.create('other');
+  const { token } = await app.stores.apiKeys.create(other!.id, 'key');
+  const slow: net.Socket[] = [];
+  for (let count = 1; count <= 4; count += 1) {
+    slow.push(submitting(app.token, `slow-${count}`));
+    await until(() => begin.callCount === count);
+  }
+  (await refused(t, app.token)).destroy();
+  submitting(token, 'one');
+  submitting(token, 'two');
+  await until(() => begin.callCount === 6);
+  (await refused(t, token)).destroy();
+  for (const socket of slow) socket.destroy();
+  // A place comes back with the end of its connection.
+  while (begin.callCount === 6) {
+    const again = submitting(app.token, 'again');
+    await Promise.race([once(again, 'data'), until(() => begin.callCount > 6)]);
+    again.destroy();
+  }
+});
+
+test('senders of bodies › are let go on where what they sent pays for the time', async t => {
+  await open();
+  const body = new PassThrough();
+  const upload = app.services.uploads.beginBoth(app.accountId).image;
+  const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 250 });
+  body.write('{"image_base64":"');
+  // Each piece pays for many times the pause that follows it.
+  for (let count = 0; count < 12; count += 1) {
+    body.write('A'.repeat(4096));
+    await delay(25);
+  }
+  body.end('"}');
+  await t.notThrowsAsync(started);
+  await upload.abort();
+});
+
+/** More than Node takes in one turn of its loop. */
+const CALLERS = 30;
+
+class Caller {
+  readonly socket: net.Socket;
+  /** What was received until the connection ended, or the error it ended with. */
+  readonly end: Promise<string>;
+
+  constructor() {
+    this.socket = net.connect(port, '127.0.0.1');
+    this.end = new Promise(resolve => {
+      let received = '';
+      this.socket.on('data', chunk => {
+        received += String(chunk);
+      });
+      this.socket.once('error', error => resolve(String(error)));
+      this.socket.once('close', () => resolve(received));
+    });
+  }
+
+  async answered(t: ExecutionContext): Promise<void> {
+    t.regex(await this.end, /^HTTP\/1\.1 200 .*\r\nconnection: close\r\n/is);
+  }
+}
+
+/** As drain.ts does it. */
+function close(): Promise<void> {
+  app.setReadiness({ ready: false, causes: ['draining'] });
+  return app.app.close();
+}
+
+test('a port that closes › those whom the system has accepted and Node has not taken yet', async t => {
+  await open();
+  const callers = Array.from({ length: CALLERS }, () => new Caller());
+  for (const { socket } of callers) socket.write(LIVEZ);
+  const closed = close();
+  await Promise.all(callers.map(caller => caller.answered(t)));
+  await closed;
+});
+
+test('a port that closes › a connected caller whose request is still on its way is answered', async t => {
+  await open();
+  const callers = Array.from({ length: CALLERS }, () => new Caller());
+  await Promise.all(callers.map(({ socket }) => once(socket, 'connect')));
+  const kept = new Caller();
+  kept.socket.write(LIVEZ);
+  await once(kept.socket, 'data');
+  const closed = close();
+  while (app.app.server.listening) await new Promise(setImmediate);
+  t.regex(await new Caller().end, /ECONNREFUSED/);
+  for (const { socket } of [...callers, kept]) socket.write(LIVEZ);
+  await Promise.all(callers.map(caller => caller.answered(t)));
+  await closed;
+  t.is((await kept.end).match(/HTTP\/1\.1 200 /g)?.length, 2);
+});
+
+test('a port that closes › a connection without a request is closed', async t => {
+  await open();
+  const idle = new Caller();
+  await once(idle.socket, 'connect');
+  await close();
+  t.is(await idle.end, '');
+});
+
+test('a port that closes › a server whose connections are cut does not wait', async t => {
+  await open();
+  const never = sinon.stub(timers, 'setTimeout').returns(new Promise<never>(() => undefined));
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    never.restore();
+    syncBuiltinESMExports();
+  });
+  const idle = new Caller();
+  await once(idle.socket, 'connect');
+  const closed = close();
+  while (app.app.server.listening) await new Promise(setImmediate);
+  app.app.server.closeAllConnections();
+  await closed;
+  t.is(await idle.end, '');
+  t.true(never.called, 'nothing was waited for');
+});
+
+/** More, from more networks and for longer: test/compose/half-sent-forms.storm.ts. */
+const CONNECTIONS_MAX = 64;
+/** More than the operator's port takes. */
+const OPERATOR_CONNECTIONS = 200;
+const FLOOD_MS = 300;
+/** Also where the machine is slow: each kind of call twice. */
+const CALLS_MIN = 6;
+/** Ends a test that would wait for ever; an answer takes milliseconds. */
+const ANSWER_MS_MAX = 20_000;
+const POLLS_MAX = 2000;
+const FORM = 'Content-Type: application/x-www-form-urlencoded';
+const SALES = {
+  priceList: 'credit',
+  paymentSecret: 'a secret of payments for tests alone',
+  paymentInstructions: undefined,
+} as const;
+
+/** Headers of a form that is right as far as they say. */
+function formHead(path: string, bytes = 8000, secret = createSecret()): string[] {
+  return [
+    `POST ${path} HTTP/1.1`,
+    'Host: x',
+    `Origin: ${BASE_URL}`,
+    `Cookie: __Host-matting-visitor=${secret}`,
+    FORM,
+    `Content-Length: ${bytes}`,
+  ];
+}
+
+/** On a connection of its own. Rejects where it is closed without an answer. */
+function statusFrom(port: number, options: http.RequestOptions, body?: string): Promise<number> {
+  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  const signal = AbortSignal.timeout(ANSWER_MS_MAX);
+  const connection = { port, host: '127.0.0.1', agent: false, signal };
+  const request = http.request({ ...connection, ...options }, answer => {
+    answer.resume().once('end', () => resolve(answer.statusCode ?? 0));
+  });
+  request.once('error', reject).end(body);
+  return promise;
+}
+
+/** Calls as long as the flood lasts, each on a new connection, one after the other. */
+async function answersDuring(
+  flood: HalfSentForms,
+  connections: number,
+  call: () => Promise<number>,
+) {
+  const answers: number[] = [];
+  flood.start();
+  try {
+    // The port has had more than it takes before the first call.
+    while (flood.began <= connections) await delay(5);
+    const untilMs = performance.now() + FLOOD_MS;
+    while (performance.now() < untilMs || answers.length < CALLS_MIN) answers.push(await call());
+    return answers;
+  } finally {
+    flood.stop();
+  }
+}
+
+/** What is answered to these bytes; the connection stays. */
+async function answerTo(socket: net.Socket, text: string): Promise<number> {
+  socket.write(text);
+  const [answer] = await once(socket, 'data', { signal: AbortSignal.timeout(ANSWER_MS_MAX) });
+  return Number(String(answer).split(' ')[1]);
+}
+
+test('half-sent forms on the public port › from one network keep no caller with a key out, and no form that is sent', async t => {
+  await open({ sales: SALES });
+  app.app.server.maxConnections = CONNECTIONS_MAX;
+  const heads = [
+    formHead('/account/sign-in'),
+    formHead(`/account/links/${createSecret()}`),
+    [
+      'POST /account/payments/notifications HTTP/1.1',
+      'Host: x',
+      'Content-Type: application/json',
+      'Content-Length: 800',
+    ],
+    // Refused at once, and read away.
+    ['POST /v1/matting HTTP/1.1', 'Host: x', 'Content-Length: 30000000'],
+  ];
+  const connections = CONNECTIONS_MAX;
+  const flood = new HalfSentForms({ port, heads, connections, networks: 1 });
+  const secret = createSecret();
+  const fields = { csrf: csrfTokenOf(secret), mail: 'ann@example.org', password: 'wrong' };
+  const form = new URLSearchParams(fields).toString();
+  const headers = {
+    origin: BASE_URL,
+    cookie: `__Host-matting-visitor=${secret}`,
+    'content-type': 'application/x-www-form-urlencoded',
+  };
+  const calls = [
+    { method: 'POST', path: '/v1/matting/jobs', body: JSON.stringify(imageBody()) },
+    { method: 'POST', path: '/account/sign-in', body: form, headers },
+  ];
+  let count = 0;
+  const answers = await answersDuring(flood, connections, async () => {
+    const { body, ...options } = calls[count++ % calls.length]!;
+    return statusFrom(port, { headers: app.headers(), ...options }, body);
+  });
+  const submitted = answers.filter((_, index) => index % 2 === 0);
+  const signedIn = answers.filter((_, index) => index % 2 === 1);
+  t.deepEqual(new Set(submitted), new Set([202]));
+  // Wrong, and throttled after ten: answered in any case.
+  t.true(signedIn.length > 0 && signedIn.every(status => status === 422 || status === 429));
+  t.deepEqual(new Set(ended), new Set(['crowded']));
+});
+
+test('half-sent forms on the public port › are refused for what their headers say before a byte is awaited', async t => {
+  await open({ sales: SALES });
+  app.app.server.maxConnections = CONNECTIONS_MAX;
+  const [request = '', host = '', origin = '', cookie = '', type = ''] =
+    formHead('/account/sign-in');
+  const refused: [number, readonly string[]][] = [
+    [403, [request, host, cookie, type, 'Content-Length: 800']],
+    [403, [request, host, origin, type, 'Content-Length: 800']],
+    [400, [request, host, origin, cookie, 'Content-Type: text/plain', 'Content-Length: 800']],
+    [400, [request, host, origin, cookie, type, `Content-Length: ${FORM_BYTES_MAX + 1}`]],
+    [400, [request, host, origin, cookie, type, 'Content-Encoding: gzip', 'Content-Length: 80']],
+  ];
+  for (const [status, head] of refused) {
+    const socket = connect();
+    t.is(await answerTo(socket, `${head.join('\r\n')}\r\n\r\n`), status, head.join());
+    socket.destroy();
+  }
+});
+
+test('half-sent forms on the public port › have some seconds in all', async t => {
+  await open({ sales: SALES });
+  app.app.server.maxConnections = CONNECTIONS_MAX;
+  const timers = sinon.spy(globalThis, 'setTimeout');
+  t.teardown(() => timers.restore());
+  /** What is left of them: a fraction of a millisecond is over already, unlike for others. */
+  const isRest = (ms = 0) => ms > FORM_MS_MAX / 2 && ms < FORM_MS_MAX && !Number.isInteger(ms);
+  for (const path of ['/account/sign-in', '/account/payments/notifications']) {
+    timers.resetHistory();
+    const socket = connect();
+    socket.write(`${formHead(path, 800).join('\r\n')}\r\n\r\nmail=`);
+    const late = () => timers.getCalls().find(({ args: [, ms] }) => isRest(ms));
+    for (let polls = 0; polls < POLLS_MAX && late() === undefined; polls += 1) await delay(2);
+    const timer = late();
+    assert.ok(timer, 'nothing ends the wait for the rest of the form');
+    const answered = once(socket, 'data');
+    timer.args[0]();
+    const [answer] = await answered;
+    t.regex(String(answer), /^HTTP\/1\.1 400 /);
+    socket.destroy();
+  }
+});
+
+test("half-sent forms on the operator's port › from one network keep no scraper and no key out", async t => {
+  await open();
+  const operator = appOn(app.stores);
+  try {
+    const port = await listen(operator);
+    const host = `localhost:${port}`;
+    const origin = `http://${host}`;
+    const head = [
+      'POST /operator/sign-in HTTP/1.1',
+      `Host: ${host}`,
+      `Origin: ${origin}`,
+      FORM,
+      'Content-Length: 8000',
+    ];
+    const connections = OPERATOR_CONNECTIONS;
+    const flood = new HalfSentForms({ port, heads: [head], connections, networks: 1 });
+    const form = { 'content-type': 'application/x-www-form-urlencoded', host, origin };
+    const calls = [
+      { path: '/metrics', expected: 200 },
+      { path: '/operator/nodes', headers: { authorization: `Bearer ${KEY}` }, expected: 200 },
+      {
+        method: 'POST',
+        path: '/operator/sign-in',
+        headers: form,
+        body: `key=${KEY}`,
+        expected: 303,
+      },
+    ];
+    let count = 0;
+    await answersDuring(flood, connections, async () => {
+      const { body, expected, ...options } = calls[count++ % calls.length]!;
+      const status = await statusFrom(port, options, body);
+      t.is(status, expected, options.path);
+      return status;
+    });
+    t.true(count >= CALLS_MIN && flood.ended > 0);
+  } finally {
+    await operator.close();
+  }
+});

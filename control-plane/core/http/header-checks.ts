@@ -1,0 +1,219 @@
+/**
+ * Authentication: the first check of every call that needs a key, made from headers alone, before a
+ * body byte is read. `callerOf(request)` is then the caller.
+ */
+
+import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import type { Connections } from '../../http/connections.ts';
+import { headerValues, requireIdempotencyKey } from '../../http/request-headers.ts';
+import type { Caller } from '../accounts/account.ts';
+import { refusalOfKey } from '../keys/key-access.ts';
+import type { KeyScope } from '../keys/key-policy.ts';
+import type { RateLimits, RateState } from '../rates/rate-limits.ts';
+import type { RateKind } from '../rates/rate-quota.ts';
+import type { AppServices } from './app-services.ts';
+import { requireBodyForm } from './read-matting-body.ts';
+
+/** RFC 6750 section 2.1, with any number of spaces after the scheme. */
+const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
+/** Far above any key this service makes. */
+export const TOKEN_LENGTH_MAX = 512;
+
+const callers = new WeakMap<FastifyRequest, Caller>();
+/** Of requests that are known otherwise: by a session of the account area. */
+const accounts = new WeakMap<FastifyRequest, string>();
+
+/**
+ * The onRequest hook; and the same check again once a body has arrived: headers sent before a
+ * revocation must not create a job after it.
+ * @param scope what the route is part of
+ * @param tokenOf where the key is; in Authorization unless given
+ * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
+ */
+export function requireApiKey(
+  { authenticator, keyUses }: AppServices,
+  scope: KeyScope,
+  tokenOf = bearerTokenOf,
+): (request: FastifyRequest) => Promise<void> {
+  return async request => {
+    const caller = await authenticator.authenticate(tokenOf(request));
+    if (caller === 'malformed' || caller === 'unknown') {
+      throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
+    }
+    if ('kind' in caller) {
+      const at = new Date(caller.atMs).toISOString();
+      const detail =
+        caller.kind === 'expired'
+          ? `the API key expired at ${at}`
+          : `this secret of the API key was replaced, and ended at ${at}`;
+      throw new ContractError('INVALID_API_KEY', detail);
+    }
+    callers.set(request, caller);
+    if (caller.policy !== undefined) {
+      const refusal = refusalOfKey(caller.policy, scope, request.ip);
+      if (refusal !== undefined) throw new ContractError('KEY_NOT_ALLOWED', refusal);
+    }
+    keyUses.note(caller);
+  };
+}
+
+/** Who the caller is now, for the time after something was waited for. @throws as `requireKey` */
+export function askingAgain(
+  requireKey: ReturnType<typeof requireApiKey>,
+): (request: FastifyRequest) => Promise<Caller> {
+  return async request => {
+    await requireKey(request);
+    return callerOf(request);
+  };
+}
+
+/** Undefined where no key was required, or the key is none; one that may not is its caller's. */
+export function knownCallerOf(request: FastifyRequest): Caller | undefined {
+  return callers.get(request);
+}
+
+export function noteKnownAccount(request: FastifyRequest, accountId: string): void {
+  accounts.set(request, accountId);
+}
+
+/** Whose request it is, by its API key or its session; undefined: a stranger's. */
+export function knownAccountOf(request: FastifyRequest): string | undefined {
+  return callers.get(request)?.accountId ?? accounts.get(request);
+}
+
+/** Only for routes with requireApiKey. */
+export function callerOf(request: FastifyRequest): Caller {
+  const caller = knownCallerOf(request);
+  if (caller === undefined) throw new Error('a route without requireApiKey asked for its caller');
+  return caller;
+}
+
+/** The key of the Authorization header. @throws ContractError MISSING_API_KEY, INVALID_API_KEY */
+export function bearerTokenOf(request: FastifyRequest): string {
+  const values = headerValues(request.raw, 'authorization');
+  if (values.length > 1) {
+    throw new ContractError('INVALID_API_KEY', 'the Authorization header is given more than once');
+  }
+  const value = values[0]?.trim() ?? '';
+  if (value === '') {
+    const detail = 'the Authorization header is missing: send Authorization: Bearer <API_KEY>';
+    throw new ContractError('MISSING_API_KEY', detail);
+  }
+  const token = BEARER.exec(value)?.[1];
+  if (token === undefined || token.length > TOKEN_LENGTH_MAX) {
+    const detail = 'the Authorization header must have the form Bearer <API_KEY>';
+    throw new ContractError('INVALID_API_KEY', detail);
+  }
+  return token;
+}
+
+/*
+ * The third check of every call with a key, behind the API key and the Idempotency-Key and before a
+ * body byte is read: how often the account asks, and the key where it has a rate of its own. Every
+ * answer from here on has the quota of each that was asked in the fields of
+ * draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651).
+ */
+
+/** The onRequest hook. @throws ContractError RATE_LIMITED */
+function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAsyncHookHandler {
+  return async (request, reply) => {
+    const told: ToldRate[] = [];
+    for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {
+      told.unshift(rate);
+      reply.headers({
+        'ratelimit-policy': told
+          .map(({ name, limit, windowS }) => `"${name}";q=${limit};w=${windowS}`)
+          .join(', '),
+        ratelimit: told
+          .map(({ name, remaining, resetS }) => `"${name}";r=${remaining};t=${resetS}`)
+          .join(', '),
+      });
+      requireAllowed(rate);
+    }
+  };
+}
+
+/** A rate, and by which name it is told. */
+interface ToldRate extends RateState {
+  readonly name: RateKind | 'key-submissions';
+}
+
+/**
+ * That of the key, where it has one of its own, and then the account's: what the key refuses takes
+ * nothing of what other keys share.
+ */
+export async function* takeRates(
+  rateLimits: RateLimits,
+  { accountId, apiKeyId, policy }: Caller,
+  kind: RateKind,
+): AsyncGenerator<ToldRate> {
+  const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
+  if (ofKey !== undefined) {
+    yield { name: 'key-submissions', ...(await rateLimits.takeOfKey(apiKeyId, ofKey)) };
+  }
+  yield { name: kind, ...(await rateLimits.take(accountId, kind)) };
+}
+
+/** @throws ContractError RATE_LIMITED */
+export function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRate): void {
+  if (allowed) return;
+  const [who, what] =
+    name === 'key-submissions' ? ['the API key', 'submissions'] : ['the account', name];
+  const detail = `${who} is over its ${limit} ${what} in ${windowS} seconds`;
+  throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
+}
+
+/*
+ * The checks made from headers alone, before a body byte is read, in the contract's order:
+ * Authorization (the key, then where it may be used from and for what), Idempotency-Key, the rates
+ * of the key and the account, and for submissions what the headers say of the body and whether the
+ * account has a place for one more.
+ */
+
+type Check = onRequestHookHandler | onRequestAsyncHookHandler;
+
+export interface HeaderChecks {
+  readonly submission: Check[];
+  /** Of jobs. */
+  readonly read: Check[];
+  /** Of the account: its credits, keys, packages, figures. */
+  readonly account: Check[];
+  /** For the time after the body was read: whose key it is, where that of its headers may still. */
+  readonly askAgain: ReturnType<typeof askingAgain>;
+}
+
+export function createHeaderChecks(
+  services: AppServices,
+  connections: Connections,
+  options: { readonly readsRequireIdempotencyKey: boolean },
+): HeaderChecks {
+  const { rateLimits } = services;
+  const apiKey = requireApiKey(services, 'submit');
+  const reads = requireRate(rateLimits, 'reads');
+  const readKey = requireIdempotencyKey({ optional: !options.readsRequireIdempotencyKey });
+  return {
+    submission: [
+      apiKey,
+      requireIdempotencyKey({ optional: false }),
+      requireRate(rateLimits, 'submissions'),
+      requireBodyForm,
+      holdPlace(connections),
+    ],
+    read: [requireApiKey(services, 'read'), readKey, reads],
+    account: [requireApiKey(services, 'account'), readKey, reads],
+    askAgain: askingAgain(apiKey),
+  };
+}
+
+/** Holds a place until the answer is sent or the caller is gone. */
+export function holdPlace(connections: Connections): onRequestHookHandler {
+  return (request, reply, done) => {
+    const { accountId } = callerOf(request);
+    // If the caller hung up during authentication, 'close' was already emitted.
+    if (!reply.raw.closed) {
+      reply.raw.once('close', connections.enterSubmission(accountId));
+    }
+    done();
+  };
+}

@@ -1,0 +1,323 @@
+/**
+ * A submission as multipart/form-data: parts of text, which are kept, and files and Base64, whose
+ * bytes go into their uploads as they arrive. Unknown parts, parts that come twice, texts that are
+ * no UTF-8, and files where texts belong are this file's; what a value means is not.
+ */
+
+import type { IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
+import { ContractError } from '#contract/errors.ts';
+import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
+import { type BodyBounds, bodyChunks } from '../../http/body-chunks.ts';
+import { requireBodyHead } from '../../http/body-head.ts';
+import { type JsonFields, JsonFieldsParser, type LiteralKind } from '../../http/json-fields.ts';
+import {
+  FIELDS_MAX,
+  givenTwice,
+  malformed,
+  OVERLONG,
+  shownName,
+  type TextValue,
+  tooManyFields,
+  unknownField,
+} from '../../http/malformed.ts';
+import { type PartEvent, PartText, readParts } from '../../http/multipart-reader.ts';
+import { boundaryOf, type PartHead } from '../../http/part-head.ts';
+import { bodyTypeOf } from '../../http/request-headers.ts';
+import { MATTING_FIELDS, type MattingFields, type TextField } from '../submission/submit-fields.ts';
+import type { ImageUpload, RequestUploads } from '../submission/submit-upload.ts';
+
+const FILE_FIELDS = ['image_file', 'background_file'] as const;
+type FileField = (typeof FILE_FIELDS)[number];
+type FormField = TextField | FileField | 'image_base64';
+
+const FORM_FIELDS: readonly FormField[] = [...FILE_FIELDS, ...MATTING_FIELDS];
+
+/** Where the bytes of the part that is read now go. */
+type Target = { readonly text: TextField } | { readonly upload: ImageUpload };
+
+export class MattingForm {
+  readonly #uploads: RequestUploads;
+  readonly #seen = new Set<FormField>();
+  readonly #texts = new Map<TextField, TextValue>();
+  readonly #text = new PartText();
+  #target: Target | undefined;
+
+  constructor(uploads: RequestUploads) {
+    this.#uploads = uploads;
+  }
+
+  /** @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE */
+  async take(event: PartEvent): Promise<void> {
+    const target = this.#target;
+    if (event.kind === 'head') {
+      this.#target = this.#begin(event.head);
+    } else if (target === undefined) {
+      throw new Error('a part has bytes before its head');
+    } else if ('upload' in target) {
+      if (event.kind === 'data') await target.upload.write(event.bytes);
+    } else if (event.kind === 'data') {
+      this.#text.take(event.bytes);
+    } else {
+      this.#texts.set(target.text, this.#text.end(target.text));
+    }
+  }
+
+  /** The fields, after the last part. @throws ContractError INVALID_IMAGE_SOURCE */
+  finish(): MattingFields {
+    const imageGiven = this.#seen.has('image_file') || this.#seen.has('image_base64');
+    if (imageGiven === this.#seen.has('image_url')) throw notOneSource(this.#seen);
+    const backgroundGiven = this.#seen.has('background_file');
+    return { texts: this.#texts, imageGiven, backgroundGiven };
+  }
+
+  #begin(head: PartHead): Target {
+    const { name, isFile } = head;
+    const field = FORM_FIELDS.find(known => known === name);
+    if (field === undefined) throw unknownField(name);
+    if (this.#seen.has(field)) throw givenTwice(field);
+    this.#seen.add(field);
+    if (field === 'image_file' || field === 'background_file') {
+      if (!isFile) throw wrongKind(field, 'must be a file: a part with a file name');
+      const upload = field === 'image_file' ? this.#image() : this.#uploads.background;
+      upload.takeBytes(field);
+      return { upload };
+    }
+    if (isFile) throw wrongKind(field, 'must be text: a part without a file name');
+    if (field === 'image_base64') return { upload: this.#image() };
+    this.#text.begin(head);
+    return { text: field };
+  }
+
+  /** Two sources would be written into one upload, so the second is not begun. */
+  #image(): ImageUpload {
+    const isSecond = this.#seen.has('image_file') && this.#seen.has('image_base64');
+    if (isSecond) throw notOneSource(this.#seen);
+    return this.#uploads.image;
+  }
+}
+
+function wrongKind(field: FormField, wrong: string): ContractError {
+  return malformed(`${field} ${wrong}`, field, wrong);
+}
+
+function notOneSource(seen: ReadonlySet<FormField>): ContractError {
+  const sources = ['image_file', 'image_url', 'image_base64'] as const;
+  const given = sources.filter(field => seen.has(field));
+  const names = 'image_file, image_url and image_base64';
+  const detail = given.length > 0 ? `${names} exclude each other` : `one of ${names} is required`;
+  const fields = given.length > 0 ? given : sources;
+  const fieldErrors = fields.map(field => ({ field, detail }));
+  return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
+}
+
+/*
+ * The fields of a submission whose body is the picture itself: parameters of the query, as forms
+ * write them (`+` and `%20` are spaces). A query stands in the logs of every proxy on the way, so
+ * nothing that is secret, or leads to a picture, is taken there.
+ */
+
+type QueryFields = ReadonlyMap<TextField, TextValue>;
+
+/** An image_url may itself have a secret in it, as links that were signed do. */
+export const NOT_IN_A_QUERY: readonly string[] = [
+  'image_url',
+  'image_base64',
+  'background_url',
+  'callback_url',
+  'callback_secret',
+  ...FILE_FIELDS,
+];
+
+/**
+ * @param target the request's, with its path
+ * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8;
+ * INVALID_PARAMETER: a URL, a secret or a file
+ */
+export function readQueryFields(target: string): QueryFields {
+  const texts = new Map<TextField, TextValue>();
+  for (const { name, text } of parametersOf(target)) {
+    if (NOT_IN_A_QUERY.includes(name)) {
+      throw misplaced(name, 'must not be in the query; send multipart/form-data or JSON');
+    }
+    const field = MATTING_FIELDS.find((known): known is TextField => known === name);
+    if (field === undefined) throw unknownField(name);
+    if (texts.has(field)) throw givenTwice(field);
+    texts.set(field, text.length > URL_LENGTH_MAX ? OVERLONG : text);
+  }
+  return texts;
+}
+
+/**
+ * For a form, which has parts for all of it.
+ * @throws ContractError INVALID_PARAMETER, and INVALID_REQUEST as above
+ */
+function requireNoQueryFields(target: string): void {
+  for (const { name } of parametersOf(target)) {
+    const isField = [...MATTING_FIELDS, ...FILE_FIELDS].some(known => known === name);
+    throw isField ? misplaced(name, 'must be a part of the form') : unknownField(name);
+  }
+}
+
+/** Of the query, in their order. @throws ContractError INVALID_REQUEST: not percent-encoded UTF-8 */
+export function* parametersOf(
+  target: string,
+): Generator<{ readonly name: string; readonly text: string }> {
+  const start = target.indexOf('?');
+  if (start === -1) return;
+  const pairs = target.slice(start + 1).split('&', FIELDS_MAX + 1);
+  if (pairs.length > FIELDS_MAX) throw tooManyFields('the query');
+  for (const pair of pairs) {
+    if (pair === '') continue;
+    const equals = pair.indexOf('=');
+    const name = decoded(equals === -1 ? pair : pair.slice(0, equals));
+    yield { name, text: equals === -1 ? '' : decoded(pair.slice(equals + 1), name) };
+  }
+}
+
+function decoded(text: string, field?: string): string {
+  try {
+    return decodeURIComponent(text.replaceAll('+', ' '));
+  } catch (cause) {
+    const shown = field === undefined ? undefined : shownName(field);
+    const detail = 'the query is not percent-encoded UTF-8; a per cent sign is written %25';
+    throw malformed(detail, shown, 'not percent-encoded UTF-8', cause);
+  }
+}
+
+function misplaced(field: string, wrong: string): ContractError {
+  const fieldErrors = [{ field, detail: wrong }];
+  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}`, { fieldErrors });
+}
+
+/* The fields of a submission as JSON; every other one is refused. */
+
+/** What is no string in every caller's mind. */
+const LITERALS: Readonly<Record<string, readonly LiteralKind[]>> = {
+  crop: ['boolean'],
+  size_max_megapixels: ['number'],
+  output_width: ['number'],
+  output_height: ['number'],
+};
+
+const FIELDS: JsonFields<TextField> = {
+  image: 'image_base64',
+  fieldOf(name) {
+    const field = MATTING_FIELDS.find(known => known === name);
+    if (field === undefined) throw unknownField(name);
+    return field;
+  },
+  literalsOf: field => LITERALS[field ?? ''] ?? [],
+};
+
+export class MattingBodyParser extends JsonFieldsParser<TextField> {
+  constructor() {
+    super(FIELDS);
+  }
+}
+
+/*
+ * Moves a submission's body, in whichever form it comes, into its fields and its uploads, chunk by
+ * chunk: what is held of it is one chunk and the small texts.
+ */
+
+/** Which picture it is, its bytes say. */
+const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
+/** RFC 9110 section 12.5.1: what a caller may send instead. */
+const ACCEPTED = 'application/json, multipart/form-data, image/*, application/octet-stream';
+
+export type BodyForm =
+  | { readonly kind: 'json' }
+  | { readonly kind: 'multipart'; readonly boundary: string }
+  /** The file itself; its fields are in the query. */
+  | { readonly kind: 'picture' };
+
+/** The onRequest hook. @throws ContractError as bodyFormOf; UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
+export const requireBodyForm = requireBodyHead({
+  accepted: ACCEPTED,
+  wanted: 'application/json in UTF-8, multipart/form-data or the picture itself',
+  bytesMaxOf: request => {
+    const form = bodyFormOf(request);
+    return form && bodyBytesMax(form);
+  },
+});
+
+/** Undefined: none that is supported. @throws ContractError INVALID_REQUEST: no usable boundary */
+export function bodyFormOf(request: IncomingMessage): BodyForm | undefined {
+  const type = bodyTypeOf(request);
+  if (type === 'none' || type?.type === 'application/json') return { kind: 'json' };
+  if (type === undefined) return undefined;
+  if (type.type === 'multipart/form-data') return { kind: 'multipart', boundary: boundaryOf(type) };
+  return PICTURE_TYPE.test(type.type) ? { kind: 'picture' } : undefined;
+}
+
+export function bodyBytesMax({ kind }: BodyForm): number {
+  return kind === 'picture' ? IMAGE_BYTES_MAX : REQUEST_BODY_BYTES_MAX;
+}
+
+/**
+ * Resolves at the end of the body. The uploads are the caller's to commit or abort.
+ * @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE
+ */
+type ReadMattingBody = (uploads: RequestUploads) => Promise<MattingFields>;
+
+/**
+ * How to read this request's body, of which no byte was read yet; only where `requireBodyForm` has
+ * passed. @throws ContractError INVALID_REQUEST, INVALID_PARAMETER: what its query says
+ */
+export function mattingBodyReaderOf(request: IncomingMessage): ReadMattingBody {
+  const form = bodyFormOf(request);
+  if (form === undefined) throw new Error('a body of an unsupported type is to be read');
+  const bounds = { bytesMax: bodyBytesMax(form) };
+  const target = request.url ?? '';
+  switch (form.kind) {
+    case 'json':
+      return ({ image }) => readMattingJson(request, image, bounds);
+    case 'multipart':
+      requireNoQueryFields(target);
+      return uploads => readMattingForm(request, { ...form, uploads }, bounds);
+    case 'picture': {
+      const texts = readQueryFields(target);
+      return ({ image }) => readPicture(request, { texts, image }, bounds);
+    }
+  }
+}
+
+/** A JSON object. @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
+export async function readMattingJson(
+  body: Readable,
+  upload: ImageUpload,
+  bounds: BodyBounds,
+): Promise<MattingFields> {
+  const parser = new MattingBodyParser();
+  for await (const chunk of bodyChunks(body, bounds)) {
+    const text = parser.push(chunk);
+    if (text.length > 0) await upload.write(text);
+  }
+  return parser.finish();
+}
+
+/**
+ * multipart/form-data.
+ * @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE
+ */
+export async function readMattingForm(
+  body: Readable,
+  { boundary, uploads }: { readonly boundary: string; readonly uploads: RequestUploads },
+  bounds: BodyBounds,
+): Promise<MattingFields> {
+  const form = new MattingForm(uploads);
+  await readParts(body, boundary, form, bounds);
+  return form.finish();
+}
+
+/** The file itself. @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
+export async function readPicture(
+  body: Readable,
+  { texts, image }: { readonly texts: QueryFields; readonly image: ImageUpload },
+  bounds: BodyBounds,
+): Promise<MattingFields> {
+  image.takeBytes();
+  for await (const chunk of bodyChunks(body, bounds)) await image.write(chunk);
+  return { texts, imageGiven: true };
+}

@@ -1,0 +1,206 @@
+/**
+ * The connections of the public port, and how they end. A server that closes at once resets
+ * connections whose request is still on its way, and these callers get no answer. So first no new
+ * connection is accepted, then open ones have time to send a request, which is answered with
+ * `Connection: close`; what is idle after that is closed.
+ *
+ * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
+ * nearly full, those that wait for their client make room for newcomers (http-guard.ts), strangers'
+ * before those of accounts. Those with a submission under way may be held for minutes: accounts
+ * share them.
+ */
+import type { IncomingMessage, Server } from 'node:http';
+import net from 'node:net';
+import { setImmediate as afterPolling } from 'node:timers/promises';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { networkOf } from '#program/network-of.ts';
+import { connectionsWithin } from '#program/open-files.ts';
+import {
+  type EndedCause,
+  guardHttpServer,
+  type HttpGuardOptions,
+  type PortRoom,
+  UNREAD_STRANGERS_MAX,
+} from '#program/ports/http-guard.ts';
+import { type Release, Semaphore } from '#program/semaphore.ts';
+import { settledWithin } from '#program/settled-within.ts';
+import { hasBody } from './request-headers.ts';
+
+/** For requests sent before the listener closed: a way around the world takes half of it. */
+const LINGER_MS_MAX = 500;
+/** Node accepts one connection in each turn of its loop; further ones wait in the backlog. */
+const BACKLOG_MS_MAX = 500;
+/** Fraction of all connections that is kept free of those that wait. */
+const SPARE_SHARE = 0.1;
+/** Largest fraction whose requests' bodies are awaited: of strangers, and as many of accounts. */
+const BODIES_SHARE = 0.1;
+/** Largest fraction of all connections with a submission under way, its body and wait included. */
+const SUBMISSIONS_SHARE = 0.8;
+const SUBMISSIONS_RETRY_AFTER_S = 5;
+
+/** Largest fraction of all connections without a key whose answer waits to be read. */
+const UNREAD_STRANGERS_SHARE = 0.25;
+
+/** Each may hold a few hundred KiB of buffers, and a file of its picture besides. */
+const PUBLIC_MAX = 10_000;
+const PUBLIC_SHARE = 0.5;
+/** Scrapers and people. */
+const OPERATOR_MAX = 128;
+const OPERATOR_SHARE = 1 / 16;
+
+export function publicConnectionsMax(filesMax?: number): number {
+  return connectionsWithin(PUBLIC_MAX, PUBLIC_SHARE, filesMax);
+}
+
+export function operatorConnectionsMax(filesMax?: number): number {
+  return connectionsWithin(OPERATOR_MAX, OPERATOR_SHARE, filesMax);
+}
+
+export interface ConnectionsOptions {
+  /** A connection was closed unread: `maxConnections` were open. */
+  readonly onDropped?: (() => void) | undefined;
+  /** A connection was ended at a bound of what a caller may. */
+  readonly onEnded?: ((cause: EndedCause) => void) | undefined;
+  /** Other bounds of those who read answers, for tests. */
+  readonly readingPace?: Pick<HttpGuardOptions, 'debtMsMax' | 'unreadStrangersMax'> | undefined;
+}
+
+export class Connections {
+  readonly #server: Server;
+  #open = 0;
+  #taken = 0;
+  /** The account whose key a connection has shown last. */
+  readonly #accounts = new WeakMap<net.Socket, string>();
+  readonly #submissions: Semaphore;
+  /** No request yet: for Node neither idle nor busy, so its close would wait for them. */
+  readonly #unused = new Set<net.Socket>();
+  #onLast: () => void = () => undefined;
+  #takingBacklog: Promise<void> | undefined;
+  /** Whose bodies are awaited here are all but submissions'. */
+  readonly room: PortRoom;
+
+  constructor(server: Server, { onDropped, onEnded, readingPace }: ConnectionsOptions) {
+    this.#server = server;
+    this.#submissions = new Semaphore({
+      get max() {
+        return Math.floor(server.maxConnections * SUBMISSIONS_SHARE);
+      },
+      waitingMax: 0,
+      refusal: () =>
+        new ContractError('SERVICE_UNAVAILABLE', 'too many submissions at once', {
+          retryAfterS: SUBMISSIONS_RETRY_AFTER_S,
+        }),
+    });
+    server.on('connection', (socket: net.Socket) => {
+      this.#open += 1;
+      this.#taken += 1;
+      this.#unused.add(socket);
+      socket.once('close', () => {
+        this.#open -= 1;
+        this.#unused.delete(socket);
+        if (this.#open === 0) this.#onLast();
+      });
+    });
+    server.on('request', ({ socket }: IncomingMessage) => this.#unused.delete(socket));
+    const unreadShare = Math.floor(server.maxConnections * UNREAD_STRANGERS_SHARE);
+    this.room = guardHttpServer(server, {
+      spareShare: SPARE_SHARE,
+      bodiesShare: BODIES_SHARE,
+      ownerOf: socket => this.#accounts.get(socket),
+      onEnded,
+      unreadStrangersMax: Math.min(UNREAD_STRANGERS_MAX, unreadShare),
+      ...readingPace,
+    });
+    server.on('drop', () => onDropped?.());
+  }
+
+  /** Called when a request of it has shown a valid key of the account. */
+  noteKnown(socket: net.Socket, accountId: string): void {
+    this.#accounts.set(socket, accountId);
+  }
+
+  /**
+   * Takes a place for a submission.
+   * @throws ContractError SERVICE_UNAVAILABLE: the account has as many as are left free
+   */
+  enterSubmission(accountId: string): Release {
+    return this.#submissions.takeNow({ key: accountId });
+  }
+
+  get open(): number {
+    return this.#open;
+  }
+
+  /**
+   * The onRequest hook. While the backlog is accepted requests wait: a caller who is answered at
+   * once connects again at once, and could fill the backlog as fast as it empties.
+   */
+  readonly hold = (_request: unknown, _reply: unknown, done: () => void): void => {
+    if (this.#takingBacklog === undefined) done();
+    else void this.#takingBacklog.then(done);
+  };
+
+  /** Resolves when no connection is open, or after LINGER_MS_MAX. */
+  async linger(): Promise<void> {
+    if (!this.#server.listening) return;
+    this.#takingBacklog = this.#takeBacklog();
+    await this.#takingBacklog;
+    // node:http's own close ends idle connections too, and one whose request is on its way is idle.
+    net.Server.prototype.close.call(this.#server);
+    if (this.#open === 0) return;
+    const left = new Promise<void>(resolve => {
+      this.#onLast = resolve;
+    });
+    await settledWithin(left, LINGER_MS_MAX);
+    for (const socket of this.#unused) socket.destroy();
+  }
+
+  /** Connections that the system accepted and Node did not are reset when the listener closes. */
+  async #takeBacklog(): Promise<void> {
+    const until = performance.now() + BACKLOG_MS_MAX;
+    let takenBefore: number;
+    do {
+      takenBefore = this.#taken;
+      // The first ends the current turn of the loop; before the second the system was polled.
+      await afterPolling();
+      await afterPolling();
+    } while (this.#taken > takenBefore && performance.now() < until);
+  }
+}
+
+export interface Senders {
+  /** Whose request it is; undefined: a stranger's. Nobody is known where absent. */
+  readonly accountOf?: (request: FastifyRequest) => string | undefined;
+  /** Whether it came with an API key. */
+  readonly hasKey?: (request: FastifyRequest) => boolean;
+}
+
+/**
+ * Requests whose bodies are on their way, for the room of their port: from the end of what their
+ * headers are judged by until the body is whole or the answer is written, whether a handler reads
+ * the body or what was refused is read away. Only a submission with an API key is none of them: it
+ * holds a place of its account's. To be called before any route is added.
+ */
+export function awaitBodies(
+  app: FastifyInstance,
+  room: PortRoom,
+  { accountOf, hasKey }: Senders = {},
+): void {
+  const note = (request: FastifyRequest, reply: FastifyReply) => {
+    // Undefined where a test injects a request without a socket.
+    if (request.raw.complete !== false || !hasBody(request.raw)) return;
+    const account = accountOf?.(request);
+    const owner = account === undefined ? { network: networkOf(request.ip) } : { account };
+    room.awaitBody(request.raw, reply.raw, owner);
+  };
+  // After all checks of headers, whatever they had to ask the database.
+  app.addHook('preParsing', (request, reply, _payload, done) => {
+    if (hasKey?.(request) !== true) note(request, reply);
+    done(null);
+  });
+  app.addHook('onSend', (request, reply, payload, done) => {
+    note(request, reply);
+    done(null, payload);
+  });
+}

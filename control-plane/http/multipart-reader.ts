@@ -1,0 +1,242 @@
+/** The text of a part, or of a pair, kept as it arrives and decoded at its end. */
+
+import { isAscii } from 'node:buffer';
+import type { Readable } from 'node:stream';
+import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { type BodyBounds, bodyChunks } from './body-chunks.ts';
+import { FIELDS_MAX, malformed, OVERLONG, type TextValue, tooManyFields } from './malformed.ts';
+import { type PartHead, readPartHead } from './part-head.ts';
+
+/** No text within URL_LENGTH_MAX characters needs more in UTF-8. */
+const TEXT_BYTES_MAX = 3 * URL_LENGTH_MAX;
+
+export class PartText {
+  readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+  readonly #raw = Buffer.allocUnsafe(TEXT_BYTES_MAX);
+  #isAscii = false;
+  #bytes = 0;
+
+  begin(head: Pick<PartHead, 'isAscii'>): void {
+    this.#isAscii = head.isAscii;
+    this.#bytes = 0;
+  }
+
+  take(bytes: Buffer): void {
+    const from = this.#bytes;
+    this.#bytes += bytes.length;
+    if (this.#bytes <= TEXT_BYTES_MAX) this.#raw.set(bytes, from);
+  }
+
+  /** @throws ContractError INVALID_REQUEST */
+  end(field: string): TextValue {
+    if (this.#bytes > TEXT_BYTES_MAX) return OVERLONG;
+    const raw = this.#raw.subarray(0, this.#bytes);
+    if (this.#isAscii && !isAscii(raw)) {
+      throw malformed(`${field} is neither ASCII nor UTF-8`, field, 'not ASCII');
+    }
+    try {
+      return this.#utf8.decode(raw);
+    } catch (cause) {
+      throw malformed(`${field} is not UTF-8`, field, 'not UTF-8', cause);
+    }
+  }
+}
+
+/*
+ * multipart/form-data (RFC 7578, RFC 2046 section 5.1), read as it arrives: the heads of its parts
+ * and their bytes, which are views of the chunks and never kept. It is strict, since what a lenient
+ * reader skips or cuts off is missing from a result that is paid for: a part whose head cannot be
+ * read, a delimiter that is not a whole line and a body without its last delimiter are refused
+ * (docs/adr/0019). What a part's name means is its caller's.
+ *
+ * | state     | expects                                             | then                          |
+ * |-----------|-----------------------------------------------------|-------------------------------|
+ * | start     | line ends, the first delimiter                      | delimiter                     |
+ * | delimiter | `--`; or blanks and a line end                      | end; head                     |
+ * | head      | lines of headers, an empty line                     | data                          |
+ * | data      | bytes, a line end and the delimiter                 | delimiter                     |
+ * | end       | blanks and line ends                                | -                             |
+ */
+
+/** Far above what any client writes: a name, a file name of 255 characters twice, a type. */
+export const PART_HEAD_BYTES_MAX = 8192;
+/** Line ends before the first delimiter, blanks behind a delimiter, white space behind the last. */
+const PADDING_BYTES_MAX = 64;
+
+const CR = 0x0d;
+const LINE_END = Buffer.from('\r\n');
+const HEAD_END = Buffer.from('\r\n\r\n');
+const DELIMITER_END = /^(?:--|[ \t]*\r\n)/;
+const DELIMITER_END_START = /^(?:-|[ \t]*\r?)$/;
+const WHITE_SPACE = /^[ \t\r\n]*$/;
+const NOTHING = Buffer.alloc(0);
+
+export type PartEvent =
+  | { readonly kind: 'head'; readonly head: PartHead }
+  /** Valid until the next event is asked for. */
+  | { readonly kind: 'data'; readonly bytes: Buffer }
+  | { readonly kind: 'end' };
+
+type State = 'start' | 'delimiter' | 'head' | 'data' | 'end';
+
+/** What a state made of the bytes it was given: which are left, and what a caller is told. */
+interface Step {
+  readonly rest: Buffer;
+  readonly events?: readonly PartEvent[];
+}
+
+export class MultipartReader {
+  /** With the line end before it, which belongs to it and not to the part. */
+  readonly #delimiter: Buffer;
+  #state: State = 'start';
+  /** What could be the beginning of something: less than PART_HEAD_BYTES_MAX and a line. */
+  #held: Buffer = LINE_END;
+  #started = false;
+  #parts = 0;
+  #padding = 0;
+
+  /** @param boundary as `boundaryOf` gives it */
+  constructor(boundary: string) {
+    this.#delimiter = Buffer.from(`\r\n--${boundary}`, 'latin1');
+  }
+
+  /**
+   * What happens in this chunk, in order. Each event is to be dealt with before the next is asked
+   * for. @throws ContractError INVALID_REQUEST
+   */
+  *push(chunk: Buffer): Generator<PartEvent, void, void> {
+    this.#started ||= chunk.length > 0;
+    let rest = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
+    this.#held = NOTHING;
+    while (rest.length > 0) {
+      const step = this.#step(rest);
+      if (step === undefined) {
+        this.#held = rest;
+        return;
+      }
+      rest = step.rest;
+      if (step.events !== undefined) yield* step.events;
+    }
+  }
+
+  /** After the last chunk. @throws ContractError INVALID_REQUEST */
+  finish(): void {
+    if (!this.#started) throw malformed('the body is empty; multipart/form-data is expected');
+    if (this.#state !== 'end') throw malformed('the body ends before its last boundary');
+  }
+
+  /** Undefined: more bytes are needed. */
+  #step(bytes: Buffer): Step | undefined {
+    switch (this.#state) {
+      case 'start':
+        return this.#takeStart(bytes);
+      case 'delimiter':
+        return this.#takeDelimiterEnd(bytes);
+      case 'head':
+        return this.#takeHead(bytes);
+      case 'data':
+        return this.#takeData(bytes);
+      case 'end':
+        return this.#takeEnd(bytes);
+    }
+  }
+
+  #takeStart(bytes: Buffer): Step | undefined {
+    const known = Math.min(bytes.length, this.#delimiter.length);
+    if (bytes.compare(this.#delimiter, 0, known, 0, known) === 0) {
+      if (known < this.#delimiter.length) return undefined;
+      this.#state = 'delimiter';
+      this.#padding = 0;
+      return { rest: bytes.subarray(known) };
+    }
+    // The first line end was put there by the constructor, so an empty line makes two.
+    const lines = Math.min(bytes.length, HEAD_END.length);
+    if (bytes.compare(HEAD_END, 0, lines, 0, lines) !== 0 || this.#padding > PADDING_BYTES_MAX) {
+      throw malformed('the body does not begin with the boundary that Content-Type names');
+    }
+    if (lines < HEAD_END.length) return undefined;
+    this.#padding += LINE_END.length;
+    return { rest: bytes.subarray(LINE_END.length) };
+  }
+
+  #takeDelimiterEnd(bytes: Buffer): Step | undefined {
+    const text = bytes.toString('latin1', 0, PADDING_BYTES_MAX);
+    const [end] = DELIMITER_END.exec(text) ?? [];
+    if (end === undefined) {
+      if (text.length < PADDING_BYTES_MAX && DELIMITER_END_START.test(text)) return undefined;
+      throw malformed('a boundary is followed by something else than the end of its line');
+    }
+    if (end === '--') {
+      this.#state = 'end';
+      return { rest: bytes.subarray(end.length) };
+    }
+    this.#parts += 1;
+    if (this.#parts > FIELDS_MAX) throw tooManyFields('the body');
+    this.#state = 'head';
+    // The line end stays: a head without headers is an empty line right behind it.
+    return { rest: bytes.subarray(end.length - LINE_END.length) };
+  }
+
+  #takeHead(bytes: Buffer): Step | undefined {
+    const end = bytes.indexOf(HEAD_END);
+    if (end > PART_HEAD_BYTES_MAX || (end === -1 && bytes.length > PART_HEAD_BYTES_MAX)) {
+      throw malformed(`the headers of a part are over ${PART_HEAD_BYTES_MAX} bytes`);
+    }
+    if (end === -1) return undefined;
+    const head = readPartHead(bytes.toString('latin1', LINE_END.length, end));
+    this.#state = 'data';
+    return { rest: bytes.subarray(end + HEAD_END.length), events: [{ kind: 'head', head }] };
+  }
+
+  #takeData(bytes: Buffer): Step | undefined {
+    const at = bytes.indexOf(this.#delimiter);
+    if (at !== -1) {
+      this.#state = 'delimiter';
+      return {
+        rest: bytes.subarray(at + this.#delimiter.length),
+        events: [...dataOf(bytes, at), { kind: 'end' }],
+      };
+    }
+    const end = this.#delimiterStart(bytes);
+    if (end === 0) return undefined;
+    this.#held = bytes.subarray(end);
+    return { rest: NOTHING, events: dataOf(bytes, end) };
+  }
+
+  /** Where bytes at the end begin that more bytes may make a delimiter; their end where none do. */
+  #delimiterStart(bytes: Buffer): number {
+    let at = bytes.indexOf(CR, Math.max(0, bytes.length - this.#delimiter.length + 1));
+    while (at !== -1) {
+      const length = bytes.length - at;
+      if (bytes.compare(this.#delimiter, 0, length, at) === 0) return at;
+      at = bytes.indexOf(CR, at + 1);
+    }
+    return bytes.length;
+  }
+
+  #takeEnd(bytes: Buffer): Step {
+    this.#padding += bytes.length;
+    if (this.#padding > PADDING_BYTES_MAX || !WHITE_SPACE.test(bytes.toString('latin1'))) {
+      throw malformed('the body goes on after its last boundary');
+    }
+    return { rest: NOTHING };
+  }
+}
+
+/** Takes every part of a body as it arrives. @throws ContractError as MultipartReader, bodyChunks */
+export async function readParts(
+  body: Readable,
+  boundary: string,
+  form: { take(event: PartEvent): Promise<void> },
+  bounds: BodyBounds,
+): Promise<void> {
+  const reader = new MultipartReader(boundary);
+  for await (const chunk of bodyChunks(body, bounds)) {
+    for (const event of reader.push(chunk)) await form.take(event);
+  }
+  reader.finish();
+}
+
+function dataOf(bytes: Buffer, end: number): PartEvent[] {
+  return end === 0 ? [] : [{ kind: 'data', bytes: bytes.subarray(0, end) }];
+}
