@@ -6,7 +6,7 @@ import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../test/support/throws.ts';
 import type { ApiKeyStore } from './keys/api-key-store.ts';
 import { KeyUses } from './keys/authenticate.ts';
-import { isIpInNetworks, parseKeyNetwork, refusalOfKey } from './keys/key-access.ts';
+import { isIpInNetworks, parseKeyNetwork, refusalOfKey } from './keys/key-policy.ts';
 import { RateLimits } from './rates/rate-limits.ts';
 import {
   leaseQuota,

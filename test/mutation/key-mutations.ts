@@ -13,7 +13,7 @@ a key is not asked for after a name was looked up
   + const policy = { cap: {} };
   = makes no job by a key that was revoked while a name was looked up
 
-file control-plane/core/keys/api-key-store.ts
+file control-plane/core/keys/authenticate.ts
 tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 an expired key is taken
   - is: leftMs > 0 ? owner : expired
@@ -36,7 +36,7 @@ a key of the service itself opens something
   - .where('purpose', 'is', null)
   = a key of the service itself is in no list, and opens nothing
 
-file control-plane/core/keys/api-key-changes.ts
+file control-plane/core/keys/api-key-store.ts
 tests control-plane/core/keys/manage-keys.test.ts: a rotation
 a rotation keeps no old secret
   - previous_secret_hash: eb.ref('secret_hash'),
@@ -47,7 +47,7 @@ a rotation at once lets the old secret go on
   + nowPlusMs(database.nowMs, by.overlapMs + 60_000)
   = at once ends the old secret here and now, and says when
 
-file control-plane/core/keys/api-key-rows.ts
+file control-plane/core/keys/api-key-store.ts
 tests control-plane/core/keys/manage-keys.test.ts: another account
 another account’s key is found
   - accountId === undefined || row.account_id === accountId
@@ -66,7 +66,7 @@ a new cap goes on with the count of the one before
   + if (cap !== before) return count;
   = is kept where only the credits of its cap change
 
-file control-plane/core/keys/key-cap.ts
+file control-plane/core/keys/api-key-store.ts
 tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 a cap counts nothing
   - cap_used: after.used
@@ -87,7 +87,7 @@ a charged credit goes back to the cap
   + job.capWindowStartMs !== null
   = what is released goes back to the cap, what is charged does not
 
-file control-plane/core/keys/key-access.ts
+file control-plane/core/keys/key-policy.ts
 tests control-plane/core/accounts/account.test.ts
 a key without the scope may
   - scopes !== undefined && !scopes.includes(scope)

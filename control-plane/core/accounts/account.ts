@@ -1,5 +1,6 @@
 /** The use cases behind /v1/account. */
-import type { ApiKeyOwner, ApiKeyStore } from '../keys/api-key-store.ts';
+import type { ApiKeyStore } from '../keys/api-key-store.ts';
+import type { ApiKeyOwner } from '../keys/authenticate.ts';
 import { keyView } from '../keys/manage-keys.ts';
 import type { LedgerStore } from '../ledger/ledger-store.ts';
 

@@ -7,8 +7,8 @@ import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Db } from '../database/schema.ts';
 import { transact } from '../database/transact.ts';
-import { insertApiKey } from '../keys/api-key-changes.ts';
-import { createApiKeyToken } from '../keys/api-key-rows.ts';
+import { insertApiKey } from '../keys/api-key-store.ts';
+import { createApiKeyToken } from '../keys/authenticate.ts';
 import { enterOperatorEntry } from '../ledger/ledger-writer.ts';
 import { insertAccount, requireName } from './account-store.ts';
 

@@ -15,8 +15,7 @@ import {
   requestOwner,
   serveRequest,
 } from '#program/request-owner.ts';
-import { API_KEY_MEMORY_MS } from '../keys/api-key-store.ts';
-import { Authenticate } from '../keys/authenticate.ts';
+import { API_KEY_MEMORY_MS, Authenticate } from '../keys/authenticate.ts';
 import { imageBody, openTestApp, type TestApp } from '../test/support/test-app.ts';
 import { ACCOUNTS_WAITING_MAX, NotBegunError, RequestShares } from './request-shares.ts';
 

@@ -15,7 +15,7 @@ import { keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
 import { keptMatchesOne } from '../database/values.ts';
-import { giveBackToCap } from '../keys/key-cap.ts';
+import { giveBackToCap } from '../keys/api-key-store.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';

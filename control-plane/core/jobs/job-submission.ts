@@ -26,7 +26,7 @@ import type { Db, Schema } from '../database/schema.ts';
 import { OvertakenError, query } from '../database/transact.ts';
 import { queuePositionMs } from '../dispatch/job-turns.ts';
 import { queuedFramePixels } from '../dispatch/queue-share.ts';
-import { CapReachedError, countForCap } from '../keys/key-cap.ts';
+import { CapReachedError, countForCap } from '../keys/api-key-store.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { reserveCredit } from '../ledger/ledger-writer.ts';
 import type { Job, JobBackground, JobClass, JobInput } from './job.ts';

@@ -3,7 +3,7 @@
  * result's link and without a source.
  */
 
-import { publicPrefix } from '../keys/api-key-rows.ts';
+import { publicPrefix } from '../keys/authenticate.ts';
 import type { NodeMember } from '../nodes/node-store.ts';
 import { isoTime } from '../time-format.ts';
 import { type Job, modeOf, publicState } from './job.ts';

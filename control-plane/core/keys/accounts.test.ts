@@ -29,13 +29,13 @@ import {
 } from '../test/fixtures.ts';
 import { rowOf, setIn } from '../test/rows.ts';
 import {
+  API_KEY_MEMORY_MS,
   apiKeyIdOf,
   createApiKeyToken,
   hashSecret,
   parseApiKeyToken,
   secretMatches,
-} from './api-key-rows.ts';
-import { API_KEY_MEMORY_MS } from './api-key-store.ts';
+} from './authenticate.ts';
 
 const test = ava.serial;
 

@@ -1,34 +1,41 @@
-/** API keys: made once, shown once, stored as a hash, found by the part that is no secret. */
-
-import { sql } from 'kysely';
+/**
+ * API keys: made once, shown once, stored as a hash, found by the part that is no secret; and their
+ * changes. One that is tried again, since its answer was lost, changes nothing more.
+ */
+import { randomUUID } from 'node:crypto';
+import { requireName } from '../accounts/account-store.ts';
+import type { Actor } from '../accounts/actor.ts';
+import type { AuditValues } from '../accounts/audit.ts';
+import { requireAuthority } from '../accounts/authority.ts';
+import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { query } from '../database/transact.ts';
+import { ofAccount } from '../database/of-account.ts';
+import type { Db, Schema } from '../database/schema.ts';
+import { OvertakenError, query, transact } from '../database/transact.ts';
+import { isAsciiWord, isInserted, matchesOne } from '../database/values.ts';
 import {
-  type ChangedBy,
-  changeApiKey,
-  createApiKey,
-  createApiKeyBy,
-  type KeyChange,
-  type NewKey,
-  type NewKeyBy,
-  revokeApiKey,
-  rotateApiKey,
-} from './api-key-changes.ts';
-import {
-  findApiKey,
+  type ApiKeyToken,
+  createApiKeyToken,
   hashSecret,
-  type KeyPlace,
-  listApiKeys,
-  listNewestApiKeys,
+  type KeyUse,
+  KnownKeys,
+  publicPrefix,
+  writeKeyUses,
+} from './authenticate.ts';
+import {
+  capCountAt,
+  capFromRow,
+  capReached,
+  capResetsAtMs,
+  countOfNewCap,
+  type KeyCap,
+  type KeyPolicy,
+  NO_POLICY,
   POLICY_COLUMNS,
-  parseApiKeyToken,
+  policyColumns,
   policyFromRow,
-  secretMatches,
-} from './api-key-rows.ts';
-import type { KeyPolicy } from './key-policy.ts';
-
-export type { KeyChange, MadeKey, NewKey, NewKeyBy } from './api-key-changes.ts';
-export type { ApiKey, KeyPlace } from './api-key-rows.ts';
+  takeOfCap,
+} from './key-policy.ts';
 
 export type ApiKeyStore = ReturnType<typeof createApiKeyStore>;
 
@@ -38,10 +45,8 @@ export function createApiKeyStore(database: Database) {
   const changing = <T>(apiKeyId: string, change: Promise<T>) =>
     change.finally(() => known.forget(apiKeyId));
   return {
-    /** The key's text is in `token` this once and nowhere else. The account must exist. */
     create: (accountId: string, name: string, asked: NewKey = {}) =>
       createApiKey(database, accountId, name, asked),
-    /** The same by somebody, in the account's log. 'too-many': the account has as many as it may. */
     createBy: (accountId: string, name: string, asked: NewKeyBy) =>
       createApiKeyBy(database, accountId, name, asked),
     /**
@@ -49,26 +54,17 @@ export function createApiKeyStore(database: Database) {
      * a wrong secret, or revoked. A change of a key is seen within API_KEY_MEMORY_MS by every
      * replica.
      */
-    authenticate: (token: string) => known.authenticate(token),
+    authenticate: known.authenticate,
     /** What is remembered of a key, without asking the database; undefined: nothing of this secret. */
-    recall: (token: string) => known.recall(token),
-    /** Undefined: no such key. The key as it is now; revoking again changes nothing. */
+    recall: known.recall,
     revoke: (id: string, by?: ChangedBy) => changing(id, revokeApiKey(database, id, by)),
-    /**
-     * A new secret, beside which the old one goes on for `overlapMs`; at 0 it ends now. Undefined: no
-     * such key, or it is revoked.
-     */
     rotate: (id: string, by: ChangedBy & { readonly overlapMs: number }) =>
       changing(id, rotateApiKey(database, id, by)),
-    /** Undefined: no such key, or it is revoked. The key as it is now. */
     change: (id: string, by: ChangedBy, change: KeyChange) =>
       changing(id, changeApiKey(database, id, by, change)),
-    /** Oldest first, read in pages; all accounts' without one. Never the service's own. */
     list: (accountId?: string) => listApiKeys(database, accountId),
-    /** A page of an account's, newest first. */
     listNewest: (accountId: string, limit: number, after?: KeyPlace) =>
       listNewestApiKeys(database, accountId, limit, after),
-    /** Undefined: no such key, or another account's than the one given. */
     find: (id: string, accountId?: string) =>
       query(database, db => findApiKey(database, db, id, accountId)),
     /** Raises when keys were used last. */
@@ -76,225 +72,504 @@ export function createApiKeyStore(database: Database) {
   };
 }
 
-/*
- * Authentication by the key's row, and what is remembered of it. A key has one secret, or two while
- * it is rotated.
- *
- * | what is shown                        | what is answered                                       |
- * |--------------------------------------|--------------------------------------------------------|
- * | a secret that goes on, of a fresh    | its owner, without a statement                         |
- * | memory                               |                                                        |
- * | anything else of the form of a key   | what the row says now: a secret that was made a moment |
- * |                                      | ago is in no memory                                    |
- */
+export type ApiKey = ReturnType<typeof apiKeyFromRow>;
 
-export interface ApiKeyOwner {
-  readonly apiKeyId: string;
-  readonly accountId: string;
-  /** Absent: it may do what its account may. */
-  readonly policy?: KeyPolicy;
-  /** It was shown the secret from before the last rotation, which goes on for a while. */
-  readonly byPreviousSecret?: true;
+const LISTED_COLUMNS = [
+  'id',
+  'account_id',
+  'name',
+  'created_at',
+  'revoked_at',
+  'expires_at',
+  'last_used_at',
+  'previous_expires_at',
+  'previous_last_used_at',
+  'cap_window_start',
+  'cap_used',
+  'made_by',
+  ...POLICY_COLUMNS,
+] as const;
+
+/** Those that people made; `db` is the database or a transaction of it. */
+export function selectApiKeys(database: Database, db: Db) {
+  return db
+    .selectFrom('api_keys')
+    .select(LISTED_COLUMNS)
+    .select(database.nowMs.as('read_at'))
+    .where('purpose', 'is', null);
 }
 
-/** A secret that was right, until then. */
-interface EndedSecret {
-  /** expired: the whole key. replaced: this secret, by a rotation. */
-  readonly kind: 'expired' | 'replaced';
-  readonly atMs: number;
-}
-
-type Authentication = ApiKeyOwner | EndedSecret | 'malformed' | 'unknown';
-
-function isEnded(found: ApiKeyOwner | EndedSecret): found is EndedSecret {
-  return 'kind' in found;
-}
-
-interface RecalledKey {
-  /** Whose key it was when it was last read. */
-  readonly owner: ApiKeyOwner;
-  /** Read within API_KEY_MEMORY_MS: it may be taken for authenticated. */
-  readonly isFresh: boolean;
-}
-
-/**
- * How long a key that was found is trusted without reading its row again: a caller who polls a job
- * asks ten times a second. Half of what the contract gives a revocation to reach every replica.
- */
-export const API_KEY_MEMORY_MS = 500;
-/** Keys remembered at once; the oldest go first. */
-const API_KEYS_REMEMBERED_MAX = 10_000;
-/** Compared where a key has one secret, so that the time does not show how many there are. */
-const NO_SECRET = hashSecret('');
-
-interface Secret<Is> {
-  readonly hash: string;
-  readonly is: Is;
-}
-
-interface KnownKey {
-  /** The current secret, and the one before it; or no such key. */
-  readonly secrets: readonly Secret<ApiKeyOwner | EndedSecret>[];
-  /** By performance.now(): the memory's end, or that of one of the secrets. */
-  readonly freshUntilMs: number;
-}
-
-const UNKNOWN: KnownKey = { secrets: [], freshUntilMs: 0 };
-
-class KnownKeys {
-  readonly #database: Database;
-  /** Keys that were good, in the order they were read; whose they were is known after that time. */
-  readonly #remembered = new Map<string, KnownKey>();
-
-  constructor(database: Database) {
-    this.#database = database;
-  }
-
-  async authenticate(token: string): Promise<Authentication> {
-    const parsed = parseApiKeyToken(token);
-    if (parsed === undefined) return 'malformed';
-    const recalled = this.recall(token);
-    if (typeof recalled === 'object' && recalled.isFresh) return recalled.owner;
-    return ofSecret(await this.#read(parsed.id), parsed.secret) ?? 'unknown';
-  }
-
-  recall(token: string): RecalledKey | 'malformed' | undefined {
-    const parsed = parseApiKeyToken(token);
-    if (parsed === undefined) return 'malformed';
-    const known = this.#remembered.get(parsed.id);
-    if (known === undefined) return undefined;
-    const owner = ofSecret(known, parsed.secret);
-    if (owner === undefined || isEnded(owner)) return undefined;
-    return { owner, isFresh: performance.now() < known.freshUntilMs };
-  }
-
-  /** Of a key that changed: the next one who shows it reads its row. */
-  forget(apiKeyId: string): void {
-    this.#remembered.delete(apiKeyId);
-  }
-
-  async #read(id: string): Promise<KnownKey> {
-    let beganMs = 0;
-    const { nowMs } = this.#database;
-    const row = await query(this.#database, db => {
-      beganMs = performance.now();
-      return db
-        .selectFrom('api_keys')
-        .select(['account_id', 'secret_hash', 'expires_at'])
-        .select(['previous_secret_hash', 'previous_expires_at'])
-        .select(POLICY_COLUMNS)
-        .select(nowMs.as('read_at'))
-        .where('id', '=', id)
-        .where('revoked_at', 'is', null)
-        .where('purpose', 'is', null)
-        .executeTakeFirst();
-    });
-    // Behind those that were read before it.
-    this.#remembered.delete(id);
-    if (row === undefined) return UNKNOWN;
-    const known = knownFromRow(id, row, beganMs);
-    if (known.freshUntilMs <= beganMs) return known;
-    if (this.#remembered.size >= API_KEYS_REMEMBERED_MAX) {
-      const oldest = this.#remembered.keys().next();
-      if (!oldest.done) this.#remembered.delete(oldest.value);
-    }
-    this.#remembered.set(id, known);
-    return known;
-  }
-}
-
-type KeyRow = Parameters<typeof policyFromRow>[0] & {
-  readonly account_id: string;
-  readonly secret_hash: string;
-  readonly expires_at: number | null;
-  readonly previous_secret_hash: string | null;
-  readonly previous_expires_at: number | null;
+type ListedRow = Pick<Schema['api_keys'], (typeof LISTED_COLUMNS)[number]> & {
   readonly read_at: number;
 };
 
-/** @param beganMs performance.now() before the row was read */
-function knownFromRow(id: string, row: KeyRow, beganMs: number): KnownKey {
+export function apiKeyFromRow(row: ListedRow) {
   const policy = policyFromRow(row);
-  const hasPolicy = Object.keys(policy).length > 0;
-  const owner: ApiKeyOwner = {
-    apiKeyId: id,
+  const endsAtMs = row.previous_expires_at;
+  return {
+    id: row.id,
     accountId: row.account_id,
-    ...(hasPolicy ? { policy } : {}),
+    /** `mk_<id>`: what may be shown. */
+    prefix: publicPrefix(row.id),
+    name: row.name,
+    createdAtMs: row.created_at,
+    revokedAtMs: row.revoked_at,
+    /** From then on it is refused; null: never. */
+    expiresAtMs: row.expires_at,
+    /** By either secret; behind by a minute at most. null: never. */
+    lastUsedAtMs: row.last_used_at,
+    /** The secret from before the last rotation, while it goes on. */
+    previousSecret:
+      endsAtMs === null || endsAtMs <= row.read_at
+        ? null
+        : { endsAtMs, lastUsedAtMs: row.previous_last_used_at },
+    policy,
+    /** What the policy's cap counts now; null: it has none. */
+    capUse: policy.cap === undefined ? null : capUseOf(policy.cap, row),
+    /** The person who was shown its secret last; null: the operator. */
+    madeBy: row.made_by,
+    /** Whether it may be used, by the database's clock. */
+    state: stateOf(row),
   };
-  const leftMs = (row.expires_at ?? Number.POSITIVE_INFINITY) - row.read_at;
-  const previousLeftMs = (row.previous_expires_at ?? 0) - row.read_at;
-  const expired: EndedSecret = { kind: 'expired', atMs: row.expires_at ?? 0 };
-  const replaced: EndedSecret = { kind: 'replaced', atMs: row.previous_expires_at ?? 0 };
-  const ofPrevious: ApiKeyOwner | EndedSecret =
-    previousLeftMs > 0 ? { ...owner, byPreviousSecret: true } : replaced;
-  const secrets: Secret<ApiKeyOwner | EndedSecret>[] = [
-    { hash: row.secret_hash, is: leftMs > 0 ? owner : expired },
-  ];
-  if (row.previous_secret_hash !== null) {
-    const isReplaced = previousLeftMs <= 0;
-    const is = leftMs > 0 || isReplaced ? ofPrevious : expired;
-    secrets.push({ hash: row.previous_secret_hash, is });
+}
+
+function stateOf({ revoked_at, expires_at, read_at }: ListedRow) {
+  if (revoked_at !== null) return 'revoked';
+  return expires_at !== null && expires_at <= read_at ? 'expired' : 'active';
+}
+
+function capUseOf(cap: KeyCap, row: ListedRow) {
+  const count = { windowStartMs: row.cap_window_start, used: row.cap_used ?? 0 };
+  return {
+    used: capCountAt(cap, count, row.read_at).used,
+    resetsAtMs: capResetsAtMs(cap.period, row.read_at),
+  };
+}
+
+/** Keys of one statement. */
+const KEYS_PAGE_ROWS = 500;
+
+/** Behind which key a page begins. */
+export type KeyPlace = Pick<ApiKey, 'id' | 'createdAtMs'>;
+
+/** Oldest first, read in pages; all accounts' without one. Never the service's own. */
+export async function listApiKeys(database: Database, accountId?: string): Promise<ApiKey[]> {
+  if (accountId !== undefined && !isAsciiWord(accountId)) return [];
+  const keys: ApiKey[] = [];
+  for (let more = true; more; ) {
+    const last = keys.at(-1);
+    const page = await query(database, db =>
+      accountId === undefined
+        ? selectPage(database, db, last)
+        : selectPageOf(database, db, accountId, last),
+    );
+    keys.push(...page.map(apiKeyFromRow));
+    more = page.length === KEYS_PAGE_ROWS;
   }
-  const trustedMs = Math.min(
-    API_KEY_MEMORY_MS,
-    leftMs,
-    previousLeftMs > 0 ? previousLeftMs : API_KEY_MEMORY_MS,
-  );
-  return { secrets, freshUntilMs: beganMs + trustedMs };
+  // Those of all accounts are read by id: no index has them by age.
+  return keys.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.id < b.id ? -1 : 1));
 }
 
-/** Always two comparisons. */
-function ofSecret(known: KnownKey, secret: string): ApiKeyOwner | EndedSecret | undefined {
-  const [current, previous] = known.secrets;
-  const isCurrent = secretMatches(secret, current?.hash ?? NO_SECRET);
-  const isPrevious = secretMatches(secret, previous?.hash ?? NO_SECRET);
-  if (isCurrent) return current?.is;
-  return isPrevious ? previous?.is : undefined;
-}
-
-interface KeyUse {
-  readonly apiKeyId: string;
-  readonly byPreviousSecret: boolean;
-  /** How long ago. */
-  readonly ageMs: number;
-}
-
-/** Uses of one statement. */
-const USES_MAX = 100;
-
-/** An earlier time than the one that is there changes nothing. */
-async function writeKeyUses(database: Database, uses: readonly KeyUse[]): Promise<void> {
-  const ofPrevious = uses.filter(use => use.byPreviousSecret);
-  // The key's own column has the uses of both.
-  for (const [column, some] of [
-    ['last_used_at', uses],
-    ['previous_last_used_at', ofPrevious],
-  ] as const) {
-    for (let from = 0; from < some.length; from += USES_MAX) {
-      await writeBatch(database, column, some.slice(from, from + USES_MAX));
-    }
-  }
-}
-
-async function writeBatch(
+/** Newest first. @param limit at least 1 */
+export async function listNewestApiKeys(
   database: Database,
-  column: 'last_used_at' | 'previous_last_used_at',
-  uses: readonly KeyUse[],
-): Promise<void> {
-  const ageMs = new Map<string, number>();
-  for (const use of uses) {
-    ageMs.set(use.apiKeyId, Math.min(use.ageMs, ageMs.get(use.apiKeyId) ?? use.ageMs));
-  }
-  const cases = [...ageMs].map(
-    ([id, age]) => sql`when ${id} then ${database.nowMs} - ${Math.max(0, Math.round(age))}`,
-  );
-  const usedAt = sql<number>`case ${sql.ref('id')} ${sql.join(cases, sql` `)} end`;
-  await query(database, db =>
-    db
+  accountId: string,
+  limit: number,
+  after?: KeyPlace,
+): Promise<ApiKey[]> {
+  if (!isAsciiWord(accountId) || (after !== undefined && !isAsciiWord(after.id))) return [];
+  const rows = await query(database, db => {
+    const newest = selectApiKeys(database, db)
+      .where(ofAccount(database.dialect, accountId))
+      .orderBy('account_id', 'desc')
+      .orderBy('created_at', 'desc')
+      .orderBy('id', 'desc')
+      .limit(limit);
+    if (after === undefined) return newest.execute();
+    return newest
+      .where('created_at', '<=', after.createdAtMs)
+      .where(eb => eb.or([eb('created_at', '<', after.createdAtMs), eb('id', '<', after.id)]))
+      .execute();
+  });
+  return rows.map(apiKeyFromRow);
+}
+
+/** Undefined: no such key. @param accountId another's key is none; any account's without one */
+export async function findApiKey(
+  database: Database,
+  db: Db,
+  apiKeyId: string,
+  accountId?: string,
+): Promise<ApiKey | undefined> {
+  if (!isAsciiWord(apiKeyId)) return undefined;
+  const row = await selectApiKeys(database, db).where('id', '=', apiKeyId).executeTakeFirst();
+  if (row === undefined) return undefined;
+  return accountId === undefined || row.account_id === accountId ? apiKeyFromRow(row) : undefined;
+}
+
+function selectPage(database: Database, db: Db, last: ApiKey | undefined) {
+  return selectApiKeys(database, db)
+    .where('id', '>', last?.id ?? '')
+    .orderBy('id')
+    .limit(KEYS_PAGE_ROWS)
+    .execute();
+}
+
+function selectPageOf(database: Database, db: Db, accountId: string, last: ApiKey | undefined) {
+  const { createdAtMs = 0, id = '' } = last ?? {};
+  return selectApiKeys(database, db)
+    .where(ofAccount(database.dialect, accountId))
+    .where('created_at', '>=', createdAtMs)
+    .where(eb => eb.or([eb('created_at', '>', createdAtMs), eb('id', '>', id)]))
+    .orderBy('account_id')
+    .orderBy('created_at')
+    .orderBy('id')
+    .limit(KEYS_PAGE_ROWS)
+    .execute();
+}
+
+export interface NewKey {
+  readonly policy?: KeyPolicy;
+  /** Absent: it does not expire. */
+  readonly expiresInMs?: number;
+}
+
+/** One that somebody makes, who is named in the account's log, and how many there may be of it. */
+export interface NewKeyBy extends NewKey {
+  readonly actor: Actor;
+  /** That are not revoked. */
+  readonly aliveMax: number;
+  readonly everMax: number;
+}
+
+/** Whose key is changed, and by whom: another account's key is none. */
+export interface ChangedBy {
+  readonly accountId: string;
+  readonly actor: Actor;
+}
+
+/** What is absent stays. */
+export interface KeyChange {
+  readonly name?: string;
+  readonly expires?: 'never' | { readonly inMs: number };
+  /** The whole of it. */
+  readonly policy?: KeyPolicy;
+}
+
+/** A key and its text, which is shown this once. */
+export interface MadeKey {
+  readonly key: ApiKey;
+  readonly token: string;
+}
+
+/** The account must exist. */
+export async function createApiKey(
+  database: Database,
+  accountId: string,
+  name: string,
+  asked: NewKey,
+): Promise<MadeKey> {
+  // Made once, however often the insert is tried: an answer that was lost leaves no second key.
+  const made = createApiKeyToken();
+  const insert = query(database, db => insertApiKey(database, db, accountId, name, made, asked));
+  await isInserted(insert);
+  const key = await query(database, db => readMade(database, db, made));
+  if (key === undefined) throw new Error(`another API key has the id ${made.id}`);
+  return { key, token: made.text };
+}
+
+/** The same by somebody, in the account's log. 'too-many': the account has as many as it may. */
+export async function createApiKeyBy(
+  database: Database,
+  accountId: string,
+  name: string,
+  { actor: by, aliveMax, everMax, ...asked }: NewKeyBy,
+): Promise<MadeKey | 'too-many'> {
+  const made = createApiKeyToken();
+  const entryId = randomUUID();
+  return transact(database, async tx => {
+    const change = { accountId, actor: by, entryId };
+    const { actor, log } = await requireAuthority(database, tx, change);
+    // By an earlier round whose answer was lost.
+    const there = await readMade(database, tx, made);
+    if (there !== undefined) return { key: there, token: made.text };
+    const { alive, ever } = await countApiKeys(tx, accountId, everMax);
+    if (alive >= aliveMax || ever >= everMax) return 'too-many';
+    await insertApiKey(database, tx, accountId, name, made, { ...asked, actor });
+    const key = await requireKey(database, tx, made.id);
+    await log(entryOf('key.created', key, undefined, key));
+    return { key, token: made.text };
+  });
+}
+
+async function readMade(
+  database: Database,
+  db: Db,
+  made: ApiKeyToken,
+): Promise<ApiKey | undefined> {
+  const row = await selectApiKeys(database, db)
+    .where('id', '=', made.id)
+    .where('secret_hash', '=', hashSecret(made.secret))
+    .executeTakeFirst();
+  return row && apiKeyFromRow(row);
+}
+
+/**
+ * The key as it is now; undefined: no such key. Revoking again changes nothing.
+ * @param by absent: a test; not logged
+ */
+export async function revokeApiKey(
+  database: Database,
+  apiKeyId: string,
+  by?: ChangedBy,
+): Promise<ApiKey | undefined> {
+  const entryId = randomUUID();
+  return transact(database, async tx => {
+    const asked = by && { ...by, entryId, endsRight: true };
+    const change = asked && (await requireAuthority(database, tx, asked));
+    const before = await findApiKey(database, tx, apiKeyId, by?.accountId);
+    if (before === undefined || before.revokedAtMs !== null) return before;
+    await tx
       .updateTable('api_keys')
-      .set({ [column]: usedAt })
-      .where('id', 'in', [...ageMs.keys()])
-      .where(eb => eb.or([eb(column, 'is', null), eb(column, '<', usedAt)]))
-      .execute(),
+      .set({ revoked_at: database.nowMs })
+      .where('id', '=', apiKeyId)
+      .where('revoked_at', 'is', null)
+      .execute();
+    await change?.log(entryOf('key.revoked', before, before));
+    return requireKey(database, tx, apiKeyId);
+  });
+}
+
+/**
+ * Gives the key a new secret; the old one goes on for `overlapMs`, at 0 not at all, and one from
+ * before it ends now. Undefined: no such key, or it is revoked.
+ */
+export async function rotateApiKey(
+  database: Database,
+  apiKeyId: string,
+  by: ChangedBy & { readonly overlapMs: number },
+): Promise<MadeKey | undefined> {
+  if (!isAsciiWord(apiKeyId)) return undefined;
+  const made = createApiKeyToken(apiKeyId);
+  const secretHash = hashSecret(made.secret);
+  const entryId = randomUUID();
+  return transact(database, async tx => {
+    const { actor, log } = await requireAuthority(database, tx, { ...by, entryId });
+    const before = await findApiKey(database, tx, apiKeyId, by.accountId);
+    if (before === undefined || before.revokedAtMs !== null) return undefined;
+    const rotated = await matchesOne(
+      tx
+        .updateTable('api_keys')
+        .set(eb => ({
+          // In this order: MySQL gives each what those before it have left.
+          previous_secret_hash: eb.ref('secret_hash'),
+          previous_expires_at: nowPlusMs(database.nowMs, by.overlapMs),
+          previous_last_used_at: null,
+          secret_hash: secretHash,
+          made_by: personOf(actor),
+        }))
+        .where('id', '=', apiKeyId)
+        .where('revoked_at', 'is', null)
+        // By an earlier round whose answer was lost.
+        .where('secret_hash', '<>', secretHash),
+    );
+    const key = await requireKey(database, tx, apiKeyId);
+    if (key.revokedAtMs !== null) return undefined;
+    if (rotated) await log(entryOf('key.rotated', key, before, key));
+    return { key, token: made.text };
+  });
+}
+
+/** The key as it is now; undefined: no such key, or it is revoked. */
+export async function changeApiKey(
+  database: Database,
+  apiKeyId: string,
+  by: ChangedBy,
+  change: KeyChange,
+): Promise<ApiKey | undefined> {
+  if (change.name !== undefined) requireName(change.name);
+  const entryId = randomUUID();
+  return transact(database, async tx => {
+    const { log } = await requireAuthority(database, tx, { ...by, entryId });
+    const before = await findApiKey(database, tx, apiKeyId, by.accountId);
+    if (before === undefined || before.revokedAtMs !== null) return undefined;
+    await writeChange(database, tx, before, change);
+    const after = await requireKey(database, tx, apiKeyId);
+    const changed = JSON.stringify(auditValues(before)) !== JSON.stringify(auditValues(after));
+    if (changed) await log(entryOf('key.changed', after, before, after));
+    return after;
+  });
+}
+
+async function writeChange(
+  database: Database,
+  tx: Db,
+  before: ApiKey,
+  { name, expires, policy }: KeyChange,
+): Promise<void> {
+  const { id } = before;
+  const columns = {
+    ...(name === undefined ? {} : { name }),
+    ...(policy === undefined ? {} : policyColumns(policy)),
+    ...(expires === undefined
+      ? {}
+      : { expires_at: expires === 'never' ? null : nowPlusMs(database.nowMs, expires.inMs) }),
+  };
+  if (Object.keys(columns).length > 0) {
+    await tx.updateTable('api_keys').set(columns).where('id', '=', id).execute();
+  }
+  if (policy?.cap === undefined || policy.cap.period === before.policy.cap?.period) return;
+  const row = await tx
+    .selectFrom('api_keys')
+    .select(['cap_window_start', 'cap_used', database.nowMs.as('now')])
+    .where('id', '=', id)
+    .executeTakeFirstOrThrow();
+  const counted = { windowStartMs: row.cap_window_start, used: row.cap_used ?? 0 };
+  const next = countOfNewCap(before.policy.cap, policy.cap, counted, row.now);
+  const begun = await matchesOne(
+    tx
+      .updateTable('api_keys')
+      .set({ cap_window_start: next.windowStartMs, cap_used: next.used })
+      .where('id', '=', id)
+      .where('cap_window_start', row.cap_window_start === null ? 'is' : '=', row.cap_window_start),
   );
+  if (!begun) throw new OvertakenError('a job began another count of the API key');
+}
+
+/** `db` is the database or a transaction of it; `made` is the caller's, who may try again. */
+export async function insertApiKey(
+  database: Database,
+  db: Db,
+  accountId: string,
+  name: string,
+  made: ApiKeyToken,
+  { policy = NO_POLICY, expiresInMs, actor }: NewKey & { readonly actor?: Actor } = {},
+): Promise<void> {
+  requireName(name);
+  await db
+    .insertInto('api_keys')
+    .values({
+      id: made.id,
+      account_id: accountId,
+      name,
+      secret_hash: hashSecret(made.secret),
+      created_at: database.nowMs,
+      expires_at: expiresInMs === undefined ? null : nowPlusMs(database.nowMs, expiresInMs),
+      made_by: personOf(actor),
+      ...policyColumns(policy),
+    })
+    .execute();
+}
+
+function personOf(actor: Actor | undefined): string | null {
+  return actor?.kind === 'person' ? actor.userId : null;
+}
+
+async function countApiKeys(tx: Db, accountId: string, limit: number) {
+  const rows = await tx
+    .selectFrom('api_keys')
+    .select('revoked_at')
+    .where('account_id', '=', accountId)
+    .limit(limit)
+    .execute();
+  const alive = rows.filter(row => row.revoked_at === null).length;
+  return { ever: rows.length, alive };
+}
+
+async function requireKey(database: Database, tx: Db, id: string): Promise<ApiKey> {
+  const key = await findApiKey(database, tx, id);
+  if (key === undefined) throw new Error(`API key ${id} is gone within its transaction`);
+  return key;
+}
+
+/** The line of the account's log. */
+function entryOf(action: string, key: ApiKey, before?: ApiKey, after?: ApiKey) {
+  return {
+    action,
+    subject: `${key.name} (${key.prefix})`,
+    before: before && auditValues(before),
+    after: after && auditValues(after),
+  };
+}
+
+function auditValues({ name, policy, expiresAtMs, previousSecret }: ApiKey): AuditValues {
+  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  const time = (ms: number | undefined | null) => (ms ? new Date(ms).toISOString() : null);
+  return {
+    name,
+    expires: time(expiresAtMs),
+    cap: cap === undefined ? null : `${cap.credits} ${cap.period}`,
+    submissions_per_minute: submissionsPerMinute ?? null,
+    scopes: scopes?.join(', ') ?? null,
+    networks: networks?.join(', ') ?? null,
+    previous_secret_ends: time(previousSecret?.endsAtMs),
+  };
+}
+
+/*
+ * The cap of a key, counted in the transactions that reserve and release a job's credit. Both have
+ * taken the account's row before, so they come one after the other; a change of the key is seen by
+ * compare-and-set.
+ */
+
+/** The cap has nothing left. Thrown, so that the transaction is rolled back. */
+export class CapReachedError extends Error {
+  /** For the caller. */
+  readonly detail: string;
+
+  constructor(cap: KeyCap, nowMs: number) {
+    super('the cap of the API key is reached');
+    this.detail = capReached(cap, capResetsAtMs(cap.period, nowMs));
+  }
+}
+
+/**
+ * What the job's row keeps, so that its credit goes back to this count; null: there is no cap.
+ * @throws CapReachedError, OvertakenError
+ */
+export async function countForCap(
+  database: Database,
+  tx: Db,
+  apiKeyId: string,
+  credits: number,
+): Promise<number | null> {
+  const row = await tx
+    .selectFrom('api_keys')
+    .select(['cap_credits', 'cap_period', 'cap_window_start', 'cap_used'])
+    .select(database.nowMs.as('now'))
+    .where('id', '=', apiKeyId)
+    .executeTakeFirst();
+  const cap = row && capFromRow(row);
+  if (row === undefined || cap === undefined) return null;
+  const before = { windowStartMs: row.cap_window_start, used: row.cap_used ?? 0 };
+  const after = takeOfCap(cap, before, credits, row.now);
+  if (after === undefined) throw new CapReachedError(cap, row.now);
+  const counted = await matchesOne(
+    tx
+      .updateTable('api_keys')
+      .set({ cap_window_start: after.windowStartMs, cap_used: after.used })
+      .where('id', '=', apiKeyId)
+      .where('cap_credits', '=', cap.credits)
+      .where('cap_period', '=', cap.period)
+      .where('cap_window_start', row.cap_window_start === null ? 'is' : '=', row.cap_window_start)
+      .where('cap_used', row.cap_used === null ? 'is' : '=', row.cap_used),
+  );
+  if (!counted) throw new OvertakenError('the cap of the API key was changed');
+  return after.windowStartMs;
+}
+
+/** Gives back what a job that is released has counted for, where that count still goes on. */
+export async function giveBackToCap(
+  tx: Db,
+  apiKeyId: string,
+  windowStartMs: number,
+  credits: number,
+): Promise<void> {
+  await tx
+    .updateTable('api_keys')
+    .set(eb => ({ cap_used: eb('cap_used', '-', credits) }))
+    .where('id', '=', apiKeyId)
+    .where('cap_window_start', '=', windowStartMs)
+    .where('cap_used', '>=', credits)
+    .execute();
 }

@@ -1,29 +1,293 @@
 /**
- * Authentication at a bounded cost: requests with the same key share one read of its row. It says
- * whose request it is, so that a key that was valid before is read in the share of its account.
+ * Whose request it is, by the API key that it shows: `mk_<id>_<secret><check>`.
+ *
+ * | part   | characters | what                                                                 |
+ * |--------|------------|----------------------------------------------------------------------|
+ * | mk_    | 3          | tells scanners of leaked secrets whose key it is                     |
+ * | id     | 12         | base62; no secret: it finds the row and is shown in lists            |
+ * | secret | 43         | base62, 256 bits; only its SHA-256 is stored                         |
+ * | check  | 6          | base62 of the CRC-32 of all that precedes: a typing error or a       |
+ * |        |            | look-alike is told from a key without asking the database            |
+ *
+ * A plain hash is enough: nobody can search 256 random bits, so there is nothing to slow down.
  */
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+import { sql } from 'kysely';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
-import { API_KEY_MEMORY_MS, type ApiKeyOwner, type ApiKeyStore } from './api-key-store.ts';
+import type { Database } from '../database/connect.ts';
+import { query } from '../database/transact.ts';
+import { type KeyPolicy, POLICY_COLUMNS, policyFromRow } from './key-policy.ts';
 
-type Answer = Awaited<ReturnType<ApiKeyStore['authenticate']>>;
+const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+const BASE = BigInt(ALPHABET.length);
+const ID_LENGTH = 12;
+/** 62^43 is just over 2^256. */
+const SECRET_LENGTH = 43;
+const SECRET_BYTES = 32;
+/** 62^6 is over 2^32. */
+const CHECK_LENGTH = 6;
+const FORM = /^(mk_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})$/;
+
+export interface ApiKeyToken {
+  readonly id: string;
+  readonly secret: string;
+  /** The whole key, as its owner keeps it. */
+  readonly text: string;
+}
+
+/** @param of the id of a key that gets another secret; a new one unless given */
+export function createApiKeyToken(of?: string): ApiKeyToken {
+  // 72 random bits are more than 12 characters hold; the surplus is cut, none is preferred.
+  const id = of ?? base62(randomBytes(9), ID_LENGTH + 1).slice(1);
+  const secret = base62(randomBytes(SECRET_BYTES), SECRET_LENGTH);
+  const head = `${publicPrefix(id)}_${secret}`;
+  return { id, secret, text: head + checkOf(head) };
+}
+
+/** Undefined: not a key of this service. */
+export function parseApiKeyToken(text: string): Omit<ApiKeyToken, 'text'> | undefined {
+  const [, head, id, secret, check] = FORM.exec(text) ?? [];
+  if (head === undefined || id === undefined || secret === undefined) return undefined;
+  if (check !== checkOf(head)) return undefined;
+  return { id, secret };
+}
+
+/** What lists show of a key. */
+export function publicPrefix(id: string): string {
+  return `mk_${id}`;
+}
+
+/** The id in what an operator types: an id, a prefix, or a whole key. */
+export function apiKeyIdOf(typed: string): string {
+  return /^(?:mk_)?([0-9A-Za-z]{12})(?:_.*)?$/.exec(typed)?.[1] ?? typed;
+}
+
+/** Hexadecimal. */
+export function hashSecret(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex');
+}
+
+/** In the same time wherever they differ. */
+export function secretMatches(secret: string, storedHash: string): boolean {
+  const given = Buffer.from(hashSecret(secret), 'hex');
+  const stored = Buffer.from(storedHash, 'hex');
+  return given.length === stored.length && timingSafeEqual(given, stored);
+}
+
+function checkOf(head: string): string {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(crc32(head));
+  return base62(bytes, CHECK_LENGTH);
+}
+
+/** The bytes as one number, most significant digit first, padded to `length`. */
+function base62(bytes: Uint8Array, length: number): string {
+  let rest = BigInt(`0x${Buffer.from(bytes).toString('hex')}`);
+  let text = '';
+  while (rest > 0n) {
+    text = ALPHABET[Number(rest % BASE)] + text;
+    rest /= BASE;
+  }
+  return text.padStart(length, '0');
+}
+
+/*
+ * What is remembered of a key's row. A key has one secret, or two while it is rotated.
+ *
+ * | what is shown                        | what is answered                                       |
+ * |--------------------------------------|--------------------------------------------------------|
+ * | a secret that goes on, of a fresh    | its owner, without a statement                         |
+ * | memory                               |                                                        |
+ * | anything else of the form of a key   | what the row says now: a secret that was made a moment |
+ * |                                      | ago is in no memory                                    |
+ */
+
+export interface ApiKeyOwner {
+  readonly apiKeyId: string;
+  readonly accountId: string;
+  /** Absent: it may do what its account may. */
+  readonly policy?: KeyPolicy;
+  /** It was shown the secret from before the last rotation, which goes on for a while. */
+  readonly byPreviousSecret?: true;
+}
+
+/** A secret that was right, until then. */
+interface EndedSecret {
+  /** expired: the whole key. replaced: this secret, by a rotation. */
+  readonly kind: 'expired' | 'replaced';
+  readonly atMs: number;
+}
+
+type Authentication = ApiKeyOwner | EndedSecret | 'malformed' | 'unknown';
+
+function isEnded(found: ApiKeyOwner | EndedSecret): found is EndedSecret {
+  return 'kind' in found;
+}
+
+interface RecalledKey {
+  /** Whose key it was when it was last read. */
+  readonly owner: ApiKeyOwner;
+  /** Read within API_KEY_MEMORY_MS: it may be taken for authenticated. */
+  readonly isFresh: boolean;
+}
+
+/**
+ * How long a key that was found is trusted without reading its row again: a caller who polls a job
+ * asks ten times a second. Half of what the contract gives a revocation to reach every replica.
+ */
+export const API_KEY_MEMORY_MS = 500;
+/** Keys remembered, and uses noted, at once; the oldest go first. */
+const API_KEYS_REMEMBERED_MAX = 10_000;
+/** Compared where a key has one secret, so that the time does not show how many there are. */
+const NO_SECRET = hashSecret('');
+
+interface Secret<Is> {
+  readonly hash: string;
+  readonly is: Is;
+}
+
+interface KnownKey {
+  /** The current secret, and the one before it; or no such key. */
+  readonly secrets: readonly Secret<ApiKeyOwner | EndedSecret>[];
+  /** By performance.now(): the memory's end, or that of one of the secrets. */
+  readonly freshUntilMs: number;
+}
+
+const UNKNOWN: KnownKey = { secrets: [], freshUntilMs: 0 };
+
+export class KnownKeys {
+  readonly #database: Database;
+  /** Keys that were good, in the order they were read; whose they were is known after that time. */
+  readonly #remembered = new Map<string, KnownKey>();
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  readonly authenticate = async (token: string): Promise<Authentication> => {
+    const parsed = parseApiKeyToken(token);
+    if (parsed === undefined) return 'malformed';
+    const recalled = this.recall(token);
+    if (typeof recalled === 'object' && recalled.isFresh) return recalled.owner;
+    return ofSecret(await this.#read(parsed.id), parsed.secret) ?? 'unknown';
+  };
+
+  readonly recall = (token: string): RecalledKey | 'malformed' | undefined => {
+    const parsed = parseApiKeyToken(token);
+    if (parsed === undefined) return 'malformed';
+    const known = this.#remembered.get(parsed.id);
+    if (known === undefined) return undefined;
+    const owner = ofSecret(known, parsed.secret);
+    if (owner === undefined || isEnded(owner)) return undefined;
+    return { owner, isFresh: performance.now() < known.freshUntilMs };
+  };
+
+  /** Of a key that changed: the next one who shows it reads its row. */
+  forget(apiKeyId: string): void {
+    this.#remembered.delete(apiKeyId);
+  }
+
+  async #read(id: string): Promise<KnownKey> {
+    let beganMs = 0;
+    const { nowMs } = this.#database;
+    const row = await query(this.#database, db => {
+      beganMs = performance.now();
+      return db
+        .selectFrom('api_keys')
+        .select(['account_id', 'secret_hash', 'expires_at'])
+        .select(['previous_secret_hash', 'previous_expires_at'])
+        .select(POLICY_COLUMNS)
+        .select(nowMs.as('read_at'))
+        .where('id', '=', id)
+        .where('revoked_at', 'is', null)
+        .where('purpose', 'is', null)
+        .executeTakeFirst();
+    });
+    // Behind those that were read before it.
+    this.#remembered.delete(id);
+    if (row === undefined) return UNKNOWN;
+    const known = knownFromRow(id, row, beganMs);
+    if (known.freshUntilMs <= beganMs) return known;
+    if (this.#remembered.size >= API_KEYS_REMEMBERED_MAX) {
+      const oldest = this.#remembered.keys().next();
+      if (!oldest.done) this.#remembered.delete(oldest.value);
+    }
+    this.#remembered.set(id, known);
+    return known;
+  }
+}
+
+type KeyRow = Parameters<typeof policyFromRow>[0] & {
+  readonly account_id: string;
+  readonly secret_hash: string;
+  readonly expires_at: number | null;
+  readonly previous_secret_hash: string | null;
+  readonly previous_expires_at: number | null;
+  readonly read_at: number;
+};
+
+/** @param beganMs performance.now() before the row was read */
+function knownFromRow(id: string, row: KeyRow, beganMs: number): KnownKey {
+  const policy = policyFromRow(row);
+  const hasPolicy = Object.keys(policy).length > 0;
+  const owner: ApiKeyOwner = {
+    apiKeyId: id,
+    accountId: row.account_id,
+    ...(hasPolicy ? { policy } : {}),
+  };
+  const leftMs = (row.expires_at ?? Number.POSITIVE_INFINITY) - row.read_at;
+  const previousLeftMs = (row.previous_expires_at ?? 0) - row.read_at;
+  const expired: EndedSecret = { kind: 'expired', atMs: row.expires_at ?? 0 };
+  const replaced: EndedSecret = { kind: 'replaced', atMs: row.previous_expires_at ?? 0 };
+  const ofPrevious: ApiKeyOwner | EndedSecret =
+    previousLeftMs > 0 ? { ...owner, byPreviousSecret: true } : replaced;
+  const secrets: Secret<ApiKeyOwner | EndedSecret>[] = [
+    { hash: row.secret_hash, is: leftMs > 0 ? owner : expired },
+  ];
+  if (row.previous_secret_hash !== null) {
+    const isReplaced = previousLeftMs <= 0;
+    const is = leftMs > 0 || isReplaced ? ofPrevious : expired;
+    secrets.push({ hash: row.previous_secret_hash, is });
+  }
+  const trustedMs = Math.min(
+    API_KEY_MEMORY_MS,
+    leftMs,
+    previousLeftMs > 0 ? previousLeftMs : API_KEY_MEMORY_MS,
+  );
+  return { secrets, freshUntilMs: beganMs + trustedMs };
+}
+
+/** Always two comparisons. */
+function ofSecret(known: KnownKey, secret: string): ApiKeyOwner | EndedSecret | undefined {
+  const [current, previous] = known.secrets;
+  const isCurrent = secretMatches(secret, current?.hash ?? NO_SECRET);
+  const isPrevious = secretMatches(secret, previous?.hash ?? NO_SECRET);
+  if (isCurrent) return current?.is;
+  return isPrevious ? previous?.is : undefined;
+}
 
 interface Reading {
-  readonly answer: Promise<Answer>;
+  readonly answer: Promise<Authentication>;
   /** By performance.now(). */
   readonly askedAtMs: number;
 }
 
+/**
+ * Authentication at a bounded cost: requests with the same key share one read of its row. It says
+ * whose request it is, so that a key that was valid before is read in the share of its account.
+ */
 export class Authenticate {
-  readonly #apiKeys: Pick<ApiKeyStore, 'recall' | 'authenticate'>;
+  readonly #apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>;
   /** By token. */
   readonly #readings = new Map<string, Reading>();
 
-  constructor(apiKeys: Pick<ApiKeyStore, 'recall' | 'authenticate'>) {
+  constructor(apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>) {
     this.#apiKeys = apiKeys;
   }
 
-  /** As ApiKeyStore.authenticate. @throws ContractError SERVICE_UNAVAILABLE */
-  async authenticate(token: string): Promise<Answer> {
+  /** @throws ContractError SERVICE_UNAVAILABLE */
+  async authenticate(token: string): Promise<Authentication> {
     const known = this.#apiKeys.recall(token);
     if (known === 'malformed') return known;
     if (known === undefined) noteRequestSecret(token);
@@ -34,7 +298,7 @@ export class Authenticate {
     return answer;
   }
 
-  #read(token: string): Promise<Answer> {
+  #read(token: string): Promise<Authentication> {
     const shared = this.#readings.get(token);
     if (shared !== undefined && mayJoin(shared)) return shared.answer;
     const answer = this.#apiKeys.authenticate(token).finally(() => {
@@ -61,10 +325,6 @@ function mayJoin({ askedAtMs }: Reading): boolean {
 const WRITE_EVERY_MS = 60_000;
 /** How late what is due is written. */
 const LOOK_EVERY_MS = 5000;
-/**
- * Keys noted at once, as many as are remembered; beyond it the one that was noted first is dropped.
- */
-const KEYS_MAX = 10_000;
 
 interface Noted {
   readonly apiKeyId: string;
@@ -75,15 +335,19 @@ interface Noted {
   writtenAtMs: number | undefined;
 }
 
+interface KeyUseStore {
+  noteUses(uses: readonly KeyUse[]): Promise<void>;
+}
+
 export class KeyUses {
-  readonly #store: Pick<ApiKeyStore, 'noteUses'>;
+  readonly #store: KeyUseStore;
   readonly #keysMax: number;
   readonly #noted = new Map<string, Noted>();
   #onFailed: (error: unknown) => void = () => undefined;
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
 
-  constructor(store: Pick<ApiKeyStore, 'noteUses'>, keysMax = KEYS_MAX) {
+  constructor(store: KeyUseStore, keysMax = API_KEYS_REMEMBERED_MAX) {
     this.#store = store;
     this.#keysMax = keysMax;
   }
@@ -147,4 +411,51 @@ export class KeyUses {
       this.#onFailed(error);
     }
   }
+}
+
+export interface KeyUse {
+  readonly apiKeyId: string;
+  readonly byPreviousSecret: boolean;
+  /** How long ago. */
+  readonly ageMs: number;
+}
+
+/** Uses of one statement. */
+const USES_MAX = 100;
+
+/** An earlier time than the one that is there changes nothing. */
+export async function writeKeyUses(database: Database, uses: readonly KeyUse[]): Promise<void> {
+  const ofPrevious = uses.filter(use => use.byPreviousSecret);
+  // The key's own column has the uses of both.
+  for (const [column, some] of [
+    ['last_used_at', uses],
+    ['previous_last_used_at', ofPrevious],
+  ] as const) {
+    for (let from = 0; from < some.length; from += USES_MAX) {
+      await writeBatch(database, column, some.slice(from, from + USES_MAX));
+    }
+  }
+}
+
+async function writeBatch(
+  database: Database,
+  column: 'last_used_at' | 'previous_last_used_at',
+  uses: readonly KeyUse[],
+): Promise<void> {
+  const ageMs = new Map<string, number>();
+  for (const use of uses) {
+    ageMs.set(use.apiKeyId, Math.min(use.ageMs, ageMs.get(use.apiKeyId) ?? use.ageMs));
+  }
+  const cases = [...ageMs].map(
+    ([id, age]) => sql`when ${id} then ${database.nowMs} - ${Math.max(0, Math.round(age))}`,
+  );
+  const usedAt = sql<number>`case ${sql.ref('id')} ${sql.join(cases, sql` `)} end`;
+  await query(database, db =>
+    db
+      .updateTable('api_keys')
+      .set({ [column]: usedAt })
+      .where('id', 'in', [...ageMs.keys()])
+      .where(eb => eb.or([eb(column, 'is', null), eb(column, '<', usedAt)]))
+      .execute(),
+  );
 }

@@ -2,16 +2,35 @@
  * `keys create|set|rotate|revoke|list`. The key itself is printed once, by create and rotate, and
  * is stored nowhere.
  */
-
-import type { Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import { parseName } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
+import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 import { isoTime } from '../time-format.ts';
-import { apiKeyIdOf } from './api-key-rows.ts';
 import type { ApiKey } from './api-key-store.ts';
-import { addKeyOptions, type KeyOptions, parseOverlap, policyWith } from './key-options.ts';
-import { KEYS_ALIVE_MAX, KEYS_EVER_MAX, type RotationOverlap } from './key-policy.ts';
+import { apiKeyIdOf } from './authenticate.ts';
+import {
+  CAP_PERIODS,
+  DAY_MS,
+  isCapPeriod,
+  KEY_EXPIRY_DAYS_MAX,
+  KEY_NETWORKS_MAX,
+  KEY_RATE_MAX,
+  KEY_SCOPES,
+  KEYS_ALIVE_MAX,
+  KEYS_EVER_MAX,
+  type KeyCap,
+  type KeyPolicy,
+  type KeyScope,
+  parseCapCredits,
+  parseExpiryDays,
+  parseKeyNetworks,
+  parseKeyRate,
+  parseKeyScopes,
+  ROTATION_OVERLAPS,
+  type RotationOverlap,
+} from './key-policy.ts';
 import { keyView, ManageKeys } from './manage-keys.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
@@ -188,4 +207,80 @@ function mayOf({ policy, capUse }: ApiKey): string {
 
 function keyJson(key: ApiKey) {
   return { key_id: key.id, account_id: key.accountId, ...keyView(key) };
+}
+
+/* What a key may do, as options of `keys create` and `keys set`. */
+
+/** Without one of them a new key has none, and a key that is there keeps what it has. */
+export interface KeyOptions {
+  readonly expiresIn?: 'never' | { readonly inMs: number };
+  readonly cap?: KeyCap | 'none';
+  readonly rate?: number | 'none';
+  readonly scopes?: readonly KeyScope[] | 'all';
+  readonly networks?: readonly string[] | 'any';
+}
+
+export function addKeyOptions(command: Command): Command {
+  return command
+    .option('--expires-in <days>', 'days until it is refused, or never', parseExpiry)
+    .option('--cap <credits>', 'credits it may take: 500, 500/day, 500/month, or none', parseCap)
+    .option('--rate <n>', 'submissions a minute, beside the account’s rate, or none', parseRate)
+    .option('--scopes <list>', 'of submit, read and account, or all', parseScopes)
+    .option('--networks <list>', 'networks it may be used from (CIDR), or any', parseNetworks);
+}
+
+/** The policy with what was given. */
+export function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
+  const { cap = before.cap, rate = before.submissionsPerMinute } = options;
+  const { scopes = before.scopes, networks = before.networks } = options;
+  return {
+    ...(cap === undefined || cap === 'none' ? {} : { cap }),
+    ...(rate === undefined || rate === 'none' ? {} : { submissionsPerMinute: rate }),
+    ...(scopes === undefined || scopes === 'all' ? {} : { scopes }),
+    ...(networks === undefined || networks === 'any' ? {} : { networks }),
+  };
+}
+
+export function parseOverlap(text: string): RotationOverlap {
+  if (Object.hasOwn(ROTATION_OVERLAPS, text)) return text as RotationOverlap;
+  throw new InvalidArgumentError(`one of ${Object.keys(ROTATION_OVERLAPS).join(', ')}`);
+}
+
+function parseExpiry(text: string): NonNullable<KeyOptions['expiresIn']> {
+  if (text === 'never') return text;
+  const days = parseExpiryDays(text);
+  if (days !== undefined) return { inMs: days * DAY_MS };
+  throw new InvalidArgumentError(`a number of days, 1 to ${KEY_EXPIRY_DAYS_MAX}, or never`);
+}
+
+function parseCap(text: string): KeyCap | 'none' {
+  if (text === 'none') return text;
+  const [digits = '', period = 'total', ...more] = text.split('/');
+  const credits = parseCapCredits(digits);
+  if (credits !== undefined && isCapPeriod(period) && more.length === 0) return { credits, period };
+  throw new InvalidArgumentError(
+    `1 to ${CREDITS_AMOUNT_MAX} credits, with / and one of ${CAP_PERIODS.join(', ')} behind them; ` +
+      'or none',
+  );
+}
+
+function parseRate(text: string): number | 'none' {
+  const rate = text === 'none' ? text : parseKeyRate(text);
+  if (rate !== undefined) return rate;
+  throw new InvalidArgumentError(`1 to ${KEY_RATE_MAX}, or none`);
+}
+
+function parseScopes(text: string): readonly KeyScope[] | 'all' {
+  const scopes = text === 'all' ? text : parseKeyScopes(text.split(','));
+  if (scopes !== undefined) return scopes;
+  throw new InvalidArgumentError(`of ${KEY_SCOPES.join(', ')}, separated by commas, or all`);
+}
+
+function parseNetworks(text: string): readonly string[] | 'any' {
+  const parsed = text === 'any' ? { networks: text } : parseKeyNetworks(text);
+  if ('networks' in parsed) return parsed.networks as readonly string[] | 'any';
+  throw new InvalidArgumentError(
+    `"${parsed.wrong}" is no network such as 192.0.2.0/24, without bits behind its prefix, or it ` +
+      `is one too many: at most ${KEY_NETWORKS_MAX}, separated by commas; or any`,
+  );
 }

@@ -2,6 +2,7 @@
  * The API keys of an account, for its people and for the operator. Another account's key is none,
  * and the service's own are in no list. Every change is in the account's log, with who made it.
  */
+import { isName } from '../accounts/account-store.ts';
 import type { Actor } from '../accounts/actor.ts';
 import { isoTime } from '../time-format.ts';
 import type { ApiKey, ApiKeyStore, KeyChange, KeyPlace, NewKey } from './api-key-store.ts';
@@ -71,6 +72,12 @@ export class ManageKeys {
     for (const { id } of keys) await this.revoke(accountId, id, actor);
     return keys.length > 0;
   }
+}
+
+/** In Unicode's composed form, without blanks around it. */
+export function parseKeyName(text: string): string | undefined {
+  const name = text.trim().normalize('NFC');
+  return isName(name) ? name : undefined;
 }
 
 /** Nothing in it can be used as a key. Times are ISO 8601 UTC; `prefix` is no secret. */

@@ -18,7 +18,7 @@ import {
   OPERATOR,
   personOfAccount,
 } from '../../portal/test/people.ts';
-import { createApiKeyToken } from '../keys/api-key-rows.ts';
+import { createApiKeyToken } from '../keys/authenticate.ts';
 import { startOf } from '../ledger/ledger-audit.ts';
 import { CHANGING } from './changing.ts';
 import { kindOf } from './changing-methods.ts';

@@ -2,26 +2,23 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import {
-  KEY_NETWORKS_MAX,
-  parseCapCredits,
-  parseKeyName,
-  parseKeyNetworks,
-  parseKeyRate,
-  parseKeyScopes,
-} from '../../core/keys/key-access.ts';
-import {
   CAP_PERIODS,
   DAY_MS,
   isCapPeriod,
   KEY_EXPIRY_PRESETS_DAYS,
+  KEY_NETWORKS_MAX,
   KEY_RATE_MAX,
   KEY_SCOPES,
   type KeyPolicy,
   type KeyScope,
+  parseCapCredits,
+  parseKeyNetworks,
+  parseKeyRate,
+  parseKeyScopes,
   ROTATION_OVERLAPS,
   type RotationOverlap,
 } from '../../core/keys/key-policy.ts';
-import type { ApiKey, ManageKeys } from '../../core/keys/manage-keys.ts';
+import { type ApiKey, type ManageKeys, parseKeyName } from '../../core/keys/manage-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '../../core/ledger/ledger.ts';
 import {
   button,

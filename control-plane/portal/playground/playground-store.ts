@@ -12,7 +12,7 @@ import { query, transact } from '../../core/database/transact.ts';
 import { isInserted, matchesOne, requireInteger } from '../../core/database/values.ts';
 import { OPEN_STATES } from '../../core/jobs/job.ts';
 import type { Allowance } from '../../core/jobs/job-submission.ts';
-import { createApiKeyToken, hashSecret } from '../../core/keys/api-key-rows.ts';
+import { createApiKeyToken, hashSecret } from '../../core/keys/authenticate.ts';
 import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX, type PlaygroundRefusal } from './playground.ts';
 
 export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
