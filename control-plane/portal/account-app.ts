@@ -10,14 +10,13 @@ import { registerJobsRoutes } from './jobs/job-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';
 import { registerCreditRoutes } from './orders/credit-pages.ts';
 import { registerOrderRoutes } from './orders/order-pages.ts';
-import { registerAssets } from './page/assets.ts';
-import { writeErrorPage } from './page/render-page.ts';
-import { AuthorityError } from './people/authority.ts';
+import { registerAssets, writeErrorPage } from './page/frame.ts';
 import { registerPeopleRoutes } from './people/people-pages.ts';
 import { registerProfileRoutes } from './people/profile-pages.ts';
 import { registerPlaygroundRoutes } from './playground/playground-pages.ts';
-import { askToSignIn, guardAccountArea } from './session/account-door.ts';
-import { PageError } from './session/page-error.ts';
+import { askToSignIn, guardAccountArea } from './session/guard.ts';
+import { PageError } from './session/visit.ts';
+import { AuthorityError } from './sign-in/session-store.ts';
 import { registerSignInRoutes } from './sign-in/sign-in-pages.ts';
 import { registerUsageRoutes } from './usage/usage-pages.ts';
 

@@ -11,7 +11,8 @@ import type { Profile } from './people/profile.ts';
 import type { UsePlayground } from './playground/use-playground.ts';
 import type { PortalStores } from './portal-stores.ts';
 import type { ProviderSignIn } from './sign-in/provider-sign-in.ts';
-import type { Sessions, SignIn } from './sign-in/sign-in.ts';
+import type { Sessions } from './sign-in/session-store.ts';
+import type { SignIn } from './sign-in/sign-in.ts';
 import type { Overview, ReadUsage } from './usage/read-usage.ts';
 
 export interface AccountAreaServices {

@@ -1,12 +1,11 @@
 /** The portal, as the public port is given it: what programs ask of it, and its pages for people. */
 import type { FastifyInstance } from 'fastify';
-import type { HeaderChecks } from '../core/http/header-checks.ts';
-import { callerOf } from '../core/http/header-checks.ts';
+import { callerOf, type HeaderChecks } from '../core/http/header-checks.ts';
 import type { HttpInterface } from '../core/http/http-interface.ts';
 import { registerAccountArea } from './account-app.ts';
 import { documentPages } from './documents/document-pages.ts';
 import { registerPaymentRoutes } from './orders/payment-routes.ts';
-import { wantsPage, writeErrorPage } from './page/render-page.ts';
+import { wantsPage, writeErrorPage } from './page/frame.ts';
 import type { PortalServices } from './portal-services.ts';
 import { readUsageQuery } from './usage/usage-query.ts';
 

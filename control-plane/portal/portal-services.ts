@@ -20,11 +20,15 @@ import { Links } from './people/links.ts';
 import { Profile } from './people/profile.ts';
 import { UsePlayground } from './playground/use-playground.ts';
 import type { PortalStores } from './portal-stores.ts';
-import { OpenIdConnect, type OpenIdConnectOptions } from './sign-in/openid-connect.ts';
 import { type PasswordCosts, Passwords } from './sign-in/passwords.ts';
-import { ProviderSignIn, type ProviderSignInParts } from './sign-in/provider-sign-in.ts';
-import { SignIn, sessionsIn } from './sign-in/sign-in.ts';
-import { KnownBrowsers, SignInThrottle } from './sign-in/sign-in-throttle.ts';
+import {
+  OpenIdConnect,
+  type OpenIdConnectOptions,
+  ProviderSignIn,
+  type ProviderSignInParts,
+} from './sign-in/provider-sign-in.ts';
+import { sessionsIn } from './sign-in/session-store.ts';
+import { KnownBrowsers, SignIn, SignInThrottle } from './sign-in/sign-in.ts';
 import { Overview, ReadUsage } from './usage/read-usage.ts';
 
 export interface PortalSettings extends CallbackPolicy {

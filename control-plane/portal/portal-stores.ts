@@ -4,12 +4,11 @@ import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
 import { createOrderStore } from './orders/order-store.ts';
 import { createLinkStore } from './people/link-store.ts';
-import { peopleRetention } from './people/people-retention.ts';
 import { createPeopleStore } from './people/people-store.ts';
 import { createPlaygroundStore } from './playground/playground-store.ts';
 import { createIdentityStore } from './sign-in/identity-entry.ts';
 import { createSessionStore } from './sign-in/session-store.ts';
-import { createSignInThrottleStore } from './sign-in/throttle-store.ts';
+import { createSignInThrottleStore, peopleRetention } from './sign-in/sign-in.ts';
 import { createUsageStore } from './usage/usage-store.ts';
 
 export type PortalStores = ReturnType<typeof createPortalStores>;

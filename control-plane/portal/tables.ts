@@ -161,7 +161,7 @@ export interface SessionsTable {
   agent: string;
 }
 
-/** Failed sign-ins of an address or a mail: portal/sign-in/throttle-rule.ts. */
+/** Failed sign-ins of an address or a mail: portal/sign-in/sign-in.ts. */
 export interface SignInThrottlesTable {
   key_hash: string;
   window_start: number;

@@ -37,7 +37,7 @@ import { insertMail } from '../core/webhooks/outbox-store.ts';
 import { signMessage } from '../core/webhooks/send-webhooks.ts';
 import { MIGRATIONS } from '../migrations.ts';
 import { COMMANDS } from '../packages.ts';
-import { hashOfSecret } from '../portal/sign-in/sign-in.ts';
+import { hashOfSecret } from '../portal/sign-in/session-store.ts';
 import { dueMails, mailEnd } from '../portal/test/alerts-fixtures.ts';
 import { OPERATOR, placed } from '../portal/test/orders.ts';
 

@@ -101,7 +101,7 @@ a parameter of the query may come twice
   - if (texts.has(field)) throw givenTwice(field);
   = a picture as the body: its query, its bytes
 
-file control-plane/portal/session/form-body.ts
+file control-plane/portal/session/visit.ts
 tests control-plane/core/http/bodies.test.ts: bounds
 fields of a page are counted where they mean something
   - if (text.split('&', FIELDS_MAX + 1).length > FIELDS_MAX) throw new PageError('badForm');

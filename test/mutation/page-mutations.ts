@@ -13,7 +13,7 @@ a page has handlers in attributes
   + if (false) throw
   = a page with an inline handler is not made
 
-file control-plane/portal/page/assets.ts
+file control-plane/portal/page/frame.ts
 tests control-plane/portal/page/pages.test.ts: pages
 an asset is served under the hash of another
   - asset === undefined || asset.hash !== hash

@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const PEOPLE_MUTATIONS = mutationsOf`
-file control-plane/portal/session/account-door.ts
+file control-plane/portal/session/guard.ts
 tests control-plane/portal/page/pages.test.ts: the door
 a route of the account area names nobody
   - if (named.filter(Boolean).length === 1) return;
@@ -43,7 +43,7 @@ who may is not asked again of a picture
   + // Another window
   = with a picture make no job once the person may not any more
 
-file control-plane/portal/people/authority.ts
+file control-plane/portal/sign-in/session-store.ts
 tests control-plane/portal/people/authority.test.ts: the authority of people on sqlite
 a change does not ask whether the session lives
   - if (!(await takeSession(database, tx, accountId, actor))) return new AuthorityError('signed-out');
@@ -134,7 +134,7 @@ the last owner goes
   - if (member.role === 'owner' && owners.length === 1) return 'last-owner';
   = keep an owner
 
-file control-plane/portal/sign-in/sign-in-throttle.ts
+file control-plane/portal/sign-in/sign-in.ts
 tests control-plane/portal/test/attacks/people.test.ts: a name that somebody typed
 a known browser outlives the password
   - const parts = [id, userId, passwordHash];
@@ -158,7 +158,7 @@ an unknown mail is refused without the work
   + const matches = stored !== null && await passwords
   = has done the same work, whether the person is known or not
 
-file control-plane/portal/sign-in/throttle-store.ts
+file control-plane/portal/sign-in/sign-in.ts
 tests control-plane/portal/sign-in/sign-in.test.ts: the throttle of sign-in on sqlite
 passwords are guessed without an end
   - if (waitMs > 0) return waitMs;

@@ -89,7 +89,7 @@ who is known waits behind strangers for a hash
   + return knownId === undefined || networkOf(knownId) !== undefined
   = of who is known are not behind those of strangers, from however many networks
 
-file control-plane/portal/sign-in/throttle-store.ts
+file control-plane/portal/sign-in/sign-in.ts
 tests control-plane/portal/people/links-and-passwords.test.ts: rows of the throttle on sqlite
 a refused attempt to sign in leaves a row
   - if (waitMs > 0) return waitMs;
@@ -116,7 +116,7 @@ a port takes more connections than there may be open files
   + Math.max(1, wanted, filesMax * 0 + share * 0)
   = connections take their share of it, and no more than are wanted
 
-file control-plane/portal/sign-in/sign-in-throttle.ts
+file control-plane/portal/sign-in/sign-in.ts
 tests control-plane/portal/sign-in/sign-in.test.ts: the throttle of sign-in on sqlite
 sign-ins that succeed take hashes without an end
   - if (waitMs === 0) await this.#store.giveBack(keys);

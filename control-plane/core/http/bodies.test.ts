@@ -11,7 +11,7 @@ import { throwsWith } from '../../../test/support/throws.ts';
 import { type JsonFields, JsonFieldsParser } from '../../http/json-fields.ts';
 import { FIELDS_MAX, OVERLONG } from '../../http/malformed.ts';
 import { BOUNDARY } from '../../http/test/forms.ts';
-import { parseForm } from '../../portal/session/form-body.ts';
+import { parseForm } from '../../portal/session/visit.ts';
 import { readRemovebgBody } from '../../removebg/removebg-body.ts';
 import { MATTING_FIELDS } from '../submission/submit-fields.ts';
 import type { RequestUploads } from '../submission/submit-upload.ts';

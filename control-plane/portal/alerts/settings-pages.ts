@@ -4,10 +4,21 @@
  */
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { button, checkbox, postForm, textField } from '../page/forms.ts';
-import { type Child, html } from '../page/html.ts';
-import { codeBlock, dataTable, notice, panel, section, time } from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
+import {
+  button,
+  type Child,
+  checkbox,
+  codeBlock,
+  dataTable,
+  html,
+  notice,
+  panel,
+  postForm,
+  section,
+  textField,
+  time,
+} from '../page/html.ts';
 import { formOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import { THRESHOLDS_MAX } from './balance-alerts.ts';

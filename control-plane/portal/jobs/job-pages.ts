@@ -7,24 +7,27 @@ import { fileHeaders, openForReader } from '../../core/http/result-file.ts';
 import { type Job, type PublicJobState, publicState } from '../../core/jobs/job.ts';
 import { noteJob } from '../../http/answer-log.ts';
 import type { AccountAreaServices } from '../account-area-services.ts';
-import { button, filterForm, linkButton, postForm, selectField } from '../page/forms.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
+  button,
+  type Child,
   dataTable,
   definitionList,
   emptyState,
+  filterForm,
+  html,
+  linkButton,
   notice,
   pager,
+  postForm,
+  selectField,
   type Tone,
   time,
-} from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+} from '../page/html.ts';
 import { may } from '../people/roles.ts';
-import { PageError } from '../session/page-error.ts';
-import { queryOf, type Visit, visitOf } from '../session/visit.ts';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
+import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
+import { type Formats, fill, type Words } from '../words/words.ts';
 import {
   ACCOUNT_JOB_GROUPS,
   type AccountJob,

@@ -20,34 +20,39 @@ import {
 } from '../../core/keys/key-policy.ts';
 import { type ApiKey, type ManageKeys, parseKeyName } from '../../core/keys/manage-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '../../core/ledger/ledger.ts';
-import {
-  button,
-  checkboxGroup,
-  linkButton,
-  postForm,
-  radioGroup,
-  selectField,
-  textArea,
-  textField,
-} from '../page/forms.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
+  button,
+  type Child,
+  checkboxGroup,
   codeBlock,
   dataTable,
   definitionList,
   emptyState,
+  html,
+  linkButton,
   notice,
   pager,
   panel,
+  postForm,
+  radioGroup,
   section,
+  selectField,
+  textArea,
+  textField,
   time,
-} from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+} from '../page/html.ts';
 import { may } from '../people/roles.ts';
-import type { FormFields } from '../session/form-body.ts';
-import { PageError } from '../session/page-error.ts';
-import { formOf, type Locale, queryOf, type Visit, visitOf } from '../session/visit.ts';
+import {
+  type FormFields,
+  formOf,
+  type Locale,
+  PageError,
+  queryOf,
+  type Visit,
+  visitOf,
+} from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 
 const KEYS_PATH = `${ACCOUNT_PATH}/keys`;

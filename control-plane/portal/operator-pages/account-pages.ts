@@ -5,9 +5,21 @@ import type { VNode } from 'preact';
 import type { OperatorAccount } from '../../core/accounts/operate-accounts.ts';
 import type { OperatorServices } from '../../core/http/app-services.ts';
 import { CREDITS_AMOUNT_MAX, isCreditAmount, isLedgerReference } from '../../core/ledger/ledger.ts';
-import { button, filterForm, linkButton, postForm, textField } from '../page/forms.ts';
-import { html } from '../page/html.ts';
-import { dataTable, emptyState, figures, pager, section, time, withQuery } from '../page/lists.ts';
+import {
+  button,
+  dataTable,
+  emptyState,
+  figures,
+  filterForm,
+  html,
+  linkButton,
+  pager,
+  postForm,
+  section,
+  textField,
+  time,
+  withQuery,
+} from '../page/html.ts';
 import { formOf } from '../session/visit.ts';
 import { fill } from '../words/words.ts';
 import { operatorVisitOf, PAGES_PATH, queryValue, renderOperatorPage } from './operator-frame.ts';

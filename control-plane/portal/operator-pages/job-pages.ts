@@ -9,17 +9,21 @@ import {
 } from '../../core/jobs/operate-jobs.ts';
 import type { OperatorJob } from '../../core/jobs/operator-view.ts';
 import { JOB_TONES } from '../jobs/job-pages.ts';
-import { button, filterForm, postForm, selectField, textField } from '../page/forms.ts';
-import { html } from '../page/html.ts';
 import {
   badge,
+  button,
   dataTable,
   definitionList,
   emptyState,
+  filterForm,
+  html,
   pager,
+  postForm,
   section,
+  selectField,
+  textField,
   time,
-} from '../page/lists.ts';
+} from '../page/html.ts';
 import { fill } from '../words/words.ts';
 import {
   type OperatorVisit,

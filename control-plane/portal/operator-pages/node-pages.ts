@@ -4,9 +4,18 @@ import type { VNode } from 'preact';
 import { QUEUED_ACCOUNTS_MAX, type QueueView } from '../../core/dispatch/read-queue.ts';
 import type { OperatorServices } from '../../core/http/app-services.ts';
 import type { OperatorNode } from '../../core/jobs/operator-view.ts';
-import { button, postForm } from '../page/forms.ts';
-import { html } from '../page/html.ts';
-import { badge, dataTable, emptyState, figures, section, type Tone, time } from '../page/lists.ts';
+import {
+  badge,
+  button,
+  dataTable,
+  emptyState,
+  figures,
+  html,
+  postForm,
+  section,
+  type Tone,
+  time,
+} from '../page/html.ts';
 import { fill } from '../words/words.ts';
 import {
   OPERATOR_PATH,

@@ -8,18 +8,22 @@ import {
   type OperatorNotification,
   type ResendOutcome,
 } from '../../core/webhooks/operate-webhooks.ts';
-import { button, filterForm, postForm, selectField, textField } from '../page/forms.ts';
-import { html } from '../page/html.ts';
 import {
   badge,
+  button,
   dataTable,
   emptyState,
+  filterForm,
+  html,
   notice,
   pager,
+  postForm,
+  selectField,
   type Tone,
+  textField,
   time,
   withQuery,
-} from '../page/lists.ts';
+} from '../page/html.ts';
 import {
   type OperatorVisit,
   operatorVisitOf,

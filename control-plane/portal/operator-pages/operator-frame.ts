@@ -1,11 +1,9 @@
 /** The frame of the operator's pages: their navigation, words, errors, and what their addresses ask. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ContractError } from '#contract/errors.ts';
-import { type PageContent, renderFramed } from '../page/frame.ts';
-import type { IconName } from '../page/icons.ts';
-import { errorPage } from '../page/render-page.ts';
-import { PageError } from '../session/page-error.ts';
-import { localeOf, maybeCsrf, queryOf } from '../session/visit.ts';
+import { errorPage, type PageContent, renderFramed } from '../page/frame.ts';
+import type { IconName } from '../page/html.ts';
+import { localeOf, maybeCsrf, PageError, queryOf } from '../session/visit.ts';
 
 export const OPERATOR_PATH = '/operator';
 export const PAGES_PATH = `${OPERATOR_PATH}/pages`;

@@ -7,7 +7,7 @@ import sinon from 'sinon';
 import { claimed, fundedAccount, newJob, submitted, useStores } from '../../core/test/fixtures.ts';
 import { appOn, ask, KEY } from '../../core/test/operator-port.ts';
 import { openTestApp } from '../../core/test/support/test-app.ts';
-import { csrfTokenOf } from '../session/cookies.ts';
+import { csrfTokenOf } from '../session/guard.ts';
 import { hold, listening } from '../test/area/held-form.ts';
 import { placed } from '../test/orders.ts';
 import { signIn as signInPerson } from '../test/signed-in-browser.ts';

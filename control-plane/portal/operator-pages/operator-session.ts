@@ -6,10 +6,9 @@
  */
 import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { AuthorityError } from '../people/authority.ts';
-import { csrfTokenOf, isSameText } from '../session/cookies.ts';
-import { guardRoutes } from '../session/guard.ts';
+import { csrfTokenOf, guardRoutes, isSameText } from '../session/guard.ts';
 import { maybeCsrf, note } from '../session/visit.ts';
+import { AuthorityError } from '../sign-in/session-store.ts';
 import { OPERATOR_PATH } from './operator-frame.ts';
 
 export const SESSION_MS = 8 * 3_600_000;

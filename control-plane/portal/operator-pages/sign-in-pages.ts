@@ -3,9 +3,8 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { networkOf } from '#program/network-of.ts';
 import { isOperatorKey } from '../../core/http/operator-key.ts';
 import { AttemptWindows } from '../../core/rates/attempt-window.ts';
-import { button, postForm, textField } from '../page/forms.ts';
-import { PageError } from '../session/page-error.ts';
-import { formOf, localeOf, maybeCsrf } from '../session/visit.ts';
+import { button, postForm, textField } from '../page/html.ts';
+import { formOf, localeOf, maybeCsrf, PageError } from '../session/visit.ts';
 import { isLanguage } from '../words/words.ts';
 import { OPERATOR_PATH, renderOperatorPage } from './operator-frame.ts';
 import {

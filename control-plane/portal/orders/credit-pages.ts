@@ -3,27 +3,29 @@ import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { LEDGER_KINDS } from '../../core/ledger/ledger.ts';
-import { button, filterForm, linkButton, selectField, textField } from '../page/forms.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
+  button,
+  type Child,
   dataTable,
   emptyState,
   figures,
+  filterForm,
+  html,
+  linkButton,
   pager,
   section,
+  selectField,
   tabs,
+  textField,
   time,
   withQuery,
-} from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+} from '../page/html.ts';
 import { may } from '../people/roles.ts';
-import { PageError } from '../session/page-error.ts';
-import { queryOf, type Visit, visitOf } from '../session/visit.ts';
+import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { dayOfIso } from '../usage/usage.ts';
-import type { Formats } from '../words/formats.ts';
-import type { Words } from '../words/words.ts';
-import type { LedgerHistory, LedgerPage } from './ledger-history.ts';
-import { parsePlace } from './ledger-history.ts';
+import type { Formats, Words } from '../words/words.ts';
+import { type LedgerHistory, type LedgerPage, parsePlace } from './ledger-history.ts';
 
 const CREDITS_PATH = `${ACCOUNT_PATH}/credits`;
 const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;

@@ -10,9 +10,9 @@ import {
   LedgerHistory,
 } from './ledger-history.ts';
 import type { Order } from './order-rules.ts';
-import type { PaymentNotice } from './receive-payment.ts';
 import {
   NOTIFICATIONS_AT_ONCE_MAX,
+  type PaymentNotice,
   ReceivePayment,
   type ReceivePaymentOptions,
   type ToldOutcome,

@@ -12,18 +12,23 @@ import {
   queryValue,
   renderOperatorPage,
 } from '../operator-pages/operator-frame.ts';
-import { button, filterForm, postForm, selectField, textField } from '../page/forms.ts';
-import { type Child, html } from '../page/html.ts';
 import {
   badge,
+  button,
+  type Child,
   dataTable,
   definitionList,
   emptyState,
+  filterForm,
+  html,
   notice,
   pager,
+  postForm,
   section,
+  selectField,
+  textField,
   time,
-} from '../page/lists.ts';
+} from '../page/html.ts';
 import { formOf } from '../session/visit.ts';
 import { counted, fill } from '../words/words.ts';
 import {

@@ -2,27 +2,27 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { button, linkButton, postForm } from '../page/forms.ts';
-import { html } from '../page/html.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
+  button,
   codeBlock,
   dataTable,
   definitionList,
   emptyState,
+  html,
+  linkButton,
   notice,
   pager,
   panel,
+  postForm,
   section,
   type Tone,
   time,
-} from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+} from '../page/html.ts';
 import { may } from '../people/roles.ts';
-import { PageError } from '../session/page-error.ts';
-import { formOf, type Visit, visitOf } from '../session/visit.ts';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
+import { formOf, PageError, type Visit, visitOf } from '../session/visit.ts';
+import { type Formats, fill, type Words } from '../words/words.ts';
 import { creditsTabs, placeOf } from './credit-pages.ts';
 import { formatDecimal, type Order, type OrderState } from './order-rules.ts';
 import type { Orders, PackageOnSale } from './orders.ts';

@@ -1,13 +1,94 @@
-/** The frame of every page, at both doors: navigation, the person, the page's head, its content. */
-import type { FastifyReply, FastifyRequest } from 'fastify';
+/**
+ * A page as it is answered, at both doors: the frame around its content, its headers, the assets it
+ * loads; the account area's navigation, and its pages of refusals and failures.
+ */
+
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { type Locale, localeOf, maybeCsrf, queryOf, type SignedIn } from '../session/visit.ts';
-import { LANGUAGES, type Language, type Words } from '../words/words.ts';
-import { assetHref } from './assets.ts';
-import { button, postForm } from './forms.ts';
-import { type Child, html, renderDocument } from './html.ts';
-import { type IconName, icon, mark } from './icons.ts';
-import { notice } from './lists.ts';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { problemHeaders } from '../../http/error-handler.ts';
+import type { Role } from '../people/roles.ts';
+import {
+  type Locale,
+  localeOf,
+  maybeCsrf,
+  maybeSignedIn,
+  PageError,
+  queryOf,
+  type SignedIn,
+} from '../session/visit.ts';
+import { fill, LANGUAGES, type Language, type Words } from '../words/words.ts';
+import {
+  button,
+  type Child,
+  html,
+  type IconName,
+  icon,
+  mark,
+  notice,
+  postForm,
+  renderDocument,
+} from './html.ts';
+
+/**
+ * The style sheet, the scripts and the icon: read once, served under the hash of their bytes, so
+ * that a browser keeps each for good and never mixes those of two releases.
+ */
+const FOLDER = path.join(import.meta.dirname, '../assets');
+const TYPES: Readonly<Record<string, string>> = {
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.svg': 'image/svg+xml',
+  '.jpg': 'image/jpeg',
+};
+const YEAR_SECONDS = 31_536_000;
+/** Of SHA-256 in hexadecimal digits: two files of a name are never alike in them. */
+const HASH_DIGITS = 16;
+
+/** Every file of the folder that a browser loads, by its name. */
+const assets = new Map(
+  readdirSync(FOLDER).flatMap(name => {
+    const type = TYPES[path.extname(name)];
+    if (type === undefined) return [];
+    const bytes = readFileSync(path.join(FOLDER, name));
+    const hash = createHash('sha256').update(bytes).digest('hex').slice(0, HASH_DIGITS);
+    return [[name, { hash, type, bytes }] as const];
+  }),
+);
+
+/**
+ * The address of an asset below `prefix`.
+ * @throws Error for a name that is no file of the folder: a mistake of the page
+ */
+function assetHref(prefix: string, name: string): string {
+  const asset = assets.get(name);
+  if (asset === undefined) throw new Error(`there is no asset ${name}`);
+  return `${prefix}/assets/${asset.hash}/${name}`;
+}
+
+/** GET `<path>/<hash>/<name>`, for everyone. */
+export function registerAssets(app: FastifyInstance, below: string): void {
+  app.get<{ Params: { hash: string; name: string } }>(
+    `${below}/:hash/:name`,
+    { config: { cookieless: true } },
+    (request, reply) => {
+      const { hash, name } = request.params;
+      const asset = assets.get(name);
+      // Another hash is another release's file: a proxy must not keep this one under it.
+      if (asset === undefined || asset.hash !== hash) {
+        throw new ContractError('NOT_FOUND', 'there is no such asset');
+      }
+      return reply
+        .header('cache-control', `public, max-age=${YEAR_SECONDS}, immutable`)
+        .header('cross-origin-resource-policy', 'same-origin')
+        .type(asset.type)
+        .send(asset.bytes);
+    },
+  );
+}
 
 /** What a page is apart from its frame. */
 export interface PageContent {
@@ -238,3 +319,108 @@ function signOutForm({ path, csrf, words }: FrameProps): VNode | null {
 }
 
 const LANGUAGE_NAMES: Readonly<Record<Language, string>> = { en: 'English', 'zh-CN': '简体中文' };
+
+export const ACCOUNT_PATH = '/account';
+
+/** Entries of the navigation, in its order, and the roles that see them. */
+const ENTRIES = [
+  { name: 'overview', path: '' },
+  { name: 'keys', path: '/keys' },
+  { name: 'credits', path: '/credits' },
+  { name: 'usage', path: '/usage' },
+  { name: 'jobs', path: '/jobs' },
+  { name: 'playground', path: '/playground', roles: ['owner', 'member'] },
+  { name: 'people', path: '/people', roles: ['owner'] },
+  { name: 'settings', path: '/settings', roles: ['owner'] },
+  { name: 'audit', path: '/audit', roles: ['owner'] },
+] as const satisfies readonly {
+  name: IconName & keyof Words['nav'];
+  path: string;
+  roles?: readonly Role[];
+}[];
+
+interface Page extends PageContent {
+  readonly active?: (typeof ENTRIES)[number]['name'];
+}
+
+export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
+  const { request } = reply;
+  const person = maybeSignedIn(request);
+  const { words } = localeOf(request);
+  const seen = ENTRIES.filter(
+    entry => person && (!('roles' in entry) || entry.roles.some(role => role === person.role)),
+  );
+  const nav = seen.map(({ name, path }) => ({
+    href: `${ACCOUNT_PATH}${path}`,
+    label: words.nav[name],
+    icon: name,
+    active: name === page.active,
+  }));
+  const { navigation } = words.common;
+  return renderFramed(reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
+}
+
+/** Sections of `words.errors` that are pages. */
+type ErrorPageKind = {
+  [K in keyof Words['errors']]: Words['errors'][K] extends { title: string } ? K : never;
+}[keyof Words['errors']];
+
+const KINDS: Readonly<Partial<Record<ErrorCode, ErrorPageKind>>> = {
+  NOT_FOUND: 'notFound',
+  JOB_NOT_FOUND: 'notFound',
+  METHOD_NOT_ALLOWED: 'methodNotAllowed',
+  RATE_LIMITED: 'tooManyAttempts',
+  SERVICE_UNAVAILABLE: 'unavailable',
+  RESULT_LOST: 'resultLost',
+};
+
+/**
+ * What the page of an error says: in words, with the request's number, and a way on. Sets Retry-After.
+ * @param way.notFound other words for what is not there
+ * @param way.detail for the operator, in English, as the command line says it
+ */
+export function errorPage(
+  reply: FastifyReply,
+  error: PageError | ContractError,
+  way: { href: string; label: string; notFound?: string; detail?: string | undefined },
+): PageContent {
+  const { request } = reply;
+  const { errors } = localeOf(request).words;
+  const status = error instanceof PageError ? error.status : error.spec.http;
+  const kind =
+    error instanceof PageError
+      ? error.kind
+      : (KINDS[error.code] ?? (status >= 500 ? 'internal' : 'badForm'));
+  const retryAfter =
+    error instanceof PageError ? error.retryAfterS : problemHeaders(error)['retry-after'];
+  if (retryAfter !== undefined) reply.header('retry-after', String(retryAfter));
+  const { title, text } = errors[kind];
+  return {
+    title,
+    status,
+    main: html`<div class="stack">
+      <p>${kind === 'notFound' && way.notFound ? way.notFound : text}</p>
+      ${way.detail === undefined ? null : html`<p><code>${way.detail}</code></p>`}
+      <p class="actions"><a class="button secondary" href=${way.href}>${way.label}</a></p>
+      <p class="hint">${fill(errors.requestId, { id: request.id })}</p>
+    </div>`,
+  };
+}
+
+/** A refusal, or an error of the catalogue, as a page. @see createErrorHandler */
+export function writeErrorPage(
+  error: PageError | ContractError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
+  const { errors } = localeOf(request).words;
+  const label = maybeSignedIn(request) === undefined ? errors.toSignIn : errors.toOverview;
+  const page = errorPage(reply, error, { href: ACCOUNT_PATH, label });
+  return renderPage(reply, page);
+}
+
+/** Whether the answer is read by a person: a browser asks for HTML, a script of ours does not. */
+export function wantsPage(request: FastifyRequest, path: string): boolean {
+  if (path !== ACCOUNT_PATH && !path.startsWith(`${ACCOUNT_PATH}/`)) return false;
+  return /\btext\/html\b/i.test(request.headers.accept ?? '');
+}

@@ -8,45 +8,41 @@ import ava from 'ava';
 import fastify, { type FastifyInstance } from 'fastify';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { createErrorHandler, pathOf } from '../../http/error-handler.ts';
-import { AuthorityError, actingPerson } from '../people/authority.ts';
-import { askToSignIn, guardAccountArea } from '../session/account-door.ts';
-import { createSecret, csrfTokenOf } from '../session/cookies.ts';
-import { PageError } from '../session/page-error.ts';
-import { note, type SignedIn, visitOf } from '../session/visit.ts';
-import type { FoundSession } from '../sign-in/session-store.ts';
-import { formatsIn } from '../words/formats.ts';
-import { fill, isLanguage, LANGUAGES, wordsIn } from '../words/words.ts';
-import { registerAssets } from './assets.ts';
+import { askToSignIn, createSecret, csrfTokenOf, guardAccountArea } from '../session/guard.ts';
+import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
+import { AuthorityError, actingPerson, type FoundSession } from '../sign-in/session-store.ts';
+import { fill, formatsIn, isLanguage, LANGUAGES, wordsIn } from '../words/words.ts';
 import { barChart } from './chart.ts';
-import {
-  button,
-  checkbox,
-  checkboxGroup,
-  copyButton,
-  filterForm,
-  linkButton,
-  postForm,
-  radioGroup,
-  selectField,
-  textArea,
-  textField,
-} from './forms.ts';
-import { type Child, html, MarkupError, renderPart } from './html.ts';
+import { registerAssets, renderPage, wantsPage, writeErrorPage } from './frame.ts';
 import {
   badge,
+  button,
+  type Child,
+  checkbox,
+  checkboxGroup,
   codeBlock,
+  copyButton,
   dataTable,
   definitionList,
   emptyState,
   figures,
+  filterForm,
+  html,
+  linkButton,
+  MarkupError,
   notice,
   pager,
   panel,
+  postForm,
+  radioGroup,
+  renderPart,
   section,
+  selectField,
   tabs,
+  textArea,
+  textField,
   time,
-} from './lists.ts';
-import { renderPage, wantsPage, writeErrorPage } from './render-page.ts';
+} from './html.ts';
 
 const test = ava.serial;
 

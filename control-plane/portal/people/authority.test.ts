@@ -13,10 +13,14 @@ import type { Database } from '../../core/database/connect.ts';
 import { newJob, onStores, submitted } from '../../core/test/fixtures.ts';
 import { addTo, setIn } from '../../core/test/rows.ts';
 import type { Stores } from '../../core/test/stores.ts';
+import {
+  AuthorityError,
+  type AuthorityLoss,
+  CHANGES_A_MINUTE_MAX,
+} from '../sign-in/session-store.ts';
 import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../test/alerts-fixtures.ts';
 import { newOrder, placed } from '../test/orders.ts';
 import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../test/people.ts';
-import { AuthorityError, type AuthorityLoss, CHANGES_A_MINUTE_MAX } from './authority.ts';
 import { may, type Permission } from './roles.ts';
 
 const test = ava.serial;

@@ -22,10 +22,14 @@ import { OvertakenError, query, transact } from '../../core/database/transact.ts
 import { isAsciiWord, isInserted, matchesOne } from '../../core/database/values.ts';
 import { insertMail, type NewMail, withdrawMails } from '../../core/webhooks/outbox-store.ts';
 import { takeFromToday, type Withheld } from '../alerts/message-counts.ts';
-import { insertSession, type NewSession } from '../sign-in/session-store.ts';
+import {
+  insertSession,
+  MEMBERS_MAX,
+  type NewSession,
+  takePerson,
+} from '../sign-in/session-store.ts';
 import type { LinkPurpose, MemberSource } from '../tables.ts';
 import { mailKeyOf } from './mail-address.ts';
-import { MEMBERS_MAX, takePerson } from './member-rows.ts';
 import type { Role } from './roles.ts';
 
 export interface LinkUse {

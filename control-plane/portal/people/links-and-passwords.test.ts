@@ -6,7 +6,8 @@ import { onDatabases, useTestDatabase } from '../../../test/support/database.ts'
 import { fundedAccount, onStoresInCi } from '../../core/test/fixtures.ts';
 import { rowsOf, setIn } from '../../core/test/rows.ts';
 import type { Stores } from '../../core/test/stores.ts';
-import { createSignInThrottleStore } from '../sign-in/throttle-store.ts';
+import { MEMBERS_MAX } from '../sign-in/session-store.ts';
+import { createSignInThrottleStore } from '../sign-in/sign-in.ts';
 import {
   actorOf,
   identityEntry,
@@ -17,7 +18,6 @@ import {
   personOfAccount,
 } from '../test/people.ts';
 import type { LinkUse, NewLink } from './link-store.ts';
-import { MEMBERS_MAX } from './member-rows.ts';
 import type { PasswordSet } from './people-store.ts';
 
 const test = ava.serial;

@@ -5,16 +5,9 @@ import type { Actor } from '../../core/accounts/actor.ts';
 import type { NewMail } from '../../core/webhooks/outbox-store.ts';
 import type { OnWithheld } from '../alerts/balance-watch.ts';
 import type { Withheld } from '../alerts/message-counts.ts';
-import type { Passwords } from '../sign-in/passwords.ts';
-import { type PasswordFault, passwordFaultOf } from '../sign-in/passwords.ts';
-import {
-  type Browser,
-  type Entered,
-  endedHashOf,
-  hashOfSecret,
-  newSession,
-} from '../sign-in/sign-in.ts';
-import type { KnownBrowsers, SignInThrottle } from '../sign-in/sign-in-throttle.ts';
+import { type PasswordFault, type Passwords, passwordFaultOf } from '../sign-in/passwords.ts';
+import { type Browser, endedHashOf, hashOfSecret, newSession } from '../sign-in/session-store.ts';
+import type { Entered, KnownBrowsers, SignInThrottle } from '../sign-in/sign-in.ts';
 import type { LinkPurpose } from '../tables.ts';
 import type { FoundLink, LinkStore, LinkUse, LinkUseOutcome } from './link-store.ts';
 import type { PeopleStore } from './people-store.ts';

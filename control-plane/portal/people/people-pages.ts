@@ -8,22 +8,25 @@ import type { VNode } from 'preact';
 import type { AuditRecord } from '../../core/accounts/audit.ts';
 import type { AccountAreaServices } from '../account-area-services.ts';
 import { parsePlace, placeText } from '../orders/ledger-history.ts';
-import { button, postForm, radioGroup, textField } from '../page/forms.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
+  button,
+  type Child,
   codeBlock,
   dataTable,
   emptyState,
+  html,
   notice,
   pager,
   panel,
+  postForm,
+  radioGroup,
   section,
+  textField,
   time,
-} from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
-import { PageError } from '../session/page-error.ts';
-import { formOf, queryOf, type Visit, visitOf } from '../session/visit.ts';
+} from '../page/html.ts';
+import { formOf, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { OpenLink } from './link-store.ts';
 import { parseMail } from './mail-address.ts';

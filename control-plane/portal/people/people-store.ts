@@ -6,13 +6,10 @@ import type { Database } from '../../core/database/connect.ts';
 import type { Db } from '../../core/database/schema.ts';
 import { query, transact } from '../../core/database/transact.ts';
 import { isAsciiWord } from '../../core/database/values.ts';
-import { endOtherSessions } from '../sign-in/session-store.ts';
+import { endOtherSessions, MEMBERS_MAX, takePerson } from '../sign-in/session-store.ts';
 import { endLinksOf } from './link-store.ts';
 import { mailKeyOf } from './mail-address.ts';
-import { MEMBERS_MAX, takePerson } from './member-rows.ts';
 import type { Role } from './roles.ts';
-
-export type Person = ReturnType<typeof personFromRow>;
 
 export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 
@@ -27,7 +24,7 @@ export interface PasswordSet {
   readonly accountId: string;
 }
 
-export type PasswordSetOutcome =
+type PasswordSetOutcome =
   | 'set'
   /** They cannot have one. */
   | 'impossible'

@@ -2,16 +2,23 @@
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import type { AccountAreaServices } from '../account-area-services.ts';
-import { button, postForm, textField } from '../page/forms.ts';
-import { html } from '../page/html.ts';
-import { badge, dataTable, definitionList, panel, section, tabs, time } from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
-import { returnPathOf } from '../session/account-door.ts';
-import { readCookie } from '../session/cookies.ts';
-import { PageError } from '../session/page-error.ts';
-import { formOf, type Visit, visitOf } from '../session/visit.ts';
-import type { ListedSession, SessionStore } from '../sign-in/session-store.ts';
-import { hashOfSecret } from '../sign-in/sign-in.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
+import {
+  badge,
+  button,
+  dataTable,
+  definitionList,
+  html,
+  panel,
+  postForm,
+  section,
+  tabs,
+  textField,
+  time,
+} from '../page/html.ts';
+import { readCookie, returnPathOf } from '../session/guard.ts';
+import { formOf, PageError, type Visit, visitOf } from '../session/visit.ts';
+import { hashOfSecret, type ListedSession, type SessionStore } from '../sign-in/session-store.ts';
 import { keepKnown, throttledText } from '../sign-in/sign-in-pages.ts';
 import { fill, isLanguage } from '../words/words.ts';
 import type { Profile } from './profile.ts';

@@ -1,9 +1,8 @@
 /** The password that people change themselves. */
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson } from '../../core/accounts/actor.ts';
-import type { Passwords } from '../sign-in/passwords.ts';
-import { type PasswordFault, passwordFaultOf } from '../sign-in/passwords.ts';
-import type { KnownBrowsers, SignInThrottle } from '../sign-in/sign-in-throttle.ts';
+import { type PasswordFault, type Passwords, passwordFaultOf } from '../sign-in/passwords.ts';
+import type { KnownBrowsers, SignInThrottle } from '../sign-in/sign-in.ts';
 import type { PeopleStore } from './people-store.ts';
 
 /** The one who is signed in. */

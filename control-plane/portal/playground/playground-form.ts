@@ -11,8 +11,8 @@ import type { RequestUploads } from '../../core/submission/submit-upload.ts';
 import { unknownField } from '../../http/malformed.ts';
 import type { PartEvent } from '../../http/multipart-reader.ts';
 import type { PartHead } from '../../http/part-head.ts';
-import { CSRF_FIELD, isSecret } from '../session/cookies.ts';
-import { PageError } from '../session/page-error.ts';
+import { CSRF_FIELD, isSecret } from '../session/guard.ts';
+import { PageError } from '../session/visit.ts';
 
 /** Options of the API that the form has. */
 export const PLAYGROUND_OPTIONS = [

@@ -24,14 +24,22 @@ import {
   sizeOf,
 } from '../jobs/job-pages.ts';
 import { codeSamples } from '../keys/code-samples.ts';
-import { button, checkbox, fileField, linkButton, selectField, textField } from '../page/forms.ts';
-import { type Child, html } from '../page/html.ts';
-import { codeBlock, emptyState, notice } from '../page/lists.ts';
-import { renderPage } from '../page/render-page.ts';
-import { createSecret } from '../session/cookies.ts';
-import { readGuarded } from '../session/guard.ts';
-import { PageError } from '../session/page-error.ts';
-import { type Visit, visitOf } from '../session/visit.ts';
+import { renderPage } from '../page/frame.ts';
+import {
+  button,
+  type Child,
+  checkbox,
+  codeBlock,
+  emptyState,
+  fileField,
+  html,
+  linkButton,
+  notice,
+  selectField,
+  textField,
+} from '../page/html.ts';
+import { createSecret, readGuarded } from '../session/guard.ts';
+import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { PlaygroundRefusal } from './playground.ts';
 import {

@@ -5,7 +5,7 @@ import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { BASE_URL, openTestApp, pngHeader, useTestApp } from '../../core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '../../http/test/forms.ts';
-import { createSecret } from '../session/cookies.ts';
+import { createSecret } from '../session/guard.ts';
 import { multipartOf } from '../test/area/person.ts';
 import { type Member, openWorld } from '../test/area/world.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';

@@ -1,11 +1,66 @@
-/** Who asks for a page, in which language, and with which form: noted by the guard of its door. */
-import type { FastifyRequest } from 'fastify';
+/**
+ * A request for a page: who asks, in which language, with which form (noted by the guard of its
+ * door), and why it is refused. A form is small and read whole, each field once.
+ */
+
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { ActingPerson } from '../../core/accounts/actor.ts';
+import { bodyChunks } from '../../http/body-chunks.ts';
+import { FIELDS_MAX } from '../../http/malformed.ts';
+import { bodyTypeOf, extendsAscii } from '../../http/request-headers.ts';
+import { wantBody } from '../../http/unread-body.ts';
 import type { Role } from '../people/roles.ts';
-import { type Formats, formatsIn } from '../words/formats.ts';
-import { isLanguage, LANGUAGES, type Language, type Words, wordsIn } from '../words/words.ts';
-import type { FormFields } from './form-body.ts';
+import {
+  type Formats,
+  formatsIn,
+  isLanguage,
+  LANGUAGES,
+  type Language,
+  type Words,
+  wordsIn,
+} from '../words/words.ts';
+
+/** Why a page is refused. The words of each are in words/*.json, below `errors`. */
+const PAGE_ERRORS = {
+  /** The role does not allow it. */
+  forbidden: 403,
+  /** No such thing in this account, or not in this one. */
+  notFound: 404,
+  /** The form is older than the session, or of another page. */
+  staleForm: 403,
+  /** The request comes from another site, or the page was opened at another address. */
+  otherOrigin: 403,
+  /** Nobody signs in where others can read along. */
+  insecure: 403,
+  /** Not what a form sends. */
+  badForm: 400,
+  tooManyAttempts: 429,
+  /** The identity provider does not answer, or refuses. */
+  providerDown: 502,
+} as const;
+
+type PageErrorKind = keyof typeof PAGE_ERRORS;
+
+export class PageError extends Error {
+  readonly kind: PageErrorKind;
+  /** Seconds, for Retry-After. */
+  readonly retryAfterS: number | undefined;
+
+  constructor(
+    kind: PageErrorKind,
+    options: { readonly retryAfterS?: number | undefined; cause?: unknown } = {},
+  ) {
+    super(kind, { cause: options.cause });
+    this.name = 'PageError';
+    this.kind = kind;
+    this.retryAfterS = options.retryAfterS;
+  }
+
+  get status(): number {
+    return PAGE_ERRORS[this.kind];
+  }
+}
 
 /** Who is signed in at the account area. */
 export interface SignedIn {
@@ -101,4 +156,79 @@ export function localeOf(request: FastifyRequest): Locale {
 export function queryOf(request: FastifyRequest, name: string): unknown {
   // Of a target that cannot be read there is none.
   return ((request.query ?? {}) as Record<string, unknown>)[name];
+}
+
+/** The longest form has a few short fields and a list of networks. */
+export const FORM_BYTES_MAX = 32 * 1024;
+/** From the headers' checks to the last byte: 64 kbit/s bring the longest form in 4 s. */
+export const FORM_MS_MAX = 5000;
+/** The Unicode standard's own bound (UAX 15, D3): beyond it composing them costs their square. */
+const MARKS_IN_A_ROW = /\p{M}{31}/u;
+const FORM_TYPE = 'application/x-www-form-urlencoded';
+
+export class FormFields {
+  readonly #fields: ReadonlyMap<string, readonly string[]>;
+
+  constructor(fields: ReadonlyMap<string, readonly string[]>) {
+    this.#fields = fields;
+  }
+
+  /** As typed, in Unicode's composed form; '' where absent. @throws PageError given twice */
+  text(name: string): string {
+    const values = this.#fields.get(name) ?? [];
+    if (values.length > 1) throw new PageError('badForm');
+    return values[0] ?? '';
+  }
+
+  /** All values of a field that may be given several times: check boxes. */
+  all(name: string): readonly string[] {
+    return this.#fields.get(name) ?? [];
+  }
+
+  /** Whether a check box was ticked. */
+  has(name: string): boolean {
+    return this.#fields.has(name);
+  }
+}
+
+/** What the headers say of a form, before a byte of it is awaited. @throws PageError badForm */
+export function requireFormHead(request: FastifyRequest): void {
+  const type = bodyTypeOf(request.raw);
+  const isForm = type !== 'none' && type?.type === FORM_TYPE && extendsAscii(type);
+  if (!isForm || request.headers['content-encoding'] !== undefined) throw new PageError('badForm');
+  if (Number(request.headers['content-length'] ?? 0) > FORM_BYTES_MAX) {
+    throw new PageError('badForm');
+  }
+}
+
+/** Only where requireFormHead has passed. @throws PageError badForm; ContractError of bodyChunks */
+export async function readFormBody(
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FormFields> {
+  wantBody(request, reply);
+  const chunks: Buffer[] = [];
+  const bounds = { bytesMax: FORM_BYTES_MAX, wholeMsMax: FORM_MS_MAX };
+  for await (const chunk of bodyChunks(request.raw, bounds)) chunks.push(chunk);
+  return parseForm(Buffer.concat(chunks));
+}
+
+/** @throws PageError badForm */
+export function parseForm(bytes: Buffer): FormFields {
+  let text: string;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch (cause) {
+    throw new PageError('badForm', { cause });
+  }
+  if (text.split('&', FIELDS_MAX + 1).length > FIELDS_MAX) throw new PageError('badForm');
+  const fields = new Map<string, string[]>();
+  for (const [name, value] of new URLSearchParams(text)) {
+    // What is not UTF-8 was replaced: nobody typed it.
+    if (value.includes('\uFFFD') || MARKS_IN_A_ROW.test(value)) throw new PageError('badForm');
+    const values = fields.get(name) ?? [];
+    values.push(value.normalize('NFC'));
+    fields.set(name, values);
+  }
+  return new FormFields(fields);
 }

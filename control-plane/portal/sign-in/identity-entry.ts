@@ -11,10 +11,9 @@ import type { Db } from '../../core/database/schema.ts';
 import { OvertakenError, transact } from '../../core/database/transact.ts';
 import { isInserted } from '../../core/database/values.ts';
 import { endLinksOf } from '../people/link-store.ts';
-import { MEMBERS_MAX } from '../people/member-rows.ts';
 import { endMembership } from '../people/people-store.ts';
 import type { Role } from '../people/roles.ts';
-import { beginSession, type NewSession } from './session-store.ts';
+import { beginSession, MEMBERS_MAX, type NewSession } from './session-store.ts';
 
 export interface IdentityEntry {
   readonly issuer: string;

@@ -7,8 +7,8 @@ import { BASE_URL, openTestApp, type TestApp } from '../../core/test/support/tes
 import { addressOf } from '../people/mail-address.ts';
 import { identityEntry, newLink, OPERATOR } from '../test/people.ts';
 import { Browser, signIn } from '../test/signed-in-browser.ts';
-import { hashOfSecret } from './sign-in.ts';
-import { FAILURES_MAX } from './throttle-rule.ts';
+import { hashOfSecret } from './session-store.ts';
+import { FAILURES_MAX } from './sign-in.ts';
 
 const test = ava.serial;
 

@@ -1,6 +1,8 @@
 /**
- * Sessions of people who signed in. What the cookie holds is stored as a hash alone, so that a copy
- * of the database signs nobody in. Their bounds are judged by the database's clock.
+ * Sessions of people who signed in, and whether who holds one may still make a change. What the
+ * cookie holds is stored as a hash alone: a copy of the database signs nobody in. Bounds are judged
+ * by the database's clock. People are changed in this order: the account's row, the person's, those
+ * of links and sessions.
  *
  * | a session ends by        | when                                                               |
  * |--------------------------|--------------------------------------------------------------------|
@@ -10,24 +12,29 @@
  * | a newer one              | the person has more than SESSIONS_MAX: the oldest goes             |
  * | a membership that ended  | people-store.ts, in the same transaction                           |
  * | another password         | people-store.ts: all but the one that set it                       |
- * | a mail that is proven    | link-use.ts: those of who only typed it                            |
+ * | a mail that is proven    | link-store.ts: those of who only typed it                          |
  */
+
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import type { ExpressionBuilder } from 'kysely';
+import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
+import type { ActingPerson, NamedPerson } from '../../core/accounts/actor.ts';
 import { addressText } from '../../core/accounts/audit.ts';
 import { nowPlusMs } from '../../core/database/clock.ts';
 import type { Database } from '../../core/database/connect.ts';
+import { ofAccount } from '../../core/database/of-account.ts';
 import type { Db, Schema } from '../../core/database/schema.ts';
 import { query, transact } from '../../core/database/transact.ts';
 import { isAsciiWord, matchesOne } from '../../core/database/values.ts';
-import { takePerson } from '../people/member-rows.ts';
+import { may, type Permission } from '../people/roles.ts';
 import type { SignInMethod } from '../tables.ts';
 
-export const SESSION_IDLE_MS = 12 * 3_600_000;
+const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;
 /** Of one person. */
 export const SESSIONS_MAX = 20;
 /** A person is a member of as many accounts at most. */
-export const MEMBERSHIPS_MAX = 100;
+const MEMBERSHIPS_MAX = 100;
 /** How late `seen_at` may be: a write a request would cost more than it tells. */
 const SEEN_LATE_MS = 60_000;
 const AGENT_LENGTH_MAX = 255;
@@ -45,13 +52,11 @@ export interface NewSession {
   readonly agent: string;
 }
 
-export type Membership = Awaited<ReturnType<typeof readMemberships>>[number];
-
 export type FoundSession = NonNullable<Awaited<ReturnType<typeof findSession>>>;
 
 export type ListedSession = Awaited<ReturnType<typeof listSessions>>[number];
 
-export type SessionBegun =
+type SessionBegun =
   | { readonly kind: 'begun'; readonly accountId: string }
   | { readonly kind: 'no-account' }
   /** Their password is another since it was looked at. */
@@ -182,7 +187,7 @@ export async function beginSession(
   return { accountId };
 }
 
-export async function isSession(db: Db, idHash: string): Promise<boolean> {
+async function isSession(db: Db, idHash: string): Promise<boolean> {
   const row = await db
     .selectFrom('sessions')
     .select('id')
@@ -200,7 +205,7 @@ export async function endOtherSessions(db: Db, userId: string, sessionId: string
 }
 
 /** Neither of a session's bounds has come. */
-export function isAlive(nowMs: Database['nowMs']) {
+function isAlive(nowMs: Database['nowMs']) {
   return (eb: ExpressionBuilder<Schema, 'sessions'>) =>
     eb.and([
       eb('sessions.expires_at', '>', nowMs),
@@ -259,4 +264,184 @@ function listSessions(database: Database, db: Db, userId: string) {
     .orderBy('id', 'desc')
     .limit(SESSIONS_MAX)
     .execute();
+}
+
+const SECRET_BYTES = 32;
+
+/** A browser that signs in. */
+export interface Browser {
+  readonly address: string;
+  readonly agent: string;
+  /** The secret of the session that it had before. */
+  readonly sessionSecret: string | undefined;
+  /** The cookie of a known browser. */
+  readonly known: string | undefined;
+}
+
+/** The session's secret, which only the browser keeps, and what is stored. */
+export function newSession(
+  method: SignInMethod,
+  { address, agent }: Pick<Browser, 'address' | 'agent'>,
+): { readonly secret: string; readonly session: NewSession } {
+  const secret = randomBytes(SECRET_BYTES).toString('base64url');
+  const session = { id: randomUUID(), idHash: hashOfSecret(secret), method, address, agent };
+  return { secret, session };
+}
+
+export function endedHashOf({ sessionSecret }: Browser): string | null {
+  return sessionSecret === undefined ? null : hashOfSecret(sessionSecret);
+}
+
+export function sessionsIn(store: SessionStore) {
+  return {
+    /** Undefined: no session (any more). @param secret what the cookie holds */
+    async find(secret: string) {
+      const hash = hashOfSecret(secret);
+      noteRequestSecret(hash);
+      const found = await store.find(hash);
+      if (found !== undefined) noteRequestAccount(found.accountId);
+      return found;
+    },
+  };
+}
+
+export type Sessions = ReturnType<typeof sessionsIn>;
+
+/** What is stored of a secret that a cookie or a link holds: hexadecimal. */
+export function hashOfSecret(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex');
+}
+
+/** Of one account. */
+export const MEMBERS_MAX = 200;
+
+/**
+ * Waits for whoever changes the person at this moment, or signs them in by what is stored of their
+ * password: what is answered stays so until the transaction ends. Undefined: there is nobody (any
+ * more).
+ */
+export async function takePerson({ engine }: Database, tx: Db, userId: string) {
+  await tx
+    .updateTable('users')
+    // As takeAccount: a lock that changes nothing keeps out nobody at another member of a cluster.
+    .set(eb => ({ turns: engine.conflicts === 'locks' ? eb.ref('turns') : eb('turns', '+', 1) }))
+    .where('id', '=', userId)
+    .execute();
+  const row = await tx
+    .selectFrom('users')
+    .select(['mail', 'mail_key as mailKey', 'password_hash as passwordHash'])
+    .select(['proven_at', 'disabled_at'])
+    .where('id', '=', userId)
+    .executeTakeFirst();
+  if (row === undefined) return undefined;
+  const { proven_at, disabled_at, ...person } = row;
+  return { ...person, isProven: proven_at !== null, isDisabled: disabled_at !== null };
+}
+
+/** Changes that a person makes in one account, each a line of its log. */
+export const CHANGES_A_MINUTE_MAX = 60;
+
+/** signed-out: the session has ended. forbidden: the role does not have the permission. */
+export type AuthorityLoss = 'signed-out' | 'forbidden' | 'too-many-changes';
+
+export class AuthorityError extends Error {
+  readonly loss: AuthorityLoss;
+  /** Seconds, for Retry-After. */
+  readonly retryAfterS: number | undefined;
+
+  constructor(loss: AuthorityLoss, retryAfterS?: number) {
+    super(loss);
+    this.name = 'AuthorityError';
+    this.loss = loss;
+    this.retryAfterS = retryAfterS;
+  }
+}
+
+const MINUTE_MS = 60_000;
+
+/** A person who is signed in, and what their change asks for. */
+interface ChangingPerson extends NamedPerson {
+  /** The public id of the session. */
+  readonly sessionId: string;
+  readonly permission: Permission;
+}
+
+/**
+ * Whether they may still make a change is asked in the transaction that makes it: since the door
+ * they may have been removed, demoted or signed out, at another replica too. It takes the session's
+ * row, so that it does not end before. Changes are kept in the log for years, so they are bounded;
+ * the bound refuses none that takes away a right.
+ */
+export function actingPerson(person: ChangingPerson): ActingPerson {
+  const { sessionId: _session, permission: _permission, ...named } = person;
+  return {
+    ...named,
+    refusal: (database, tx, change) => refusalOf(database, tx, change, person),
+  };
+}
+
+async function refusalOf(
+  database: Database,
+  tx: Db,
+  { accountId, endsRight }: { readonly accountId: string; readonly endsRight: boolean },
+  actor: ChangingPerson,
+): Promise<AuthorityError | undefined> {
+  if (!(await takeSession(database, tx, accountId, actor))) return new AuthorityError('signed-out');
+  const role = await roleOf(tx, accountId, actor);
+  if (role === undefined) return new AuthorityError('signed-out');
+  if (!may(role, actor.permission)) return new AuthorityError('forbidden');
+  const waitS = endsRight ? 0 : await waitOfChanges(database, tx, accountId, actor);
+  return waitS === 0 ? undefined : new AuthorityError('too-many-changes', waitS);
+}
+
+/** By a change: a lock that changes nothing keeps out nobody at another member of a cluster. */
+function takeSession(
+  { nowMs }: Database,
+  tx: Db,
+  accountId: string,
+  { sessionId, userId }: ChangingPerson,
+): Promise<boolean> {
+  return matchesOne(
+    tx
+      .updateTable('sessions')
+      .set({ seen_at: nowMs })
+      .where('id', '=', sessionId)
+      .where('user_id', '=', userId)
+      .where('account_id', '=', accountId)
+      .where(isAlive(nowMs)),
+  );
+}
+
+async function roleOf(tx: Db, accountId: string, { userId }: ChangingPerson) {
+  const member = await tx
+    .selectFrom('members')
+    .innerJoin('users', 'users.id', 'members.user_id')
+    .select(['members.role', 'users.disabled_at'])
+    .where('members.account_id', '=', accountId)
+    .where('members.user_id', '=', userId)
+    .executeTakeFirst();
+  return member?.disabled_at === null ? member.role : undefined;
+}
+
+/** Seconds until the person has made fewer changes than CHANGES_A_MINUTE_MAX within one minute. */
+async function waitOfChanges(
+  { dialect, nowMs }: Database,
+  tx: Db,
+  accountId: string,
+  { userId }: ChangingPerson,
+): Promise<number> {
+  const rows = await tx
+    .selectFrom('audit_entries')
+    .select(['created_at', nowMs.as('now')])
+    .where(ofAccount(dialect, accountId))
+    .where('created_at', '>', nowPlusMs(nowMs, -MINUTE_MS))
+    .where('actor_user_id', '=', userId)
+    .orderBy('account_id', 'desc')
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(CHANGES_A_MINUTE_MAX)
+    .execute();
+  const oldest = rows[CHANGES_A_MINUTE_MAX - 1];
+  if (oldest === undefined) return 0;
+  return Math.max(1, Math.ceil((oldest.created_at + MINUTE_MS - oldest.now) / 1000));
 }

@@ -2,31 +2,35 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import type { AccountAreaServices } from '../account-area-services.ts';
-import { button, linkButton, postForm, textField } from '../page/forms.ts';
-import { html } from '../page/html.ts';
-import { notice } from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
+import { button, html, linkButton, notice, postForm, textField } from '../page/html.ts';
 import type { AcceptOutcome, FoundLink, Links } from '../people/links.ts';
 import { mailKeyOf } from '../people/mail-address.ts';
-import {
-  isFromElsewhere,
-  returnPathOf,
-  SIGN_IN_PATH,
-  signInPathTo,
-} from '../session/account-door.ts';
 import {
   clearCookie,
   createSecret,
   csrfTokenOf,
+  isFromElsewhere,
   isSecret,
   readCookie,
+  returnPathOf,
+  SIGN_IN_PATH,
   setCookie,
-} from '../session/cookies.ts';
-import { PageError } from '../session/page-error.ts';
-import { formOf, localeOf, maybeCsrf, maybeSignedIn, queryOf, visitOf } from '../session/visit.ts';
+  signInPathTo,
+} from '../session/guard.ts';
+import {
+  formOf,
+  localeOf,
+  maybeCsrf,
+  maybeSignedIn,
+  PageError,
+  queryOf,
+  visitOf,
+} from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import { OpenIdError, type OpenIdFlow, type ProviderSignIn } from './provider-sign-in.ts';
-import { type Browser, type Entered, SESSION_MS } from './sign-in.ts';
+import { type Browser, SESSION_MS } from './session-store.ts';
+import type { Entered } from './sign-in.ts';
 
 const OPEN = { config: { public: true } } as const;
 /** Longer passwords were never set. */

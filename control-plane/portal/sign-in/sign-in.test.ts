@@ -6,9 +6,13 @@ import type { Database } from '../../core/database/connect.ts';
 import { storesOn } from '../../core/test/fixtures.ts';
 import { linkUse, newLink, OPERATOR } from '../test/people.ts';
 import { Passwords } from './passwords.ts';
-import { SignIn } from './sign-in.ts';
-import { KnownBrowsers, SignInThrottle } from './sign-in-throttle.ts';
-import { FAILURES_MAX, THROTTLE_WINDOW_MS } from './throttle-rule.ts';
+import {
+  FAILURES_MAX,
+  KnownBrowsers,
+  SignIn,
+  SignInThrottle,
+  THROTTLE_WINDOW_MS,
+} from './sign-in.ts';
 
 const test = ava.serial;
 

@@ -5,11 +5,10 @@ import { randomUUID } from 'node:crypto';
 import type { ActingPerson, ServiceActor } from '../../core/accounts/actor.ts';
 import { HOUR_MS, sha256 } from '../../core/test/fixtures.ts';
 import type { Stores } from '../../core/test/stores.ts';
-import { actingPerson } from '../people/authority.ts';
 import type { LinkUse, NewLink } from '../people/link-store.ts';
 import type { Permission, Role } from '../people/roles.ts';
 import type { IdentityEntry } from '../sign-in/identity-entry.ts';
-import type { NewSession } from '../sign-in/session-store.ts';
+import { actingPerson, type NewSession } from '../sign-in/session-store.ts';
 
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { Stores } from '../../core/test/stores.ts';
 import { BASE_URL, type TestApp } from '../../core/test/support/test-app.ts';
 import type { Role } from '../people/roles.ts';
-import { csrfTokenOf } from '../session/cookies.ts';
+import { csrfTokenOf } from '../session/guard.ts';
 import { Person } from './area/person.ts';
 import { type Member, signedIn } from './area/world.ts';
 import { newLink } from './people.ts';

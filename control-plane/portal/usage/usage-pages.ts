@@ -8,26 +8,35 @@ import type { AccountAreaServices } from '../account-area-services.ts';
 import { failureText } from '../jobs/job-pages.ts';
 import { queryText, sendCsv } from '../orders/credit-pages.ts';
 import { type Bar, barChart } from '../page/chart.ts';
-import { button, filterForm, linkButton, selectField, textField } from '../page/forms.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
+  button,
+  type Child,
   codeBlock,
   dataTable,
   figures,
+  filterForm,
+  html,
+  linkButton,
   notice,
   panel,
   section,
+  selectField,
+  textField,
   time,
   withQuery,
-} from '../page/lists.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
+} from '../page/html.ts';
 import { may } from '../people/roles.ts';
-import { PageError } from '../session/page-error.ts';
-import { type Visit, visitOf } from '../session/visit.ts';
+import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
-import type { OverviewView, ReadUsage, UsageEntry, UsageView } from './read-usage.ts';
-import { usageCsv } from './read-usage.ts';
+import {
+  type OverviewView,
+  type ReadUsage,
+  type UsageEntry,
+  type UsageView,
+  usageCsv,
+} from './read-usage.ts';
 import {
   DAY_MS,
   dayOfIso,

@@ -1,4 +1,4 @@
-/** What the pages say, one file a language; a test holds the files to the same keys and places. */
+/** What the pages say, a file a language (a test holds them to the same keys), and its formats. */
 import en from './en.json' with { type: 'json' };
 import zhCN from './zh-CN.json' with { type: 'json' };
 
@@ -7,7 +7,7 @@ export type Language = (typeof LANGUAGES)[number];
 /** The words of one language. Sections are pages; a place for a value is written {name}. */
 export type Words = typeof en;
 /** Words that depend on a number; Chinese has the second alone, both files have both. */
-export interface Counted {
+interface Counted {
   readonly one: string;
   readonly other: string;
 }
@@ -35,4 +35,80 @@ export function fill(text: string, values: Readonly<Record<string, string | numb
 export function counted(language: Language, words: Counted, count: number): string {
   const form = new Intl.PluralRules(language).select(count) === 'one' ? words.one : words.other;
   return fill(form, { count: new Intl.NumberFormat(language).format(count) });
+}
+
+/* Dates and numbers as a language writes them. Times are UTC, and say so. */
+
+export type Formats = ReturnType<typeof makeFormats>;
+
+const made = new Map<Language, Formats>();
+
+/** Made once a language: an Intl formatter takes longer to make than a page. */
+export function formatsIn(language: Language): Formats {
+  let formats = made.get(language);
+  if (formats === undefined) {
+    formats = makeFormats(language);
+    made.set(language, formats);
+  }
+  return formats;
+}
+
+/** English as the rest of the world writes days: 21 Nov 2026. */
+const LOCALES: Readonly<Record<Language, string>> = { en: 'en-GB', 'zh-CN': 'zh-CN' };
+const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+const DAY = { timeZone: 'UTC', year: 'numeric', month: 'short', day: 'numeric' } as const;
+const MINUTE = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' } as const;
+
+function makeFormats(language: Language) {
+  const locale = LOCALES[language];
+  const date = new Intl.DateTimeFormat(locale, DAY);
+  const dateTime = new Intl.DateTimeFormat(locale, { ...DAY, ...MINUTE });
+  const exactTime = new Intl.DateTimeFormat(locale, { ...DAY, ...MINUTE, second: '2-digit' });
+  const whole = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
+  const short = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
+  const share = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 });
+  const unit = (value: number, name: string, digits = 0) =>
+    new Intl.NumberFormat(locale, {
+      style: 'unit',
+      unit: name,
+      unitDisplay: 'narrow',
+      maximumFractionDigits: digits,
+    }).format(value);
+  return {
+    /** A day: `21 Nov 2026`. */
+    date: (instant: number) => date.format(instant),
+    /** A moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
+    dateTime: (instant: number) => `${dateTime.format(instant)} UTC`,
+    /** The same to the second, for jobs and logs. */
+    exactTime: (instant: number) => `${exactTime.format(instant)} UTC`,
+    /** A whole number of credits or anything else, grouped. */
+    credits: (count: number) => whole.format(count),
+    /** Major units of a currency: 50 is ¥50. At most four decimals, for prices of one image. */
+    money: (amount: number, currency: string) =>
+      new Intl.NumberFormat(locale, {
+        style: 'currency',
+        currency,
+        currencyDisplay: 'narrowSymbol',
+        minimumFractionDigits: Number.isInteger(amount) ? 0 : 2,
+        maximumFractionDigits: 4,
+      }).format(amount),
+    /** 0.25 is 25 %. */
+    share: (fraction: number) => share.format(fraction),
+    /** 1024 bytes are 1 KiB, as the limits count. */
+    bytes: (count: number) => {
+      const power = count < 1 ? 0 : Math.min(Math.floor(Math.log2(count) / 10), 4);
+      return `${short.format(count / 1024 ** power)} ${BYTE_UNITS[power]}`;
+    },
+    /** A time that something took: `340ms`, `2.5s`, `3m 20s`. */
+    duration: (ms: number) => {
+      if (ms < 1000) return unit(Math.round(ms), 'millisecond');
+      if (ms < 60_000) return unit(ms / 1000, 'second', 1);
+      const seconds = Math.round(ms / 1000);
+      if (seconds < 3600) {
+        return `${unit(Math.floor(seconds / 60), 'minute')} ${unit(seconds % 60, 'second')}`;
+      }
+      const minutes = Math.round(seconds / 60);
+      return `${unit(Math.floor(minutes / 60), 'hour')} ${unit(minutes % 60, 'minute')}`;
+    },
+  };
 }

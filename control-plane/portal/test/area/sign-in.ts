@@ -5,7 +5,7 @@ import type { LightMyRequestResponse } from 'fastify';
 import type { TestApp } from '../../../core/test/support/test-app.ts';
 import { createLink } from '../../people/links.ts';
 import type { Role } from '../../people/roles.ts';
-import { hashOfSecret } from '../../sign-in/sign-in.ts';
+import { hashOfSecret } from '../../sign-in/session-store.ts';
 import { newLink, OPERATOR } from '../people.ts';
 import { ReadPage } from './pages.ts';
 import type { Person } from './person.ts';

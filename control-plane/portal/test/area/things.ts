@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { imageBody, pngHeader, type TestApp } from '../../../core/test/support/test-app.ts';
-import { createSecret } from '../../session/cookies.ts';
+import { createSecret } from '../../session/guard.ts';
 import { paid } from '../orders.ts';
 import { actorOf, newLink, OPERATOR, personOfAccount } from '../people.ts';
 import { multipartOf, type Person } from './person.ts';

@@ -15,8 +15,8 @@ import {
 } from '../../../core/test/support/test-app.ts';
 import type { NewLink } from '../../people/link-store.ts';
 import { ROLES, type Role } from '../../people/roles.ts';
-import { createSecret } from '../../session/cookies.ts';
-import { hashOfSecret } from '../../sign-in/sign-in.ts';
+import { createSecret } from '../../session/guard.ts';
+import { hashOfSecret } from '../../sign-in/session-store.ts';
 import { linkUse, newLink, newSession, OPERATOR } from '../people.ts';
 import { Person } from './person.ts';
 
