@@ -7,7 +7,7 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
-import { NodeClient } from '../control-plane/core/nodes/node-client.ts';
+import { NodeClient } from '../control-plane/core/nodes/fleet.ts';
 import { openTestNode } from '../inference-node/serving/test/test-node.ts';
 import { CHUNK_BYTES_MAX } from '../proto/contract/limits.ts';
 import { at } from '../test/support/at.ts';

@@ -7,7 +7,7 @@ import { rejectsWith } from '../../test/support/throws.ts';
 import type { ApiKeyStore } from './keys/api-key-store.ts';
 import { KeyUses } from './keys/authenticate.ts';
 import { isIpInNetworks, parseKeyNetwork, refusalOfKey } from './keys/key-policy.ts';
-import { RateLimits } from './rates/rate-limits.ts';
+import { RateLimits, type RateQuotaStore } from './rates/rate-limits.ts';
 import {
   leaseQuota,
   type QuotaAsk,
@@ -15,8 +15,7 @@ import {
   quotaBlockOf,
   RATE_WINDOW_MS,
   type RateKind,
-} from './rates/rate-quota.ts';
-import type { RateQuotaStore } from './rates/rate-quota-store.ts';
+} from './rates/rate-windows.ts';
 import { ResultReaders } from './results/result-download.ts';
 
 const test = ava.serial;

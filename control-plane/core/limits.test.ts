@@ -20,8 +20,13 @@ import {
   UNFETCHED_MEGAPIXELS,
 } from './dispatch/queue-share.ts';
 import type { JobState } from './jobs/job.ts';
-import { AttemptWindows } from './rates/attempt-window.ts';
-import { leaseQuota, type QuotaUse, quotaBlockOf, RATE_WINDOW_MS } from './rates/rate-quota.ts';
+import {
+  AttemptWindows,
+  leaseQuota,
+  type QuotaUse,
+  quotaBlockOf,
+  RATE_WINDOW_MS,
+} from './rates/rate-windows.ts';
 import { type PlaceUse, SharedPlaces } from './shared-places.ts';
 import {
   isWebhookSchedule,

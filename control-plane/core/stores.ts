@@ -6,7 +6,7 @@ import { bootstrap } from './accounts/bootstrap.ts';
 import type { Database } from './database/connect.ts';
 import { MemberClocks } from './database/member-clocks.ts';
 import { requireWritable } from './database/probe.ts';
-import { createFleetReportStore } from './fleet-size/fleet-report-store.ts';
+import { createFleetReportStore } from './fleet-size/fleet-sizing.ts';
 import {
   type JobCompletion,
   type JobCompletionOptions,
@@ -16,7 +16,7 @@ import { createJobStore, type JobStore } from './jobs/job-store.ts';
 import { createApiKeyStore } from './keys/api-key-store.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { createNodeStore } from './nodes/node-store.ts';
-import { createRateQuotaStore } from './rates/rate-quota-store.ts';
+import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';

@@ -17,7 +17,7 @@ import {
   takeRates,
 } from '../core/http/header-checks.ts';
 import type { RateLimits } from '../core/rates/rate-limits.ts';
-import type { RateKind } from '../core/rates/rate-quota.ts';
+import type { RateKind } from '../core/rates/rate-windows.ts';
 import type { Connections } from '../http/connections.ts';
 import { headerValues } from '../http/request-headers.ts';
 import { requireRemovebgBody } from './removebg-body.ts';

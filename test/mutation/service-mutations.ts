@@ -46,13 +46,13 @@ a picture in another format than Accept takes is made and charged
   +   return choice;
   = a contradiction is refused before there is a job, and is not remembered
 
-file control-plane/core/rates/rate-quota-store.ts
+file control-plane/core/rates/rate-limits.ts
 tests control-plane/core/keys/accounts.test.ts: rate quotas on sqlite
 a block of the quota is leased twice
   - .where('leased', '=', row.leased)
   = are never leased twice, however many ask at once
 
-file control-plane/core/rates/rate-quota.ts
+file control-plane/core/rates/rate-windows.ts
 tests control-plane/core/keys/accounts.test.ts: rate quotas on sqlite
 a block is granted beyond the limit
   - Math.min(ask.block, ask.limit - due)

@@ -3,8 +3,8 @@
  * does is asked for each.
  */
 import type { OutputFormat } from '#contract/formats.ts';
+import type { Offer } from '../nodes/fleet.ts';
 import type { DirectTransfer } from '../nodes/matte-exchange.ts';
-import type { Offer } from '../nodes/node-link.ts';
 import type { ResultBlob } from './result-sink.ts';
 
 /** A node as its offer shows it. */

@@ -38,9 +38,9 @@ import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import { backgroundBlob, type Job, type JobFailure, type JobInput, modeOf } from '../jobs/job.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';
+import type { Offer } from '../nodes/fleet.ts';
 import type { MatteCall } from '../nodes/matte-exchange.ts';
 import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/matte-exchange.ts';
-import type { Offer } from '../nodes/node-link.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import {
   ClaimedJob,

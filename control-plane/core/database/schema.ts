@@ -7,7 +7,7 @@ import type { Generated, Kysely } from 'kysely';
 import type { CallbackStatus, JobClass, JobState } from '../jobs/job.ts';
 import type { CapPeriod, KeyPurpose } from '../keys/key-policy.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from '../ledger/ledger.ts';
-import type { RateKind } from '../rates/rate-quota.ts';
+import type { RateKind } from '../rates/rate-windows.ts';
 
 export interface AccountsTable {
   id: string;

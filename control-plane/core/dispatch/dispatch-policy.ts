@@ -1,6 +1,6 @@
 /**
  * One node as one replica sees it: the node's last report, corrected by what the replica itself has
- * started or ended since. Pure but for what it counts; the clock is handed in. core/nodes/node-link.ts
+ * started or ended since. Pure but for what it counts; the clock is handed in. core/nodes/fleet.ts
  * feeds it from the capacity stream, a simulated fleet from its model.
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';

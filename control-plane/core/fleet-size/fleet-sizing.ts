@@ -3,17 +3,26 @@
  * what nodes do for it, reports that, and says what it would have by what all of them reported; the
  * fleet should have the highest that any of them says. So all replicas show the same number, one
  * that dies is left out soon, and what was measured and wanted outlives every process.
+ *
+ * A replica's report is a row that it alone writes, so that saying it twice says it once. It is
+ * fresh for FRESH_MS; an older one is a memory of the pace and of what was wanted, for a process
+ * that starts, until another report removes it.
  */
+
 import type { Logger } from 'pino';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import { query } from '../database/transact.ts';
+import { isInserted, matchesOne } from '../database/values.ts';
 import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import { MEGAPIXELS_MIN, queuedMegapixels } from '../dispatch/queue-share.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { pollingLoop } from '../round-loop.ts';
-import type { FleetReportStore, StoredFleetReport } from './fleet-report-store.ts';
 import {
   type FleetSizePolicy,
   HeldPeak,
+  type MeasuredWork,
   type MeterReading,
   pacePerS,
   WorkMeter,
@@ -21,14 +30,106 @@ import {
   workOf,
 } from './wanted-nodes.ts';
 
+/** Several reports late: its process is gone, or cut off. */
+const FRESH_MS = 30_000;
+/**
+ * Removed by the next report of any process. Where all are gone nobody removes the last ones,
+ * however long the service stands still.
+ */
+const MEMORY_MS = 3_600_000;
+/** Rows of an hour in which processes start again and again. */
+const ROWS_MAX = 1000;
+const PIXELS_PER_MEGAPIXEL = 1_000_000;
+
+interface FleetReport {
+  /** Megapixels submitted to it a second, lately. */
+  readonly inflowPerS: number;
+  /** What the pace of a node follows from. */
+  readonly work: MeasuredWork;
+  /** What it would have. */
+  readonly wantedNodes: number;
+}
+
+interface StoredFleetReport extends FleetReport {
+  readonly replica: string;
+  /** By the database's clock. */
+  readonly ageMs: number;
+  readonly fresh: boolean;
+}
+
+type FleetReportStore = ReturnType<typeof createFleetReportStore>;
+
+export function createFleetReportStore(database: Database) {
+  return {
+    /** In place of its last one. */
+    save: (replica: string, report: FleetReport) => save(database, replica, report),
+    /** The newest first, ROWS_MAX at most. */
+    list: () => list(database),
+  };
+}
+
+async function save(database: Database, replica: string, report: FleetReport): Promise<void> {
+  const { nowMs } = database;
+  const values = {
+    reported_at: nowMs,
+    inflow_pixels: pixelsOf(report.inflowPerS),
+    done_pixels: pixelsOf(report.work.megapixels),
+    node_ms: Math.round(report.work.nodeMs),
+    wanted_nodes: report.wantedNodes,
+  };
+  const update = () =>
+    query(database, db =>
+      matchesOne(db.updateTable('fleet_reports').set(values).where('replica', '=', replica)),
+    );
+  if (await update()) return;
+  // Only a process's first report comes here: it forgets those of processes long gone.
+  await query(database, db =>
+    db
+      .deleteFrom('fleet_reports')
+      .where('reported_at', '<', nowPlusMs(nowMs, -MEMORY_MS))
+      .execute(),
+  );
+  const row = { replica, ...values };
+  const insert = query(database, db => db.insertInto('fleet_reports').values(row).execute());
+  // It is there where an answer was lost.
+  if (!(await isInserted(insert))) await update();
+}
+
+async function list(database: Database): Promise<StoredFleetReport[]> {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('fleet_reports')
+      .selectAll()
+      .select(() => database.nowMs.as('read_at'))
+      .orderBy('reported_at', 'desc')
+      .limit(ROWS_MAX)
+      .execute(),
+  );
+  return rows.map(row => {
+    const ageMs = Math.max(0, row.read_at - row.reported_at);
+    return {
+      replica: row.replica,
+      ageMs,
+      fresh: ageMs < FRESH_MS,
+      inflowPerS: row.inflow_pixels / PIXELS_PER_MEGAPIXEL,
+      work: { megapixels: row.done_pixels / PIXELS_PER_MEGAPIXEL, nodeMs: row.node_ms },
+      wantedNodes: row.wanted_nodes,
+    };
+  });
+}
+
+function pixelsOf(megapixels: number): number {
+  return Math.round(megapixels * PIXELS_PER_MEGAPIXEL);
+}
+
 /** Between two reports; nodes need a minute or more to come. */
-export const REPORT_EVERY_MS = 5000;
+const REPORT_EVERY_MS = 5000;
 /** Between two looks at the nodes. */
 const SAMPLE_EVERY_MS = 250;
 /** How long what was wanted is held. Chosen in simulated time (docs/performance.md). */
 export const HOLD_MS = 300_000;
 
-export interface FleetSizingDependencies {
+interface FleetSizingDependencies {
   readonly jobs: Pick<JobStore, 'queued' | 'openUnpaid'>;
   readonly reports: FleetReportStore;
   readonly fleet: { snapshots(): readonly NodeSnapshot[]; unroutableMs(): number };

@@ -10,7 +10,7 @@ import { headerValues, requireIdempotencyKey } from '../../http/request-headers.
 import type { Caller } from '../accounts/account.ts';
 import { type KeyScope, refusalOfKey } from '../keys/key-policy.ts';
 import type { RateLimits, RateState } from '../rates/rate-limits.ts';
-import type { RateKind } from '../rates/rate-quota.ts';
+import type { RateKind } from '../rates/rate-windows.ts';
 import type { AppServices } from './app-services.ts';
 import { requireBodyForm } from './read-matting-body.ts';
 

@@ -14,7 +14,7 @@ import {
   quotaBlockOf,
   quotaWindowStartMs,
   RATE_WINDOW_MS,
-} from '../rates/rate-quota.ts';
+} from '../rates/rate-windows.ts';
 import {
   assertBalanced,
   fundedAccount,

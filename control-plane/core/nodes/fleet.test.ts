@@ -13,8 +13,7 @@ import {
   type ScriptedNodeOptions,
   TEST_TOKEN,
 } from '../test/scripted-node.ts';
-import { Fleet } from './fleet.ts';
-import { type FleetMember, REPORT_SILENCE_MAX_MS } from './node-link.ts';
+import { Fleet, type FleetMember, REPORT_SILENCE_MAX_MS } from './fleet.ts';
 import { NODE_TIMING } from './registry-server.ts';
 
 const test = ava.serial;

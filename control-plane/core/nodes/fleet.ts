@@ -1,28 +1,449 @@
 /**
- * The nodes as this replica sees them: who is a member (the table every replica shares), who
- * answers (the capacity streams), and how much room each has, our own attempts included. It picks
- * nothing and knows no jobs.
+ * The nodes as this replica sees and calls them: who is a member (the table every replica shares),
+ * who answers (the capacity streams), and how much room each has, our own attempts included. It
+ * picks nothing, knows no jobs and never retries.
  *
  * A node is routable while its membership lives, its stream lives and it says SERVING. When the
  * database does not answer, the members known last stand and the streams alone decide; so they do
  * for one lease after it is back, until every node had time for a heartbeat.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ChannelSecurity } from '#program/tls/tls-files.ts';
-import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import {
-  type FleetChange,
-  type FleetMember,
-  type LinkLog,
-  NodeLink,
-  type Offer,
-} from './node-link.ts';
+  ChannelCredentials,
+  type ChannelOptions,
+  type ClientReadableStream,
+  Metadata,
+} from '@grpc/grpc-js';
+import { inputFormatFromProto, outputFormatFromProto } from '#contract/formats.ts';
+import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import {
+  type GetNodeInfoResponse,
+  MatteServiceClient,
+  NodeState,
+  type WatchCapacityResponse,
+} from '#gen/matting/v1/matte_service.ts';
+import type { ChannelSecurity } from '#program/tls/tls-files.ts';
+import {
+  activeCarrier,
+  describeSpan,
+  errorTypeOf,
+  failSpan,
+  traced,
+} from '#program/tracing/active-span.ts';
+import type { SpanBegin } from '#program/tracing/span.ts';
+import {
+  type Fullness,
+  type NodeAbilities,
+  type NodeReport,
+  type NodeSnapshot,
+  NodeView,
+  type Reservation,
+} from '../dispatch/dispatch-policy.ts';
+import { type AttemptOutcome, type MatteCall, MatteExchange, outcomeOf } from './matte-exchange.ts';
 import { NODE_TIMING } from './registry-server.ts';
+
+/**
+ * Bytes the node may send ahead on one connection. With the default of 64 KiB a result of 40 MB
+ * over 2 ms of latency takes seconds.
+ */
+const FLOW_CONTROL_WINDOW_BYTES = 4 * 1024 * 1024;
+/** A node answers a header from memory: one silent for this long is as good as gone. */
+const ADMISSION_TIMEOUT_MS = 5000;
+const NODE_INFO_TIMEOUT_MS = 5000;
+
+const CHANNEL_OPTIONS: ChannelOptions = {
+  // An upload beyond 1 MiB cannot be replayed by the library; retries are the job run's.
+  'grpc.enable_retries': 0,
+  'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+  'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
+  'grpc-node.flow_control_window': FLOW_CONTROL_WINDOW_BYTES,
+  'grpc.keepalive_time_ms': 20_000,
+  'grpc.keepalive_timeout_ms': 10_000,
+  'grpc.keepalive_permit_without_calls': 1,
+  // A node that restarts is found again at once, not after the default's minute.
+  'grpc.initial_reconnect_backoff_ms': 100,
+  'grpc.max_reconnect_backoff_ms': 1000,
+  // Nodes are inside: a proxy of the environment is for URLs, not for them.
+  'grpc.enable_http_proxy': 0,
+  // A new boot of a node gets a new connection, never the old one's.
+  'grpc.use_local_subchannel_pool': 1,
+};
+
+const MATTE_SPAN: SpanBegin = {
+  name: 'matting.v1.MatteService/Matte',
+  kind: 'CLIENT',
+  attributes: { 'rpc.system.name': 'grpc', 'rpc.method': 'matting.v1.MatteService/Matte' },
+};
+
+const PLAIN_TEXT: ChannelSecurity = {
+  credentials: ChannelCredentials.createInsecure(),
+  options: {},
+};
+
+/**
+ * One node's MatteService as promises: a channel of its own, deadlines, cancellation, and
+ * back-pressure both ways, so that a slow disk or a slow node never fills this process's memory.
+ */
+export class NodeClient {
+  readonly #client: MatteServiceClient;
+  readonly #metadata = new Metadata();
+  readonly #admissionTimeoutMs: number;
+
+  /** @param address host:port. Connects lazily; `close` ends it. */
+  constructor(
+    address: string,
+    nodeToken: string,
+    { credentials, options }: ChannelSecurity = PLAIN_TEXT,
+    admissionTimeoutMs = ADMISSION_TIMEOUT_MS,
+  ) {
+    this.#admissionTimeoutMs = admissionTimeoutMs;
+    this.#client = new MatteServiceClient(address, credentials, { ...CHANNEL_OPTIONS, ...options });
+    this.#metadata.set('authorization', `Bearer ${nodeToken}`);
+  }
+
+  /** Calls in flight end with UNAVAILABLE or run to their end, as the channel decides. */
+  close(): void {
+    this.#client.close();
+  }
+
+  /** @throws ServiceError of grpc-js. */
+  getNodeInfo(): Promise<GetNodeInfoResponse> {
+    const deadline = Date.now() + NODE_INFO_TIMEOUT_MS;
+    return new Promise((resolve, reject) => {
+      this.#client.getNodeInfo({}, this.#metadata, { deadline }, (error, response) => {
+        if (error === null) resolve(response);
+        else reject(error);
+      });
+    });
+  }
+
+  /** The caller listens, and cancels it. */
+  watchCapacity(): ClientReadableStream<WatchCapacityResponse> {
+    return this.#client.watchCapacity({}, this.#metadata);
+  }
+
+  /** Runs one attempt to its outcome; never rejects. */
+  matte(request: MatteCall): Promise<AttemptOutcome> {
+    return traced(MATTE_SPAN, async () => {
+      const outcome = await this.#matte(request);
+      describeSpan({ 'matting.outcome': outcome.kind });
+      if ('error' in outcome) failSpan(errorTypeOf(outcome.error));
+      return outcome;
+    });
+  }
+
+  async #matte(request: MatteCall): Promise<AttemptOutcome> {
+    if (request.signal.aborted) return { kind: 'aborted' };
+    const deadline = Date.now() + request.timeoutMs;
+    const call = this.#client.matte(this.#tracedMetadata(), { deadline });
+    const exchange = new MatteExchange(call, request, this.#admissionTimeoutMs);
+    const abort = () => call.cancel();
+    request.signal.addEventListener('abort', abort, { once: true });
+    try {
+      return { kind: 'done', result: await exchange.run() };
+    } catch (error) {
+      // Frees the node's permits at once where the fault is ours or its answer was broken.
+      call.cancel();
+      return outcomeOf(error, exchange.admitted, request.signal.aborted);
+    } finally {
+      request.signal.removeEventListener('abort', abort);
+    }
+  }
+
+  /** The node's spans go under the one that calls it, and are made where that one is. */
+  #tracedMetadata(): Metadata {
+    const carrier = activeCarrier();
+    if (carrier === undefined) return this.#metadata;
+    const metadata = this.#metadata.clone();
+    metadata.set('traceparent', carrier.traceparent);
+    if (carrier.tracestate) metadata.set('tracestate', carrier.tracestate);
+    return metadata;
+  }
+}
+
+/*
+ * One boot of one node as this replica sees it: its channel, what it said of itself, and the
+ * capacity stream, which is its sign of life and its load.
+ *
+ * | state      | entered                               | left                                  |
+ * |------------|---------------------------------------|---------------------------------------|
+ * | connecting | made; or a stream ended, after a wait | live: GetNodeInfo fits, first report  |
+ * | live       | a report came                         | connecting: stream ends or 5 s silent |
+ * | retired    | its membership ended or a new boot    | closed: its last attempt has ended    |
+ *
+ * Routable is live and SERVING. Attempts in flight keep their own outcome through all of it.
+ */
+
+const PROTOCOL_VERSION = 'matting.v1';
+/** A node reports every second: five missed are a node that hangs. */
+export const REPORT_SILENCE_MAX_MS = 5000;
+const RECONNECT_WAIT_MIN_MS = 50;
+const RECONNECT_WAIT_MAX_MS = 1000;
+
+/** A row of the membership table, as far as dispatch needs it. */
+export interface FleetMember {
+  readonly nodeId: string;
+  readonly bootId: string;
+  /** host:port of its MatteService. */
+  readonly address: string;
+  /** The operator asked it to take nothing new. */
+  readonly draining: boolean;
+}
+
+/** ended: an attempt of this replica. reported: the node said so, or its state changed. */
+type FleetChange = 'ended' | 'reported';
+
+/** A message that shows in the log which node it is about. */
+type LinkLog = (level: 'info' | 'warn', message: string, fields: object) => void;
+
+/** Holds room on a node for one attempt, from the choice of the node to the attempt's end. */
+export type Offer = ReturnType<NodeLink['offer']>;
+
+interface NodeLinkOptions {
+  readonly log: LinkLog;
+  readonly onChange: (cause: FleetChange) => void;
+  /** Milliseconds of a clock that never goes back. */
+  readonly now: () => number;
+  /** Plain text where absent. */
+  readonly security?: ChannelSecurity | undefined;
+}
+
+class NodeLink {
+  readonly member: FleetMember;
+  readonly client: NodeClient;
+  readonly #options: NodeLinkOptions;
+  readonly #closed = new AbortController();
+  readonly #offers = new Set<Reservation>();
+  readonly #followed: Promise<void>;
+  #draining: boolean;
+  #retired = false;
+  /** Made with the first GetNodeInfo: what a boot can do never changes. */
+  #view: NodeView | undefined;
+  #directOrigins: readonly string[] = [];
+  #report: WatchCapacityResponse | undefined;
+
+  constructor(member: FleetMember, nodeToken: string, options: NodeLinkOptions) {
+    this.member = member;
+    this.client = new NodeClient(member.address, nodeToken, options.security);
+    this.#draining = member.draining;
+    this.#options = options;
+    this.#followed = this.#follow();
+  }
+
+  /** Its stream reports. */
+  get live(): boolean {
+    return this.#report !== undefined;
+  }
+
+  get routable(): boolean {
+    if (this.#retired || this.#draining) return false;
+    return this.#report?.state === NodeState.NODE_STATE_SERVING;
+  }
+
+  get attemptsInFlight(): number {
+    return this.#offers.size;
+  }
+
+  /** Undefined while it is not routable. */
+  snapshot(): NodeSnapshot | undefined {
+    return this.routable ? this.#view?.snapshot() : undefined;
+  }
+
+  /**
+   * Room taken by an attempt that is about to begin; the caller ends it. It must be routable.
+   * @param waitMsMax the node is to refuse where an engine would not take the image within this; 0:
+   *   any wait
+   */
+  offer(megapixels: number, waitMsMax: number) {
+    const view = this.#view;
+    if (view === undefined) throw new Error('nothing is known of the node yet');
+    const { nodeId, bootId } = this.member;
+    const held = view.reserve(megapixels);
+    this.#offers.add(held);
+    return {
+      nodeId,
+      bootId,
+      client: this.client,
+      waitMsMax,
+      /** Origins of object storage at which the node gets and puts files. */
+      directOrigins: this.#directOrigins,
+      admitted: () => view.admitted(held),
+      /** The attempt's outcome, where it shows something about the node. */
+      judge: (outcome: 'well' | 'fault') => view.judge(outcome, this.#options.now()),
+      /** @param full the node refused for now, until its next report */
+      end: (full?: Fullness) => {
+        if (held.phase === 'ended') return;
+        view.end(held, full);
+        this.#ended(held);
+      },
+    };
+  }
+
+  setDraining(draining: boolean): void {
+    if (this.#draining === draining) return;
+    this.#draining = draining;
+    this.#options.onChange('reported');
+  }
+
+  /** No member any more: nothing new goes there, and its channel closes with its last attempt. */
+  retire(): void {
+    this.#retired = true;
+    if (this.#offers.size === 0) this.#close();
+  }
+
+  /** Closes the channel now. */
+  async close(): Promise<void> {
+    this.#retired = true;
+    this.#close();
+    await this.#followed;
+  }
+
+  #close(): void {
+    this.#closed.abort();
+    this.client.close();
+  }
+
+  #ended(held: Reservation): void {
+    this.#offers.delete(held);
+    if (this.#retired && this.#offers.size === 0) this.#close();
+    this.#options.onChange('ended');
+  }
+
+  async #follow(): Promise<void> {
+    const { signal } = this.#closed;
+    let waitMs = RECONNECT_WAIT_MIN_MS;
+    let said = '';
+    while (!signal.aborted) {
+      try {
+        const info = await this.client.getNodeInfo();
+        const abilities = this.#check(info);
+        this.#view ??= new NodeView(abilities);
+        this.#directOrigins = info.directOrigins;
+        await this.#watch();
+        waitMs = RECONNECT_WAIT_MIN_MS;
+        said = '';
+      } catch (error) {
+        const message = error instanceof Error ? error.message : String(error);
+        // The same complaint every second would hide the others.
+        if (!signal.aborted && message !== said)
+          this.#say('warn', 'node not reachable', { message });
+        said = message;
+      }
+      this.#lost();
+      if (signal.aborted) break;
+      // Rejects when the link is closed, which ends the loop.
+      await delay(waitMs, undefined, { signal }).catch(() => undefined);
+      waitMs = Math.min(RECONNECT_WAIT_MAX_MS, waitMs * 2);
+    }
+  }
+
+  #check(info: GetNodeInfoResponse): NodeAbilities {
+    if (info.protocolVersion !== PROTOCOL_VERSION) {
+      throw new Error(`the node speaks ${info.protocolVersion}, not ${PROTOCOL_VERSION}`);
+    }
+    // Another process answers at this address: the one registered is gone or not there yet.
+    if (info.nodeId !== this.member.nodeId || info.bootId !== this.member.bootId) {
+      throw new Error('another node or boot answers at its address');
+    }
+    if (info.limits === undefined) throw new Error('the node sent no limits');
+    const formats = info.inputFormats.map(inputFormatFromProto);
+    const outputs = info.outputFormats.map(outputFormatFromProto);
+    return {
+      nodeId: info.nodeId,
+      bootId: info.bootId,
+      imagesMax: info.limits.imagesMax,
+      megapixelsMax: info.limits.megapixelsMax,
+      inputFormats: new Set(formats.filter(format => format !== undefined)),
+      outputFormats: new Set(outputs.filter(format => format !== undefined)),
+      imagePixelsMax: info.limits.imagePixelsMax,
+      jxlPixelsMax: info.limits.jxlPixelsMax,
+      megapixelsAloneMax: info.limits.megapixelsAloneMax,
+      engines: info.engines,
+    };
+  }
+
+  /** Resolves when a stream that reported has ended; rejects when none reported. */
+  async #watch(): Promise<void> {
+    const stream = this.client.watchCapacity();
+    const cancel = () => stream.cancel();
+    this.#closed.signal.addEventListener('abort', cancel, { once: true });
+    let silence = setTimeout(cancel, REPORT_SILENCE_MAX_MS);
+    let reported = false;
+    try {
+      await new Promise<void>((resolve, reject) => {
+        stream.on('data', (report: WatchCapacityResponse) => {
+          clearTimeout(silence);
+          silence = setTimeout(cancel, REPORT_SILENCE_MAX_MS);
+          reported = true;
+          this.#take(report);
+        });
+        stream.on('error', error => (reported ? resolve() : reject(error)));
+        stream.on('end', resolve);
+      });
+    } finally {
+      clearTimeout(silence);
+      this.#closed.signal.removeEventListener('abort', cancel);
+      ignoreLateErrors(stream);
+    }
+  }
+
+  #take(report: WatchCapacityResponse): void {
+    const before = this.#report?.state;
+    this.#report = report;
+    this.#view?.take(readReport(report), this.#options.now());
+    if (before !== report.state)
+      this.#say('info', 'node state', { state: stateName(report.state) });
+    this.#options.onChange('reported');
+  }
+
+  #lost(): void {
+    if (this.#report === undefined) return;
+    this.#report = undefined;
+    this.#view?.lost();
+    if (!this.#closed.signal.aborted) this.#say('warn', 'node lost', {});
+    this.#options.onChange('reported');
+  }
+
+  #say(level: 'info' | 'warn', message: string, fields: object): void {
+    const { nodeId, bootId } = this.member;
+    this.#options.log(level, message, { nodeId, bootId, ...fields });
+  }
+}
+
+function readReport(report: WatchCapacityResponse): NodeReport {
+  const decodeRates = report.decodeRates.map(
+    ({ format, msPerMegapixel }) => [inputFormatFromProto(format), msPerMegapixel] as const,
+  );
+  const encodeRates = report.encodeRates.map(
+    ({ format, msPerMegapixel }) => [outputFormatFromProto(format), msPerMegapixel] as const,
+  );
+  return {
+    ...report,
+    decodeRates: new Map(decodeRates.filter(isKnown)),
+    encodeRates: new Map(encodeRates.filter(isKnown)),
+  };
+}
+
+/** A newer node may measure formats that this replica does not know. */
+function isKnown<F>(rate: readonly [F | undefined, number]): rate is readonly [F, number] {
+  return rate[0] !== undefined;
+}
+
+/** A cancelled stream may still report its end, for which nothing waits any more. */
+function ignoreLateErrors(stream: ClientReadableStream<unknown>): void {
+  stream.removeAllListeners('error');
+  stream.on('error', () => undefined);
+}
+
+function stateName(state: NodeState): string {
+  const entry = Object.entries(NodeState).find(([, value]) => value === state);
+  return entry === undefined ? 'UNRECOGNIZED' : entry[0].replace('NODE_STATE_', '');
+}
 
 /** How soon another replica's registrations are seen here. */
 const MEMBERS_POLL_MS = 1000;
 
-export interface FleetOptions {
+interface FleetOptions {
   /** Members whose lease lives by the database's clock. */
   readonly listMembers: () => Promise<readonly FleetMember[]>;
   readonly nodeToken: string;

@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { networkOf } from '#program/network-of.ts';
 import { isOperatorKey } from '../../core/http/operator-key.ts';
-import { AttemptWindows } from '../../core/rates/attempt-window.ts';
+import { AttemptWindows } from '../../core/rates/rate-windows.ts';
 import { button, postForm, textField } from '../page/html.ts';
 import { formOf, localeOf, maybeCsrf, PageError } from '../session/visit.ts';
 import { isLanguage } from '../words/words.ts';

@@ -1,7 +1,7 @@
 /**
  * Sign-in by mail and password. Whoever is not let in learns nothing: an unknown mail, a wrong
  * password and a person without one get the same answer after the same work. How many may fail, by
- * core/rates/attempt-window.ts:
+ * core/rates/rate-windows.ts:
  *
  * | attempts from                                      | are counted by                  |
  * |----------------------------------------------------|---------------------------------|
@@ -24,16 +24,11 @@ import { removeOldRows } from '../../core/database/old-rows.ts';
 import type { Db } from '../../core/database/schema.ts';
 import { OvertakenError, query, transact } from '../../core/database/transact.ts';
 import { isInserted, matchesOne } from '../../core/database/values.ts';
-import {
-  countAttempt,
-  leftOfWindowMs,
-  NONE_COUNTED,
-  type WindowCount,
-} from '../../core/rates/attempt-window.ts';
+import { NONE_COUNTED, type WindowCount, countAttempt, leftOfWindowMs } from '../../core/rates/rate-windows.ts';
 import { mailKeyOf, parseMail } from '../people/mail-address.ts';
 import type { PeopleStore } from '../people/people-store.ts';
 import type { Passwords } from './passwords.ts';
-import { type Browser, endedHashOf, newSession, type SessionStore } from './session-store.ts';
+import { type Browser, type SessionStore, endedHashOf, newSession } from './session-store.ts';
 
 /** What a browser is given when it is let in. */
 export interface Entered {

@@ -6,7 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Claim } from '../../../attempts/job-lease.ts';
 import type { Job } from '../../../jobs/job.ts';
-import { RATE_WINDOW_MS } from '../../../rates/rate-quota.ts';
+import { RATE_WINDOW_MS } from '../../../rates/rate-windows.ts';
 import type { MessageClaim } from '../../../webhooks/outbox-store.ts';
 import {
   claimed,
