@@ -10,8 +10,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { openDatabase } from '../control-plane/core/database/connect.ts';
 import { createStores } from '../control-plane/core/stores.ts';
+import { openDatabase } from '../control-plane/database/connect.ts';
 import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
 

@@ -22,8 +22,6 @@ import type { Config } from './config.ts';
 import { ReadAccount } from './core/accounts/account.ts';
 import { OperateAccounts } from './core/accounts/operate-accounts.ts';
 import { LEASE_TIMING, type LeaseTiming } from './core/attempts/lease.ts';
-import { ClockWatch } from './core/database/clock-watch.ts';
-import { openCurrentDatabase } from './core/database/open-current.ts';
 import { Dispatcher, type DispatcherDependencies } from './core/dispatch/dispatcher.ts';
 import type { NodeAbility } from './core/dispatch/job-needs.ts';
 import { AdvertisedNodes } from './core/dispatch/job-needs.ts';
@@ -65,6 +63,7 @@ import { ResultTokens } from './core/results/result-tokens.ts';
 import { WaitForJob } from './core/results/wait-for-job.ts';
 import { removalSteps } from './core/retention/removal-steps.ts';
 import { Sweeper } from './core/retention/sweep.ts';
+import { pollingLoop } from './core/round-loop.ts';
 import { SecretBox } from './core/secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './core/secrets/secrets-key.ts';
 import type { BlobStore } from './core/storage/blob-store.ts';
@@ -78,6 +77,8 @@ import { CallbackSecrets, notificationBody } from './core/webhooks/callback-secr
 import { CallbackAddressCheck } from './core/webhooks/callback-url.ts';
 import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
 import { renderOutboxBody, webhookDelivery } from './core/webhooks/send-webhooks.ts';
+import { openCurrentDatabase } from './database/connect.ts';
+import { CLOCK_LOOK_MS, ClockWatch } from './database/member-clocks.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
 import { MIGRATIONS } from './migrations.ts';
 import { operatorPages } from './portal/operator-pages/operator-pages.ts';
@@ -439,10 +440,15 @@ function composeBackground(
       running: () => dispatcher.running,
     });
   const clockWatch = new ClockWatch({ look: () => stores.compareClocks(), log });
+  const clockLooks = pollingLoop(
+    CLOCK_LOOK_MS,
+    () => clockWatch.look(),
+    err => log.warn({ err }, 'the clocks of the database were not read'),
+  );
   const loops: { start(): void; stop(): Promise<void> }[] = [
     ...portalLoops({ ...base, observer: metrics, holder }),
     composeSweeper(base, losses),
-    clockWatch.loop,
+    clockLooks,
   ];
   if (fleetSizing !== undefined) loops.push(fleetSizing);
   return {

@@ -1,11 +1,11 @@
 /** Everything the core has in the database. */
 
+import type { Database } from '../database/database.ts';
+import { MemberClocks } from '../database/member-clocks.ts';
+import { requireWritable } from '../database/probe.ts';
 import { createAccountStore } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
 import { bootstrap } from './accounts/bootstrap.ts';
-import type { Database } from './database/connect.ts';
-import { MemberClocks } from './database/member-clocks.ts';
-import { requireWritable } from './database/probe.ts';
 import { createFleetReportStore } from './fleet-size/fleet-sizing.ts';
 import {
   type JobCompletion,
@@ -42,6 +42,13 @@ export function createStores(database: Database, ends?: JobCompletionOptions): S
   return whole;
 }
 
+/** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
+export function requireWrites(database: Database): Promise<void> {
+  return requireWritable(database, db =>
+    db.updateTable('secrets_canary').set({ key_id: '' }).where('id', '=', '').execute(),
+  );
+}
+
 function storesWithoutEnds(database: Database) {
   const clocks = new MemberClocks(database);
   return {
@@ -65,8 +72,7 @@ function storesWithoutEnds(database: Database) {
      * minute; undefined: it has one.
      */
     compareClocks: () => clocks.look(),
-    /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
-    check: () => requireWritable(database),
+    check: () => requireWrites(database),
     close: () => database.close(),
   };
 }

@@ -1,5 +1,5 @@
 /** Everything the portal has in the database. */
-import type { Database } from '../core/database/connect.ts';
+import type { Database } from '../database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
 import { createOrderStore } from './orders/order-store.ts';

@@ -205,7 +205,7 @@ export interface MessageCountsTable {
   tested_at: number | null;
 }
 
-declare module '../core/database/schema.ts' {
+declare module '../database/database.ts' {
   interface Schema {
     usage_days: UsageDaysTable;
     playgrounds: PlaygroundsTable;

@@ -13,7 +13,6 @@ import { at } from '../../test/support/at.ts';
 import { onDatabases, useTestDatabase } from '../../test/support/database.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { runCommand } from '../core/cli/program.ts';
-import { CORE_MIGRATIONS } from '../core/database/migrate.ts';
 import { SecretBox } from '../core/secrets/secret-box.ts';
 import { openDirectoryBlobStore } from '../core/storage/directory-blob-store.ts';
 import {
@@ -46,9 +45,9 @@ const test = ava.serial;
 const PROGRAM = path.resolve(import.meta.dirname, '../cli.ts');
 
 /** All of them, as a new database gets them. */
-const ALL = [CORE_MIGRATIONS, ...MIGRATIONS].flatMap(series =>
+const ALL = MIGRATIONS.flatMap(series =>
   Object.keys(series.migrations('sqlite')).map(name =>
-    series === CORE_MIGRATIONS ? name : `${series.package}/${name}`,
+    series.package === undefined ? name : `${series.package}/${name}`,
   ),
 );
 

@@ -17,7 +17,7 @@ const CHANGELOG = 'CHANGELOG.md';
 const RELEASES = 'deploy/releases.json';
 /** Folders of migrations, and what operators are told before their names. */
 const MIGRATIONS: Readonly<Record<string, string>> = {
-  'control-plane/core/database/migrations': '',
+  'control-plane/core/migrations': '',
   'control-plane/portal/migrations': 'portal/',
 };
 /** Numbered, as the list of each series has them. */

@@ -1,8 +1,8 @@
 /** Members of a group that may not be written to: who starts on one is told, who comes by one goes on. */
 import assert from 'node:assert/strict';
 import ava, { type ExecutionContext } from 'ava';
-import { DatabaseOpenError, openDatabase } from '../../control-plane/core/database/connect.ts';
 import { storesOn } from '../../control-plane/core/test/fixtures.ts';
+import { DatabaseOpenError, openDatabase } from '../../control-plane/database/connect.ts';
 import { at } from '../support/at.ts';
 import { createTestDatabase, SILENT_LOG } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';

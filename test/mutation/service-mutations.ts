@@ -2,8 +2,8 @@
 import { mutationsOf } from './mutation.ts';
 
 export const SERVICE_MUTATIONS = mutationsOf`
-file control-plane/core/database/request-shares.ts
-tests control-plane/core/database/request-shares.test.ts
+file control-plane/database/database.ts
+tests control-plane/core/test/request-shares.test.ts
 one account holds every slot of the database
   - { key: owner.accountId }
   + { key: '' }

@@ -197,8 +197,8 @@ an attempt is ended by a stranger
   - .where('lease_holder', '=', holder)
   = a holder that was never given the lease ends nothing
 
-file control-plane/core/database/sqlite/sqlite-group-commit.ts
-tests control-plane/core/database/sqlite-group-commit.test.ts: transactions that are ready together
+file control-plane/database/sqlite.ts
+tests control-plane/database/sqlite-group-commit.test.ts: transactions that are ready together
 a transaction is told that it is committed before it is
   - this.execute(RELEASE);
   -     } finally {

@@ -100,7 +100,7 @@ test.before(() => {
   symlinkSync(path.join(ROOT, 'node_modules'), path.join(clone, 'node_modules'));
   // A clone of this depth has no commit of the last release.
   commit('deploy/releases.json', JSON.stringify({ '0.2.0': git('rev-parse', 'HEAD') }));
-  commit('control-plane/core/database/migrations/9998-a-thing.ts', '');
+  commit('control-plane/core/migrations/9998-a-thing.ts', '');
   commit(
     'CHANGELOG.md',
     '# Changelog\n\n## Unreleased\n\n- A thing.\n\n## 0.1.0 (2026-11-21)\n\n- All.\n',

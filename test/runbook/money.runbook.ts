@@ -5,8 +5,8 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
-import { openDatabase } from '../../control-plane/core/database/connect.ts';
 import { storesOn } from '../../control-plane/core/test/fixtures.ts';
+import { openDatabase } from '../../control-plane/database/connect.ts';
 import { placed } from '../../control-plane/portal/test/orders.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';

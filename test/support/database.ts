@@ -26,14 +26,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ExecutionContext, SerialFn } from 'ava';
 import { sql } from 'kysely';
 import mysql, { type Connection, format, type RowDataPacket } from 'mysql2/promise';
-import type { DatabaseDialect } from '../../control-plane/core/database/clock.ts';
-import {
-  type Database,
-  openDatabase,
-  type StoreLog,
-} from '../../control-plane/core/database/connect.ts';
-import { type Engine, GALERA } from '../../control-plane/core/database/engines.ts';
-import { migrate } from '../../control-plane/core/database/migrate.ts';
+import { openDatabase } from '../../control-plane/database/connect.ts';
+import type { Database, StoreLog } from '../../control-plane/database/database.ts';
+import { type DatabaseDialect, type Engine, GALERA } from '../../control-plane/database/engines.ts';
+import { migrate } from '../../control-plane/database/migrate.ts';
 import { MIGRATIONS } from '../../control-plane/migrations.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 

@@ -6,8 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import { type Insertable, sql } from 'kysely';
-import type { Database } from '../../control-plane/core/database/connect.ts';
-import type { Schema } from '../../control-plane/core/database/schema.ts';
+import type { Database, Schema } from '../../control-plane/database/database.ts';
 import { accountOf } from './large-tables.ts';
 
 const CHUNK_ROWS = 200;

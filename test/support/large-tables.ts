@@ -15,8 +15,7 @@
  */
 import { DatabaseSync } from 'node:sqlite';
 import { type Kysely, sql } from 'kysely';
-import type { Database } from '../../control-plane/core/database/connect.ts';
-import type { Schema } from '../../control-plane/core/database/schema.ts';
+import type { Database, Schema } from '../../control-plane/database/database.ts';
 
 export interface LargeTables {
   /** Final ones. */

@@ -8,8 +8,8 @@
 
 import { DatabaseSync } from 'node:sqlite';
 import { CompiledQuery, type QueryResult } from 'kysely';
-import type { DatabaseDialect } from '../../control-plane/core/database/clock.ts';
-import type { Database } from '../../control-plane/core/database/connect.ts';
+import type { Database } from '../../control-plane/database/database.ts';
+import type { DatabaseDialect } from '../../control-plane/database/engines.ts';
 import { openWatchedDatabase, type Unwatched } from './watched-database.ts';
 
 export interface MeteredStatement {

@@ -6,14 +6,15 @@ import {
   Kysely,
   type QueryResult,
 } from 'kysely';
-import { type DatabaseDialect, databaseNowMs } from '../../control-plane/core/database/clock.ts';
-import type { Database } from '../../control-plane/core/database/connect.ts';
-import { MARIADB, SQLITE } from '../../control-plane/core/database/engines.ts';
-import { MysqlPoolDialect } from '../../control-plane/core/database/mysql/mysql-pool.ts';
-import { parseMysqlUrl } from '../../control-plane/core/database/mysql/mysql-url.ts';
-import { RequestShares } from '../../control-plane/core/database/request-shares.ts';
-import type { Schema } from '../../control-plane/core/database/schema.ts';
-import { NodeSqliteDialect } from '../../control-plane/core/database/sqlite/sqlite-dialect.ts';
+import {
+  type Database,
+  RequestShares,
+  type Schema,
+} from '../../control-plane/database/database.ts';
+import { type DatabaseDialect, MARIADB, SQLITE } from '../../control-plane/database/engines.ts';
+import { MysqlPoolDialect, parseMysqlUrl } from '../../control-plane/database/mysql.ts';
+import { NodeSqliteDialect } from '../../control-plane/database/sqlite.ts';
+import { databaseNowMs } from '../../control-plane/database/statements.ts';
 import { SILENT_LOG } from './database.ts';
 
 /** Asks a connection as it is, which nobody stands around. */

@@ -58,7 +58,7 @@ export const PROHIBITIONS: readonly Prohibition[] = [
   },
   {
     rule: 'only the control plane makes statements, and only its database opens one',
-    from: /^(?!control-plane\/core\/database\/|control-plane\/operations\/backup\/database-copy\.ts$)/,
+    from: /^(?!control-plane\/database\/|control-plane\/operations\/backup\/database-copy\.ts$)/,
     to: /^(mysql2|node:sqlite)/,
   },
   {

@@ -1,8 +1,8 @@
 /** `accounts create|list` and `bootstrap`. */
 import type { Command } from 'commander';
+import type { Database } from '../../database/database.ts';
 import { parseCredits, parseName } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
-import type { Database } from '../database/connect.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { OperateAccounts } from './operate-accounts.ts';
 

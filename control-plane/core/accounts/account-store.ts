@@ -1,9 +1,7 @@
 /** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
-import type { Database } from '../database/connect.ts';
-import type { Db } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
-import { isAsciiWord, isInserted } from '../database/values.ts';
+import { type Database, type Db, query } from '../../database/database.ts';
+import { isAsciiWord, isInserted } from '../../database/statements.ts';
 
 export type Account = Awaited<ReturnType<typeof readPage>>[number];
 

@@ -1,6 +1,5 @@
 /** Who changes something: each change of an account is in its audit log with one. */
-import type { Database } from '../database/connect.ts';
-import type { Db } from '../database/schema.ts';
+import type { Database, Db } from '../../database/database.ts';
 
 export interface NamedPerson {
   readonly kind: 'person';

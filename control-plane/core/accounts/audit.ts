@@ -3,14 +3,10 @@
  * commits with the change that it tells of.
  */
 import type { Selection } from 'kysely';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { ofAccount } from '../database/of-account.ts';
-import { removeOldRows } from '../database/old-rows.ts';
-import type { Db, Schema } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
-import { isAsciiWord } from '../database/values.ts';
+import { type Database, type Db, query, type Schema } from '../../database/database.ts';
+import { isAsciiWord, nowPlusMs, removeOldRows } from '../../database/statements.ts';
 import type { ActingPerson, Actor, NamedPerson, ServiceActor } from './actor.ts';
+import { ofAccount } from './of-account.ts';
 
 /** What lists and people read: flat, small, and never a secret. */
 export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;

@@ -3,8 +3,7 @@
  * the door and the transaction they may have lost the right, at another replica too. Nothing of a
  * person's gets into the audit log without having been asked (audit.ts).
  */
-import type { Database } from '../database/connect.ts';
-import type { Db } from '../database/schema.ts';
+import type { Database, Db } from '../../database/database.ts';
 import { takeAccount } from '../ledger/ledger-writer.ts';
 import type { Actor } from './actor.ts';
 import { type AuditEntry, type Authorized, insertAuditEntry, isEntered } from './audit.ts';

@@ -3,10 +3,8 @@
  * none.
  */
 import { randomUUID } from 'node:crypto';
-import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Db } from '../database/schema.ts';
-import { transact } from '../database/transact.ts';
+import { type Database, type Db, transact } from '../../database/database.ts';
+import { databaseErrorKind } from '../../database/engines.ts';
 import { insertApiKey } from '../keys/api-key-store.ts';
 import { createApiKeyToken } from '../keys/authenticate.ts';
 import { enterOperatorEntry } from '../ledger/ledger-writer.ts';

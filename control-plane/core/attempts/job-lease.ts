@@ -3,17 +3,19 @@
  * one statement that commits by itself, so nothing is held while a node works.
  *
  * `giveUp`, for writes under a claim: while the database is away the write is repeated until this
- * signal aborts, two minutes at most (core/database/transact.ts). Absent: it rejects after a second or
+ * signal aborts, two minutes at most (database/database.ts). Absent: it rejects after a second or
  * two, as every other method of the stores does.
  */
 import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
 import type { Finishing } from '#contract/finishing.ts';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { keepStatement } from '../database/kept-statement.ts';
-import type { Db, Schema } from '../database/schema.ts';
-import { OvertakenError, query } from '../database/transact.ts';
-import { keptMatchesOne, matchesOne } from '../database/values.ts';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  type Schema,
+} from '../../database/database.ts';
+import { keepStatement, keptMatchesOne, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import { queuedFramePixels } from '../dispatch/queue-share.ts';
 import { isFinal, type Job, type JobInput, type JobState } from '../jobs/job.ts';

@@ -5,7 +5,7 @@ import ava from 'ava';
 import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
 import { at } from '../../../test/support/at.ts';
-import type { Database } from '../database/connect.ts';
+import type { Database } from '../../database/database.ts';
 import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import { ASYNC_HEAD_START_MS } from '../dispatch/job-turns.ts';
 import { publicState } from '../jobs/job.ts';

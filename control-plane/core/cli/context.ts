@@ -1,8 +1,8 @@
 /** What every command uses: the database, opened when it is needed, and an output. */
 import type { Environment } from '#program/env.ts';
-import { type Database, openDatabase, type StoreLog } from '../database/connect.ts';
-import type { MigrationSeries } from '../database/migrate.ts';
-import { openCurrentDatabase } from '../database/open-current.ts';
+import { openCurrentDatabase, openDatabase } from '../../database/connect.ts';
+import type { Database, StoreLog } from '../../database/database.ts';
+import type { MigrationSeries } from '../../database/migrate.ts';
 import { SecretBox } from '../secrets/secret-box.ts';
 import {
   loadOrCreateSecretsKey,

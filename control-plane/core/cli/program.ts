@@ -5,10 +5,9 @@
 import { Command, CommanderError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
 import { CONFIG_EXIT_CODE, ConfigError, type Environment } from '#program/env.ts';
+import { DatabaseOpenError } from '../../database/connect.ts';
+import { SchemaError } from '../../database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from '../accounts/account-commands.ts';
-import { DatabaseOpenError } from '../database/connect.ts';
-import { SchemaError } from '../database/migrate.ts';
-import { addMigrateCommand } from '../database/migrate-command.ts';
 import { addJobCommands } from '../jobs/job-commands.ts';
 import { addKeyCommands } from '../keys/key-commands.ts';
 import { addCreditCommands } from '../ledger/credit-commands.ts';
@@ -17,6 +16,7 @@ import { SecretsKeyError } from '../secrets/secrets-key.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
 import { addWebhookCommands } from '../webhooks/webhook-commands.ts';
 import { CliContext, type CliOutput, type CliPackages, CommandError } from './context.ts';
+import { addMigrateCommand } from './migrate-command.ts';
 
 const CORE_COMMANDS: readonly AddCommands[] = [
   addMigrateCommand,

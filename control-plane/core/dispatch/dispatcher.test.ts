@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
+import { failingDisk, type Losing, openFaultySqlite } from '../../database/test/faulty-database.ts';
 import type { Claim } from '../attempts/job-lease.ts';
-import { failingDisk, type Losing, openFaultySqlite } from '../test/database/faulty-database.ts';
 import { storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';
 import { cutOutAfter, cutOutOf, type Script } from '../test/scripted-exchange.ts';

@@ -11,13 +11,14 @@
  */
 import { type NotNull, type RawBuilder, type SelectExpression, sql } from 'kysely';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { type KeptStatement, keepStatement } from '../database/kept-statement.ts';
-import type { Schema } from '../database/schema.ts';
-import { throughIndex } from '../database/through-index.ts';
-import { query } from '../database/transact.ts';
-import { requireInteger } from '../database/values.ts';
+import { type Database, query, type Schema } from '../../database/database.ts';
+import {
+  type KeptStatement,
+  keepStatement,
+  nowPlusMs,
+  requireInteger,
+  throughIndex,
+} from '../../database/statements.ts';
 import {
   type JobBackground,
   type JobClass,

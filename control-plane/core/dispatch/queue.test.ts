@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
-import type { Database } from '../database/connect.ts';
+import type { Database } from '../../database/database.ts';
 import { FleetSizing, HOLD_MS } from '../fleet-size/fleet-sizing.ts';
 import { JobEvents } from '../jobs/job-events.ts';
 import {

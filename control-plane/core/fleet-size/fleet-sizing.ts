@@ -10,10 +10,8 @@
  */
 
 import type { Logger } from 'pino';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { query } from '../database/transact.ts';
-import { isInserted, matchesOne } from '../database/values.ts';
+import { type Database, query } from '../../database/database.ts';
+import { isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import { MEGAPIXELS_MIN, queuedMegapixels } from '../dispatch/queue-share.ts';
 import type { JobEvents } from '../jobs/job-events.ts';

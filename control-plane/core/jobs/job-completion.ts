@@ -8,13 +8,9 @@
  * to a commit may be lost, and only the holder of that fence can have made it.
  */
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
+import { type Database, OvertakenError, type Schema, transact } from '../../database/database.ts';
+import { keepStatement, keptMatchesOne, nowPlusMs } from '../../database/statements.ts';
 import type { Claim } from '../attempts/job-lease.ts';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { keepStatement } from '../database/kept-statement.ts';
-import type { Schema } from '../database/schema.ts';
-import { OvertakenError, transact } from '../database/transact.ts';
-import { keptMatchesOne } from '../database/values.ts';
 import { giveBackToCap } from '../keys/api-key-store.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';

@@ -11,12 +11,8 @@
 import { hash } from 'node:crypto';
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import { type CompiledQuery, type NotNull, sql } from 'kysely';
-import type { Database } from '../database/connect.ts';
-import { keepStatement } from '../database/kept-statement.ts';
-import type { Db, Schema } from '../database/schema.ts';
-import { throughIndex } from '../database/through-index.ts';
-import { query } from '../database/transact.ts';
-import { isAsciiWord } from '../database/values.ts';
+import { type Database, type Db, query, type Schema } from '../../database/database.ts';
+import { isAsciiWord, keepStatement, throughIndex } from '../../database/statements.ts';
 import { JOB_CLASSES, type Job, type JobClass, type JobState, OPEN_STATES } from './job.ts';
 import { type JobRow, jobFromRow } from './job-rows.ts';
 

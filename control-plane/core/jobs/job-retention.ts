@@ -3,10 +3,8 @@
  * names. Any number of replicas may sweep at once.
  */
 
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import type { Db } from '../database/schema.ts';
-import { query, transact } from '../database/transact.ts';
+import { type Database, type Db, query, transact } from '../../database/database.ts';
+import { nowPlusMs } from '../../database/statements.ts';
 import { jobOfBackground } from './job.ts';
 import { backgroundFromRow } from './job-rows.ts';
 

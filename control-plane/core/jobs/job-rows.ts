@@ -4,8 +4,8 @@ import type { Selectable } from 'kysely';
 import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
 import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
-import type { JobsTable, OutboxTable } from '../database/schema.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
+import type { JobsTable, OutboxTable } from '../tables.ts';
 import type {
   Job,
   JobBackground,

@@ -3,8 +3,8 @@
  * job-completion.ts. While the database is away every method rejects with SERVICE_UNAVAILABLE.
  */
 
+import type { Database } from '../../database/database.ts';
 import { jobLeases } from '../attempts/job-lease.ts';
-import type { Database } from '../database/connect.ts';
 import { jobQueue } from '../dispatch/job-queue.ts';
 import { jobReading } from './job-reading.ts';
 import { jobRetention } from './job-retention.ts';

@@ -18,12 +18,15 @@
 import type { Transaction } from 'kysely';
 import type { Channels, Finishing } from '#contract/finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '#contract/formats.ts';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
-import { keepStatement } from '../database/kept-statement.ts';
-import type { Db, Schema } from '../database/schema.ts';
-import { OvertakenError, query } from '../database/transact.ts';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  type Schema,
+} from '../../database/database.ts';
+import { databaseErrorKind } from '../../database/engines.ts';
+import { keepStatement, nowPlusMs } from '../../database/statements.ts';
 import { queuePositionMs } from '../dispatch/job-turns.ts';
 import { queuedFramePixels } from '../dispatch/queue-share.ts';
 import { CapReachedError, countForCap } from '../keys/api-key-store.ts';

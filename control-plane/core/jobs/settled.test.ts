@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { OvertakenError } from '../database/transact.ts';
+import { OvertakenError } from '../../database/database.ts';
 import { createStores, type Stores } from '../stores.ts';
 import {
   assertBalanced,

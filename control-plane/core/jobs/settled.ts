@@ -11,10 +11,8 @@
  * core/retention/unsettled-jobs.ts does it later.
  */
 import { CompiledQuery } from 'kysely';
-import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
-import type { Db } from '../database/schema.ts';
-import { OvertakenError } from '../database/transact.ts';
+import { type Database, type Db, OvertakenError } from '../../database/database.ts';
+import { databaseErrorKind } from '../../database/engines.ts';
 
 /** A job that ends. */
 export interface SettledJob {

@@ -7,7 +7,7 @@ import ava from 'ava';
 import sinon from 'sinon';
 import { at } from '../../../test/support/at.ts';
 import { createTestDatabase } from '../../../test/support/database.ts';
-import type { Schema } from '../database/schema.ts';
+import type { Schema } from '../../database/database.ts';
 import { RateLimits } from '../rates/rate-limits.ts';
 import {
   type QuotaAsk,

@@ -3,16 +3,20 @@
  * changes. One that is tried again, since its answer was lost, changes nothing more.
  */
 import { randomUUID } from 'node:crypto';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  type Schema,
+  transact,
+} from '../../database/database.ts';
+import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import { requireName } from '../accounts/account-store.ts';
 import type { Actor } from '../accounts/actor.ts';
 import type { AuditValues } from '../accounts/audit.ts';
 import { requireAuthority } from '../accounts/authority.ts';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { ofAccount } from '../database/of-account.ts';
-import type { Db, Schema } from '../database/schema.ts';
-import { OvertakenError, query, transact } from '../database/transact.ts';
-import { isAsciiWord, isInserted, matchesOne } from '../database/values.ts';
+import { ofAccount } from '../accounts/of-account.ts';
 import {
   type ApiKeyToken,
   createApiKeyToken,

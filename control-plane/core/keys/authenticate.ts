@@ -15,8 +15,7 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
-import type { Database } from '../database/connect.ts';
-import { query } from '../database/transact.ts';
+import { type Database, query } from '../../database/database.ts';
 import { type KeyPolicy, POLICY_COLUMNS, policyFromRow } from './key-policy.ts';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';

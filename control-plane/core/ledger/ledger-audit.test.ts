@@ -5,9 +5,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { at } from '../../../test/support/at.ts';
 import { useTestDatabase } from '../../../test/support/database.ts';
-import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
-import { INTERRUPTED, tapped } from '../test/database/tapped-database.ts';
+import type { Database } from '../../database/database.ts';
+import { databaseErrorKind } from '../../database/engines.ts';
+import { INTERRUPTED, tapped } from '../../database/test/tapped-database.ts';
 import {
   fundedAccount,
   HOUR_MS,

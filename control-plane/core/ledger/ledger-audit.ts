@@ -14,10 +14,9 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
-import type { Database } from '../database/connect.ts';
-import { MEMBER_CLOCKS_MS_MAX } from '../database/member-clocks.ts';
-import { query, readNowMs } from '../database/transact.ts';
-import { isInserted, matchesOne } from '../database/values.ts';
+import { type Database, query, readNowMs } from '../../database/database.ts';
+import { MEMBER_CLOCKS_MS_MAX } from '../../database/member-clocks.ts';
+import { isInserted, matchesOne } from '../../database/statements.ts';
 import {
   describeSums,
   imbalances,

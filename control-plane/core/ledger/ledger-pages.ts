@@ -4,11 +4,9 @@
  * the next.
  */
 import { sql } from 'kysely';
-import type { Database } from '../database/connect.ts';
-import { ofAccount } from '../database/of-account.ts';
-import type { Db } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
-import { isInserted, matchesOne, requireInteger } from '../database/values.ts';
+import { type Database, type Db, query } from '../../database/database.ts';
+import { isInserted, matchesOne, requireInteger } from '../../database/statements.ts';
+import { ofAccount } from '../accounts/of-account.ts';
 import { OPEN_STATES } from '../jobs/job.ts';
 import { type LedgerCheckpoint, type LedgerSlot, NOTHING_CLOSED } from './ledger.ts';
 

@@ -4,13 +4,12 @@
  * ledger-writer.ts.
  */
 
+import { type Database, query, transact } from '../../database/database.ts';
+import { databaseErrorKind } from '../../database/engines.ts';
+import { isAsciiWord } from '../../database/statements.ts';
 import type { ServiceActor } from '../accounts/actor.ts';
 import { type AuditEntry, insertAuditEntry } from '../accounts/audit.ts';
-import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
-import { ofAccount } from '../database/of-account.ts';
-import { query, transact } from '../database/transact.ts';
-import { isAsciiWord } from '../database/values.ts';
+import { ofAccount } from '../accounts/of-account.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
 import { type AuditOptions, auditLedger, auditOneAccount, readLastAudits } from './ledger-audit.ts';
 import type { PagePlace } from './ledger-pages.ts';

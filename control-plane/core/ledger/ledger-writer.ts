@@ -7,11 +7,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
-import type { Database } from '../database/connect.ts';
-import { keepStatement } from '../database/kept-statement.ts';
-import type { Schema } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
-import { isAsciiWord, keptMatchesOne } from '../database/values.ts';
+import { type Database, query, type Schema } from '../../database/database.ts';
+import { isAsciiWord, keepStatement, keptMatchesOne } from '../../database/statements.ts';
 import {
   type Balances,
   CREDITS_PER_JOB,

@@ -8,8 +8,8 @@ import ava from 'ava';
 import { sql } from 'kysely';
 import { useTestDatabase } from '../../../test/support/database.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
-import type { Database } from '../database/connect.ts';
-import { databaseErrorKind } from '../database/database-errors.ts';
+import type { Database } from '../../database/database.ts';
+import { databaseErrorKind } from '../../database/engines.ts';
 import {
   assertBalanced,
   fundedAccount,

@@ -12,11 +12,9 @@
  * can neither renew nor end the membership of its successor. `draining` is the operator's: it
  * outlives the process and is never forgotten.
  */
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import type { Db } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
-import { isAsciiWord, isInserted, matchesOne } from '../database/values.ts';
+
+import { type Database, type Db, query } from '../../database/database.ts';
+import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
 
 export interface NodeRegistration {
   readonly nodeId: string;

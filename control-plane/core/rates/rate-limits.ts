@@ -4,10 +4,14 @@
  * issues a statement.
  */
 import { outsideRequests } from '#program/request-owner.ts';
-import type { Database } from '../database/connect.ts';
-import type { Db } from '../database/schema.ts';
-import { OvertakenError, query, readNowMs } from '../database/transact.ts';
-import { isInserted, matchesOne } from '../database/values.ts';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  readNowMs,
+} from '../../database/database.ts';
+import { isInserted, matchesOne } from '../../database/statements.ts';
 import {
   leaseQuota,
   type QuotaAsk,

@@ -14,12 +14,9 @@
  * kept in columns of the sweeper's row, since one replica at a time sweeps.
  */
 import type { NotNull } from 'kysely';
+import { type Database, query, transact } from '../../database/database.ts';
+import { isInserted, matchesOne, nowPlusMs, throughIndex } from '../../database/statements.ts';
 import { insertAuditEntry } from '../accounts/audit.ts';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { throughIndex } from '../database/through-index.ts';
-import { query, transact } from '../database/transact.ts';
-import { isInserted, matchesOne } from '../database/values.ts';
 import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 

@@ -11,11 +11,8 @@
  * doing the same work twice.
  */
 import type { UpdateQueryBuilder, UpdateResult } from 'kysely';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
-import { isInserted, matchesOne } from '../database/values.ts';
+import { type Database, query, type Schema } from '../../database/database.ts';
+import { isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
 
 export interface SweepClaim {
   readonly holder: string;

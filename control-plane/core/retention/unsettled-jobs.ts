@@ -4,10 +4,8 @@
  * comes first, as in every transaction that moves credits. A step that fails again leaves its row
  * to the next walk.
  */
-import type { Database } from '../database/connect.ts';
-import type { Db } from '../database/schema.ts';
-import { query, transact } from '../database/transact.ts';
-import { matchesOne } from '../database/values.ts';
+import { type Database, type Db, query, transact } from '../../database/database.ts';
+import { matchesOne } from '../../database/statements.ts';
 import type { JobCompletionOptions } from '../jobs/job-completion.ts';
 import type { SettledJob, SettledStep } from '../jobs/settled.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';

@@ -1,9 +1,8 @@
 /**
  * One row that only the right secrets key can open: it keeps out a replica that holds another key.
  */
-import type { Database } from '../database/connect.ts';
-import { query } from '../database/transact.ts';
-import { isInserted } from '../database/values.ts';
+import { type Database, query } from '../../database/database.ts';
+import { isInserted } from '../../database/statements.ts';
 
 export interface SecretsCanary {
   readonly keyId: string;

@@ -5,8 +5,8 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import { activeKeptContext, describeSpan, traced } from '#program/tracing/active-span.ts';
+import { NotBegunError } from '../../database/database.ts';
 import type { Caller, ReadAccount } from '../accounts/account.ts';
-import { NotBegunError } from '../database/request-shares.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';

@@ -1,6 +1,7 @@
 /** The methods that change people, their links and their sessions. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { Database } from '../../database/database.ts';
 import type { ChangedBy } from '../../portal/people/people-store.ts';
 import { actionsOf } from '../../portal/test/orders.ts';
 import {
@@ -12,7 +13,6 @@ import {
   type Person,
   personOfAccount,
 } from '../../portal/test/people.ts';
-import type { Database } from '../database/connect.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import { fundedAccount, HOUR_MS, sha256 } from './fixtures.ts';
 import { addTo, rowOf, setIn } from './rows.ts';

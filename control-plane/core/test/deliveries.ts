@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { SerialFn } from 'ava';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
-import type { Database } from '../database/connect.ts';
+import type { Database } from '../../database/database.ts';
 import { GuardedPost, type PostLimits } from '../fetching/guarded-post.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
 import { JobEvents } from '../jobs/job-events.ts';

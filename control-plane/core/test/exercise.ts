@@ -6,7 +6,7 @@ import {
   SECRET_KEY_ID,
 } from '../../../test/support/large-tables.ts';
 import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
-import type { Database } from '../database/connect.ts';
+import type { Database } from '../../database/database.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
 import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
 import { DUE_COUNTED_MAX } from '../webhooks/outbox-due.ts';

@@ -10,15 +10,14 @@ import {
   SILENT_LOG,
   useTestDatabase,
 } from '../../../test/support/database.ts';
+import { openCurrentDatabase } from '../../database/connect.ts';
+import { type Database, RequestShares } from '../../database/database.ts';
+import type { DatabaseDialect } from '../../database/engines.ts';
 import { MIGRATIONS } from '../../migrations.ts';
 import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
 import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
 import type { Claim } from '../attempts/job-lease.ts';
 import { LEASE_MS } from '../attempts/lease.ts';
-import type { DatabaseDialect } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import { openCurrentDatabase } from '../database/open-current.ts';
-import { RequestShares } from '../database/request-shares.ts';
 import { backgroundBlob, type Job, type JobInput, type JobResult } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
 import type { FullPlaces } from '../shared-places.ts';

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { at } from '../../../test/support/at.ts';
 import { fc } from '../../../test/support/property-tests.ts';
+import type { Database } from '../../database/database.ts';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
 import type { Claim } from '../attempts/job-lease.ts';
 import { LEASE_MS } from '../attempts/lease.ts';
-import type { Database } from '../database/connect.ts';
 import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import {
   fundedAccount,

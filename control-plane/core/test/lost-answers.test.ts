@@ -14,16 +14,15 @@ import {
   SILENT_LOG,
   type TestDatabase,
 } from '../../../test/support/database.ts';
+import { openDatabase } from '../../database/connect.ts';
+import { type Database, query, type Schema } from '../../database/database.ts';
+import type { DatabaseDialect } from '../../database/engines.ts';
+import { DatabaseProxy } from '../../database/test/database-proxy.ts';
+import { Fault, type Loss, openFaultySqlite } from '../../database/test/faulty-database.ts';
+import { shortenWaits } from '../../database/test/short-waits.ts';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
-import type { DatabaseDialect } from '../database/clock.ts';
-import { type Database, openDatabase } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
 import { CHANGING, LIKE_ANOTHER } from './changing.ts';
 import { type ChangingMethod, type Fixture, kindOf, type LateCall } from './changing-methods.ts';
-import { DatabaseProxy } from './database/database-proxy.ts';
-import { Fault, type Loss, openFaultySqlite } from './database/faulty-database.ts';
-import { shortenWaits } from './database/short-waits.ts';
 import { assertBalanced, fundedAccount, methodsOf, newJob, storesOn } from './fixtures.ts';
 import { READING } from './reading-methods.ts';
 import type { Stores } from './stores.ts';

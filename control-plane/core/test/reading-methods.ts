@@ -12,6 +12,7 @@ import {
   HANGING_RECEIVER,
   SECRET_KEY_ID,
 } from '../../../test/support/large-tables.ts';
+import type { Database } from '../../database/database.ts';
 import { FIRST_ALERT } from '../../portal/alerts/alert-store.ts';
 import {
   addOwner,
@@ -25,7 +26,6 @@ import {
 import { PROVIDER, paid, refundOf } from '../../portal/test/orders.ts';
 import { newLink, OPERATOR } from '../../portal/test/people.ts';
 import { USAGE_GROUPS } from '../../portal/usage/usage.ts';
-import type { Database } from '../database/connect.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/outbox-due.ts';

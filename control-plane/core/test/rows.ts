@@ -1,6 +1,6 @@
 /** Rows of the tables, read and changed past the stores: as if time had passed, or something broke. */
 import type { Insertable, Kysely, Selectable } from 'kysely';
-import type { Schema } from '../database/schema.ts';
+import type { Schema } from '../../database/database.ts';
 
 type Table = keyof Schema & string;
 type Columns<T extends Table> = Partial<Selectable<Schema[T]>>;

@@ -21,8 +21,8 @@ import {
   type MeteredDatabase,
   openMeteredDatabase,
 } from '../../../test/support/statement-meter.ts';
+import { requireCurrentSchema } from '../../database/migrate.ts';
 import { MIGRATIONS } from '../../migrations.ts';
-import { requireCurrentSchema } from '../database/migrate.ts';
 import type { Fixture } from './changing-methods.ts';
 import { excessOf, soundOn, TABLES } from './exercise.ts';
 import { methodsOf, storesOn } from './fixtures.ts';

@@ -1,6 +1,7 @@
 /** The stores of the core and of the packages on one database, as the service has them. */
+
+import type { Database } from '../../database/database.ts';
 import { createPortalStores, type PortalStores } from '../../portal/portal-stores.ts';
-import type { Database } from '../database/connect.ts';
 import type { JobCompletionOptions } from '../jobs/job-completion.ts';
 import { type Stores as CoreStores, createStores as createCoreStores } from '../stores.ts';
 

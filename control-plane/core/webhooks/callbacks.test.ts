@@ -3,8 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
+import { openDatabase } from '../../database/connect.ts';
 import { hold } from '../../portal/test/area/held-form.ts';
-import { openDatabase } from '../database/connect.ts';
 import { SecretBox } from '../secrets/secret-box.ts';
 import { linesLogger } from '../test/support/raw-http.ts';
 import {

@@ -16,16 +16,14 @@
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import type { NotNull } from 'kysely';
-import type { Database } from '../database/connect.ts';
-import type { OutboxTable } from '../database/schema.ts';
-import { throughIndex } from '../database/through-index.ts';
-import { query } from '../database/transact.ts';
-import { requireInteger } from '../database/values.ts';
+import { type Database, query } from '../../database/database.ts';
+import { requireInteger, throughIndex } from '../../database/statements.ts';
 import { type FullPlaces, roomOutside } from '../shared-places.ts';
+import type { OutboxTable } from '../tables.ts';
 
 export type MessageKind = OutboxTable['kind'];
 
-/** A message whose time has come; its body and secret are sealed. schema.ts has its columns. */
+/** A message whose time has come; its body and secret are sealed. tables.ts has its columns. */
 export type DueMessage = Awaited<ReturnType<typeof readDue>>[number];
 
 export interface DueQuery {

@@ -1,12 +1,9 @@
 /** What the operator and people ask of the outbox: to see webhooks, and to have one sent again. */
 import { type RawBuilder, type Selection, sql } from 'kysely';
+import { type Database, query, type Schema, transact } from '../../database/database.ts';
+import { isAsciiWord, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import type { AuditEntry } from '../accounts/audit.ts';
 import { requireAuthority } from '../accounts/authority.ts';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import type { Schema } from '../database/schema.ts';
-import { query, transact } from '../database/transact.ts';
-import { isAsciiWord, matchesOne } from '../database/values.ts';
 import type { CallbackStatus } from '../jobs/job.ts';
 
 /** A notification as the operator may see it: the receiver instead of the URL. */

@@ -4,11 +4,8 @@
  */
 
 import { sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
-import { nowPlusMs } from '../database/clock.ts';
-import type { Database } from '../database/connect.ts';
-import type { Db, Schema } from '../database/schema.ts';
-import { query, transact } from '../database/transact.ts';
-import { matchesOne } from '../database/values.ts';
+import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
+import { matchesOne, nowPlusMs } from '../../database/statements.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
 import { dueMessages, type MessageKind } from './outbox-due.ts';
 import { outboxListing, withAttempt } from './outbox-listing.ts';

@@ -5,7 +5,6 @@ import { pathToFileURL } from 'node:url';
 import type { Command } from 'commander';
 import { type Finding, failure, ok, pageOf, summaryOf } from '#program/doctor/findings.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
-import { requireCurrentSchema } from '../../core/database/migrate.ts';
 import { SecretBox } from '../../core/secrets/secret-box.ts';
 import { parseSecretsKey, readSecretsKey } from '../../core/secrets/secrets-key.ts';
 import { type DatabaseConfig, loadDatabaseConfig, loadStorageConfig } from '../../core/settings.ts';
@@ -17,6 +16,7 @@ import {
   openStorageToRead,
 } from '../../core/storage/open-storage.ts';
 import { createStores } from '../../core/stores.ts';
+import { requireCurrentSchema } from '../../database/migrate.ts';
 import { readManifest } from './backup-manifest.ts';
 import { restoreBackup } from './restore-backup.ts';
 import { restoredFindings } from './restored-findings.ts';

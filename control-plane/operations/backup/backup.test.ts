@@ -29,7 +29,6 @@ import {
   SILENT_LOG,
   type TestDatabase,
 } from '../../../test/support/database.ts';
-import { openDatabase } from '../../core/database/connect.ts';
 import { OPEN_STATES } from '../../core/jobs/job.ts';
 import { absoluteStorage } from '../../core/storage/open-storage.ts';
 import { fundedAccount, newJob, storesOn } from '../../core/test/fixtures.ts';
@@ -39,6 +38,7 @@ import type { Exchange } from '../../core/test/scripted-exchange.ts';
 import { type Env, runCli } from '../../core/test/support/cli.ts';
 import { type Caller, pictureBody, Replicas } from '../../core/test/support/replicas.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
+import { openDatabase } from '../../database/connect.ts';
 
 const test = ava.serial;
 

@@ -10,12 +10,13 @@ import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { makeDirectory } from '#program/make-directory.ts';
 import { syncPath } from '#program/sync-path.ts';
-import { type Database, openDatabase, type StoreLog } from '../../core/database/connect.ts';
-import { hasSchema, type MigrationSeries, migrate } from '../../core/database/migrate.ts';
-import { hasTables } from '../../core/database/probe.ts';
 import type { JobStore } from '../../core/jobs/job-store.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
 import { createStores } from '../../core/stores.ts';
+import { openDatabase } from '../../database/connect.ts';
+import type { Database, StoreLog } from '../../database/database.ts';
+import { hasSchema, type MigrationSeries, migrate } from '../../database/migrate.ts';
+import { hasTables } from '../../database/probe.ts';
 import { type MovedFrom, moveBlobs } from '../storage/move-blobs.ts';
 import { BackupError, type BackupManifest, requireWhole } from './backup-manifest.ts';
 import { loadMysql } from './database-copy.ts';
@@ -57,7 +58,7 @@ export async function restoreBackup(directory: string, parts: RestoreParts) {
 /** Its database was restored by the engine's own means before. */
 async function restoreBlobsAlone(parts: RestoreParts) {
   return await withDatabase(parts.databaseUrl, parts, async database => {
-    if (!(await hasSchema(database))) {
+    if (!(await hasSchema(database, parts.packages))) {
       throw new BackupError(
         'the backup left the database out, and there is none of the service here: restore it by ' +
           'the engine’s own means first',

@@ -7,10 +7,10 @@
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import pkg from '../../../package.json' with { type: 'json' };
-import type { Database } from '../../core/database/connect.ts';
-import { probeDatabase } from '../../core/database/probe.ts';
 import { createSecretsCanaryStore } from '../../core/secrets/secrets-canary-store.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
+import type { Database } from '../../database/database.ts';
+import { probeDatabase } from '../../database/probe.ts';
 import { CopyDiffersError, type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
 import {
   type BackedUpDatabase,

@@ -1,16 +1,13 @@
 /** The database: whether it answers, is one the store is made for, takes writes, and is up to date. */
 import { stat } from 'node:fs/promises';
 import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
-import { type Database, openDatabase } from '../../core/database/connect.ts';
-import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '../../core/database/member-clocks.ts';
-import {
-  leavesNoWayBack,
-  type MigrationSeries,
-  OLDER_ADVICE,
-  OLDER_FOUND,
-  schemaState,
-} from '../../core/database/migrate.ts';
-import { probeDatabase, readRights, requireWritable } from '../../core/database/probe.ts';
+import { OLDER_ADVICE, OLDER_FOUND } from '../../core/migrations.ts';
+import { requireWrites } from '../../core/stores.ts';
+import { openDatabase } from '../../database/connect.ts';
+import type { Database } from '../../database/database.ts';
+import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '../../database/member-clocks.ts';
+import { leavesNoWayBack, type MigrationSeries, schemaState } from '../../database/migrate.ts';
+import { probeDatabase, readRights } from '../../database/probe.ts';
 
 const SUBJECT = 'database';
 const MIGRATIONS = 'migrations';
@@ -20,6 +17,14 @@ const PAGE = 'docs/operations.md, "Database"';
 const ANSWER_MS_WARN = 50;
 /** This machine's clock dates its log and checks certificates, no more. */
 const CLOCK_OFF_MS_WARN = 30_000;
+
+/** Each proves a right by a statement that matches no row. */
+const PROOFS = {
+  SELECT: 'select id from sweeps where 1 = 0',
+  INSERT: 'insert into sweeps (id, fence, walk_part) select id, 0, 0 from sweeps where 1 = 0',
+  UPDATE: 'update sweeps set fence = fence where 1 = 0',
+  DELETE: 'delete from sweeps where 1 = 0',
+};
 
 export interface ExaminedDatabase {
   readonly findings: readonly Finding[];
@@ -132,12 +137,12 @@ async function schemaFindings(database: Database, packages: readonly MigrationSe
 
 async function writingFindings(database: Database): Promise<Finding[]> {
   try {
-    await requireWritable(database);
+    await requireWrites(database);
   } catch (error) {
     const advice = 'lead the address to the primary; on SQLite see the file’s rights and its disk';
     return [failure(SUBJECT, reasonOf(error), advice)];
   }
-  const { missing, tooWide } = await readRights(database);
+  const { missing, tooWide } = await readRights(database, PROOFS);
   if (missing.length > 0) {
     const found = `the user may not ${missing.join(', ')}`;
     return [failure(SUBJECT, found, 'grant select, insert, update and delete on its database')];

@@ -9,10 +9,10 @@ import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
 import { tlsFindings } from '#program/doctor/tls-findings.ts';
 import { ConfigError, type Environment } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import type { Database } from '../../core/database/connect.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
 import { loadDatabaseConfig, loadStorageConfig } from '../../core/settings.ts';
 import { createStores } from '../../core/stores.ts';
+import type { Database } from '../../database/database.ts';
 import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
 import {
   examineConfiguration,

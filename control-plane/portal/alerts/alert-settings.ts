@@ -5,11 +5,9 @@
 import type { Actor } from '../../core/accounts/actor.ts';
 import type { AuditValues } from '../../core/accounts/audit.ts';
 import { requireAuthority } from '../../core/accounts/authority.ts';
-import type { Database } from '../../core/database/connect.ts';
-import type { Db } from '../../core/database/schema.ts';
-import { query, transact } from '../../core/database/transact.ts';
-import { isAsciiWord, matchesOne } from '../../core/database/values.ts';
 import { type AccountEventRow, insertWebhook } from '../../core/webhooks/outbox-store.ts';
+import { type Database, type Db, query, transact } from '../../database/database.ts';
+import { isAsciiWord, matchesOne } from '../../database/statements.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from './message-counts.ts';
 
 /** Who changes it; the id is made outside of what is tried again. */

@@ -4,16 +4,14 @@
  * compare-and-set. So of any number of replicas that look at once one tells.
  */
 
-import type { Database } from '../../core/database/connect.ts';
-import type { Db } from '../../core/database/schema.ts';
-import { query, transact } from '../../core/database/transact.ts';
-import { matchesOne } from '../../core/database/values.ts';
 import {
   type AccountEventRow,
   insertMail,
   insertWebhook,
   type NewMail,
 } from '../../core/webhooks/outbox-store.ts';
+import { type Database, type Db, query, transact } from '../../database/database.ts';
+import { matchesOne } from '../../database/statements.ts';
 import type { AlertState } from './balance-alerts.ts';
 import { removeOldCounts, takeFromToday, type Withheld } from './message-counts.ts';
 import type { Message } from './message-limits.ts';

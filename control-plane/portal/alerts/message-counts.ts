@@ -6,10 +6,8 @@
  */
 import { hash } from 'node:crypto';
 import { type InsertQueryBuilder, type InsertResult, sql } from 'kysely';
-import { nowPlusMs, startOfDay } from '../../core/database/clock.ts';
-import type { Database } from '../../core/database/connect.ts';
-import { removeOldRows } from '../../core/database/old-rows.ts';
-import type { Db, Schema } from '../../core/database/schema.ts';
+import type { Database, Db, Schema } from '../../database/database.ts';
+import { nowPlusMs, removeOldRows, startOfDay } from '../../database/statements.ts';
 import { countsOf, type Message, takeMessages, type WithheldReason } from './message-limits.ts';
 
 /** A message that is not sent, since as many were sent today as may be. */

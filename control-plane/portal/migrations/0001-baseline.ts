@@ -4,7 +4,7 @@
  */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
-import type { DatabaseDialect } from '../../core/database/clock.ts';
+import type { DatabaseDialect } from '../../database/engines.ts';
 import {
   ascii,
   BYTES,
@@ -15,7 +15,7 @@ import {
   INTEGER,
   type TableDefinition,
   text,
-} from '../../core/database/migrations/ddl.ts';
+} from '../../database/migrate.ts';
 
 export function baseline(dialect: DatabaseDialect): Migration {
   return {

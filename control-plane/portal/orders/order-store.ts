@@ -10,16 +10,18 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Actor, ServiceActor } from '../../core/accounts/actor.ts';
 import { insertAuditEntry } from '../../core/accounts/audit.ts';
 import { requireAuthority } from '../../core/accounts/authority.ts';
-import { nowPlusMs } from '../../core/database/clock.ts';
-import type { Database } from '../../core/database/connect.ts';
-import { ofAccount } from '../../core/database/of-account.ts';
-import type { Db } from '../../core/database/schema.ts';
-import { throughIndex } from '../../core/database/through-index.ts';
-import { OvertakenError, query, transact } from '../../core/database/transact.ts';
-import { isAsciiWord, matchesOne } from '../../core/database/values.ts';
+import { ofAccount } from '../../core/accounts/of-account.ts';
 import { CREDITS_PER_JOB } from '../../core/ledger/ledger.ts';
 import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
 import { enterOperatorEntry, holdAccount, readBalances } from '../../core/ledger/ledger-writer.ts';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  transact,
+} from '../../database/database.ts';
+import { isAsciiWord, matchesOne, nowPlusMs, throughIndex } from '../../database/statements.ts';
 import {
   creditsOfRefund,
   DAY_MS,

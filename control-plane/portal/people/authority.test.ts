@@ -9,10 +9,10 @@ import { sql } from 'kysely';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import type { ActingPerson } from '../../core/accounts/actor.ts';
 import { requireAuthority } from '../../core/accounts/authority.ts';
-import type { Database } from '../../core/database/connect.ts';
 import { newJob, onStores, submitted } from '../../core/test/fixtures.ts';
 import { addTo, setIn } from '../../core/test/rows.ts';
 import type { Stores } from '../../core/test/stores.ts';
+import type { Database } from '../../database/database.ts';
 import {
   AuthorityError,
   type AuthorityLoss,

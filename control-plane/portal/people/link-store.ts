@@ -14,13 +14,17 @@
 import type { Actor } from '../../core/accounts/actor.ts';
 import { insertAuditEntry } from '../../core/accounts/audit.ts';
 import { lockAccount, requireAuthority } from '../../core/accounts/authority.ts';
-import { nowPlusMs } from '../../core/database/clock.ts';
-import type { Database } from '../../core/database/connect.ts';
-import { ofAccount } from '../../core/database/of-account.ts';
-import type { Db, Schema } from '../../core/database/schema.ts';
-import { OvertakenError, query, transact } from '../../core/database/transact.ts';
-import { isAsciiWord, isInserted, matchesOne } from '../../core/database/values.ts';
+import { ofAccount } from '../../core/accounts/of-account.ts';
 import { insertMail, type NewMail, withdrawMails } from '../../core/webhooks/outbox-store.ts';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  type Schema,
+  transact,
+} from '../../database/database.ts';
+import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import { takeFromToday, type Withheld } from '../alerts/message-counts.ts';
 import {
   insertSession,

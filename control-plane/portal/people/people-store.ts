@@ -2,10 +2,8 @@
 import type { Actor } from '../../core/accounts/actor.ts';
 import { isEntered } from '../../core/accounts/audit.ts';
 import { requireAuthority } from '../../core/accounts/authority.ts';
-import type { Database } from '../../core/database/connect.ts';
-import type { Db } from '../../core/database/schema.ts';
-import { query, transact } from '../../core/database/transact.ts';
-import { isAsciiWord } from '../../core/database/values.ts';
+import { type Database, type Db, query, transact } from '../../database/database.ts';
+import { isAsciiWord } from '../../database/statements.ts';
 import { endOtherSessions, MEMBERS_MAX, takePerson } from '../sign-in/session-store.ts';
 import { endLinksOf } from './link-store.ts';
 import { mailKeyOf } from './mail-address.ts';

@@ -4,15 +4,17 @@
  * an account's playground over all replicas; a job's end may give the picture back.
  */
 import { sql, type Transaction } from 'kysely';
-import { startOfDay } from '../../core/database/clock.ts';
-import type { Database } from '../../core/database/connect.ts';
-import type { Db, Schema } from '../../core/database/schema.ts';
-import { throughIndex } from '../../core/database/through-index.ts';
-import { query, transact } from '../../core/database/transact.ts';
-import { isInserted, matchesOne, requireInteger } from '../../core/database/values.ts';
 import { OPEN_STATES } from '../../core/jobs/job.ts';
 import type { Allowance } from '../../core/jobs/job-submission.ts';
 import { createApiKeyToken, hashSecret } from '../../core/keys/authenticate.ts';
+import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
+import {
+  isInserted,
+  matchesOne,
+  requireInteger,
+  startOfDay,
+  throughIndex,
+} from '../../database/statements.ts';
 import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX, type PlaygroundRefusal } from './playground.ts';
 
 export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;

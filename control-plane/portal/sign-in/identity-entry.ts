@@ -6,10 +6,8 @@
 import type { NamedPerson } from '../../core/accounts/actor.ts';
 import { insertAuditEntry } from '../../core/accounts/audit.ts';
 import { lockAccount } from '../../core/accounts/authority.ts';
-import type { Database } from '../../core/database/connect.ts';
-import type { Db } from '../../core/database/schema.ts';
-import { OvertakenError, transact } from '../../core/database/transact.ts';
-import { isInserted } from '../../core/database/values.ts';
+import { type Database, type Db, OvertakenError, transact } from '../../database/database.ts';
+import { isInserted } from '../../database/statements.ts';
 import { endLinksOf } from '../people/link-store.ts';
 import { endMembership } from '../people/people-store.ts';
 import type { Role } from '../people/roles.ts';

@@ -20,12 +20,9 @@ import type { ExpressionBuilder } from 'kysely';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
 import type { ActingPerson, NamedPerson } from '../../core/accounts/actor.ts';
 import { addressText } from '../../core/accounts/audit.ts';
-import { nowPlusMs } from '../../core/database/clock.ts';
-import type { Database } from '../../core/database/connect.ts';
-import { ofAccount } from '../../core/database/of-account.ts';
-import type { Db, Schema } from '../../core/database/schema.ts';
-import { query, transact } from '../../core/database/transact.ts';
-import { isAsciiWord, matchesOne } from '../../core/database/values.ts';
+import { ofAccount } from '../../core/accounts/of-account.ts';
+import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
+import { isAsciiWord, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import { may, type Permission } from '../people/roles.ts';
 import type { SignInMethod } from '../tables.ts';
 

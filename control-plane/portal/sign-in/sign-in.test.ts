@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
-import type { Database } from '../../core/database/connect.ts';
 import { storesOn } from '../../core/test/fixtures.ts';
+import type { Database } from '../../database/database.ts';
 import { linkUse, newLink, OPERATOR } from '../test/people.ts';
 import { Passwords } from './passwords.ts';
 import {

@@ -18,17 +18,24 @@
 
 import { createHash, createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 import { networkOf } from '#program/network-of.ts';
-import { nowPlusMs } from '../../core/database/clock.ts';
-import type { Database } from '../../core/database/connect.ts';
-import { removeOldRows } from '../../core/database/old-rows.ts';
-import type { Db } from '../../core/database/schema.ts';
-import { OvertakenError, query, transact } from '../../core/database/transact.ts';
-import { isInserted, matchesOne } from '../../core/database/values.ts';
-import { NONE_COUNTED, type WindowCount, countAttempt, leftOfWindowMs } from '../../core/rates/rate-windows.ts';
+import {
+  countAttempt,
+  leftOfWindowMs,
+  NONE_COUNTED,
+  type WindowCount,
+} from '../../core/rates/rate-windows.ts';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  transact,
+} from '../../database/database.ts';
+import { isInserted, matchesOne, nowPlusMs, removeOldRows } from '../../database/statements.ts';
 import { mailKeyOf, parseMail } from '../people/mail-address.ts';
 import type { PeopleStore } from '../people/people-store.ts';
 import type { Passwords } from './passwords.ts';
-import { type Browser, type SessionStore, endedHashOf, newSession } from './session-store.ts';
+import { type Browser, endedHashOf, newSession, type SessionStore } from './session-store.ts';
 
 /** What a browser is given when it is let in. */
 export interface Entered {

@@ -3,13 +3,10 @@
  * writes the ledger's settlement and holds the account's row, so each settlement is counted once.
  */
 import { sql } from 'kysely';
-import type { Database } from '../../core/database/connect.ts';
-import { keepStatement } from '../../core/database/kept-statement.ts';
-import { ofAccount } from '../../core/database/of-account.ts';
-import type { Db } from '../../core/database/schema.ts';
-import { query, readNowMs, transact } from '../../core/database/transact.ts';
-import { requireInteger } from '../../core/database/values.ts';
+import { ofAccount } from '../../core/accounts/of-account.ts';
 import type { SettledJob } from '../../core/jobs/settled.ts';
+import { type Database, type Db, query, readNowMs, transact } from '../../database/database.ts';
+import { keepStatement, requireInteger } from '../../database/statements.ts';
 import {
   DAY_MS,
   dayOf,

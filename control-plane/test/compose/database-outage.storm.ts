@@ -7,12 +7,12 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { groupIf, skipReason } from '../../../test/support/database.ts';
-import { DatabasePair, pairSkipReason } from '../../core/test/database/database-pair.ts';
-import { DatabaseProxy } from '../../core/test/database/database-proxy.ts';
 import { assertBalanced, storesOn } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
 import { pictureBody, Replicas, type RestAnswer } from '../../core/test/support/replicas.ts';
+import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
+import { DatabaseProxy } from '../../database/test/database-proxy.ts';
 
 const test = ava.serial;
 

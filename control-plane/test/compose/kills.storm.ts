@@ -17,7 +17,6 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../test/support/database.ts';
-import type { Database } from '../../core/database/connect.ts';
 import type { ApiKey } from '../../core/keys/api-key-store.ts';
 import {
   assertBalanced,
@@ -31,6 +30,7 @@ import type { Stores } from '../../core/test/stores.ts';
 import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 import { signMessage } from '../../core/webhooks/send-webhooks.ts';
+import type { Database } from '../../database/database.ts';
 import type { Order } from '../../portal/orders/order-rules.ts';
 import { movements, placed } from '../../portal/test/orders.ts';
 

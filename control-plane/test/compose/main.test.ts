@@ -15,7 +15,6 @@ import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { type ControlPlane, openControlPlane } from '../../compose.ts';
 import { loadConfig } from '../../config.ts';
-import { openDatabase } from '../../core/database/connect.ts';
 import { type DrainSteps, drainControlPlane } from '../../core/drain.ts';
 import { SecretBox } from '../../core/secrets/secret-box.ts';
 import { SecretsKeyError } from '../../core/secrets/secrets-key.ts';
@@ -26,6 +25,7 @@ import { ScriptedNode, TEST_TOKEN } from '../../core/test/scripted-node.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 import { CallbackSecrets, notificationBody } from '../../core/webhooks/callback-secret.ts';
+import { openDatabase } from '../../database/connect.ts';
 
 const test = ava.serial;
 

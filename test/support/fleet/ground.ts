@@ -5,8 +5,8 @@
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
-import { openDatabase } from '../../../control-plane/core/database/connect.ts';
 import type { BlobStore } from '../../../control-plane/core/storage/blob-store.ts';
+import { openDatabase } from '../../../control-plane/database/connect.ts';
 import { openStorage } from '../../../control-plane/object-storage/test/open-storage.ts';
 import { SILENT_LOG } from '../database.ts';
 import { urlOfPort } from '../databases/cluster.ts';

@@ -7,9 +7,7 @@
  */
 import { type Kysely, sql } from 'kysely';
 import { createTestDatabase, DIALECTS } from '../../../../test/support/database.ts';
-import type { Database } from '../../database/connect.ts';
-import type { Schema } from '../../database/schema.ts';
-import { query } from '../../database/transact.ts';
+import { type Database, query, type Schema } from '../../../database/database.ts';
 
 /** Each by a name that holds its table's: `jobs.state`, `jobs: jobs_lane`. */
 export interface SchemaShape {

@@ -8,12 +8,15 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
-import type { GroupTest } from '../../../../test/support/database.ts';
-import { createTestDatabase, type TestDatabase } from '../../../../test/support/database.ts';
+import {
+  createTestDatabase,
+  type GroupTest,
+  type TestDatabase,
+} from '../../../../test/support/database.ts';
 import { type ControlPlane, openControlPlane } from '../../../compose.ts';
 import { loadConfig, loadStorageKinds } from '../../../config.ts';
-import type { DatabaseDialect } from '../../database/clock.ts';
-import type { Database } from '../../database/connect.ts';
+import type { Database } from '../../../database/database.ts';
+import type { DatabaseDialect } from '../../../database/engines.ts';
 import { fundedCaller, storesOn } from '../fixtures.ts';
 import { until } from '../harness.ts';
 import { ScriptedNode } from '../scripted-node.ts';

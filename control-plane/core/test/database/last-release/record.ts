@@ -13,8 +13,8 @@ import {
   openWatchedDatabase,
   type Unwatched,
 } from '../../../../../test/support/watched-database.ts';
+import { migrate } from '../../../../database/migrate.ts';
 import { MIGRATIONS } from '../../../../migrations.ts';
-import { migrate } from '../../../database/migrate.ts';
 import { storesOn } from '../../fixtures.ts';
 import { liveOn } from './life.ts';
 import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';

@@ -4,8 +4,8 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { CompiledQuery } from 'kysely';
 import { at } from '../../../../../test/support/at.ts';
-import type { DatabaseDialect } from '../../../database/clock.ts';
-import type { Database } from '../../../database/connect.ts';
+import type { Database } from '../../../../database/database.ts';
+import type { DatabaseDialect } from '../../../../database/engines.ts';
 import type { Legacy } from './life.ts';
 
 export interface Recorded {

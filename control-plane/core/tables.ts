@@ -1,0 +1,324 @@
+/**
+ * The core's tables as Kysely sees them; migrations/ makes them, in this order. A package declares
+ * its own beside these (portal/tables.ts). Times are UTC milliseconds by the database's clock,
+ * identifiers are compared byte by byte, and nothing relies on the order rows were inserted in.
+ */
+import type { Generated } from 'kysely';
+import type { CallbackStatus, JobClass, JobState } from './jobs/job.ts';
+import type { CapPeriod, KeyPurpose } from './keys/key-policy.ts';
+import type { LedgerAuditKind, LedgerKind, LedgerSlot } from './ledger/ledger.ts';
+import type { RateKind } from './rates/rate-windows.ts';
+
+export interface AccountsTable {
+  id: string;
+  /** Unique, compared byte by byte. */
+  name: string;
+  available: number;
+  /** Also the number of the account's open jobs, at one credit a job. */
+  reserved: number;
+  /** How often a transaction took the row and changed nothing else; on some engines alone. */
+  turns: Generated<number>;
+  created_at: number;
+}
+
+export interface ApiKeysTable {
+  /** The 12 characters of the key that are no secret. */
+  id: string;
+  account_id: string;
+  name: string;
+  /** SHA-256 of the secret, hexadecimal. */
+  secret_hash: string;
+  created_at: number;
+  revoked_at: number | null;
+  /** null: never. */
+  expires_at: number | null;
+  /** About when: written at most once a minute and replica. */
+  last_used_at: number | null;
+  /** The secret from before the last rotation, hashed alike, and when it ends or ended. */
+  previous_secret_hash: string | null;
+  previous_expires_at: number | null;
+  previous_last_used_at: number | null;
+  /** Credits that the key's jobs may take in a period; null: no cap. */
+  cap_credits: number | null;
+  cap_period: CapPeriod | null;
+  /** When the count of cap_used began; null: it never did. Rises with every count. */
+  cap_window_start: number | null;
+  cap_used: number | null;
+  /** null: the account's rate alone. */
+  submissions_per_minute: number | null;
+  /** Separated by commas, as networks; null: all. */
+  scopes: string | null;
+  networks: string | null;
+  /** null: a key that people made; else one of the service, which no list shows. */
+  purpose: KeyPurpose | null;
+  /** The person who was shown its secret; null: the operator. */
+  made_by: string | null;
+}
+
+/** Append-only: no statement of this program updates or deletes a row. */
+export interface LedgerEntriesTable {
+  id: string;
+  account_id: string;
+  job_id: string | null;
+  kind: LedgerKind;
+  slot: LedgerSlot;
+  /** The job's id, or what the operator gave. */
+  reference: string;
+  amount: number;
+  created_at: number;
+}
+
+/** Sums of all of an account's entries before an instant, which the audit moves on. */
+export interface LedgerCheckpointsTable {
+  account_id: string;
+  closed_to: number;
+  entries: number;
+  granted: number;
+  reserved: number;
+  charged: number;
+  released: number;
+  revoked: number;
+  created_at: number;
+}
+
+/** At most one row a kind: where the audit stands, and how the last one ended. */
+export interface LedgerAuditsTable {
+  kind: LedgerAuditKind;
+  /** Only in the row of 'incremental': jobs that ended before were compared with the ledger. */
+  jobs_checked_to: number;
+  /** Only in the row of 'full': who runs it, when it last saved, and its place. */
+  run_id: string | null;
+  saved_at: number | null;
+  /** JSON: ledger-audit-runs.ts. */
+  progress: string | null;
+  last_started_at: number | null;
+  last_finished_at: number | null;
+  last_problems: number | null;
+}
+
+export interface JobsTable {
+  id: string;
+  account_id: string;
+  api_key_id: string;
+  idempotency_key_hash: string | null;
+  fingerprint: string;
+  state: JobState;
+  class: JobClass;
+  /** Set while the job is open: what jobs of its class are ordered by (queuePositionMs). */
+  queue_at: number | null;
+  /**
+   * image_url; background_url where that alone is to be downloaded. An open job that is to download
+   * has one.
+   */
+  source_url: string | null;
+  /** sourceHostOf what is to be downloaded next. */
+  source_host: string | null;
+  input_blob: string | null;
+  input_bytes: number | null;
+  input_format: string | null;
+  input_width: number | null;
+  input_height: number | null;
+  output_format: string;
+  /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
+  finishing: string | null;
+  /** Of the frame that was asked for; null: the input's, or unknown. */
+  frame_pixels: number | null;
+  /** Set until the job is final, downloaded or not. */
+  background_url: string | null;
+  /** JSON of the JobInput that is stored. */
+  background: string | null;
+  created_at: number;
+  started_at: number | null;
+  finished_at: number | null;
+  /** When the result's link ends. */
+  expires_at: number | null;
+  lease_holder: string | null;
+  lease_expires_at: number | null;
+  fence: number;
+  lost_attempts: number;
+  lost_with_process: number;
+  takeovers: number;
+  /** null again once the sweeper took it. */
+  result_blob: string | null;
+  /** Equal to expires_at while result_blob is named: the sweeper's index. */
+  result_blob_expires_at: number | null;
+  /** SHA-256 of the token, which itself is in no column but sealed. */
+  result_token: string | null;
+  result_token_sealed: string | null;
+  result_format: string | null;
+  result_bytes: number | null;
+  result_width: number | null;
+  result_height: number | null;
+  result_sha256: string | null;
+  /** JSON of what the node saw. */
+  result_sight: string | null;
+  failure_code: string | null;
+  failure_detail: string | null;
+  failure_retryable: number | null;
+  /** JSON: stage to milliseconds. */
+  timings: string | null;
+  callback_url: string | null;
+  /** Encrypted; moves to the outbox when the job ends. */
+  callback_secret: Uint8Array | null;
+  callback_secret_key_id: string | null;
+  /** The count of its key's cap that it is in: api_keys.cap_window_start then; null: none. */
+  cap_window_start: number | null;
+  /** The day that a job of the playground is counted in (PlaygroundsTable.day_at then); else null. */
+  playground_day: number | null;
+  /** W3C Trace Context of its submission; null: it was not traced. */
+  trace_context: string | null;
+}
+
+/** A row a result whose file was gone while its link was good (core/results/lost-result-store.ts). */
+export interface LostResultsTable {
+  job_id: string;
+  account_id: string;
+  /** Of whoever found it. */
+  finding_id: string;
+  found_by: 'download' | 'replay' | 'look' | 'operator';
+  found_at: number;
+  settlement: 'paid' | 'returned' | 'unpaid' | null;
+  settled_at: number | null;
+}
+
+/** What a package has left to do with a job that ended (core/jobs/settled.ts). */
+export interface UnsettledJobsTable {
+  job_id: string;
+  /** The step's name. */
+  package: string;
+  created_at: number;
+}
+
+/** Messages that wait, and what became of them: core/webhooks/outbox-store.ts. */
+export interface OutboxTable {
+  /** Its job's where it tells of a job's end; no job has the others. */
+  id: string;
+  kind: 'webhook' | 'mail';
+  account_id: string;
+  /** A URL, or whom a mail goes to. */
+  address: string;
+  /** `<host>:<port>` of a URL; empty for mails. */
+  receiver: string;
+  /** Of a mail. */
+  subject: string | null;
+  /** Rendered once, and sealed; empty once its secret is erased, or a mail has ended. */
+  body: string;
+  /** Of a webhook. */
+  secret: Uint8Array | null;
+  /** Empty for mails. */
+  secret_key_id: string | null;
+  /** Set while a secret is stored: when it must be gone, delivered or not. */
+  secret_erase_at: number | null;
+  status: CallbackStatus;
+  attempts: number;
+  last_status_code: number | null;
+  /** A code of the mail server or of the connection to it. */
+  last_error: string | null;
+  last_attempt_at: number | null;
+  last_duration_ms: number | null;
+  /** Each attempt: core/webhooks/outbox-listing.ts; null: none was made. */
+  attempt_log: string | null;
+  /** Set while pending. */
+  next_attempt_at: number | null;
+  lease_holder: string | null;
+  lease_expires_at: number | null;
+  fence: number;
+  created_at: number;
+  finished_at: number | null;
+  /** The type of an account's event; null: a job's end, or a mail. */
+  event: string | null;
+}
+
+/** One row an account and kind: what replicas have leased of its quota in the latest window. */
+export interface RateQuotasTable {
+  account_id: string;
+  kind: RateKind;
+  window_start: number;
+  leased: number;
+}
+
+/** Append-only, until its time is over. */
+export interface AuditEntriesTable {
+  id: string;
+  account_id: string;
+  created_at: number;
+  actor_kind: 'person' | 'operator' | 'payment' | 'system';
+  actor_user_id: string | null;
+  actor_mail: string | null;
+  address: string | null;
+  action: string;
+  subject: string;
+  /** JSON objects. */
+  value_before: string | null;
+  value_after: string | null;
+}
+
+export interface NodesTable {
+  node_id: string;
+  boot_id: string;
+  address: string;
+  /** Empty: none. */
+  http_address: string;
+  version: string;
+  registered_at: number;
+  heartbeat_at: number;
+  lease_expires_at: number;
+  /** 0 or 1; the operator's, kept over restarts of the node. */
+  draining: number;
+}
+
+/** One row a control plane with a fleet that sleeps. */
+export interface FleetReportsTable {
+  /** Holder of its leases. */
+  replica: string;
+  reported_at: number;
+  /** Submitted to it a second. */
+  inflow_pixels: number;
+  done_pixels: number;
+  node_ms: number;
+  wanted_nodes: number;
+}
+
+/** At most one row: what only the right secrets key can open. */
+export interface SecretsCanaryTable {
+  id: string;
+  key_id: string;
+  ciphertext: Uint8Array;
+  created_at: number;
+}
+
+/** At most one row: which replica sweeps (core/retention/sweep-store.ts). */
+export interface SweepsTable {
+  id: string;
+  lease_holder: string | null;
+  lease_expires_at: number | null;
+  fence: number;
+  /** The part that the walk over the blobs is at; behind the last one it has ended. */
+  walk_part: number;
+  /** null: there was none yet. */
+  walk_began_at: number | null;
+  /** When the next look over live results is due, and where one is: core/results/lost-result-store.ts. */
+  look_due_at: number | null;
+  look_after_at: number | null;
+  look_after_id: string | null;
+}
+
+declare module '../database/database.ts' {
+  interface Schema {
+    accounts: AccountsTable;
+    api_keys: ApiKeysTable;
+    ledger_entries: LedgerEntriesTable;
+    ledger_checkpoints: LedgerCheckpointsTable;
+    ledger_audits: LedgerAuditsTable;
+    jobs: JobsTable;
+    lost_results: LostResultsTable;
+    unsettled_jobs: UnsettledJobsTable;
+    outbox: OutboxTable;
+    rate_quotas: RateQuotasTable;
+    audit_entries: AuditEntriesTable;
+    nodes: NodesTable;
+    fleet_reports: FleetReportsTable;
+    sweeps: SweepsTable;
+    secrets_canary: SecretsCanaryTable;
+  }
+}

@@ -1,0 +1,341 @@
+/**
+ * A MySQL or MariaDB server that goes away in the middle: nothing twice, nothing lost, a clear
+ * answer. Then two of them behind one address: a primary that is demoted under a pool of
+ * connections, which follows the address, and a clock that is ahead of the other's.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import ava, { type ExecutionContext } from 'ava';
+import { sql } from 'kysely';
+import { at } from '../../../test/support/at.ts';
+import { SILENT_LOG, skipReason, useTestDatabase } from '../../../test/support/database.ts';
+import { rejectsWith } from '../../../test/support/throws.ts';
+import { openDatabase } from '../../database/connect.ts';
+import { type Database, transact } from '../../database/database.ts';
+import { GALERA } from '../../database/engines.ts';
+import {
+  ClockWatch,
+  MEMBER_CLOCKS_MS_MAX,
+  MemberClocks,
+  requireAgreeingClocks,
+} from '../../database/member-clocks.ts';
+import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
+import { DatabaseProxy } from '../../database/test/database-proxy.ts';
+import {
+  assertBalanced,
+  fundedAccount,
+  HOUR_MS,
+  newJob,
+  resultOf,
+  running,
+  storesOn,
+  submitted,
+} from './fixtures.ts';
+import { until } from './harness.ts';
+import type { Stores } from './stores.ts';
+import { runCli } from './support/cli.ts';
+
+const test = ava.serial;
+const onServer = test.skipIf(skipReason('mysql') !== false);
+const onPair = test.skipIf(pairSkipReason !== false);
+
+const isUnavailable = { code: 'SERVICE_UNAVAILABLE', retryable: true };
+
+const QUOTA_ASK = { limit: 600, block: 10, advance: 10, windowStartMs: 0 };
+const LIMITS = { jobsInFlightMax: 100 };
+const isReadOnly = {
+  code: 'SERVICE_UNAVAILABLE',
+  retryable: true,
+  message: 'the database is read-only',
+};
+
+async function placeOf(db: Database['kysely']): Promise<{ server: string; id: number }> {
+  const { rows } = await sql<{ server: string; id: number }>`select connection_id() as id,
+    concat(@@hostname, ':', @@port) as server`.execute(db);
+  return at(rows, 0);
+}
+
+const databases = useTestDatabase(test, 'mysql');
+let proxy: DatabaseProxy;
+let database: Database;
+let stores: Stores;
+const warnings: unknown[] = [];
+
+test.before(async () => {
+  if (skipReason('mysql')) return;
+  proxy = new DatabaseProxy(databases.url());
+  await proxy.open();
+  const log = { ...SILENT_LOG, warn: (...args: unknown[]) => warnings.push(args) };
+  database = await openDatabase(proxy.url, { log });
+  stores = storesOn(database);
+});
+test.after.always(async () => {
+  await database?.close();
+  await proxy?.close();
+});
+
+onServer('a connection killed in the middle of a transaction costs a second round', async t => {
+  const account = await fundedAccount(stores, 1);
+  let rounds = 0;
+  await transact(database, async tx => {
+    await tx
+      .updateTable('accounts')
+      .set(eb => ({ available: eb('available', '+', 10) }))
+      .where('id', '=', account)
+      .execute();
+    if (++rounds === 1) {
+      const { server, id } = await placeOf(tx);
+      // Connections have their numbers at one server; a cluster's address leads to several.
+      for (let killed = false; !killed; ) {
+        const direct = await databases.open();
+        killed = (await placeOf(direct.kysely)).server === server;
+        if (killed) await sql.raw(`kill ${id}`).execute(direct.kysely);
+      }
+    }
+    await tx
+      .updateTable('accounts')
+      .set(eb => ({ available: eb('available', '-', 10) }))
+      .where('id', '=', account)
+      .execute();
+  });
+  t.is(rounds, 2);
+  await assertBalanced(stores);
+});
+
+onServer('a server that no longer answers does not hold its callers', async t => {
+  const impatient = await openDatabase(proxy.url, { log: SILENT_LOG, statementMsMax: 500 });
+  try {
+    const own = storesOn(impatient);
+    const job = newJob(await fundedAccount(stores, 1));
+    proxy.setSilent(true);
+    await rejectsWith(t, own.jobs.submit(job, LIMITS), isUnavailable);
+    proxy.setSilent(false);
+    await submitted(own, job);
+    await assertBalanced(own);
+  } finally {
+    proxy.setSilent(false);
+    await impatient.close();
+  }
+});
+
+onServer('while it is away all calls say SERVICE_UNAVAILABLE, then all is as it was', async t => {
+  const account = await fundedAccount(stores, 2);
+  const open = await running(stores, newJob(account));
+  const job = newJob(account);
+  await proxy.close();
+  const calls = [
+    stores.check(),
+    stores.jobs.submit(job, LIMITS),
+    stores.jobs.find(job.id),
+    stores.jobs.renew(open.claim, 1000),
+    stores.jobs.succeed(open.claim, resultOf(open.claim), HOUR_MS, {}),
+    stores.jobs.listClaimable(1),
+    stores.apiKeys.list(),
+    stores.nodes.listLive(),
+  ];
+  const outcomes = await Promise.allSettled(calls);
+  for (const outcome of outcomes) {
+    t.is(outcome.status, 'rejected');
+    const { code, retryable } = (outcome as PromiseRejectedResult).reason;
+    t.deepEqual({ code, retryable }, isUnavailable);
+  }
+  t.true(warnings.length > 0, 'the outage was logged');
+  await proxy.open();
+  await stores.check();
+  await submitted(stores, job);
+  const result = resultOf(open.claim);
+  t.true(await stores.jobs.succeed(open.claim, result, HOUR_MS, {}));
+  await assertBalanced(stores);
+});
+
+let pair: DatabasePair;
+let pool: Database;
+
+test.before(async () => {
+  if (!pairSkipReason) pair = await DatabasePair.create();
+});
+const open = async () => {
+  pool = await openDatabase(pair.url, { log: SILENT_LOG });
+};
+const switchBack = async () => {
+  await pool.close();
+  await pair.switchBack();
+};
+test.after.always(() => pair?.close());
+
+for (const demotion of ['read_only = 1', 'tx_read_only = 1']) {
+  onPair(
+    `a primary that is demoted › by ${demotion} is left by the whole pool with the first write it refuses`,
+    async t => {
+      t.teardown(switchBack);
+      await open();
+      const stores = storesOn(pool);
+      const account = await fundedAccount(stores, 10);
+      // Many connections, all of them to the first.
+      const jobs = Array.from({ length: 8 }, () => newJob(account));
+      await Promise.all(jobs.map(job => submitted(stores, job)));
+      t.true((await pair.first.connections()) > 1);
+      await pair.demoteFirst(demotion);
+      // That one holds for new sessions alone.
+      if (demotion.startsWith('tx_')) await breakConnections(pair);
+
+      await Promise.all([
+        rejectsWith(t, stores.jobs.submit(newJob(account), LIMITS), isReadOnly),
+        rejectsWith(t, stores.check(), isReadOnly),
+        assertCommandSaysSo(pair.url, account),
+        rejectsWith(t, stores.nodes.heartbeat('node', randomUUID(), HOUR_MS), isReadOnly),
+        rejectsWith(t, stores.rateQuotas.lease(account, 'reads', QUOTA_ASK), isReadOnly),
+      ]);
+      const { id } = at(jobs, 0);
+      t.is((await stores.jobs.find(id))?.id, id, 'reads go on');
+
+      pair.promoteSecond();
+      await submitted(stores, newJob(account));
+      await stores.check();
+      const { granted } = await stores.rateQuotas.lease(account, 'reads', QUOTA_ASK);
+      t.is(granted, 10);
+      t.false((await stores.nodes.heartbeat('node', randomUUID(), HOUR_MS)).known);
+      t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 9 });
+      const readOnce = () => Promise.all(jobs.map(job => stores.jobs.find(job.id)));
+      await until(async () => {
+        await readOnce();
+        return (await pair.first.connections()) === 0;
+      }, 'that nobody is left at the old primary');
+      await assertBalanced(storesOn(pair.second.database));
+    },
+  );
+}
+
+onPair(
+  'a primary that is demoted › takes nothing of an open transaction, which runs again as a whole elsewhere',
+  async t => {
+    t.teardown(switchBack);
+    await open();
+    const stores = storesOn(pool);
+    const account = await fundedAccount(stores, 1);
+    let rounds = 0;
+    await transact(pool, async tx => {
+      await tx
+        .updateTable('accounts')
+        .set(eb => ({ available: eb('available', '+', 10) }))
+        .where('id', '=', account)
+        .execute();
+      if (++rounds > 1) return;
+      // Waits for no open transaction, but refuses its commit.
+      await pair.demoteFirst();
+      pair.promoteSecond();
+    });
+    t.is(rounds, 2);
+    t.deepEqual(await stores.ledger.balances(account), { available: 11, reserved: 0 });
+    const old = await storesOn(pair.first.database).ledger.balances(account);
+    t.deepEqual(old, { available: 1, reserved: 0 }, 'nothing of it stayed behind');
+  },
+);
+
+onPair(
+  'a primary that is demoted › leaves readers their connections while there is no primary',
+  async t => {
+    t.teardown(switchBack);
+    await open();
+    const stores = storesOn(pool);
+    const account = await fundedAccount(stores, 1);
+    await pair.demoteFirst();
+    await Promise.allSettled(
+      Array.from({ length: 20 }, () => stores.jobs.submit(newJob(account), LIMITS)),
+    );
+    t.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+  },
+);
+
+/** So that sessions begin anew, under what is now the server's default. */
+async function breakConnections(pair: DatabasePair): Promise<void> {
+  await pair.proxy.close();
+  await pair.proxy.open();
+}
+
+async function assertCommandSaysSo(url: string, account: string): Promise<void> {
+  const { code, err } = await runCli(
+    { MATTING_DATABASE_URL: url },
+    'credits',
+    'grant',
+    account,
+    '5',
+  );
+  assert.equal(code, 1);
+  assert.match(err, /^matting: the database is read-only: .*(--read-only|READ ONLY).*\n$/m);
+}
+
+const AHEAD_S = 30;
+
+/** Sessions of the service's user on the second server begin with that clock. */
+const setAhead = (seconds: number) =>
+  pair.second.set(`init_connect = 'set session timestamp = unix_timestamp(now(6)) + ${seconds}'`);
+
+/** The first as the one there is, and both as a cluster whose address takes turns. */
+async function openMembers(t: ExecutionContext): Promise<{ one: Database; several: Database }> {
+  t.teardown(switchBack);
+  await open();
+  const { newMember } = pool;
+  assert.ok(newMember !== undefined);
+  let turn = 0;
+  const several = {
+    ...pool,
+    engine: GALERA,
+    newMember: async () => {
+      const second = turn++ % 2 === 1;
+      pair.proxy.leadTo((second ? pair.second : pair.first).url);
+      const member = await newMember();
+      // Both are on this machine and have no port.
+      return { ...member, name: second ? 'second:3306' : 'first:3306' };
+    },
+  };
+  return { one: pool, several };
+}
+
+onPair('clocks of members › agree on one machine', async t => {
+  const { several } = await openMembers(t);
+  const clocks = new MemberClocks(several);
+  await clocks.look();
+  const compared = await clocks.look();
+  t.true(compared !== undefined && compared.differenceMs < MEMBER_CLOCKS_MS_MAX);
+  await requireAgreeingClocks(several);
+});
+
+onPair('clocks of members › that differ are an error at the start which names them', async t => {
+  const { several } = await openMembers(t);
+  await setAhead(AHEAD_S);
+  try {
+    await t.throwsAsync(requireAgreeingClocks(several), {
+      message: /the clock of second:3306 is (29|30)\.\d s ahead of first:3306's.*synchronise/,
+    });
+  } finally {
+    await setAhead(0);
+  }
+});
+
+onPair(
+  'clocks of members › are watched: it is said when they begin to differ, and when they agree again',
+  async t => {
+    const { several } = await openMembers(t);
+    const said: string[] = [];
+    const note = (level: string) => () => said.push(level);
+    const clocks = new MemberClocks(several);
+    const watch = new ClockWatch({
+      look: () => clocks.look(),
+      log: { info: note('agree'), error: note('differ') },
+    });
+    const lookAtBoth = async () => {
+      await watch.look();
+      await watch.look();
+    };
+    await lookAtBoth();
+    await setAhead(AHEAD_S);
+    await lookAtBoth();
+    await lookAtBoth();
+    const differenceMs = watch.differenceMs ?? 0;
+    await setAhead(0);
+    await lookAtBoth();
+    t.deepEqual(said, ['differ', 'agree']);
+    t.true(differenceMs > (AHEAD_S - 2) * 1000, `${differenceMs} ms`);
+  },
+);

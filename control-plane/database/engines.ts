@@ -1,0 +1,286 @@
+/**
+ * The one table of database engines: what differs between those that speak SQLite's or MySQL's SQL.
+ * Nothing else in the program asks which engine it is; another engine is another row.
+ */
+
+export type DatabaseDialect = 'sqlite' | 'mysql';
+
+/** A server's variables by their names in lower case, those of SERVER_VARIABLES that it has. */
+export type ServerVariables = ReadonlyMap<string, string>;
+
+/** What must be so for all that the store promises; a start warns where it is not. */
+interface Setting {
+  readonly variable: string;
+  readonly value: string;
+  /** Unless this variable has this value. */
+  readonly unless?: readonly [variable: string, value: string];
+  readonly warning: string;
+}
+
+export interface Engine {
+  /** As logs and errors name it. */
+  readonly name: string;
+  readonly dialect: DatabaseDialect;
+  /** Whether a server is of this engine; the first row that says so has it. */
+  readonly isServer: (variables: ServerVariables) => boolean;
+  /** Why it is refused at the start. */
+  readonly refusal?: string;
+  /**
+   * What keeps two transactions from changing the same at once. 'locks': the second waits at a row
+   * that the first has locked, whether it changed it or not. 'certification': members lock for
+   * themselves; of two that changed the same row on different members the later commit fails, and a
+   * row that was only locked, or set to what it was, is no conflict.
+   */
+  readonly conflicts: 'locks' | 'certification';
+  /** Begins each session: it then reads all that was committed before, on whichever member. */
+  readonly session: readonly string[];
+  /**
+   * Of a server that takes no writes: 'leave', before anything is asked of it, since another one of
+   * the same address takes them and it may lag behind; 'read', it goes on to answer reads.
+   */
+  readonly readOnlyMembers: 'leave' | 'read';
+  /** A status variable and its value on a member that takes part. */
+  readonly takesPart?: readonly [status: string, value: string];
+  /**
+   * 'several': one address may lead to several servers, each of which may fall silent for itself, and
+   * now() is the clock of whichever a session is at.
+   */
+  readonly members: 'one' | 'several';
+  readonly settings: readonly Setting[];
+}
+
+const isOn = (variables: ServerVariables, name: string) =>
+  ['ON', '1'].includes(variables.get(name) ?? '');
+
+const DURABLE: readonly Setting[] = [
+  {
+    variable: 'innodb_flush_log_at_trx_commit',
+    value: '1',
+    warning: 'the database may lose its last commits in a crash: paid jobs among them. Set it to 1',
+  },
+  {
+    variable: 'sync_binlog',
+    value: '1',
+    unless: ['log_bin', 'OFF'],
+    warning:
+      'the binary log may lose its last commits in a crash, and replicas with it. Set it to 1',
+  },
+];
+
+export const SQLITE: Engine = {
+  name: 'SQLite',
+  dialect: 'sqlite',
+  isServer: () => false,
+  conflicts: 'locks',
+  session: [],
+  readOnlyMembers: 'read',
+  members: 'one',
+  settings: [],
+};
+
+/** One server, or a primary that others follow. */
+const MYSQL: Engine = {
+  ...SQLITE,
+  name: 'MySQL',
+  dialect: 'mysql',
+  isServer: () => true,
+  settings: DURABLE,
+};
+
+export const MARIADB: Engine = {
+  ...MYSQL,
+  name: 'MariaDB',
+  isServer: variables => /mariadb/i.test(variables.get('version') ?? ''),
+};
+
+/**
+ * A session waits at its statements and where its transactions begin, and not within them: what a
+ * transaction then misses is a conflict at its commit, where it changes a row that the other has
+ * changed too.
+ */
+export const GALERA: Engine = {
+  ...MYSQL,
+  name: 'Galera',
+  isServer: variables => isOn(variables, 'wsrep_on'),
+  conflicts: 'certification',
+  // 1: SELECT and BEGIN; 2: UPDATE and DELETE; 4: INSERT.
+  session: ['set session wsrep_sync_wait = 7'],
+  readOnlyMembers: 'leave',
+  takesPart: ['wsrep_ready', 'ON'],
+  members: 'several',
+};
+
+/** A group whose one primary takes the writes. */
+const GROUP_REPLICATION: Engine = {
+  ...MYSQL,
+  name: 'Group Replication',
+  isServer: variables => (variables.get('group_replication_group_name') ?? '') !== '',
+  // A new primary answers nobody before it has applied all that the old one committed.
+  session: [`set session group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'`],
+  readOnlyMembers: 'leave',
+  members: 'several',
+};
+
+const MULTI_PRIMARY: Engine = {
+  ...GROUP_REPLICATION,
+  name: 'Group Replication in multi-primary mode',
+  isServer: variables =>
+    GROUP_REPLICATION.isServer(variables) &&
+    variables.get('group_replication_single_primary_mode') === 'OFF',
+  refusal:
+    'members lock rows for themselves and concurrent changes of tables can hang the whole group: ' +
+    'run it with group_replication_single_primary_mode=ON',
+};
+
+/** The first whose `isServer` says so; MySQL says so of any. */
+const SERVERS: readonly Engine[] = [GALERA, MULTI_PRIMARY, GROUP_REPLICATION, MARIADB, MYSQL];
+
+/** What a server is asked for when a connection to it begins. */
+export const SERVER_VARIABLES: readonly string[] = [
+  'version',
+  'hostname',
+  'port',
+  // The server's clock, as seconds with a fraction.
+  'timestamp',
+  'read_only',
+  'super_read_only',
+  'log_bin',
+  'wsrep_on',
+  'group_replication_group_name',
+  'group_replication_single_primary_mode',
+  ...DURABLE.map(({ variable }) => variable),
+];
+
+export function engineOf(variables: ServerVariables): Engine {
+  return SERVERS.find(({ isServer }) => isServer(variables)) ?? MYSQL;
+}
+
+/**
+ * What a database's error means for the caller of a statement. Nothing else in the program reads
+ * error numbers.
+ */
+
+export type DatabaseErrorKind =
+  /**
+   * Another transaction was in the way; nothing was committed. Worth the whole transaction again.
+   */
+  | 'conflict'
+  /** No answer: a commit under way may or may not have happened. Worth another try, carefully. */
+  | 'connection'
+  /**
+   * The server is not the primary any more; nothing was committed. Its connections stay with it for
+   * as long as they are used, so they are closed: the same name may lead to the new primary.
+   */
+  | 'read-only'
+  /** The server answers, but can not do it now: a full disk. */
+  | 'unavailable'
+  /** A unique constraint. */
+  | 'duplicate'
+  | 'other';
+
+/**
+ * Primary result codes of https://sqlite.org/rescode.html; extended ones keep these in the low
+ * byte.
+ */
+const SQLITE_KINDS: Readonly<Record<number, DatabaseErrorKind>> = {
+  5: 'conflict', // SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, SQLITE_BUSY_RECOVERY
+  6: 'conflict', // SQLITE_LOCKED
+  8: 'unavailable', // SQLITE_READONLY
+  10: 'unavailable', // SQLITE_IOERR
+  13: 'unavailable', // SQLITE_FULL
+  14: 'unavailable', // SQLITE_CANTOPEN
+};
+const SQLITE_CONSTRAINT_PRIMARYKEY = 1555;
+const SQLITE_CONSTRAINT_UNIQUE = 2067;
+
+/** Storage engines' HA_ERR_LOCK_DEADLOCK within ER_ERROR_DURING_COMMIT: rolled back. */
+const DEADLOCK_AT_COMMIT = /^Got error 149\b/;
+
+/**
+ * Server errors of MySQL's and MariaDB's manuals, and what proxies and clusters in front of them
+ * send in the same form; a function where one number has several meanings, which its message tells.
+ */
+const MYSQL_KINDS: Readonly<
+  Record<number, DatabaseErrorKind | ((message: string) => DatabaseErrorKind)>
+> = {
+  1020: 'conflict', // ER_CHECKREAD: MariaDB's innodb_snapshot_isolation, on by default since 11.6.2
+  1205: 'conflict', // ER_LOCK_WAIT_TIMEOUT: undoes the statement alone, the caller the rest
+  1213: 'conflict', // ER_LOCK_DEADLOCK; also Galera's certification
+  3101: 'conflict', // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: Group Replication's certification
+  1062: 'duplicate', // ER_DUP_ENTRY
+  1021: 'unavailable', // ER_DISK_FULL
+  1026: 'unavailable', // ER_ERROR_ON_WRITE
+  1114: 'unavailable', // ER_RECORD_FILE_FULL
+  1036: 'read-only', // ER_OPEN_AS_READONLY: innodb_read_only of MariaDB, innodb_force_recovery
+  1047: 'read-only', // ER_UNKNOWN_COM_ERROR: a Galera node outside the cluster's majority
+  1290: 'read-only', // ER_OPTION_PREVENTS_STATEMENT: read_only, super_read_only
+  1792: 'read-only', // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION: transaction_read_only
+  1836: 'read-only', // ER_READ_ONLY_MODE: innodb_read_only
+  1874: 'read-only', // ER_INNODB_READ_ONLY
+  1040: 'connection', // ER_CON_COUNT_ERROR
+  1053: 'connection', // ER_SERVER_SHUTDOWN
+  1152: 'connection', // ER_ABORTING_CONNECTION
+  // ER_ERROR_DURING_COMMIT: but for a deadlock nobody knows what became of it.
+  1180: message => (DEADLOCK_AT_COMMIT.test(message) ? 'conflict' : 'connection'),
+  1184: 'connection', // ER_NEW_ABORTING_CONNECTION
+  1203: 'connection', // ER_TOO_MANY_USER_CONNECTIONS
+  1317: 'connection', // ER_QUERY_INTERRUPTED: killed by an operator, or by a shutdown
+  1927: 'connection', // ER_CONNECTION_KILLED of MariaDB
+  2003: 'connection', // CR_CONN_HOST_ERROR: a router that has no primary to lead to
+  2013: 'connection', // CR_SERVER_LOST: a router whose server went away
+  3032: 'connection', // ER_SERVER_OFFLINE_MODE: a member that left its group
+  3100: 'connection', // ER_RUN_HOOK_ERROR: Group Replication could not commit; nobody knows why
+  3169: 'connection', // ER_SESSION_WAS_KILLED of MySQL
+  4031: 'connection', // ER_CLIENT_INTERACTION_TIMEOUT of MySQL
+};
+
+const CONNECTION_CODES: ReadonlySet<string> = new Set([
+  'PROTOCOL_CONNECTION_LOST',
+  'STATEMENT_TIMEOUT', // mysql.ts
+  'POOL_QUEUE_LIMIT', // mysql.ts, sqlite.ts
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'ENOENT', // the server's socket is not there while it restarts
+]);
+
+interface DriverError {
+  readonly code?: unknown;
+  readonly errno?: unknown;
+  readonly errcode?: unknown;
+  readonly fatal?: unknown;
+}
+
+export function databaseErrorKind(error: unknown): DatabaseErrorKind {
+  if (!(error instanceof Error)) return 'other';
+  if (error instanceof MemberError) return error.kind;
+  const { code, errno, errcode, fatal } = error as DriverError;
+  if (code === 'ERR_SQLITE_ERROR' && typeof errcode === 'number') {
+    if (errcode === SQLITE_CONSTRAINT_UNIQUE || errcode === SQLITE_CONSTRAINT_PRIMARYKEY) {
+      return 'duplicate';
+    }
+    return SQLITE_KINDS[errcode & 0xff] ?? 'other';
+  }
+  const known = typeof errno === 'number' ? MYSQL_KINDS[errno] : undefined;
+  if (known !== undefined) return typeof known === 'function' ? known(error.message) : known;
+  // mysql2 marks what ends its connection; some of those errors carry no code at all.
+  if (fatal === true) return 'connection';
+  return typeof code === 'string' && CONNECTION_CODES.has(code) ? 'connection' : 'other';
+}
+
+/** A server that answered and is not to be used: it was left before a statement came to it. */
+export class MemberError extends Error {
+  readonly kind: 'read-only' | 'unavailable';
+
+  constructor(kind: MemberError['kind'], detail: string) {
+    super(detail);
+    this.name = 'MemberError';
+    this.kind = kind;
+  }
+}

@@ -1,0 +1,151 @@
+/**
+ * Whether the clocks of a database's members agree. Leases and expiry are judged by now() of
+ * whichever member a session is at (engines.ts), with margins far above MEMBER_CLOCKS_MS_MAX. Each
+ * look opens a connection of its own, since those of the pool stay where they are, and so sees the
+ * members that the address leads to.
+ */
+
+import type { Logger } from 'pino';
+import type { Database } from './database.ts';
+import type { Member } from './mysql.ts';
+
+/** Clocks further apart are an error at the start, and while it runs a line of the log. */
+export const MEMBER_CLOCKS_MS_MAX = 2_000;
+/**
+ * What a look saw is compared for so long: a process's own clock, by which members are compared,
+ * drifts by less than a millisecond meanwhile.
+ */
+const SEEN_MS = 60_000;
+/** Members that are remembered: far more than a cluster has. */
+const MEMBERS_MAX = 64;
+/** Looks at the start: all members of a cluster of so many behind an address that takes turns. */
+const LOOKS_AT_START = 5;
+
+interface ClockComparison {
+  /** Of two members at least, however long the answers took; 0 where fewer than two were seen. */
+  readonly differenceMs: number;
+  /** `host:port` of the one that is furthest behind, and of the one furthest ahead. */
+  readonly behind: string;
+  readonly ahead: string;
+}
+
+interface Seen {
+  readonly name: string;
+  readonly aheadMs: number;
+  /** The clock was ahead by so much more or less at most. */
+  readonly errorMs: number;
+  readonly atMs: number;
+}
+
+export class MemberClocks {
+  readonly #database: Database;
+  readonly #seen = new Map<string, Seen>();
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  /** Undefined: the database has one clock. Rejects where no member answers. */
+  async look(): Promise<ClockComparison | undefined> {
+    const { engine, newMember } = this.#database;
+    if (engine.members === 'one' || newMember === undefined) return undefined;
+    this.#note(await newMember());
+    return this.#compare();
+  }
+
+  #note({ name, clock }: Member): void {
+    const nowMs = performance.now();
+    for (const [known, { atMs }] of this.#seen) {
+      if (nowMs - atMs > SEEN_MS) this.#seen.delete(known);
+    }
+    if (clock === undefined || this.#seen.size >= MEMBERS_MAX) return;
+    const { aheadMs, roundMs } = clock;
+    this.#seen.set(name, { name, aheadMs, errorMs: roundMs / 2, atMs: nowMs });
+  }
+
+  #compare(): ClockComparison {
+    let most: ClockComparison = { differenceMs: 0, behind: '', ahead: '' };
+    for (const ahead of this.#seen.values()) {
+      for (const behind of this.#seen.values()) {
+        const error = ahead.errorMs + behind.errorMs;
+        const differenceMs = Math.max(0, ahead.aheadMs - behind.aheadMs - error);
+        if (differenceMs <= most.differenceMs) continue;
+        most = { differenceMs, behind: behind.name, ahead: ahead.name };
+      }
+    }
+    return most;
+  }
+}
+
+/** For the operator, in one line. */
+function describeClocks({ differenceMs, behind, ahead }: ClockComparison): string {
+  const seconds = (differenceMs / 1000).toFixed(1);
+  return (
+    `the clock of ${ahead} is ${seconds} s ahead of ${behind}'s, and leases and expiry go by both: ` +
+    `synchronise the clocks of the database's members, to ${MEMBER_CLOCKS_MS_MAX / 1000} s at least`
+  );
+}
+
+/** Rejects with an Error for the operator where they are too far apart. */
+export async function requireAgreeingClocks(database: Database): Promise<void> {
+  const clocks = new MemberClocks(database);
+  for (let look = 0; look < LOOKS_AT_START; look += 1) {
+    const compared = await lookOrLog(clocks, database);
+    if (compared === undefined) return;
+    if (compared.differenceMs > MEMBER_CLOCKS_MS_MAX) throw new Error(describeClocks(compared));
+  }
+}
+
+/** One that does not answer says nothing: the others may start without it. */
+async function lookOrLog(
+  clocks: MemberClocks,
+  { log }: Database,
+): Promise<ClockComparison | undefined> {
+  try {
+    return await clocks.look();
+  } catch (error) {
+    log.warn({ err: error }, 'the clock of a member of the database was not read');
+    return { differenceMs: 0, behind: '', ahead: '' };
+  }
+}
+
+/*
+ * Watches whether the clocks of the database's members agree, where it has several. They are not
+ * mended here, and the service goes on: a line of the log and a metric say it.
+ */
+
+/** A look is a connection of its own: at this pace each of three members is seen twice a minute. */
+export const CLOCK_LOOK_MS = 10_000;
+
+interface ClockWatchDependencies {
+  /** Undefined: the database has one clock. */
+  readonly look: () => Promise<ClockComparison | undefined>;
+  readonly log: Pick<Logger, 'info' | 'error'>;
+}
+
+export class ClockWatch {
+  readonly #dependencies: ClockWatchDependencies;
+  #last: ClockComparison | undefined;
+  #apart = false;
+
+  constructor(dependencies: ClockWatchDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** By the last look; undefined: there is one clock, or there was no look yet. */
+  get differenceMs(): number | undefined {
+    return this.#last?.differenceMs;
+  }
+
+  /** To be called every CLOCK_LOOK_MS. Says so when they begin to differ, and when they agree. */
+  async look(): Promise<void> {
+    const { look, log } = this.#dependencies;
+    this.#last = await look();
+    if (this.#last === undefined) return;
+    const apart = this.#last.differenceMs > MEMBER_CLOCKS_MS_MAX;
+    if (apart === this.#apart) return;
+    this.#apart = apart;
+    if (apart) log.error({ ...this.#last }, describeClocks(this.#last));
+    else log.info({ ...this.#last }, 'the clocks of the database’s members agree again');
+  }
+}

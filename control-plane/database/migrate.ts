@@ -1,0 +1,343 @@
+/**
+ * Brings the schema up to date. Any number of processes may do so at once: MySQL's get_lock or
+ * SQLite's write lock lets them in one after the other, and the later ones find nothing to do. On
+ * Galera get_lock keeps out nobody at another member: two then run the same migration, which may
+ * be repeated at any of its statements; the later one fails to enter it in the list,
+ * and looks again.
+ */
+
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Kysely, type RawBuilder, sql } from 'kysely';
+import { type Migration, Migrator } from 'kysely/migration';
+import { type Database, type Db, query } from './database.ts';
+import { type DatabaseDialect, databaseErrorKind } from './engines.ts';
+
+/**
+ * The migrations of one package: they make its own tables alone, and a table of their own lists
+ * those that ran. A database that has a package's tables serves without the package.
+ */
+export interface MigrationSeries {
+  /** A word for the name of that table; undefined: the core's, in the one Kysely has by default. */
+  readonly package?: string;
+  /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
+  readonly migrations: (dialect: DatabaseDialect) => Readonly<Record<string, Migration>>;
+  /** A migration of databases that this version does not read, and what is said of them. */
+  readonly unreadable?: { readonly migration: string; readonly why: string };
+}
+
+function tableOf(series: MigrationSeries): string {
+  return series.package === undefined ? 'kysely_migration' : `kysely_migration_${series.package}`;
+}
+
+/** A migration as operators are told of it: `0001-baseline` of the core, `portal/0001-baseline`. */
+function toldName(series: MigrationSeries, name: string): string {
+  return series.package === undefined ? name : `${series.package}/${name}`;
+}
+
+/** The schema cannot be used by this version; the message says what to do. */
+export class SchemaError extends Error {
+  constructor(detail: string, cause?: unknown) {
+    super(detail, { cause });
+    this.name = 'SchemaError';
+  }
+}
+
+/**
+ * Ends the name of a migration that does more than add: no version from before it can work on its
+ * schema, and only a backup leads back. There is none so far (docs/adr/0037).
+ */
+const NO_WAY_BACK = '-no-way-back';
+
+/** Whether no version works on a schema with this migration that does not know it. */
+export function leavesNoWayBack(name: string): boolean {
+  return name.endsWith(NO_WAY_BACK);
+}
+
+interface SchemaState {
+  /** One that this version does not read. */
+  readonly older: boolean;
+  /** Migrations that this version has and the database has not. */
+  readonly pending: readonly string[];
+  /** Migrations that the database has and this version does not know: a newer version made them. */
+  readonly unknown: readonly string[];
+}
+
+export async function schemaState(
+  database: Database,
+  all: readonly MigrationSeries[],
+): Promise<SchemaState> {
+  const states = await seriesStates(database, all);
+  return {
+    older: states.some(({ older }) => older),
+    pending: states.flatMap(({ pending }) => pending),
+    unknown: states.flatMap(({ unknown }) => unknown),
+  };
+}
+
+interface SeriesState extends SchemaState {
+  readonly series: MigrationSeries;
+}
+
+async function seriesStates(
+  database: Database,
+  all: readonly MigrationSeries[],
+): Promise<SeriesState[]> {
+  const applied = await appliedMigrations(database, all);
+  return all.map((series, index) => {
+    const known = Object.keys(series.migrations(database.dialect));
+    const entered = applied[index]!;
+    const told = (names: readonly string[]) => names.map(name => toldName(series, name));
+    return {
+      series,
+      older: entered.includes(series.unreadable?.migration ?? ''),
+      pending: told(known.filter(name => !entered.includes(name))),
+      unknown: told(entered.filter(name => !known.includes(name))),
+    };
+  });
+}
+
+/** Whether a migration of any version ever ran here: what else it holds is not the service's. */
+export async function hasSchema(
+  database: Database,
+  all: readonly MigrationSeries[],
+): Promise<boolean> {
+  const applied = await appliedMigrations(database, all);
+  return applied.some(names => names.length > 0);
+}
+
+/**
+ * Runs what is pending.
+ * @returns the names of the migrations that this call ran.
+ * @throws SchemaError where the schema is of an older version, a newer one has left no way back, or
+ * a migration failed.
+ */
+export async function migrate(
+  database: Database,
+  all: readonly MigrationSeries[],
+): Promise<string[]> {
+  const states = await seriesStates(database, all);
+  requireUsable(database, states);
+  const ran: string[] = [];
+  // Neither lock nor the right to change tables is needed to start on a current schema.
+  for (const { series, pending } of states.filter(({ pending }) => pending.length > 0)) {
+    ran.push(...(await runPending(database, series, pending.length)));
+  }
+  return ran;
+}
+
+/**
+ * Beside one for each migration, which another member may enter first: a change of tables that
+ * comes from another member ends what reads about them here, on Galera even a mere read.
+ */
+const ROUNDS_MAX = 5;
+const ROUND_PAUSE_MS = 200;
+
+async function runPending(
+  database: Database,
+  series: MigrationSeries,
+  pending: number,
+): Promise<string[]> {
+  const ran: string[] = [];
+  for (let round = 1; ; round += 1) {
+    const { error, results = [] } = await migratorOf(database, series).migrateToLatest();
+    ran.push(
+      ...results
+        .filter(({ status }) => status === 'Success')
+        .map(({ migrationName }) => toldName(series, migrationName)),
+    );
+    if (error === undefined) return ran;
+    const kind = databaseErrorKind(error);
+    if ((kind === 'duplicate' || kind === 'conflict') && round < pending + ROUNDS_MAX) {
+      await delay(ROUND_PAUSE_MS * Math.min(round, ROUNDS_MAX));
+      continue;
+    }
+    const failed = results.find(result => result.status === 'Error')?.migrationName;
+    const which =
+      failed === undefined ? 'the migrations' : `the migration ${toldName(series, failed)}`;
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new SchemaError(`${which} failed: ${reason}`, error);
+  }
+}
+
+/** One series alone. */
+export function migratorOf(
+  { kysely, dialect }: Pick<Database, 'kysely' | 'dialect'>,
+  series: MigrationSeries,
+): Migrator {
+  const table = tableOf(series);
+  return new Migrator({
+    db: kysely,
+    provider: { getMigrations: async () => series.migrations(dialect) },
+    migrationTableName: table,
+    migrationLockTableName: `${table}_lock`,
+  });
+}
+
+/** @throws SchemaError unless the schema has all that this version needs. Changes nothing. */
+export async function requireCurrentSchema(
+  database: Database,
+  all: readonly MigrationSeries[],
+): Promise<void> {
+  const states = await seriesStates(database, all);
+  requireUsable(database, states);
+  const pending = states.flatMap(({ pending }) => pending);
+  if (pending.length > 0) {
+    throw new SchemaError(
+      `the database lacks ${pending.join(', ')}: run "npm run matting -- migrate" first`,
+    );
+  }
+}
+
+/** A newer version only adds, so that this one works on its schema, unless a name says otherwise. */
+function requireUsable(database: Database, states: readonly SeriesState[]): void {
+  const older = states.find(state => state.older);
+  if (older !== undefined) throw new SchemaError(older.series.unreadable?.why ?? '');
+  const newer = states.filter(({ unknown }) => unknown.length > 0);
+  for (const { unknown, pending } of newer) {
+    const made = `the database was made by a newer version (${unknown.join(', ')})`;
+    if (unknown.some(leavesNoWayBack)) {
+      throw new SchemaError(
+        `${made}, and there is no way back from it: run that one, or restore an older copy`,
+      );
+    }
+    if (pending.length > 0) {
+      throw new SchemaError(
+        `${made} that lacks ${pending.join(', ')}: run one that has all of them`,
+      );
+    }
+  }
+  if (newer.length === 0) return;
+  const migrations = newer.flatMap(({ unknown }) => unknown);
+  database.log.warn({ migrations }, 'the schema is of a newer version, which only added');
+}
+
+/** Of each series the names that are entered. */
+function appliedMigrations(
+  database: Database,
+  all: readonly MigrationSeries[],
+): Promise<string[][]> {
+  return query(database, async db => {
+    const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
+    const applied: string[][] = [];
+    for (const table of all.map(tableOf)) {
+      applied.push(tables.some(({ name }) => name === table) ? await namesIn(db, table) : []);
+    }
+    return applied;
+  });
+}
+
+async function namesIn(db: Db, table: string): Promise<string[]> {
+  const { rows } = await sql<{
+    name: string;
+  }>`select name from ${sql.table(table)} order by name`.execute(db);
+  return rows.map(({ name }) => name);
+}
+
+/* Definitions of tables, and the words of DDL in which SQLite and MySQL or MariaDB differ. */
+
+type ColumnType = Readonly<Record<DatabaseDialect, string>>;
+
+/** ASCII, compared byte by byte. */
+export function ascii(lengthMax: number, kind = 'varchar'): ColumnType {
+  return { sqlite: 'text', mysql: `${kind}(${lengthMax}) character set ascii collate ascii_bin` };
+}
+
+/** UTF-8, compared byte by byte; the length in code points. */
+export function text(lengthMax: number): ColumnType {
+  return {
+    sqlite: 'text',
+    mysql: `varchar(${lengthMax}) character set utf8mb4 collate utf8mb4_bin`,
+  };
+}
+
+/** Up to 36 ASCII characters. */
+export const ID = ascii(36);
+/** 64 hexadecimal characters. */
+export const HASH = ascii(64, 'char');
+/** UTF-8 up to 16 MB, never compared. */
+export const LONG_TEXT: ColumnType = {
+  sqlite: 'text',
+  mysql: 'mediumtext character set utf8mb4 collate utf8mb4_bin',
+};
+/** Signed, 64 bits; the program keeps to 53. */
+export const INTEGER: ColumnType = { sqlite: 'integer', mysql: 'bigint' };
+/** An integer that an insert may leave out. */
+export const COUNT_FROM_0: ColumnType = { sqlite: 'integer default 0', mysql: 'bigint default 0' };
+/** Up to 1 KB. */
+export const BYTES: ColumnType = { sqlite: 'blob', mysql: 'varbinary(1024)' };
+
+export interface TableDefinition {
+  readonly name: string;
+  /** NOT NULL. */
+  readonly columns: Readonly<Record<string, ColumnType>>;
+  readonly nullable?: Readonly<Record<string, ColumnType>>;
+  readonly primaryKey: readonly string[];
+  /** By constraint name. */
+  readonly unique?: Readonly<Record<string, readonly string[]>>;
+  /** By constraint name; names are unique in the whole database. */
+  readonly checks?: Readonly<Record<string, string>>;
+  /** By the index's name. */
+  readonly indexes?: Readonly<Record<string, readonly string[]>>;
+}
+
+/** The table and its indexes; leaves alone what is there by that name. */
+export async function createTable(
+  db: Kysely<unknown>,
+  dialect: DatabaseDialect,
+  table: TableDefinition,
+): Promise<void> {
+  const column = (name: string, type: ColumnType, constraint: string) =>
+    sql`${sql.ref(name)} ${sql.raw(type[dialect])} ${sql.raw(constraint)}`;
+  const parts = [
+    ...Object.entries(table.columns).map(([name, type]) => column(name, type, 'not null')),
+    ...Object.entries(table.nullable ?? {}).map(([name, type]) => column(name, type, 'null')),
+    sql`primary key (${refs(table.primaryKey)})`,
+    ...Object.entries(table.unique ?? {}).map(
+      ([name, columns]) => sql`constraint ${sql.ref(name)} unique (${refs(columns)})`,
+    ),
+    ...Object.entries(table.checks ?? {}).map(
+      ([name, condition]) => sql`constraint ${sql.ref(name)} check (${sql.raw(condition)})`,
+    ),
+  ];
+  // STRICT makes SQLite refuse a value of another type, as the others do.
+  const options =
+    dialect === 'sqlite'
+      ? sql`strict`
+      : sql`engine = InnoDB default character set utf8mb4 collate utf8mb4_bin`;
+  const name = sql.table(table.name);
+  await sql`create table if not exists ${name} (${sql.join(parts)}) ${options}`.execute(db);
+  for (const [index, columns] of Object.entries(table.indexes ?? {})) {
+    await createIndex(db, dialect, index, table.name, columns);
+  }
+}
+
+/** MySQL's ER_DUP_KEYNAME: it has no "create index if not exists". */
+const INDEX_EXISTS = 1061;
+
+/**
+ * Leaves an index of that name alone.
+ * @param notNull on SQLite, which alone has such indexes, only rows where this is set are in it
+ */
+export async function createIndex(
+  db: Kysely<unknown>,
+  dialect: DatabaseDialect,
+  name: string,
+  table: string,
+  columns: readonly string[],
+  notNull?: string,
+): Promise<void> {
+  try {
+    const create = dialect === 'sqlite' ? sql`create index if not exists` : sql`create index`;
+    const isPartial = dialect === 'sqlite' && notNull !== undefined;
+    const some = isPartial ? sql`where ${sql.ref(notNull)} is not null` : sql``;
+    await sql`${create} ${sql.ref(name)} on ${sql.table(table)} (${refs(columns)}) ${some}`.execute(
+      db,
+    );
+  } catch (error) {
+    if ((error as { errno?: unknown }).errno !== INDEX_EXISTS) throw error;
+  }
+}
+
+function refs(columns: readonly string[]): RawBuilder<unknown> {
+  return sql.join(columns.map(column => sql.ref(column)));
+}

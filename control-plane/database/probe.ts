@@ -1,0 +1,165 @@
+/**
+ * What doctors, backups, bundles and readiness ask of a database: what it is, what its user may do,
+ * whether it takes writes at this moment, and what it counts of itself. Nothing here changes
+ * anything: what proves the right to write are statements that match no row, which a server refuses
+ * as it refuses any other.
+ */
+import assert from 'node:assert/strict';
+import { constants } from 'node:fs';
+import { access } from 'node:fs/promises';
+import path from 'node:path';
+import { sql } from 'kysely';
+import { ContractError } from '#contract/errors.ts';
+import { type Database, type Db, query } from './database.ts';
+
+export type DatabaseProbe = Awaited<ReturnType<typeof probeDatabase>>;
+
+/**
+ * `engine`: as the table of engines names it. `answerMs`: of one question. `clockAheadMs`: the
+ * database's clock less this machine's; wrong by half of answerMs at most.
+ */
+export async function probeDatabase(database: Database) {
+  const { engine, kysely, nowMs, dialect } = database;
+  const version = dialect === 'sqlite' ? sql<string>`sqlite_version()` : sql<string>`version()`;
+  const beganMs = performance.now();
+  const { rows } = await sql<{ at: number; version: string }>`
+    select ${nowMs} as at, ${version} as version`.execute(kysely);
+  const answerMs = performance.now() - beganMs;
+  const [row] = rows;
+  if (row === undefined) throw new Error('the database answered without a row');
+  const clockAheadMs = row.at - (Date.now() - answerMs / 2);
+  return { engine: engine.name, version: row.version, answerMs, clockAheadMs };
+}
+
+/** ER_DBACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR. */
+const DENIED: readonly unknown[] = [1044, 1142, 1143];
+/** With one of these a user writes to a server that is read-only for everybody else. */
+const DEFEAT_READ_ONLY = /^(ALL PRIVILEGES|SUPER|CONNECTION[ _]ADMIN|READ[ _]ONLY ADMIN)$/;
+const GRANT = /^GRANT (.+?) ON (\S+) TO /;
+
+export interface DatabaseRights {
+  /** Of what every statement of the service needs. */
+  readonly missing: readonly string[];
+  /** Rights over the whole server that no fail-over protects from. */
+  readonly tooWide: readonly string[];
+}
+
+/**
+ * On a schema that is current. A file has no rights of its own.
+ * @param proofs by the name of each right a statement that needs it, and matches no row
+ */
+export async function readRights(
+  database: Database,
+  proofs: Readonly<Record<string, string>>,
+): Promise<DatabaseRights> {
+  if (database.dialect === 'sqlite') return { missing: [], tooWide: [] };
+  const missing: string[] = [];
+  for (const [right, statement] of Object.entries(proofs)) {
+    try {
+      await sql.raw(statement).execute(database.kysely);
+    } catch (error) {
+      if (!DENIED.includes((error as { errno?: unknown }).errno)) throw error;
+      missing.push(right);
+    }
+  }
+  const { rows } = await sql<Record<string, string>>`show grants`.execute(database.kysely);
+  const tooWide = rows.flatMap(row => {
+    const [, rights = '', on] = GRANT.exec(Object.values(row)[0] ?? '') ?? [];
+    if (on !== '*.*') return [];
+    return rights.split(/,\s*/).filter(right => DEFEAT_READ_ONLY.test(right));
+  });
+  return { missing, tooWide };
+}
+
+/** Whether anything at all is in it. */
+export async function hasTables(database: Database): Promise<boolean> {
+  const tables = await query(database, db =>
+    db.introspection.getTables({ withInternalKyselyTables: true }),
+  );
+  return tables.length > 0;
+}
+
+/**
+ * Rejects with SERVICE_UNAVAILABLE where it does not answer, or answers and takes no writes: one
+ * that was demoted, and a file whose disk was mounted read-only, go on to answer every read.
+ * @param writeNothing a write that matches no row: no lock, no page, no entry in a binary log, but
+ * a read-only server refuses it as it refuses any other, whichever of its variables made it so
+ */
+export async function requireWritable(
+  database: Database,
+  writeNothing: (db: Db) => Promise<unknown>,
+): Promise<void> {
+  if (database.dialect === 'sqlite') await requireWritableFile(database);
+  else await query(database, writeNothing);
+}
+
+/** On SQLite such a write touches nothing, so the system is asked instead. */
+async function requireWritableFile(database: Database): Promise<void> {
+  const { rows } = await query(database, db =>
+    sql<{ file: string }>`select file from pragma_database_list where name = 'main'`.execute(db),
+  );
+  const [main] = rows;
+  assert(main !== undefined, 'SQLite has a main database');
+  const { file } = main;
+  try {
+    await access(file, constants.R_OK | constants.W_OK);
+    // The write-ahead log lies beside it.
+    await access(path.dirname(file), constants.W_OK | constants.X_OK);
+  } catch (cause) {
+    throw new ContractError('SERVICE_UNAVAILABLE', 'the database file cannot be written', {
+      cause,
+    });
+  }
+}
+
+/** Numbers alone come of these: no statement, no user, no name but of our tables. */
+const COUNTED =
+  /^(Aborted_|Bytes_|Com_(select|insert|update|delete|commit|rollback|begin)$|Connections$|Created_tmp|Handler_read_rnd|Innodb_(buffer_pool_(reads|read_requests|wait_free)|deadlocks|row_lock|data_(reads|writes|fsyncs)|log_waits|rows_)|Max_used_connections$|Questions$|Slow_queries$|Table_locks|Threads_|Uptime$|wsrep_(cluster_size|local_(bf_aborts|cert_failures|recv_queue_avg)|flow_control_paused))/i;
+const NUMBER = /^-?\d+(\.\d+)?$/;
+
+export interface DatabaseStatistics {
+  /** The server's counters since its start, or a file's sizes. */
+  readonly counters: Readonly<Record<string, number>>;
+  /** About how many rows, and how many bytes with indexes; of a file there is none. */
+  readonly tables: readonly {
+    readonly name: string;
+    readonly rows: number;
+    readonly bytes: number;
+  }[];
+}
+
+export async function readStatistics(database: Database): Promise<DatabaseStatistics> {
+  return await query(database, database.dialect === 'sqlite' ? ofFile : ofServer);
+}
+
+async function ofFile(kysely: Db): Promise<DatabaseStatistics> {
+  const counters: Record<string, number> = {};
+  for (const name of ['page_count', 'page_size', 'freelist_count'] as const) {
+    const { rows } = await sql<Record<string, number>>`${sql.raw(`pragma ${name}`)}`.execute(
+      kysely,
+    );
+    counters[name] = Number(rows[0]?.[name] ?? 0);
+  }
+  return { counters, tables: [] };
+}
+
+async function ofServer(kysely: Db): Promise<DatabaseStatistics> {
+  const status = await sql<{ Variable_name: string; Value: string }>`show global status`.execute(
+    kysely,
+  );
+  const counted = status.rows.filter(
+    row => COUNTED.test(row.Variable_name) && NUMBER.test(row.Value),
+  );
+  const tables = await sql<{ name: string; rows: number | null; bytes: number | null }>`
+    select table_name as name, table_rows as ${sql.ref('rows')},
+      data_length + index_length as bytes
+    from information_schema.tables where table_schema = database()`.execute(kysely);
+  return {
+    counters: Object.fromEntries(counted.map(row => [row.Variable_name, Number(row.Value)])),
+    tables: tables.rows.map(({ name, rows, bytes }) => ({
+      name,
+      rows: Number(rows ?? 0),
+      bytes: Number(bytes ?? 0),
+    })),
+  };
+}

@@ -1,0 +1,223 @@
+/** The table of engines, which errors are tried again and how often, and statements that are kept. */
+import ava from 'ava';
+import { ContractError } from '#contract/errors.ts';
+import { useTestDatabase } from '../../test/support/database.ts';
+import { rejectsWith } from '../../test/support/throws.ts';
+import { rowOf } from '../core/test/rows.ts';
+import {
+  CONFLICT_RETRIES_MAX,
+  CONNECTION_RETRIES_MAX,
+  type Database,
+  OvertakenError,
+  query,
+  transact,
+} from './database.ts';
+import { type DatabaseErrorKind, databaseErrorKind, engineOf, MemberError } from './engines.ts';
+import { type Ask, readMember, requireUsable } from './mysql.ts';
+import { keepStatement } from './statements.ts';
+import { brokenConnection, failingDisk } from './test/faulty-database.ts';
+import { shortenWaits } from './test/short-waits.ts';
+
+const test = ava.serial;
+
+type Variables = Readonly<Record<string, string>>;
+
+const MARIADB = { version: '10.11.19-MariaDB', wsrep_on: 'OFF', read_only: 'OFF' };
+const GALERA = { ...MARIADB, wsrep_on: 'ON' };
+const MYSQL = { version: '9.7.4', read_only: 'OFF', super_read_only: 'OFF' };
+const GROUP = {
+  ...MYSQL,
+  group_replication_group_name: 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa',
+  group_replication_single_primary_mode: 'ON',
+};
+
+const servers: [name: string, variables: Variables][] = [
+  ['MariaDB', MARIADB],
+  ['MySQL', MYSQL],
+  ['MySQL', { ...MYSQL, group_replication_group_name: '' }],
+  ['Galera', GALERA],
+  ['Group Replication', GROUP],
+  [
+    'Group Replication in multi-primary mode',
+    { ...GROUP, group_replication_single_primary_mode: 'OFF' },
+  ],
+];
+for (const [name, variables] of servers) {
+  test(`the engine of a server › ${JSON.stringify(variables)} is ${name}`, t => {
+    t.is(engineOf(new Map(Object.entries(variables))).name, name);
+  });
+}
+
+const asking =
+  (variables: Variables, ready = 'ON'): Ask =>
+  async statement =>
+    statement.startsWith('show variables')
+      ? Object.entries(variables).map(([Variable_name, Value]) => ({ Variable_name, Value }))
+      : [{ Variable_name: 'wsrep_ready', Value: ready }];
+const come = async (ask: Ask) => requireUsable(await readMember(ask), ask);
+const readOnly = (error: unknown) => error instanceof MemberError && error.kind === 'read-only';
+
+test('a server that a connection comes to › is used where it takes part', async t => {
+  for (const variables of [MARIADB, MYSQL, GALERA, GROUP]) {
+    await t.notThrowsAsync(come(asking(variables)));
+  }
+});
+
+test('a server that a connection comes to › goes on to answer reads where no other would', async t => {
+  for (const variables of [MARIADB, MYSQL]) {
+    await t.notThrowsAsync(come(asking({ ...variables, read_only: 'ON' })));
+  }
+});
+
+test('a server that a connection comes to › is left where another one takes the writes', async t => {
+  await rejectsWith(t, come(asking({ ...GROUP, super_read_only: 'ON' })), readOnly);
+  await rejectsWith(t, come(asking({ ...GALERA, read_only: 'ON' })), readOnly);
+  await rejectsWith(t, come(asking(GALERA, 'OFF')), readOnly);
+});
+
+test('a server that a connection comes to › is refused by name where several primaries would take them', async t => {
+  const variables = { ...GROUP, group_replication_single_primary_mode: 'OFF' };
+  await rejectsWith(
+    t,
+    come(asking(variables)),
+    (error: Error) =>
+      error instanceof MemberError &&
+      error.kind === 'unavailable' &&
+      /multi-primary mode is not supported.*single_primary_mode=ON/.test(error.message),
+  );
+});
+
+const said: [errno: number, kind: DatabaseErrorKind, message: string][] = [
+  [1180, 'conflict', "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT"],
+  [1180, 'connection', "Got error 5 'Input/output error' during COMMIT"],
+  // And where each comes from that a server says which is no primary.
+  [1036, 'read-only', 'innodb_read_only'],
+  [1047, 'read-only', 'a Galera node outside the majority'],
+  [1290, 'read-only', 'read_only, super_read_only'],
+  [1792, 'read-only', 'transaction_read_only'],
+  [1836, 'read-only', 'innodb_read_only'],
+  [1874, 'read-only', 'innodb_read_only'],
+  [2003, 'connection', 'a router without a primary'],
+  [3032, 'connection', 'offline mode'],
+  [3100, 'connection', 'Group Replication, commit of unknown end'],
+  [3101, 'conflict', 'Group Replication, certification'],
+];
+for (const [errno, kind, message] of said) {
+  test(`an error of a server › ${errno} is ${kind}: ${message}`, t => {
+    t.is(databaseErrorKind(Object.assign(new Error(message), { errno })), kind);
+  });
+}
+
+shortenWaits(5);
+
+const NEVER = new AbortController().signal;
+const overtaken = () => new OvertakenError('somebody was faster');
+const isUnavailable = (error: unknown) =>
+  error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE';
+
+const databases = useTestDatabase(test, 'sqlite');
+const warnings: unknown[] = [];
+let database: Database;
+
+test.before(async () => {
+  database = await databases.open({
+    info: () => undefined,
+    warn: (...args: unknown[]) => warnings.push(args),
+  });
+});
+
+/** Rounds until the answer, or with the error that ended them. */
+async function rounds(
+  errorAt: (round: number) => Error | undefined,
+  giveUp?: AbortSignal,
+): Promise<{ rounds: number; error: unknown }> {
+  let round = 0;
+  const work = async () => {
+    round += 1;
+    const error = errorAt(round);
+    if (error !== undefined) throw error;
+  };
+  const error = await query(database, work, giveUp).catch((thrown: unknown) => thrown);
+  return { rounds: round, error };
+}
+
+test('work that fails › is repeated within the bound of its kind, then the database is not available', async t => {
+  const kinds = [brokenConnection, overtaken, failingDisk];
+  const ended = await Promise.all(kinds.map(errorAt => rounds(errorAt)));
+  t.deepEqual(
+    ended.map(one => one.rounds),
+    [1 + CONNECTION_RETRIES_MAX, 1 + CONFLICT_RETRIES_MAX, 1],
+  );
+  t.true(ended.every(one => isUnavailable(one.error)));
+  t.is(warnings.length, 3, 'each was logged once');
+});
+
+test('work that fails › that is a transaction leaves nothing behind when it was overtaken', async t => {
+  let round = 0;
+  await transact(database, async tx => {
+    round += 1;
+    await tx.insertInto('sweeps').values({ id: 'sweep', fence: round, walk_part: 0 }).execute();
+    if (round < 3) throw overtaken();
+  });
+  const { fence } = await rowOf(database.kysely, 'sweeps', {});
+  t.is(fence, 3);
+});
+
+test('work that fails › is repeated beyond the bound where the caller is patient', async t => {
+  const failing = await rounds(round => (round < 4 ? failingDisk() : undefined), NEVER);
+  t.deepEqual(failing, { rounds: 4, error: undefined });
+  const bursts = CONNECTION_RETRIES_MAX + 3;
+  const lost = await rounds(round => (round < bursts ? brokenConnection() : undefined), NEVER);
+  t.deepEqual(lost, { rounds: bursts, error: undefined });
+});
+
+test('work that fails › is repeated until the caller gives up, and then once', async t => {
+  const controller = new AbortController();
+  const ended = await rounds(round => {
+    // A moment later, within the pause.
+    if (round === 3) setImmediate(() => controller.abort());
+    return failingDisk();
+  }, controller.signal);
+  t.is(ended.rounds, 4);
+  t.truthy(isUnavailable(ended.error));
+  const begun = await rounds(failingDisk, AbortSignal.abort());
+  t.is(begun.rounds, 1, 'one try is always made');
+});
+
+test('work that fails › for any other reason is not repeated', async t => {
+  const bug = new TypeError('bug');
+  t.deepEqual(await rounds(() => bug, NEVER), { rounds: 1, error: bug });
+  const duplicate = Object.assign(new Error('duplicate'), { errno: 1062 });
+  t.deepEqual(await rounds(() => duplicate, NEVER), { rounds: 1, error: duplicate });
+});
+
+test('a kept statement › is built once: each call has its own values, and its literals stay', async t => {
+  let built = 0;
+  const statement = keepStatement<{ name: string; free: number }>(({ kysely }, at) => {
+    built += 1;
+    const named = kysely.selectFrom('accounts').selectAll().where('name', '=', at.name);
+    return named.where('available', '>=', at.free).where('reserved', '<', 7);
+  });
+  const first = statement(database, { name: 'a', free: 1 });
+  const second = statement(database, { name: 'b', free: 2 });
+  t.is(built, 1);
+  t.is(first.sql, second.sql);
+  t.deepEqual(first.parameters, ['a', 1, 7]);
+  t.deepEqual(second.parameters, ['b', 2, 7]);
+});
+
+test('a kept statement › refuses a value that it has no place for', async t => {
+  const statement = keepStatement<{ name: string; free?: number }>(({ kysely }, { name }) =>
+    kysely.updateTable('accounts').set({ name }),
+  );
+  statement(database, { name: 'a' });
+  t.throws(() => statement(database, { name: 'b', free: 1 }), { message: /got name,free/ });
+});
+
+test('a kept statement › takes null for a value, and refuses where one is missing', async t => {
+  const statement = keepStatement<{ host: string | null }>(({ kysely }, { host }) =>
+    kysely.updateTable('jobs').set({ source_host: host }),
+  );
+  t.deepEqual(statement(database, { host: null }).parameters, [null]);
+  t.throws(() => statement(database, {} as { host: string }), { message: /got no host/ });
+});

@@ -1,0 +1,190 @@
+/** What may be compared with a column, and what statements answer. */
+
+import {
+  type Compilable,
+  type CompiledQuery,
+  type DeleteResult,
+  type Kysely,
+  type RawBuilder,
+  sql,
+  type UpdateResult,
+} from 'kysely';
+import { type Database, type Db, query, type Schema } from './database.ts';
+import { type DatabaseDialect, databaseErrorKind } from './engines.ts';
+
+/** Executes a compare-and-set, or a removal: true when the one row matched. */
+export async function matchesOne(change: {
+  executeTakeFirstOrThrow(): Promise<UpdateResult | DeleteResult>;
+}): Promise<boolean> {
+  const result = await change.executeTakeFirstOrThrow();
+  return ('numUpdatedRows' in result ? result.numUpdatedRows : result.numDeletedRows) === 1n;
+}
+
+/**
+ * False when a unique key is taken: by another process, or by an earlier try whose answer was lost.
+ */
+export async function isInserted(insert: Promise<unknown>): Promise<boolean> {
+  try {
+    await insert;
+    return true;
+  } catch (error) {
+    if (databaseErrorKind(error) !== 'duplicate') throw error;
+    return false;
+  }
+}
+
+/** The same of a kept statement. */
+export async function keptMatchesOne(db: Db, statement: CompiledQuery<unknown>): Promise<boolean> {
+  const { numAffectedRows } = await db.executeQuery(statement);
+  return numAffectedRows === 1n;
+}
+
+/**
+ * True for text that may be compared with an ASCII column. MySQL refuses to compare anything else
+ * ("illegal mix of collations"), and pads spaces; it could match no row anyhow.
+ */
+export function isAsciiWord(text: string): boolean {
+  return /^[\x21-\x7e]{1,300}$/.test(text);
+}
+
+/** An aggregate as a number: empty sums are null, and drivers turn what is not exact into text. */
+export function requireInteger(value: unknown): number {
+  const number = value === null ? 0 : value;
+  if (typeof number !== 'number' || !Number.isSafeInteger(number)) {
+    throw new Error(`the database answered ${typeof value} where a safe integer was due`);
+  }
+  return number;
+}
+
+/*
+ * Statements whose text is made once for a database. A job runs through fourteen, and each look at
+ * the queue is one: building and compiling such a statement takes more processor time than SQLite
+ * does to run it. What differs from one call to the next is a parameter, named where the statement
+ * is built.
+ */
+
+/** Stands where a call's value belongs. Kysely takes it for a value and asks nothing of it. */
+class Place {
+  readonly name: string;
+
+  constructor(name: string) {
+    this.name = name;
+  }
+}
+
+/** The statement with the values of this call, for `executeQuery`. */
+export type KeptStatement<Values extends object, Row> = (
+  database: Database,
+  values: Values,
+) => CompiledQuery<Row>;
+
+/**
+ * @param build makes the statement with places where the values belong. It must neither look at
+ *   them nor compute with them: what decides the text (null or not, how many) is another statement
+ */
+export function keepStatement<Values extends object, Row = unknown>(
+  build: (database: Database, places: Values) => Compilable<Row>,
+): KeptStatement<Values, Row> {
+  const kept = new WeakMap<Database, { statement: CompiledQuery<Row>; names: number }>();
+  return (database, values) => {
+    const names = Object.keys(values);
+    let made = kept.get(database);
+    if (made === undefined) {
+      const places = Object.fromEntries(names.map(name => [name, new Place(name)]));
+      made = { statement: build(database, places as Values).compile(), names: names.length };
+      kept.set(database, made);
+    }
+    const { statement } = made;
+    const byName = values as Readonly<Record<string, unknown>>;
+    const parameters = statement.parameters.map(parameter =>
+      parameter instanceof Place ? valueAt(parameter.name, byName) : parameter,
+    );
+    // One that the first call did not have would be left out without a word.
+    if (names.length !== made.names) throw new Error(`a kept statement got ${names.join()}`);
+    return { ...statement, parameters };
+  };
+}
+
+function valueAt(name: string, values: Readonly<Record<string, unknown>>): unknown {
+  const value = values[name];
+  if (value === undefined) throw new Error(`a kept statement got no ${name}`);
+  return value;
+}
+
+/*
+ * The database's clock, inside the statement that uses it: processes on several machines then agree
+ * on what has expired, however wrong their own clocks are.
+ */
+
+const DAY_MS = 86_400_000;
+
+/** UTC milliseconds; the same value wherever it stands in one statement. */
+export function databaseNowMs(dialect: DatabaseDialect): RawBuilder<number> {
+  return dialect === 'sqlite'
+    ? sql<number>`cast(round(unixepoch('now', 'subsec') * 1000) as integer)`
+    : sql<number>`cast(unix_timestamp(now(3)) * 1000 as signed)`;
+}
+
+/** The database's clock and a length of time. */
+export function nowPlusMs(nowMs: RawBuilder<number>, lengthMs: number): RawBuilder<number> {
+  return sql<number>`${nowMs} + ${lengthMs}`;
+}
+
+/** The first instant of the day, UTC. */
+export function startOfDay(nowMs: RawBuilder<number>): RawBuilder<number> {
+  return sql<number>`(${nowMs}) - (${nowMs}) % ${sql.lit(DAY_MS)}`;
+}
+
+/*
+ * A table to be read through one of its indexes. By their statistics MariaDB and MySQL may take
+ * another that reads far more rows, or read the whole table and sort it.
+ */
+
+/** By dialect: SQLite chooses as we would. */
+export function throughIndex<T extends keyof Schema>(table: T, index: string) {
+  const rows = sql<Schema[T]>`${sql.raw(table)}`;
+  return {
+    sqlite: rows.as<T>(sql.raw(table)),
+    mysql: rows.as<T>(sql.raw(`${table} force index (${index})`)),
+  };
+}
+
+/* Rows whose time is over, removed for the sweeper. */
+
+interface OldRows {
+  readonly table: keyof Schema;
+  /** Its primary key, one column of text. */
+  readonly key: string;
+  /** The column that an index orders them by. */
+  readonly time: string;
+  readonly before: RawBuilder<number>;
+}
+
+/** Removes `limit` rows at most, the oldest first; their number. One that is young again stays. */
+export function removeOldRows(
+  database: Database,
+  { table, key, time, before }: OldRows,
+  limit: number,
+): Promise<number> {
+  const [id, at] = [sql.ref<string>(key), sql.ref<number>(time)];
+  return query(database, async of => {
+    // Of all tables the types know no column.
+    const db = of as unknown as Kysely<Record<string, object>>;
+    const old = await db
+      .selectFrom(table)
+      .select(id.as('id'))
+      .where(at, '<', before)
+      .orderBy(at)
+      .limit(limit)
+      .execute();
+    if (old.length === 0) return 0;
+    // In one order everywhere: two sweepers then wait for each other and never in a circle.
+    const ids = old.map(row => row.id).sort();
+    const { numDeletedRows } = await db
+      .deleteFrom(table)
+      .where(id, 'in', ids)
+      .where(at, '<', before)
+      .executeTakeFirstOrThrow();
+    return Number(numDeletedRows);
+  });
+}

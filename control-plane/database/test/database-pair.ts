@@ -1,0 +1,151 @@
+/**
+ * Two private MariaDB servers behind one address, the second with what the first holds: a fail-over
+ * as callers see it. Their user has no right beyond its database, so that a read-only server is
+ * read-only for it.
+ */
+import { sql } from 'kysely';
+import { at } from '../../../test/support/at.ts';
+import { SILENT_LOG, type TestDatabase } from '../../../test/support/database.ts';
+import { findMariadb, MariadbServer } from '../../../test/support/mariadb-server.ts';
+import { MIGRATIONS } from '../../migrations.ts';
+import { openDatabase } from '../connect.ts';
+import type { Database, Schema } from '../database.ts';
+import { migrate } from '../migrate.ts';
+import { DatabaseProxy } from './database-proxy.ts';
+
+const NAME = 'matting_pair';
+
+/** False: it runs. A server that was given for the tests is not ours to demote. */
+export const pairSkipReason: string | false = findMariadb()
+  ? false
+  : 'no MariaDB here: install mariadb-server';
+
+class Member {
+  readonly #server: MariadbServer;
+  /** As root, whom nothing stops. */
+  readonly database: Database;
+
+  private constructor(server: MariadbServer, database: Database) {
+    this.#server = server;
+    this.database = database;
+  }
+
+  static async create(): Promise<Member> {
+    const server = await MariadbServer.create();
+    const place = `socket=${encodeURIComponent(server.socket)}`;
+    const root = await openDatabase(`mysql://root@localhost/mysql?${place}`, { log: SILENT_LOG });
+    for (const statement of [
+      `create database ${NAME}`,
+      'create user matting@localhost',
+      `grant all on ${NAME}.* to matting@localhost`,
+    ]) {
+      await sql.raw(statement).execute(root.kysely);
+    }
+    await root.close();
+    const database = await openDatabase(`mysql://root@localhost/${NAME}?${place}`, {
+      log: SILENT_LOG,
+    });
+    return new Member(server, database);
+  }
+
+  get url(): string {
+    const place = `socket=${encodeURIComponent(this.#server.socket)}`;
+    return `mysql://matting@localhost/${NAME}?${place}`;
+  }
+
+  async set(assignments: string): Promise<void> {
+    await sql
+      .raw(`set global ${assignments.replaceAll(', ', ', global ')}`)
+      .execute(this.database.kysely);
+  }
+
+  /** Connections of the service to this server. */
+  async connections(): Promise<number> {
+    const { rows } = await sql<{ count: number }>`
+      select count(*) as count from information_schema.processlist where user = 'matting'
+    `.execute(this.database.kysely);
+    return Number(at(rows, 0).count);
+  }
+
+  async close(): Promise<void> {
+    await this.database.close();
+    await this.#server.kill();
+  }
+}
+
+export class DatabasePair {
+  readonly first: Member;
+  readonly second: Member;
+  readonly proxy: DatabaseProxy;
+
+  private constructor(first: Member, second: Member, proxy: DatabaseProxy) {
+    this.first = first;
+    this.second = second;
+    this.proxy = proxy;
+  }
+
+  /** Both have the tables; the address leads to the first. */
+  static async create(): Promise<DatabasePair> {
+    const [first, second] = await Promise.all([Member.create(), Member.create()]);
+    await Promise.all([first, second].map(member => migrate(member.database, MIGRATIONS)));
+    const proxy = new DatabaseProxy(first.url);
+    await proxy.open();
+    return new DatabasePair(first, second, proxy);
+  }
+
+  /** The one address. */
+  get url(): string {
+    return this.proxy.url;
+  }
+
+  /** The database at the address, for whatever runs on a test database; closing it closes all. */
+  asTestDatabase(): TestDatabase {
+    const handles: Database[] = [];
+    return {
+      dialect: 'mysql',
+      url: this.url,
+      open: async (log = SILENT_LOG) => {
+        const database = await openDatabase(this.url, { log });
+        handles.push(database);
+        return database;
+      },
+      close: async () => {
+        await Promise.all(handles.map(handle => handle.close()));
+        await this.close();
+      },
+    };
+  }
+
+  /** The first takes no more writes, and what it holds is on the second. */
+  async demoteFirst(assignment = 'read_only = 1'): Promise<void> {
+    await this.first.set(assignment);
+    await copyTables(this.first.database, this.second.database);
+  }
+
+  /** New connections to the address come to the second from now on. */
+  promoteSecond(): void {
+    this.proxy.leadTo(this.second.url);
+  }
+
+  /** As it was before the fail-over: the first is primary and has all that the second has. */
+  async switchBack(): Promise<void> {
+    await this.first.set('read_only = 0, tx_read_only = 0');
+    await copyTables(this.second.database, this.first.database);
+    this.proxy.leadTo(this.first.url);
+  }
+
+  async close(): Promise<void> {
+    await this.proxy.close();
+    await Promise.all([this.first.close(), this.second.close()]);
+  }
+}
+
+async function copyTables(from: Database, to: Database): Promise<void> {
+  const tables = await from.kysely.introspection.getTables();
+  const names = tables.map(({ name }) => name).filter(name => !name.startsWith('kysely_'));
+  for (const name of names as (keyof Schema)[]) {
+    const rows = await from.kysely.selectFrom(name).selectAll().execute();
+    await to.kysely.deleteFrom(name).execute();
+    for (const row of rows) await to.kysely.insertInto(name).values(row).execute();
+  }
+}

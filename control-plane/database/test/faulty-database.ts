@@ -1,0 +1,135 @@
+/**
+ * A database whose driver loses one answer: of the statements that change something and the commits
+ * that follow them, the `at`-th. The store above it is the real one, and so is the database below.
+ */
+
+import type {
+  CompiledQuery,
+  DatabaseConnection,
+  Dialect,
+  Driver,
+  QueryResult,
+  TransactionSettings,
+} from 'kysely';
+import { databaseOn } from '../../../test/support/watched-database.ts';
+import type { Database } from '../database.ts';
+import { NodeSqliteDialect } from '../sqlite.ts';
+
+/**
+ * unheard: it breaks before the database receives it. unanswered: it takes effect and its answer is
+ * lost. given-up: the same, and the database stays away until the store has given up.
+ */
+export type Loss = 'unheard' | 'unanswered' | 'given-up';
+
+/** What stands around each statement that changes something, and each commit after one. */
+export interface Losing {
+  around<T>(run: () => Promise<T>, what: 'statement' | 'commit'): Promise<T>;
+}
+
+/** Which statement or commit is lost, counted from 1, and how. */
+export class Fault implements Losing {
+  readonly #at: number;
+  readonly #loss: Loss;
+  #seen = 0;
+
+  constructor(at: number, loss: Loss) {
+    this.#at = at;
+    this.#loss = loss;
+  }
+
+  /** False: fewer changed something. */
+  get fired(): boolean {
+    return this.#seen >= this.#at;
+  }
+
+  async around<T>(run: () => Promise<T>): Promise<T> {
+    this.#seen += 1;
+    if (this.#seen !== this.#at) return run();
+    if (this.#loss !== 'unheard') await run();
+    throw this.#loss === 'given-up' ? failingDisk() : brokenConnection();
+  }
+}
+
+/** Tried again by the store. */
+export function brokenConnection(): Error {
+  return Object.assign(new Error('the connection broke'), { code: 'ECONNRESET' });
+}
+
+/** Handed to the caller, unless it is patient: SQLITE_IOERR. */
+export function failingDisk(): Error {
+  return Object.assign(new Error('disk I/O error'), { code: 'ERR_SQLITE_ERROR', errcode: 10 });
+}
+
+/** On a SQLite file that is migrated already. */
+export function openFaultySqlite(url: string, fault: Losing): Database {
+  const inner = new NodeSqliteDialect(url.slice('sqlite:'.length));
+  const dialect: Dialect = {
+    createDriver: () => new FaultyDriver(inner.createDriver(), fault),
+    createAdapter: () => inner.createAdapter(),
+    createIntrospector: db => inner.createIntrospector(db),
+    createQueryCompiler: () => inner.createQueryCompiler(),
+  };
+  return databaseOn('sqlite', dialect);
+}
+
+class FaultyConnection implements DatabaseConnection {
+  readonly inner: DatabaseConnection;
+  readonly #fault: Losing;
+  /** The transaction under way has something to commit. */
+  changed = false;
+
+  constructor(inner: DatabaseConnection, fault: Losing) {
+    this.inner = inner;
+    this.#fault = fault;
+  }
+
+  executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
+    const run = () => this.inner.executeQuery<R>(query);
+    if (!/^(Insert|Update|Delete)QueryNode$/.test(query.query.kind)) return run();
+    this.changed = true;
+    return this.#fault.around(run, 'statement');
+  }
+
+  streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
+    throw new Error('nothing is streamed');
+  }
+}
+
+class FaultyDriver implements Driver {
+  readonly #inner: Driver;
+  readonly #fault: Losing;
+
+  constructor(inner: Driver, fault: Losing) {
+    this.#inner = inner;
+    this.#fault = fault;
+  }
+
+  init(): Promise<void> {
+    return this.#inner.init();
+  }
+
+  async acquireConnection(): Promise<FaultyConnection> {
+    return new FaultyConnection(await this.#inner.acquireConnection(), this.#fault);
+  }
+
+  beginTransaction({ inner }: FaultyConnection, settings: TransactionSettings): Promise<void> {
+    return this.#inner.beginTransaction(inner, settings);
+  }
+
+  commitTransaction({ inner, changed }: FaultyConnection): Promise<void> {
+    const run = () => this.#inner.commitTransaction(inner);
+    return changed ? this.#fault.around(run, 'commit') : run();
+  }
+
+  rollbackTransaction({ inner }: FaultyConnection): Promise<void> {
+    return this.#inner.rollbackTransaction(inner);
+  }
+
+  releaseConnection({ inner }: FaultyConnection): Promise<void> {
+    return this.#inner.releaseConnection(inner);
+  }
+
+  destroy(): Promise<void> {
+    return this.#inner.destroy();
+  }
+}
