@@ -17,17 +17,17 @@ import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { prepareGraph } from '../inference-node/model-tools/onnx/passes/prepare-graph.ts';
-import { type Quantisation, quantise } from '../inference-node/model-tools/onnx/passes/quantise.ts';
 import {
-  OPSET_OF_INT8,
-  raiseOpset,
-} from '../inference-node/model-tools/onnx/passes/raise-opset.ts';
-import { planQuantisation } from '../inference-node/model-tools/onnx/quantisation-plan.ts';
+  planQuantisation,
+  type Quantisation,
+  quantise,
+} from '../inference-node/model-tools/onnx/quantise.ts';
+import { OPSET_OF_INT8, raiseOpset } from '../inference-node/model-tools/onnx/rewrites.ts';
 import {
   exactInputScale,
   formatRanges,
-} from '../inference-node/model-tools/preparing/fit-ranges.ts';
+  prepareGraph,
+} from '../inference-node/model-tools/preparing/prepare.ts';
 import type { InferenceSession } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { writeFileWhole } from '../inference-node/serving/models/cache-files.ts';
 import {
@@ -35,16 +35,15 @@ import {
   MANIFEST_DIRECTORY,
   type ModelManifest,
 } from '../inference-node/serving/models/manifest.ts';
-import type { Graph } from '../inference-node/serving/onnx/graph.ts';
-import { decodeModel } from '../inference-node/serving/onnx/model-file.ts';
+import { decodeModel, type Graph } from '../inference-node/serving/onnx/graph.ts';
 import {
   drawCheckPicture,
   summariseAnswer,
-} from '../inference-node/serving/prepared/check-picture.ts';
+} from '../inference-node/serving/prepared/answer-check.ts';
 import {
   carriesInt8,
   detectInstructionSet,
-} from '../inference-node/serving/prepared/instruction-set.ts';
+} from '../inference-node/serving/prepared/load-prepared.ts';
 import {
   parseRanges,
   type Ranges,

@@ -2,23 +2,24 @@
 import { pino } from 'pino';
 import type { OutputFormat } from '#contract/formats.ts';
 import { makePrepared } from '../inference-node/model-tools/preparing/prepare.ts';
+import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/serving/admission.ts';
 import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
-import { readCpuShare } from '../inference-node/serving/engine/choice/cpu-share.ts';
 import {
   chooseEngineLayout,
   type EngineGoal,
   type EngineLayout,
+  readCpuShare,
 } from '../inference-node/serving/engine/choice/engine-layout.ts';
 import { openEnginePool } from '../inference-node/serving/engine/pool/open-engine-pool.ts';
-import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/serving/memory-budget.ts';
-import { parseModelSettings } from '../inference-node/serving/models/model-settings.ts';
-import { outlineOf } from '../inference-node/serving/models/plan.ts';
+import { outlineOf, parseModelSettings } from '../inference-node/serving/models/plan.ts';
 import type { PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
 import { openPicturePool } from '../inference-node/serving/picture/pool/open-picture-pool.ts';
 import { Pipeline } from '../inference-node/serving/pipeline.ts';
-import { buildPlan } from '../inference-node/serving/prepared/build-plan.ts';
-import { drawCheckPicture } from '../inference-node/serving/prepared/check-picture.ts';
-import { detectInstructionSet } from '../inference-node/serving/prepared/instruction-set.ts';
+import { drawCheckPicture } from '../inference-node/serving/prepared/answer-check.ts';
+import {
+  buildPlan,
+  detectInstructionSet,
+} from '../inference-node/serving/prepared/load-prepared.ts';
 import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
 

@@ -8,9 +8,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
-import { ElementType, type Graph } from '../inference-node/serving/onnx/graph.ts';
+import { ElementType, encodeModel, type Graph } from '../inference-node/serving/onnx/graph.ts';
 import { inferValues, type KnownValues } from '../inference-node/serving/onnx/infer.ts';
-import { encodeModel } from '../inference-node/serving/onnx/model-file.ts';
 import type { Range } from '../inference-node/serving/prepared/ranges.ts';
 import { at } from '../test/support/at.ts';
 

@@ -1,6 +1,6 @@
 /** Photos of given sizes, drawn by arithmetic: the same on every machine. */
 import sharp from 'sharp';
-import { drawCheckPicture } from '../inference-node/serving/prepared/check-picture.ts';
+import { drawCheckPicture } from '../inference-node/serving/prepared/answer-check.ts';
 
 export interface BenchPhoto {
   readonly name: string;

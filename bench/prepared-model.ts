@@ -13,7 +13,7 @@ import { InferenceSession, Tensor } from '../inference-node/serving/engine/child
 import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
 import { loadManifest, type ModelManifest } from '../inference-node/serving/models/manifest.ts';
 import type { PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
-import { detectInstructionSet } from '../inference-node/serving/prepared/instruction-set.ts';
+import { detectInstructionSet } from '../inference-node/serving/prepared/load-prepared.ts';
 import { requireWeights } from '../inference-node/serving/prepared/weights-cache.ts';
 import { at } from '../test/support/at.ts';
 import { writeResults } from './results.ts';

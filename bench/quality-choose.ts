@@ -10,7 +10,11 @@
  *   picture is counted on standard error, with the time that the rest will take
  */
 import { parseArgs } from 'node:util';
-import { decideAreas, gridSize } from '../inference-node/serving/picture/matte/fill-areas.ts';
+import {
+  decideAreas,
+  findAreas,
+  gridSize,
+} from '../inference-node/serving/picture/matte/fill-areas.ts';
 import {
   MERGE_RULES,
   type MergeRules,
@@ -18,7 +22,6 @@ import {
 } from '../inference-node/serving/picture/matte/merge-mattes.ts';
 import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
 import { resample } from '../inference-node/serving/picture/matte/resample.ts';
-import { findAreas } from '../inference-node/serving/picture/matte/undecided-areas.ts';
 import { UNSURE_SHARE_MIN, unsureShare } from '../inference-node/serving/picture/worth-running.ts';
 import { at } from '../test/support/at.ts';
 import { leastLoss, leaveOneOut } from './quality/cross-validation.ts';

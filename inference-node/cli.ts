@@ -15,8 +15,9 @@ import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { loadConfig, wholeEnvironment } from './config.ts';
 import { readCliConfig } from './model-tools/commands/cli-config.ts';
-import { addModelCommands, addProviderCommands } from './model-tools/commands/commands.ts';
-import { addDoctorCommand } from './serving/doctor/doctor-command.ts';
+import { addModelCommands } from './model-tools/commands/models.ts';
+import { addProviderCommands } from './model-tools/commands/providers.ts';
+import { addDoctorCommand } from './serving/doctor/doctor.ts';
 import { ModelError } from './serving/models/model-error.ts';
 import { ProviderError } from './serving/providers/provider-files.ts';
 

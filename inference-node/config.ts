@@ -12,7 +12,7 @@ import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts'
 import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
 import { DIRECT_ORIGINS_MAX, parseOrigin } from './serving/direct/direct-origins.ts';
 import type { CallerToken } from './serving/grpc/callers.ts';
-import { readModelSettings } from './serving/models/model-settings.ts';
+import { readModelSettings } from './serving/models/plan.ts';
 import {
   type Environment,
   type PoolSettings,

@@ -1,5 +1,6 @@
 /**
- * The inference node's program. Only here does it handle signals and end the process.
+ * The inference node's program: what it is made of, how it starts and how it ends. Only here does it
+ * handle signals and end the process.
  *
  * | exit code | when                                                              |
  * |-----------|-------------------------------------------------------------------|
@@ -7,14 +8,40 @@
  * | 78        | the configuration is not valid: every bad variable is on stderr    |
  * | 1         | it cannot start, its engines keep dying, a child of it does not    |
  * |           | die, or a bug: the log says so                                     |
+ *
+ * The order of coming up:
+ *
+ * 1. HTTP and gRPC listen, starting: probes see the node, a port in use ends it at once.
+ * 2. The execution provider is chosen, the plan's models are prepared, engines and picture workers
+ *    opened.
+ * 3. Every model has an engine ready: the node serves. Only now it registers with control planes.
  */
+import { randomUUID } from 'node:crypto';
+import { setLogger } from '@grpc/grpc-js';
+import { ContractError } from '#contract/errors.ts';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { letHeapGrow } from '#program/heap-growth.ts';
 import { createLog } from '#program/log.ts';
 import { SignalGate } from '#program/signal-gate.ts';
+import { TlsFiles } from '#program/tls/tls-files.ts';
+import { openTracing } from '#program/tracing/open-tracing.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import { collectYoungBuffers } from '#program/young-buffers.ts';
-import { createInferenceNode } from './compose.ts';
+import pkg from '../package.json' with { type: 'json' };
 import { type Config, loadConfig } from './config.ts';
+import { DirectFiles } from './serving/direct/direct-files.ts';
+import { type DrainSteps, drainNode } from './serving/drain.ts';
+import { Callers } from './serving/grpc/callers.ts';
+import { Registration } from './serving/grpc/registration.ts';
+import { openNodeServer } from './serving/grpc/server.ts';
+import { registerConnectionsGauge } from './serving/metrics.ts';
+import { describeTerms } from './serving/models/licence.ts';
+import { ModelError } from './serving/models/model-error.ts';
+import { admittedOutlineOf } from './serving/models/plan.ts';
+import { openHttpEndpoints } from './serving/node-state.ts';
+import { type OpenedPool, openPools } from './serving/open-pools.ts';
+import type { MakePrepared } from './serving/prepared/load-prepared.ts';
+import { composeService, describeNode, startServing } from './serving/service.ts';
 
 function requireConfig(): Config {
   try {
@@ -36,14 +63,165 @@ const log = createLog({
   traced: config.traces !== undefined,
   sampling: config.logSampling,
 });
-const node = createInferenceNode(config, log);
+const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
+const direct = new DirectFiles(config.directOrigins);
+const callers = createCallers();
+/** Undefined where there are no traces. */
+let tracing: Tracing | undefined;
+const service = composeService({ identity, callers, log, direct, tracing: () => tracing });
+const { status, metrics, matte, watchers } = service;
+
+// What was opened so far, in order: a drain closes it, also while the node starts.
+/** TLS files and the servers. */
+const ports: { close(): void | Promise<void> }[] = [];
+const pools: OpenedPool[] = [];
+let registration: Registration | undefined;
+
+/**
+ * Resolves when the node must end: engines keep dying, they or picture workers do not die, or the
+ * engines of a second look cannot be loaded.
+ */
+const failed = Promise.withResolvers<Error>();
+/** Aborted when the node is told to end: a start under way goes no further. */
+const starting = new AbortController();
 const hurry = new AbortController();
 const gate = new SignalGate();
 let exitCode = 0;
 let ending: Promise<void> | undefined;
 
+/** A control plane must always find room: one direct caller gets half of a node, at least one image. */
+function createCallers(): Callers {
+  const { token, tokenAccepted, callerTokens, callerImagesMax, registryAddresses, tls } = config;
+  const half = (nodeImagesMax: number) => Math.max(1, Math.floor(nodeImagesMax / 2));
+  const all = (nodeImagesMax: number) => nodeImagesMax;
+  const byDefault = registryAddresses.length > 0 ? half : all;
+  return new Callers({
+    token,
+    tokenAccepted,
+    callerTokens,
+    certificatesChecked: tls.clientCaFile !== undefined,
+    imagesMax: callerImagesMax === undefined ? byDefault : () => callerImagesMax,
+  });
+}
+
+/**
+ * Resolves when the node serves.
+ * @throws TlsFileError, ListenError, ModelError, ExecutionProviderError, ConfigError, each for
+ * the operator.
+ */
+async function start(): Promise<void> {
+  const startedMs = performance.now();
+  for (const warning of config.warnings) log.warn(warning);
+  // Before anything is opened, fetched or prepared: a model that is refused never gets so far.
+  const outline = await admittedOutlineOf(config.modelSettings);
+  await startTracing();
+  const listening = await listen();
+  const opened = await openPools({
+    ...{ config, log, outline, ending: starting.signal, make },
+    opened: pools,
+    fail: failed.resolve,
+  });
+  starting.signal.throwIfAborted();
+  const { refinement, foregroundEstimation } = config;
+  const defaults = { refinement, foregroundEstimation };
+  const { commercialUse } = config.modelSettings;
+  const started = startServing(service, { ...opened, defaults, commercialUse });
+  const startMs = Math.round(performance.now() - startedMs);
+  const { plan } = started.work;
+  const models = plan.runs.map(({ model: { model: name, licence } }) => ({ name, licence }));
+  const terms = describeTerms(plan.name, models);
+  log.info({ startMs, terms, node: describeNode(started) }, 'serving');
+  if (config.registryAddresses.length > 0) registration = register(listening);
+}
+
+/** Loads model-tools where a file is missing: a start from a prepared folder does without them. */
+async function make(...[source, key, to]: Parameters<MakePrepared>): ReturnType<MakePrepared> {
+  const { makePrepared } = await import('./model-tools/preparing/prepare.ts').catch(cause => {
+    const { name } = to.manifest;
+    const what = `${name} is not prepared for this machine, and model-tools cannot be loaded`;
+    const how = `a start with them does it, or "npm run matting -- models fetch ${name}" for a CPU`;
+    throw new ModelError('prepare', `${what}: ${how}`, cause);
+  });
+  return await makePrepared(source, key, to);
+}
+
+/** Before the ports listen: no call goes without. */
+async function startTracing(): Promise<void> {
+  const { nodeId: instanceId, version } = identity;
+  const program = { name: 'matting-inference-node', version, instanceId };
+  tracing = await openTracing(config.traces, { ...program, log, observer: metrics });
+}
+
+async function listen() {
+  const { host, port, httpPort } = config;
+  const { started } = service;
+  const { registry } = metrics;
+  const tls = await TlsFiles.open(config.tls, { log });
+  ports.push(tls);
+  // What grpc-js says about a failed bind is in the error that we throw.
+  const grpcLog = (message: unknown) => log.debug({ from: 'grpc-js' }, String(message));
+  setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
+  const http = await openHttpEndpoints({
+    ...{ host, port: httpPort, status, registry },
+    info: () => started.value && describeNode(started.value),
+  });
+  ports.push(http);
+  const server = await openNodeServer({
+    ...{ host, port, callers, status, matte, watchers },
+    credentials: tls.serverCredentials(),
+    info: () => started.value?.info,
+    onEnded: cause => metrics.grpcEnded(cause),
+  });
+  ports.push(server);
+  registerConnectionsGauge(server.connections, registry);
+  log.info({ host, port: server.port, httpPort: http.port }, 'listening');
+  return { tls, http, server };
+}
+
+function register({ tls, http, server }: Awaited<ReturnType<typeof listen>>): Registration {
+  const { registryAddresses, token, advertiseAddress, host } = config;
+  const ownHost = host.includes(':') ? `[${host}]` : host;
+  const address = advertiseAddress ?? `${ownHost}:${server.port}`;
+  return new Registration({
+    ...{ registryAddresses, identity, address, token, log },
+    httpAddress: `${address.slice(0, address.lastIndexOf(':'))}:${http.port}`,
+    security: tls.channelSecurity(),
+    onDrainCommand: drain => {
+      if (drain) status.drain('command');
+      else status.undrain();
+    },
+  });
+}
+
+const drainSteps: DrainSteps = {
+  announce: () => {
+    status.drain('shutdown');
+    watchers.flush();
+  },
+  untilIdle: () => matte.untilIdle(),
+  abortCalls: () =>
+    matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the node is shutting down')),
+  closeChildren: async graceMs => {
+    await Promise.all(pools.map(({ pool }) => pool.close(graceMs)));
+  },
+  childrenLeft: () =>
+    pools.flatMap(({ kind, pool }) => pool.processes().map(({ pid }) => ({ kind, pid }))),
+  deregister: async () => await registration?.leave(),
+  closeServers: async () => {
+    watchers.close();
+    // Beside the ports, within the time that they have: no call is open any more.
+    const flushed = tracing?.close();
+    for (const port of ports.toReversed()) await port.close();
+    await direct.close();
+    await flushed;
+  },
+};
+
+/** Ends the node in the order of drain.ts. Also while it starts. Never rejects. */
 function end(): void {
-  ending ??= node.drain(hurry.signal).then(() => process.exit(exitCode));
+  if (ending !== undefined) return;
+  starting.abort(new Error('the node was told to end while it started'));
+  ending = drainNode(drainSteps, { hurry: hurry.signal, log }).then(() => process.exit(exitCode));
 }
 
 /** One line on stderr for the person or supervisor that started it, the whole error in the log. */
@@ -76,8 +254,12 @@ process.on('disconnect', () => {
 process.on('uncaughtException', fail);
 process.on('unhandledRejection', fail);
 
-void node.failed.then(fail);
-node.start().catch((error: unknown) => {
+status.onChange(state => {
+  log.info({ state }, 'state');
+  if (state === 'failed') failed.resolve(new Error(status.failure));
+});
+void failed.promise.then(fail);
+start().catch((error: unknown) => {
   // A node that is told to end while it starts has not failed.
   if (ending === undefined) fail(error);
 });

@@ -10,7 +10,7 @@ import {
   imagesARun,
   type PreparedModel,
 } from '../../inference-node/serving/models/prepared-model.ts';
-import { drawCheckPicture } from '../../inference-node/serving/prepared/check-picture.ts';
+import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
 import { prepareBatches } from '../../inference-node/serving/prepared/prepare-batches.ts';
 import { cpuMsOf } from '../processes.ts';
 import { type Card, type Graph, percentile, shown } from './card.ts';

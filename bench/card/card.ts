@@ -3,17 +3,17 @@ import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
-import { chooseDevices } from '../../inference-node/serving/engine/devices/choose-devices.ts';
-import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
 import {
+  chooseDevices,
+  GpuDevice,
   listGpus,
   SMI_COMMAND,
   smiEnvironment,
-} from '../../inference-node/serving/engine/devices/nvidia-smi.ts';
+} from '../../inference-node/serving/engine/devices/devices.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
-import { parseModelSettings } from '../../inference-node/serving/models/model-settings.ts';
-import { detectInstructionSet } from '../../inference-node/serving/prepared/instruction-set.ts';
-import { readEngineEnvironment } from '../../inference-node/serving/providers/engine-environment.ts';
+import { parseModelSettings } from '../../inference-node/serving/models/plan.ts';
+import { detectInstructionSet } from '../../inference-node/serving/prepared/load-prepared.ts';
+import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
 import { tensorrtEnv } from '../../inference-node/serving/start/gpus.ts';
 import { readChildEnv } from '../../inference-node/serving/start/pool-settings.ts';
 import { machine } from '../service.ts';

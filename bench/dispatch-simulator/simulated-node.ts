@@ -23,7 +23,7 @@ const REPEAT_INTERVAL_MS = 1000;
 /** Images admitted beyond those in work, as a node with engines + 2 picture workers has. */
 const PLACES_BESIDE_ENGINES = 3;
 const MEGAPIXELS_MAX = 400;
-/** For an image that outlasts its mean (inference-node/serving/picture/pool/worker-wait.ts). */
+/** For an image that outlasts its mean (inference-node/serving/picture/pool/picture-pool.ts). */
 const OVERRUN_SHARE = 0.2;
 /** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;

@@ -1,6 +1,9 @@
 /** A plan's models, run in its order. */
-import { parseModelSettings } from '../../inference-node/serving/models/model-settings.ts';
-import { outlineOf, type PlanEntry } from '../../inference-node/serving/models/plan.ts';
+import {
+  outlineOf,
+  type PlanEntry,
+  parseModelSettings,
+} from '../../inference-node/serving/models/plan.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 import { isWorthRunning } from '../../inference-node/serving/picture/worth-running.ts';

@@ -5,16 +5,18 @@ import { pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { countedMegapixels } from '#contract/picture-memory.ts';
 import { ConfigError } from '#program/env.ts';
-import { Admission, FILE_BYTES_MAX, type Permit } from './admission.ts';
-import { CLOSE_GRACE_MS, type DrainSteps, drainNode } from './drain.ts';
 import {
+  Admission,
   computeMegapixelBudget,
   type EngineModel,
   enginesInMemory,
+  FILE_BYTES_MAX,
   operatorsBudget,
+  type Permit,
   readMemoryLimitBytes,
   requireMegapixelBudget,
-} from './memory-budget.ts';
+} from './admission.ts';
+import { CLOSE_GRACE_MS, type DrainSteps, drainNode } from './drain.ts';
 import { type NodeState, NodeStatus } from './node-state.ts';
 import { FakeEnginePool, FakePicturePool, StageGates } from './test/fake-pools.ts';
 

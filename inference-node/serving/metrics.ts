@@ -19,11 +19,18 @@ import { type GrpcGuard, GUARD_CAUSES, type GuardCause } from '#program/ports/gr
 import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
-import type { GpuDevice } from './engine/devices/gpu-device.ts';
+import type { GpuDevice } from './engine/devices/devices.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
-import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
-import { RUN_LABELS, type RunLabels, runLabels } from './run-labels.ts';
+import {
+  PIPELINE_PLACES,
+  type Pipeline,
+  type PlanRun,
+  RUN_LABELS,
+  type RunLabels,
+  type RunnablePlan,
+  runLabels,
+} from './pipeline.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 

@@ -16,6 +16,13 @@
  *
  * failed goes before draining, draining before starting.
  */
+
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Registry } from 'prom-client';
+import { listening } from '#program/listen-error.ts';
+import { guardHttpServer } from '#program/ports/http-guard.ts';
 import type { EnginePool } from './engine/pool/engine-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 
@@ -23,7 +30,7 @@ export const NODE_STATES = ['starting', 'serving', 'draining', 'failed'] as cons
 export type NodeState = (typeof NODE_STATES)[number];
 
 /** `command`: by a control plane, which can take it back; `shutdown` cannot be taken back. */
-export type DrainCause = 'command' | 'shutdown';
+type DrainCause = 'command' | 'shutdown';
 
 export class NodeStatus {
   readonly #engines: EnginePool[] = [];
@@ -78,4 +85,102 @@ export class NodeStatus {
     this.#announced = state;
     for (const listener of [...this.#listeners]) listener(state);
   }
+}
+
+/*
+ * The node's HTTP side, for probes, Prometheus and operators, on a port of its own that callers
+ * do not reach: /livez, /readyz, /info and /metrics. It carries no image and no secret.
+ */
+
+interface HttpEndpointsOptions {
+  readonly host: string;
+  /** 0: one that is free. */
+  readonly port: number;
+  readonly status: NodeStatus;
+  readonly registry: Registry;
+  /** What the node is; undefined while starting. */
+  readonly info: () => object | undefined;
+}
+
+/** Probes and a scraper or two. */
+const CONNECTIONS_MAX = 64;
+const REQUEST_TIMEOUT_MS = 10_000;
+/** How late a slow caller is noticed. */
+const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
+const HEADER_BYTES_MAX = 8 * 1024;
+/** A quarter of the connections is kept free of idle ones. */
+const SPARE_SHARE = 0.25;
+const UNREAD_ANSWERS_MAX = 16;
+
+interface Answer {
+  readonly status: number;
+  readonly type: string;
+  readonly body: string;
+}
+
+/** @throws ListenError when it cannot listen. */
+export async function openHttpEndpoints(options: HttpEndpointsOptions) {
+  const limits = {
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
+    maxHeaderSize: HEADER_BYTES_MAX,
+  };
+  const server = createServer(limits, (request, response) => {
+    answer(request, options).then(
+      found => send(response, found, request.method === 'HEAD'),
+      (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
+    );
+  });
+  server.maxConnections = CONNECTIONS_MAX;
+  // No body is awaited here: every request is answered at once.
+  guardHttpServer(server, { spareShare: SPARE_SHARE, unreadStrangersMax: UNREAD_ANSWERS_MAX });
+  const { host, port: wantedPort } = options;
+  await listening({ variable: 'MATTING_NODE_HTTP_PORT', host, port: wantedPort }, () => {
+    server.listen(wantedPort, host);
+    return once(server, 'listening');
+  });
+  const { port } = server.address() as AddressInfo;
+  return { port, close: () => close(server) };
+}
+
+async function answer(request: IncomingMessage, options: HttpEndpointsOptions): Promise<Answer> {
+  if (request.method !== 'GET' && request.method !== 'HEAD') return text(405, 'GET or HEAD only');
+  const { status, registry, info } = options;
+  switch (request.url?.split('?', 1)[0]) {
+    case '/livez':
+      return text(200, 'ok');
+    case '/readyz': {
+      const { state } = status;
+      return text(state === 'serving' ? 200 : 503, state);
+    }
+    case '/info': {
+      const body = JSON.stringify({ state: status.state, ...info() }, null, 2);
+      return { status: 200, type: 'application/json', body: `${body}\n` };
+    }
+    case '/metrics':
+      return { status: 200, type: registry.contentType, body: await registry.metrics() };
+    default:
+      return text(404, 'there is /livez, /readyz, /info and /metrics');
+  }
+}
+
+function text(status: number, line: string): Answer {
+  return { status, type: 'text/plain; charset=utf-8', body: `${line}\n` };
+}
+
+function send(response: ServerResponse, { status, type, body }: Answer, headOnly: boolean): void {
+  response.writeHead(status, {
+    'content-type': type,
+    'content-length': Buffer.byteLength(body),
+    'cache-control': 'no-store',
+  });
+  response.end(headOnly ? undefined : body);
+}
+
+function close(server: Server): Promise<void> {
+  return new Promise(resolve => {
+    server.close(() => resolve());
+    // Scrapers keep their connections open.
+    server.closeAllConnections();
+  });
 }

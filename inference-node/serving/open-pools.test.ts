@@ -8,8 +8,8 @@ import '../../test/support/tiny-plan-hook.ts';
 import { encodeTinyModel } from '../../test/support/tiny-model.ts';
 import { outlineOf } from '../../test/support/tiny-plan.ts';
 import { type Config, loadConfig } from '../config.ts';
-import { runtimeVersion } from './engine/runtime-version.ts';
 import type { OpenedPool } from './open-pools.ts';
+import { runtimeVersion } from './providers/provider-files.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
 
 // After the hook.

@@ -1,34 +1,35 @@
 /** Chooses the execution provider, prepares the plan's models, opens engines and picture workers. */
 import type { Logger } from 'pino';
-import { Admission } from './admission.ts';
-import type { ChildLeft } from './drain.ts';
-import { createAnswering } from './engine/choice/answer-picture.ts';
-import { readCpuShare } from './engine/choice/cpu-share.ts';
-import { chooseEngineLayout, type EngineLayout } from './engine/choice/engine-layout.ts';
 import {
-  ExecutionProviderError,
-  type ProviderChoice,
-  requireParity,
-} from './engine/choice/execution-provider.ts';
-import type { GpuDevice } from './engine/devices/gpu-device.ts';
-import { openEnginePool } from './engine/pool/open-engine-pool.ts';
-import {
+  Admission,
   enginesInMemory,
   type MegapixelBudget,
   operatorsBudget,
   readMemoryLimitBytes,
   requireMegapixelBudget,
-} from './memory-budget.ts';
+} from './admission.ts';
+import type { ChildLeft } from './drain.ts';
+import { createAnswering } from './engine/choice/answer-picture.ts';
+import {
+  chooseEngineLayout,
+  type EngineLayout,
+  readCpuShare,
+} from './engine/choice/engine-layout.ts';
+import {
+  ExecutionProviderError,
+  type ProviderChoice,
+  requireParity,
+} from './engine/choice/execution-provider.ts';
+import type { GpuDevice } from './engine/devices/devices.ts';
+import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import { loadPlanOutlines, type PlanOutline } from './models/plan.ts';
 import { type ExecutionProvider, imagesARun, type Plan } from './models/prepared-model.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
-import { buildPlan } from './prepared/build-plan.ts';
-import { detectInstructionSet } from './prepared/instruction-set.ts';
-import type { MakePrepared } from './prepared/load-prepared.ts';
-import { BufferPool } from './process/buffer-pool.ts';
-import { readEngineEnvironment } from './providers/engine-environment.ts';
+import { buildPlan, detectInstructionSet, type MakePrepared } from './prepared/load-prepared.ts';
+import { BufferPool } from './process/frames.ts';
+import { readEngineEnvironment } from './providers/provider-files.ts';
 import {
   type ChosenProvider,
   checkAnswers,

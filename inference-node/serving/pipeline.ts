@@ -15,15 +15,15 @@ import type { StageName, StageTimings } from '#contract/stages.ts';
 import { describeSpan, recordSpan, traced } from '#program/tracing/active-span.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
-import type { FinishChoices } from './picture/finish-choices.ts';
-import { requireMakeable } from './picture/makeable.ts';
-import type {
-  MattePart,
-  PictureLease,
-  PicturePool,
-  PicturePoolSnapshot,
+import { type FinishChoices, requireMakeable } from './picture/makeable.ts';
+import {
+  type HeldWorker,
+  type MattePart,
+  type PictureLease,
+  type PicturePool,
+  type PicturePoolSnapshot,
+  workerWaitMs,
 } from './picture/pool/picture-pool.ts';
-import { type HeldWorker, workerWaitMs } from './picture/pool/worker-wait.ts';
 import { isWorthRunning } from './picture/worth-running.ts';
 
 /** A prepared model and the engines that run it. */
@@ -99,7 +99,7 @@ export const PIPELINE_PLACES = [
   'encoding',
   'sending',
 ] as const;
-export type PipelinePlace = (typeof PIPELINE_PLACES)[number];
+type PipelinePlace = (typeof PIPELINE_PLACES)[number];
 
 const BEFORE_INFERENCE = PIPELINE_PLACES.slice(0, PIPELINE_PLACES.indexOf('inferring'));
 
@@ -389,4 +389,26 @@ function recordStages(stages: readonly (readonly [name: StageName, ms: number])[
     if (ms > 0) recordSpan({ name, startTime }, startTime + ms);
     startTime += ms;
   }
+}
+
+/*
+ * The labels of a plan's model in metrics, log and results. Its name is not enough: a plan may hold
+ * one model at several sizes.
+ */
+
+export const RUN_LABELS = ['model', 'input_size', 'role'] as const;
+
+export type RunLabels = Readonly<Record<(typeof RUN_LABELS)[number], string>>;
+
+export const ROLE_LABELS = {
+  subject: 'subject',
+  secondLook: 'second_look',
+  opinion: 'opinion',
+} as const satisfies Record<MatteRole, string>;
+
+/** `input_size` is the input's side in pixels; of one that is not square `1024x768`. */
+export function runLabels({ model, role }: PlanRun): RunLabels {
+  const { inputWidth, inputHeight } = model;
+  const size = inputWidth === inputHeight ? `${inputWidth}` : `${inputWidth}x${inputHeight}`;
+  return { model: model.model, input_size: size, role: ROLE_LABELS[role] };
 }

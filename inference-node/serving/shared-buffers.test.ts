@@ -13,7 +13,7 @@ import { writeTinyModel } from '../../test/support/tiny-model.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import { type ImageOrder, type ImageResult, Pipeline } from './pipeline.ts';
-import { BufferPool } from './process/buffer-pool.ts';
+import { BufferPool } from './process/frames.ts';
 
 const test = ava.serial;
 

@@ -11,10 +11,13 @@ import { ConfigError } from '#program/env.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '../../test/support/tiny-model.ts';
 import type { CliConfig } from '../model-tools/commands/cli-config.ts';
-import { modelsCheck } from '../model-tools/commands/models-check.ts';
-import { type ModelsFetchOptions, modelsFetch } from '../model-tools/commands/models-fetch.ts';
-import { modelsList } from '../model-tools/commands/models-list.ts';
-import { parseModelSettings } from '../serving/models/model-settings.ts';
+import {
+  type ModelsFetchOptions,
+  modelsCheck,
+  modelsFetch,
+  modelsList,
+} from '../model-tools/commands/models.ts';
+import { parseModelSettings } from '../serving/models/plan.ts';
 
 const test = ava.serial;
 

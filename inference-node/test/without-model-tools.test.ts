@@ -13,7 +13,7 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 const MODEL_TOOLS = 'inference-node/model-tools';
 const COPIED = [
   ...['package.json', 'program', 'proto', 'models'],
-  ...['main.ts', 'compose.ts', 'config.ts', 'serving'].map(name => `inference-node/${name}`),
+  ...['main.ts', 'config.ts', 'serving'].map(name => `inference-node/${name}`),
 ];
 
 const tree = await temporaryFolder({ teardown: test.after.always });

@@ -10,30 +10,30 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
 import pino from 'pino';
-import { bytesAtBothEnds } from '../../inference-node/model-tools/onnx/passes/bytes-at-both-ends.ts';
-import { liftConstants } from '../../inference-node/model-tools/onnx/passes/prepare-graph.ts';
-import { keepOutput } from '../../inference-node/model-tools/onnx/passes/remove-unused.ts';
-import { resizeInHalf } from '../../inference-node/model-tools/onnx/passes/resize-in-half.ts';
-import { setInputSize } from '../../inference-node/model-tools/onnx/passes/set-input-size.ts';
+import {
+  bytesAtBothEnds,
+  keepOutput,
+  resizeInHalf,
+  setInputSize,
+} from '../../inference-node/model-tools/onnx/rewrites.ts';
+import { liftConstants } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { installProvider } from '../../inference-node/model-tools/providers/install-provider.ts';
+import { findLibraries } from '../../inference-node/model-tools/providers/library-search.ts';
 import { graphBytes, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';
 import { runOnce, runSeries } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
-  selectExecutionProvider,
-} from '../../inference-node/serving/engine/choice/execution-provider.ts';
-import {
   encodeProbeGraph,
   PROBE_SIZE_PX,
   PROBE_SPEC,
-} from '../../inference-node/serving/engine/choice/probe-graph.ts';
-import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
+  selectExecutionProvider,
+} from '../../inference-node/serving/engine/choice/execution-provider.ts';
+import { GpuDevice } from '../../inference-node/serving/engine/devices/devices.ts';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
-import { drawCheckPicture } from '../../inference-node/serving/prepared/check-picture.ts';
+import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
 import { prepareBatches } from '../../inference-node/serving/prepared/prepare-batches.ts';
-import { readEngineEnvironment } from '../../inference-node/serving/providers/engine-environment.ts';
-import { findLibraries } from '../../inference-node/serving/providers/library-search.ts';
+import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';

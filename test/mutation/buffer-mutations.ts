@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const BUFFER_MUTATIONS = mutationsOf`
-file inference-node/serving/process/buffer-pool.ts
+file inference-node/serving/process/frames.ts
 tests inference-node/serving/process/frames.test.ts
 memory that is given back twice goes to two images
   - if (!this.#lent.delete(buffer)) return;

@@ -192,7 +192,7 @@ an image fails with those that it ran with
   + started ? false : soon
   = one picture whose matte is not a number fails alone
 
-file inference-node/serving/models/commercial-use.ts
+file inference-node/serving/models/plan.ts
 tests inference-node/serving/models/manifest.test.ts
 a model whose weights have no stated licence is permitted
   - commercialUse !== 'yes'

@@ -3,15 +3,13 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import ava from 'ava';
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
-import { runtimeVersion } from '../../inference-node/serving/engine/runtime-version.ts';
 import {
   type AnswerPicture,
   checkAnswer,
-} from '../../inference-node/serving/prepared/answer-check.ts';
-import {
   drawCheckPicture,
   summariseAnswer,
-} from '../../inference-node/serving/prepared/check-picture.ts';
+} from '../../inference-node/serving/prepared/answer-check.ts';
+import { runtimeVersion } from '../../inference-node/serving/providers/provider-files.ts';
 import { type GpuHost, gpuFacts, openGpuHost } from '../../inference-node/serving/test/gpu-host.ts';
 import { at } from '../support/at.ts';
 import { ROOT } from '../support/running-service.ts';

@@ -7,8 +7,12 @@
 import { mkdir } from 'node:fs/promises';
 import type { PlanOutline } from '../../inference-node/serving/models/plan.ts';
 import type { Plan } from '../../inference-node/serving/models/prepared-model.ts';
-import type { PlanOptions } from '../../inference-node/serving/prepared/build-plan.ts';
+import type { PlanOptions } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { writeTinyModel } from './tiny-model.ts';
+
+// What both modules have besides is theirs.
+export * from '../../inference-node/serving/models/plan.ts';
+export * from '../../inference-node/serving/prepared/load-prepared.ts';
 
 /** Products of matrices for a white picture; 30 are some 0.1 s on an idle core. */
 const TRIPS_MAX = Number(process.env.TEST_TINY_TRIPS_MAX ?? 30);

@@ -53,7 +53,7 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     // `models check` takes one picture through the worker's stages in its own process, and the
     // doctor asks for versions.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/commands\/models-check|serving\/doctor\/examine)\.ts$))/,
+    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/commands\/models|serving\/doctor\/doctor)\.ts$))/,
     to: /^inference-node\/serving\/picture\/(worker|codecs|finishing|matte)\//,
   },
   {

@@ -19,7 +19,7 @@ import {
 } from '../../inference-node/serving/engine/choice/execution-provider.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
-import { detectInstructionSet } from '../../inference-node/serving/prepared/instruction-set.ts';
+import { detectInstructionSet } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';

@@ -1,6 +1,6 @@
 /** What the commands of models and providers go by. */
 import { EnvReader } from '#program/env.ts';
-import { type ModelSettings, readModelSettings } from '../../serving/models/model-settings.ts';
+import { type ModelSettings, readModelSettings } from '../../serving/models/plan.ts';
 import { readChildEnv, readProviderDir } from '../../serving/start/pool-settings.ts';
 
 export interface CliConfig {
@@ -21,4 +21,13 @@ export function readCliConfig(env: CliConfig['env'], cwd: string): CliConfig {
   const providerDir = readProviderDir(reader, settings, cwd);
   reader.requireValid();
   return { settings, providerDir, env, cwd, childEnv: readChildEnv(env) };
+}
+
+export interface CommandContext {
+  /** @throws ConfigError */
+  config(): CliConfig;
+  /** Aborted where the command is to end. */
+  readonly signal: AbortSignal;
+  /** What a command looked at is bad, and was said. */
+  failed(): void;
 }

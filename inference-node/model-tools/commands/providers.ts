@@ -1,22 +1,68 @@
-/** `providers install`, `list`, `check`: ONNX Runtime's parts for GPUs, which npm does not bring. */
+/** `providers install`, `list` and `check`: ONNX Runtime's parts for GPUs, which npm does not bring. */
+
 import type { Writable } from 'node:stream';
+import type { Command } from 'commander';
 import { selectExecutionProvider } from '../../serving/engine/choice/execution-provider.ts';
-import { type GpuListing, listGpus } from '../../serving/engine/devices/nvidia-smi.ts';
-import { readEngineEnvironment } from '../../serving/providers/engine-environment.ts';
+import { type GpuListing, listGpus } from '../../serving/engine/devices/devices.ts';
+import {
+  type InstalledState,
+  ProviderError,
+  readEngineEnvironment,
+  readInstalled,
+} from '../../serving/providers/provider-files.ts';
+import { fetchPackage, installProvider } from '../providers/install-provider.ts';
 import {
   type FoundLibrary,
   findLibraries,
   foldersBelow,
   pythonLibraryFolders,
-} from '../../serving/providers/library-search.ts';
-import {
-  type InstalledState,
-  ProviderError,
-  readInstalled,
-} from '../../serving/providers/provider-files.ts';
-import { fetchPackage } from '../providers/fetch-package.ts';
-import { installProvider } from '../providers/install-provider.ts';
-import type { CliConfig } from './cli-config.ts';
+} from '../providers/library-search.ts';
+import type { CliConfig, CommandContext } from './cli-config.ts';
+
+export function addProviderCommands(
+  program: Command,
+  { config, signal, failed }: CommandContext,
+): void {
+  const providers = program
+    .command('providers')
+    .description("install, list and check ONNX Runtime's parts for GPUs");
+  const each = (value: string, before: string[]) => [...before, value];
+  providers
+    .command('install')
+    .description("put a provider's files where an installation of packages leaves them alone")
+    .argument('<name>', 'cuda; it brings the part for TensorRT with it')
+    .option('--from <path>', 'a wheel, a NuGet package or a folder; fetched by pip otherwise')
+    .option(
+      '--sha256 <hex>',
+      'a checksum to accept besides the known ones; again for more',
+      each,
+      [],
+    )
+    .option(
+      '--libraries <folder>',
+      "where CUDA's and cuDNN's libraries may lie; again for more",
+      each,
+      [],
+    )
+    .action(async (name: string, options: ProvidersInstallOptions) => {
+      await providersInstall(name, options, config(), process.stdout, signal);
+    });
+  providers
+    .command('list')
+    .description('list providers, and what is missing of them')
+    .option('--json', 'print JSON')
+    .action(async (options: ProvidersListOptions) => {
+      await providersList(options, config(), process.stdout);
+    });
+  providers
+    .command('check')
+    .description('check files, libraries, driver and GPUs, and run a small graph on each')
+    .option('--no-run', 'run nothing')
+    .option('--json', 'print JSON')
+    .action(async (options: ProvidersCheckOptions) => {
+      if (!(await providersCheck(options, config(), process.stdout))) failed();
+    });
+}
 
 /** As commander gives them. */
 export interface ProvidersInstallOptions {

@@ -5,27 +5,35 @@ import onnxProto from 'onnx-proto';
 import type { Size } from '#contract/finishing.ts';
 import { at } from '../../../test/support/at.ts';
 import { throwsWith } from '../../../test/support/throws.ts';
-import { EngineSession } from '../../serving/engine/child/engine-session.ts';
-import { createPlaneTables, fillAlpha, fillPlanes } from '../../serving/engine/child/graph-ends.ts';
+import {
+  createPlaneTables,
+  EngineSession,
+  fillAlpha,
+  fillPlanes,
+} from '../../serving/engine/child/engine-session.ts';
 import { InferenceSession, Tensor } from '../../serving/engine/child/onnx-runtime.ts';
-import { PROBE_SPEC } from '../../serving/engine/choice/probe-graph.ts';
+import { PROBE_SPEC } from '../../serving/engine/choice/execution-provider.ts';
 import { loadManifest } from '../../serving/models/manifest.ts';
 import { RGB_INPUT } from '../../serving/models/prepared-model.ts';
 import {
+  decodeModel,
   ElementType,
+  float32Tensor,
   type Graph,
   type GraphNode,
+  int64Tensor,
   integer,
   integers,
   nodeOf,
   sortTopologically,
+  tensorNumbers,
+  widenHalf,
 } from '../../serving/onnx/graph.ts';
-import { decodeModel } from '../../serving/onnx/model-file.ts';
-import { setBatch } from '../../serving/onnx/set-batch.ts';
-import { float32Tensor, int64Tensor, tensorNumbers, widenHalf } from '../../serving/onnx/tensor.ts';
-import { drawCheckPicture } from '../../serving/prepared/check-picture.ts';
-import { carriesInt8, detectInstructionSet } from '../../serving/prepared/instruction-set.ts';
+import { drawCheckPicture } from '../../serving/prepared/answer-check.ts';
+import { carriesInt8, detectInstructionSet } from '../../serving/prepared/load-prepared.ts';
+import { setBatch } from '../../serving/prepared/prepare-batches.ts';
 import { isModelError } from '../../serving/test/is-model-error.ts';
+import { liftConstants, prepareGraph } from '../preparing/prepare.ts';
 import {
   graphBytes,
   largestDifference,
@@ -34,15 +42,18 @@ import {
   runGraph,
   tinyGraph,
 } from '../test/tiny-graph.ts';
-import { bytesAtBothEnds, type PixelFormat } from './passes/bytes-at-both-ends.ts';
-import { liftConstants, prepareGraph } from './passes/prepare-graph.ts';
-import { type Quantisation, quantise, scaleOfRange } from './passes/quantise.ts';
-import { OPSET_OF_INT8, raiseOpset } from './passes/raise-opset.ts';
-import { keepOutput, removeUnused } from './passes/remove-unused.ts';
-import { resizeInHalf } from './passes/resize-in-half.ts';
-import { setInputSize } from './passes/set-input-size.ts';
-import { widenToFloat32 } from './passes/widen-to-float32.ts';
-import { planQuantisation } from './quantisation-plan.ts';
+import { planQuantisation, type Quantisation, quantise, scaleOfRange } from './quantise.ts';
+import {
+  bytesAtBothEnds,
+  keepOutput,
+  OPSET_OF_INT8,
+  type PixelFormat,
+  raiseOpset,
+  removeUnused,
+  resizeInHalf,
+  setInputSize,
+  widenToFloat32,
+} from './rewrites.ts';
 
 /** On other CPUs sums of products saturate, which is why nodes there run fp32. */
 const lacksInt8 = !carriesInt8(await detectInstructionSet());

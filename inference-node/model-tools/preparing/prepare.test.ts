@@ -17,18 +17,21 @@ import { at } from '../../../test/support/at.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { EngineSession } from '../../serving/engine/child/engine-session.ts';
-import { PROBE_SPEC } from '../../serving/engine/choice/probe-graph.ts';
+import { PROBE_SPEC } from '../../serving/engine/choice/execution-provider.ts';
 import type { ModelManifest } from '../../serving/models/manifest.ts';
 import type { PreparedModel } from '../../serving/models/prepared-model.ts';
-import { decodeModel } from '../../serving/onnx/model-file.ts';
-import type { AnswerPicture } from '../../serving/prepared/answer-check.ts';
+import { decodeModel } from '../../serving/onnx/graph.ts';
 import {
+  type AnswerPicture,
+  drawCheckPicture,
+  summariseAnswer,
+} from '../../serving/prepared/answer-check.ts';
+import {
+  buildPlan,
   checkAnswerOnDevice,
   type DeviceAnswerOptions,
-} from '../../serving/prepared/answer-on-device.ts';
-import { buildPlan } from '../../serving/prepared/build-plan.ts';
-import { drawCheckPicture, summariseAnswer } from '../../serving/prepared/check-picture.ts';
-import type { PrepareProgress } from '../../serving/prepared/load-prepared.ts';
+  type PrepareProgress,
+} from '../../serving/prepared/load-prepared.ts';
 import { prepareBatches } from '../../serving/prepared/prepare-batches.ts';
 import {
   listPrepared,
@@ -37,8 +40,7 @@ import {
 } from '../../serving/prepared/prepared-cache.ts';
 import { recordChecked, weightsPath } from '../../serving/prepared/weights-cache.ts';
 import { isModelError } from '../../serving/test/is-model-error.ts';
-import { quantise } from '../onnx/passes/quantise.ts';
-import { planQuantisation } from '../onnx/quantisation-plan.ts';
+import { planQuantisation, quantise } from '../onnx/quantise.ts';
 import {
   type FakeRegistry,
   makeTinyModel,
@@ -54,8 +56,13 @@ import {
   runGraph,
 } from '../test/tiny-graph.ts';
 import { fetchWeights } from '../weights/fetch.ts';
-import { exactInputScale, formatRanges } from './fit-ranges.ts';
-import { makePrepared, type PrepareOptions, prepareModel } from './prepare.ts';
+import {
+  exactInputScale,
+  formatRanges,
+  makePrepared,
+  type PrepareOptions,
+  prepareModel,
+} from './prepare.ts';
 
 const test = ava.serial;
 

@@ -1,11 +1,24 @@
 /** Makes what a node starts from: the prepared graph of checked weights, with its sidecar. */
+
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import type { Size } from '#contract/finishing.ts';
 import { writeFileWhole } from '../../serving/models/cache-files.ts';
 import type { ModelManifest } from '../../serving/models/manifest.ts';
-import { diskError } from '../../serving/models/model-error.ts';
+import { diskError, ModelError } from '../../serving/models/model-error.ts';
 import type { ExecutionProvider, PreparedModel } from '../../serving/models/prepared-model.ts';
-import { decodeModel, encodeModel } from '../../serving/onnx/model-file.ts';
+import {
+  attribute,
+  decodeModel,
+  ElementType,
+  encodeModel,
+  type Graph,
+  type GraphNode,
+  type GraphPass,
+  onlyInput,
+  readTensor,
+  type Tensor,
+} from '../../serving/onnx/graph.ts';
 import {
   type LoadOptions,
   loadPrepared,
@@ -16,9 +29,26 @@ import {
   preparedPath,
   writeSidecar,
 } from '../../serving/prepared/prepared-cache.ts';
+import {
+  ALPHA_MAX,
+  QUANTILE_PARTS,
+  type Ranges,
+  type RangesFile,
+} from '../../serving/prepared/ranges.ts';
 import { alteredWeights } from '../../serving/prepared/weights-cache.ts';
-import { prepareGraph } from '../onnx/passes/prepare-graph.ts';
-import { fitRanges } from './fit-ranges.ts';
+import { planQuantisation, type Quantisation, quantise, type Scale } from '../onnx/quantise.ts';
+import {
+  bytesAtBothEnds,
+  imageDims,
+  keepOutput,
+  OPSET_OF_INT8,
+  type PixelFormat,
+  raiseOpset,
+  removeUnused,
+  resizeInHalf,
+  setInputSize,
+  widenToFloat32,
+} from '../onnx/rewrites.ts';
 
 export type PrepareOptions = Omit<LoadOptions, 'make'>;
 
@@ -85,4 +115,132 @@ async function readChecked(path: string, manifest: ModelManifest): Promise<Buffe
     throw alteredWeights(manifest, path, `its sha256 is ${sha256}, not ${file?.sha256}`);
   }
   return bytes;
+}
+
+/*
+ * The order of the passes that turn a source graph into one that runs. Quantisation comes last: it
+ * takes the float32 graph at its input size.
+ */
+
+interface GraphPreparation {
+  readonly inputName: string;
+  readonly outputName: string;
+  /** The size the graph was exported for. */
+  readonly exported: Size;
+  readonly wanted: Size;
+  /** fp16 keeps half-precision weights as they are, for GPUs. */
+  readonly precision: 'fp32' | 'fp16' | 'int8';
+  /** Required for int8: the ranges for this float32 graph. */
+  readonly quantise?: ((float32: Graph) => Quantisation) | undefined;
+  /** For CUDA: bytes of this kind at both ends, and half precision throughout. */
+  readonly pixels?: PixelFormat | undefined;
+}
+
+/** Throws ModelError `prepare`. */
+export function prepareGraph(source: Graph, preparation: GraphPreparation): Graph {
+  const { inputName, outputName, exported, wanted, precision, pixels } = preparation;
+  const widen: GraphPass = graph => widenToFloat32(graph, imageDims(wanted));
+  const passes: readonly GraphPass[] = [
+    liftConstants,
+    keepOutput(outputName),
+    graph => setInputSize(graph, exported, wanted),
+    ...(precision === 'fp16' ? [] : [widen]),
+    removeUnused,
+    ...(precision === 'int8' ? [toBytes(preparation)] : []),
+  ];
+  const prepared = passes.reduce((graph, pass) => pass(graph), source);
+  requireInterface(prepared, inputName);
+  if (pixels === undefined) return prepared;
+  return bytesAtBothEnds(pixels, wanted)(resizeInHalf(prepared, imageDims(wanted)));
+}
+
+function toBytes(preparation: GraphPreparation): GraphPass {
+  const { quantise: describe } = preparation;
+  if (describe === undefined) throw new Error('int8 needs `quantise`');
+  return graph => {
+    const raised = raiseOpset(graph, OPSET_OF_INT8);
+    return quantise(raised, describe(raised));
+  };
+}
+
+/** Float32 by the manifest's names: what engines feed and read, or the pass for bytes begins with. */
+function requireInterface(graph: Graph, inputName: string): void {
+  const input = onlyInput(graph);
+  if (input.name !== inputName) {
+    throw new ModelError('prepare', `the graph's input is ${input.name}, not ${inputName}`);
+  }
+  for (const { name, elementType } of [input, ...graph.outputs]) {
+    if (elementType === ElementType.float32) continue;
+    throw new ModelError('prepare', `${name} must be float32; its ONNX type is ${elementType}`);
+  }
+}
+
+/**
+ * Constant nodes become initialisers, so that other passes meet constants in one form only.
+ * Constants given as single numbers (value_int and the like) stay as they are.
+ */
+export function liftConstants(graph: Graph): Graph {
+  const initialisers = new Map<string, Tensor>(graph.initialisers);
+  const nodes: GraphNode[] = [];
+  for (const node of graph.nodes) {
+    const value = node.opType === 'Constant' ? attribute(node, 'value')?.t : undefined;
+    if (value) initialisers.set(node.outputs[0], readTensor(value, `constant ${node.outputs[0]}`));
+    else nodes.push(node);
+  }
+  return { ...graph, nodes, initialisers };
+}
+
+/**
+ * The pass's input for this graph. Throws ModelError `manifest` where the graph has values without a
+ * range, or the file has ranges for values that the graph does not have.
+ * @param graph float32, at the ranges' input size.
+ */
+export function fitRanges(
+  { name: file, ranges }: RangesFile,
+  manifest: ModelManifest,
+  graph: Graph,
+): Quantisation {
+  const float32 = new Set(ranges.float32);
+  const input = exactInputScale(manifest);
+  const plan = planQuantisation(graph, { inputIsExact: input !== undefined, float32 });
+  const misfit = (what: string): never => {
+    throw new ModelError('manifest', `${file} does not fit the graph of ${manifest.name}: ${what}`);
+  };
+  const measured = new Set(plan.measured);
+  for (const value of measured) if (!ranges.ranges.has(value)) misfit(`it has no ${value}`);
+  for (const value of ranges.ranges.keys()) {
+    if (!measured.has(value)) misfit(`the graph has no ${value} to be made bytes`);
+  }
+  const made = new Set(graph.nodes.flatMap(node => node.outputs));
+  for (const value of float32) if (!made.has(value)) misfit(`the graph makes no ${value}`);
+  return { ranges: ranges.ranges, float32, input };
+}
+
+/**
+ * The scale at which the picture's own bytes are the input's bytes. It exists where all channels
+ * have the same normalisation and its mean is a whole number.
+ */
+export function exactInputScale({ normalisation }: ModelManifest): Scale | undefined {
+  const { mean, std } = normalisation;
+  const alike = mean.every(value => value === mean[0]) && std.every(value => value === std[0]);
+  if (!alike || !Number.isInteger(mean[0]) || mean[0] < 0 || mean[0] > ALPHA_MAX) return undefined;
+  return { scale: 1 / std[0], zeroPoint: mean[0] };
+}
+
+/** The text of the file. */
+export function formatRanges(ranges: Ranges): string {
+  const { quantile, ranges: measured, float32, checkAnswer, photos, ...head } = ranges;
+  const lines = [
+    ...Object.entries({
+      ...head,
+      quantilePerMillion: Math.round(quantile * QUANTILE_PARTS),
+    }).map(([field, value]) => `  ${JSON.stringify(field)}: ${JSON.stringify(value)}`),
+    `  "photos": [\n${photos.map(photo => `    ${JSON.stringify(photo)}`).join(',\n')}\n  ]`,
+    ...(float32.length > 0 ? [`  "float32": ${JSON.stringify(float32)}`] : []),
+    `  "checkAnswer": ${JSON.stringify(checkAnswer)}`,
+    `  "ranges": {\n${[...measured]
+      .map(([name, range]) => `    ${JSON.stringify(name)}: ${JSON.stringify(range)}`)
+      .join(',\n')}\n  }`,
+  ];
+  return `{\n${lines.join(',\n')}\n}\n`;
 }

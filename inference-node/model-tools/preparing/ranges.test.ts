@@ -11,13 +11,13 @@ import {
   MANIFEST_DIRECTORY,
   type ModelManifest,
 } from '../../serving/models/manifest.ts';
-import { CHECK_BLOCKS } from '../../serving/prepared/check-picture.ts';
+import { CHECK_BLOCKS } from '../../serving/prepared/answer-check.ts';
 import { loadRanges, parseRanges, type Ranges } from '../../serving/prepared/ranges.ts';
 import { isModelError } from '../../serving/test/is-model-error.ts';
-import { planQuantisation } from '../onnx/quantisation-plan.ts';
+import { planQuantisation } from '../onnx/quantise.ts';
 import { makeTinyModel } from '../test/fake-registry.ts';
 import { prepareTinyGraph, tinyGraph } from '../test/tiny-graph.ts';
-import { exactInputScale, fitRanges, formatRanges } from './fit-ranges.ts';
+import { exactInputScale, fitRanges, formatRanges } from './prepare.ts';
 
 const test = ava.serial;
 

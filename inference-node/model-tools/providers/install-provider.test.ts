@@ -15,10 +15,12 @@ import ava, { type ExecutionContext } from 'ava';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { RUNTIME_FOLDER_VARIABLE } from '../../serving/engine/engine-protocol.ts';
-import { runtimeVersion } from '../../serving/engine/runtime-version.ts';
-import { readEngineEnvironment } from '../../serving/providers/engine-environment.ts';
-import { findLibraries, foldersBelow } from '../../serving/providers/library-search.ts';
-import { ProviderError, readInstalled } from '../../serving/providers/provider-files.ts';
+import {
+  ProviderError,
+  readEngineEnvironment,
+  readInstalled,
+  runtimeVersion,
+} from '../../serving/providers/provider-files.ts';
 import {
   CHECKSUMS,
   elfFile,
@@ -27,8 +29,8 @@ import {
   wheelFile,
   writeNugetFolder,
 } from '../test/fake-package.ts';
-import { type InstallOptions, installProvider } from './install-provider.ts';
-import { openPackageSource } from './package-source.ts';
+import { type InstallOptions, installProvider, openPackageSource } from './install-provider.ts';
+import { findLibraries, foldersBelow } from './library-search.ts';
 
 const test = ava.serial;
 

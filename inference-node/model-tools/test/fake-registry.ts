@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { create } from 'tar';
 import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
 import type { ModelManifest } from '../../serving/models/manifest.ts';
-import type { RegistryOptions } from '../weights/registry-options.ts';
+import type { RegistryOptions } from '../weights/registry.ts';
 import { graphBytes, tinyGraph } from './tiny-graph.ts';
 
 export const PACKAGE = '@tiny/weights';

@@ -11,18 +11,19 @@ import {
 } from '../../serving/engine/child/onnx-runtime.ts';
 import {
   ElementType,
+  encodeModel,
+  float32Tensor,
   type Graph,
   type GraphNode,
+  int64Tensor,
   integer,
   integers,
   nodeOf,
   type Tensor,
   text,
 } from '../../serving/onnx/graph.ts';
-import { encodeModel } from '../../serving/onnx/model-file.ts';
-import { float32Tensor, int64Tensor } from '../../serving/onnx/tensor.ts';
 import type { Range } from '../../serving/prepared/ranges.ts';
-import { prepareGraph } from '../onnx/passes/prepare-graph.ts';
+import { prepareGraph } from '../preparing/prepare.ts';
 
 export interface TinyGraphOptions {
   /** Pixels, of the square the literal Resize targets are for. */

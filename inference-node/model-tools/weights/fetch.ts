@@ -19,8 +19,7 @@ import {
   weightsDirectory,
   weightsPath,
 } from '../../serving/prepared/weights-cache.ts';
-import type { RegistryOptions } from './registry-options.ts';
-import type { PartTarget, TarballStream } from './tarball-parts.ts';
+import type { PartTarget, RegistryOptions, TarballStream } from './registry.ts';
 
 /** Progress of one download; starts again at 0 when a broken connection is retried. */
 export interface FetchProgress {
@@ -155,7 +154,7 @@ async function streamOnce(
   const { onProgress } = options;
   // Imported here: its four hundred modules would cost other starts a quarter of a second.
   const { default: pacote } = await import('pacote');
-  const { storeParts } = await import('./tarball-parts.ts');
+  const { storeParts } = await import('./registry.ts');
   options.signal?.throwIfAborted();
   const ending = new AbortController();
   const signal = AbortSignal.any([ending.signal, ...(options.signal ? [options.signal] : [])]);

@@ -1,4 +1,4 @@
-/** The part of npm's own configuration library that registry-options.ts uses; it ships no types. */
+/** The part of npm's own configuration library that registry.ts uses; it ships no types. */
 
 declare module '@npmcli/config' {
   export interface ConfigOptions {

@@ -36,7 +36,7 @@ import {
   type TinyModel,
 } from '../test/fake-registry.ts';
 import { type FetchProgress, fetchWeights } from './fetch.ts';
-import { loadRegistryOptions, type RegistryOptions } from './registry-options.ts';
+import { loadRegistryOptions, type RegistryOptions } from './registry.ts';
 
 const test = ava.serial;
 

@@ -5,8 +5,13 @@ import type { Finding } from '#program/doctor/findings.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { loadConfig } from '../../config.ts';
 import { gpuFacts, openGpuHost } from '../test/gpu-host.ts';
-import { doctor } from './doctor-command.ts';
-import { codecFindings, libheifFinding, providerFindings, providerMsMax } from './examine.ts';
+import {
+  codecFindings,
+  doctor,
+  libheifFinding,
+  providerFindings,
+  providerMsMax,
+} from './doctor.ts';
 
 const test = ava.serial;
 

@@ -36,8 +36,13 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import { raceAbort } from '#program/race-abort.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
-import type { ImageExchange, ImageResult, ImageStage, ReceivedFiles } from '../pipeline.ts';
-import { ROLE_LABELS } from '../run-labels.ts';
+import {
+  type ImageExchange,
+  type ImageResult,
+  type ImageStage,
+  type ReceivedFiles,
+  ROLE_LABELS,
+} from '../pipeline.ts';
 import type { FileOrder, MatteOrder } from './matte-header.ts';
 
 export type MatteCall = ServerDuplexStream<MatteRequest, MatteResponse>;

@@ -26,8 +26,7 @@ import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
-import type { ImageExchange, Pipeline } from '../pipeline.ts';
-import { runLabels } from '../run-labels.ts';
+import { type ImageExchange, type Pipeline, runLabels } from '../pipeline.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
   EXCHANGE_BOUNDS,

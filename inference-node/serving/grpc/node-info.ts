@@ -1,16 +1,26 @@
-/** GetNodeInfo: what this node is. Made once, when it begins to serve. */
+/** What the node tells of itself over gRPC: what it is (GetNodeInfo), its load (WatchCapacity). */
+
+import type { ServerWritableStream } from '@grpc/grpc-js';
+import { ContractError } from '#contract/errors.ts';
 import { inputFormatToProto, outputFormatToProto } from '#contract/formats.ts';
+import { toStatus } from '#contract/grpc-status.ts';
 import { IMAGE_BYTES_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
 import {
   type GetNodeInfoResponse,
   NodeModel,
   type GpuDevice as ProtoGpu,
+  NodeState as ProtoState,
   protobufPackage,
+  type WatchCapacityRequest,
+  WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
-import type { GpuDevice } from '../engine/devices/gpu-device.ts';
-import type { CommercialUseGate } from '../models/model-settings.ts';
+import type { GpuDevice } from '../engine/devices/devices.ts';
+import type { CommercialUseGate } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
+import type { NodeState, NodeStatus } from '../node-state.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
+import { subjects } from '../pipeline.ts';
+import type { Callers } from './callers.ts';
 import type { NodeWork } from './matte-handler.ts';
 
 export interface NodeIdentity {
@@ -21,7 +31,7 @@ export interface NodeIdentity {
   readonly version: string;
 }
 
-export interface NodeInfoInputs {
+interface NodeInfoInputs {
   readonly identity: NodeIdentity;
   readonly work: NodeWork;
   readonly pictures: PicturePool;
@@ -86,4 +96,153 @@ export function gpuToProto({ facts, outReason }: GpuDevice): ProtoGpu {
     up: outReason === undefined,
     outReason: outReason ?? '',
   };
+}
+
+/*
+ * WatchCapacity: the node's state and load, at once, at every change (at most every 20 ms) and
+ * every second, so that a dispatcher needs no polling and a silent stream means a dead node.
+ *
+ * A message is the state as it is when it is written: a watcher that reads slowly gets fewer of
+ * them, never a queue of old ones.
+ */
+
+/**
+ * Stale views cost refusals: with 50 ms 1.3 to 1.5 times as many as with 20, in a simulated fleet
+ * of 50 at 0.9 load (bench/dispatch-simulator).
+ */
+export const CHANGE_INTERVAL_MS = 20;
+const REPEAT_INTERVAL_MS = 1000;
+/** Streams at once of one watcher: a control plane has one, a direct caller a few. */
+const FLEET_WATCHERS_MAX = 256;
+const DIRECT_WATCHERS_EACH_MAX = 8;
+
+const STATE_TO_PROTO = {
+  starting: ProtoState.NODE_STATE_STARTING,
+  serving: ProtoState.NODE_STATE_SERVING,
+  draining: ProtoState.NODE_STATE_DRAINING,
+  failed: ProtoState.NODE_STATE_FAILED,
+} as const satisfies Record<NodeState, ProtoState>;
+
+type Capacity = Omit<WatchCapacityResponse, 'sequence'>;
+
+/** What the node can take now: nothing where `started` is undefined, since it still starts. */
+export function readCapacity(
+  status: NodeStatus,
+  started: { readonly work: NodeWork; readonly pictures: PicturePool } | undefined,
+): Capacity {
+  const state = STATE_TO_PROTO[status.state];
+  if (started === undefined) return WatchCapacityResponse.create({ state });
+  const { work, pictures } = started;
+  const { images, imagesMax, megapixelsFree } = work.admission.snapshot();
+  const engines = subjects(work.plan).map(run => run.engines.snapshot());
+  const { decodeMsPerMegapixel, encodeMsPerMegapixel, decodeRates, encodeRates } =
+    pictures.snapshot();
+  return {
+    state,
+    imagesInFlight: images,
+    imagesFree: Math.max(0, imagesMax - images),
+    megapixelsFree,
+    enginesReady: Math.min(...engines.map(({ enginesReady }) => enginesReady)),
+    estimatedWaitMs: Math.round(work.pipeline.estimatedWaitMs(work.plan)),
+    // The models of a plan run one after the other.
+    inferMs: engines.reduce((sum, { inferMs }) => sum + inferMs, 0),
+    decodeMsPerMegapixel,
+    encodeMsPerMegapixel,
+    decodeRates: [...decodeRates].map(([format, msPerMegapixel]) => ({
+      format: inputFormatToProto(format),
+      msPerMegapixel,
+    })),
+    encodeRates: [...encodeRates].map(([format, msPerMegapixel]) => ({
+      format: outputFormatToProto(format),
+      msPerMegapixel,
+    })),
+  };
+}
+
+type Watcher = ServerWritableStream<WatchCapacityRequest, WatchCapacityResponse>;
+
+/** All open streams. `changed` may be called as often as anything changes. */
+export class CapacityWatchers {
+  readonly #read: () => Capacity;
+  readonly #callers: Callers;
+  readonly #watchers = new Map<Watcher, { sequence: number; readonly owner: string }>();
+  #changeTimer: NodeJS.Timeout | undefined;
+  #repeatTimer: NodeJS.Timeout | undefined;
+  #writtenAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(read: () => Capacity, callers: Callers) {
+    this.#read = read;
+    this.#callers = callers;
+  }
+
+  /** For MatteServiceServer. */
+  readonly handle = (call: Watcher): void => {
+    const owner = this.#ownerWithRoom(call);
+    if (owner === undefined) {
+      const detail = "the caller watches this node's capacity as often as it may";
+      call.emit('error', toStatus(new ContractError('CALLER_OVER_LIMIT', detail)));
+      return;
+    }
+    this.#watchers.set(call, { sequence: 0, owner });
+    call.once('cancelled', () => this.#leave(call));
+    this.#writeTo(call, this.#read());
+    this.#repeatTimer ??= setInterval(() => this.flush(), REPEAT_INTERVAL_MS);
+  };
+
+  changed(): void {
+    if (this.#watchers.size === 0 || this.#changeTimer !== undefined) return;
+    const sinceMs = performance.now() - this.#writtenAtMs;
+    // Also when the last write is long ago: one turn of the loop gathers what changes together.
+    const waitMs = Math.max(0, CHANGE_INTERVAL_MS - sinceMs);
+    this.#changeTimer = setTimeout(() => this.flush(), waitMs);
+  }
+
+  /** Writes the last state and ends the streams. */
+  close(): void {
+    this.flush();
+    for (const call of [...this.#watchers.keys()]) {
+      this.#leave(call);
+      call.end();
+    }
+  }
+
+  #ownerWithRoom(call: Watcher): string | undefined {
+    const caller = this.#callers.requireCaller(call);
+    const [owner, max] =
+      caller.kind === 'fleet'
+        ? ['fleet', FLEET_WATCHERS_MAX]
+        : [`direct ${caller.name}`, DIRECT_WATCHERS_EACH_MAX];
+    const watching = [...this.#watchers.values()].filter(other => other.owner === owner);
+    return watching.length < max ? owner : undefined;
+  }
+
+  #leave(call: Watcher): void {
+    this.#watchers.delete(call);
+    if (this.#watchers.size > 0) return;
+    clearInterval(this.#repeatTimer);
+    clearTimeout(this.#changeTimer);
+    this.#repeatTimer = undefined;
+    this.#changeTimer = undefined;
+  }
+
+  /** Writes now what `changed` would write soon. */
+  flush(): void {
+    clearTimeout(this.#changeTimer);
+    this.#changeTimer = undefined;
+    if (this.#watchers.size === 0) return;
+    this.#writtenAtMs = performance.now();
+    this.#repeatTimer?.refresh();
+    const capacity = this.#read();
+    for (const call of this.#watchers.keys()) {
+      // It has yet to read an older one; the next message says everything again.
+      if (!call.writableNeedDrain && call.writableLength === 0) this.#writeTo(call, capacity);
+    }
+  }
+
+  #writeTo(call: Watcher, capacity: Capacity): void {
+    const watcher = this.#watchers.get(call);
+    if (watcher === undefined) return;
+    watcher.sequence += 1;
+    call.write({ ...capacity, sequence: watcher.sequence });
+  }
 }

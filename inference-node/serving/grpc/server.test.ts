@@ -37,7 +37,7 @@ import {
   type TestNodeOptions,
 } from '../test/test-node.ts';
 import { tokenMetadata } from './callers.ts';
-import { CHANGE_INTERVAL_MS } from './capacity.ts';
+import { CHANGE_INTERVAL_MS } from './node-info.ts';
 
 const test = ava.serial;
 

@@ -40,8 +40,8 @@ import {
 } from '#program/ports/grpc-guard.ts';
 import type { NodeStatus } from '../node-state.ts';
 import { type Callers, unknownCaller } from './callers.ts';
-import type { CapacityWatchers } from './capacity.ts';
 import type { MatteHandler } from './matte-handler.ts';
+import type { CapacityWatchers } from './node-info.ts';
 
 const PROTO_DIR = fileURLToPath(new URL('../../../proto/', import.meta.url));
 const MATTE_SERVICE = 'matting.v1.MatteService';

@@ -7,11 +7,19 @@ import { ConfigError } from '#program/env.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { throwsWith } from '../../../test/support/throws.ts';
 import { isModelError } from '../test/is-model-error.ts';
-import { admittedOutlineOf, refusalsOf, requireAdmitted } from './commercial-use.ts';
 import { COMMERCIAL_USES, type CommercialUse } from './licence.ts';
 import { listManifests, loadManifest, MANIFEST_DIRECTORY, parseManifest } from './manifest.ts';
-import { type CommercialUseGate, parseModelSettings, QUALITIES } from './model-settings.ts';
-import { loadPlanOutlines, type PlanEntry, parsePlanOutlines } from './plan.ts';
+import {
+  admittedOutlineOf,
+  type CommercialUseGate,
+  loadPlanOutlines,
+  type PlanEntry,
+  parseModelSettings,
+  parsePlanOutlines,
+  QUALITIES,
+  refusalsOf,
+  requireAdmitted,
+} from './plan.ts';
 
 const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet', 'manifest.json'), 'utf8');
 

@@ -1,9 +1,13 @@
 /**
- * Which models make a matte. A plan is data beside the manifests: models/plans.json lists the models
- * of each plan, their input sizes and their roles. A single model is a plan of its own name.
+ * Which models make a matte: the variables that choose, the plans, and which terms admit.
+ *
+ * A plan is data beside the manifests: models/plans.json lists the models of each plan, their
+ * input sizes and their roles. A single model is a plan of its own name.
  */
+
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
+import { ConfigError, type EnvProblem, EnvReader } from '#program/env.ts';
 import {
   fieldError,
   fields,
@@ -14,10 +18,103 @@ import {
   text,
   wholeNumber,
 } from './checked-json.ts';
-import { MANIFEST_DIRECTORY } from './manifest.ts';
+import type { UseTerms } from './licence.ts';
+import { listManifests, loadManifest, MANIFEST_DIRECTORY, type ModelManifest } from './manifest.ts';
 import { ModelError } from './model-error.ts';
-import type { ModelSettings } from './model-settings.ts';
-import { INPUT_SIDE_MAX, MATTE_ROLES, type MatteRole, MODEL_NAME } from './prepared-model.ts';
+import {
+  INPUT_SIDE_MAX,
+  MATTE_ROLES,
+  type MatteRole,
+  MODEL_NAME,
+  PRECISIONS,
+  type Precision,
+} from './prepared-model.ts';
+
+export interface ModelSettings {
+  /**
+   * MATTING_MODEL: a manifest's name; this single model replaces the plan. Whether the manifest
+   * exists is checked when it is loaded.
+   */
+  readonly model: string | undefined;
+  /** MATTING_QUALITY: the plan, unless a model is named. */
+  readonly quality: Quality;
+  /** MATTING_MODEL_DIR, absolute: the cache of weights and prepared graphs. */
+  readonly modelDir: string;
+  /** MATTING_WEIGHTS_DIR, absolute: weights that are there already; only read. */
+  readonly weightsDir: string | undefined;
+  /**
+   * MATTING_MODEL_INPUT_SIZE: side of the square in pixels; the manifest's default when undefined.
+   */
+  readonly inputSize: number | undefined;
+  /** MATTING_PRECISION. */
+  readonly precision: 'auto' | Precision;
+  /** MATTING_COMMERCIAL_USE: which models may run for their terms; every one when undefined. */
+  readonly commercialUse: CommercialUseGate | undefined;
+}
+
+/** weights: only models whose weights may be used commercially; strict: their training data too. */
+const COMMERCIAL_USE_GATES = ['weights', 'strict'] as const;
+export type CommercialUseGate = (typeof COMMERCIAL_USE_GATES)[number];
+
+export const QUALITIES = ['fast', 'standard', 'best', 'permissive'] as const;
+type Quality = (typeof QUALITIES)[number];
+
+const DEFAULT_QUALITY: Quality = 'standard';
+const DEFAULT_MODEL_DIR = 'model-cache';
+
+/**
+ * Problems stay in the reader, for its requireValid.
+ * @param cwd base of a relative MATTING_MODEL_DIR.
+ */
+export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings {
+  const weightsDir = reader.string('MATTING_WEIGHTS_DIR', { default: undefined });
+  const settings: ModelSettings = {
+    model: reader.string('MATTING_MODEL', {
+      default: undefined,
+      pattern: MODEL_NAME,
+      expected: 'the name of a model, as `models list` shows them',
+    }),
+    quality: reader.oneOf('MATTING_QUALITY', QUALITIES, { default: DEFAULT_QUALITY }),
+    modelDir: resolve(cwd, reader.string('MATTING_MODEL_DIR', { default: DEFAULT_MODEL_DIR })),
+    weightsDir: weightsDir && resolve(cwd, weightsDir),
+    inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
+      default: undefined,
+      min: 1,
+      max: INPUT_SIDE_MAX,
+    }),
+    precision: reader.oneOf('MATTING_PRECISION', ['auto', ...PRECISIONS], {
+      default: 'auto' as const,
+    }),
+    commercialUse: reader.oneOf('MATTING_COMMERCIAL_USE', COMMERCIAL_USE_GATES, {
+      default: undefined,
+    }),
+  };
+  if (reader.has('MATTING_MODEL') && reader.has('MATTING_QUALITY')) {
+    reader.problem('MATTING_QUALITY', 'unset where MATTING_MODEL names a single model');
+  }
+  // A size or precision applies to one model; for a plan of several it would have no meaning.
+  const forOneModel = {
+    MATTING_MODEL_INPUT_SIZE: settings.inputSize !== undefined,
+    MATTING_PRECISION: settings.precision !== 'auto',
+  };
+  for (const [variable, given] of Object.entries(forOneModel)) {
+    if (given && !reader.has('MATTING_MODEL')) {
+      reader.problem(variable, 'set together with MATTING_MODEL only');
+    }
+  }
+  return settings;
+}
+
+/** Throws ConfigError with every problem found. */
+export function parseModelSettings(
+  env: Readonly<Record<string, string | undefined>>,
+  cwd: string,
+): ModelSettings {
+  const reader = new EnvReader(env);
+  const settings = readModelSettings(reader, cwd);
+  reader.requireValid();
+  return settings;
+}
 
 /** One model's part in a plan. */
 export interface PlanEntry {
@@ -76,4 +173,85 @@ export function parsePlanOutlines(json: string, file: string): readonly PlanOutl
     if (entries[0]?.role !== 'subject') throw fieldError(file, name, 'must begin with a subject');
     return { name, entries };
   });
+}
+
+/*
+ * MATTING_COMMERCIAL_USE: refuses models whose terms do not permit commercial use, before anything
+ * of them is fetched or prepared. What does not run here cannot be asked for by a caller either.
+ */
+
+const VARIABLE = 'MATTING_COMMERCIAL_USE';
+const ROLES_IN_WORDS: Readonly<Record<MatteRole, string>> = {
+  subject: 'subject',
+  secondLook: 'second look',
+  opinion: 'second opinion',
+};
+
+/** Why `gate` refuses the model: what is not permitted. Empty: it is admitted. */
+export function refusalsOf(
+  { licence: { weights, trainingData } }: Pick<ModelManifest, 'licence'>,
+  gate: CommercialUseGate | undefined,
+): readonly string[] {
+  if (gate === undefined) return [];
+  const asked: (readonly [string, UseTerms])[] = [['weights', weights]];
+  if (gate === 'strict') asked.push(['training data', trainingData]);
+  return asked
+    .filter(([, { commercialUse }]) => commercialUse !== 'yes')
+    .map(([what, { commercialUse, reason, source }]) => {
+      const use = commercialUse === 'no' ? 'not permitted' : 'unclear';
+      return `commercial use of its ${what} is ${use}: ${reason} ${source}`;
+    });
+}
+
+/**
+ * The plan that the settings ask for, if each of its models is admitted.
+ * @throws ConfigError naming each model that is refused, its roles, why, and what is admitted;
+ * ModelError as loadManifest and outlineOf do.
+ */
+export async function admittedOutlineOf(settings: ModelSettings): Promise<PlanOutline> {
+  const outline = await outlineOf(settings);
+  await requireAdmitted(outline.entries, settings.commercialUse);
+  return outline;
+}
+
+/** @throws as admittedOutlineOf. */
+export async function requireAdmitted(
+  entries: readonly PlanEntry[],
+  gate: CommercialUseGate | undefined,
+  directory = MANIFEST_DIRECTORY,
+): Promise<void> {
+  if (gate === undefined) return;
+  const problems: EnvProblem[] = [];
+  for (const name of new Set(entries.map(({ model }) => model))) {
+    const refusals = refusalsOf(await loadManifest(name, directory), gate);
+    if (refusals.length === 0) continue;
+    const roles = entries.filter(({ model }) => model === name).map(({ role }) => role);
+    const words = [...new Set(roles)].map(role => ROLES_IN_WORDS[role]).join(' and ');
+    const expected = `met by every model: ${gate} refuses ${name} (${words}); ${refusals.join('; ')}`;
+    problems.push({ variable: VARIABLE, expected });
+  }
+  if (problems.length === 0) return;
+  throw new ConfigError([...problems, await wayOut(gate, directory)]);
+}
+
+/** What an operator may do instead. */
+async function wayOut(gate: CommercialUseGate, directory: string): Promise<EnvProblem> {
+  const models = await listManifests(directory);
+  const admitted = new Set<string>();
+  for (const name of models) {
+    const refusals = refusalsOf(await loadManifest(name, directory), gate);
+    if (refusals.length === 0) admitted.add(name);
+  }
+  const own = 'a model of your own (models/README.md, "Commercial use")';
+  if (admitted.size === 0) {
+    const expected = `${own}: ${gate} admits none of ${models.join(', ')}`;
+    return { variable: 'MATTING_MODEL', expected };
+  }
+  const single = `${[...admitted].join(' or ')}, or ${own}`;
+  const plans = (await loadPlanOutlines(directory))
+    .filter(({ entries }) => entries.every(({ model }) => admitted.has(model)))
+    .map(({ name }) => name);
+  if (plans.length === 0) return { variable: 'MATTING_MODEL', expected: single };
+  const expected = `${plans.join(' or ')}, or MATTING_MODEL ${single}`;
+  return { variable: 'MATTING_QUALITY', expected };
 }

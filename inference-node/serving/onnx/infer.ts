@@ -8,14 +8,15 @@
  */
 import {
   ElementType,
+  elementCount,
   type Graph,
   type GraphNode,
   integerAttribute,
   integersAttribute,
   type Tensor,
+  tensorNumbers,
   textAttribute,
 } from './graph.ts';
-import { elementCount, tensorNumbers } from './tensor.ts';
 
 export interface KnownValue {
   /** onnx.TensorProto.DataType. */

@@ -4,9 +4,8 @@ import test from 'ava';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
 import { pictureMemoryBytes } from '#contract/picture-memory.ts';
 import { budgetFor, RESIDENT_BYTES_BUDGET, readCpuMs } from './budgets.ts';
-import { LeaseQueue } from './pool/lease-queue.ts';
-import { MegapixelRate } from './pool/megapixel-rate.ts';
-import { workerWaitMs } from './pool/worker-wait.ts';
+import { LeaseQueue, MegapixelRate } from './pool/open-picture-pool.ts';
+import { workerWaitMs } from './pool/picture-pool.ts';
 import { isWorthRunning } from './worth-running.ts';
 
 test('a budget grows with the picture', t => {

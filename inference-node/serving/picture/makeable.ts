@@ -1,8 +1,24 @@
-/** Whether this node makes the result that is asked for, as far as its size shows before it is made. */
+/** What is asked for beside a picture, and whether this node makes a result of that size. */
+import { existsSync } from 'node:fs';
 import { ContractError } from '#contract/errors.ts';
 import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
-import type { Size } from '#contract/finishing.ts';
-import type { FinishChoices } from './finish-choices.ts';
+import type { Finishing, Size } from '#contract/finishing.ts';
+import type { OutputFormat } from '#contract/formats.ts';
+import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
+
+/** How a picture is finished once its mattes are there. */
+export interface FinishChoices {
+  /** Edge-aware, to the picture's own pixels; otherwise the matte is stretched. */
+  readonly refinement: boolean;
+  /** The subject's own colour at soft edges; a mask has none. */
+  readonly foregroundEstimation: boolean;
+  readonly outputFormat: OutputFormat;
+  /** mask: one 8-bit channel, the matte at full size. */
+  readonly resultKind: 'cutout' | 'mask';
+  /** Undefined: the result is of the input's size and without a background. */
+  readonly finishing?: Finishing | undefined;
+}
 
 /**
  * Refused is what no subject would make possible.
@@ -25,4 +41,23 @@ export function requireJxlPixels(pixels: number, jxlPixelsMax: number): void {
   if (pixels <= jxlPixelsMax) return;
   const detail = `this node takes and writes JPEG XL up to ${jxlPixelsMax} pixels`;
   throw new ContractError('NODE_INCAPABLE', detail);
+}
+
+export const DJXL = '/usr/bin/djxl';
+export const CJXL = '/usr/bin/cjxl';
+/** From util-linux: the kernel kills the program when its parent dies. */
+export const SETPRIV = '/usr/bin/setpriv';
+export const SHELL = '/bin/sh';
+
+let hasTools: boolean | undefined;
+
+/** Checked once: a node reports at its start what it can do. */
+export function hasJxlTools(): boolean {
+  hasTools ??= [DJXL, CJXL, SETPRIV, SHELL, '/proc/self/fd'].every(existsSync);
+  return hasTools;
+}
+
+/** The contract's limit where libjxl's own programs are installed. */
+export function jxlPixelsMax(): number {
+  return hasJxlTools() ? IMAGE_PIXELS_MAX : WASM_PIXELS_MAX;
 }

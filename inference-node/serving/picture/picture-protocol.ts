@@ -16,7 +16,7 @@ import type { Size, Subject } from '#contract/finishing.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
-import type { FinishChoices } from './finish-choices.ts';
+import type { FinishChoices } from './makeable.ts';
 
 /** Times of the stages of a finish. */
 export type FinishTimings = Pick<StageTimings, 'refineMs' | 'finishMs' | 'encodeMs'>;

@@ -1,4 +1,5 @@
 /** The decoded picture between decode and encode. */
+
 import { endianness } from 'node:os';
 import type { Size } from '#contract/finishing.ts';
 
@@ -30,4 +31,20 @@ export function freePixels({ buffer, byteLength }: Uint32Array): void {
 /** The same memory as bytes, for an encoder. */
 export function viewAsBytes(rgba: Uint32Array): Buffer {
   return Buffer.from(rgba.buffer, rgba.byteOffset, rgba.byteLength);
+}
+
+/** Pixels as an encoder takes them. */
+export interface RawPixels extends Size {
+  readonly data: Buffer;
+  /** 4: sRGB with straight alpha. 1: a grey plane. */
+  readonly channels: 1 | 4;
+}
+
+/** The size is oriented. */
+export interface OpenedPicture extends Size {
+  /**
+   * Reads every pixel, once.
+   * @throws ContractError PROCESSING_FAILED, NODE_INCAPABLE
+   */
+  readPixels(): Promise<Pick<RgbaPicture, 'rgba' | 'translucent'>>;
 }

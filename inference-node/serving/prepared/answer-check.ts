@@ -1,18 +1,13 @@
 /**
- * Checks that this machine computes a prepared graph like the machine its answer comes from.
- * Runs once on each kind of machine that uses the file, and is recorded beside it: a start that
- * finds the record does not check again.
+ * Checks that this machine computes a prepared graph like the machine its answer comes from, of
+ * one picture and of several at once. Runs once on each kind of machine that uses the file, and is
+ * recorded beside it: a start that finds the record does not check again.
  */
+
 import { readFile } from 'node:fs/promises';
 import { isMissing, writeRecord } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
-import type { PreparedModel } from '../models/prepared-model.ts';
-import {
-  CHECK_BLOCKS,
-  compareAnswers,
-  drawCheckPicture,
-  summariseAnswer,
-} from './check-picture.ts';
+import { imagesARun, type PreparedModel } from '../models/prepared-model.ts';
 
 /** Computes the alpha of a picture, HWC RGB of the model's input size, one byte per pixel. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Uint8Array>;
@@ -71,12 +66,12 @@ export async function checkAnswer(
 }
 
 /** Whether it was seen to compute the prepared file rightly. */
-export async function isKnownMachine(model: PreparedModel, machine: Machine): Promise<boolean> {
+async function isKnownMachine(model: PreparedModel, machine: Machine): Promise<boolean> {
   return machine !== undefined && (await readRecord(model)).machines.includes(machine);
 }
 
 /** @param answer what its own was held against. */
-export async function rememberMachine(
+async function rememberMachine(
   model: PreparedModel,
   machine: Machine,
   answer?: readonly number[],
@@ -114,4 +109,140 @@ function parseRecord(text: string): AnswerRecord | undefined {
   const { sha256, machines, answer } = json;
   const isWhole = Array.isArray(answer) && answer.length === CHECK_BLOCKS;
   return { sha256, machines, ...(isWhole && answer.every(Number.isFinite) && { answer }) };
+}
+
+/**
+ * A picture made by arithmetic, and a summary of a model's answer to it: with it a machine shows
+ * that it computes a quantised graph like the machine it was calibrated on. Pure.
+ *
+ * Integer kernels differ between CPUs in how they round, by a level here and there. A CPU whose
+ * 8-bit products saturate in 16-bit sums, or a faulty driver, gives another matte.
+ */
+
+/** An answer is summarised as the means of 16 x 16 blocks. */
+const BLOCKS_A_SIDE = 16;
+export const CHECK_BLOCKS = BLOCKS_A_SIDE ** 2;
+
+/**
+ * Differences between two answers, in levels of 255. ISNet's answers in int8 and in float32 differ
+ * by 0.02 in the mean and 1 at most, so another rounding stays far below.
+ */
+const MEAN_DIFFERENCE_MAX = 1;
+const BLOCK_DIFFERENCE_MAX = 16;
+
+/**
+ * A lit ball with a thin stem before a background that grows brighter, and a little noise. Only
+ * additions, products and roots, so that every machine makes the same bytes.
+ * @returns HWC RGB.
+ */
+export function drawCheckPicture(width: number, height: number): Buffer {
+  const rgb = Buffer.alloc(3 * width * height);
+  let state = 1;
+  for (let row = 0; row < height; row++) {
+    const y = row / height - 0.48;
+    for (let column = 0; column < width; column++) {
+      const x = column / width - 0.5;
+      const distance = Math.sqrt(x * x + y * y);
+      const light = 1 - 1.6 * Math.sqrt((x + 0.1) ** 2 + (y + 0.12) ** 2);
+      const stem = y > 0 && Math.abs(x) < 0.012 + 0.02 * y;
+      const at = 3 * (row * width + column);
+      const background = 120 + 70 * y;
+      for (let channel = 0; channel < 3; channel++) {
+        state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+        const noise = state / 2 ** 32 - 0.5;
+        const ball = (channel === 0 ? 235 : channel === 1 ? 120 : 60) * light + 15;
+        const subject = distance < 0.27 ? ball : 70 - 20 * channel;
+        const value = distance < 0.27 || stem ? subject : background + 14 * channel;
+        rgb[at + channel] = Math.max(0, Math.min(255, Math.round(value + 12 * noise)));
+      }
+    }
+  }
+  return rgb;
+}
+
+/** Means of an alpha's blocks, rounded to whole levels. */
+export function summariseAnswer(alpha: Uint8Array, width: number, height: number): number[] {
+  const sums = new Float64Array(CHECK_BLOCKS);
+  const counts = new Float64Array(CHECK_BLOCKS);
+  for (let row = 0; row < height; row++) {
+    const first = Math.floor((row * BLOCKS_A_SIDE) / height) * BLOCKS_A_SIDE;
+    for (let column = 0; column < width; column++) {
+      const block = first + Math.floor((column * BLOCKS_A_SIDE) / width);
+      sums[block] = (sums[block] ?? 0) + (alpha[row * width + column] ?? 0);
+      counts[block] = (counts[block] ?? 0) + 1;
+    }
+  }
+  return Array.from(sums, (sum, block) => Math.round(sum / (counts[block] ?? 1)));
+}
+
+/** Undefined where the answers agree, else one line that says by how much they differ. */
+export function compareAnswers(
+  found: readonly number[],
+  stored: readonly number[],
+): string | undefined {
+  const differences = found.map((level, block) => Math.abs(level - (stored[block] ?? Number.NaN)));
+  const mean = differences.reduce((sum, difference) => sum + difference, 0) / differences.length;
+  const largest = Math.max(...differences);
+  if (mean <= MEAN_DIFFERENCE_MAX && largest <= BLOCK_DIFFERENCE_MAX) return undefined;
+  return `it differs by ${mean.toFixed(1)} levels of 255 in the mean, ${largest} at most`;
+}
+
+/*
+ * Whether pictures that run together get the mattes that they get alone, for every number that may
+ * run: kernels differ by the number, a driver may choose wrong ones, and a picture's matte must
+ * never be another's. Once on each kind of machine, remembered beside the prepared file.
+ */
+
+/** Computes the alphas of a few runs; each has as many pictures as a graph of the model takes. */
+export type AnswerRuns = (
+  model: PreparedModel,
+  runs: readonly (readonly Uint8Array[])[],
+) => Promise<readonly (readonly Uint8Array[])[]>;
+
+/** Undefined where every picture's matte is its own; else one line that says what is wrong. */
+export async function checkBatches(
+  model: PreparedModel,
+  answer: AnswerRuns,
+  machine: Machine,
+): Promise<string | undefined> {
+  const { batches = [], inputWidth: width, inputHeight: height } = model;
+  const images = imagesARun(model);
+  const together = machine && `${machine}, ${images} images at once`;
+  if (images === 1 || (await isKnownMachine(model, together))) return undefined;
+  const pictures = drawPictures(width, height, images);
+  const runs = batches.map(batch => pictures.slice(0, batch.images));
+  let answers: readonly (readonly Uint8Array[])[];
+  try {
+    answers = await answer(model, [...pictures.map(picture => [picture]), ...runs]);
+  } catch (error) {
+    return `it does not run with several images at once: ${(error as Error).message}`;
+  }
+  const summaries = answers.map(alphas => alphas.map(a => summariseAnswer(a, width, height)));
+  const alone = summaries.slice(0, images).flat();
+  for (const [index, batch] of batches.entries()) {
+    const summary = summaries[images + index] ?? [];
+    for (const [place, expected] of alone.slice(0, batch.images).entries()) {
+      const wrong = compareAnswers(summary[place] ?? [], expected);
+      if (wrong === undefined) continue;
+      const which = `image ${place + 1} of ${batch.images}`;
+      return `${which} has another matte than alone: ${wrong}`;
+    }
+  }
+  await rememberMachine(model, together);
+  return undefined;
+}
+
+/** The check picture, moved to the side: no two have the same matte. */
+function drawPictures(width: number, height: number, images: number): readonly Uint8Array[] {
+  const picture = drawCheckPicture(width, height);
+  return Array.from({ length: images }, (_, index) => {
+    const moved = new Uint8Array(picture.length);
+    const shift = 3 * Math.floor((index * width) / images);
+    for (let row = 0; row < height; row++) {
+      const line = picture.subarray(3 * width * row, 3 * width * (row + 1));
+      moved.set(line.subarray(shift), 3 * width * row);
+      moved.set(line.subarray(0, shift), 3 * width * (row + 1) - shift);
+    }
+    return moved;
+  });
 }

@@ -4,14 +4,14 @@ import test from 'ava';
 import { throwsWith } from '../../../test/support/throws.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { isModelError } from '../test/is-model-error.ts';
+import { CHECK_BLOCKS, compareAnswers, drawCheckPicture, summariseAnswer } from './answer-check.ts';
 import {
-  CHECK_BLOCKS,
-  compareAnswers,
-  drawCheckPicture,
-  summariseAnswer,
-} from './check-picture.ts';
-import { choosePrecision, type PrecisionWish } from './choose-precision.ts';
-import { carriesInt8, classifyInstructionSet, detectInstructionSet } from './instruction-set.ts';
+  carriesInt8,
+  choosePrecision,
+  classifyInstructionSet,
+  detectInstructionSet,
+  type PrecisionWish,
+} from './load-prepared.ts';
 
 const manifest = await loadManifest('u2netp');
 const plain: ModelManifest = { ...manifest, precisions: ['fp32', 'fp16'] };

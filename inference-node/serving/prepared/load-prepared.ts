@@ -1,14 +1,30 @@
 /**
- * From checked weights to a graph that runs: the prepared one in the cache, or a new one that the
- * caller makes. Knows nothing of sessions: engines get a path, and the caller provides an engine to
- * check int8 with.
+ * From the checked weights of a plan's models to graphs that run: the precision is chosen, the
+ * prepared file found in the cache or made by the caller, and its answers checked. Knows nothing
+ * of sessions: engines get a path, and the caller provides an engine to check with.
  */
+
+import { readFile } from 'node:fs/promises';
+import { arch, platform } from 'node:os';
 import type { Size } from '#contract/finishing.ts';
-import type { ModelManifest } from '../models/manifest.ts';
+import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
-import type { ExecutionProvider, Precision, PreparedModel } from '../models/prepared-model.ts';
-import { type Answering, checkAnswer } from './answer-check.ts';
-import { choosePrecision } from './choose-precision.ts';
+import type { PlanOutline } from '../models/plan.ts';
+import type {
+  ExecutionProvider,
+  Plan,
+  PlanModel,
+  Precision,
+  PreparedModel,
+} from '../models/prepared-model.ts';
+import {
+  type Answering,
+  type AnswerPicture,
+  checkAnswer,
+  drawCheckPicture,
+  type Machine,
+  summariseAnswer,
+} from './answer-check.ts';
 import { checkPrepared, type PreparedKey, preparedPath } from './prepared-cache.ts';
 import { loadRanges, type RangesFile } from './ranges.ts';
 import { requireWeights, type WeightsPlaces } from './weights-cache.ts';
@@ -39,10 +55,10 @@ export interface LoadOptions extends WeightsPlaces {
   readonly manifestDirectory?: string;
   /** Pixels; the manifest's default, a square, when undefined. */
   readonly inputSize?: Size | undefined;
-  /** choose-precision.ts has the rule for `auto`, the default. */
+  /** load-prepared.ts has the rule for `auto`, the default. */
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;
-  /** instruction-set.ts. */
+  /** load-prepared.ts. */
   readonly instructionSet: string;
   /** Checks an int8 graph. */
   readonly answering: Answering;
@@ -159,4 +175,204 @@ function describe(
     activation: manifest.activation,
     licence: manifest.licence,
   };
+}
+
+/*
+ * The class of this machine's CPU, which names files that are right for that class only. Quantised
+ * graphs are made for CPUs that multiply bytes in one instruction (VNNI, DOTPROD), and machines of
+ * several kinds may share a cache directory.
+ */
+
+/** From the most capable to the least; the first class whose flags are all present applies. */
+const X64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
+  ['x64-amx-int8', 'amx_int8', 'avx512_vnni'],
+  ['x64-avx512-vnni', 'avx512f', 'avx512_vnni'],
+  ['x64-avx2-vnni', 'avx2', 'avx_vnni'],
+  ['x64-avx512', 'avx512f', 'avx512bw'],
+  ['x64-avx2', 'avx2', 'fma'],
+];
+
+const ARM64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
+  ['arm64-neon-i8mm', 'asimddp', 'i8mm'],
+  ['arm64-neon-dotprod', 'asimddp'],
+];
+
+/** @param cpuInfo the text of /proc/cpuinfo, '' where there is none. */
+export function classifyInstructionSet(
+  architecture: string,
+  operatingSystem: string,
+  cpuInfo: string,
+): string {
+  const line = cpuInfo.match(/^(?:flags|Features)\s*:(.*)$/m)?.[1] ?? '';
+  const flags = new Set(line.trim().split(/\s+/));
+  const first = (classes: typeof X64_CLASSES) =>
+    classes.find(([, ...wanted]) => wanted.every(flag => flags.has(flag)))?.[0];
+  if (architecture === 'x64') return first(X64_CLASSES) ?? 'x64-base';
+  if (architecture === 'arm64') {
+    // All of Apple's own CPUs have DOTPROD, and macOS has no /proc.
+    const base = operatingSystem === 'darwin' ? 'arm64-neon-dotprod' : 'arm64-neon';
+    return first(ARM64_CLASSES) ?? base;
+  }
+  return architecture;
+}
+
+/** These multiply bytes and add the products up in 32 bits, in one instruction. */
+const INT8_CLASSES: ReadonlySet<string> = new Set([
+  'x64-amx-int8',
+  'x64-avx512-vnni',
+  'x64-avx2-vnni',
+  'arm64-neon-i8mm',
+  'arm64-neon-dotprod',
+]);
+
+/**
+ * Without such an instruction a quantised graph is no faster than float32, and on x64 sums of two
+ * products saturate at 16 bits.
+ */
+export function carriesInt8(instructionSet: string): boolean {
+  return INT8_CLASSES.has(instructionSet);
+}
+
+/** This machine's class; without /proc/cpuinfo, the base class of its architecture. */
+export async function detectInstructionSet(): Promise<string> {
+  const cpuInfo = platform() === 'linux' ? await readFile('/proc/cpuinfo', 'utf8') : '';
+  return classifyInstructionSet(arch(), platform(), cpuInfo);
+}
+
+export interface PrecisionWish {
+  readonly wanted: Precision | 'auto';
+  readonly size: Size;
+  readonly provider: ExecutionProvider;
+  /** load-prepared.ts. */
+  readonly instructionSet: string;
+}
+
+interface PrecisionChoice {
+  readonly precision: Precision;
+  /** One line: why `auto` did not choose int8. */
+  readonly fallback?: string;
+}
+
+/**
+ * `auto` is int8 on a CPU that has the instructions for it, where the model has ranges for the
+ * size; else fp32; on GPUs fp16 where the model has it. A named precision is never replaced. Throws
+ * ModelError `settings` for one that the model does not have.
+ */
+export function choosePrecision(manifest: ModelManifest, wish: PrecisionWish): PrecisionChoice {
+  const { wanted, provider, instructionSet } = wish;
+  if (wanted !== 'auto') return { precision: requireNamed(manifest, wanted, wish) };
+  if (provider !== 'cpu') {
+    return { precision: manifest.precisions.includes('fp16') ? 'fp16' : 'fp32' };
+  }
+  if (!manifest.precisions.includes('int8')) return { precision: 'fp32' };
+  if (!hasRanges(manifest, wish.size)) {
+    const sizes = (manifest.inputSize.int8 ?? []).join(', ');
+    const fallback = `it has ranges for int8 at ${sizes}, not at ${describeMiss(wish.size)}`;
+    return { precision: 'fp32', fallback };
+  }
+  if (carriesInt8(instructionSet)) return { precision: 'int8' };
+  const fallback = `this CPU (${instructionSet}) has no instruction for int8: no VNNI, no DOTPROD`;
+  return { precision: 'fp32', fallback };
+}
+
+function requireNamed(
+  manifest: ModelManifest,
+  wanted: Precision,
+  { size, provider }: PrecisionWish,
+): Precision {
+  const refuse = (why: string): never => {
+    const what = `${manifest.name} cannot be prepared in ${wanted} (MATTING_PRECISION)`;
+    throw new ModelError('settings', `${what}: ${why}`);
+  };
+  const { precisions, inputSize } = manifest;
+  if (!precisions.includes(wanted)) refuse(`it can in ${precisions.join(', ')}`);
+  if (wanted !== 'int8') return wanted;
+  if (provider !== 'cpu') refuse(`int8 is for CPUs, the execution provider is ${provider}`);
+  if (!hasRanges(manifest, size)) {
+    refuse(`it has ranges at ${(inputSize.int8 ?? []).join(', ')}, not at ${describeMiss(size)}`);
+  }
+  return wanted;
+}
+
+function hasRanges({ inputSize }: ModelManifest, { width, height }: Size): boolean {
+  return width === height && (inputSize.int8 ?? []).includes(width);
+}
+
+function describeMiss({ width, height }: Size): string {
+  return width === height ? String(width) : `${width}x${height}`;
+}
+
+/*
+ * The whole model against a stored answer, at the first start on a kind of GPU: half precision,
+ * kernels that a driver chose, and a card that computes wrongly show there, not in a small graph.
+ */
+
+export interface DeviceAnswerOptions
+  extends Pick<
+    LoadOptions,
+    'cacheDir' | 'weightsDir' | 'manifestDirectory' | 'instructionSet' | 'answering' | 'make'
+  > {
+  readonly model: PreparedModel;
+  /** Runs the model on the GPU. */
+  readonly answer: AnswerPicture;
+  /** The GPU, its driver, the runtime and the provider. */
+  readonly machine: Machine;
+}
+
+/** Undefined where the GPU's answer is the model's; else one line that says what is wrong. */
+export async function checkAnswerOnDevice(
+  options: DeviceAnswerOptions,
+): Promise<string | undefined> {
+  return await checkAnswer(options.model, () => storedAnswer(options), options);
+}
+
+/** Of the model's ranges where there are some for this size; else the CPU's, in fp32, made now. */
+async function storedAnswer(options: DeviceAnswerOptions): Promise<readonly number[]> {
+  const { model, manifestDirectory } = options;
+  const { inputWidth: width, inputHeight: height } = model;
+  const manifest = await loadManifest(model.model, manifestDirectory);
+  if (width === height && (manifest.inputSize.int8 ?? []).includes(width)) {
+    const { ranges } = await loadRanges(manifest, width, manifestDirectory);
+    return ranges.checkAnswer;
+  }
+  return await answerOfCpu(manifest, options);
+}
+
+async function answerOfCpu(
+  manifest: ModelManifest,
+  { model, ...options }: DeviceAnswerOptions,
+): Promise<readonly number[]> {
+  const { inputWidth: width, inputHeight: height } = model;
+  const { cacheDir, weightsDir, instructionSet, answering, make } = options;
+  const onCpu = await loadPrepared({
+    ...{ manifest, cacheDir, weightsDir, instructionSet, answering, make },
+    inputSize: { width, height },
+    precision: 'fp32',
+    provider: 'cpu',
+  });
+  const alpha = await answering.answer(onCpu, drawCheckPicture(width, height));
+  return summariseAnswer(alpha, width, height);
+}
+
+/** But for `outline` what is the same for every model. */
+export interface PlanOptions extends Omit<LoadOptions, 'manifest' | 'onProgress' | 'inputSize'> {
+  readonly outline: PlanOutline;
+  readonly onProgress?: (model: string, progress: PrepareProgress) => void;
+}
+
+/** Prepares every model of the plan. Throws ModelError as loadManifest and loadPrepared do. */
+export async function buildPlan(options: PlanOptions): Promise<Plan> {
+  const { outline, onProgress, ...preparation } = options;
+  const models: PlanModel[] = [];
+  for (const { model: name, inputSize: side, role } of outline.entries) {
+    const manifest = await loadManifest(name, options.manifestDirectory);
+    const model = await loadPrepared({
+      ...preparation,
+      manifest,
+      inputSize: side === undefined ? undefined : { width: side, height: side },
+      onProgress: progress => onProgress?.(name, progress),
+    });
+    models.push({ model, role });
+  }
+  return { name: outline.name, models };
 }

@@ -21,7 +21,7 @@ import {
 import { MANIFEST_DIRECTORY, type ModelManifest } from '../models/manifest.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
 import { INPUT_SIDE_MAX } from '../models/prepared-model.ts';
-import { CHECK_BLOCKS } from './check-picture.ts';
+import { CHECK_BLOCKS } from './answer-check.ts';
 
 /** Least and greatest number of a value; 0 lies within. */
 export type Range = readonly [lower: number, upper: number];
@@ -47,7 +47,7 @@ export interface Ranges {
   /** Bound of a range, in percent of the median of the photos' own ends; absent: no bound. */
   readonly percentOfMedianMax?: number;
   readonly photos: readonly CalibrationPhoto[];
-  /** Outputs of convolutions that stay float32 (quantisation-plan.ts). */
+  /** Outputs of convolutions that stay float32 (model-tools/onnx/quantise.ts). */
   readonly float32: readonly string[];
   readonly ranges: ReadonlyMap<string, Range>;
   /** The quantised model's answer to the check picture: means of blocks of alpha, 0 to 255. */

@@ -6,10 +6,18 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { at } from '../../../test/support/at.ts';
 import { BATCH_SIZES } from '../models/prepared-model.ts';
-import { BufferPool, IDLE_BYTES_MAX, POOLED_BYTES_MIN } from './buffer-pool.ts';
-import { FrameChannel } from './frame-channel.ts';
-import { encodeFrame, type Frame, FrameReader, MalformedFrameError, PARTS_MAX } from './frames.ts';
-import { LINE_CHARACTERS_MAX, LINES_MAX, OutputLines, WINDOW_MS } from './output-lines.ts';
+import { LINE_CHARACTERS_MAX, LINES_MAX, OutputLines, WINDOW_MS } from './child.ts';
+import {
+  BufferPool,
+  encodeFrame,
+  type Frame,
+  FrameChannel,
+  FrameReader,
+  IDLE_BYTES_MAX,
+  MalformedFrameError,
+  PARTS_MAX,
+  POOLED_BYTES_MIN,
+} from './frames.ts';
 
 const test = ava.serial;
 

@@ -5,8 +5,7 @@
  * process: they may end it.
  */
 import { Worker } from 'node:worker_threads';
-import { FrameChannel } from './frame-channel.ts';
-import { type Frame, MalformedFrameError } from './frames.ts';
+import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
 
 /** Each check costs about a millisecond of processor time, in every child. */
 const GUARD_INTERVAL_MS = 1000;

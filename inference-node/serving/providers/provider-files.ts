@@ -1,15 +1,22 @@
 /**
- * Where an installed provider lies and what its folder holds. ONNX Runtime finds providers beside
- * itself, so the folder has a copy of its native files too. It bears the version of the runtime
- * that it fits: releases of the product may share it, and none loads another's.
+ * Where an installed provider lies, what its folder holds, and what engines are told of it. ONNX
+ * Runtime finds providers beside itself, so the folder has a copy of its native files too. It
+ * bears the version of the runtime that it fits: releases of the product may share it, and none
+ * loads another's.
  */
 
 import { access, constants, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
-import { runtimeVersion } from '../engine/runtime-version.ts';
+import { RUNTIME_FOLDER_VARIABLE } from '../engine/engine-protocol.ts';
 import { hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
+
+/** Read, not imported: the binding is for engines alone. */
+export function runtimeVersion(): string {
+  const require = createRequire(import.meta.url);
+  return (require('onnxruntime-node/package.json') as { version: string }).version;
+}
 
 const BINDING = 'onnxruntime_binding.node';
 const RUNTIME_LIBRARY = 'libonnxruntime.so.1';
@@ -145,4 +152,23 @@ export class ProviderError extends Error {
     super(message.replace(/\s*\n\s*/g, ' '), { cause });
     this.name = 'ProviderError';
   }
+}
+
+/**
+ * `childEnv`, with the folders of an installed provider. The operator's own LD_LIBRARY_PATH goes
+ * before those that the installation recorded.
+ */
+export async function readEngineEnvironment(
+  providerDir: string,
+  childEnv: Readonly<Record<string, string>>,
+): Promise<{ childEnv: Readonly<Record<string, string>>; installed: InstalledState }> {
+  const installed = await readInstalled(providerDir, { hashed: false });
+  if (installed.state !== 'installed') return { childEnv, installed };
+  const { folder, record } = installed;
+  const folders = [childEnv.LD_LIBRARY_PATH ?? '', ...record.libraryFolders].filter(Boolean);
+  const search = folders.length === 0 ? {} : { LD_LIBRARY_PATH: folders.join(':') };
+  return {
+    childEnv: { ...childEnv, ...search, [RUNTIME_FOLDER_VARIABLE]: folder },
+    installed,
+  };
 }

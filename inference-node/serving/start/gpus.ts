@@ -12,13 +12,16 @@ import {
   type ProviderChoice,
   selectExecutionProvider,
 } from '../engine/choice/execution-provider.ts';
-import { chooseDevices, spreadEngines } from '../engine/devices/choose-devices.ts';
-import { DeviceWatch } from '../engine/devices/device-watch.ts';
-import { GpuDevice } from '../engine/devices/gpu-device.ts';
-import { type GpuFacts, listGpus } from '../engine/devices/nvidia-smi.ts';
-import { saysMemoryIsShort } from '../engine/native-error.ts';
+import {
+  chooseDevices,
+  DeviceWatch,
+  GpuDevice,
+  type GpuFacts,
+  listGpus,
+  spreadEngines,
+} from '../engine/devices/devices.ts';
+import { saysMemoryIsShort } from '../engine/engine-protocol.ts';
 import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
-import { runtimeVersion } from '../engine/runtime-version.ts';
 import {
   type ExecutionProvider,
   imagesARun,
@@ -27,11 +30,14 @@ import {
   type Precision,
   type PreparedModel,
 } from '../models/prepared-model.ts';
-import { checkAnswerOnDevice } from '../prepared/answer-on-device.ts';
-import { checkBatches } from '../prepared/check-batches.ts';
-import { detectInstructionSet } from '../prepared/instruction-set.ts';
-import type { MakePrepared } from '../prepared/load-prepared.ts';
+import { checkBatches } from '../prepared/answer-check.ts';
+import {
+  checkAnswerOnDevice,
+  detectInstructionSet,
+  type MakePrepared,
+} from '../prepared/load-prepared.ts';
 import { prepareBatches } from '../prepared/prepare-batches.ts';
+import { runtimeVersion } from '../providers/provider-files.ts';
 import type { PoolSettings } from './pool-settings.ts';
 
 export interface ChosenProvider {

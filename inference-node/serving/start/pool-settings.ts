@@ -2,8 +2,8 @@
 import path from 'node:path';
 import type { EnvReader } from '#program/env.ts';
 import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
-import { DEVICE_FORM, type WantedDevices } from '../engine/devices/choose-devices.ts';
-import type { ModelSettings } from '../models/model-settings.ts';
+import { DEVICE_FORM, type WantedDevices } from '../engine/devices/devices.ts';
+import type { ModelSettings } from '../models/plan.ts';
 import {
   BATCH_SIZES,
   EXECUTION_PROVIDERS,

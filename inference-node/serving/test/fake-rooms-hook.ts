@@ -5,7 +5,7 @@ const ROOMS = [
   'engine/choice/execution-provider.ts',
   'engine/pool/open-engine-pool.ts',
   'models/plan.ts',
-  'prepared/build-plan.ts',
+  'prepared/load-prepared.ts',
   'picture/pool/open-picture-pool.ts',
 ];
 

@@ -11,7 +11,7 @@
 import type { ProviderChoice, RequestedProvider } from '../engine/choice/execution-provider.ts';
 import type { EnginePool } from '../engine/pool/engine-pool.ts';
 import type { Plan } from '../models/prepared-model.ts';
-import type { FinishChoices } from '../picture/finish-choices.ts';
+import type { FinishChoices } from '../picture/makeable.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import {
   FakeEnginePool,
@@ -65,6 +65,9 @@ export async function selectExecutionProvider(
 }
 
 export { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
+// What the rooms have besides is theirs.
+export * from '../models/plan.ts';
+export * from '../prepared/load-prepared.ts';
 
 export async function requireParity(): Promise<void> {
   // the CPU is not compared with itself

@@ -4,7 +4,7 @@ import { registerHooks } from 'node:module';
 registerHooks({
   resolve(specifier, context, nextResolve) {
     const fromNode = context.parentURL?.endsWith('/serving/open-pools.ts');
-    if (fromNode && specifier.endsWith('providers/engine-environment.ts')) {
+    if (fromNode && specifier.endsWith('providers/provider-files.ts')) {
       return {
         url: new URL('./gpu-host-environment.ts', import.meta.url).href,
         shortCircuit: true,

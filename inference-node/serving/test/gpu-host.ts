@@ -3,7 +3,7 @@ import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import pino from 'pino';
 import { type Ending, temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import type { GpuFacts } from '../engine/devices/nvidia-smi.ts';
+import type { GpuFacts } from '../engine/devices/devices.ts';
 
 const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
 const MIB = 1024 * 1024;

@@ -2,8 +2,13 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
-import { credentials, Metadata, ServerCredentials } from '@grpc/grpc-js';
+import {
+  type ClientDuplexStream,
+  credentials,
+  Metadata,
+  ServerCredentials,
+  type ServiceError,
+} from '@grpc/grpc-js';
 import { type Logger, pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { fromServiceError } from '#contract/grpc-status.ts';
@@ -16,17 +21,17 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
 import type { Tracing } from '#program/tracing/span.ts';
-import { composeService, startServing } from '../../compose.ts';
 import { Admission, type AdmissionLimits } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
 import { Callers, type CallersOptions, tokenMetadata } from '../grpc/callers.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../grpc/matte-exchange.ts';
 import { openNodeServer } from '../grpc/server.ts';
-import type { CommercialUseGate } from '../models/model-settings.ts';
+import type { CommercialUseGate } from '../models/plan.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../pipeline.ts';
+import { composeService, startServing } from '../service.ts';
 import {
   FakeEnginePool,
   FakePicturePool,

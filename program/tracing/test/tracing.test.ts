@@ -210,7 +210,11 @@ test('a kept context is what came, as far as a row takes it', t => {
 
 test('nothing of the SDK is loaded without an endpoint', async t => {
   // Its API is: prom-client asks it for an active span, which nobody registers.
-  const modules = ['program/log.ts', 'control-plane/compose.ts', 'inference-node/compose.ts'];
+  const modules = [
+    'program/log.ts',
+    'control-plane/compose.ts',
+    'inference-node/serving/service.ts',
+  ];
   const loading = modules.map(name => `await import(${JSON.stringify(path.resolve(name))});`);
   const program = `
     import { registerHooks } from 'node:module';

@@ -1,13 +1,16 @@
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { drawCheckPicture } from '../../prepared/check-picture.ts';
+import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { createModel, openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';
 import { networkSocketsOf, openWatchedHome } from '../../test/watched-home.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/probe-graph.ts';
-import type { SessionSpec } from '../engine-protocol.ts';
-import { saysDeviceIsGone, saysMemoryIsShort, shortenNativeError } from '../native-error.ts';
-import { EngineSession } from './engine-session.ts';
-import { createPlaneTables, fillAlpha, fillPlanes } from './graph-ends.ts';
+import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from '../choice/execution-provider.ts';
+import {
+  type SessionSpec,
+  saysDeviceIsGone,
+  saysMemoryIsShort,
+  shortenNativeError,
+} from '../engine-protocol.ts';
+import { createPlaneTables, EngineSession, fillAlpha, fillPlanes } from './engine-session.ts';
 import { InferenceSession } from './onnx-runtime.ts';
 
 const test = ava.serial;

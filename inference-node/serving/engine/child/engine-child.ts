@@ -7,8 +7,7 @@ import './runtime-redirect.ts';
 import { flushCompileCache } from 'node:module';
 import type { Frame } from '../../process/frames.ts';
 import { serveParent } from '../../process/serve-parent.ts';
-import type { FromEngine, ToEngine } from '../engine-protocol.ts';
-import { shortenNativeError } from '../native-error.ts';
+import { type FromEngine, shortenNativeError, type ToEngine } from '../engine-protocol.ts';
 import { EngineSession } from './engine-session.ts';
 
 let session: EngineSession | undefined;

@@ -1,12 +1,10 @@
 /** Runs a prepared model in an engine of its own, to see what it answers on this machine. */
 import { cpus } from 'node:os';
 import { takingAtMost } from '../../models/prepared-model.ts';
-import type { Answering } from '../../prepared/answer-check.ts';
-import type { AnswerRuns } from '../../prepared/check-batches.ts';
-import type { SessionSpec } from '../engine-protocol.ts';
-import { shortenNativeError } from '../native-error.ts';
-import { runtimeVersion } from '../runtime-version.ts';
-import { spawnEngineChild } from '../spawn-engine-child.ts';
+import type { Answering, AnswerRuns } from '../../prepared/answer-check.ts';
+import { runtimeVersion } from '../../providers/provider-files.ts';
+import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
+import { spawnEngineChild } from '../pool/engine.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
 const ANSWER_TIMEOUT_MS = 120_000;

@@ -4,8 +4,12 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
-import { readCpuShare } from './cpu-share.ts';
-import { chooseEngineLayout, type LayoutInputs, THREADS_PER_ENGINE_MAX } from './engine-layout.ts';
+import {
+  chooseEngineLayout,
+  type LayoutInputs,
+  readCpuShare,
+  THREADS_PER_ENGINE_MAX,
+} from './engine-layout.ts';
 
 function layout(cpuShare: number, more: Partial<LayoutInputs> = {}) {
   const inputs = {

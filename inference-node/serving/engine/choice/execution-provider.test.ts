@@ -3,16 +3,18 @@ import ava from 'ava';
 import { descendantsOf } from '../../../../test/support/running-service.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { rejectsWith } from '../../../../test/support/throws.ts';
-import { drawCheckPicture } from '../../prepared/check-picture.ts';
+import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { createModel } from '../../test/pool-harness.ts';
 import { runOnce } from './answer-picture.ts';
 import {
   compareAlphas,
   ExecutionProviderError,
+  encodeProbeGraph,
+  PROBE_SIZE_PX,
+  PROBE_SPEC,
   requireParity,
   selectExecutionProvider,
 } from './execution-provider.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
 
 const test = ava.serial;
 

@@ -3,20 +3,110 @@
  *
  * ONNX Runtime's Node binding does not fall back by itself, and neither do we in silence: a
  * provider asked for by name runs or the node does not start; `auto` tries CUDA, then takes the
- * CPU, and says why. WebGPU and TensorRT run only by name: a software Vulkan would win over the CPU
- * otherwise, and TensorRT builds kernels for minutes. A GPU provider is tried in a process of its
- * own, because a driver may hang or crash, on a small graph that it must run whole, and its answer
- * is held against the CPU's.
+ * CPU, and says why. WebGPU and TensorRT run only by name: a software Vulkan would win over the
+ * CPU otherwise, and TensorRT builds kernels for minutes. A GPU provider is tried in a process of
+ * its own, because a driver may hang or crash. The graph it must run has the operators of the
+ * matting models in a few kilobytes (convolutions, a pooled branch, a resize, a concatenation, a
+ * sigmoid), and its answer is held against the CPU's.
  */
-
 import {
   type ExecutionProvider,
   type PreparedModel,
   takingAtMost,
 } from '../../models/prepared-model.ts';
-import { drawCheckPicture } from '../../prepared/check-picture.ts';
+import {
+  ElementType,
+  elementCount,
+  encodeModel,
+  float32Tensor,
+  integer,
+  integers,
+  nodeOf,
+  text,
+} from '../../onnx/graph.ts';
+import { drawCheckPicture } from '../../prepared/answer-check.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
 import { runOnce } from './answer-picture.ts';
-import { encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
+
+export const PROBE_SIZE_PX = 64;
+const CHANNELS = 8;
+const KERNEL = 3;
+/** As the models' own, which came before ONNX 1.12: every provider knows it. */
+const OPSET = 13;
+const IR_VERSION = 7;
+
+export const PROBE_SPEC: Omit<SessionSpec, 'provider'> = {
+  path: undefined,
+  sha256: undefined,
+  inputName: 'input',
+  outputName: 'output',
+  inputWidth: PROBE_SIZE_PX,
+  inputHeight: PROBE_SIZE_PX,
+  normalisation: { mean: [128, 128, 128], std: [64, 64, 64] },
+  colourOrder: 'rgb',
+  activation: 'none',
+  intraOpThreads: 1,
+  sharesCores: false,
+  // A GPU that leaves a convolution to the CPU is no GPU.
+  allowCpuNodes: false,
+};
+
+/** A fixed sequence in [-0.5, 0.5): the lower bits of a linear congruential generator are poor. */
+function createSequence(): () => number {
+  let state = 1;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32 - 0.5;
+  };
+}
+
+export function encodeProbeGraph(): Uint8Array {
+  const next = createSequence();
+  const weights = (outputs: number, inputs: number) => {
+    const dims = [outputs, inputs, KERNEL, KERNEL];
+    return float32Tensor(Array.from({ length: elementCount(dims) }, next), dims);
+  };
+  const image = (name: string, channels: number) => ({
+    name,
+    elementType: ElementType.float32,
+    dims: [1, channels, PROBE_SIZE_PX, PROBE_SIZE_PX],
+  });
+  const conv = (input: string, weight: string, output: string) =>
+    nodeOf('Conv', [input, weight], output, [
+      integers('kernel_shape', [KERNEL, KERNEL]),
+      integers('pads', [1, 1, 1, 1]),
+    ]);
+  const pieces = encodeModel({
+    irVersion: IR_VERSION,
+    opsets: [{ domain: '', version: OPSET }],
+    inputs: [image('input', 3)],
+    outputs: [image('output', 1)],
+    initialisers: new Map([
+      ['w1', weights(CHANNELS, 3)],
+      ['w2', weights(CHANNELS, CHANNELS)],
+      ['w3', weights(1, 2 * CHANNELS)],
+      ['scales', float32Tensor([1, 1, 2, 2], [4])],
+    ]),
+    nodes: [
+      conv('input', 'w1', 'c1'),
+      nodeOf('Relu', ['c1'], 'full'),
+      nodeOf('MaxPool', ['full'], 'half', [
+        integers('kernel_shape', [2, 2]),
+        integers('strides', [2, 2]),
+      ]),
+      conv('half', 'w2', 'c2'),
+      nodeOf('Relu', ['c2'], 'deep'),
+      nodeOf('Resize', ['deep', '', 'scales'], 'up', [
+        text('mode', 'linear'),
+        text('coordinate_transformation_mode', 'half_pixel'),
+      ]),
+      nodeOf('Concat', ['full', 'up'], 'both', [integer('axis', 1)]),
+      conv('both', 'w3', 'logits'),
+      nodeOf('Sigmoid', ['logits'], 'output'),
+    ],
+  });
+  return Buffer.concat([...pieces]);
+}
 
 export type RequestedProvider = 'auto' | ExecutionProvider;
 
@@ -46,7 +136,7 @@ export interface ProviderChoice {
   readonly fallbacks: readonly { readonly provider: ExecutionProvider; readonly reason: string }[];
 }
 
-export interface ProbeOptions {
+interface ProbeOptions {
   /** As for engines. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly timeoutMs?: number;
@@ -117,7 +207,7 @@ async function probe(
   return differenceFrom(await runOn('cpu'), alpha);
 }
 
-export interface ParityOptions extends ProbeOptions {
+interface ParityOptions extends ProbeOptions {
   readonly cpuThreads: number;
   /** What a run may take, ms: RUN_MS_MAX where absent. */
   readonly runMsMax?: number;

@@ -14,11 +14,8 @@ import {
   untilPool,
 } from '../../test/pool-harness.ts';
 import { untilBusy } from '../../test/processes.ts';
-import { FAILURE_DEATHS_MAX } from '../pool/loss-rules.ts';
-import { chooseDevices, spreadEngines } from './choose-devices.ts';
-import { DeviceWatch } from './device-watch.ts';
-import { GpuDevice } from './gpu-device.ts';
-import { listGpus } from './nvidia-smi.ts';
+import { FAILURE_DEATHS_MAX } from '../pool/engine-group.ts';
+import { chooseDevices, DeviceWatch, GpuDevice, listGpus, spreadEngines } from './devices.ts';
 
 const test = ava.serial;
 

@@ -16,8 +16,8 @@ import {
   untilStarted,
 } from '../../test/pool-harness.ts';
 import { stop, untilBusy } from '../../test/processes.ts';
+import { FAILURE_DEATHS_MAX, LOSSES_MAX } from './engine-group.ts';
 import type { EnginePool, EnginePoolOptions } from './engine-pool.ts';
-import { FAILURE_DEATHS_MAX, LOSSES_MAX } from './loss-rules.ts';
 
 const test = ava.serial;
 

@@ -1,4 +1,98 @@
-/**
+/** An engine of a pool: its process, the run in it, and its life through successive processes. */
+
+import path from 'node:path';
+import { ContractError } from '#contract/errors.ts';
+import { Child, type ChildExit, OutputLines, type SpawnChildOptions } from '../../process/child.ts';
+import type { BufferPool, Frame } from '../../process/frames.ts';
+import type { OpeningTurns } from '../devices/devices.ts';
+import { type FromEngine, RUNTIME_FOLDER_VARIABLE, type SessionSpec } from '../engine-protocol.ts';
+import type { EngineDeathCause, EngineResult, EngineRun, EngineTiming } from './engine-pool.ts';
+
+const PROGRAM = path.join(import.meta.dirname, '../child/engine-child.ts');
+
+const ENGINE_ENV = {
+  // glibc raises this threshold to the largest block freed and then keeps what loading left behind.
+  // Held at its first value, ISNet in fp32 is 740 MB resident in every run, left free 810 to 1000
+  // MB, as fast.
+  MALLOC_MMAP_THRESHOLD_: '131072',
+} as const;
+
+export function spawnEngineChild(
+  childEnv: Readonly<Record<string, string>>,
+  options: Omit<SpawnChildOptions<FromEngine>, 'program' | 'args' | 'env' | 'execArgv'>,
+): Child<FromEngine> {
+  const { [RUNTIME_FOLDER_VARIABLE]: runtimeFolder, ...env } = childEnv;
+  const args = runtimeFolder === undefined ? [] : [runtimeFolder];
+  return new Child({ program: PROGRAM, args, env: { ...ENGINE_ENV, ...env }, ...options });
+}
+
+export interface RunTask {
+  readonly id: number;
+  readonly rgb: Uint8Array;
+  readonly priority: EngineRun['priority'];
+  readonly leavesWhenDown: boolean;
+  readonly queuedAtMs: number;
+  /** The first of these settles the caller's promise; later ones do nothing. */
+  readonly resolve: (result: EngineResult) => void;
+  readonly reject: (reason: unknown) => void;
+  /** The caller has its answer; where native code still runs, the engine is still taken. */
+  settled: boolean;
+  /** When an engine took it last. */
+  takenAtMs: number;
+  /** How many engines took it. */
+  dispatches: number;
+  /** It was lost with others. */
+  runsAlone: boolean;
+}
+
+/** `onAbort` is called at most once, and not after the task was settled. */
+export function createRunTask(
+  id: number,
+  { rgb, priority, signal, leavesWhenDown = false }: EngineRun,
+  onAbort: (task: RunTask) => void,
+): { task: RunTask; promise: Promise<EngineResult> } {
+  const { promise, resolve, reject } = Promise.withResolvers<EngineResult>();
+  const abort = () => onAbort(task);
+  const settle = <Value>(settleWith: (value: Value) => void, value: Value) => {
+    if (task.settled) return;
+    task.settled = true;
+    signal.removeEventListener('abort', abort);
+    settleWith(value);
+  };
+  const task: RunTask = {
+    id,
+    rgb,
+    priority,
+    leavesWhenDown,
+    queuedAtMs: performance.now(),
+    resolve: result => settle(resolve, result),
+    reject: reason => settle(reject, reason),
+    settled: false,
+    takenAtMs: 0,
+    dispatches: 0,
+    runsAlone: false,
+  };
+  signal.addEventListener('abort', abort);
+  return { task, promise };
+}
+
+/** The error for the caller of a run whose engine was lost. */
+export function createLossError(cause: EngineDeathCause, message: string): ContractError {
+  const options = { cause: new Error(message) };
+  switch (cause) {
+    case 'fault':
+      return new ContractError('NODE_FAULT', 'The inference failed.', options);
+    case 'watchdog':
+      return new ContractError('ENGINE_LOST', 'The engine took too long over this image.', options);
+    // The image did nothing: the control plane must not count it among those that kill engines.
+    case 'device':
+      return new ContractError('NODE_UNAVAILABLE', 'The GPU under this image is out.', options);
+    default:
+      return new ContractError('ENGINE_LOST', 'The engine died under this image.', options);
+  }
+}
+
+/*
  * One engine through its successive processes. It knows what runs in it and starts it again when it
  * dies; the pool decides what runs next and when to give up.
  *
@@ -21,17 +115,8 @@
  * Limits: a load 5 min a graph, TensorRT (it builds its kernels then) 15; a run what take() says;
  * respawn at once, then after 1, 2, 5 and 10 s, from the start again after a run that ended well.
  */
-import type { BufferPool } from '../../process/buffer-pool.ts';
-import type { Child, ChildExit } from '../../process/child.ts';
-import type { Frame } from '../../process/frames.ts';
-import { OutputLines } from '../../process/output-lines.ts';
-import type { OpeningTurns } from '../devices/gpu-device.ts';
-import type { FromEngine, SessionSpec } from '../engine-protocol.ts';
-import { spawnEngineChild } from '../spawn-engine-child.ts';
-import type { EngineDeathCause, EngineTiming } from './engine-pool.ts';
-import type { RunTask } from './run-task.ts';
 
-export type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
+type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
 
 export const LOAD_TIMEOUT_MS = 300_000;
 export const LOAD_TIMEOUT_TENSORRT_MS = 900_000;
@@ -78,7 +163,7 @@ export interface EngineListener {
   onOutput(engine: Engine, line: string): void;
 }
 
-export interface EngineOptions {
+interface EngineOptions {
   readonly index: number;
   readonly spec: SessionSpec;
   readonly childEnv: Readonly<Record<string, string>>;

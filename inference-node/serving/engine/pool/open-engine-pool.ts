@@ -8,7 +8,7 @@
  *             running: left when native code ends or the process dies. A caller that goes away
  *             settles its promise at once, but the engine stays taken until then: nothing
  *             overtakes native code. Back to queued where the engine died before it began, and
- *             where a run of several is lost: then each runs alone (loss-rules.ts)
+ *             where a run of several is lost: then each runs alone (engine-group.ts)
  *
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
@@ -28,9 +28,23 @@ import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { BATCH_SIZES, type PreparedModel } from '../../models/prepared-model.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
-import { saysDeviceIsGone } from '../native-error.ts';
-import type { Engine, EngineListener, EngineLoss } from './engine.ts';
-import { createGroups, deathOf, type EngineGroup, groupOf, runTimeoutMs } from './engine-group.ts';
+import { saysDeviceIsGone } from '../engine-protocol.ts';
+import {
+  createLossError,
+  createRunTask,
+  type Engine,
+  type EngineListener,
+  type EngineLoss,
+  type RunTask,
+} from './engine.ts';
+import {
+  createGroups,
+  deathOf,
+  type EngineDeath,
+  type EngineGroup,
+  groupOf,
+  runTimeoutMs,
+} from './engine-group.ts';
 import {
   ENGINE_DEATH_CAUSES,
   type EngineDeathCause,
@@ -44,10 +58,8 @@ import {
   type EngineTiming,
   RUN_OUTCOMES,
   type RunOutcome,
+  RunQueue,
 } from './engine-pool.ts';
-import type { EngineDeath } from './loss-rules.ts';
-import { RunQueue } from './run-queue.ts';
-import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 export const QUEUED_RUNS_MAX = 128;

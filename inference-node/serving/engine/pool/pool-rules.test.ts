@@ -4,12 +4,16 @@ import assert from 'node:assert/strict';
 import test from 'ava';
 import { fc, holds } from '../../../../test/support/property-tests.ts';
 import { BATCH_SIZES } from '../../models/prepared-model.ts';
-import { runTimeoutMs } from './engine-group.ts';
-import type { EngineDeathCause } from './engine-pool.ts';
-import { BatchRule, FAILURE_WINDOW_MS, FailureRule, LOSSES_MAX } from './loss-rules.ts';
+import { createRunTask, type RunTask } from './engine.ts';
+import {
+  BatchRule,
+  FAILURE_WINDOW_MS,
+  FailureRule,
+  LOSSES_MAX,
+  runTimeoutMs,
+} from './engine-group.ts';
+import { ASYNC_HANDICAP_MS, type EngineDeathCause, type Queued, RunQueue } from './engine-pool.ts';
 import { estimateWaitMs } from './open-engine-pool.ts';
-import { ASYNC_HANDICAP_MS, type Queued, RunQueue } from './run-queue.ts';
-import { createRunTask, type RunTask } from './run-task.ts';
 
 function item(priority: Queued['priority'], queuedAtMs: number): Queued {
   return { priority, queuedAtMs };

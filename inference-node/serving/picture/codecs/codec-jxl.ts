@@ -1,26 +1,368 @@
 /**
- * JPEG XL through wasm-vips (libvips with libjxl), and through libjxl's own programs where
- * wasm-vips lacks the memory or cannot read the file.
+ * JPEG XL: through wasm-vips (libvips with libjxl), and through libjxl's own programs where wasm-vips
+ * lacks the memory or cannot read the file.
  */
 
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { lstatSync, mkdirSync, readlinkSync, symlinkSync } from 'node:fs';
+import { type FileHandle, open, unlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
 import type { Size } from '#contract/finishing.ts';
 import { hasAssociatedAlpha, isJxlContainer } from '#contract/image-header/jxl.ts';
 import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
-import { hasJxlTools } from '../jxl-limit.ts';
-import { viewAsPixels } from '../rgba-picture.ts';
-import { isCmykProfile, isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';
-import { convertGrey, convertRgba, ICC_FIELD, STRIP_ROWS, toSrgb } from './icc-conversion.ts';
+import { budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
+import { CJXL, DJXL, hasJxlTools, SETPRIV, SHELL } from '../makeable.ts';
+import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import {
-  DJXL_EXTRA_CHANNELS_MAX,
-  decodeInksWithDjxl,
-  decodeWithDjxl,
-  encodeWithCjxl,
-} from './jxl-tools.ts';
-import type { OpenedPicture } from './opened-picture.ts';
-import type { RawPixels } from './raw-pixels.ts';
+  convertGrey,
+  convertRgba,
+  ICC_FIELD,
+  isCmykProfile,
+  isGreyProfile,
+  isRgbProfile,
+  isSrgbProfile,
+  STRIP_ROWS,
+  toSrgb,
+} from './colour/icc.ts';
+import { divideByAlpha, type Samples } from './colour/source-colour.ts';
 import { attempt, requireVips, Scratch } from './wasm-vips.ts';
+
+/*
+ * JPEG XL through libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for pictures that
+ * need more memory than WebAssembly has, and for the black of CMYK, which libvips leaves out. Each
+ * run is a process of its own under limits of memory and processor time that the kernel enforces,
+ * and dies with its worker.
+ *
+ * Pixels and files pass through unlinked temporary files: the programs seek in what they read, and
+ * nothing is left behind when a process is killed. At 100 MP they take 0.4 GB of TMPDIR.
+ */
+
+/** The program's descriptors, by paths that it can open. */
+const INPUT = '/proc/self/fd/3';
+const OUTPUT = '/proc/self/fd/4';
+const EXTRA_OUTPUT = '/proc/self/fd/5';
+
+/** The file that djxl is told to write. */
+const TARGET = 'pixels.ppm';
+/**
+ * Links for the files that djxl writes. If a picture has channels beside colours and alpha, colours
+ * and alpha go to ec0 and each other channel to a file of its own. It would create a file for which
+ * it finds no link.
+ */
+const LINKS: readonly (readonly [name: string, target: string])[] = [
+  [TARGET, OUTPUT],
+  ['pixels-ec0.ppm', OUTPUT],
+  ['pixels-ec1.pgm', EXTRA_OUTPUT],
+  ['pixels-ec2.pgm', EXTRA_OUTPUT],
+];
+/** As many channels as there are links for. */
+const DJXL_EXTRA_CHANNELS_MAX = 2;
+const LIMITED = 'ulimit -v "$1" && ulimit -t "$2" && shift 2 && exec "$@"';
+
+/** Bytes of its error output that are kept. */
+const ERROR_LENGTH_MAX = 1000;
+
+/**
+ * Decodes to RGBA of 8 bits, oriented, in the file's own colours, with straight alpha.
+ * @param file with at most DJXL_EXTRA_CHANNELS_MAX channels beside its colours, alpha included.
+ * @param premultiplied the file's colours are multiplied by its alpha.
+ */
+export async function decodeWithDjxl(
+  file: Buffer,
+  size: Size,
+  premultiplied = false,
+): Promise<Uint8Array> {
+  return await runDjxl(file, size, output => readRgba(output, size, premultiplied));
+}
+
+/** The inks of CMYK, oriented, 8 bits; 255 is no ink. */
+interface Inks {
+  /** Cyan, magenta, yellow and alpha. */
+  readonly cmya: Uint8Array;
+  readonly black: Uint8Array;
+  readonly hasAlpha: boolean;
+}
+
+/**
+ * @param file in CMYK whose only channel beside colours and alpha is black.
+ * @param premultiplied cyan, magenta and yellow are multiplied by alpha; black never is.
+ */
+async function decodeInksWithDjxl(file: Buffer, size: Size, premultiplied: boolean): Promise<Inks> {
+  return await runDjxl(file, size, async (output, extra) => {
+    const black = await readSamples(extra, size);
+    const { channels } = await readHeader(output, size);
+    return { cmya: await readRgba(output, size, premultiplied), black, hasAlpha: channels === 4 };
+  });
+}
+
+async function runDjxl<Result>(
+  file: Buffer,
+  { width, height }: Size,
+  read: (output: FileHandle, extra: FileHandle) => Promise<Result>,
+): Promise<Result> {
+  const [input, output, extra] = [await openNameless(), await openNameless(), await openNameless()];
+  try {
+    await writeAll(input, file);
+    // It chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs.
+    const target = requireTarget();
+    // Its --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here.
+    const options = ['--num_threads=1', '--quiet'];
+    const command = [DJXL, INPUT, target, ...options];
+    const failure = await runLimited(command, [input, output, extra], width * height);
+    if (failure !== undefined) {
+      throw new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
+        cause: failure,
+      });
+    }
+    return await read(output, extra);
+  } finally {
+    await Promise.all([input.close(), output.close(), extra.close()]);
+  }
+}
+
+interface CjxlOptions {
+  /** 0: lossless. */
+  readonly distance: number;
+  readonly effort: number;
+}
+
+/** @throws Error where the program fails, which is not the fault of the picture. */
+export async function encodeWithCjxl(
+  { data, width, height, channels }: RawPixels,
+  { distance, effort }: CjxlOptions,
+): Promise<Buffer> {
+  const [input, output] = [await openNameless(), await openNameless()];
+  try {
+    const kind = channels === 4 ? 'RGB_ALPHA' : 'GRAYSCALE';
+    const fields = `WIDTH ${width}\nHEIGHT ${height}\nDEPTH ${channels}\nMAXVAL 255`;
+    await writeAll(input, Buffer.from(`P7\n${fields}\nTUPLTYPE ${kind}\nENDHDR\n`), data);
+    const colours = channels === 4 ? 'RGB_D65_SRG_Rel_SRG' : 'Gra_D65_Rel_SRG';
+    const quality = ['-d', String(distance), '-e', String(effort)];
+    // Without -R 0 alpha is as lossy as the colours (cjxl 0.7).
+    const options = [
+      ...quality,
+      '-R',
+      '0',
+      '-x',
+      `color_space=${colours}`,
+      '--num_threads=0',
+      '--quiet',
+    ];
+    const command = [CJXL, INPUT, OUTPUT, ...options];
+    const failure = await runLimited(command, [input, output], width * height);
+    if (failure !== undefined) throw new Error(`cjxl failed: ${failure.message}`);
+    return await output.readFile();
+  } finally {
+    await Promise.all([input.close(), output.close()]);
+  }
+}
+
+let nextName = 0;
+
+/** Opens a file that disappears with its last descriptor. */
+async function openNameless(): Promise<FileHandle> {
+  const name = path.join(requireFolder(), `${process.pid}-${nextName++}`);
+  // Exclusive: a file that is already there is not ours.
+  const handle = await open(name, 'wx+', 0o600);
+  await unlink(name);
+  return handle;
+}
+
+async function writeAll(handle: FileHandle, ...parts: Buffer[]): Promise<void> {
+  let position = 0;
+  for (const part of parts) {
+    for (let at = 0; at < part.length; ) {
+      const { bytesWritten } = await handle.write(part, at, part.length - at, position);
+      at += bytesWritten;
+      position += bytesWritten;
+    }
+  }
+}
+
+/** A folder of this user alone: others must not put links here. */
+function requireFolder(): string {
+  const user = process.getuid?.() ?? 0;
+  const folder = path.join(tmpdir(), `matting-jxl-${user}`);
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const { uid, mode } = lstatSync(folder);
+  if (uid !== user || (mode & 0o022) !== 0) {
+    throw new Error(`${folder} is not this user's alone`);
+  }
+  return folder;
+}
+
+/** Makes names for the descriptors, since the program decides by the end of a name. */
+function requireTarget(): string {
+  const folder = requireFolder();
+  for (const [name, target] of LINKS) {
+    const link = path.join(folder, name);
+    try {
+      symlinkSync(target, link);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+    if (readlinkSync(link) !== target) throw new Error(`${link} leads elsewhere`);
+  }
+  return path.join(folder, TARGET);
+}
+
+/** Runs a command under limits. Returns undefined, or why it failed. */
+async function runLimited(
+  command: readonly string[],
+  files: readonly FileHandle[],
+  pixels: number,
+): Promise<Error | undefined> {
+  const megapixels = pixels / 1e6;
+  const memoryKib = Math.ceil(budgetFor(RESIDENT_BYTES_BUDGET, megapixels) / 1024);
+  const cpuS = Math.ceil(budgetFor(CPU_MS_BUDGET, megapixels) / 1000);
+  const limited = [SHELL, '-c', LIMITED, 'sh', String(memoryKib), String(cpuS), ...command];
+  const child = spawn(SETPRIV, ['--pdeathsig', 'KILL', ...limited], {
+    env: {},
+    stdio: ['ignore', 'ignore', 'pipe', ...files.map(({ fd }) => fd)],
+  });
+  let errorText = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    errorText = (errorText + text).slice(0, ERROR_LENGTH_MAX);
+  });
+  const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
+  return code === 0 ? undefined : new Error(`${signal ?? code}: ${errorText.trim()}`);
+}
+
+/*
+ * Reads what djxl writes: PGM, PPM or PAM of 8 or 16 bits, converted to 8. A file of another size
+ * than the picture's header says means that the picture is damaged.
+ */
+
+/** Pixels read at once. */
+const PIECE_PIXELS = 1_000_000;
+const HEADER_BYTES_MAX = 200;
+
+type Channels = 1 | 2 | 3 | 4;
+
+interface PixelHeader {
+  readonly channels: Channels;
+  readonly sampleMax: number;
+  readonly headerBytes: number;
+}
+
+/**
+ * Reads RGBA of 8 bits; grey becomes three equal colours, missing alpha 255.
+ * @param premultiplied the file's colours are multiplied by alpha; those of the result are not.
+ */
+async function readRgba(
+  output: FileHandle,
+  size: Size,
+  premultiplied: boolean,
+): Promise<Uint8Array> {
+  // A buffer of its own, so that it can be viewed as words.
+  const rgba = new Uint8Array(size.width * size.height * 4);
+  const take: TakeSamples = (samples, channels, pixel) => {
+    spread(samples, channels, rgba.subarray(pixel * 4, pixel * 4 + PIECE_PIXELS * 4));
+  };
+  await readPieces(output, size, premultiplied, take);
+  return rgba;
+}
+
+/** Reads one channel of 8 bits. */
+async function readSamples(output: FileHandle, size: Size): Promise<Uint8Array> {
+  const plane = new Uint8Array(size.width * size.height);
+  await readPieces(output, size, false, (samples, channels, pixel) => {
+    if (channels !== 1) throw wrongOutput();
+    plane.set(samples, pixel);
+  });
+  return plane;
+}
+
+async function readHeader(output: FileHandle, { width, height }: Size): Promise<PixelHeader> {
+  const { buffer: head } = await output.read(Buffer.alloc(HEADER_BYTES_MAX), 0, undefined, 0);
+  return parseHeader(head, width, height);
+}
+
+/** Takes samples of 8 bits from the given pixel on; they are valid until it returns. */
+type TakeSamples = (samples: Uint8Array, channels: Channels, pixel: number) => void;
+
+async function readPieces(
+  output: FileHandle,
+  size: Size,
+  premultiplied: boolean,
+  take: TakeSamples,
+): Promise<void> {
+  const { channels, sampleMax, headerBytes } = await readHeader(output, size);
+  const pixels = size.width * size.height;
+  const pixelBytes = channels * (sampleMax > 255 ? 2 : 1);
+  const piece = Buffer.alloc(Math.min(PIECE_PIXELS, pixels) * pixelBytes);
+  for (let done = 0; done < pixels; ) {
+    const wanted = Math.min(PIECE_PIXELS, pixels - done);
+    const read = piece.subarray(0, wanted * pixelBytes);
+    await readExactly(output, read, headerBytes + done * pixelBytes);
+    const samples = sampleMax > 255 ? readWords(read) : read;
+    if (premultiplied && (channels === 2 || channels === 4)) {
+      divideByAlpha(samples, channels, sampleMax);
+    }
+    take(toBytes(samples, sampleMax), channels, done);
+    done += wanted;
+  }
+}
+
+/** Big-endian bytes to words, in place. */
+function readWords(bytes: Buffer): Uint16Array {
+  bytes.swap16();
+  return new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
+}
+
+/** Scales samples to 8 bits, in place. */
+function toBytes(samples: Samples, sampleMax: number): Uint8Array {
+  if (sampleMax === 255) return samples as Uint8Array;
+  const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = (samples[i]! * 255) / sampleMax + 0.5;
+  return bytes;
+}
+
+async function readExactly(handle: FileHandle, into: Buffer, position: number): Promise<void> {
+  for (let at = 0; at < into.length; ) {
+    const { bytesRead } = await handle.read(into, at, into.length - at, position + at);
+    if (bytesRead === 0) throw wrongOutput();
+    at += bytesRead;
+  }
+}
+
+function wrongOutput(): ContractError {
+  return new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
+    cause: new Error('djxl wrote another picture than the header says'),
+  });
+}
+
+/** Parses djxl's headers: PGM and PPM on three lines, PAM with one line per field. */
+function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
+  const text = head.toString('latin1');
+  const match =
+    /^P(?<kind>[56])\n(?<width>\d+) (?<height>\d+)\n(?<max>\d+)\n/.exec(text) ??
+    /^P7\nWIDTH (?<width>\d+)\nHEIGHT (?<height>\d+)\nDEPTH (?<depth>[1-4])\nMAXVAL (?<max>\d+)\n.*\nENDHDR\n/.exec(
+      text,
+    );
+  const fields = match?.groups;
+  const sampleMax = Number(fields?.max);
+  const isSame = Number(fields?.width) === width && Number(fields?.height) === height;
+  if (match === null || fields === undefined || !isSame || !(sampleMax >= 1)) throw wrongOutput();
+  const channels = fields.kind === undefined ? Number(fields.depth) : fields.kind === '5' ? 1 : 3;
+  return { channels: channels as Channels, sampleMax, headerBytes: match[0].length };
+}
+
+function spread(from: Uint8Array, channels: Channels, rgba: Uint8Array): void {
+  const isGrey = channels <= 2;
+  const hasAlpha = channels % 2 === 0;
+  // `from` has as many pixels as `rgba`: each index lies inside.
+  for (let at = 0, out = 0; out < rgba.length; at += channels, out += 4) {
+    rgba[out] = from[at]!;
+    rgba[out + 1] = isGrey ? from[at]! : from[at + 1]!;
+    rgba[out + 2] = isGrey ? from[at]! : from[at + 2]!;
+    rgba[out + 3] = hasAlpha ? from[at + channels - 1]! : 255;
+  }
+}
 
 /** Visually lossless by the format's own measure; the contract asks for this or better. */
 const DISTANCE = 1;
@@ -172,7 +514,7 @@ function readInWasm(image: Vips.Image, premultiplied: boolean, scratch: Scratch)
   });
 }
 
-/** Like divideByAlpha in samples.ts, at the image's own depth and in its own colours. */
+/** Like divideByAlpha in source-colour.ts, at the image's own depth and in its own colours. */
 function divide(image: Vips.Image, scratch: Scratch): Vips.Image {
   const straight = scratch.keep(image.unpremultiply());
   const { format, interpretation } = image;

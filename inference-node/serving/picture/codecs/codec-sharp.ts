@@ -9,22 +9,27 @@ import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import { viewAsPixels } from '../rgba-picture.ts';
-import { isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';
-import { readPngColour } from './colour/png-colour.ts';
-import { bytesOfSamples, divideByAlpha, type Samples } from './colour/samples.ts';
+import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import {
+  convertGrey,
+  convertRgba,
+  isGreyProfile,
+  isRgbProfile,
+  isSrgbProfile,
+} from './colour/icc.ts';
+import {
+  bytesOfSamples,
   colourOfCicp,
   colourOfGamma,
   convertToSrgb,
+  divideByAlpha,
   isKnownCicp,
+  readPngColour,
+  type Samples,
   type SourceColour,
 } from './colour/source-colour.ts';
-import { readAvifTiles } from './files/avif-tiles.ts';
+import { readAvifTiles } from './files/avif-file.ts';
 import { type MendedJpeg, mendJpeg, withoutPadding } from './files/jpeg-file.ts';
-import { convertGrey, convertRgba } from './icc-conversion.ts';
-import type { OpenedPicture } from './opened-picture.ts';
-import type { RawPixels } from './raw-pixels.ts';
 
 const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${name}`);
 

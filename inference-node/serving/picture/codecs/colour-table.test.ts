@@ -44,10 +44,10 @@ import {
   paintSlope,
   writeJxl,
 } from '../../test/pictures.ts';
-import { hasJxlTools } from '../jxl-limit.ts';
+import { hasJxlTools } from '../makeable.ts';
 import { readOutside } from './codec-jxl.ts';
 import { isSrgbProfile } from './colour/icc.ts';
-import { bytesOfSamples, divideByAlpha, type Samples } from './colour/samples.ts';
+import { bytesOfSamples, divideByAlpha, type Samples } from './colour/source-colour.ts';
 
 const SIDE = 16;
 /** Of 1, straight. */

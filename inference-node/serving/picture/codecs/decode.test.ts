@@ -23,8 +23,8 @@ import {
   paintSlope,
   writeJxl,
 } from '../../test/pictures.ts';
-import { hasJxlTools } from '../jxl-limit.ts';
-import { decodeBackground } from '../worker/background.ts';
+import { hasJxlTools } from '../makeable.ts';
+import { decodeBackground } from '../worker/finish.ts';
 import { withoutMetadata } from './codec-jxl.ts';
 import { type DecodedFile, decodeFile } from './decode.ts';
 

@@ -12,7 +12,7 @@ import type { Size } from '#contract/finishing.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { type ImageHeader, readImageHeader } from '#contract/image-header.ts';
 import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
-import { jxlPixelsMax } from '../jxl-limit.ts';
+import { jxlPixelsMax } from '../makeable.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { openJxl } from './codec-jxl.ts';
 import { openWithSharp } from './codec-sharp.ts';

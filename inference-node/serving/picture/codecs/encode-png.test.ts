@@ -8,9 +8,8 @@ import sharp from 'sharp';
 import { at, at as elementAt } from '../../../../test/support/at.ts';
 import { Random } from '../../../../test/support/random.ts';
 import { asSharp, openZip, paint } from '../../test/pictures.ts';
-import { viewAsPixels } from '../rgba-picture.ts';
+import { type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import { encodePixels, encodePng, encodeWebp } from './encode.ts';
-import type { RawPixels } from './raw-pixels.ts';
 import { encodeAlphaPlane, fillEdges, tagWebp } from './webp-alpha.ts';
 
 type Draw = (x: number, y: number, channel: number) => number;

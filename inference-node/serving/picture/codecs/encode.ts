@@ -21,12 +21,10 @@ import { constants, crc32, createDeflate, deflateSync, type ZlibOptions } from '
 import { zipSync } from 'fflate';
 import type { OutputFormat } from '#contract/formats.ts';
 import { bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
-import { viewAsBytes, viewAsPixels } from '../rgba-picture.ts';
+import { type RawPixels, viewAsBytes, viewAsPixels } from '../rgba-picture.ts';
 import { encodeJxl } from './codec-jxl.ts';
 import { openRaw } from './codec-sharp.ts';
-import { encodeJpeg } from './encode-jpeg.ts';
 import { type CodedStrip, readCodedItems, writeAvif } from './files/avif-file.ts';
-import type { RawPixels } from './raw-pixels.ts';
 import { encodeAlphaPlane, fillEdges, tagWebp } from './webp-alpha.ts';
 
 export async function encodePixels(pixels: RawPixels, format: OutputFormat): Promise<Buffer> {
@@ -432,4 +430,14 @@ function paintHidden(
       pixels[i] = red | (green << 8) | (blue << 16);
     }
   }
+}
+
+const JPEG_QUALITY = 90;
+
+/** sRGB, as every JPEG without a profile. Alpha is left out. */
+async function encodeJpeg(pixels: RawPixels): Promise<Buffer> {
+  const picture = openRaw(pixels);
+  return await (pixels.channels === 1 ? picture : picture.removeAlpha())
+    .jpeg({ quality: JPEG_QUALITY, chromaSubsampling: '4:4:4' })
+    .toBuffer();
 }

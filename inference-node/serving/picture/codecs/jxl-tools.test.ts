@@ -12,9 +12,9 @@ import {
 } from '../../test/picture/codecs/extra-channels.ts';
 import { decode, paint, paintSlope, readJxl, writeJxl } from '../../test/pictures.ts';
 import { isAlive, until } from '../../test/processes.ts';
-import { hasJxlTools } from '../jxl-limit.ts';
+import { hasJxlTools } from '../makeable.ts';
 import { viewAsBytes } from '../rgba-picture.ts';
-import { decodeWithDjxl, encodeWithCjxl } from './jxl-tools.ts';
+import { decodeWithDjxl, encodeWithCjxl } from './codec-jxl.ts';
 
 const test = ava.serial;
 

@@ -1,8 +1,8 @@
 /** JPEG XL of more pixels than WebAssembly has memory for: a second of work and much memory. */
 import test from 'ava';
 import { decode } from '../../test/pictures.ts';
-import { hasJxlTools } from '../jxl-limit.ts';
-import { encodeWithCjxl } from './jxl-tools.ts';
+import { hasJxlTools } from '../makeable.ts';
+import { encodeWithCjxl } from './codec-jxl.ts';
 
 test.skipIf(!hasJxlTools())(
   'a picture larger than WebAssembly has memory for comes out',

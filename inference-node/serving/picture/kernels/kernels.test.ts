@@ -5,9 +5,8 @@ import { at as elementAt } from '../../../../test/support/at.ts';
 import { fc, holds } from '../../../../test/support/property-tests.ts';
 import { Random } from '../../../../test/support/random.ts';
 import { borrowLevel, estimateForeground, relax } from '../matte/foreground.ts';
-import { expand, GuidedFilter, type Region } from '../matte/guided-filter.ts';
 import { createModelInput } from '../matte/model-input.ts';
-import { refineMatte } from '../matte/refine.ts';
+import { expand, GuidedFilter, type Region, refineMatte } from '../matte/refine.ts';
 import { borrowCopy, bytesAt, floatsAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
 
 /** The same bytes on every run. */

@@ -1,9 +1,8 @@
 import test from 'ava';
 import { at } from '../../../../test/support/at.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
-import { fillAreas } from './fill-areas.ts';
+import { fillAreas, findAreas } from './fill-areas.ts';
 import { fadeIslands, mergeMattes } from './merge-mattes.ts';
-import { findAreas } from './undecided-areas.ts';
 
 /** The size of every matte here. */
 const GRID = { width: 128, height: 128 };

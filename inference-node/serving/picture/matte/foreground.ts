@@ -7,9 +7,10 @@
  * Where the file itself is transparent no colour is known: the visible colours around it are used
  * in proportion to its transparency.
  */
-import type { Size } from '#contract/finishing.ts';
+import type { Box, Size } from '#contract/finishing.ts';
 import {
   type Borrow,
+  borrowCopy,
   bytesAt,
   kernels,
   pixelsAt,
@@ -18,7 +19,6 @@ import {
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
-import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 
 /** Pixels of the finest level that is solved as a whole. */
 const GRID_PIXELS_MAX = 512 * 512;
@@ -115,7 +115,7 @@ function solveTiles(borrow: Borrow, source: Source, onGrid: GridColours): void {
 }
 
 /** In pixels of the picture; right and bottom are exclusive. */
-interface Box {
+interface Tile {
   readonly left: number;
   readonly top: number;
   readonly right: number;
@@ -131,7 +131,11 @@ function hasSoft(alpha: Uint8Array, from: number, to: number): boolean {
   return false;
 }
 
-function tileHasSoft(alpha: Uint8Array, width: number, { left, top, right, bottom }: Box): boolean {
+function tileHasSoft(
+  alpha: Uint8Array,
+  width: number,
+  { left, top, right, bottom }: Tile,
+): boolean {
   for (let y = top; y < bottom; y++) {
     if (hasSoft(alpha, y * width + left, y * width + right)) return true;
   }
@@ -219,7 +223,7 @@ class TileSolver {
   }
 
   /** @param strip rows of the picture from the first row of `outer` on. */
-  solve(strip: Uint32Array, outer: Box, inner: Box): void {
+  solve(strip: Uint32Array, outer: Tile, inner: Tile): void {
     const level = {
       ...this.#level,
       width: outer.right - outer.left,
@@ -230,7 +234,11 @@ class TileSolver {
     this.#store(level, outer, inner);
   }
 
-  #load({ width: count, seen, foreground, background }: ColourLevel, strip: Uint32Array, box: Box) {
+  #load(
+    { width: count, seen, foreground, background }: ColourLevel,
+    strip: Uint32Array,
+    box: Tile,
+  ) {
     const { picture, alpha, grid, beneath } = this.#source;
     const { estimated } = this.#onGrid;
     const { width } = picture;
@@ -260,7 +268,7 @@ class TileSolver {
     }
   }
 
-  #store(level: ColourLevel, outer: Box, inner: Box): void {
+  #store(level: ColourLevel, outer: Tile, inner: Tile): void {
     const { picture, alpha, grid } = this.#source;
     const { subject, ground } = this.#onGrid;
     const { rgba, width } = picture;
@@ -416,5 +424,92 @@ function sumVisible(borrow: Borrow, picture: RgbaPicture, grid: PictureGrid, at:
       pixels.set(rgba.subarray(y * width, (y + 1) * width));
       kernels.addVisible(address, grid.starts, grid.width, at + row * grid.width * VECTOR_BYTES);
     }
+  }
+}
+
+/* Maps the pixels of a picture to the cells of a coarser grid, in the form the kernels take. */
+
+/** Cells across and down; every cell has at least one pixel. */
+interface PictureGrid extends Size {
+  readonly picture: Size;
+  /** Address: the first column of each cell of a row, then the end of the last cell. */
+  readonly starts: number;
+  /** Address: for each pixel of a row its cell in the grid's row. */
+  readonly cells: number;
+}
+
+/** @param size of the grid; no side is longer than the picture's. */
+function layGrid(borrow: Borrow, picture: Size, size: Size): PictureGrid {
+  const starts = Int32Array.from({ length: size.width + 1 }, (_, cell) =>
+    startOf(cell, picture.width, size.width),
+  );
+  const cells = Int32Array.from({ length: picture.width }, (_, x) =>
+    Math.floor((x * size.width) / picture.width),
+  );
+  return {
+    width: size.width,
+    height: size.height,
+    picture,
+    starts: borrowCopy(borrow, starts),
+    cells: borrowCopy(borrow, cells),
+  };
+}
+
+/** The picture's rows in a row of the grid; bottom is exclusive. */
+function rowsOfCell(
+  { height, picture }: PictureGrid,
+  row: number,
+): readonly [top: number, bottom: number] {
+  return [startOf(row, picture.height, height), startOf(row + 1, picture.height, height)];
+}
+
+/** The row of the grid that a row of the picture lies in. */
+function cellOfRow({ height, picture }: PictureGrid, y: number): number {
+  return Math.floor((y * height) / picture.height);
+}
+
+/** The first of a line's pixels that lies in `cell`; `pixels` where `cell` is `cells`. */
+function startOf(cell: number, pixels: number, cells: number): number {
+  return Math.ceil((cell * pixels) / cells);
+}
+
+/** a * b / 255, rounded, for values of 0 to 255 without a division. */
+function multiply(a: number, b: number): number {
+  const product = a * b + 128;
+  return (product + (product >>> 8)) >>> 8;
+}
+
+/**
+ * Multiplies the picture's own alpha into `alpha`, in place: what was transparent stays
+ * transparent.
+ * @param alpha one byte a pixel of the picture.
+ */
+export function multiplySourceAlpha(alpha: Uint8Array, { rgba, translucent }: RgbaPicture): void {
+  if (!translucent) return;
+  // `alpha` and `rgba` have the same number of elements.
+  for (let i = 0; i < rgba.length; i++) alpha[i] = multiply(alpha[i]!, rgba[i]! >>> 24);
+}
+
+/** Makes all of a matte outside of a box transparent, in place. */
+export function clearOutside(alpha: Uint8Array, { width, height }: Size, box: Box): void {
+  const right = box.left + box.width;
+  const bottom = box.top + box.height;
+  alpha.fill(0, 0, box.top * width);
+  for (let y = box.top; y < bottom; y++) {
+    alpha.fill(0, y * width, y * width + box.left);
+    alpha.fill(0, y * width + right, (y + 1) * width);
+  }
+  alpha.fill(0, bottom * width, height * width);
+}
+
+/**
+ * Makes the picture a cut-out, in place: straight alpha, and no colour where alpha is 0, so that a
+ * cut-out does not contain the background it was cut from.
+ * @param alpha one byte a pixel of the picture.
+ */
+export function applyAlpha({ rgba }: RgbaPicture, alpha: Uint8Array): void {
+  for (let i = 0; i < rgba.length; i++) {
+    const opacity = alpha[i]!;
+    rgba[i] = opacity === 0 ? 0 : (rgba[i]! & 0xffffff) | (opacity << 24);
   }
 }

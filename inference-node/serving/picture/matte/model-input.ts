@@ -5,12 +5,10 @@
  * Large pictures are first averaged in whole boxes (libvips' shrink), then resampled with a
  * triangle; enlarging is plain bilinear, as in the networks' own training.
  */
-
 import type { Size } from '#contract/finishing.ts';
 import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { type ColourRows, resampleColours } from './resample.ts';
-import { UNDER_TRANSPARENCY } from './transparency.ts';
 
 /** HWC RGB of `size`, stretched to it; the result is the caller's. */
 export function createModelInput(picture: RgbaPicture, size: Size): Buffer {
@@ -87,4 +85,24 @@ function copyRows(rows: ColourRows, channels: 3 | 4): Buffer {
     }
   });
   return result;
+}
+
+/** The colour under a transparent pixel of the input wherever one is needed. */
+
+/**
+ * Middle grey. Colours hidden under transparent pixels are arbitrary, often the very background
+ * that was cut away, so they are never used. Grey contrasts with dark and with light subjects, and
+ * is the mean of what ISNet was trained on. A model's mistakes there do no harm: the result's alpha
+ * is multiplied by the source's.
+ */
+const UNDER_TRANSPARENCY = 128;
+
+/** Composites a pixel over grey. */
+export function overGrey(pixel: number): number {
+  const alpha = pixel >>> 24;
+  const grey = UNDER_TRANSPARENCY * (255 - alpha);
+  const red = ((pixel & 255) * alpha + grey + 127) / 255;
+  const green = (((pixel >>> 8) & 255) * alpha + grey + 127) / 255;
+  const blue = (((pixel >>> 16) & 255) * alpha + grey + 127) / 255;
+  return red | (green << 8) | (blue << 16) | 0xff000000;
 }

@@ -4,7 +4,7 @@
  *
  *   mattes (models' sizes) -> merge, at the working size -> alpha from colours, at that size ->
  *   guided filter at that size, its functions applied to the picture's own pixels ->
- *   (foreground.ts) -> compose.ts
+ *   foreground.ts
  *
  * Alpha is never rescaled per image: an unsure model gives an unsure result. What a model is sure
  * of does not change: the filter's answer is weighted by how unsure the matte is.
@@ -21,18 +21,9 @@ import {
 } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
-import {
-  expand,
-  type Guided,
-  GuidedFilter,
-  type LinearModels,
-  RADIUS_MAX,
-  type Region,
-} from './guided-filter.ts';
 import { MERGE_RULES, mergeMattes, type RoleMatte } from './merge-mattes.ts';
-import { createGuide } from './model-input.ts';
+import { createGuide, overGrey } from './model-input.ts';
 import { resample } from './resample.ts';
-import { overGrey } from './transparency.ts';
 
 /** Up to this size the working size is the picture's own: edges come out sharper. */
 const OWN_PIXELS_MAX = 2 * 1024 * 1024;
@@ -257,4 +248,87 @@ export function applyColours({ guide, alpha, width, height }: Guided): void {
       TRUST,
     );
   });
+}
+
+/*
+ * The guided filter with a colour guide, region by region: only the few regions with an edge are
+ * filtered. inference-node/kernels/guided-filter.ts has the arithmetic and its source.
+ */
+
+export interface Region extends Size {
+  readonly left: number;
+  readonly top: number;
+}
+
+/** What the filter reads: addresses of planes of one size. */
+interface Guided extends Size {
+  /** Four bytes a pixel: red, green, blue and one that is ignored. */
+  readonly guide: number;
+  /** One byte a pixel. */
+  readonly alpha: number;
+}
+
+/**
+ * alpha = red * R + green * G + blue * B + offset (0 to 255) in each pixel of `region`: four floats
+ * a pixel, row by row, at an address of the kernels' memory.
+ */
+interface LinearModels {
+  readonly region: Region;
+  readonly at: number;
+}
+
+/** The largest radius for which the kernel's sums are exact. */
+const RADIUS_MAX = 8;
+/**
+ * Colour variance, in bytes, below which it is noise. 4 times was a little worse, 0.4 times gains
+ * little and comes near to what single precision rounds away.
+ */
+const EPSILON = 2.5e-5 * 255 * 255;
+
+export class GuidedFilter {
+  readonly #radius: number;
+  readonly #scratch: number;
+  readonly #models: number;
+
+  /**
+   * @param side largest side of a region, pixels.
+   * @param radius of a window, pixels, at most RADIUS_MAX.
+   */
+  constructor(borrow: Borrow, side: number, radius: number) {
+    this.#radius = radius;
+    this.#scratch = borrow(kernels.fitBytes(side, radius));
+    this.#models = borrow(side * side * VECTOR_BYTES);
+  }
+
+  /** The result lives until the next call. @param region a part of the picture. */
+  fit({ guide, alpha, width, height }: Guided, region: Region): LinearModels {
+    const { left, top } = region;
+    kernels.fitModels(
+      guide,
+      alpha,
+      width,
+      height,
+      left,
+      top,
+      left + region.width,
+      top + region.height,
+      this.#radius,
+      EPSILON,
+      this.#scratch,
+      this.#models,
+    );
+    return { region, at: this.#models };
+  }
+}
+
+/** `region` enlarged by `by` pixels on each side, clipped to `bounds`. */
+export function expand({ left, top, width, height }: Region, by: number, bounds: Size): Region {
+  const x = Math.max(0, left - by);
+  const y = Math.max(0, top - by);
+  return {
+    left: x,
+    top: y,
+    width: Math.min(bounds.width, left + width + by) - x,
+    height: Math.min(bounds.height, top + height + by) - y,
+  };
 }

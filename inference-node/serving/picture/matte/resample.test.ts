@@ -13,7 +13,7 @@ import {
 import { pixelsAt } from '../kernels/kernels.ts';
 import { viewAsPixels } from '../rgba-picture.ts';
 import { finishPicture } from '../worker/finish.ts';
-import { multiplySourceAlpha } from './compose.ts';
+import { multiplySourceAlpha } from './foreground.ts';
 import { createModelInput } from './model-input.ts';
 import { resample, resampleColours } from './resample.ts';
 

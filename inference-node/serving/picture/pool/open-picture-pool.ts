@@ -5,6 +5,7 @@
  * one that was killed and does not die stays empty until it does: it still has its memory. When
  * more than half of the places are lost that way the pool has failed, and the node must end.
  */
+
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import type { Size } from '#contract/finishing.ts';
@@ -14,12 +15,10 @@ import {
   OUTPUT_FORMATS,
   type OutputFormat,
 } from '#contract/formats.ts';
-import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { ChildExit } from '../../process/child.ts';
+import type { BufferPool } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
-import { jxlPixelsMax } from '../jxl-limit.ts';
-import { LeaseQueue } from './lease-queue.ts';
-import { FormatRates } from './megapixel-rate.ts';
+import { jxlPixelsMax } from '../makeable.ts';
 import {
   type DecodedPicture,
   type DecodeRequest,
@@ -420,4 +419,112 @@ function describeExit(exit: ChildExit | undefined): string {
   if (exit === undefined) return 'it was not ready in time';
   const { code, signal, error } = exit;
   return error?.message ?? (signal === null ? `exit code ${code}` : `signal ${signal}`);
+}
+
+/** The queue for picture workers: sync before async, each in order of arrival. */
+
+export interface Waiting<Value> {
+  readonly sinceMs: number;
+  readonly resolve: (value: Value) => void;
+  readonly reject: (reason: unknown) => void;
+}
+
+/** Bounded by the node's admission: an image waits here with its permit. */
+export class LeaseQueue<Value> {
+  readonly #waiting = { sync: new Set<Waiting<Value>>(), async: new Set<Waiting<Value>>() };
+
+  get length(): number {
+    return this.#waiting.sync.size + this.#waiting.async.size;
+  }
+
+  /** Settles when the entry is taken out and settled; rejects with the signal's reason. */
+  wait(priority: 'sync' | 'async', signal: AbortSignal): Promise<Value> {
+    const queue = this.#waiting[priority];
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        signal.removeEventListener('abort', onAbort);
+        queue.delete(waiting);
+      };
+      const onAbort = () => {
+        leave();
+        reject(signal.reason);
+      };
+      const waiting: Waiting<Value> = {
+        sinceMs: performance.now(),
+        resolve: value => {
+          leave();
+          resolve(value);
+        },
+        reject: reason => {
+          leave();
+          reject(reason);
+        },
+      };
+      signal.addEventListener('abort', onAbort);
+      queue.add(waiting);
+    });
+  }
+
+  /** Removes and returns the next entry. */
+  shift(): Waiting<Value> | undefined {
+    for (const queue of [this.#waiting.sync, this.#waiting.async]) {
+      for (const waiting of queue) {
+        queue.delete(waiting);
+        return waiting;
+      }
+    }
+    return undefined;
+  }
+
+  /** Removes and returns all entries. */
+  drain(): Waiting<Value>[] {
+    const all = [...this.#waiting.sync, ...this.#waiting.async];
+    this.#waiting.sync.clear();
+    this.#waiting.async.clear();
+    return all;
+  }
+}
+
+/* Milliseconds per megapixel over the last pictures. */
+
+/** Weight of earlier pictures at each new one: nine tenths are forgotten after ten pictures. */
+const WEIGHT_OF_PAST = 0.8;
+
+/**
+ * Sum of times over sum of pixels, so that a tiny picture, all overhead, is not a slow megapixel.
+ */
+export class MegapixelRate {
+  #ms = 0;
+  #megapixels = 0;
+
+  /** 0 before the first picture. */
+  get msPerMegapixel(): number {
+    return this.#megapixels === 0 ? 0 : this.#ms / this.#megapixels;
+  }
+
+  add(ms: number, { width, height }: Size): void {
+    this.#ms = WEIGHT_OF_PAST * this.#ms + ms;
+    this.#megapixels = WEIGHT_OF_PAST * this.#megapixels + (width * height) / 1e6;
+  }
+}
+
+/** One rate over all pictures and one for each of their formats. */
+export class FormatRates<F> {
+  readonly all = new MegapixelRate();
+  readonly #byFormat = new Map<F, MegapixelRate>();
+
+  add(format: F, ms: number, size: Size): void {
+    this.all.add(ms, size);
+    let rate = this.#byFormat.get(format);
+    if (rate === undefined) {
+      rate = new MegapixelRate();
+      this.#byFormat.set(format, rate);
+    }
+    rate.add(ms, size);
+  }
+
+  /** Milliseconds per megapixel of each format so far. */
+  byFormat(): ReadonlyMap<F, number> {
+    return new Map([...this.#byFormat].map(([format, rate]) => [format, rate.msPerMegapixel]));
+  }
 }

@@ -16,10 +16,8 @@
  */
 import { fileURLToPath } from 'node:url';
 import { ContractError } from '#contract/errors.ts';
-import type { BufferPool } from '../../process/buffer-pool.ts';
-import { Child, type ChildExit, KILL_WAIT_MAX_MS } from '../../process/child.ts';
-import type { Frame } from '../../process/frames.ts';
-import { OutputLines } from '../../process/output-lines.ts';
+import { Child, type ChildExit, KILL_WAIT_MAX_MS, OutputLines } from '../../process/child.ts';
+import type { BufferPool, Frame } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import {
   budgetFor,

@@ -1,25 +1,27 @@
 /** Makes the result file from a decoded picture and the models' mattes. */
-
+import { ContractError } from '#contract/errors.ts';
 import { requireFrame } from '#contract/finishing/frame.ts';
 import type { Box, Finishing, Size, Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
+import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
+import { type DecodedFile, type DecodeOptions, decodeFile } from '../codecs/decode.ts';
 import { encodePixels } from '../codecs/encode.ts';
-import type { RawPixels } from '../codecs/raw-pixels.ts';
-import type { FinishChoices } from '../finish-choices.ts';
-import { backdropOf } from '../finishing/backdrop.ts';
-import { frameCutOut, framePlane, isWhole } from '../finishing/frame.ts';
-import { boxInResult, layOut, regionIn } from '../finishing/layout.ts';
-import { findSubject } from '../finishing/subject.ts';
-import { jxlPixelsMax } from '../jxl-limit.ts';
-import { requireJxlPixels } from '../makeable.ts';
-import { applyAlpha, clearOutside, multiplySourceAlpha } from '../matte/compose.ts';
-import { estimateForeground } from '../matte/foreground.ts';
+import { backdropOf, frameCutOut, framePlane, isWhole } from '../finishing/frame.ts';
+import { boxInResult, findSubject, layOut, regionIn } from '../finishing/layout.ts';
+import { type FinishChoices, jxlPixelsMax, requireJxlPixels } from '../makeable.ts';
+import {
+  applyAlpha,
+  clearOutside,
+  estimateForeground,
+  multiplySourceAlpha,
+} from '../matte/foreground.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
+import { createModelInput } from '../matte/model-input.ts';
 import { refineMatte, stretchMatte } from '../matte/refine.ts';
 import type { FinishTimings } from '../picture-protocol.ts';
-import { freePixels, type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';
+import { freePixels, type RawPixels, type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';
 
-export interface FinishedFile {
+interface FinishedFile {
   readonly file: Buffer;
   /** Of the result. */
   readonly size: Size;
@@ -28,7 +30,7 @@ export interface FinishedFile {
   readonly timings: FinishTimings;
 }
 
-export interface FinishExtras {
+interface FinishExtras {
   /** The finishing's background picture. Its pixels are overwritten and freed. */
   readonly background?: RgbaPicture | undefined;
   /** Called with the size of the result before it is made. */
@@ -130,4 +132,49 @@ function frame(
 
 function requireWritable(outputFormat: OutputFormat, { width, height }: Size): void {
   if (outputFormat === 'jxl') requireJxlPixels(width * height, jxlPixelsMax());
+}
+
+const SIDE_PX = 64;
+/** Larger than the picture: the commonest case, and the one worth compiling first. */
+const MODEL_SIDE_PX = 96;
+
+export async function warmUp(): Promise<void> {
+  const size = { width: SIDE_PX, height: SIDE_PX };
+  const data = Buffer.alloc(SIDE_PX * SIDE_PX * 4, 200);
+  const file = await encodePixels({ data, ...size, channels: 4 }, 'png');
+  const picture = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+  const modelSize = { width: MODEL_SIDE_PX, height: MODEL_SIDE_PX };
+  createModelInput(picture, modelSize);
+  const alpha = Buffer.alloc(MODEL_SIDE_PX * MODEL_SIDE_PX, 255);
+  // Edges, so that refinement and foreground estimation have something to do.
+  for (let at = 0; at < alpha.length; at += 2) alpha[at] = 100;
+  await finishPicture(picture, [{ alpha, ...modelSize, role: 'subject' }], {
+    refinement: true,
+    foregroundEstimation: true,
+    outputFormat: 'webp',
+    resultKind: 'cutout',
+  });
+}
+
+/* Decodes a background's file with the defences of an image's. Its faults name it. */
+
+/**
+ * @throws ContractError INVALID_PARAMETER (it cannot be decoded), IMAGE_RESOLUTION_TOO_LARGE,
+ *   NODE_INCAPABLE
+ */
+export async function decodeBackground(
+  file: Buffer,
+  options: Omit<DecodeOptions, 'pixelsMax'>,
+): Promise<DecodedFile> {
+  try {
+    return await decodeFile(file, { ...options, pixelsMax: BACKGROUND_PIXELS_MAX });
+  } catch (error) {
+    throw error instanceof ContractError ? asBackgrounds(error) : error;
+  }
+}
+
+function asBackgrounds(error: ContractError): ContractError {
+  const isOfFile = error.code === 'UNSUPPORTED_IMAGE_FORMAT' || error.code === 'PROCESSING_FAILED';
+  const code = isOfFile ? 'INVALID_PARAMETER' : error.code;
+  return new ContractError(code, `background: ${error.message}`, { cause: error.cause });
 }

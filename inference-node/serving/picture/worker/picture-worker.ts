@@ -14,9 +14,7 @@ import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
 import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import type { FromPictureWorker, ToPictureWorker } from '../picture-protocol.ts';
-import { decodeBackground } from './background.ts';
-import { finishPicture } from './finish.ts';
-import { warmUp } from './warm-up.ts';
+import { decodeBackground, finishPicture, warmUp } from './finish.ts';
 
 const CAUSE_LENGTH_MAX = 500;
 /** Pixels and files live outside V8's heap, so V8 has no reason to collect them by itself. */

@@ -1,4 +1,8 @@
-/**
+/** AVIF files: written from coded pictures, and checked tile by tile. */
+import { ContractError } from '#contract/errors.ts';
+import type { Size } from '#contract/finishing.ts';
+
+/*
  * Writes an AVIF from coded pictures: colours and alpha that were encoded apart with settings of
  * their own, in strips where the picture is large. Pure; it reads only files of our own encoder,
  * and anything unexpected in them is an error.
@@ -6,8 +10,6 @@
  * AV1 Image File Format 1.1 over HEIF (ISO/IEC 23008-12): one item for the colours, one for alpha
  * (auxiliary, `auxl`), or for each a `grid` of strips one below the other.
  */
-
-import type { Size } from '#contract/finishing.ts';
 
 /** A coded picture as its file holds it. */
 export interface CodedItem {
@@ -22,7 +24,7 @@ export interface CodedStrip {
   readonly alpha: CodedItem;
 }
 
-export interface AvifParts {
+interface AvifParts {
   readonly width: number;
   readonly height: number;
   /** From top to bottom, all of the same height; the last may extend below the picture. */
@@ -83,7 +85,7 @@ export function writeAvif(parts: AvifParts): Buffer {
 }
 
 /** Writes a file of one coded picture; its colours are what its data says. */
-export function writeCodedItem(coded: CodedItem, { width, height }: Size): Buffer {
+function writeCodedItem(coded: CodedItem, { width, height }: Size): Buffer {
   const items = [codedItem(COLOURS_ID, coded, false, sizeBox(width, height))];
   return writeFile({ items, references: [] });
 }
@@ -274,4 +276,397 @@ export function readCodedItems(file: Buffer): CodedItem[] {
       data: file.subarray(offset, offset + length),
     };
   });
+}
+
+/**
+ * Reads which items a complete AVIF file has and where their data lies (ISO/IEC 14496-12, 8.11;
+ * ISO/IEC 23008-12). It reads no pixel. Hostile files are expected: every loop is bounded.
+ */
+
+/** Boxes and list entries of one file; a grid has at most 65,536 tiles, of three entries each. */
+const STEPS_MAX = 400_000;
+const ALPHA_TYPES = [
+  'urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0',
+  'urn:mpeg:hevc:2015:auxid:1\0',
+];
+
+interface AvifItem {
+  readonly type: string;
+  /** Offsets in the file; undefined where they cannot be read or lie in another file. */
+  readonly extents: readonly { readonly start: number; readonly end: number }[] | undefined;
+  /** Boxes. */
+  readonly properties: readonly Span[];
+}
+
+interface AvifItems {
+  readonly primaryId: number | undefined;
+  readonly byId: ReadonlyMap<number, AvifItem>;
+  /** What a derived item is made of, in order, by the derived item. */
+  readonly inputs: ReadonlyMap<number, readonly number[]>;
+  /** Alpha planes, by the item that they belong to. */
+  readonly alphas: ReadonlyMap<number, readonly number[]>;
+  /** Some item stores its colours multiplied by its alpha. */
+  readonly isPremultiplied: boolean;
+}
+
+/** Reads numbers one after the other; behind the end they are 0, and `overrun` is true. */
+class Cursor {
+  readonly #file: Buffer;
+  readonly #end: number;
+  at: number;
+
+  constructor(file: Buffer, { start, end }: Span) {
+    this.#file = file;
+    this.at = start;
+    this.#end = Math.min(end, file.length);
+  }
+
+  get overrun(): boolean {
+    return this.at > this.#end;
+  }
+
+  /** Big endian, 0 to 8 bytes; more bytes are an overrun. */
+  number(bytes: number): number {
+    const from = this.at;
+    this.at = bytes > 8 ? Number.POSITIVE_INFINITY : from + bytes;
+    if (this.overrun || bytes === 0) return 0;
+    if (bytes <= 6) return this.#file.readUIntBE(from, bytes);
+    return (
+      this.#file.readUIntBE(from, bytes - 4) * 2 ** 32 + this.#file.readUInt32BE(from + bytes - 4)
+    );
+  }
+}
+
+class ItemReader {
+  readonly #file: Buffer;
+  #stepsLeft = STEPS_MAX;
+
+  constructor(file: Buffer) {
+    this.#file = file;
+  }
+
+  #step(): boolean {
+    this.#stepsLeft -= 1;
+    return this.#stepsLeft >= 0;
+  }
+
+  spans(start: number, end: number): Span[] {
+    const spans: Span[] = [];
+    for (let at = start; at + 8 <= end && this.#step(); ) {
+      const cursor = new Cursor(this.#file, { type: '', start: at, end });
+      const short = cursor.number(4);
+      cursor.at += 4;
+      const length = short === 1 ? cursor.number(8) : short === 0 ? end - at : short;
+      if (at + length < cursor.at || cursor.overrun) break;
+      const type = this.#file.toString('latin1', at + 4, at + 8);
+      spans.push({ type, start: cursor.at, end: Math.min(end, at + length) });
+      at += length;
+    }
+    return spans;
+  }
+
+  read(): AvifItems {
+    const meta = this.spans(0, this.#file.length).find(({ type }) => type === 'meta');
+    const boxes = meta === undefined ? [] : this.spans(meta.start + 4, meta.end);
+    const find = (name: string) => boxes.find(({ type }) => type === name);
+    const types = this.#readTypes(find('iinf'));
+    const extents = this.#readLocations(find('iloc'), find('idat'));
+    const properties = this.#readProperties(find('iprp'));
+    const byId = new Map<number, AvifItem>();
+    for (const [id, type] of types) {
+      byId.set(id, { type, extents: extents.get(id), properties: properties.get(id) ?? [] });
+    }
+    const references = this.#readReferences(find('iref'));
+    const inputs = new Map<number, readonly number[]>();
+    const alphas = new Map<number, number[]>();
+    for (const { type, from, to } of references) {
+      if (type === 'dimg') inputs.set(from, to);
+      if (type !== 'auxl' || !this.#isAlpha(byId.get(from))) continue;
+      for (const id of to) {
+        const planes = alphas.get(id);
+        if (planes === undefined) alphas.set(id, [from]);
+        else planes.push(from);
+      }
+    }
+    const isPremultiplied = references.some(({ type }) => type === 'prem');
+    const primaryId = this.#readPrimaryId(find('pitm'));
+    return { primaryId, byId, inputs, alphas, isPremultiplied };
+  }
+
+  #readPrimaryId(pitm: Span | undefined): number | undefined {
+    if (pitm === undefined) return undefined;
+    const cursor = new Cursor(this.#file, pitm);
+    const version = cursor.number(4) >>> 24;
+    const id = cursor.number(version === 0 ? 2 : 4);
+    return cursor.overrun ? undefined : id;
+  }
+
+  #readTypes(iinf: Span | undefined): Map<number, string> {
+    const types = new Map<number, string>();
+    if (iinf === undefined) return types;
+    const isLong = this.#file[iinf.start] !== 0;
+    for (const infe of this.spans(iinf.start + (isLong ? 8 : 6), iinf.end)) {
+      const cursor = new Cursor(this.#file, infe);
+      const version = cursor.number(4) >>> 24;
+      const id = cursor.number(version >= 3 ? 4 : 2);
+      cursor.at += 2;
+      const type = this.#file.toString('latin1', cursor.at, cursor.at + 4);
+      if (infe.type === 'infe' && version >= 2) types.set(id, type);
+    }
+    return types;
+  }
+
+  #readLocations(iloc: Span | undefined, idat: Span | undefined): Map<number, AvifItem['extents']> {
+    const locations = new Map<number, AvifItem['extents']>();
+    if (iloc === undefined) return locations;
+    const cursor = new Cursor(this.#file, iloc);
+    const version = cursor.number(4) >>> 24;
+    const sizes = cursor.number(2);
+    const [offsetBytes, lengthBytes, baseBytes] = [
+      sizes >> 12,
+      (sizes >> 8) & 15,
+      (sizes >> 4) & 15,
+    ];
+    const indexBytes = version === 0 ? 0 : sizes & 15;
+    const count = cursor.number(version < 2 ? 2 : 4);
+    for (let i = 0; i < count && this.#step() && !cursor.overrun; i++) {
+      const id = cursor.number(version < 2 ? 2 : 4);
+      const method = version === 0 ? 0 : cursor.number(2) & 15;
+      const isElsewhere = cursor.number(2) !== 0;
+      const base = cursor.number(baseBytes);
+      // In the file, or in the box `idat`; a third method refers to other items.
+      const source = method === 0 ? { start: 0, end: Number.POSITIVE_INFINITY } : idat;
+      const extents: { start: number; end: number }[] = [];
+      const extentCount = cursor.number(2);
+      for (let j = 0; j < extentCount && this.#step() && !cursor.overrun; j++) {
+        cursor.at += indexBytes;
+        const start = (source?.start ?? 0) + base + cursor.number(offsetBytes);
+        const length = cursor.number(lengthBytes);
+        // A length of 0 means up to the end.
+        const all = method === 0 ? this.#file.length : (idat?.end ?? 0);
+        extents.push({ start, end: length === 0 ? all : start + length });
+      }
+      const isKnown = !isElsewhere && method <= 1 && source !== undefined && !cursor.overrun;
+      const isInside = extents.every(({ end }) => end <= (source?.end ?? 0));
+      locations.set(id, isKnown && isInside ? extents : undefined);
+    }
+    return locations;
+  }
+
+  #readReferences(iref: Span | undefined) {
+    const references: { type: string; from: number; to: number[] }[] = [];
+    if (iref === undefined) return references;
+    const idBytes = this.#file[iref.start] === 0 ? 2 : 4;
+    for (const span of this.spans(iref.start + 4, iref.end)) {
+      const cursor = new Cursor(this.#file, span);
+      const from = cursor.number(idBytes);
+      const count = cursor.number(2);
+      const to: number[] = [];
+      for (let i = 0; i < count && this.#step() && !cursor.overrun; i++) {
+        to.push(cursor.number(idBytes));
+      }
+      references.push({ type: span.type, from, to });
+    }
+    return references;
+  }
+
+  #readProperties(iprp: Span | undefined): Map<number, Span[]> {
+    const byId = new Map<number, Span[]>();
+    if (iprp === undefined) return byId;
+    const children = this.spans(iprp.start, iprp.end);
+    const ipco = children.find(({ type }) => type === 'ipco');
+    const properties = ipco === undefined ? [] : this.spans(ipco.start, ipco.end);
+    for (const ipma of children.filter(({ type }) => type === 'ipma')) {
+      const cursor = new Cursor(this.#file, ipma);
+      const head = cursor.number(4);
+      const count = cursor.number(4);
+      const indexBytes = (head & 1) === 0 ? 1 : 2;
+      const indexMask = indexBytes === 1 ? 0x7f : 0x7fff;
+      for (let i = 0; i < count && this.#step() && !cursor.overrun; i++) {
+        const id = cursor.number(head >>> 24 === 0 ? 2 : 4);
+        const own = byId.get(id) ?? [];
+        for (let left = cursor.number(1); left > 0; left--) {
+          const property = properties[(cursor.number(indexBytes) & indexMask) - 1];
+          if (property !== undefined) own.push(property);
+        }
+        byId.set(id, own);
+      }
+    }
+    return byId;
+  }
+
+  #isAlpha(item: AvifItem | undefined): boolean {
+    const auxC = item?.properties.find(({ type }) => type === 'auxC');
+    if (auxC === undefined) return false;
+    const name = this.#file.toString('latin1', auxC.start + 4, auxC.end);
+    return ALPHA_TYPES.some(type => name.startsWith(type));
+  }
+}
+
+function readAvifItems(file: Buffer): AvifItems {
+  return new ItemReader(file).read();
+}
+
+/*
+ * Checks that every part of an AVIF's picture is there and can be decoded. libheif (1.23) silently
+ * leaves out the tiles of a grid that it cannot decode: they come out green and opaque, alpha tiles
+ * transparent. sharp has no access to its strict decoding. So a tile that shows nothing but zeros
+ * is decoded again by itself, where failure is an error. An intact picture seldom has such a tile,
+ * so this costs next to nothing. Where a tile's place in the picture is unknown (a rotation, a
+ * crop, grids of grids, premultiplied alpha), every tile is decoded again.
+ *
+ * Items that are not part of the picture (Exif, a thumbnail, a gain map) may be damaged or missing.
+ */
+
+const CODED = 'av01';
+const GRID = 'grid';
+const TRANSFORMS = ['irot', 'imir', 'clap'];
+/** How far the colours of neighbouring tiles reach into a tile when chroma is upsampled. */
+const REACH_PX = 2;
+const COLOUR_BITS = 0x00ffffff;
+const ALPHA_BITS = 0xff000000;
+
+/** Where in the picture a tile lies. */
+interface Place {
+  readonly left: number;
+  readonly top: number;
+  readonly right: number;
+  readonly bottom: number;
+  readonly isAlpha: boolean;
+}
+
+interface AvifTile {
+  /**
+   * The decoder may have left the tile out.
+   * @param rgba the oriented picture as the decoder returned it
+   */
+  mayBeMissing(rgba: Uint32Array, size: Size): boolean;
+  /** The tile as a file of its own. */
+  write(): Buffer;
+}
+
+/**
+ * The tiles of the picture and of its alpha; none where the picture is no grid.
+ * @throws ContractError PROCESSING_FAILED where an item of the picture is not fully in the file
+ */
+export function readAvifTiles(file: Buffer): AvifTile[] {
+  const items = readAvifItems(file);
+  const { all, inGrid } = findPicture(items);
+  const places = findPlaces(file, items);
+  const tiles: AvifTile[] = [];
+  for (const id of all) {
+    const item = items.byId.get(id);
+    const extents = item?.extents;
+    if (item === undefined || extents === undefined) throw damage();
+    if (extents.some(({ start, end }) => end < start || end > file.length)) throw damage();
+    if (!inGrid.has(id) || item.type === GRID) continue;
+    tiles.push({
+      mayBeMissing: (rgba, size) => mayBeMissing(rgba, size, places?.get(id)),
+      write: () => writeTile(file, item),
+    });
+  }
+  return tiles;
+}
+
+function damage(): ContractError {
+  return new ContractError('PROCESSING_FAILED', 'the image is damaged or parts of it are missing');
+}
+
+/** The items that the picture and its alpha are made of. */
+function findPicture({ primaryId, inputs, alphas, byId }: AvifItems) {
+  const all = new Set<number>();
+  const inGrid = new Set<number>();
+  const queue = primaryId === undefined ? [] : [primaryId];
+  for (let id = queue.pop(); id !== undefined; id = queue.pop()) {
+    if (all.has(id)) continue;
+    all.add(id);
+    const parts = inputs.get(id) ?? [];
+    if (byId.get(id)?.type === GRID) for (const part of parts) inGrid.add(part);
+    for (const part of [...parts, ...(alphas.get(id) ?? [])]) queue.push(part);
+  }
+  return { all, inGrid };
+}
+
+/** The place of each tile; undefined: unknown. */
+function findPlaces(file: Buffer, items: AvifItems): Map<number, Place> | undefined {
+  const { primaryId, inputs, alphas, byId, isPremultiplied } = items;
+  if (primaryId === undefined || isPremultiplied) return undefined;
+  const places = new Map<number, Place>();
+  let size: Size | undefined;
+  for (const id of [primaryId, ...(alphas.get(primaryId) ?? [])]) {
+    const item = byId.get(id);
+    if (item === undefined || item.properties.some(({ type }) => TRANSFORMS.includes(type))) {
+      return undefined;
+    }
+    if (item.type !== GRID) continue;
+    const parts = inputs.get(id) ?? [];
+    const grid = readGrid(file, item);
+    const [first] = parts;
+    const tileSize = first === undefined ? undefined : readSize(file, byId.get(first));
+    if (grid === undefined || tileSize === undefined) return undefined;
+    // Alpha of another size is scaled to that of the colours.
+    if (size !== undefined && (grid.width !== size.width || grid.height !== size.height)) {
+      return undefined;
+    }
+    size = grid;
+    for (const [i, part] of parts.entries()) {
+      const left = (i % grid.columns) * tileSize.width;
+      const top = Math.floor(i / grid.columns) * tileSize.height;
+      const right = Math.min(left + tileSize.width, grid.width);
+      const bottom = Math.min(top + tileSize.height, grid.height);
+      places.set(part, { left, top, right, bottom, isAlpha: id !== primaryId });
+    }
+  }
+  return places;
+}
+
+function readGrid(file: Buffer, { extents }: AvifItem) {
+  const extent = extents?.length === 1 ? extents[0] : undefined;
+  if (extent === undefined || extent.end > file.length || extent.end - extent.start < 8) {
+    return undefined;
+  }
+  const data = file.subarray(extent.start, extent.end);
+  const isLong = (data.readUInt8(1) & 1) === 1;
+  if (isLong && data.length < 12) return undefined;
+  return {
+    columns: data.readUInt8(3) + 1,
+    width: isLong ? data.readUInt32BE(4) : data.readUInt16BE(4),
+    height: isLong ? data.readUInt32BE(8) : data.readUInt16BE(6),
+  };
+}
+
+function readSize(file: Buffer, item: AvifItem | undefined): Size | undefined {
+  const ispe = item?.properties.find(({ type }) => type === 'ispe');
+  if (ispe === undefined || ispe.end - ispe.start < 12) return undefined;
+  const [width, height] = [file.readUInt32BE(ispe.start + 4), file.readUInt32BE(ispe.start + 8)];
+  return { width, height };
+}
+
+function mayBeMissing(rgba: Uint32Array, size: Size, place: Place | undefined): boolean {
+  if (place === undefined) return true;
+  const { left, top, right, bottom, isAlpha } = place;
+  const { width, height } = size;
+  if (right > width || bottom > height) return true;
+  // Outside the picture.
+  if (left >= right || top >= bottom) return false;
+  const bits = isAlpha ? ALPHA_BITS : COLOUR_BITS;
+  const [fromX, fromY] = [left + REACH_PX, top + REACH_PX];
+  // Zeros are one colour, whatever that is in the file's colours; in alpha they are 0.
+  const zero = isAlpha ? 0 : (rgba[fromY * width + fromX] ?? 0) & bits;
+  for (let y = fromY; y < bottom - REACH_PX; y++) {
+    for (let x = fromX; x < right - REACH_PX; x++) {
+      if ((rgba[y * width + x]! & bits) !== zero) return false;
+    }
+  }
+  return true;
+}
+
+function writeTile(file: Buffer, item: AvifItem): Buffer {
+  const { type, extents = [], properties } = item;
+  const av1C = properties.find(property => property.type === 'av1C');
+  const size = readSize(file, item);
+  if (type !== CODED || av1C === undefined || size === undefined) throw damage();
+  const configuration = file.subarray(av1C.start, av1C.end);
+  const data = Buffer.concat(extents.map(({ start, end }) => file.subarray(start, end)));
+  return writeCodedItem({ configuration, data }, size);
 }

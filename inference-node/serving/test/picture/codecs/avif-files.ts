@@ -5,7 +5,7 @@
 import sharp from 'sharp';
 import { box, u16, u32 } from '../../../../../proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '../../../../../test/support/at.ts';
-import type { Samples } from '../../../picture/codecs/colour/samples.ts';
+import type { Samples } from '../../../picture/codecs/colour/source-colour.ts';
 import { type CodedItem, readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
 
 export interface AvifFields {

@@ -6,7 +6,7 @@
 import { BitReader } from '#contract/image-header/bit-reader.ts';
 import { BitWriter } from '../../../../../proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '../../../../../test/support/at.ts';
-import type { Samples } from '../../../picture/codecs/colour/samples.ts';
+import type { Samples } from '../../../picture/codecs/colour/source-colour.ts';
 import { loadVips } from '../../pictures.ts';
 
 /** Code points of the format. */

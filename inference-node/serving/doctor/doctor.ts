@@ -1,51 +1,62 @@
 /**
- * `matting doctor --node`: looks at everything a node needs, one thing after the other, each with a
- * bound of its own. It fetches and prepares nothing, and leaves a node that runs alone.
+ * `matting doctor --node`: one page about what this node needs, and whether it has it. Looks at
+ * one thing after the other, each with a bound of its own. It fetches and prepares nothing, and
+ * leaves a node that runs alone.
  */
 
 import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import { arch, platform, release } from 'node:os';
+import type { Writable } from 'node:stream';
+import type { Command } from 'commander';
 import pino from 'pino';
 import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
-import { type Finding, failure, look, ok, reasonOf, warning } from '#program/doctor/findings.ts';
+import {
+  type Finding,
+  failure,
+  jsonOf,
+  look,
+  ok,
+  pageOf,
+  reasonOf,
+  summaryOf,
+  warning,
+} from '#program/doctor/findings.ts';
 import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
 import { refusalOf } from '#program/doctor/reach.ts';
 import { secondTokenFinding, weaknessOf } from '#program/doctor/secret-strength.ts';
+import { SecretsOut } from '#program/doctor/secrets-out.ts';
 import { tlsFindings } from '#program/doctor/tls-findings.ts';
 import { ConfigError } from '#program/env.ts';
 import type { TlsSettings } from '#program/tls/tls-settings.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import { readCpuShare } from '../engine/choice/cpu-share.ts';
-import { chooseEngineLayout } from '../engine/choice/engine-layout.ts';
-import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
-import { LISTING_MAX_MS, listGpus } from '../engine/devices/nvidia-smi.ts';
-import type { CallerToken } from '../grpc/callers.ts';
 import {
   computeMegapixelBudget,
   type EngineModel,
   enginesInMemory,
   readMemoryLimitBytes,
-} from '../memory-budget.ts';
-import { admittedOutlineOf } from '../models/commercial-use.ts';
+} from '../admission.ts';
+import { chooseEngineLayout, readCpuShare } from '../engine/choice/engine-layout.ts';
+import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
+import { LISTING_MAX_MS, listGpus } from '../engine/devices/devices.ts';
+import type { CallerToken } from '../grpc/callers.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
-import type { ModelSettings } from '../models/model-settings.ts';
-import type { PlanOutline } from '../models/plan.ts';
+import { admittedOutlineOf, type ModelSettings, type PlanOutline } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
-import { hasJxlTools } from '../picture/jxl-limit.ts';
-import { detectInstructionSet } from '../prepared/instruction-set.ts';
+import { hasJxlTools } from '../picture/makeable.ts';
+import { detectInstructionSet } from '../prepared/load-prepared.ts';
 import { listPrepared, PREPARER_REVISION } from '../prepared/prepared-cache.ts';
 import { findWeightsFile } from '../prepared/weights-cache.ts';
-import { readEngineEnvironment } from '../providers/engine-environment.ts';
+import { readEngineEnvironment } from '../providers/provider-files.ts';
 import { chooseProvider } from '../start/gpus.ts';
-import type { PoolSettings } from '../start/pool-settings.ts';
+import type { Environment, PoolSettings } from '../start/pool-settings.ts';
 
 const VARIABLES = 'docs/operations.md, "Environment"';
 const BUG = 'this is a fault of the doctor itself: report it with this line';
 
 /** Of a node's configuration what is looked at. */
-export interface ExaminedConfig extends PoolSettings {
+interface ExaminedConfig extends PoolSettings {
   readonly host: string;
   readonly httpPort: number;
   readonly token: string | undefined;
@@ -57,7 +68,7 @@ export interface ExaminedConfig extends PoolSettings {
 }
 
 /** @param load throws ConfigError, whose problems are findings. */
-export async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding[]> {
+async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding[]> {
   const system = `${platform()} ${release()} ${arch()}`;
   const version = ok(
     'version',
@@ -343,4 +354,47 @@ export function libheifFinding(version: string | undefined): Finding {
   if (version.localeCompare(LIBHEIF_MIN, 'en', { numeric: true }) >= 0) return ok('codecs', found);
   const holes = `${found}: below ${LIBHEIF_MIN} a picture can take the process over`;
   return failure('codecs', holes, 'npm ci, which installs the sharp that package-lock.json names');
+}
+
+/** As commander gives them. */
+interface DoctorOptions {
+  readonly json?: boolean;
+  readonly strict?: boolean;
+}
+
+interface DoctorContext {
+  /** @throws ConfigError where commands have no configuration to go by. */
+  environment(): Environment;
+  /** @throws ConfigError */
+  load(env: Environment): ExaminedConfig;
+  /** Something was found bad, and was said. */
+  failed(): void;
+}
+
+export function addDoctorCommand(program: Command, context: DoctorContext): void {
+  program
+    .command('doctor')
+    .description('look at everything this node needs; exits 1 where something fails')
+    .option('--node', 'this, and not a control plane')
+    .option('--json', 'print JSON')
+    .option('--strict', 'exit 1 where there are warnings, too')
+    .action(async (options: DoctorOptions) => {
+      const env = context.environment();
+      const good = await doctor(options, env, () => context.load(env), process.stdout);
+      if (!good) context.failed();
+    });
+}
+
+/** @returns whether nothing fails; with `strict`, nothing warns either. */
+export async function doctor(
+  options: DoctorOptions,
+  env: Environment,
+  load: () => ExaminedConfig,
+  out: Writable,
+): Promise<boolean> {
+  const findings = await examineNode(load);
+  const text = options.json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
+  out.write(`${new SecretsOut(env).of(text)}\n`);
+  const { failures, warnings } = summaryOf(findings);
+  return failures === 0 && (options.strict !== true || warnings === 0);
 }

@@ -9,9 +9,9 @@ import { accessSync, constants, globSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { listDirectory } from '../models/cache-files.ts';
-import { ModelError } from '../models/model-error.ts';
-import type { ProviderLibrary } from './provider-files.ts';
+import { listDirectory } from '../../serving/models/cache-files.ts';
+import { ModelError } from '../../serving/models/model-error.ts';
+import type { ProviderLibrary } from '../../serving/providers/provider-files.ts';
 
 /** NVIDIA's own; all others come with the system's C and C++ libraries. */
 const OF_NVIDIA = /^lib(cu|nv)/;
@@ -74,7 +74,7 @@ export interface FoundLibrary {
   readonly opened: boolean;
 }
 
-export interface SearchFolders {
+interface SearchFolders {
   /** LD_LIBRARY_PATH of engines as the operator set it. */
   readonly ldLibraryPath: string | undefined;
   /** Of the record, or candidates while installing. */

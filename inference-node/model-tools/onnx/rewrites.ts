@@ -1,0 +1,474 @@
+/** The passes that rewrite a graph, each a function of its own; prepare.ts has their order. */
+import type { Size } from '#contract/finishing.ts';
+import { ModelError } from '../../serving/models/model-error.ts';
+import {
+  ALPHA_OUTPUT,
+  type Normalisation,
+  type PreparedModel,
+  RGB_INPUT,
+  SUM_OUTPUT,
+} from '../../serving/models/prepared-model.ts';
+import {
+  ElementType,
+  float32Tensor,
+  float64Tensor,
+  type Graph,
+  type GraphNode,
+  type GraphPass,
+  int64Tensor,
+  integer,
+  integerAttribute,
+  integers,
+  integersAttribute,
+  makersOf,
+  nodeOf,
+  onlyInput,
+  readersOf,
+  type Tensor,
+  widenHalf,
+} from '../../serving/onnx/graph.ts';
+import { inferValues, type KnownValues } from '../../serving/onnx/infer.ts';
+
+/** From this one on DequantizeLinear has an axis, for a scale per channel. */
+export const OPSET_OF_INT8 = 13;
+
+/** In older opsets operators had other inputs; no model here is older. */
+const OPSET_KNOWN_MIN = 11;
+
+/**
+ * Operators whose inputs, attributes and meaning are the same in opsets 11, 12 and 13: what changed
+ * is only which element types they take
+ * (https://github.com/onnx/onnx/blob/main/docs/Changelog.md).
+ */
+const UNCHANGED: ReadonlySet<string> = new Set([
+  'Add',
+  'AveragePool',
+  'BatchNormalization',
+  'Clip',
+  'Concat',
+  'Conv',
+  'Div',
+  'Expand',
+  'Flatten',
+  'Gather',
+  'Gemm',
+  'GlobalAveragePool',
+  'Identity',
+  'InstanceNormalization',
+  'MatMul',
+  'MaxPool',
+  'Mul',
+  'Relu',
+  'Reshape',
+  'Resize',
+  'Shape',
+  'Sigmoid',
+  'Slice',
+  'Sub',
+  'Transpose',
+]);
+
+/** Their axes, an attribute before, are an input from opset 13 on; nothing else changed. */
+const AXES_MOVED: ReadonlySet<string> = new Set(['Squeeze', 'Unsqueeze']);
+
+const CARRIED: ReadonlySet<string> = new Set([...UNCHANGED, ...AXES_MOVED]);
+
+/**
+ * Turns a graph of opset 11 or 12 into one of 13, where every operator in it can be carried over.
+ * Throws ModelError `prepare` where one cannot.
+ */
+export function raiseOpset(graph: Graph, wanted: typeof OPSET_OF_INT8): Graph {
+  const own = graph.opsets.find(({ domain }) => domain === '');
+  const version = own?.version ?? 0;
+  if (version >= wanted) return graph;
+  const changed = graph.nodes.find(node => node.domain === '' && !CARRIED.has(node.opType));
+  if (version < OPSET_KNOWN_MIN || changed !== undefined) {
+    const what = changed === undefined ? 'it is older than 11' : `it has a ${changed.opType}`;
+    throw new ModelError(
+      'prepare',
+      `the graph's opset ${version} cannot be raised to ${wanted}: ${what}`,
+    );
+  }
+  const opsets = graph.opsets.map(opset =>
+    opset.domain === '' ? { ...opset, version: wanted } : opset,
+  );
+  return { ...moveAxes(graph), opsets };
+}
+
+function moveAxes(graph: Graph): Graph {
+  const initialisers = new Map(graph.initialisers);
+  const nodes = graph.nodes.map(node => {
+    const axes = AXES_MOVED.has(node.opType) ? integersAttribute(node, 'axes') : undefined;
+    if (axes === undefined) return node;
+    const name = `${node.outputs[0]}.axes`;
+    initialisers.set(name, int64Tensor(axes, [axes.length]));
+    const attributes = node.attributes.filter(attribute => attribute.name !== 'axes');
+    return { ...node, inputs: [...node.inputs, name], attributes };
+  });
+  return { ...graph, nodes, initialisers };
+}
+
+/**
+ * Drops the nodes and initialisers that no output needs. Inputs stay: they are the graph's
+ * interface.
+ */
+export function removeUnused(graph: Graph): Graph {
+  const needed = new Set(graph.outputs.map(output => output.name));
+  const nodes: GraphNode[] = [];
+  // Against the topological order: readers of a value come before its maker.
+  for (const node of graph.nodes.toReversed()) {
+    if (!node.outputs.some(output => needed.has(output))) continue;
+    for (const input of node.inputs) needed.add(input);
+    nodes.push(node);
+  }
+  const initialisers = new Map<string, Tensor>();
+  for (const [name, tensor] of graph.initialisers) {
+    if (needed.has(name)) initialisers.set(name, tensor);
+  }
+  return { ...graph, nodes: nodes.reverse(), initialisers };
+}
+
+/**
+ * Keeps one of the graph's outputs and what it needs. Other outputs would be computed on every run
+ * even when they are not fetched.
+ */
+export function keepOutput(name: string): GraphPass {
+  return (graph: Graph) => {
+    const outputs = graph.outputs.filter(output => output.name === name);
+    if (outputs.length === 0) {
+      const names = graph.outputs.map(output => output.name).join(', ');
+      throw new ModelError('prepare', `the graph has no output ${name}, it has ${names}`);
+    }
+    return removeUnused({ ...graph, outputs });
+  };
+}
+
+/** Where Resize has its target sizes, since opset 11. */
+const RESIZE_SIZES_INPUT = 3;
+
+/**
+ * Fixes the graph to one input size: each Resize gets its target as a constant, scaled from what it
+ * is at the size the graph was exported for, and the nodes that computed shapes at run time fall
+ * away. Exporters write targets either as numbers of the exported size or as arithmetic on other
+ * tensors' shapes; at the exported size both are known numbers, so one rule serves both.
+ * @param exported the size the graph was exported for.
+ */
+export function setInputSize(graph: Graph, exported: Size, wanted: Size): Graph {
+  const input = onlyInput(graph);
+  const atExported = inferValues(graph, imageDims(exported));
+  const initialisers = new Map<string, Tensor>(graph.initialisers);
+  const nodes = graph.nodes.map(node => {
+    const sizes = node.opType === 'Resize' ? node.inputs[RESIZE_SIZES_INPUT] : undefined;
+    if (!sizes) return node;
+    const target = scaledTarget(node, atExported, exported, wanted);
+    if (target === undefined) {
+      if (wanted.width === exported.width && wanted.height === exported.height) return node;
+      throw new ModelError(
+        'prepare',
+        `the input size cannot be changed: what ${describe(node)} resizes to is not known`,
+      );
+    }
+    const name = `${node.outputs[0]}.sizes`;
+    initialisers.set(name, int64Tensor(target, [target.length]));
+    return { ...node, inputs: node.inputs.with(RESIZE_SIZES_INPUT, name) };
+  });
+  const sized = removeUnused({
+    ...graph,
+    nodes,
+    initialisers,
+    inputs: [{ ...input, dims: imageDims(wanted) }],
+  });
+  return withOutputDims(sized, wanted);
+}
+
+/** The Resize's output dims [N, C, h, w]; undefined where they are not known. */
+function scaledTarget(
+  node: GraphNode,
+  atExported: KnownValues,
+  exported: Size,
+  wanted: Size,
+): readonly number[] | undefined {
+  const target = atExported.get(node.inputs[RESIZE_SIZES_INPUT] ?? '')?.numbers ?? [];
+  const [batch, channels, exportedHeight, exportedWidth, ...others] = target;
+  if (batch === undefined || channels === undefined) return undefined;
+  if (exportedHeight === undefined || exportedWidth === undefined || others.length > 0) {
+    return undefined;
+  }
+  const height = (exportedHeight * wanted.height) / exported.height;
+  const width = (exportedWidth * wanted.width) / exported.width;
+  if (!Number.isInteger(height) || !Number.isInteger(width)) {
+    throw new ModelError(
+      'prepare',
+      `the graph cannot take ${wanted.width}x${wanted.height}: ${describe(node)} would resize to ` +
+        `${width}x${height} pixels`,
+    );
+  }
+  return [batch, channels, height, width];
+}
+
+/**
+ * The matte has the input's size. Where inference can tell and tells otherwise, the graph is wrong.
+ */
+function withOutputDims(graph: Graph, wanted: Size): Graph {
+  const values = inferValues(graph, imageDims(wanted));
+  const dims = [1, 1, wanted.height, wanted.width];
+  const outputs = graph.outputs.map(output => {
+    const found = values.get(output.name)?.dims ?? dims;
+    if (found.join() !== dims.join()) {
+      throw new ModelError(
+        'prepare',
+        `output ${output.name} would have the shape [${found.join()}], not [${dims.join()}]`,
+      );
+    }
+    return { ...output, dims };
+  });
+  return { ...graph, outputs };
+}
+
+/** [1, 3, height, width]. */
+export function imageDims(size: Size): readonly number[] {
+  return [1, 3, size.height, size.width];
+}
+
+function describe(node: GraphNode): string {
+  return node.name === '' ? `the Resize that makes ${node.outputs[0]}` : node.name;
+}
+
+/**
+ * Converts float16 weights to float32, exactly, and removes the Cast nodes between the two: a CPU
+ * has no half-precision arithmetic, and converts every tensor back and forth where a graph asks for
+ * it. A Cast from anything else (an integer, a type that is not known) stays and gives float32.
+ * @param inputDims of the graph's input.
+ */
+export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Graph {
+  const known = inferValues(graph, inputDims);
+  const initialisers = new Map<string, Tensor>();
+  for (const [name, tensor] of graph.initialisers) {
+    initialisers.set(name, tensor.elementType === ElementType.float16 ? widenHalf(tensor) : tensor);
+  }
+  /** From the output of a removed Cast to what it read. */
+  const aliases = new Map<string, string>();
+  const nodes: GraphNode[] = [];
+  for (const node of graph.nodes) {
+    const [input = ''] = node.inputs;
+    if (!isCastToFloat(node)) {
+      nodes.push(node);
+    } else if (isFloat(known.get(input)?.elementType)) {
+      aliases.set(node.outputs[0], aliases.get(input) ?? input);
+    } else {
+      nodes.push(castToFloat32(node));
+    }
+  }
+  return {
+    ...graph,
+    nodes: rename(nodes, graph, aliases),
+    initialisers,
+    inputs: graph.inputs.map(widenValue),
+    outputs: graph.outputs.map(widenValue),
+  };
+}
+
+/**
+ * Readers of a removed Cast read its source. Where the Cast made an output of the graph, the
+ * source's maker takes the output's name, and its other readers follow; a source that is an input
+ * of the graph keeps its name, and an Identity makes the output.
+ */
+function rename(
+  nodes: readonly GraphNode[],
+  graph: Graph,
+  aliases: ReadonlyMap<string, string>,
+): readonly GraphNode[] {
+  const outputNames = new Map<string, string>();
+  const copies: GraphNode[] = [];
+  const made = new Set(nodes.flatMap(node => node.outputs));
+  for (const { name } of graph.outputs) {
+    const source = aliases.get(name);
+    if (source === undefined) continue;
+    const taken = outputNames.has(source) || graph.outputs.some(other => other.name === source);
+    if (made.has(source) && !taken) outputNames.set(source, name);
+    else copies.push(identity(source, name));
+  }
+  const renamed = (name: string) => outputNames.get(name) ?? name;
+  return [...nodes, ...copies].map(node => {
+    const [output, ...others] = node.outputs;
+    const outputs: GraphNode['outputs'] = [renamed(output), ...others.map(renamed)];
+    const inputs = node.inputs.map(name => renamed(aliases.get(name) ?? name));
+    return { ...node, inputs, outputs };
+  });
+}
+
+function identity(input: string, output: string): GraphNode {
+  return {
+    name: `copy to ${output}`,
+    opType: 'Identity',
+    domain: '',
+    inputs: [input],
+    outputs: [output],
+    attributes: [],
+  };
+}
+
+function isCastToFloat(node: GraphNode): boolean {
+  return node.opType === 'Cast' && isFloat(integerAttribute(node, 'to', 0));
+}
+
+function castToFloat32(node: GraphNode): GraphNode {
+  const attributes = node.attributes.map(attribute =>
+    attribute.name === 'to' ? { ...attribute, i: ElementType.float32 } : attribute,
+  );
+  return { ...node, attributes };
+}
+
+function isFloat(elementType: number | undefined): boolean {
+  return elementType === ElementType.float32 || elementType === ElementType.float16;
+}
+
+function widenValue<Value extends { readonly elementType: number }>(value: Value): Value {
+  return value.elementType === ElementType.float16
+    ? { ...value, elementType: ElementType.float32 }
+    : value;
+}
+
+/**
+ * Takes the casts to float32 and back from around Resize, as exporters of half precision write them
+ * for runtimes that resize in float32 alone: CUDA's kernels take half precision, and a large plane
+ * is then moved once in place of five times.
+ * @param inputDims of the graph's input.
+ */
+export function resizeInHalf(graph: Graph, inputDims: readonly number[]): Graph {
+  const known = inferValues(graph, inputDims);
+  const makers = makersOf(graph.nodes);
+  const readers = readersOf(graph.nodes);
+  const outputs = new Set(graph.outputs.map(({ name }) => name));
+  /** From the output of a cast that goes to that of the Resize before it. */
+  const aliases = new Map<string, string>();
+  const nodes = graph.nodes.map(node => {
+    if (node.opType !== 'Resize') return node;
+    const [input = '', ...others] = node.inputs;
+    const before = makers.get(input);
+    const [resized] = node.outputs;
+    const after = readers.get(resized) ?? [];
+    if (before === undefined || !isCast(before, ElementType.float32)) return node;
+    const [half = ''] = before.inputs;
+    if (known.get(half)?.elementType !== ElementType.float16 || outputs.has(resized)) return node;
+    if (!after.every(reader => isCast(reader, ElementType.float16))) return node;
+    for (const reader of after) aliases.set(reader.outputs[0], resized);
+    return { ...node, inputs: [half, ...others] };
+  });
+  const kept = nodes.filter(node => !aliases.has(node.outputs[0]) || outputs.has(node.outputs[0]));
+  return removeUnused({
+    ...graph,
+    nodes: kept.map(node => ({
+      ...node,
+      inputs: node.inputs.map(name => aliases.get(name) ?? name),
+    })),
+  });
+}
+
+function isCast(node: GraphNode, elementType: number): boolean {
+  return node.opType === 'Cast' && integerAttribute(node, 'to', 0) === elementType;
+}
+
+/*
+ * Lets a graph take the bytes of a picture and answer with those of its matte: a third and a
+ * quarter of what floats are to copy to a GPU and back, and nothing for the thread beside it to
+ * convert. Every number is the one that serving/engine/child/engine-session.ts has: the graph computes in
+ * float64 between the bytes and the floats, as JavaScript does.
+ */
+
+const CHANNELS = 3;
+const TO_PLANES = [0, 3, 1, 2];
+/** Red and blue change places. */
+const BGR = [2, 1, 0];
+const ALPHA_MAX = 255;
+
+export interface PixelFormat {
+  readonly normalisation: Normalisation;
+  readonly colourOrder: PreparedModel['colourOrder'];
+  readonly activation: PreparedModel['activation'];
+}
+
+/** Of a graph with float32 at both ends: [1, 3, height, width] and [1, 1, height, width]. */
+export function bytesAtBothEnds(format: PixelFormat, { width, height }: Size): GraphPass {
+  return graph => {
+    const ends = new Ends();
+    ends.before(onlyInput(graph).name, format);
+    const [matte] = graph.outputs;
+    if (matte === undefined) throw new Error('a prepared graph has one output');
+    ends.after(matte.name, format.activation);
+    return {
+      ...graph,
+      nodes: [...ends.first, ...graph.nodes, ...ends.last],
+      initialisers: new Map([...graph.initialisers, ...ends.constants]),
+      inputs: [
+        { name: RGB_INPUT, elementType: ElementType.uint8, dims: [1, height, width, CHANNELS] },
+      ],
+      outputs: [
+        { name: ALPHA_OUTPUT, elementType: ElementType.uint8, dims: [1, 1, height, width] },
+        { name: SUM_OUTPUT, elementType: ElementType.float64, dims: [] },
+      ],
+    } satisfies Graph;
+  };
+}
+
+class Ends {
+  readonly first: GraphNode[] = [];
+  readonly last: GraphNode[] = [];
+  readonly constants = new Map<string, Tensor>();
+
+  before(input: string, { normalisation, colourOrder }: PixelFormat): void {
+    const { first } = this;
+    let bytes = add(first, 'Transpose', [RGB_INPUT], [integers('perm', TO_PLANES)]);
+    const inOrder = (values: Normalisation['mean']) =>
+      colourOrder === 'rgb' ? values : BGR.map(channel => values[channel] ?? Number.NaN);
+    if (colourOrder === 'bgr') {
+      const order = this.#constant('matting.order', int64Tensor(BGR, [CHANNELS]));
+      bytes = add(first, 'Gather', [bytes, order], [integer('axis', 1)]);
+    }
+    const perPlane = (values: readonly number[]) => float64Tensor(values, [1, CHANNELS, 1, 1]);
+    const mean = this.#constant('matting.mean', perPlane(inOrder(normalisation.mean)));
+    const std = this.#constant('matting.std', perPlane(inOrder(normalisation.std)));
+    const doubles = add(first, 'Cast', [bytes], [integer('to', ElementType.float64)]);
+    const normalised = add(first, 'Div', [add(first, 'Sub', [doubles, mean]), std]);
+    add(first, 'Cast', [normalised], [integer('to', ElementType.float32)], input);
+  }
+
+  after(matte: string, activation: PixelFormat['activation']): void {
+    const { last } = this;
+    const toDouble = [integer('to', ElementType.float64)];
+    const doubles = add(last, 'Cast', [matte], toDouble);
+    const values = activation === 'sigmoid' ? add(last, 'Sigmoid', [doubles]) : doubles;
+    add(last, 'ReduceSum', [values], [integer('keepdims', 0)], SUM_OUTPUT);
+    const scaled = add(last, 'Mul', [
+      activation === 'sigmoid' ? values : add(last, 'Cast', [this.#clipped(matte)], toDouble),
+      this.#constant('matting.scale', float64Tensor([ALPHA_MAX], [])),
+    ]);
+    // To the even one of two that are as near, as the clamped bytes of JavaScript.
+    const rounded = add(last, 'Round', [scaled]);
+    add(last, 'Cast', [rounded], [integer('to', ElementType.uint8)], ALPHA_OUTPUT);
+  }
+
+  /** Before the widening: Min and Max of float64 came later than the models' operator sets. */
+  #clipped(matte: string): string {
+    const zero = this.#constant('matting.zero', float32Tensor([0], []));
+    const one = this.#constant('matting.one', float32Tensor([1], []));
+    return add(this.last, 'Min', [add(this.last, 'Max', [matte, zero]), one]);
+  }
+
+  #constant(name: string, tensor: Tensor): string {
+    this.constants.set(name, tensor);
+    return name;
+  }
+}
+
+/** Returns the name of the node's output. */
+function add(
+  nodes: GraphNode[],
+  opType: string,
+  inputs: readonly string[],
+  attributes: GraphNode['attributes'] = [],
+  output = `matting.${opType}.${inputs.join('.')}`,
+): string {
+  nodes.push(nodeOf(opType, inputs, output, attributes));
+  return output;
+}

@@ -1,0 +1,129 @@
+/**
+ * What answers callers: complete before the models are loaded, since the ports listen while the
+ * node starts. `startServing` gives it its work.
+ */
+import { cpus } from 'node:os';
+import type { Logger } from 'pino';
+import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
+import type { Tracing } from '#program/tracing/span.ts';
+import { DirectFiles } from './direct/direct-files.ts';
+import type { ProviderChoice } from './engine/choice/execution-provider.ts';
+import type { GpuDevice } from './engine/devices/devices.ts';
+import type { Callers } from './grpc/callers.ts';
+import type { ExchangeBounds } from './grpc/matte-exchange.ts';
+import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
+import type { PictureDefaults } from './grpc/matte-header.ts';
+import {
+  CapacityWatchers,
+  createNodeInfo,
+  gpuToProto,
+  type NodeIdentity,
+  readCapacity,
+} from './grpc/node-info.ts';
+import { NodeMetrics, registerGauges, registerStateGauge } from './metrics.ts';
+import type { CommercialUseGate } from './models/plan.ts';
+import { NodeStatus } from './node-state.ts';
+import type { Pools } from './open-pools.ts';
+import type { PicturePool } from './picture/pool/picture-pool.ts';
+import { runLabels, subjects } from './pipeline.ts';
+
+/** What exists only once the models are loaded. */
+export interface Started {
+  readonly work: NodeWork;
+  readonly pictures: PicturePool;
+  readonly info: GetNodeInfoResponse;
+  readonly provider: ProviderChoice;
+}
+
+interface ServiceParts {
+  readonly identity: NodeIdentity;
+  readonly callers: Callers;
+  readonly log: Logger;
+  /** Takes files from no storage where absent. */
+  readonly direct?: DirectFiles;
+  /** EXCHANGE_BOUNDS where absent; tests narrow them. */
+  readonly bounds?: ExchangeBounds;
+  /** Read at each call; absent: there are no traces. */
+  readonly tracing?: () => Tracing | undefined;
+}
+
+type Service = ReturnType<typeof composeService>;
+
+export function composeService(parts: ServiceParts) {
+  const { identity, callers, log, bounds, tracing, direct = new DirectFiles([]) } = parts;
+  const status = new NodeStatus();
+  /** Set once, read by the ports at each call: without a value the node is starting. */
+  const started: { value?: Started } = {};
+  const metrics = new NodeMetrics();
+  registerStateGauge(status, metrics.registry);
+  const work = () => started.value?.work;
+  const matte = new MatteHandler({
+    ...{ status, work, metrics, callers, log, bounds, direct, tracing },
+  });
+  const watchers = new CapacityWatchers(() => readCapacity(status, started.value), callers);
+  status.onChange(() => watchers.changed());
+  return { identity, callers, direct, status, metrics, matte, watchers, started };
+}
+
+interface ServingParts extends Pools {
+  readonly defaults: PictureDefaults;
+  readonly commercialUse: CommercialUseGate | undefined;
+}
+
+/** For people: the CPU's or the GPUs' name. */
+function describeDevice(selected: string, devices: readonly GpuDevice[]): string {
+  if (selected === 'cpu') return cpus()[0]?.model ?? 'CPU';
+  const names = new Set(devices.map(({ facts }) => facts.name));
+  const each = [...names].map(name => {
+    const count = devices.filter(({ facts }) => facts.name === name).length;
+    return count === 1 ? name : `${count} x ${name}`;
+  });
+  return each.join(', ') || selected;
+}
+
+/** Called once, when every pool is open: the state follows the pools from here on. */
+export function startServing(service: Service, parts: ServingParts): Started {
+  const { identity, status, metrics, watchers, direct } = service;
+  const { plan, plans, pictures, admission, pipeline, provider, devices, defaults } = parts;
+  const work = { plan, plans, defaults, pictures: pictures.capabilities, admission, pipeline };
+  const { requested, selected } = provider;
+  const constant = createNodeInfo({
+    identity,
+    work,
+    pictures,
+    commercialUse: parts.commercialUse,
+    directOrigins: direct.origins,
+    providerRequested: requested,
+    providerSelected: selected,
+    device: describeDevice(selected, devices),
+  });
+  const started = {
+    ...{ work, pictures, provider },
+    get info() {
+      return { ...constant, gpus: devices.map(gpuToProto) };
+    },
+  };
+  const { version } = identity;
+  const sources = { admission, pipeline, pictures, plan, provider, version, devices };
+  registerGauges(sources, metrics.registry);
+  metrics.planLoaded(plan.runs.filter(({ role }) => role !== 'subject').map(runLabels));
+  for (const source of [admission, ...plan.runs.map(({ engines }) => engines)]) {
+    source.onChange(() => watchers.changed());
+  }
+  service.started.value = started;
+  // The node serves without the engines of other roles.
+  const needed = subjects(plan).map(({ engines }) => engines);
+  status.attach(needed, pictures);
+  return started;
+}
+
+/** The answer of /info: what control planes are told, with names in place of the protocol's numbers. */
+export function describeNode({ info: { gpus, ...info }, pictures, provider }: Started): object {
+  return {
+    ...info,
+    ...(gpus.length > 0 && { gpus }),
+    inputFormats: pictures.capabilities.inputFormats,
+    outputFormats: pictures.capabilities.outputFormats,
+    executionProviderFallbacks: provider.fallbacks,
+  };
+}
