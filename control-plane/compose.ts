@@ -78,7 +78,7 @@ import { CallbackAddressCheck } from './core/webhooks/callback-url.ts';
 import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
 import { renderOutboxBody, webhookDelivery } from './core/webhooks/send-webhooks.ts';
 import { openCurrentDatabase } from './database/connect.ts';
-import { CLOCK_LOOK_MS, ClockWatch } from './database/member-clocks.ts';
+import { CLOCK_LOOK_MS, watchClocks } from './database/member-clocks.ts';
 import { ControlMetrics, registerGauges } from './metrics.ts';
 import { MIGRATIONS } from './migrations.ts';
 import { operatorPages } from './portal/operator-pages/operator-pages.ts';
@@ -439,7 +439,7 @@ function composeBackground(
       replica: holder,
       running: () => dispatcher.running,
     });
-  const clockWatch = new ClockWatch({ look: () => stores.compareClocks(), log });
+  const clockWatch = watchClocks(() => stores.compareClocks(), log);
   const clockLooks = pollingLoop(
     CLOCK_LOOK_MS,
     () => clockWatch.look(),

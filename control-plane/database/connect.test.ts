@@ -15,10 +15,9 @@ import {
 } from '../../test/support/database.ts';
 import { rejectsWith, throwsWith } from '../../test/support/throws.ts';
 import { rowOf } from '../core/test/rows.ts';
-import { DatabaseOpenError, openDatabase } from './connect.ts';
+import { DatabaseOpenError, openDatabase, parseMysqlUrl } from './connect.ts';
 import { type Database, query, transact } from './database.ts';
 import { databaseErrorKind } from './engines.ts';
-import { parseMysqlUrl } from './mysql.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from './sqlite.ts';
 
 const test = ava.serial;

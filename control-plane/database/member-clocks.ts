@@ -109,43 +109,33 @@ async function lookOrLog(
   }
 }
 
-/*
- * Watches whether the clocks of the database's members agree, where it has several. They are not
- * mended here, and the service goes on: a line of the log and a metric say it.
- */
-
 /** A look is a connection of its own: at this pace each of three members is seen twice a minute. */
 export const CLOCK_LOOK_MS = 10_000;
 
-interface ClockWatchDependencies {
-  /** Undefined: the database has one clock. */
-  readonly look: () => Promise<ClockComparison | undefined>;
-  readonly log: Pick<Logger, 'info' | 'error'>;
-}
-
-export class ClockWatch {
-  readonly #dependencies: ClockWatchDependencies;
-  #last: ClockComparison | undefined;
-  #apart = false;
-
-  constructor(dependencies: ClockWatchDependencies) {
-    this.#dependencies = dependencies;
-  }
-
-  /** By the last look; undefined: there is one clock, or there was no look yet. */
-  get differenceMs(): number | undefined {
-    return this.#last?.differenceMs;
-  }
-
-  /** To be called every CLOCK_LOOK_MS. Says so when they begin to differ, and when they agree. */
-  async look(): Promise<void> {
-    const { look, log } = this.#dependencies;
-    this.#last = await look();
-    if (this.#last === undefined) return;
-    const apart = this.#last.differenceMs > MEMBER_CLOCKS_MS_MAX;
-    if (apart === this.#apart) return;
-    this.#apart = apart;
-    if (apart) log.error({ ...this.#last }, describeClocks(this.#last));
-    else log.info({ ...this.#last }, 'the clocks of the database’s members agree again');
-  }
+/**
+ * Says when clocks begin to differ, and when they agree again. They are not mended, and the service
+ * goes on.
+ */
+export function watchClocks(
+  compare: () => Promise<ClockComparison | undefined>,
+  log: Pick<Logger, 'info' | 'error'>,
+) {
+  let last: ClockComparison | undefined;
+  let apart = false;
+  return {
+    /** By the last look; undefined: there is one clock, or there was no look yet. */
+    get differenceMs() {
+      return last?.differenceMs;
+    },
+    /** To be called every CLOCK_LOOK_MS. */
+    async look(): Promise<void> {
+      last = await compare();
+      if (last === undefined) return;
+      const isApart = last.differenceMs > MEMBER_CLOCKS_MS_MAX;
+      if (isApart === apart) return;
+      apart = isApart;
+      if (apart) log.error({ ...last }, describeClocks(last));
+      else log.info({ ...last }, 'the clocks of the database’s members agree again');
+    },
+  };
 }

@@ -15,12 +15,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import {
   type CompiledQuery,
   type DatabaseConnection,
-  type DatabaseIntrospector,
   type Dialect,
-  type DialectAdapter,
   type Driver,
-  type Kysely,
-  type QueryCompiler,
   type QueryResult,
   SqliteAdapter,
   SqliteIntrospector,
@@ -29,29 +25,13 @@ import {
 import { type Release, Semaphore } from '#program/semaphore.ts';
 import { databaseErrorKind } from './engines.ts';
 
-export class NodeSqliteDialect implements Dialect {
-  readonly #path: string;
-
-  constructor(path: string) {
-    this.#path = path;
-  }
-
-  createDriver(): Driver {
-    return new NodeSqliteDriver(this.#path);
-  }
-
-  createQueryCompiler(): QueryCompiler {
-    return new SqliteQueryCompiler();
-  }
-
-  createAdapter(): DialectAdapter {
-    return new NodeSqliteAdapter();
-  }
-
-  // biome-ignore lint/suspicious/noExplicitAny: Kysely's own signature
-  createIntrospector(db: Kysely<any>): DatabaseIntrospector {
-    return new SqliteIntrospector(db);
-  }
+export function sqliteDialect(path: string): Dialect {
+  return {
+    createDriver: () => new NodeSqliteDriver(path),
+    createQueryCompiler: () => new SqliteQueryCompiler(),
+    createAdapter: () => new NodeSqliteAdapter(),
+    createIntrospector: db => new SqliteIntrospector(db),
+  };
 }
 
 class NodeSqliteAdapter extends SqliteAdapter {
@@ -85,11 +65,7 @@ class NodeSqliteDriver implements Driver {
     try {
       const reads = SqliteConnection.open(this.#path);
       reads.control('pragma query_only = on');
-      this.#sides = {
-        writes: new SqliteGroupCommit(writer),
-        reads,
-        reading: oneAtATime(),
-      };
+      this.#sides = { writes: new SqliteGroupCommit(writer), reads, reading: oneAtATime() };
     } catch (error) {
       writer.close();
       throw error;

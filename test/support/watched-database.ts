@@ -6,14 +6,15 @@ import {
   Kysely,
   type QueryResult,
 } from 'kysely';
+import { parseMysqlUrl } from '../../control-plane/database/connect.ts';
 import {
   type Database,
   RequestShares,
   type Schema,
 } from '../../control-plane/database/database.ts';
 import { type DatabaseDialect, MARIADB, SQLITE } from '../../control-plane/database/engines.ts';
-import { MysqlPoolDialect, parseMysqlUrl } from '../../control-plane/database/mysql.ts';
-import { NodeSqliteDialect } from '../../control-plane/database/sqlite.ts';
+import { mysqlDialect } from '../../control-plane/database/mysql.ts';
+import { sqliteDialect } from '../../control-plane/database/sqlite.ts';
 import { databaseNowMs } from '../../control-plane/database/statements.ts';
 import { SILENT_LOG } from './database.ts';
 
@@ -25,8 +26,8 @@ export type Watch = <R>(connection: Unwatched, query: CompiledQuery) => Promise<
 export function openWatchedDatabase(dialect: DatabaseDialect, url: string, watch: Watch): Database {
   const inner =
     dialect === 'sqlite'
-      ? new NodeSqliteDialect(url.slice('sqlite:'.length))
-      : new MysqlPoolDialect({ pool: parseMysqlUrl(url), onLost: () => undefined });
+      ? sqliteDialect(url.slice('sqlite:'.length))
+      : mysqlDialect({ pool: parseMysqlUrl(url), onLost: () => undefined });
   return databaseOn(dialect, watchedDialect(inner, watch));
 }
 

@@ -14,10 +14,10 @@ import { openDatabase } from '../../database/connect.ts';
 import { type Database, transact } from '../../database/database.ts';
 import { GALERA } from '../../database/engines.ts';
 import {
-  ClockWatch,
   MEMBER_CLOCKS_MS_MAX,
   MemberClocks,
   requireAgreeingClocks,
+  watchClocks,
 } from '../../database/member-clocks.ts';
 import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
 import { DatabaseProxy } from '../../database/test/database-proxy.ts';
@@ -320,10 +320,8 @@ onPair(
     const said: string[] = [];
     const note = (level: string) => () => said.push(level);
     const clocks = new MemberClocks(several);
-    const watch = new ClockWatch({
-      look: () => clocks.look(),
-      log: { info: note('agree'), error: note('differ') },
-    });
+    const log = { info: note('agree'), error: note('differ') };
+    const watch = watchClocks(() => clocks.look(), log);
     const lookAtBoth = async () => {
       await watch.look();
       await watch.look();

@@ -13,7 +13,7 @@ import type {
 } from 'kysely';
 import { databaseOn } from '../../../test/support/watched-database.ts';
 import type { Database } from '../database.ts';
-import { NodeSqliteDialect } from '../sqlite.ts';
+import { sqliteDialect } from '../sqlite.ts';
 
 /**
  * unheard: it breaks before the database receives it. unanswered: it takes effect and its answer is
@@ -62,7 +62,7 @@ export function failingDisk(): Error {
 
 /** On a SQLite file that is migrated already. */
 export function openFaultySqlite(url: string, fault: Losing): Database {
-  const inner = new NodeSqliteDialect(url.slice('sqlite:'.length));
+  const inner = sqliteDialect(url.slice('sqlite:'.length));
   const dialect: Dialect = {
     createDriver: () => new FaultyDriver(inner.createDriver(), fault),
     createAdapter: () => inner.createAdapter(),

@@ -11,7 +11,7 @@ import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
 import { syncPath } from '#program/sync-path.ts';
 import { CommandError } from '../../core/cli/context.ts';
-import { parseMysqlUrl } from '../../database/mysql.ts';
+import { parseMysqlUrl } from '../../database/connect.ts';
 
 /** A database was not copied, or read back, by its engine's means. One line for the operator. */
 export class DatabaseCopyError extends CommandError {
@@ -245,7 +245,7 @@ async function ended(child: ChildProcess, file: string): Promise<number | string
   }
 }
 
-/** As mysql.ts reads the URL, for these programs. */
+/** As connect.ts reads the URL, for these programs. */
 function connectionOf(databaseUrl: string, { isMariadb }: Tool) {
   const pool = parseMysqlUrl(databaseUrl);
   const parameters = new URL(databaseUrl).searchParams;
