@@ -8,8 +8,8 @@ import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { readLogSettings } from '#program/log-settings.ts';
 import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
 import { readCoreSettings, requireDistinctPorts, warnOfHosts } from './core/settings.ts';
-import type { StorageKind } from './core/storage/storage-kind.ts';
-import { asksForStorageKinds } from './core/storage/storage-settings.ts';
+import type { StorageKind } from './core/storage/blob-store.ts';
+import { asksForStorageKinds } from './core/storage/open-storage.ts';
 import { readPortalSettings, warnOfAccountArea } from './portal/settings.ts';
 import { readRemovebg, warnOfOrigins } from './removebg/settings.ts';
 

@@ -22,13 +22,13 @@ import { ATTEMPT_KINDS, type AttemptOutcome } from './core/nodes/matte-exchange.
 import { REFUSAL_CAUSES } from './core/nodes/registry-server.ts';
 import { READINESS_CAUSES, type Readiness } from './core/readiness.ts';
 import { LOSS_FINDERS } from './core/results/lost-results.ts';
-import { WALK_INTERVAL_MS } from './core/retention/orphan-walk.ts';
+import { WALK_INTERVAL_MS } from './core/retention/sweep.ts';
 import type { SweepBacklog } from './core/retention/sweep-store.ts';
 import {
   STORAGE_OPERATIONS,
   STORAGE_OUTCOMES,
   type StorageRequestEnd,
-} from './core/storage/storage-kind.ts';
+} from './core/storage/blob-store.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from './core/webhooks/send-webhooks.ts';
 import type { Answered } from './http/answer-log.ts';
 import { WITHHELD_REASONS } from './portal/alerts/message-limits.ts';

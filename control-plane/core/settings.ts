@@ -4,15 +4,15 @@ import { type Environment, type EnvReader, readEnvironment } from '#program/env.
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings } from '#program/tls/tls-settings.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './dispatch/queue-share.ts';
-import { parseNetwork } from './fetching/public-address.ts';
+import { parseNetwork } from './fetching/outgoing-url.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   JOB_RETENTION_DAYS_MAX,
   JOB_RETENTION_DAYS_MIN,
 } from './retention/retention.ts';
 import { parseSecretsKey } from './secrets/secrets-key.ts';
-import type { StorageKind } from './storage/storage-kind.ts';
-import { readStorage } from './storage/storage-settings.ts';
+import type { StorageKind } from './storage/blob-store.ts';
+import { readStorage } from './storage/open-storage.ts';
 import {
   isWebhookSchedule,
   WEBHOOK_SCHEDULE_MS,

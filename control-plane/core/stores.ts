@@ -1,11 +1,12 @@
-/** Everything the core has in the database. */
+/** Everything the core has in the database, and what is made there at the very first start. */
 
-import type { Database } from '../database/database.ts';
+import { randomUUID } from 'node:crypto';
+import { type Database, type Db, transact } from '../database/database.ts';
+import { databaseErrorKind } from '../database/engines.ts';
 import { MemberClocks } from '../database/member-clocks.ts';
 import { requireWritable } from '../database/probe.ts';
-import { createAccountStore } from './accounts/account-store.ts';
+import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
-import { bootstrap } from './accounts/bootstrap.ts';
 import { createFleetReportStore } from './fleet-size/fleet-sizing.ts';
 import {
   type JobCompletion,
@@ -13,15 +14,24 @@ import {
   jobCompletion,
 } from './jobs/job-completion.ts';
 import { createJobStore, type JobStore } from './jobs/job-store.ts';
-import { createApiKeyStore } from './keys/api-key-store.ts';
+import { createApiKeyStore, insertApiKey } from './keys/api-key-store.ts';
+import { createApiKeyToken } from './keys/authenticate.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
+import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 import { createNodeStore } from './nodes/node-store.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-result-store.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
-import { createSecretsCanaryStore } from './secrets/secrets-canary-store.ts';
+import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
+
+/** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
+export function requireWrites(database: Database): Promise<void> {
+  return requireWritable(database, db =>
+    db.updateTable('secrets_canary').set({ key_id: '' }).where('id', '=', '').execute(),
+  );
+}
 
 /** What commands, checks and backups work on: they end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
@@ -40,13 +50,6 @@ export function createStores(database: Database, ends?: JobCompletionOptions): S
   const jobs = { ...stores.jobs, ...jobCompletion(database, ends) };
   const whole: Stores = { ...stores, jobs, unsettled: unsettledJobs(database, ends) };
   return whole;
-}
-
-/** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
-export function requireWrites(database: Database): Promise<void> {
-  return requireWritable(database, db =>
-    db.updateTable('secrets_canary').set({ key_id: '' }).where('id', '=', '').execute(),
-  );
 }
 
 function storesWithoutEnds(database: Database) {
@@ -75,4 +78,56 @@ function storesWithoutEnds(database: Database) {
     check: () => requireWrites(database),
     close: () => database.close(),
   };
+}
+
+/*
+ * The very first start: an account with credits and a key, in one transaction, only where there is
+ * none.
+ */
+
+/** Reference of the first grant. */
+const BOOTSTRAP_REFERENCE = 'bootstrap';
+
+export type BootstrapOutcome =
+  | { readonly created: true; readonly accountId: string; readonly token: string }
+  | { readonly created: false };
+
+/** @param credits at least 1. */
+async function bootstrap(
+  database: Database,
+  accountName: string,
+  credits: number,
+): Promise<BootstrapOutcome> {
+  requireName(accountName);
+  // Made once, outside of what is repeated: after a lost answer the account exists, and only this
+  // call knows its key.
+  const accountId = randomUUID();
+  const key = createApiKeyToken();
+  const ours: BootstrapOutcome = { created: true, accountId, token: key.text };
+  try {
+    return await transact(database, async tx => {
+      if (await isThere(tx, accountId)) return ours;
+      const any = await tx.selectFrom('accounts').select('id').limit(1).executeTakeFirst();
+      if (any !== undefined) return { created: false };
+      await insertAccount(database, tx, accountId, accountName);
+      const reference = BOOTSTRAP_REFERENCE;
+      const grant = { kind: 'grant', accountId, amount: credits, reference } as const;
+      await enterOperatorEntry(database, tx, grant);
+      await insertApiKey(database, tx, accountId, accountName, key);
+      return ours;
+    });
+  } catch (error) {
+    // Two first starts at once: the other one made the account.
+    if (databaseErrorKind(error) === 'duplicate') return { created: false };
+    throw error;
+  }
+}
+
+async function isThere(tx: Db, accountId: string): Promise<boolean> {
+  const row = await tx
+    .selectFrom('accounts')
+    .select('id')
+    .where('id', '=', accountId)
+    .executeTakeFirst();
+  return row !== undefined;
 }

@@ -1,5 +1,5 @@
 /** Buckets, as the core opens them by `s3://bucket/prefix`. */
-import type { StorageKind } from '../core/storage/storage-kind.ts';
+import type { StorageKind } from '../core/storage/blob-store.ts';
 import { openBucketBlobStore } from './bucket/bucket-blob-store.ts';
 import { checkBucket } from './bucket/bucket-check.ts';
 import { describeBucketError } from './bucket/bucket-errors.ts';

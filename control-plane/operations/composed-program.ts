@@ -2,7 +2,7 @@
 import type { Environment } from '#program/env.ts';
 import type { CliPackages } from '../core/cli/context.ts';
 import type { CoreSettings } from '../core/settings.ts';
-import type { StorageKind } from '../core/storage/storage-kind.ts';
+import type { StorageKind } from '../core/storage/blob-store.ts';
 
 /** Of all variables, what is looked at. */
 export interface LookedAtConfig extends CoreSettings {

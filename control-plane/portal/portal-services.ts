@@ -1,12 +1,12 @@
 /** Makes the use cases of the portal, on the core's. */
 import type { Logger } from 'pino';
+import { CallbackAddressCheck } from '../core/fetching/guarded-post.ts';
 import type { OutgoingGuard } from '../core/fetching/outgoing-guard.ts';
 import type { CallbackPolicy } from '../core/fetching/outgoing-url.ts';
 import type { AppServices } from '../core/http/app-services.ts';
 import { ManageKeys } from '../core/keys/manage-keys.ts';
+import { type CallbackSecrets, mailBody, signingKeyOf } from '../core/secrets/secret-box.ts';
 import type { Stores } from '../core/stores.ts';
-import { type CallbackSecrets, mailBody, signingKeyOf } from '../core/webhooks/callback-secret.ts';
-import { CallbackAddressCheck } from '../core/webhooks/callback-url.ts';
 import { OperateWebhooks } from '../core/webhooks/operate-webhooks.ts';
 import type { AccountAreaServices } from './account-area-services.ts';
 import { withheldTeller } from './alerts/balance-watch.ts';

@@ -1,6 +1,6 @@
 /** What the sweeper removes of the portal's once it is over: each step a page of old rows. */
-import { removalStep } from '../core/retention/removal-steps.ts';
-import type { SweepStep } from '../core/retention/sweep.ts';
+
+import { removalStep, type SweepStep } from '../core/retention/sweep.ts';
 import type { PortalStores } from './portal-stores.ts';
 
 export function portalRemovalSteps({

@@ -13,7 +13,7 @@ import { at } from '../../test/support/at.ts';
 import { onDatabases, useTestDatabase } from '../../test/support/database.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { runCommand } from '../core/cli/program.ts';
-import { SecretBox } from '../core/secrets/secret-box.ts';
+import { CallbackSecrets, mailBody, SecretBox, signingKeyOf } from '../core/secrets/secret-box.ts';
 import { openDirectoryBlobStore } from '../core/storage/directory-blob-store.ts';
 import {
   assertBalanced,
@@ -31,7 +31,6 @@ import {
 } from '../core/test/fixtures.ts';
 import { until } from '../core/test/harness.ts';
 import { runCli } from '../core/test/support/cli.ts';
-import { CallbackSecrets, mailBody, signingKeyOf } from '../core/webhooks/callback-secret.ts';
 import { insertMail } from '../core/webhooks/outbox-store.ts';
 import { signMessage } from '../core/webhooks/send-webhooks.ts';
 import { MIGRATIONS } from '../migrations.ts';

@@ -19,7 +19,7 @@ import {
   useObjectStore,
 } from '../../test/support/object-storage/object-store.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { joinBlobStores } from '../core/storage/joined-blob-stores.ts';
+import { joinBlobStores } from '../core/storage/open-storage.ts';
 import { get, list, put } from '../core/test/blob-store.contract.ts';
 import { type Env, runCli } from '../core/test/support/cli.ts';
 import { openStorage } from '../object-storage/test/open-storage.ts';

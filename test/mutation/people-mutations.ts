@@ -61,7 +61,7 @@ a person changes as often as they like
   + return waitS >= 0 ?
   = bounds what one person changes in a minute, over all replicas
 
-file control-plane/core/accounts/authority.ts
+file control-plane/core/accounts/audit.ts
 tests control-plane/portal/people/authority.test.ts: the authority of people on mysql
 a membership ends while a change that asked for it is under way
   - await lockAccount(database, tx, accountId);

@@ -70,7 +70,7 @@ what an open job held at a refund is to spend again once the job fails
   - await takeReleased(database, tx, job);
   = take what a refund left with open jobs as they fail, and nothing of later jobs
 
-file control-plane/core/accounts/authority.ts
+file control-plane/core/accounts/audit.ts
 tests control-plane/portal/orders/orders.test.ts: orders on mysql
 two orders at once are counted as one
   - await lockAccount(database, tx, accountId);
@@ -124,7 +124,7 @@ the token of a result link is kept as it is
   + return { token, sealedToken };
   = opens nothing, and is no part of the link
 
-file control-plane/core/webhooks/callback-secret.ts
+file control-plane/core/secrets/secret-box.ts
 tests control-plane/core/secrets/sealed.test.ts: the token of a result
 who has two secrets keys seals the token of a result link with one
   - return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');

@@ -86,7 +86,7 @@ this machine's public address is reached
   + false
   = refuses this machine's own public address
 
-file control-plane/core/fetching/guarded-fetch.ts
+file control-plane/core/fetching/fetch-image.ts
 tests control-plane/core/fetching/guarded-requests.test.ts: addresses behind a name
 a name is resolved once for all its redirects
   - for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
@@ -142,7 +142,7 @@ a literal address is not judged before it is connected to
   + : true;
   = refuses ipv4 private
 
-file control-plane/core/fetching/public-address.ts
+file control-plane/core/fetching/outgoing-url.ts
 tests control-plane/core/fetching/urls.test.ts: addresses
 IPv6 is open but for what is listed
   - globalIpv6.check(address, 'ipv6') && !specialIpv6.check(address,

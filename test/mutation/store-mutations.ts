@@ -184,8 +184,8 @@ a notification is claimed with a fence that was used
   - .where('fence', '=', fence - 1)
   = a claim of a fence that was used is lost, the lease being free
 a notification is claimed while another sends it
-  - eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])
-  + eb.and([])
+  - eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]),
+  + eb.and([]),
   = a claim is lost while another holds the lease
 a notification is claimed before it is due
   - .where('next_attempt_at', '<=', nowMs)

@@ -18,7 +18,7 @@ credits of failed jobs arm a threshold
   + return added || nowMs > 0 ? 'arm' : 'none';
   = is not told at every job that fails at the threshold
 
-file control-plane/core/webhooks/outbox-due.ts
+file control-plane/core/webhooks/deliver-messages.ts
 tests control-plane/portal/alerts/mail-delivery.test.ts
 a mail that is being sent is due
   - (row.lease_expires_at === null || row.lease_expires_at <= row.read_at) &&

@@ -1,8 +1,7 @@
 /** GET /v1/account and what is below it. */
 import type { FastifyInstance } from 'fastify';
 import type { AppServices } from '../http/app-services.ts';
-import type { HeaderChecks } from '../http/header-checks.ts';
-import { callerOf } from '../http/header-checks.ts';
+import { callerOf, type HeaderChecks } from '../http/header-checks.ts';
 
 export function registerAccountRoutes(
   app: FastifyInstance,

@@ -1,12 +1,44 @@
 /**
- * The log of what was changed in an account: who, when, from where, before and after. An entry
- * commits with the change that it tells of.
+ * Changes of an account: who makes them, whether they may, and the log that tells of them (who,
+ * when, from where, before and after). An entry commits with the change that it tells of.
  */
+
 import type { Selection } from 'kysely';
 import { type Database, type Db, query, type Schema } from '../../database/database.ts';
 import { isAsciiWord, nowPlusMs, removeOldRows } from '../../database/statements.ts';
-import type { ActingPerson, Actor, NamedPerson, ServiceActor } from './actor.ts';
+import { takeAccount } from '../ledger/ledger-writer.ts';
 import { ofAccount } from './of-account.ts';
+
+export interface NamedPerson {
+  readonly kind: 'person';
+  readonly userId: string;
+  readonly mail: string;
+  /** Where the request came from, as text. */
+  readonly address: string;
+}
+
+/** A person who is signed in. The transaction of the change asks once more whether they may. */
+export interface ActingPerson extends NamedPerson {
+  /**
+   * Asked in the change's transaction, which has taken the account's row: why they may not (any
+   * more). Undefined: they may.
+   */
+  readonly refusal: (
+    database: Database,
+    tx: Db,
+    change: { readonly accountId: string; readonly endsRight: boolean },
+  ) => Promise<Error | undefined>;
+}
+
+export type ServiceActor =
+  /** By the command line or the operator's port. */
+  | { readonly kind: 'operator' }
+  /** A payment provider's notification. */
+  | { readonly kind: 'payment' }
+  /** The service itself: what was due. */
+  | { readonly kind: 'system' };
+
+export type Actor = ActingPerson | ServiceActor;
 
 /** What lists and people read: flat, small, and never a secret. */
 export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
@@ -27,20 +59,18 @@ export interface AuditEntry<By extends Actor = Actor> {
 export type AuditRecord = ReturnType<typeof recordFromRow>;
 
 /** Behind which record a page begins. */
-export type AuditPlace = Pick<AuditRecord, 'atMs' | 'id'>;
-
-export type AuditStore = ReturnType<typeof createAuditStore>;
+type AuditPlace = Pick<AuditRecord, 'atMs' | 'id'>;
 
 /** Code points of a subject; longer ones are cut. */
 const SUBJECT_LENGTH_MAX = 254;
 
 declare const asked: unique symbol;
 
-/** Who may make the change that is under way, until its transaction ends (authority.ts). */
-export type Authorized = (ActingPerson & { readonly [asked]: true }) | ServiceActor;
+/** Who may make the change that is under way, until its transaction ends (audit.ts). */
+type Authorized = (ActingPerson & { readonly [asked]: true }) | ServiceActor;
 
 /** Of `requireAuthority`; or somebody whom the change itself lets in, who has no session before it. */
-export interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
+interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
   readonly actor: Authorized | (NamedPerson & { readonly refusal?: never });
 }
 
@@ -142,4 +172,53 @@ function recordFromRow({ value_before, value_after, ...entry }: AuditRow) {
 
 function valuesOf(json: string | null): AuditValues | null {
   return json === null ? null : (JSON.parse(json) as AuditValues);
+}
+
+/*
+ * A change of an account: who makes it is asked in its transaction whether they may, since between
+ * the door and the transaction they may have lost the right, at another replica too. Nothing of a
+ * person's gets into the audit log without having been asked.
+ */
+
+interface AskedChange {
+  readonly accountId: string;
+  readonly actor: Actor;
+  /** Of the change's audit entry: one that is there was allowed when it was made. */
+  readonly entryId: string;
+  /** It takes away a right that was given before, and that ends once. */
+  readonly endsRight?: boolean;
+}
+
+/**
+ * Called first in a transaction. It takes the account's row, so that what is counted of the account
+ * stays so until the end.
+ * @throws what the actor's `refusal` resolves with
+ */
+export async function requireAuthority(database: Database, tx: Db, change: AskedChange) {
+  const { accountId, actor: by, entryId, endsRight = false } = change;
+  const asked = { accountId, endsRight };
+  await lockAccount(database, tx, accountId);
+  const error = by.kind === 'person' ? await by.refusal(database, tx, asked) : undefined;
+  if (error !== undefined && !(await isEntered(tx, entryId))) throw error;
+  const actor = by as Authorized;
+  return {
+    actor,
+    /** Enters the change in the account's log, once, however often it is tried. */
+    log: (entry: Pick<AuditEntry, 'action' | 'subject' | 'before' | 'after'>) =>
+      insertAuditEntry(database, tx, { id: entryId, accountId, actor, ...entry }),
+  };
+}
+
+/**
+ * Waits for whoever changes the account at this moment: what is counted then stays so
+ * until the transaction ends. The account's row comes first, as everywhere.
+ */
+export async function lockAccount(database: Database, tx: Db, accountId: string): Promise<void> {
+  if (database.engine.conflicts === 'certification') {
+    await takeAccount(database, tx, accountId);
+    return;
+  }
+  const account = tx.selectFrom('accounts').select('id').where('id', '=', accountId);
+  // SQLite runs one writing transaction at a time.
+  await (database.dialect === 'sqlite' ? account : account.forUpdate()).execute();
 }

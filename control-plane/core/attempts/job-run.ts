@@ -32,15 +32,24 @@ import {
 } from '#program/tracing/active-span.ts';
 import type { StartedSpan, Tracing } from '#program/tracing/span.ts';
 import type { Placed, RunEnd } from '../dispatch/dispatch-core.ts';
-import type { JobMemories } from '../dispatch/job-needs.ts';
-import { type JobNeeds, megapixelsOf, needsOf, sizeOf } from '../dispatch/job-needs.ts';
+import {
+  type JobMemories,
+  type JobNeeds,
+  megapixelsOf,
+  needsOf,
+  sizeOf,
+} from '../dispatch/job-needs.ts';
 import type { ClaimableJob } from '../dispatch/job-queue.ts';
 import { backgroundBlob, type Job, type JobFailure, type JobInput, modeOf } from '../jobs/job.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Offer } from '../nodes/fleet.ts';
-import type { MatteCall } from '../nodes/matte-exchange.ts';
-import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/matte-exchange.ts';
+import {
+  type AttemptOutcome,
+  fullnessBy,
+  type MatteCall,
+  verdictOn,
+} from '../nodes/matte-exchange.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import {
   ClaimedJob,
@@ -49,8 +58,7 @@ import {
   STORAGE_FAILED,
 } from './claimed-job.ts';
 import type { DirectAttempt, DirectAttempts } from './direct-attempts.ts';
-import type { Download } from './downloads.ts';
-import { fetchSource, type SourceFetcher } from './downloads.ts';
+import { type Download, fetchSource, type SourceFetcher } from './downloads.ts';
 import type { JobObserver } from './job-observer.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from './lease.ts';
 import { BlobSink, type ResultBlob } from './result-sink.ts';

@@ -3,16 +3,15 @@ import type { Environment } from '#program/env.ts';
 import { openCurrentDatabase, openDatabase } from '../../database/connect.ts';
 import type { Database, StoreLog } from '../../database/database.ts';
 import type { MigrationSeries } from '../../database/migrate.ts';
-import { SecretBox } from '../secrets/secret-box.ts';
+import { CallbackSecrets, mailBody, SecretBox } from '../secrets/secret-box.ts';
 import {
   loadOrCreateSecretsKey,
   readSecretsKey,
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
 import { loadDatabaseConfig, loadKeyConfig } from '../settings.ts';
-import type { StorageKind } from '../storage/storage-kind.ts';
+import type { StorageKind } from '../storage/blob-store.ts';
 import { createStores, type StoresWithoutEnds } from '../stores.ts';
-import { CallbackSecrets, mailBody } from '../webhooks/callback-secret.ts';
 
 /** A command cannot do what it was asked: one line for the operator. */
 export class CommandError extends Error {

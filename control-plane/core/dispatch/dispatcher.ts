@@ -17,8 +17,7 @@ import type { JobEvents } from '../jobs/job-events.ts';
 import type { Fleet, Offer } from '../nodes/fleet.ts';
 import { RoundLoop } from '../round-loop.ts';
 import { DispatchCore, LIST_MAX, type Placed, type RunEnd, type Step } from './dispatch-core.ts';
-import type { NodeAbility } from './job-needs.ts';
-import { refusalOf } from './job-needs.ts';
+import { type NodeAbility, refusalOf } from './job-needs.ts';
 import type { ClaimableJob } from './job-queue.ts';
 
 /** A job of another replica waits this long at most before it is seen here. */

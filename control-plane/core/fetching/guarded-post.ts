@@ -1,8 +1,11 @@
 /**
- * POST for a callback_url, through the outgoing guard. Redirects are not followed. The answer's
+ * A callback_url: checked at submission, and then a POST to it, through the outgoing guard.
+ * Redirects are not followed. The answer's
  * status and Retry-After are used; of its body as much is read as lets a receiver finish it.
  */
+
 import type { Client, Dispatcher } from 'undici';
+import { ContractError } from '#contract/errors.ts';
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
 import {
   type CallbackPolicy,
@@ -14,7 +17,7 @@ import {
 
 export type PostLimits = typeof POST_LIMITS;
 
-export const POST_LIMITS = {
+const POST_LIMITS = {
   /** The contract's, until the answer's headers: name, connection and TLS included. */
   totalMs: 15_000,
   headerBytesMax: 16_384,
@@ -23,7 +26,7 @@ export const POST_LIMITS = {
   replyMs: 500,
 };
 
-export interface PostRequest {
+interface PostRequest {
   /** Who asks: accounts share the resolver. */
   readonly accountId: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -31,7 +34,7 @@ export interface PostRequest {
   readonly body: Uint8Array;
 }
 
-export interface PostAnswer {
+interface PostAnswer {
   readonly status: number;
   readonly retryAfter: string | undefined;
 }
@@ -146,4 +149,54 @@ function toPostFailed(error: unknown, late: boolean): PostFailedError {
   if (late) return new PostFailedError('timeout', error);
   if (error instanceof ForbiddenUrlError) return new PostFailedError('forbidden', error);
   return new PostFailedError('unreachable', error);
+}
+
+/*
+ * Checks of callback_url at submission: its text, and then the addresses of its name. Delivery
+ * checks the addresses again, since they change: this check only tells callers early of a URL that
+ * could never be notified.
+ */
+
+/** Longest wait of a submission for a name to resolve. */
+const RESOLVE_MS = 2_000;
+
+/** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
+export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
+  const wrong = wrongWithCallbackUrl(text, policy);
+  if (wrong !== undefined) throw invalidCallbackUrl(wrong);
+}
+
+function invalidCallbackUrl(wrong: string, cause?: unknown): ContractError {
+  const fieldErrors = [{ field: 'callback_url', detail: wrong }];
+  return new ContractError('INVALID_CALLBACK', `callback_url: ${wrong}`, { cause, fieldErrors });
+}
+
+export class CallbackAddressCheck {
+  readonly #guard: OutgoingGuard;
+  readonly #resolveMs: number;
+
+  constructor(guard: OutgoingGuard, resolveMs = RESOLVE_MS) {
+    this.#guard = guard;
+    this.#resolveMs = resolveMs;
+  }
+
+  /**
+   * Passes where the host is public, has no address yet, or does not resolve in time.
+   * @param text that passed requireCallbackUrl
+   * @param accountId who asks: accounts share the resolver
+   * @throws ContractError INVALID_CALLBACK for any address that is not public
+   */
+  async require(text: string, accountId: string): Promise<void> {
+    const { policy } = this.#guard;
+    if (policy.allowPrivateAddresses) return;
+    const host = hostOf(new URL(text));
+    try {
+      requirePublicHost(host, policy);
+      const signal = AbortSignal.timeout(this.#resolveMs);
+      await this.#guard.requireAddresses(host, signal, accountId);
+    } catch (error) {
+      // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
+      if (error instanceof ForbiddenUrlError) throw invalidCallbackUrl(error.message, error);
+    }
+  }
 }

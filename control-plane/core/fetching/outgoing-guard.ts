@@ -5,8 +5,13 @@ import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { buildConnector, Client } from 'undici';
 import { raceAbort } from '#program/race-abort.ts';
 import { Semaphore } from '#program/semaphore.ts';
-import { ForbiddenUrlError, type OutgoingPolicy } from './outgoing-url.ts';
-import { interfaceAddresses, isAllowedNetwork, isOpenAddress } from './public-address.ts';
+import {
+  ForbiddenUrlError,
+  interfaceAddresses,
+  isAllowedNetwork,
+  isOpenAddress,
+  type OutgoingPolicy,
+} from './outgoing-url.ts';
 
 /**
  * All addresses of a name, possibly none; rejects where no server answered.

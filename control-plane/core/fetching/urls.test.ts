@@ -13,12 +13,15 @@ import { ContractError } from '#contract/errors.ts';
 import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
 import { requireImageUrl } from '../submission/image-url.ts';
 import type { ProbeReport } from '../test/namespace-probe.ts';
-import { CallbackAddressCheck } from '../webhooks/callback-url.ts';
-import { GuardedFetch } from './guarded-fetch.ts';
-import { GuardedPost } from './guarded-post.ts';
-import type { CreateConnector, ResolveHost } from './outgoing-guard.ts';
-import { OutgoingGuard, type OutgoingGuardOptions } from './outgoing-guard.ts';
-import { isPublicAddress } from './public-address.ts';
+import { GuardedFetch } from './fetch-image.ts';
+import { CallbackAddressCheck, GuardedPost } from './guarded-post.ts';
+import {
+  type CreateConnector,
+  OutgoingGuard,
+  type OutgoingGuardOptions,
+  type ResolveHost,
+} from './outgoing-guard.ts';
+import { isPublicAddress } from './outgoing-url.ts';
 
 const test = ava.serial;
 

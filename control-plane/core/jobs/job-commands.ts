@@ -1,6 +1,5 @@
 /** `jobs list|show|retry`, for the jobs of all accounts. */
-import type { Command } from 'commander';
-import { Option } from 'commander';
+import { type Command, Option } from 'commander';
 import { wholeNumber } from '../cli/arguments.ts';
 import { type CliContext, table } from '../cli/context.ts';
 import {

@@ -13,9 +13,7 @@ import {
 } from '../../database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import { requireName } from '../accounts/account-store.ts';
-import type { Actor } from '../accounts/actor.ts';
-import type { AuditValues } from '../accounts/audit.ts';
-import { requireAuthority } from '../accounts/authority.ts';
+import { type Actor, type AuditValues, requireAuthority } from '../accounts/audit.ts';
 import { ofAccount } from '../accounts/of-account.ts';
 import {
   type ApiKeyToken,

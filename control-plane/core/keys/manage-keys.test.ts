@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { actorOf, personOfAccount } from '../../portal/test/people.ts';
-import type { ActingPerson } from '../accounts/actor.ts';
+import type { ActingPerson } from '../accounts/audit.ts';
 import { imageBody, useTestApp } from '../test/support/test-app.ts';
 import { KEYS_ALIVE_MAX } from './key-policy.ts';
 import { KEYS_PAGE, ManageKeys } from './manage-keys.ts';

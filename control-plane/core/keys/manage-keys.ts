@@ -3,7 +3,7 @@
  * and the service's own are in no list. Every change is in the account's log, with who made it.
  */
 import { isName } from '../accounts/account-store.ts';
-import type { Actor } from '../accounts/actor.ts';
+import type { Actor } from '../accounts/audit.ts';
 import { isoTime } from '../time-format.ts';
 import type { ApiKey, ApiKeyStore, KeyChange, KeyPlace, NewKey } from './api-key-store.ts';
 import {

@@ -7,8 +7,7 @@
 import { type Database, query, transact } from '../../database/database.ts';
 import { databaseErrorKind } from '../../database/engines.ts';
 import { isAsciiWord } from '../../database/statements.ts';
-import type { ServiceActor } from '../accounts/actor.ts';
-import { type AuditEntry, insertAuditEntry } from '../accounts/audit.ts';
+import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../accounts/audit.ts';
 import { ofAccount } from '../accounts/of-account.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
 import { type AuditOptions, auditLedger, auditOneAccount, readLastAudits } from './ledger-audit.ts';

@@ -1,7 +1,7 @@
 /** The operator's use cases on credits: give them, take them back, see what an account has. */
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
-import type { ServiceActor } from '../accounts/actor.ts';
+import type { ServiceActor } from '../accounts/audit.ts';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { type Balances, isReservedReference } from './ledger.ts';

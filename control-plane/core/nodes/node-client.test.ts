@@ -16,8 +16,7 @@ import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { cutOutOf, type Exchange, type Script } from '../test/scripted-exchange.ts';
 import { callOf, ScriptedNode, TEST_TOKEN } from '../test/scripted-node.ts';
 import { NodeClient } from './fleet.ts';
-import type { DirectTransfer } from './matte-exchange.ts';
-import { outcomeOf } from './matte-exchange.ts';
+import { type DirectTransfer, outcomeOf } from './matte-exchange.ts';
 
 const test = ava.serial;
 

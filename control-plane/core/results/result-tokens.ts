@@ -5,7 +5,7 @@
  * since whoever has two keys seals with both.
  */
 import { hash, randomBytes } from 'node:crypto';
-import type { CallbackSecrets } from '../webhooks/callback-secret.ts';
+import type { CallbackSecrets } from '../secrets/secret-box.ts';
 
 /** 256 bits: the link is the capability. */
 const TOKEN_BYTES = 32;

@@ -6,8 +6,7 @@ import sinon from 'sinon';
 import type { RemovedJobs } from '../jobs/job-retention.ts';
 import type { BlobPart, BlobStore } from '../storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../storage/directory-blob-store.ts';
-import { WALK_PARTS } from './orphan-walk.ts';
-import { Sweeper, type SweeperOptions } from './sweep.ts';
+import { Sweeper, type SweeperOptions, WALK_PARTS } from './sweep.ts';
 import type { SweepClaim, SweepWalk } from './sweep-store.ts';
 
 const test = ava.serial;

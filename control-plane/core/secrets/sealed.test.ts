@@ -7,9 +7,9 @@ import {
   CallbackSecrets,
   mailBody,
   notificationBody,
+  SecretBox,
   signingKeyOf,
-} from '../webhooks/callback-secret.ts';
-import { SecretBox } from './secret-box.ts';
+} from './secret-box.ts';
 
 const prefixed = (bytes: number) => `whsec_${randomBytes(bytes).toString('base64')}`;
 

@@ -18,17 +18,16 @@ import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { get, list, put, testBlobStore } from '../test/blob-store.contract.ts';
-import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
+import { BlobNotFoundError, type BlobStore, type StorageKind } from './blob-store.ts';
 import { openDirectoryBlobStore } from './directory-blob-store.ts';
-import { joinBlobStores } from './joined-blob-stores.ts';
 import {
   absoluteStorage,
+  joinBlobStores,
   missingOfStorage,
   openStorage,
   StorageConfigError,
   storageDirectory,
 } from './open-storage.ts';
-import type { StorageKind } from './storage-kind.ts';
 
 const test = ava.serial;
 

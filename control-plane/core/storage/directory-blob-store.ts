@@ -18,21 +18,23 @@ import { buffer } from 'node:stream/consumers';
 import { fileClockMs } from '#program/file-clock.ts';
 import { makeDirectory } from '#program/make-directory.ts';
 import { syncPath } from '#program/sync-path.ts';
-import { BLOB_ID, BLOB_KINDS, type BlobKind, requireBlobName } from './blob-names.ts';
 import {
+  BLOB_ID,
+  BLOB_KINDS,
+  type BlobKind,
   BlobNotFoundError,
   type BlobPart,
   type BlobReading,
   type BlobStore,
   type BlobWriter,
-} from './blob-store.ts';
-import { unreadable, unwritable } from './storage-errors.ts';
-import {
   clockProblem,
+  requireBlobName,
   requireThat,
   type StorageFinding,
   StorageProblem,
-} from './storage-finding.ts';
+  unreadable,
+  unwritable,
+} from './blob-store.ts';
 
 /** Rejects with SERVICE_UNAVAILABLE where the work does, the file system's error as its cause. */
 function writing<T>(work: Promise<T>): Promise<T> {

@@ -1,17 +1,159 @@
-/** Opens the blob store of a storage URL: a directory, or what a kind of storage opens. */
+/**
+ * Opens the blob store of a storage URL: a directory, or what a kind of storage opens; and reads
+ * the variables that say where blobs are, and whose requests lead there.
+ */
+
 import { stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
-import type { BlobStore } from './blob-store.ts';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import type { EnvReader } from '#program/env.ts';
+import {
+  BlobNotFoundError,
+  type BlobStore,
+  type SignedAccess,
+  type StorageFinding,
+  type StorageKind,
+  type StorageOpening,
+} from './blob-store.ts';
 import {
   checkDirectory,
   missingDirectories,
   openDirectoryBlobStore,
   readDirectoryBlobs,
 } from './directory-blob-store.ts';
-import { joinBlobStores } from './joined-blob-stores.ts';
-import type { StorageFinding } from './storage-finding.ts';
-import type { StorageKind, StorageOpening } from './storage-kind.ts';
+
+const STORAGE = 'MATTING_STORAGE_URL';
+/** The storage that blobs move from, or will move to. */
+const FALLBACK = 'MATTING_STORAGE_FALLBACK_URL';
+const RESULT_DOWNLOADS = ['stream', 'redirect'] as const;
+
+/** A variable names something else than a directory. */
+export function asksForStorageKinds(env: Readonly<Record<string, string | undefined>>): boolean {
+  return [STORAGE, FALLBACK].some(variable => {
+    const url = env[variable] ?? '';
+    return url !== '' && !isFileUrl(url);
+  });
+}
+
+export function readStorage(
+  reader: EnvReader,
+  dataDir: string,
+  storageKinds: readonly StorageKind[],
+) {
+  // Where blobs of a bucket are gathered before they are sent.
+  const spoolDir = reader.string('MATTING_SPOOL_DIR', { default: tmpdir() });
+  const storageUrl = readStorageUrl(reader, STORAGE, {
+    storageKinds,
+    default: pathToFileURL(dataDir).href,
+  });
+  const fallbackUrl = readStorageUrl(reader, FALLBACK, { storageKinds, default: undefined });
+  if (fallbackUrl === storageUrl) reader.problem(FALLBACK, `another than ${STORAGE}`);
+  const isDirectory = storageKindOf(storageUrl, storageKinds) === undefined;
+  const resultDownloads = readResultDownloads(reader, isDirectory);
+  const directStorage = readDirectStorage(reader, isDirectory);
+  const urls = { storageUrl, fallbackUrl, storageKinds };
+  return { ...urls, spoolDir: path.resolve(spoolDir), resultDownloads, directStorage };
+}
+
+/** A result link answers with the file, or with a redirect to a URL that the storage signed. */
+function readResultDownloads(reader: EnvReader, isDirectory: boolean) {
+  const variable = 'MATTING_RESULT_DOWNLOADS';
+  const downloads = reader.oneOf(variable, RESULT_DOWNLOADS, { default: 'stream' as const });
+  if (downloads === 'redirect' && isDirectory) {
+    reader.problem(variable, `stream where ${STORAGE} is a directory, which signs no URL`);
+  }
+  return downloads;
+}
+
+/** Nodes that list the bucket's origin get and put files there; a directory nobody signs for. */
+function readDirectStorage(reader: EnvReader, isDirectory: boolean): boolean {
+  const direct = reader.boolean('MATTING_DIRECT_STORAGE', { default: false });
+  if (direct && isDirectory) {
+    reader.problem('MATTING_DIRECT_STORAGE', `false where ${STORAGE} is no s3:// bucket`);
+  }
+  return direct;
+}
+
+function readStorageUrl<D extends string | undefined>(
+  reader: EnvReader,
+  variable: string,
+  options: { readonly storageKinds: readonly StorageKind[]; readonly default: D },
+): string | D {
+  const { storageKinds } = options;
+  const forms = ['file:///path/of/a/directory', ...storageKinds.map(({ form }) => form)];
+  const url = reader.parsed<string, D>(
+    variable,
+    `a URL of the form ${forms.join(' or ')}`,
+    text => (isFileUrl(text) || storageKindOf(text, storageKinds) ? text : undefined),
+    options,
+  );
+  const problem = url === undefined ? undefined : storageKindOf(url, storageKinds)?.problemOf(url);
+  if (problem !== undefined) reader.problem(variable, problem);
+  return url;
+}
+
+function isFileUrl(text: string): boolean {
+  return /^file:\/\/\/./i.test(text) && URL.canParse(text);
+}
+
+/*
+ * Two stores as one, while blobs move from one to the other: what is written goes to the first,
+ * what is read comes from wherever it lies, what is removed is removed from both. A mover copies
+ * a blob before it removes it, so a reader that finds it in neither asks the first once more.
+ */
+
+/** Before the name of an unfinished write of the second store, as this one lists it. */
+const OF_SECOND = 'fallback:';
+const UNFINISHED = /^tmp\//;
+
+/** @param first takes what is written; @param second is read where the first has not the blob */
+export function joinBlobStores(first: BlobStore, second: BlobStore): BlobStore {
+  return {
+    signed: first.signed && signedWhereStored(first, first.signed),
+    createWriter: name => first.createWriter(name),
+    async openRead(name, reading) {
+      for (const store of [first, second]) {
+        try {
+          return await store.openRead(name, reading);
+        } catch (error) {
+          if (!(error instanceof BlobNotFoundError)) throw error;
+        }
+      }
+      return await first.openRead(name, reading);
+    },
+    stat: async name =>
+      (await first.stat(name)) ?? (await second.stat(name)) ?? (await first.stat(name)),
+    async remove(name) {
+      if (name.startsWith(OF_SECOND)) return second.remove(name.slice(OF_SECOND.length));
+      await first.remove(name);
+      if (!UNFINISHED.test(name)) await second.remove(name);
+    },
+    async *listOlderThan(olderThanMs, part) {
+      yield* first.listOlderThan(olderThanMs, part);
+      for await (const name of second.listOlderThan(olderThanMs, part)) {
+        yield UNFINISHED.test(name) ? OF_SECOND + name : name;
+      }
+    },
+    /** The second is read from only: it may be full, or read-only. */
+    async check() {
+      await first.check();
+      await second.stat('inputs/none');
+    },
+    freeBytes: () => first.freeBytes(),
+  };
+}
+
+/** The first's. A blob that has not moved yet is not there to be read: BlobNotFoundError. */
+function signedWhereStored(first: BlobStore, signed: SignedAccess): SignedAccess {
+  return {
+    ...signed,
+    signRead: async (name, reading) => {
+      if ((await first.stat(name)) === undefined) throw new BlobNotFoundError(name);
+      return await signed.signRead(name, reading);
+    },
+  };
+}
 
 const HAS_SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i;
 

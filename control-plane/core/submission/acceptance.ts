@@ -14,7 +14,7 @@ import {
 } from '../dispatch/job-needs.ts';
 import type { QueuedWork } from '../dispatch/job-queue.ts';
 import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../dispatch/queue-share.ts';
-import { FETCH_LIMITS } from '../fetching/guarded-fetch.ts';
+import { FETCH_LIMITS } from '../fetching/fetch-image.ts';
 import type { JobInput } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 

@@ -10,8 +10,7 @@ import {
 } from '../../http/request-headers.ts';
 import { wantBody } from '../../http/unread-body.ts';
 import type { AppServices } from '../http/app-services.ts';
-import type { HeaderChecks } from '../http/header-checks.ts';
-import { callerOf } from '../http/header-checks.ts';
+import { callerOf, type HeaderChecks } from '../http/header-checks.ts';
 import { serverTimingOf, subjectHeaders, waitForEnd, withJob } from '../http/job-answers.ts';
 import { mattingBodyReaderOf } from '../http/read-matting-body.ts';
 import { fileHeaders, openForReader } from '../http/result-file.ts';

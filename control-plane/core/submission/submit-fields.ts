@@ -18,8 +18,8 @@ import {
 } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import { OVERLONG, type TextValue } from '../../http/malformed.ts';
+import { requireCallbackUrl } from '../fetching/guarded-post.ts';
 import type { CallbackPolicy, OutgoingPolicy } from '../fetching/outgoing-url.ts';
-import { requireCallbackUrl } from '../webhooks/callback-url.ts';
 import { requireBackgroundUrl, requireImageUrl } from './image-url.ts';
 
 export const MATTING_FIELDS = [

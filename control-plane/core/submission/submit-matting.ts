@@ -7,13 +7,13 @@ import { ContractError } from '#contract/errors.ts';
 import { activeKeptContext, describeSpan, traced } from '#program/tracing/active-span.ts';
 import { NotBegunError } from '../../database/database.ts';
 import type { Caller, ReadAccount } from '../accounts/account.ts';
+import type { CallbackAddressCheck } from '../fetching/guarded-post.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Allowance, NewJob, SubmitOutcome } from '../jobs/job-submission.ts';
+import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import type { CallbackSecrets } from '../webhooks/callback-secret.ts';
-import type { CallbackAddressCheck } from '../webhooks/callback-url.ts';
 import type { AcceptanceGate } from './acceptance.ts';
 import { isForgotten } from './key-memory.ts';
 import {

@@ -13,7 +13,7 @@ import {
   tellingOf,
   watchedAccount,
 } from '../../portal/test/alerts-fixtures.ts';
-import type { MessageClaim } from '../webhooks/outbox-store.ts';
+import type { MessageClaim } from '../webhooks/deliver-messages.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { HOUR_MS } from './fixtures.ts';
 import { rowOf, setIn } from './rows.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { at } from '../../../test/support/at.ts';
-import type { MessageClaim } from '../webhooks/outbox-store.ts';
+import type { MessageClaim } from '../webhooks/deliver-messages.ts';
 import { admitted } from './changing-jobs.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { HOUR_MS, reread, resultOf } from './fixtures.ts';

@@ -9,7 +9,7 @@ import type { MeteredStatement } from '../../../test/support/statement-meter.ts'
 import type { Database } from '../../database/database.ts';
 import type { NewJob } from '../jobs/job-submission.ts';
 import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
-import { DUE_COUNTED_MAX } from '../webhooks/outbox-due.ts';
+import { DUE_COUNTED_MAX } from '../webhooks/deliver-messages.ts';
 import type { Fixture } from './changing-methods.ts';
 import { HOUR_MS, newJob, storesOn } from './fixtures.ts';
 import type { Stores } from './stores.ts';

@@ -7,11 +7,9 @@
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { GuardedFetch } from '../fetching/guarded-fetch.ts';
-import { GuardedPost } from '../fetching/guarded-post.ts';
-import type { ResolveHost } from '../fetching/outgoing-guard.ts';
-import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
-import { CallbackAddressCheck } from '../webhooks/callback-url.ts';
+import { GuardedFetch } from '../fetching/fetch-image.ts';
+import { CallbackAddressCheck, GuardedPost } from '../fetching/guarded-post.ts';
+import { OutgoingGuard, type ResolveHost } from '../fetching/outgoing-guard.ts';
 
 interface Vectors {
   readonly literal: readonly { readonly url: string; readonly expect: string }[];

@@ -28,7 +28,7 @@ import { newLink, OPERATOR } from '../../portal/test/people.ts';
 import { USAGE_GROUPS } from '../../portal/usage/usage.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
-import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/outbox-due.ts';
+import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/deliver-messages.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';
 import { due } from './changing-alerts.ts';
 import { lostResult, succeededResult } from './changing-others.ts';

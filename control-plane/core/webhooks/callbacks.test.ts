@@ -5,7 +5,7 @@ import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { openDatabase } from '../../database/connect.ts';
 import { hold } from '../../portal/test/area/held-form.ts';
-import { SecretBox } from '../secrets/secret-box.ts';
+import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
 import { linesLogger } from '../test/support/raw-http.ts';
 import {
   imageBody,
@@ -14,7 +14,6 @@ import {
   TEST_SECRETS_KEY,
   useTestApp,
 } from '../test/support/test-app.ts';
-import { CallbackSecrets, notificationBody } from './callback-secret.ts';
 
 const test = ava.serial;
 

@@ -9,8 +9,9 @@ import {
   type ManageAlertsDependencies,
   TEST_EVERY_MS,
 } from '../../portal/alerts/manage-alerts.ts';
+import { CallbackAddressCheck } from '../fetching/guarded-post.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
-import { SecretBox } from '../secrets/secret-box.ts';
+import { accountSecretId, CallbackSecrets, SecretBox } from '../secrets/secret-box.ts';
 import {
   database,
   delivered,
@@ -30,8 +31,6 @@ import { fundedAccount, HOUR_MS, sha256, storesOn } from '../test/fixtures.ts';
 import { silent, until } from '../test/harness.ts';
 import { Receiver, reset, taken } from '../test/receiver.ts';
 import type { Stores } from '../test/stores.ts';
-import { accountSecretId, CallbackSecrets } from './callback-secret.ts';
-import { CallbackAddressCheck } from './callback-url.ts';
 
 const test = ava.serial;
 

@@ -5,7 +5,7 @@ import type { AuditEntry } from '../accounts/audit.ts';
 import type { CallbackStatus } from '../jobs/job.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { isoTime } from '../time-format.ts';
-import type { NotificationFilter, NotificationSummary } from './outbox-listing.ts';
+import type { NotificationFilter, NotificationSummary } from './outbox-store.ts';
 
 export const NOTIFICATION_STATUSES = [
   'pending',

@@ -1,17 +1,239 @@
 /**
- * A message is written with what it tells of, in one transaction: the end of a job, an event of an
- * account, a mail. It waits in the outbox from then on.
+ * Messages that wait for their delivery: webhooks, which tell of a job's end or of an event of an
+ * account, and mails. A row is written with what it tells of in one transaction. That of a
+ * job's end goes with its job's row (job-retention), a mail with the link it tells of where that is withdrawn;
+ * the others are removed by their age.
+ *
+ * | status    | entered by                        | left by                                       |
+ * |-----------|-----------------------------------|-----------------------------------------------|
+ * | pending   | what it tells of, retry           | an attempt that succeeded (to delivered), the |
+ * |           |                                   | last one or a final refusal, or the erasure   |
+ * |           |                                   | of its secret (to failed)                     |
+ * | delivered | a 2xx, or the mail server took it | -                                             |
+ * | failed    | 410, a server that never takes    | retry of a webhook, while its secret is there |
+ * |           | the mail; the last attempt; an    |                                               |
+ * |           | erased secret                     |                                               |
+ *
+ * The body of a webhook goes with its secret, that of a mail with its end: what is left says when,
+ * how often and how it was attempted.
+ *
+ * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
+ * the holder of an old one writes nothing. Each change is a compare-and-set on the fence in one
+ * statement, so that nothing is held while a receiver answers. An attempt counts when its end is
+ * written: one that died with its process is made again.
  */
 
-import { sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import {
+  type RawBuilder,
+  type Selection,
+  sql,
+  type UpdateQueryBuilder,
+  type UpdateResult,
+} from 'kysely';
 import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
-import { matchesOne, nowPlusMs } from '../../database/statements.ts';
+import { isAsciiWord, matchesOne, nowPlusMs } from '../../database/statements.ts';
+import { type AuditEntry, requireAuthority } from '../accounts/audit.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
-import { dueMessages, type MessageKind } from './outbox-due.ts';
-import { outboxListing, withAttempt } from './outbox-listing.ts';
+import type { CallbackStatus } from '../jobs/job.ts';
+import {
+  type AttemptEnd,
+  dueMessages,
+  type MessageClaim,
+  type MessageKind,
+  type MessageLeases,
+} from './deliver-messages.ts';
+
+/* What the operator and people ask of it: to see webhooks, and to have one sent again. */
+
+/** A notification as the operator may see it: the receiver instead of the URL. */
+export type NotificationSummary = ReturnType<typeof summaryOf>;
+
+export interface NotificationFilter {
+  readonly jobId?: string | undefined;
+  readonly status?: CallbackStatus | undefined;
+  readonly limit: number;
+  /** Behind which notification the page begins. */
+  readonly after?: { readonly createdAtMs: number; readonly jobId: string } | undefined;
+}
+
+/** retried: its next attempt is due now. */
+type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
+
+const SUMMARY_COLUMNS = [
+  'id as jobId',
+  // The type of an account's event, whose own id `jobId` is; null: the end of that job.
+  'event',
+  'account_id as accountId',
+  'receiver',
+  'status',
+  'attempts',
+  'last_status_code as lastStatusCode',
+  'last_attempt_at as lastAttemptAtMs',
+  'last_duration_ms as lastDurationMs',
+  'attempt_log',
+  'next_attempt_at as nextAttemptAtMs',
+  'created_at as createdAtMs',
+  'finished_at as finishedAtMs',
+  // Until then it can be sent again; null: nothing could sign it any more.
+  'secret_erase_at as secretEraseAtMs',
+] as const;
+
+type SummaryRow = Selection<Schema, 'outbox', (typeof SUMMARY_COLUMNS)[number]>;
+
+const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly CallbackStatus[];
+
+function outboxListing(database: Database) {
+  return {
+    /** Webhooks, newest first. */
+    list: (filter: NotificationFilter) => listNotifications(database, filter),
+    retry: async (id: string): Promise<RetryOutcome> => {
+      const { outcome } = await retryNotification(database, id);
+      return outcome;
+    },
+    /**
+     * The same by a person. too-soon: the last attempt began within `everyMs`, or is under way.
+     * @param audit entered where it is retried, with it
+     */
+    resend: async (
+      id: string,
+      audit: AuditEntry,
+      everyMs: number,
+    ): Promise<RetryOutcome | 'too-soon'> => {
+      const { outcome, isDue } = await retryNotification(database, id, { audit, everyMs });
+      return outcome === 'retried' && !isDue ? 'too-soon' : outcome;
+    },
+  };
+}
+
+/** Along outbox_age, one walk a status. */
+async function listNotifications(
+  database: Database,
+  { jobId, status, limit, after }: NotificationFilter,
+): Promise<NotificationSummary[]> {
+  if (jobId !== undefined && !isAsciiWord(jobId)) return [];
+  const rows: SummaryRow[] = [];
+  for (const one of status === undefined ? STATUSES : [status]) {
+    const some = await query(database, db => {
+      const select = db.selectFrom('outbox').select(SUMMARY_COLUMNS).where('kind', '=', 'webhook');
+      if (jobId !== undefined) {
+        return select.where('id', '=', jobId).where('status', '=', one).execute();
+      }
+      const older =
+        after === undefined
+          ? select
+          : select
+              .where('created_at', '<=', after.createdAtMs)
+              .where(eb =>
+                eb.or([eb('created_at', '<', after.createdAtMs), eb('id', '<', after.jobId)]),
+              );
+      return older
+        .where('status', '=', one)
+        .orderBy('created_at', 'desc')
+        .orderBy('id', 'desc')
+        .limit(limit)
+        .execute();
+    });
+    rows.push(...some);
+  }
+  rows.sort((a, b) => b.createdAtMs - a.createdAtMs || (a.jobId < b.jobId ? 1 : -1));
+  return rows.slice(0, limit).map(summaryOf);
+}
+
+function summaryOf({ attempt_log, ...row }: SummaryRow) {
+  return { ...row, log: loggedAttempts(attempt_log) };
+}
+
+/**
+ * Makes the next attempt due now, of a failed notification too: it then has one attempt more. One
+ * that is being sent at this moment is left to that attempt, which answers for it.
+ */
+async function retryNotification(
+  database: Database,
+  id: string,
+  by?: { readonly audit: AuditEntry; readonly everyMs: number },
+): Promise<{ readonly outcome: RetryOutcome; readonly isDue: boolean }> {
+  if (!isAsciiWord(id)) return { outcome: 'absent', isDue: false };
+  const { nowMs } = database;
+  return transact(database, async tx => {
+    const audit = by?.audit;
+    const change = audit && (await requireAuthority(database, tx, { ...audit, entryId: audit.id }));
+    const update = tx
+      .updateTable('outbox')
+      .set({ status: 'pending', finished_at: null, next_attempt_at: nowMs })
+      .where('id', '=', id)
+      .where('kind', '=', 'webhook')
+      .where('status', 'in', ['pending', 'failed'])
+      .where('secret_erase_at', '>', nowMs)
+      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
+    const rested = nowPlusMs(nowMs, -(by?.everyMs ?? 0));
+    const isDue = await matchesOne(
+      by === undefined
+        ? update
+        : update.where(eb =>
+            eb.or([eb('last_attempt_at', 'is', null), eb('last_attempt_at', '<=', rested)]),
+          ),
+    );
+    const row = await tx
+      .selectFrom('outbox')
+      .select(['status', 'secret_erase_at'])
+      .select(() => nowMs.as('read_at'))
+      .where('id', '=', id)
+      .where('kind', '=', 'webhook')
+      .executeTakeFirst();
+    if (row === undefined) return { outcome: 'absent', isDue };
+    if (row.status === 'delivered') return { outcome: 'delivered', isDue };
+    const { secret_erase_at: eraseAtMs, read_at: nowAtMs } = row;
+    const isErased = eraseAtMs === null || eraseAtMs <= nowAtMs;
+    if (isErased) return { outcome: 'secret-erased', isDue };
+    if (isDue && audit) {
+      const { action, subject } = audit;
+      await change?.log({ action, subject });
+    }
+    return { outcome: 'retried', isDue };
+  });
+}
+
+const LOG_LENGTH_MAX = 2000;
+
+interface LoggedAttempt {
+  readonly atMs: number;
+  /** null: there was no answer. */
+  readonly statusCode: number | null;
+  readonly durationMs: number;
+}
+
+/** The column with the attempt that ends now. */
+function withAttempt(
+  { dialect, nowMs }: Pick<Database, 'dialect' | 'nowMs'>,
+  { statusCode, durationMs }: Omit<LoggedAttempt, 'atMs'>,
+): RawBuilder<string> {
+  const tookMs = Math.round(durationMs);
+  const began = nowPlusMs(nowMs, -tookMs);
+  const rest = `,${statusCode ?? ''},${tookMs};`;
+  const before = sql`coalesce(attempt_log, '')`;
+  const longer =
+    dialect === 'sqlite'
+      ? sql`${before} || (${began}) || ${rest}`
+      : sql`concat(${before}, ${began}, ${rest})`;
+  return sql<string>`case when length(${before}) > ${sql.lit(LOG_LENGTH_MAX)}
+    then attempt_log else ${longer} end`;
+}
+
+/** In the order they were made. @param log null: none was made */
+function loggedAttempts(log: string | null): readonly LoggedAttempt[] {
+  const lines = (log ?? '').split(';').filter(line => line !== '');
+  return lines.flatMap(line => {
+    const [atMs, statusCode, durationMs] = line.split(',');
+    if (atMs === undefined || statusCode === undefined || durationMs === undefined) return [];
+    const status = statusCode === '' ? null : Number(statusCode);
+    return [{ atMs: Number(atMs), statusCode: status, durationMs: Number(durationMs) }];
+  });
+}
 
 /** From a job's end, delivered or not: the contract's 24 hours. */
 const SECRET_MS = 86_400_000;
+
+/* What is written, with what it tells of. */
 
 interface NewWebhook {
   /** Its job's, or of an account's event: a UUID that no job and no other message has. */
@@ -109,46 +331,6 @@ export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<voi
     .execute();
 }
 
-/*
- * Messages that wait for their delivery: webhooks, which tell of a job's end or of an event of an
- * account, and mails. A row is written with what it tells of (outbox-store.ts). That of a job's end
- * goes with its job's row (job-retention), a mail with the link it tells of where that is withdrawn;
- * the others are removed by their age.
- *
- * | status    | entered by                        | left by                                       |
- * |-----------|-----------------------------------|-----------------------------------------------|
- * | pending   | what it tells of, retry           | an attempt that succeeded (to delivered), the |
- * |           |                                   | last one or a final refusal, or the erasure   |
- * |           |                                   | of its secret (to failed)                     |
- * | delivered | a 2xx, or the mail server took it | -                                             |
- * | failed    | 410, a server that never takes    | retry of a webhook, while its secret is there |
- * |           | the mail; the last attempt; an    |                                               |
- * |           | erased secret                     |                                               |
- *
- * The body of a webhook goes with its secret, that of a mail with its end: what is left says when,
- * how often and how it was attempted.
- *
- * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
- * the holder of an old one writes nothing. Each change is a compare-and-set on the fence in one
- * statement, so that nothing is held while a receiver answers. An attempt counts when its end is
- * written: one that died with its process is made again.
- */
-
-export interface MessageClaim {
-  readonly id: string;
-  readonly holder: string;
-  readonly fence: number;
-}
-
-interface AttemptEnd {
-  /** null: there was no answer, or it was no HTTP. */
-  readonly statusCode: number | null;
-  /** A code of the mail server or of the connection to it. */
-  readonly error?: string;
-  /** From its beginning until now. */
-  readonly durationMs: number;
-}
-
 const FREE = { lease_holder: null, lease_expires_at: null };
 /** Without its secret a webhook is never sent again, and what a mail said may be a link. */
 const ERASED = { secret: null, secret_key_id: null, secret_erase_at: null, body: '' };
@@ -177,8 +359,7 @@ export function createOutboxStore(database: Database) {
   };
 }
 
-/** `giveUp`: as in JobStore. Each is false where the claim was lost, and changes nothing then. */
-function outboxLeases(database: Database) {
+function outboxLeases(database: Database): MessageLeases {
   const { nowMs } = database;
   const ended = { next_attempt_at: null, finished_at: nowMs };
   const written = (
@@ -198,8 +379,7 @@ function outboxLeases(database: Database) {
   };
   const held = (claim: MessageClaim) => heldBy(database.kysely, claim);
   return {
-    /** False: somebody else has it, or its time is not now. */
-    claim: ({ id, holder, fence }: MessageClaim, leaseMs: number): Promise<boolean> =>
+    claim: ({ id, holder, fence }, leaseMs) =>
       query(database, db =>
         matchesOne(
           db
@@ -213,19 +393,12 @@ function outboxLeases(database: Database) {
             ),
         ),
       ),
-    /** Gives it back: its time is still now. */
-    release: (claim: MessageClaim, giveUp?: AbortSignal): Promise<boolean> =>
-      query(database, () => matchesOne(held(claim).set(FREE)), giveUp),
-    delivered: (claim: MessageClaim, end: AttemptEnd, giveUp?: AbortSignal) =>
+    release: (claim, giveUp) => query(database, () => matchesOne(held(claim).set(FREE)), giveUp),
+    delivered: (claim, end, giveUp) =>
       written(end, held(claim).set({ status: 'delivered', ...ended, ...ERASED }), giveUp),
-    retryLater: (claim: MessageClaim, end: AttemptEnd, waitMs: number, giveUp?: AbortSignal) =>
+    retryLater: (claim, end, waitMs, giveUp) =>
       written(end, held(claim).set({ next_attempt_at: nowPlusMs(nowMs, waitMs) }), giveUp),
-    failed: (
-      claim: MessageClaim,
-      end: AttemptEnd,
-      { eraseSecret }: { readonly eraseSecret: boolean },
-      giveUp?: AbortSignal,
-    ) => {
+    failed: (claim, end, { eraseSecret }, giveUp) => {
       const erased = eraseSecret ? ERASED : {};
       return written(end, held(claim).set({ status: 'failed', ...ended, ...erased }), giveUp);
     },

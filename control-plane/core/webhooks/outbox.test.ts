@@ -10,7 +10,7 @@ import {
   quietReceiverOf,
   SECRET_KEY_ID,
 } from '../../../test/support/large-tables.ts';
-import { SecretBox } from '../secrets/secret-box.ts';
+import { CallbackSecrets, SecretBox, signingKeyOf } from '../secrets/secret-box.ts';
 import type { FullPlaces } from '../shared-places.ts';
 import {
   fundedAccount,
@@ -28,8 +28,7 @@ import {
 } from '../test/fixtures.ts';
 import { addTo, rowOf, setIn } from '../test/rows.ts';
 import { createStores } from '../test/stores.ts';
-import { CallbackSecrets, signingKeyOf } from './callback-secret.ts';
-import { countSealedWithOthers, type DueQuery } from './outbox-due.ts';
+import { countSealedWithOthers, type DueQuery } from './deliver-messages.ts';
 
 const test = ava.serial;
 

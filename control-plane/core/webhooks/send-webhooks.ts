@@ -16,16 +16,16 @@ import { type GuardedPost, PostFailedError, type PostFailure } from '../fetching
 import type { Job } from '../jobs/job.ts';
 import type { JobEvents } from '../jobs/job-events.ts';
 import type { JobViews } from '../results/job-view.ts';
+import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';
 import type { PlaceLimits } from '../shared-places.ts';
-import { type CallbackSecrets, notificationBody } from './callback-secret.ts';
 import {
   type AttemptResult,
   type ClaimedMessage,
   type DeliveryParts,
+  LANE_TAKE_MAX,
+  type MessageClaim,
   MessageDelivery,
 } from './deliver-messages.ts';
-import { LANE_TAKE_MAX } from './outbox-due.ts';
-import type { MessageClaim } from './outbox-store.ts';
 import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedule.ts';
 
 /** A receiver that is further off in time than this should not believe a message. */

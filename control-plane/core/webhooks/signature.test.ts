@@ -8,7 +8,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import ava from 'ava';
 import { Webhook } from 'standardwebhooks';
-import { signingKeyOf } from './callback-secret.ts';
+import { signingKeyOf } from '../secrets/secret-box.ts';
 import { signMessage, wrongWithSignature } from './send-webhooks.ts';
 
 const test = ava.serial;

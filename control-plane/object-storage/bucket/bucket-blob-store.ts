@@ -11,10 +11,14 @@
  */
 import { tmpdir } from 'node:os';
 import { Semaphore } from '#program/semaphore.ts';
-import { requireBlobName } from '../../core/storage/blob-names.ts';
-import type { BlobStore, SignedAccess } from '../../core/storage/blob-store.ts';
-import { unreadable, unwritable } from '../../core/storage/storage-errors.ts';
-import type { StorageOpening } from '../../core/storage/storage-kind.ts';
+import {
+  type BlobStore,
+  requireBlobName,
+  type SignedAccess,
+  type StorageOpening,
+  unreadable,
+  unwritable,
+} from '../../core/storage/blob-store.ts';
 import { BucketBlobWriter } from './bucket-blob-writer.ts';
 import { BUCKET_BOUNDS, type BucketBounds, PART_BYTES } from './bucket-bounds.ts';
 import { BucketClient } from './bucket-client.ts';

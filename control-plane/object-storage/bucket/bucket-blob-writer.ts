@@ -5,8 +5,7 @@
  */
 import type { CompletedPart } from '@aws-sdk/client-s3';
 import type { Semaphore } from '#program/semaphore.ts';
-import type { BlobWriter } from '../../core/storage/blob-store.ts';
-import { unreadable, unwritable } from '../../core/storage/storage-errors.ts';
+import { type BlobWriter, unreadable, unwritable } from '../../core/storage/blob-store.ts';
 import { PART_BYTES } from './bucket-bounds.ts';
 import type { BucketClient } from './bucket-client.ts';
 import { isAlreadyThere, isMissing, isUnanswered } from './bucket-errors.ts';

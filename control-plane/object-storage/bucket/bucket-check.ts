@@ -4,13 +4,13 @@
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { buffer } from 'node:stream/consumers';
-import type { SignedAccess } from '../../core/storage/blob-store.ts';
 import {
   clockProblem,
   requireThat,
+  type SignedAccess,
   type StorageFinding,
   StorageProblem,
-} from '../../core/storage/storage-finding.ts';
+} from '../../core/storage/blob-store.ts';
 import { BUCKET_BOUNDS, PART_BYTES } from './bucket-bounds.ts';
 import { BucketClient, type HashedBytes } from './bucket-client.ts';
 import { createBucketClients } from './bucket-connections.ts';

@@ -15,7 +15,7 @@ import type {
   StorageObserver,
   StorageOperation,
   StorageOutcome,
-} from '../../core/storage/storage-kind.ts';
+} from '../../core/storage/blob-store.ts';
 import type { BucketBounds } from './bucket-bounds.ts';
 import type { BucketClients, BucketConnections } from './bucket-connections.ts';
 import { BucketError, outcomeOf } from './bucket-errors.ts';

@@ -1,6 +1,6 @@
 /** What a bucket's errors mean. Names are S3's, Node's or the SDK's. */
 
-import type { StorageOutcome } from '../../core/storage/storage-kind.ts';
+import type { StorageOutcome } from '../../core/storage/blob-store.ts';
 
 /** Of what a store says of a failure; more of it is left out. */
 const MESSAGE_LENGTH_MAX = 300;

@@ -3,7 +3,7 @@
  * service should have removed and could not. It never takes what the service may still need.
  */
 import type { LifecycleRule } from '@aws-sdk/client-s3';
-import type { BlobLives } from '../../core/storage/storage-kind.ts';
+import type { BlobLives } from '../../core/storage/blob-store.ts';
 
 const DAY_MS = 86_400_000;
 /** Beyond the life of a blob: the sweeper comes first, also after a day on which nobody ran. */

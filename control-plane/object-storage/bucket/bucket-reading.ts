@@ -5,14 +5,17 @@
 
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
-import { BLOB_KINDS, requireBlobName } from '../../core/storage/blob-names.ts';
 import {
+  BLOB_KINDS,
   BlobNotFoundError,
   type BlobPart,
   type BlobReading,
+  requireBlobName,
+  type StorageOutcome,
+  type StorageRequestEnd,
+  unreadable,
+  unwritable,
 } from '../../core/storage/blob-store.ts';
-import { unreadable, unwritable } from '../../core/storage/storage-errors.ts';
-import type { StorageOutcome, StorageRequestEnd } from '../../core/storage/storage-kind.ts';
 import type { BucketBounds } from './bucket-bounds.ts';
 import type { BucketClient, BucketItem, BucketListing, BucketObject } from './bucket-client.ts';
 import { isBehindTheEnd, isMissing } from './bucket-errors.ts';

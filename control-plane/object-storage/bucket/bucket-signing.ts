@@ -1,14 +1,14 @@
 /** Leave for others to read or write one object of a bucket: URLs signed for one request. */
 
 import type { S3Client } from '@aws-sdk/client-s3';
-import { requireBlobName } from '../../core/storage/blob-names.ts';
-import type {
-  SignedAccess,
-  SignedReading,
-  SignedWrite,
-  SignedWriting,
+import {
+  requireBlobName,
+  type SignedAccess,
+  type SignedReading,
+  type SignedWrite,
+  type SignedWriting,
+  unreadable,
 } from '../../core/storage/blob-store.ts';
-import { unreadable } from '../../core/storage/storage-errors.ts';
 import { type BucketClient, SHA256_METADATA } from './bucket-client.ts';
 import { isMissing } from './bucket-errors.ts';
 

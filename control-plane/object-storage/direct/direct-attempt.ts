@@ -21,9 +21,10 @@ import type { DirectAttempt, DirectAttemptOrder } from '../../core/attempts/dire
 import {
   BlobNotFoundError,
   type BlobStore,
+  type HashedBlob,
+  hashOf,
   type SignedAccess,
 } from '../../core/storage/blob-store.ts';
-import { type HashedBlob, hashOf } from '../../core/storage/hashed-blob.ts';
 
 /** Whole seconds are signed. */
 const VALID_MIN_MS = 1000;

@@ -20,7 +20,7 @@ import {
 import { backgroundBlob } from '../../core/jobs/job.ts';
 import { Sweeper } from '../../core/retention/sweep.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
-import { joinBlobStores } from '../../core/storage/joined-blob-stores.ts';
+import { joinBlobStores } from '../../core/storage/open-storage.ts';
 import { put as putBlob } from '../../core/test/blob-store.contract.ts';
 import { WITH_PICTURE } from '../../core/test/fixtures.ts';
 import { failureOf, type Replica, silent, until, useHarness } from '../../core/test/harness.ts';

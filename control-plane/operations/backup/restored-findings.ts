@@ -4,10 +4,8 @@
  * nothing, and may run on a service that works.
  */
 import { counted, type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
-import type { Job } from '../../core/jobs/job.ts';
-import { FINAL_STATES, OPEN_STATES } from '../../core/jobs/job.ts';
-import { BlobNotFoundError, type BlobStore } from '../../core/storage/blob-store.ts';
-import { hashOf } from '../../core/storage/hashed-blob.ts';
+import { FINAL_STATES, type Job, OPEN_STATES } from '../../core/jobs/job.ts';
+import { BlobNotFoundError, type BlobStore, hashOf } from '../../core/storage/blob-store.ts';
 import type { StoresWithoutEnds } from '../../core/stores.ts';
 
 /** Jobs that are read at once, and blobs that are looked at at once. */

@@ -7,7 +7,7 @@
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import pkg from '../../../package.json' with { type: 'json' };
-import { createSecretsCanaryStore } from '../../core/secrets/secrets-canary-store.ts';
+import { createSecretsCanaryStore } from '../../core/secrets/secrets-key.ts';
 import type { BlobStore } from '../../core/storage/blob-store.ts';
 import type { Database } from '../../database/database.ts';
 import { probeDatabase } from '../../database/probe.ts';

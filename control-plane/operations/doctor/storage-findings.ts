@@ -4,13 +4,13 @@ import { access, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
 import type { StorageSettings } from '../../core/settings.ts';
+import type { StorageKind } from '../../core/storage/blob-store.ts';
 import {
   checkStorage,
   missingOfStorage,
   storageDirectory,
   storageKindOf,
 } from '../../core/storage/open-storage.ts';
-import type { StorageKind } from '../../core/storage/storage-kind.ts';
 
 const SUBJECT = 'storage';
 const DISK = 'disk';

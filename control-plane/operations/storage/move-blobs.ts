@@ -4,8 +4,12 @@
  * that was cut off is run again: what has moved is found there.
  */
 import { createHash } from 'node:crypto';
-import { BlobNotFoundError, type BlobStore } from '../../core/storage/blob-store.ts';
-import { type HashedBlob, hashOf } from '../../core/storage/hashed-blob.ts';
+import {
+  BlobNotFoundError,
+  type BlobStore,
+  type HashedBlob,
+  hashOf,
+} from '../../core/storage/blob-store.ts';
 
 /** Blobs under way. */
 const MOVES_AT_ONCE_MAX = 8;

@@ -2,9 +2,7 @@
  * What an account's owners set: the thresholds, and the address and secret of the account's events.
  * Each change takes the account's row and enters its line of the audit log.
  */
-import type { Actor } from '../../core/accounts/actor.ts';
-import type { AuditValues } from '../../core/accounts/audit.ts';
-import { requireAuthority } from '../../core/accounts/authority.ts';
+import { type Actor, type AuditValues, requireAuthority } from '../../core/accounts/audit.ts';
 import { type AccountEventRow, insertWebhook } from '../../core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '../../database/database.ts';
 import { isAsciiWord, matchesOne } from '../../database/statements.ts';

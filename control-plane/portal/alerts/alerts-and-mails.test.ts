@@ -2,7 +2,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
-import { SecretBox } from '../../core/secrets/secret-box.ts';
+import {
+  accountSecretId,
+  CallbackSecrets,
+  notificationBody,
+  SecretBox,
+} from '../../core/secrets/secret-box.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,
@@ -15,12 +20,7 @@ import {
 import { silent } from '../../core/test/harness.ts';
 import { addTo, rowsOf } from '../../core/test/rows.ts';
 import type { Stores } from '../../core/test/stores.ts';
-import {
-  accountSecretId,
-  CallbackSecrets,
-  notificationBody,
-} from '../../core/webhooks/callback-secret.ts';
-import { HEAD_MAX } from '../../core/webhooks/outbox-due.ts';
+import { HEAD_MAX } from '../../core/webhooks/deliver-messages.ts';
 import { insertMail } from '../../core/webhooks/outbox-store.ts';
 import {
   addOwner,

@@ -8,7 +8,7 @@ import {
   type CallbackSecrets,
   mailBody,
   notificationBody,
-} from '../../core/webhooks/callback-secret.ts';
+} from '../../core/secrets/secret-box.ts';
 import type { NewMail } from '../../core/webhooks/outbox-store.ts';
 import { addressOf } from '../people/mail-address.ts';
 import type { AlertSettingsStore } from './alert-settings.ts';

@@ -1,14 +1,14 @@
 /** What owners set for low balances, and what they see of it: behind the pages of settings. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
-import type { Actor } from '../../core/accounts/actor.ts';
+import type { Actor } from '../../core/accounts/audit.ts';
+import type { CallbackAddressCheck } from '../../core/fetching/guarded-post.ts';
 import { type CallbackPolicy, wrongWithCallbackUrl } from '../../core/fetching/outgoing-url.ts';
 import {
   accountSecretId,
   type CallbackSecrets,
   notificationBody,
-} from '../../core/webhooks/callback-secret.ts';
-import type { CallbackAddressCheck } from '../../core/webhooks/callback-url.ts';
+} from '../../core/secrets/secret-box.ts';
 import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';
 import type { AlertStore } from './alert-store.ts';
 import { thresholdsOf, webhookTestBody } from './balance-alerts.ts';

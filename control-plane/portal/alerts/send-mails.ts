@@ -4,14 +4,14 @@
  * nobody else's. Accounts share the conversations with the server.
  */
 
-import { type CallbackSecrets, mailBody } from '../../core/webhooks/callback-secret.ts';
+import { type CallbackSecrets, mailBody } from '../../core/secrets/secret-box.ts';
 import {
   type AttemptResult,
   type ClaimedMessage,
   type DeliveryParts,
+  type DueMessage,
   MessageDelivery,
 } from '../../core/webhooks/deliver-messages.ts';
-import type { DueMessage } from '../../core/webhooks/outbox-due.ts';
 import { nextWaitMs, type WebhookSchedule } from '../../core/webhooks/webhook-schedule.ts';
 
 /** Conversations with the mail server at once, each replica; an account alone has half of them. */

@@ -3,14 +3,13 @@
  * other account, whatever id is asked for.
  */
 import { randomUUID } from 'node:crypto';
-import type { Actor } from '../../core/accounts/actor.ts';
+import type { Actor } from '../../core/accounts/audit.ts';
 import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '../../core/jobs/job.ts';
 import { isJobCursor } from '../../core/jobs/job-reading.ts';
 import type { JobStore } from '../../core/jobs/job-store.ts';
 import type { ApiKeyStore } from '../../core/keys/api-key-store.ts';
 import type { OperateWebhooks, ResendOutcome } from '../../core/webhooks/operate-webhooks.ts';
-import type { NotificationSummary } from '../../core/webhooks/outbox-listing.ts';
-import type { OutboxStore } from '../../core/webhooks/outbox-store.ts';
+import type { NotificationSummary, OutboxStore } from '../../core/webhooks/outbox-store.ts';
 import type { PlaygroundStore } from '../playground/playground-store.ts';
 
 /** Groups that the list can be of, and their states. */

@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { AccountStore } from '../../core/accounts/account-store.ts';
-import type { ServiceActor } from '../../core/accounts/actor.ts';
+import type { ServiceActor } from '../../core/accounts/audit.ts';
 import { isoTime } from '../../core/time-format.ts';
 import { parsePlace, placeText } from './ledger-history.ts';
 import { formatDecimal, isMoneyReference, type Order } from './order-rules.ts';

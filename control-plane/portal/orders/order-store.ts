@@ -7,9 +7,12 @@
  */
 import { randomUUID } from 'node:crypto';
 import { type RawBuilder, sql } from 'kysely';
-import type { Actor, ServiceActor } from '../../core/accounts/actor.ts';
-import { insertAuditEntry } from '../../core/accounts/audit.ts';
-import { requireAuthority } from '../../core/accounts/authority.ts';
+import {
+  type Actor,
+  insertAuditEntry,
+  requireAuthority,
+  type ServiceActor,
+} from '../../core/accounts/audit.ts';
 import { ofAccount } from '../../core/accounts/of-account.ts';
 import { CREDITS_PER_JOB } from '../../core/ledger/ledger.ts';
 import type { PagePlace } from '../../core/ledger/ledger-pages.ts';

@@ -1,6 +1,6 @@
 /** Orders of an account's own people: what is on sale, placing, reading and cancelling. */
 import { createHash } from 'node:crypto';
-import type { Actor } from '../../core/accounts/actor.ts';
+import type { Actor } from '../../core/accounts/audit.ts';
 import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
 import { PRICE_LISTS, type PriceList } from './credit-packages.ts';
 import { placeText } from './ledger-history.ts';

@@ -7,7 +7,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { ContractError, type FieldError } from '#contract/errors.ts';
 import { Semaphore } from '#program/semaphore.ts';
-import type { ServiceActor } from '../../core/accounts/actor.ts';
+import type { ServiceActor } from '../../core/accounts/audit.ts';
 import { AttemptWindows } from '../../core/rates/rate-windows.ts';
 import { wrongWithSignature } from '../../core/webhooks/send-webhooks.ts';
 import { isMoneyAmount, isMoneyReference, type Payment } from './order-rules.ts';

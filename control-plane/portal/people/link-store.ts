@@ -11,9 +11,12 @@
  * Taken over: the sessions end, the password is the one that was typed now, or none, and the mail
  * is proven (docs/adr/0042-people-are-what-was-proven.md).
  */
-import type { Actor } from '../../core/accounts/actor.ts';
-import { insertAuditEntry } from '../../core/accounts/audit.ts';
-import { lockAccount, requireAuthority } from '../../core/accounts/authority.ts';
+import {
+  type Actor,
+  insertAuditEntry,
+  lockAccount,
+  requireAuthority,
+} from '../../core/accounts/audit.ts';
 import { ofAccount } from '../../core/accounts/of-account.ts';
 import { insertMail, type NewMail, withdrawMails } from '../../core/webhooks/outbox-store.ts';
 import {

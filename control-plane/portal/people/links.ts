@@ -1,7 +1,7 @@
 /** Invitations and sign-in links: who has the link can use it, once. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { noteRequestSecret } from '#program/request-owner.ts';
-import type { Actor } from '../../core/accounts/actor.ts';
+import type { Actor } from '../../core/accounts/audit.ts';
 import type { NewMail } from '../../core/webhooks/outbox-store.ts';
 import type { OnWithheld } from '../alerts/balance-watch.ts';
 import type { Withheld } from '../alerts/message-counts.ts';

@@ -1,7 +1,5 @@
 /** People and their memberships of accounts. The last owner of an account stays its owner. */
-import type { Actor } from '../../core/accounts/actor.ts';
-import { isEntered } from '../../core/accounts/audit.ts';
-import { requireAuthority } from '../../core/accounts/authority.ts';
+import { type Actor, isEntered, requireAuthority } from '../../core/accounts/audit.ts';
 import { type Database, type Db, query, transact } from '../../database/database.ts';
 import { isAsciiWord } from '../../database/statements.ts';
 import { endOtherSessions, MEMBERS_MAX, takePerson } from '../sign-in/session-store.ts';

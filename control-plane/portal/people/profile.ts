@@ -1,6 +1,6 @@
 /** The password that people change themselves. */
 import { randomUUID } from 'node:crypto';
-import type { ActingPerson } from '../../core/accounts/actor.ts';
+import type { ActingPerson } from '../../core/accounts/audit.ts';
 import { type PasswordFault, type Passwords, passwordFaultOf } from '../sign-in/passwords.ts';
 import type { KnownBrowsers, SignInThrottle } from '../sign-in/sign-in.ts';
 import type { PeopleStore } from './people-store.ts';

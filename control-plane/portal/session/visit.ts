@@ -5,7 +5,7 @@
 
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
-import type { ActingPerson } from '../../core/accounts/actor.ts';
+import type { ActingPerson } from '../../core/accounts/audit.ts';
 import { bodyChunks } from '../../http/body-chunks.ts';
 import { FIELDS_MAX } from '../../http/malformed.ts';
 import { bodyTypeOf, extendsAscii } from '../../http/request-headers.ts';

@@ -3,9 +3,7 @@
  * their groups are here is judged again each time: memberships come, change and end with them, and
  * the sessions with those that end.
  */
-import type { NamedPerson } from '../../core/accounts/actor.ts';
-import { insertAuditEntry } from '../../core/accounts/audit.ts';
-import { lockAccount } from '../../core/accounts/authority.ts';
+import { insertAuditEntry, lockAccount, type NamedPerson } from '../../core/accounts/audit.ts';
 import { type Database, type Db, OvertakenError, transact } from '../../database/database.ts';
 import { isInserted } from '../../database/statements.ts';
 import { endLinksOf } from '../people/link-store.ts';

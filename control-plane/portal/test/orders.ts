@@ -1,7 +1,7 @@
 /** Orders and what is told of them, for the store's tests. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { ServiceActor } from '../../core/accounts/actor.ts';
+import type { ServiceActor } from '../../core/accounts/audit.ts';
 import { rowOf } from '../../core/test/rows.ts';
 import type { Stores } from '../../core/test/stores.ts';
 import type { Database } from '../../database/database.ts';

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { ActingPerson, ServiceActor } from '../../core/accounts/actor.ts';
+import type { ActingPerson, ServiceActor } from '../../core/accounts/audit.ts';
 import { HOUR_MS, sha256 } from '../../core/test/fixtures.ts';
 import type { Stores } from '../../core/test/stores.ts';
 import type { LinkUse, NewLink } from '../people/link-store.ts';

@@ -9,10 +9,11 @@ import ava from 'ava';
 import { ConfigError, type Environment } from '#program/env.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { growThreadPool, loadConfig } from '../../config.ts';
-import type { SecretsCanary, SecretsCanaryStore } from '../../core/secrets/secrets-canary-store.ts';
 import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
+  type SecretsCanary,
+  type SecretsCanaryStore,
   SecretsKeyError,
 } from '../../core/secrets/secrets-key.ts';
 import { loadDatabaseConfig } from '../../core/settings.ts';

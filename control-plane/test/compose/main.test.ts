@@ -16,7 +16,7 @@ import { rejectsWith } from '../../../test/support/throws.ts';
 import { type ControlPlane, openControlPlane } from '../../compose.ts';
 import { loadConfig } from '../../config.ts';
 import { type DrainSteps, drainControlPlane } from '../../core/drain.ts';
-import { SecretBox } from '../../core/secrets/secret-box.ts';
+import { CallbackSecrets, notificationBody, SecretBox } from '../../core/secrets/secret-box.ts';
 import { SecretsKeyError } from '../../core/secrets/secrets-key.ts';
 import { openCaller } from '../../core/test/fixtures.ts';
 import { silent, until } from '../../core/test/harness.ts';
@@ -24,7 +24,6 @@ import { cutOutAfter, cutOutOf } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../core/test/scripted-node.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
-import { CallbackSecrets, notificationBody } from '../../core/webhooks/callback-secret.ts';
 import { openDatabase } from '../../database/connect.ts';
 
 const test = ava.serial;

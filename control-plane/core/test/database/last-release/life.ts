@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import type { Claim } from '../../../attempts/job-lease.ts';
 import type { Job } from '../../../jobs/job.ts';
 import { RATE_WINDOW_MS } from '../../../rates/rate-windows.ts';
-import type { MessageClaim } from '../../../webhooks/outbox-store.ts';
+import type { MessageClaim } from '../../../webhooks/deliver-messages.ts';
 import {
   claimed,
   fundedAccount,
