@@ -11,7 +11,7 @@ import { get } from 'node:http';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { makeDirectory } from '#program/make-directory.ts';
+import { makeDirectory } from '#program/files.ts';
 import { endOf, killWithin, withinMs } from './child-end.ts';
 import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
 import { findFreePorts } from './free-ports.ts';

@@ -5,7 +5,7 @@
  */
 import { type Environment, EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { readLogSettings } from '#program/log-settings.ts';
+import { readLogSettings } from '#program/log.ts';
 import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
 import { readCoreSettings, requireDistinctPorts, warnOfHosts } from './core/settings.ts';
 import type { StorageKind } from './core/storage/blob-store.ts';

@@ -8,10 +8,9 @@
  * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
  */
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
-import { letHeapGrow } from '#program/heap-growth.ts';
+import { collectYoungBuffers, letHeapGrow } from '#program/heap.ts';
 import { createLog } from '#program/log.ts';
 import { SignalGate } from '#program/signal-gate.ts';
-import { collectYoungBuffers } from '#program/young-buffers.ts';
 import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
 import { type Config, growThreadPool, loadConfig, loadStorageKinds } from './config.ts';
 

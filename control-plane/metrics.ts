@@ -13,8 +13,8 @@ import {
 } from '#program/known-counters.ts';
 import { GUARD_CAUSES } from '#program/ports/grpc-guard.ts';
 import { ENDED_CAUSES } from '#program/ports/http-guard.ts';
-import { settledWithin } from '#program/settled-within.ts';
 import { SPAN_FATES } from '#program/tracing/span.ts';
+import { settledWithin } from '#program/waiting.ts';
 import { FETCH_OUTCOMES, type JobEnding } from './core/attempts/job-observer.ts';
 import { JOB_CLASSES } from './core/jobs/job.ts';
 import type { FleetCounts } from './core/nodes/fleet.ts';

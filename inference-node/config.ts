@@ -6,8 +6,8 @@
 import { hostname } from 'node:os';
 import { EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { type LogSettings, readLogSettings } from '#program/log-settings.ts';
-import { isLoopback } from '#program/loopback.ts';
+import { type LogSettings, readLogSettings } from '#program/log.ts';
+import { isLoopback } from '#program/ports/addresses.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
 import { DIRECT_ORIGINS_MAX, parseOrigin } from './serving/direct/direct-origins.ts';

@@ -1,11 +1,12 @@
 /** A program's log: JSON lines on stdout, one an event. Secrets, URLs and bytes never come here. */
+
+import { write, writeSync } from 'node:fs';
 import { type Logger, type LoggerOptions, pino } from 'pino';
-import { LogOutput } from './log-output.ts';
-import { LogSampler, type LogSampling } from './log-sampling.ts';
+import type { EnvReader } from './env.ts';
 import { traceFields } from './tracing/active-span.ts';
 
-export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
-export type LogLevel = (typeof LOG_LEVELS)[number];
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+type LogLevel = (typeof LOG_LEVELS)[number];
 
 const STDOUT = 1;
 /** From here on every line is written. */
@@ -13,7 +14,7 @@ const ERROR = 50;
 /** Itself left out it would take the count of a message with it; there is one a minute for each. */
 const LEFT_OUT = 'log lines were left out';
 
-export interface LogOptions {
+interface LogOptions {
   readonly level: LogLevel;
   /** As LogOutputOptions. */
   readonly batchBytes: number;
@@ -52,4 +53,277 @@ function hooksOf(sampler: LogSampler): NonNullable<LoggerOptions['hooks']> {
       if (!isSampled || sampler.keeps(message)) method.apply(this, args);
     },
   };
+}
+
+export interface LogSettings {
+  readonly logLevel: LogLevel;
+  /** Undefined: every line is written. */
+  readonly logSampling: LogSampling | undefined;
+}
+
+/** MATTING_LOG_*, of both programs. */
+export function readLogSettings(reader: EnvReader): LogSettings {
+  return {
+    logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+    logSampling: reader.parsed(
+      'MATTING_LOG_SAMPLING',
+      'two whole numbers from 1 to 1000000, as 100/50: how many lines of a message in a second, then every which',
+      parseLogSampling,
+      { default: undefined },
+    ),
+  };
+}
+
+const WINDOW_MS = 1000;
+const TELL_EVERY_MS = 60_000;
+/** Messages are a fixed set but for a few that are put together; more are never left out. */
+const MESSAGES_MAX = 512;
+const FORM = /^([1-9]\d{0,5}|1000000)\/([1-9]\d{0,5}|1000000)$/;
+
+interface LogSampling {
+  /** Lines of one message that a second has in any case. */
+  readonly first: number;
+  /** Of those behind them one in so many is written. */
+  readonly thereafter: number;
+}
+
+export function parseLogSampling(text: string): LogSampling | undefined {
+  const [, first, thereafter] = FORM.exec(text) ?? [];
+  if (first === undefined || thereafter === undefined) return undefined;
+  return { first: Number(first), thereafter: Number(thereafter) };
+}
+
+interface Seen {
+  windowFromMs: number;
+  lines: number;
+  leftOut: number;
+}
+
+/** Lines left out since the last time that it was asked. */
+interface LeftOut {
+  readonly of: string;
+  readonly lines: number;
+}
+
+/**
+ * Leaves out lines that repeat: of each message the first some of a second are written, and then
+ * every so manieth. Errors are all written. What was left out is counted, and said once a minute
+ * and at the end.
+ */
+export class LogSampler {
+  readonly #sampling: LogSampling;
+  readonly #now: () => number;
+  readonly #seen = new Map<string, Seen>();
+
+  /** @param now milliseconds of a clock that never goes back */
+  constructor(sampling: LogSampling, now: () => number = () => performance.now()) {
+    this.#sampling = sampling;
+    this.#now = now;
+  }
+
+  /** Whether this line is written. Counts it. */
+  keeps(message: string): boolean {
+    const seen = this.#seenOf(message);
+    if (seen === undefined) return true;
+    const nowMs = this.#now();
+    if (nowMs - seen.windowFromMs >= WINDOW_MS) {
+      seen.windowFromMs = nowMs;
+      seen.lines = 0;
+    }
+    seen.lines += 1;
+    const { first, thereafter } = this.#sampling;
+    const kept = seen.lines <= first || (seen.lines - first) % thereafter === 0;
+    if (!kept) seen.leftOut += 1;
+    return kept;
+  }
+
+  takeLeftOut(): LeftOut[] {
+    const leftOut: LeftOut[] = [];
+    for (const [of, seen] of this.#seen) {
+      if (seen.leftOut > 0) leftOut.push({ of, lines: seen.leftOut });
+      seen.leftOut = 0;
+    }
+    return leftOut;
+  }
+
+  /** Calls `tell` for each message of which lines were left out, once a minute and at the end. */
+  tellEveryMinute(tell: (leftOut: LeftOut) => void): void {
+    const tellAll = () => this.takeLeftOut().forEach(tell);
+    setInterval(tellAll, TELL_EVERY_MS).unref();
+    // Before the log's own listener, which writes the last lines.
+    process.prependOnceListener('exit', tellAll);
+  }
+
+  #seenOf(message: string): Seen | undefined {
+    const known = this.#seen.get(message);
+    if (known !== undefined || this.#seen.size >= MESSAGES_MAX) return known;
+    const seen: Seen = { windowFromMs: this.#now(), lines: 0, leftOut: 0 };
+    this.#seen.set(message, seen);
+    return seen;
+  }
+}
+
+/** The longest a line waits for others; what a SIGKILL can lose. */
+const FLUSH_MS = 100;
+/** Seconds of a busy program's lines. */
+const BUFFER_BYTES_MAX = 4 * 1024 * 1024;
+/** How long last words wait for a pipe that is full. */
+const FULL_PIPE_TRIES_MAX = 10;
+const FULL_PIPE_WAIT_MS = 20;
+const WARN = 40;
+const LINE_FEED = 10;
+
+interface LogOutputOptions {
+  readonly fd: number;
+  /**
+   * Lines are written together, off the main thread, from this many bytes on; fewer wait 100 ms for
+   * others. 0: each is written at once, on the main thread.
+   */
+  readonly batchBytes: number;
+  readonly bufferBytesMax?: number;
+  /** What every line holds, for the one that tells of lost lines. */
+  readonly base: Readonly<Record<string, unknown>>;
+}
+
+interface Batch {
+  readonly bytes: Buffer;
+  readonly lines: number;
+  /** Lost lines that its first line reports; 0 where it reports none. */
+  readonly tellsOf: number;
+  written: number;
+}
+
+/**
+ * Where a program's log lines go: a file descriptor. A log never stops the program that writes it.
+ * Lines that cannot be written, because the disk is full or the reader is gone, are lost and
+ * counted, and a line says how many once one can be written again; a reader that is slow is waited
+ * for with a bounded buffer, beyond which lines are lost too. (The stream that pino brings tries
+ * for ever to write a fatal line to a full disk, on the main thread: a program that has to end
+ * stands still with its ports open.)
+ * `write`, `flush` and `flushSync` are what pino calls.
+ */
+export class LogOutput {
+  readonly #options: Required<LogOutputOptions>;
+  #waiting: string[] = [];
+  #waitingBytes = 0;
+  #batch: Batch | undefined;
+  /** The system has the batch. */
+  #underWay = false;
+  #lost = 0;
+  /** A line was cut off in its middle. */
+  #torn = false;
+  readonly #flushed: (() => void)[] = [];
+
+  constructor(options: LogOutputOptions) {
+    this.#options = { bufferBytesMax: BUFFER_BYTES_MAX, ...options };
+    setInterval(() => this.#start(), FLUSH_MS).unref();
+    process.once('exit', () => this.flushSync());
+  }
+
+  /** @param line one, with its line feed. */
+  write(line: string): void {
+    const { batchBytes, bufferBytesMax } = this.#options;
+    if (this.#waitingBytes >= bufferBytesMax) {
+      this.#lost += 1;
+      return;
+    }
+    this.#waiting.push(line);
+    this.#waitingBytes += Buffer.byteLength(line);
+    if (batchBytes === 0) this.#writeNow(1);
+    else if (this.#waitingBytes >= batchBytes) this.#start();
+  }
+
+  /** @param done called when the lines that are here now are written, or lost. */
+  flush(done?: () => void): void {
+    if (done !== undefined) this.#flushed.push(done);
+    this.#start();
+  }
+
+  /** Last words, on this thread: what cannot be written within 0.2 s is given up. */
+  flushSync(): void {
+    this.#writeNow(FULL_PIPE_TRIES_MAX);
+  }
+
+  #start(): void {
+    if (this.#underWay) return;
+    this.#batch ??= this.#take();
+    if (this.#batch === undefined) {
+      for (const done of this.#flushed.splice(0)) done();
+      return;
+    }
+    this.#underWay = true;
+    const { bytes, written } = this.#batch;
+    write(this.#options.fd, bytes, written, (error, count) => this.#ended(error, count ?? 0));
+  }
+
+  #ended(error: NodeJS.ErrnoException | null, count: number): void {
+    this.#underWay = false;
+    const batch = this.#batch as Batch;
+    batch.written += count;
+    // The next tick of the interval tries again.
+    if (error !== null && isBusy(error)) return;
+    if (error !== null) this.#lose(batch);
+    if (error !== null || batch.written === batch.bytes.length) this.#batch = undefined;
+    const more = this.#batch !== undefined || this.#flushed.length > 0;
+    if (more || this.#waitingBytes >= this.#options.batchBytes) this.#start();
+  }
+
+  #writeNow(triesMax: number): void {
+    for (;;) {
+      // What the system has will be written by it: only the rest is ours.
+      const batch = this.#underWay ? this.#take() : (this.#batch ?? this.#take());
+      if (batch === undefined) return;
+      const outcome = this.#writeBatch(batch, triesMax);
+      if (outcome === 'lost') this.#lose(batch);
+      if (!this.#underWay) this.#batch = outcome === 'busy' ? batch : undefined;
+      if (outcome !== 'written') return;
+    }
+  }
+
+  #writeBatch(batch: Batch, triesMax: number): 'written' | 'busy' | 'lost' {
+    for (let tries = 0; batch.written < batch.bytes.length; ) {
+      try {
+        batch.written += writeSync(this.#options.fd, batch.bytes, batch.written);
+      } catch (error) {
+        if (!isBusy(error)) return 'lost';
+        tries += 1;
+        if (tries >= triesMax) return this.#underWay ? 'lost' : 'busy';
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, FULL_PIPE_WAIT_MS);
+      }
+    }
+    return 'written';
+  }
+
+  #take(): Batch | undefined {
+    if (this.#waiting.length === 0) return undefined;
+    const lines = this.#waiting.length;
+    const tellsOf = this.#lost;
+    const bytes = Buffer.from(this.#lossLine() + this.#waiting.join(''));
+    this.#waiting = [];
+    this.#waitingBytes = 0;
+    this.#lost = 0;
+    return { bytes, lines, tellsOf, written: 0 };
+  }
+
+  #lossLine(): string {
+    if (this.#lost === 0) return '';
+    const { base } = this.#options;
+    const time = new Date().toISOString();
+    const msg = 'log lines could not be written';
+    const line = JSON.stringify({ level: WARN, time, ...base, lines: this.#lost, msg });
+    return `${this.#torn ? '\n' : ''}${line}\n`;
+  }
+
+  #lose({ bytes, lines, tellsOf, written }: Batch): void {
+    if (written === 0) {
+      this.#lost += tellsOf + lines;
+      return;
+    }
+    for (const byte of bytes.subarray(written)) if (byte === LINE_FEED) this.#lost += 1;
+    this.#torn = bytes[written - 1] !== LINE_FEED;
+  }
+}
+
+function isBusy(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException).code === 'EAGAIN';
 }

@@ -34,7 +34,7 @@
  * | the parent's IPC channel closes                | hurry: the parent is gone               |
  */
 import type { Logger } from 'pino';
-import { settledWithin } from '#program/settled-within.ts';
+import { settledWithin } from '#program/waiting.ts';
 
 export const FINISH_MAX_MS = 130_000;
 /** An attempt's 15 s, and time to write its end. */

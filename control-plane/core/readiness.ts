@@ -4,7 +4,7 @@
  * then refuses new submissions.
  */
 import { Remembered } from '#program/remembered.ts';
-import { settledWithin } from '#program/settled-within.ts';
+import { settledWithin } from '#program/waiting.ts';
 
 /** How long an answer is reused: many probes cost one check. */
 const READINESS_CACHE_MS = 1000;

@@ -1,7 +1,7 @@
 /** The core's variables. */
 import path from 'node:path';
 import { type Environment, type EnvReader, readEnvironment } from '#program/env.ts';
-import { isLoopback } from '#program/loopback.ts';
+import { isLoopback } from '#program/ports/addresses.ts';
 import { readTlsSettings } from '#program/tls/tls-settings.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './dispatch/queue-share.ts';
 import { parseNetwork } from './fetching/outgoing-url.ts';

@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Kysely, RawBuilder, Transaction } from 'kysely';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import { networkOf } from '#program/network-of.ts';
+import { networkOf } from '#program/ports/addresses.ts';
 import { outsideRequests, requestOwner } from '#program/request-owner.ts';
 import { Semaphore } from '#program/semaphore.ts';
 import {

@@ -14,8 +14,7 @@ import net from 'node:net';
 import { setImmediate as afterPolling } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { networkOf } from '#program/network-of.ts';
-import { connectionsWithin } from '#program/open-files.ts';
+import { networkOf } from '#program/ports/addresses.ts';
 import {
   type EndedCause,
   guardHttpServer,
@@ -23,8 +22,9 @@ import {
   type PortRoom,
   UNREAD_STRANGERS_MAX,
 } from '#program/ports/http-guard.ts';
+import { connectionsWithin } from '#program/ports/listening.ts';
 import { type Release, Semaphore } from '#program/semaphore.ts';
-import { settledWithin } from '#program/settled-within.ts';
+import { settledWithin } from '#program/waiting.ts';
 import { hasBody } from './request-headers.ts';
 
 /** For requests sent before the listener closed: a way around the world takes half of it. */

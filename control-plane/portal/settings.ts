@@ -1,6 +1,6 @@
 /** The portal's variables: the account area, its mails, and what is sold there. */
 import { type Environment, type EnvReader, readEnvironment } from '#program/env.ts';
-import { isLoopback } from '#program/loopback.ts';
+import { isLoopback } from '#program/ports/addresses.ts';
 import { readPlace } from '../core/settings.ts';
 import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/message-limits.ts';
 import type { ListOnSale } from './orders/orders.ts';

@@ -24,7 +24,7 @@
  * | the parent's IPC channel closes                | hurry: the node is of no use without it      |
  */
 import type { Logger } from 'pino';
-import { settledWithin } from '#program/settled-within.ts';
+import { settledWithin } from '#program/waiting.ts';
 
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;

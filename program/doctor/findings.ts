@@ -1,6 +1,6 @@
 /**
  * What a doctor found: one line a thing that was looked at, for people as a page and for scripts as
- * JSON. Both programs have one; neither ever prints a secret (secrets-out.ts).
+ * JSON. Both programs have one; neither ever prints a secret (secrets.ts).
  */
 
 export type FindingStatus = 'ok' | 'warning' | 'failure';

@@ -49,8 +49,8 @@ import {
 } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
-import { networkOf } from '../network-of.ts';
-import { connectionsWithin } from '../open-files.ts';
+import { networkOf } from './addresses.ts';
+import { connectionsWithin } from './listening.ts';
 
 export const STREAM_WINDOW_BYTES = 1024 * 1024;
 export const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;

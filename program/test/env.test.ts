@@ -6,9 +6,8 @@ import { ConfigError, EnvReader } from '#program/env.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { throwsWith } from '../../test/support/throws.ts';
 import { unknownVariables, warnOfUnknownVariables } from '../env-names.ts';
-import { isLoopback } from '../loopback.ts';
-import { makeDirectory } from '../make-directory.ts';
-import { networkOf } from '../network-of.ts';
+import { makeDirectory } from '../files.ts';
+import { isLoopback, networkOf } from '../ports/addresses.ts';
 import { SignalGate } from '../signal-gate.ts';
 
 const root = await temporaryFolder({ teardown: test.after.always });

@@ -5,7 +5,7 @@ import test from 'ava';
 
 /** Garbage of buffers, 3 MB at a time and 300 MB in all, in a process of its own. */
 function majorCollections(collecting: boolean): number {
-  const module = JSON.stringify(path.join(import.meta.dirname, '../young-buffers.ts'));
+  const module = JSON.stringify(path.join(import.meta.dirname, '../heap.ts'));
   const script = `
     import { PerformanceObserver, constants } from 'node:perf_hooks';
     import { setTimeout as delay } from 'node:timers/promises';
@@ -39,7 +39,7 @@ const FILES = 400;
 const RESIDENT_MB_MAX = 700;
 
 test('files that passed through do not gather, in a process that V8 gives a large heap', t => {
-  const module = JSON.stringify(path.join(import.meta.dirname, '../heap-growth.ts'));
+  const module = JSON.stringify(path.join(import.meta.dirname, '../heap.ts'));
   const script = `
     import { letHeapGrow } from ${module};
     letHeapGrow();

@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import test from 'ava';
-import { GROWTH_FLAG, YOUNG_FLAG } from '../heap-growth.ts';
-import { GATHERED_BYTES_MAX, YoungBuffers } from '../young-buffers.ts';
+import { GATHERED_BYTES_MAX, GROWTH_FLAG, YOUNG_FLAG, YoungBuffers } from '../heap.ts';
 
 const MB = 1024 * 1024;
 

@@ -20,14 +20,13 @@ import test from 'ava';
 import { findProgram } from '../../test/support/foreign-program.ts';
 import { until } from '../../test/support/running-service.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { LogOutput } from '../log-output.ts';
-import { LogSampler, parseLogSampling } from '../log-sampling.ts';
+import { LogOutput, LogSampler, parseLogSampling } from '../log.ts';
 
 const folder = await temporaryFolder({ teardown: test.after.always });
 
 /** Every write to it fails with ENOSPC. */
 const FULL = '/dev/full';
-const MODULE = path.resolve(import.meta.dirname, '../log-output.ts');
+const MODULE = path.resolve(import.meta.dirname, '../log.ts');
 const PINO = path.resolve(import.meta.dirname, '../../node_modules/pino/pino.js');
 
 const flushed = (output: LogOutput) => new Promise<void>(resolve => output.flush(resolve));

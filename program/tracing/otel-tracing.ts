@@ -36,7 +36,7 @@ import {
   ATTR_SERVICE_NAME,
   ATTR_SERVICE_VERSION,
 } from '@opentelemetry/semantic-conventions';
-import { settledWithin } from '../settled-within.ts';
+import { settledWithin } from '../waiting.ts';
 import type { TraceCarrier, TracedProgram, Tracing } from './span.ts';
 import type { SamplerName, TracingSettings } from './tracing-settings.ts';
 

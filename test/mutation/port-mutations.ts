@@ -109,8 +109,8 @@ a body that is chunked in HTTP/1.0 is read, and what is behind it
   + if (isFramedOtherwise(request) && request.url === undefined) {
   = bodies whose end something before us may see elsewhere
 
-file program/open-files.ts
-tests program/test/open-files.test.ts
+file program/ports/listening.ts
+tests program/ports/test/listening.test.ts
 a port takes more connections than there may be open files
   - Math.max(1, Math.min(wanted, Math.floor(filesMax * share)))
   + Math.max(1, wanted, filesMax * 0 + share * 0)

@@ -3,8 +3,8 @@
 import { lookup, Resolver } from 'node:dns/promises';
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { buildConnector, Client } from 'undici';
-import { raceAbort } from '#program/race-abort.ts';
 import { Semaphore } from '#program/semaphore.ts';
+import { raceAbort } from '#program/waiting.ts';
 import {
   ForbiddenUrlError,
   interfaceAddresses,

@@ -7,7 +7,7 @@ import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import { noteRequestSecret } from '#program/request-owner.ts';
 import { Semaphore } from '#program/semaphore.ts';
-import { settledWithin } from '#program/settled-within.ts';
+import { settledWithin } from '#program/waiting.ts';
 import { type Job, publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';

@@ -8,7 +8,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { link, readFile, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { makeDirectory } from '#program/make-directory.ts';
+import { makeDirectory } from '#program/files.ts';
 import { type Database, query } from '../../database/database.ts';
 import { isInserted } from '../../database/statements.ts';
 import { SecretBox } from './secret-box.ts';

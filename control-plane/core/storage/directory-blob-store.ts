@@ -15,9 +15,7 @@ import {
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import { fileClockMs } from '#program/file-clock.ts';
-import { makeDirectory } from '#program/make-directory.ts';
-import { syncPath } from '#program/sync-path.ts';
+import { fileClockMs, makeDirectory, syncPath } from '#program/files.ts';
 import {
   BLOB_ID,
   BLOB_KINDS,

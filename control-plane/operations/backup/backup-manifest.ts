@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, rename, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { syncPath } from '#program/sync-path.ts';
+import { syncPath } from '#program/files.ts';
 import { CommandError } from '../../core/cli/context.ts';
 
 /** Raised when a directory of before can no longer be read. */

@@ -9,7 +9,7 @@ import { accessSync, constants } from 'node:fs';
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
-import { syncPath } from '#program/sync-path.ts';
+import { syncPath } from '#program/files.ts';
 import { CommandError } from '../../core/cli/context.ts';
 import { parseMysqlUrl } from '../../database/connect.ts';
 

@@ -1,7 +1,7 @@
 /** `support-bundle`: what a maintainer would ask for, without secrets. */
 import path from 'node:path';
 import type { Command } from 'commander';
-import { SecretsOut } from '#program/doctor/secrets-out.ts';
+import { SecretsOut } from '#program/doctor/secrets.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
 import type { ComposedProgram } from '../composed-program.ts';
 import { secretsOfDirectory } from '../doctor/configuration-findings.ts';

@@ -2,11 +2,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
-import {
-  secondTokenFinding,
-  weaknessOf,
-  weaknessOfBytes,
-} from '#program/doctor/secret-strength.ts';
+import { secondTokenFinding, weaknessOf, weaknessOfBytes } from '#program/doctor/secrets.ts';
 import { ConfigError, type Environment } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';

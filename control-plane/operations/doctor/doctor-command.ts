@@ -1,7 +1,7 @@
 /** `doctor`: one page about what a control plane needs, and whether it has it. */
 import type { Command } from 'commander';
 import { counted, jsonOf, pageOf, summaryOf } from '#program/doctor/findings.ts';
-import { SecretsOut } from '#program/doctor/secrets-out.ts';
+import { SecretsOut } from '#program/doctor/secrets.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
 import type { ComposedProgram } from '../composed-program.ts';
 import { secretsOfDirectory } from './configuration-findings.ts';

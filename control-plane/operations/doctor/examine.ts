@@ -5,8 +5,7 @@
  */
 import { arch, platform, release } from 'node:os';
 import { type Finding, look, ok, warning } from '#program/doctor/findings.ts';
-import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
-import { tlsFindings } from '#program/doctor/tls-findings.ts';
+import { openFilesFinding, tlsFindings } from '#program/doctor/program-findings.ts';
 import { ConfigError, type Environment } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';

@@ -1,7 +1,6 @@
 /** The programs that run: this machine's control plane, and the nodes that registered. */
-import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
+import { askHttp, baseOf, refusalOf } from '#program/doctor/ask.ts';
 import { type Finding, failure, look, ok, warning } from '#program/doctor/findings.ts';
-import { refusalOf } from '#program/doctor/reach.ts';
 import pkg from '../../../package.json' with { type: 'json' };
 import type { NodeMember } from '../../core/nodes/node-store.ts';
 import type { CoreSettings } from '../../core/settings.ts';

@@ -5,7 +5,7 @@
  */
 import { createTransport } from 'nodemailer';
 import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
-import { isLoopback } from '#program/loopback.ts';
+import { isLoopback } from '#program/ports/addresses.ts';
 import type { MailOutcome, MailSender, OutgoingMail } from './send-mails.ts';
 
 const CONNECT_MS = 10_000;

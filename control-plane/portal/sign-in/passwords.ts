@@ -8,7 +8,7 @@
 import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
 import { ContractError } from '#contract/errors.ts';
-import { networkOf } from '#program/network-of.ts';
+import { networkOf } from '#program/ports/addresses.ts';
 import { Semaphore } from '#program/semaphore.ts';
 
 export interface PasswordCosts {

@@ -17,7 +17,7 @@
  */
 
 import { createHash, createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
-import { networkOf } from '#program/network-of.ts';
+import { networkOf } from '#program/ports/addresses.ts';
 import {
   countAttempt,
   leftOfWindowMs,

@@ -7,7 +7,7 @@
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
-import { openFilesMax } from '#program/open-files.ts';
+import { openFilesMax } from '#program/ports/listening.ts';
 import { HalfSentForms } from '../../../test/support/half-sent-forms.ts';
 import { openCaller } from '../../core/test/fixtures.ts';
 import { submitTo } from '../../core/test/support/replicas.ts';

@@ -15,8 +15,7 @@ import { arch, platform, tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { Unzip, type UnzipFile, UnzipInflate } from 'fflate';
-import { makeDirectory } from '#program/make-directory.ts';
-import { syncPath } from '#program/sync-path.ts';
+import { makeDirectory, syncPath } from '#program/files.ts';
 import {
   fileSystemClockMs,
   hashFile,

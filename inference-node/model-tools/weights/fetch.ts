@@ -3,7 +3,7 @@
  * sha512, each part's sha256, and the whole file's sha256 as read back from the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
-import { raceAbort } from '#program/race-abort.ts';
+import { raceAbort } from '#program/waiting.ts';
 import {
   hashOpenFile,
   removeStaleTemporaries,

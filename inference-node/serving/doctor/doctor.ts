@@ -10,7 +10,7 @@ import { arch, platform, release } from 'node:os';
 import type { Writable } from 'node:stream';
 import type { Command } from 'commander';
 import pino from 'pino';
-import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
+import { askHttp, baseOf, refusalOf } from '#program/doctor/ask.ts';
 import {
   type Finding,
   failure,
@@ -22,11 +22,8 @@ import {
   summaryOf,
   warning,
 } from '#program/doctor/findings.ts';
-import { openFilesFinding } from '#program/doctor/open-files-finding.ts';
-import { refusalOf } from '#program/doctor/reach.ts';
-import { secondTokenFinding, weaknessOf } from '#program/doctor/secret-strength.ts';
-import { SecretsOut } from '#program/doctor/secrets-out.ts';
-import { tlsFindings } from '#program/doctor/tls-findings.ts';
+import { openFilesFinding, tlsFindings } from '#program/doctor/program-findings.ts';
+import { SecretsOut, secondTokenFinding, weaknessOf } from '#program/doctor/secrets.ts';
 import { ConfigError } from '#program/env.ts';
 import type { TlsSettings } from '#program/tls/tls-settings.ts';
 import pkg from '../../../package.json' with { type: 'json' };

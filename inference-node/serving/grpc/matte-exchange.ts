@@ -34,7 +34,7 @@ import {
   type ResultPlace,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
-import { raceAbort } from '#program/race-abort.ts';
+import { raceAbort } from '#program/waiting.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import {
   type ImageExchange,

@@ -27,7 +27,6 @@ import {
   type MatteServiceServer,
   MatteServiceService,
 } from '#gen/matting/v1/matte_service.ts';
-import { listening } from '#program/listen-error.ts';
 import {
   bindGrpcServer,
   type GrpcGuard,
@@ -38,6 +37,7 @@ import {
   guardGrpcServer,
   shutDownGrpcServer,
 } from '#program/ports/grpc-guard.ts';
+import { listening } from '#program/ports/listening.ts';
 import type { NodeStatus } from '../node-state.ts';
 import { type Callers, unknownCaller } from './callers.ts';
 import type { MatteHandler } from './matte-handler.ts';

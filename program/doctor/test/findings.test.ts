@@ -8,9 +8,8 @@ import { TestAuthority } from '../../../test/support/certificates.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
 import { failure, look, ok, pageOf, warning } from '../findings.ts';
-import { weaknessOf, weaknessOfBytes } from '../secret-strength.ts';
-import { SecretsOut } from '../secrets-out.ts';
-import { tlsFindings } from '../tls-findings.ts';
+import { tlsFindings } from '../program-findings.ts';
+import { SecretsOut, weaknessOf, weaknessOfBytes } from '../secrets.ts';
 
 const test = ava.serial;
 

@@ -1,6 +1,8 @@
-/** Certificates of MATTING_TLS_*: whether they can be used, and until when. */
+/** Findings that both programs make of themselves: TLS files, and the limit of open files. */
+
 import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { openFilesMax } from '../ports/listening.ts';
 import { TlsFileError, TlsFiles } from '../tls/tls-files.ts';
 import type { TlsSettings } from '../tls/tls-settings.ts';
 import { type Finding, failure, ok, reasonOf, warning } from './findings.ts';
@@ -13,7 +15,7 @@ const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE----
 /** A bundle of authorities has some hundred. */
 const CERTIFICATES_MAX = 1000;
 
-/** Rejects with nothing but a bug. */
+/** Whether the certificates of MATTING_TLS_* can be used, and until when. Rejects only by a bug. */
 export async function tlsFindings(
   settings: TlsSettings,
   nowMs: number = Date.now(),
@@ -45,7 +47,7 @@ export async function tlsFindings(
 }
 
 /** @param leftMs until it ends; negative: since */
-export function expiryFinding(what: string, leftMs: number, advice: string): Finding {
+function expiryFinding(what: string, leftMs: number, advice: string): Finding {
   const days = Math.floor(Math.abs(leftMs) / DAY_MS);
   if (leftMs <= 0) return failure(SUBJECT, `${what} ended ${days} days ago`, advice);
   const found = `${what} is good for ${days} more days`;
@@ -58,4 +60,15 @@ function endOf(pem: string, authorities: boolean): number {
     .slice(0, CERTIFICATES_MAX)
     .map(([text]) => new X509Certificate(text).validToDate.getTime());
   return authorities ? Math.max(...ends) : Math.min(...ends);
+}
+
+const ADVICE =
+  'raise it where the program is started: LimitNOFILE of systemd, --ulimit nofile of containers, ulimit -n';
+
+/** @param wantedMin fewer than these mean fewer connections than the program is made for */
+export function openFilesFinding(wantedMin: number, max = openFilesMax()): Finding {
+  if (max === undefined) return ok('open files', 'no limit is known here');
+  if (max >= wantedMin) return ok('open files', `${max} may be open`);
+  const found = `${max} may be open, of ${wantedMin} that the connections of its ports are made for`;
+  return warning('open files', found, ADVICE);
 }

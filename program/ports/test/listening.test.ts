@@ -1,11 +1,11 @@
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import test from 'ava';
-import { openFilesFinding } from '../doctor/open-files-finding.ts';
-import { connectionsWithin } from '../open-files.ts';
-import { connectionsMaxOf, GUARD_BOUNDS, guardBoundsWithin } from '../ports/grpc-guard.ts';
+import { openFilesFinding } from '../../doctor/program-findings.ts';
+import { connectionsMaxOf, GUARD_BOUNDS, guardBoundsWithin } from '../grpc-guard.ts';
+import { connectionsWithin } from '../listening.ts';
 
-const MODULE = path.join(import.meta.dirname, '../open-files.ts');
+const MODULE = path.join(import.meta.dirname, '../listening.ts');
 
 test.skipIf(process.platform !== 'linux')('the limit is that of the process', t => {
   const script = `import { openFilesMax } from ${JSON.stringify(MODULE)}; console.log(openFilesMax());`;

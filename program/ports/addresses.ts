@@ -1,4 +1,4 @@
-/** Whose address it is, as bounds by address count: one customer's network. */
+/** What an address says: whose network it is of, and whether only this machine reaches it. */
 import { isIPv6 } from 'node:net';
 
 /** An IPv4 address as a socket of both families shows it. */
@@ -6,7 +6,10 @@ const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
 /** Groups of 16 bits that one host has to itself. */
 const NETWORK_GROUPS = 4;
 
-/** An IPv4 address, or the first 64 bits of an IPv6 one; what is no address is as it is. */
+/**
+ * The network that bounds by address count, one customer's: an IPv4 address, or the first 64 bits
+ * of an IPv6 one. What is no address is returned as it is.
+ */
 export function networkOf(address: string): string {
   const mapped = MAPPED.exec(address);
   if (mapped !== null) return mapped[1]!;
@@ -20,4 +23,9 @@ export function networkOf(address: string): string {
   const between = tail === undefined ? 0 : Math.max(0, 8 - before.length - after.length);
   const groups = [...before, ...Array<string>(between).fill('0'), ...after];
   return groups.slice(0, NETWORK_GROUPS).join(':');
+}
+
+/** Whether only this machine reaches a listener on that host. A name but localhost is not looked up. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }

@@ -1,0 +1,64 @@
+/** What a doctor asks of other programs: an HTTP answer, and whether a port can be reached. */
+
+import { connect } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { reasonOf } from './findings.ts';
+
+const ANSWER_MS_MAX = 5000;
+/** A control plane's metrics are some 100 KB. */
+const ANSWER_BYTES_MAX = 8 * 1024 * 1024;
+
+interface HttpAnswer {
+  readonly status: number;
+  readonly text: string;
+}
+
+/** Where a listener's host is reached from this machine. */
+export function baseOf(host: string, port: number): string {
+  const dialled = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host;
+  return `http://${dialled.includes(':') ? `[${dialled}]` : dialled}:${port}`;
+}
+
+/** One GET, without a secret. Undefined: nobody answered, or not within the bounds. */
+export async function askHttp(url: string): Promise<HttpAnswer | undefined> {
+  try {
+    const signal = AbortSignal.timeout(ANSWER_MS_MAX);
+    const answer = await fetch(url, { signal, redirect: 'error' });
+    const pieces: Buffer[] = [];
+    let bytes = 0;
+    for await (const piece of answer.body ?? []) {
+      bytes += piece.length;
+      if (bytes > ANSWER_BYTES_MAX) return undefined;
+      pieces.push(Buffer.from(piece));
+    }
+    return { status: answer.status, text: Buffer.concat(pieces).toString('utf8') };
+  } catch {
+    // Whoever asks says that nobody answered: there is nothing more to tell of it.
+    return undefined;
+  }
+}
+
+const CONNECT_MS_MAX = 3000;
+const PORT_MAX = 65_535;
+
+/** Why no connection is made; undefined: one was, and is closed again. */
+export async function refusalOf(address: string): Promise<string | undefined> {
+  const at = address.lastIndexOf(':');
+  const host = address.slice(0, at).replace(/^\[(.*)\]$/, '$1');
+  const port = Number(address.slice(at + 1));
+  if (!(port > 0 && port <= PORT_MAX)) return `it names no port from 1 to ${PORT_MAX}`;
+  const socket = connect({ host, port });
+  const ended = new AbortController();
+  const opened = new Promise<string | undefined>(resolve => {
+    socket.once('connect', () => resolve(undefined));
+    socket.once('error', error => resolve(reasonOf(error)));
+  });
+  const late = delay(CONNECT_MS_MAX, `no answer in ${CONNECT_MS_MAX} ms`, { signal: ended.signal });
+  try {
+    return await Promise.race([opened, late]);
+  } finally {
+    ended.abort();
+    late.catch(() => undefined);
+    socket.destroy();
+  }
+}

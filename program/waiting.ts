@@ -1,0 +1,30 @@
+/** Waits for a promise no longer than a time or a signal allows. */
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** Whether `work` settled before the time was over or the signal aborted. */
+export async function settledWithin(
+  work: Promise<unknown>,
+  waitMs: number,
+  signal?: AbortSignal,
+): Promise<boolean> {
+  const stop = new AbortController();
+  const both = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
+  const timeUp = delay(waitMs, false, { signal: both }).catch(() => false);
+  try {
+    return await Promise.race([work.then(() => true), timeUp]);
+  } finally {
+    stop.abort();
+  }
+}
+
+/** Settles as the promise does, or rejects with the signal's reason, whichever comes first. */
+export async function raceAbort<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const onAbort = (): void => reject(signal.reason);
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
