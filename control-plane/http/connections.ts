@@ -1,18 +1,21 @@
 /**
- * The connections of the public port, and how they end. A server that closes at once resets
- * connections whose request is still on its way, and these callers get no answer. So first no new
- * connection is accepted, then open ones have time to send a request, which is answered with
- * `Connection: close`; what is idle after that is closed.
+ * The connections of a port, and how they end. A server that closes at once resets connections
+ * whose request is still on its way, and these callers get no answer. So first no new connection is
+ * accepted, then open ones have time to send a request, which is answered with `Connection: close`;
+ * what is idle after that is closed.
  *
  * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
  * nearly full, those that wait for their client make room for newcomers (http-guard.ts), strangers'
  * before those of accounts. Those with a submission under way may be held for minutes: accounts
  * share them.
+ *
+ * Bytes that are no valid request, or not a complete one in time, are answered without a route.
  */
-import type { IncomingMessage, Server } from 'node:http';
+import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import net from 'node:net';
+import type { Duplex } from 'node:stream';
 import { setImmediate as afterPolling } from 'node:timers/promises';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { networkOf } from '#program/ports/addresses.ts';
 import {
@@ -25,7 +28,8 @@ import {
 import { connectionsWithin } from '#program/ports/listening.ts';
 import { type Release, Semaphore } from '#program/semaphore.ts';
 import { settledWithin } from '#program/waiting.ts';
-import { hasBody } from './request-headers.ts';
+import { ANSWER_HEADERS, type Answered, PROBLEM_TYPE, problemOf } from './answers.ts';
+import { createRequestId, hasBody, requestIdOf } from './request-headers.ts';
 
 /** For requests sent before the listener closed: a way around the world takes half of it. */
 const LINGER_MS_MAX = 500;
@@ -38,7 +42,6 @@ const BODIES_SHARE = 0.1;
 /** Largest fraction of all connections with a submission under way, its body and wait included. */
 const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
-
 /** Largest fraction of all connections without a key whose answer waits to be read. */
 const UNREAD_STRANGERS_SHARE = 0.25;
 
@@ -66,6 +69,7 @@ export interface ConnectionsOptions {
   readonly readingPace?: Pick<HttpGuardOptions, 'debtMsMax' | 'unreadStrangersMax'> | undefined;
 }
 
+/** Those of the public port. */
 export class Connections {
   readonly #server: Server;
   #open = 0;
@@ -203,4 +207,119 @@ export function awaitBodies(
     note(request, reply);
     done(null, payload);
   });
+}
+
+const DETAILS: Readonly<Record<string, string>> = {
+  HPE_HEADER_OVERFLOW: 'the request headers are too large',
+  ERR_HTTP_REQUEST_TIMEOUT: 'the request did not arrive in time',
+  ERR_TRANSFER_CODING: 'Transfer-Encoding may be chunked, on HTTP/1.1, and nothing else',
+};
+
+/** The latest response of a connection: nothing may be put between its bytes. */
+const responses = new WeakMap<Duplex, ServerResponse>();
+
+type RequestListener = (request: IncomingMessage, response: ServerResponse) => void;
+
+export interface ClientErrorOptions {
+  readonly baseUrl: string;
+  readonly log: Pick<FastifyBaseLogger, 'info'> | undefined;
+  readonly onAnswered: ((answered: Answered) => void) | undefined;
+}
+
+/**
+ * Stands before the listeners for requests that are there when it is called. What Node takes for
+ * chunked though it is not (RFC 9112 section 6.1: in HTTP/1.0, or in another coding besides) is
+ * refused like bytes that are no request: something before us may see another end of the body, so
+ * nothing behind it on its connection is a request. Also answers CONNECT, whose connection Node
+ * would close without an answer.
+ */
+export function watchConnections(server: Server, options: ClientErrorOptions): void {
+  const listeners = server.listeners('request') as RequestListener[];
+  const refused = new WeakSet<Duplex>();
+  server.removeAllListeners('request');
+  server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+    const { socket } = request;
+    // What is left of its chunk is still handed on.
+    if (refused.has(socket)) return;
+    if (isFramedOtherwise(request)) {
+      refused.add(socket);
+      const error = Object.assign(new Error('transfer coding'), { code: 'ERR_TRANSFER_CODING' });
+      server.emit('clientError', error, socket);
+      return;
+    }
+    responses.set(socket, response);
+    for (const listener of listeners) listener.call(server, request, response);
+  });
+  server.on('connect', (request: IncomingMessage, socket: Duplex) => {
+    const error = new ContractError('METHOD_NOT_ALLOWED', 'this server is not a proxy');
+    // Node has removed its own error listener.
+    socket.once('error', () => socket.destroy());
+    endWith(socket, error, requestIdOf(request), options);
+  });
+}
+
+function isFramedOtherwise({ headers, httpVersion }: IncomingMessage): boolean {
+  const coding = headers['transfer-encoding'];
+  if (coding === undefined) return false;
+  return httpVersion === '1.0' || coding.trim().toLowerCase() !== 'chunked';
+}
+
+export function createClientErrorHandler(options: ClientErrorOptions) {
+  /** Connections that failed before: their further errors are ignored. */
+  const failed = new WeakSet<Duplex>();
+  return (error: NodeJS.ErrnoException, socket: Duplex & { bytesRead: number }): void => {
+    if (failed.has(socket)) return;
+    failed.add(socket);
+    // A connection that was opened and never used, as browsers do, expects no answer.
+    if (!socket.writable || socket.bytesRead === 0 || error.code === 'ECONNRESET') {
+      socket.destroy();
+      return;
+    }
+    const detail = DETAILS[error.code ?? ''] ?? 'the bytes sent are not a valid HTTP request';
+    const refusal = new ContractError('INVALID_REQUEST', detail, { cause: error });
+    const response = responses.get(socket);
+    if (response === undefined || response.writableFinished) {
+      endWith(socket, refusal, createRequestId(), options);
+    } else if (response.req.complete) {
+      // The bytes came after a complete request, whose answer must be sent first: the caller would
+      // take this one for it.
+      response.once('close', () => endWith(socket, refusal, createRequestId(), options));
+    } else if (response.headersSent) {
+      socket.destroy();
+    } else {
+      endWith(socket, refusal, requestIdOf(response.req), options);
+    }
+  };
+}
+
+function endWith(
+  socket: Duplex,
+  error: ContractError,
+  requestId: string,
+  { baseUrl, log, onAnswered }: ClientErrorOptions,
+): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const { code, spec } = error;
+  const { http: status } = spec;
+  const cause = (error.cause as NodeJS.ErrnoException | undefined)?.code;
+  log?.info({ reqId: requestId, status, code, cause }, 'answered without a route');
+  onAnswered?.({ route: undefined, method: undefined, status, code, seconds: undefined });
+  const body = JSON.stringify(problemOf(error, { baseUrl, requestId }));
+  const lines = [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    `Content-Type: ${PROBLEM_TYPE}`,
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    `X-Request-ID: ${requestId}`,
+    ...(status === 405 ? ['Allow: GET, HEAD, POST'] : []),
+    ...Object.entries(ANSWER_HEADERS).map(([name, value]) => `${name}: ${value}`),
+    'Connection: close',
+    '',
+    body,
+  ];
+  socket.end(lines.join('\r\n'));
+  // Nothing more is read from it.
+  socket.once('finish', () => socket.destroy());
 }

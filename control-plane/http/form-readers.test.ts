@@ -5,9 +5,8 @@ import { ContractError } from '#contract/errors.ts';
 import { fc } from '../../test/support/property-tests.ts';
 import { throwsWith } from '../../test/support/throws.ts';
 import { UrlencodedReader } from '../removebg/removebg-body.ts';
-import { FIELDS_MAX } from './malformed.ts';
-import { MultipartReader, PART_HEAD_BYTES_MAX } from './multipart-reader.ts';
-import { boundaryOf } from './part-head.ts';
+import { FIELDS_MAX } from './bodies.ts';
+import { boundaryOf, MultipartReader, PART_HEAD_BYTES_MAX } from './multipart.ts';
 import { parseContentType } from './request-headers.ts';
 import { BOUNDARY, formOf, partOf } from './test/forms.ts';
 

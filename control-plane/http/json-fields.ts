@@ -1,22 +1,60 @@
+/**
+ * A body that is JSON, read as it arrives: one flat object whose values are strings, null or, for
+ * some fields, true, false or a number. Small texts are kept; that of the image is handed on
+ * unescaped and never kept, so that a body of 70 MB costs the memory of one chunk. Syntax,
+ * duplicates and types are this file's, which fields there are its caller's. A field that is skipped
+ * may be an object or an array, within a bound.
+ *
+ * | state      | expects                         | then                               |
+ * |------------|---------------------------------|------------------------------------|
+ * | start      | `{`                             | first-key                          |
+ * | first-key  | `"` or `}`                      | key, end                           |
+ * | next-key   | `"`                             | key                                |
+ * | key        | the rest of a string            | colon                              |
+ * | colon      | `:`                             | value                              |
+ * | value      | `"`, `n`, a literal, `{` or `[` | text, image, null, literal, nested |
+ * | text       | the rest of a string            | more                               |
+ * | image      | the rest of a string            | more                               |
+ * | null       | the rest of `null`              | more                               |
+ * | literal    | the rest of it                  | more                               |
+ * | nested     | the rest of it                  | more                               |
+ * | more       | `,` or `}`                      | next-key, end                      |
+ * | end        | nothing                         | -                                  |
+ *
+ * White space is skipped in every state but key, text, image, null, literal and nested.
+ */
+import type { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { JsonImageText } from './json-image-text.ts';
 import {
   FIELDS_MAX,
   givenTwice,
+  HEX_VALUES,
   malformed,
+  NOT_HEX,
   OVERLONG,
   type TextValue,
   tooManyFields,
-} from './malformed.ts';
+} from './bodies.ts';
 
-/**
- * The values of a JSON body that are no strings in every caller's mind: a switch may be true or
- * false, lengths may be numbers. They mean what the same text means.
- */
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const BACKSLASH = 0x5c;
+const LETTER_U = 0x75;
+const OPENING_BRACE = 0x7b;
+const CLOSING_BRACE = 0x7d;
+const NULL_LITERAL = Buffer.from('null');
+const NOTHING = Buffer.alloc(0);
+/** 1 for what JSON has as white space: a body may be made of it. */
+const IS_SPACE = new Uint8Array(256);
+for (const byte of ' \t\n\r') IS_SPACE[byte.charCodeAt(0)] = 1;
 
+/** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
+const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
 /** Any number that means something is shorter. */
 const LITERAL_BYTES_MAX = 64;
 
+/** What a value may be besides a string and null; it means what the same text means. */
 export type LiteralKind = 'boolean' | 'number';
 
 /** RFC 8259 section 6. */
@@ -26,34 +64,20 @@ const FIRST_CHARACTERS: Readonly<Record<LiteralKind, string>> = {
   number: '-0123456789',
 };
 /** What may follow a literal: white space, a comma, a brace. */
-const ENDS = Buffer.from(' \t\r\n,}');
-
-/** Whether this byte begins a literal of these kinds. */
-function beginsLiteral(kinds: readonly LiteralKind[], byte: number): boolean {
-  return kinds.some(kind => FIRST_CHARACTERS[kind].includes(String.fromCharCode(byte)));
-}
-
-function endsLiteral(byte: number): boolean {
-  return ENDS.includes(byte);
-}
+const LITERAL_ENDS = Buffer.from(' \t\r\n,}');
 
 /** What a value must be, for an error's sentence. */
 function typeOf(kinds: readonly LiteralKind[]): string {
   return [...kinds, 'string'].map(kind => `a ${kind}`).join(' or ');
 }
 
-/**
- * The text that the literal stands for: 1e3 and 1000.0 are 1000.
- * @returns undefined: not JSON
- */
+/** The text that it stands for: 1e3 and 1000.0 are 1000. Undefined: not JSON. */
 function literalText(literal: string): string | undefined {
   if (literal === 'true' || literal === 'false') return literal;
   return NUMBER.test(literal) ? String(Number(literal)) : undefined;
 }
 
-/** Where an object or an array ends, which arrives in pieces and of which nothing is needed. Pure. */
-
-/** Where its reader is. */
+/** Where the reader of an object or an array is. */
 interface Nesting {
   /** Braces and brackets that are open; 0: it has ended. */
   depth: number;
@@ -62,8 +86,6 @@ interface Nesting {
   escaped: boolean;
 }
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
 /** What a byte outside of strings does to the depth; whether it is the right one, JSON.parse says. */
 const DEPTH_OF = new Int8Array(256);
 for (const open of '{[') DEPTH_OF[open.charCodeAt(0)] = 1;
@@ -83,41 +105,6 @@ function endOfNested(nesting: Nesting, chunk: Buffer, from: number): number {
   }
   return chunk.length;
 }
-
-/*
- * A body that is JSON, read as it arrives: one flat object whose values are strings, null or, for
- * some fields, true, false or a number. Small texts are kept; that of the image is handed on
- * unescaped and never kept, so that a body of 70 MB costs the memory of one chunk. Syntax,
- * duplicates and types are this file's, which fields there are its caller's. A field that is skipped
- * may be an object or an array, within a bound.
- *
- * | state      | expects                       | then                                   |
- * |------------|-------------------------------|----------------------------------------|
- * | start      | `{`                           | first-key                              |
- * | first-key  | `"` or `}`                    | key, end                               |
- * | next-key   | `"`                           | key                                    |
- * | key        | the rest of a string          | colon                                  |
- * | colon      | `:`                           | value                                  |
- * | value      | `"`, `n`, a literal, `{` or `[` | text, image, null, literal, nested |
- * | text       | the rest of a string          | more                                   |
- * | image      | the rest of a string          | more                                   |
- * | null       | the rest of `null`            | more                                   |
- * | literal    | the rest of it                | more                                   |
- * | nested     | the rest of it                | more                                   |
- * | more       | `,` or `}`                    | next-key, end                          |
- * | end        | nothing                       | -                                      |
- *
- * White space is skipped in every state but key, text, image, null, literal and nested.
- */
-
-/** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
-const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
-
-const NULL_LITERAL = Buffer.from('null');
-const NOTHING = Buffer.alloc(0);
-/** 1 for what JSON has as white space: a body may be made of it. */
-const IS_SPACE = new Uint8Array(256);
-for (const byte of ' \t\n\r') IS_SPACE[byte.charCodeAt(0)] = 1;
 
 type State =
   | 'start'
@@ -144,18 +131,17 @@ export interface JsonFields<Text extends string> {
    * @throws ContractError where there is no such field
    */
   fieldOf(name: string | undefined): Text | string | undefined;
-  /** What a value may be besides a string and null. */
   literalsOf(field: string | undefined): readonly LiteralKind[];
 }
 
 export class JsonFieldsParser<Text extends string> {
   readonly #fields: JsonFields<Text>;
+  readonly #image: JsonImageText;
   readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   readonly #seen = new Set<string>();
   readonly #texts = new Map<Text, TextValue>();
   readonly #raw = Buffer.allocUnsafe(RAW_TEXT_BYTES_MAX);
   #state: State = 'start';
-  #started = false;
   #imageGiven = false;
   /** undefined: one that is skipped. */
   #field: string | undefined;
@@ -166,7 +152,6 @@ export class JsonFieldsParser<Text extends string> {
   #nullAt = 0;
   #nesting: Nesting = { depth: 0, inString: false, escaped: false };
   #given = 0;
-  readonly #image: JsonImageText;
 
   constructor(fields: JsonFields<Text>) {
     this.#fields = fields;
@@ -216,7 +201,7 @@ export class JsonFieldsParser<Text extends string> {
 
   /** The fields, after the last chunk. @throws ContractError INVALID_REQUEST */
   finish(): { readonly texts: ReadonlyMap<Text, TextValue>; readonly imageGiven: boolean } {
-    if (!this.#started) throw malformed('the body is empty; a JSON object is expected');
+    if (this.#state === 'start') throw malformed('the body is empty; a JSON object is expected');
     if (this.#state !== 'end') throw malformed('the body ends in the middle of the JSON object');
     return { texts: this.#texts, imageGiven: this.#imageGiven };
   }
@@ -225,24 +210,25 @@ export class JsonFieldsParser<Text extends string> {
     switch (this.#state) {
       case 'start':
         if (byte === 0xef) throw malformed('the body must be UTF-8 without a byte order mark');
-        if (byte !== 0x7b) throw malformed('the body must be a JSON object');
-        this.#started = true;
+        if (byte !== OPENING_BRACE) throw malformed('the body must be a JSON object');
         this.#state = 'first-key';
         return;
       case 'first-key':
       case 'next-key':
-        this.#takeKeyStart(byte);
+        if (byte === QUOTE) this.#startRaw('key');
+        else if (byte === CLOSING_BRACE && this.#state === 'first-key') this.#state = 'end';
+        else throw malformed('the body is not valid JSON: the name of a field is missing');
         return;
       case 'colon':
-        if (byte !== 0x3a) throw malformed('the body is not valid JSON: a colon is missing');
+        if (byte !== COLON) throw malformed('the body is not valid JSON: a colon is missing');
         this.#state = 'value';
         return;
       case 'value':
         this.#takeValueStart(byte);
         return;
       case 'more':
-        if (byte === 0x2c) this.#state = 'next-key';
-        else if (byte === 0x7d) this.#state = 'end';
+        if (byte === COMMA) this.#state = 'next-key';
+        else if (byte === CLOSING_BRACE) this.#state = 'end';
         else throw malformed('the body is not valid JSON: a comma or a closing brace is missing');
         return;
       default:
@@ -250,35 +236,26 @@ export class JsonFieldsParser<Text extends string> {
     }
   }
 
-  #takeKeyStart(byte: number): void {
-    if (byte === QUOTE) this.#startText('key');
-    else if (byte === 0x7d && this.#state === 'first-key') this.#state = 'end';
-    else throw malformed('the body is not valid JSON: the name of a field is missing');
-  }
-
   #takeValueStart(byte: number): void {
-    if (byte === QUOTE) {
-      if (this.#field === this.#fields.image) {
-        this.#imageGiven = true;
-        this.#state = 'image';
-      } else {
-        this.#startText('text');
-      }
+    const field = this.#field;
+    const character = String.fromCharCode(byte);
+    const literals = this.#fields.literalsOf(field);
+    if (byte === QUOTE && field === this.#fields.image) {
+      this.#imageGiven = true;
+      this.#state = 'image';
+    } else if (byte === QUOTE) {
+      this.#startRaw('text');
     } else if (byte === NULL_LITERAL[0]) {
       this.#nullAt = 1;
       this.#state = 'null';
-    } else if (beginsLiteral(this.#literals, byte)) {
-      this.#startText('literal');
-      this.#raw[0] = byte;
-      this.#rawLength = 1;
-    } else if (this.#field === undefined && (byte === 0x7b || byte === 0x5b)) {
-      this.#startText('nested');
+    } else if (literals.some(kind => FIRST_CHARACTERS[kind].includes(character))) {
+      this.#startRaw('literal', byte);
+    } else if (field === undefined && '{['.includes(character)) {
       this.#nesting = { depth: 1, inString: false, escaped: false };
-      this.#raw[0] = byte;
-      this.#rawLength = 1;
-    } else if ('{[tf-0123456789'.includes(String.fromCharCode(byte))) {
-      const wrong = `must be ${typeOf(this.#literals)}`;
-      throw malformed(`${this.#shownField} ${wrong}`, this.#field, wrong);
+      this.#startRaw('nested', byte);
+    } else if ('{[tf-0123456789'.includes(character)) {
+      const wrong = `must be ${typeOf(literals)}`;
+      throw malformed(`${this.#shownField} ${wrong}`, field, wrong);
     } else {
       throw malformed('the body is not valid JSON: a value is missing');
     }
@@ -292,11 +269,19 @@ export class JsonFieldsParser<Text extends string> {
     if (this.#nullAt === NULL_LITERAL.length) this.#state = 'more';
   }
 
-  #startText(state: 'key' | 'text' | 'literal' | 'nested'): void {
+  /** @param first its first byte, where that is kept */
+  #startRaw(state: 'key' | 'text' | 'literal' | 'nested', first?: number): void {
     this.#state = state;
-    this.#rawLength = 0;
+    this.#rawLength = first === undefined ? 0 : this.#raw.writeUInt8(first);
     this.#rawOverlong = false;
     this.#escaped = false;
+  }
+
+  /** False: they do not fit, and are dropped. */
+  #keepRaw(bytesMax: number, chunk: Buffer, from: number, end: number): boolean {
+    if (this.#rawLength + end - from > bytesMax) return false;
+    this.#rawLength += chunk.copy(this.#raw, this.#rawLength, from, end);
+    return true;
   }
 
   /** Collects a small string up to its closing quote. The offset after what it took. */
@@ -310,12 +295,7 @@ export class JsonFieldsParser<Text extends string> {
       else if (byte === QUOTE) break;
     }
     this.#escaped = escaped;
-    if (this.#rawLength + end - from > RAW_TEXT_BYTES_MAX) {
-      this.#rawOverlong = true;
-    } else if (!this.#rawOverlong) {
-      chunk.copy(this.#raw, this.#rawLength, from, end);
-      this.#rawLength += end - from;
-    }
+    this.#rawOverlong ||= !this.#keepRaw(RAW_TEXT_BYTES_MAX, chunk, from, end);
     if (end === chunk.length) return end;
     if (this.#state === 'key') this.#endKey();
     else this.#endValue();
@@ -325,18 +305,16 @@ export class JsonFieldsParser<Text extends string> {
   /** Collects a literal up to what follows it, which is left for the next state. */
   #takeLiteral(chunk: Buffer, from: number): number {
     let end = from;
-    while (end < chunk.length && !endsLiteral(chunk.readUInt8(end))) end += 1;
+    while (end < chunk.length && !LITERAL_ENDS.includes(chunk[end]!)) end += 1;
     const field = this.#field;
-    if (this.#rawLength + end - from > LITERAL_BYTES_MAX) {
+    if (!this.#keepRaw(LITERAL_BYTES_MAX, chunk, from, end)) {
       const detail = `${this.#shownField} is over ${LITERAL_BYTES_MAX} characters`;
       throw malformed(detail, field, 'too long');
     }
-    chunk.copy(this.#raw, this.#rawLength, from, end);
-    this.#rawLength += end - from;
     if (end === chunk.length) return end;
     const text = literalText(this.#raw.toString('latin1', 0, this.#rawLength));
     if (text === undefined) {
-      const detail = `${this.#shownField} must be ${typeOf(this.#literals)}`;
+      const detail = `${this.#shownField} must be ${typeOf(this.#fields.literalsOf(field))}`;
       throw malformed(detail, field, 'not valid');
     }
     if (field !== undefined) this.#texts.set(field as Text, text);
@@ -347,28 +325,18 @@ export class JsonFieldsParser<Text extends string> {
   /** Kept only to see that it is JSON: what cannot be read must not be skipped. */
   #takeNested(chunk: Buffer, from: number): number {
     const end = endOfNested(this.#nesting, chunk, from);
-    if (this.#rawLength + end - from > RAW_TEXT_BYTES_MAX) {
+    if (!this.#keepRaw(RAW_TEXT_BYTES_MAX, chunk, from, end)) {
       throw malformed(`the value of an unknown field is over ${RAW_TEXT_BYTES_MAX} bytes`);
     }
-    chunk.copy(this.#raw, this.#rawLength, from, end);
-    this.#rawLength += end - from;
     if (this.#nesting.depth > 0) return end;
     try {
       JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
     } catch (cause) {
-      throw malformed(
-        'the value of an unknown field is not valid JSON',
-        undefined,
-        undefined,
-        cause,
-      );
+      const detail = 'the value of an unknown field is not valid JSON';
+      throw malformed(detail, undefined, undefined, cause);
     }
     this.#state = 'more';
     return end;
-  }
-
-  get #literals(): readonly LiteralKind[] {
-    return this.#fields.literalsOf(this.#field);
   }
 
   /** For an error's sentence. */
@@ -408,5 +376,109 @@ export class JsonFieldsParser<Text extends string> {
       throw malformed(`${what} holds half of a surrogate pair`, field, 'not valid Unicode');
     }
     return text;
+  }
+}
+
+/**
+ * What a Base64 reader would skip as white space, but JSON forbids unescaped in a string. The other
+ * control characters are left to the Base64 reader, which refuses them.
+ */
+const RAW_WHITE_SPACE = [0x09, 0x0a, 0x0b, 0x0c, 0x0d];
+/** 1 for each byte of a string that does not stand for itself. */
+const IS_SPECIAL = new Uint8Array(256);
+for (const byte of [QUOTE, BACKSLASH, ...RAW_WHITE_SPACE]) IS_SPECIAL[byte] = 1;
+/** Stands for an escaped character that is not ASCII: in no Base64 alphabet either. */
+const NOT_ASCII = 0xff;
+
+/** What may follow a backslash, but for `u`: the byte it stands for; 0 for what may not. */
+const ESCAPES = new Uint8Array(256);
+for (const pair of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t']) {
+  ESCAPES[pair.charCodeAt(0)] = pair.charCodeAt(1);
+}
+
+interface Run {
+  /** Valid until the next one, and perhaps a view of the chunk, which is never written to. */
+  readonly text: Buffer;
+  /** The offset behind it. */
+  readonly next: number;
+  /** Its closing quote came. */
+  readonly ended: boolean;
+}
+
+/** The text of the image's field. Whether it is Base64, the reader of that says. */
+class JsonImageText {
+  readonly #field: string;
+  /** 0 outside an escape, 1 after the backslash, 2 to 5 before each digit of \uXXXX. */
+  #escapeStep = 0;
+  #escapeCode = 0;
+  #scratch = NOTHING;
+
+  constructor(field: string) {
+    this.#field = field;
+  }
+
+  /** @throws ContractError INVALID_REQUEST */
+  take(chunk: Buffer, from: number): Run {
+    const quote = chunk.indexOf(QUOTE, from);
+    const end = quote === -1 ? chunk.length : quote;
+    const text = chunk.subarray(from, end);
+    if (this.#escapeStep !== 0 || text.includes(BACKSLASH)) return this.#unescape(chunk, from);
+    // Passes of memchr run at gigabytes a second, a loop over the bytes at a tenth of it.
+    if (RAW_WHITE_SPACE.some(byte => text.includes(byte))) throw this.#controlCharacter();
+    return quote === -1 ? { text, next: end, ended: false } : { text, next: end + 1, ended: true };
+  }
+
+  /**
+   * The path of a chunk with escapes: some encoders write `\/` for every slash. By indexes below the
+   * length, since a large body goes through here byte by byte.
+   */
+  #unescape(chunk: Buffer, from: number): Run {
+    if (this.#scratch.length < chunk.length) this.#scratch = Buffer.allocUnsafe(chunk.length);
+    const out = this.#scratch;
+    let [step, code, length, at] = [this.#escapeStep, this.#escapeCode, 0, from];
+    for (; at < chunk.length; at += 1) {
+      const byte = chunk[at]!;
+      if (step > 1) {
+        const digit = HEX_VALUES[byte]!;
+        if (digit === NOT_HEX) throw this.#badEscape();
+        code = (code << 4) | digit;
+        step = step === 5 ? 0 : step + 1;
+        if (step === 0) out[length++] = code < 0x80 ? code : NOT_ASCII;
+      } else if (step === 1) {
+        const meant = ESCAPES[byte]!;
+        if (meant === 0 && byte !== LETTER_U) throw this.#badEscape();
+        step = byte === LETTER_U ? 2 : 0;
+        code = 0;
+        if (step === 0) out[length++] = meant;
+      } else if (IS_SPECIAL[byte] === 0) {
+        out[length++] = byte;
+      } else if (byte === BACKSLASH) {
+        // As a rule the escape is a letter, and in the same chunk.
+        const meant = at + 1 < chunk.length ? ESCAPES[chunk[at + 1]!]! : 0;
+        if (meant === 0) {
+          step = 1;
+        } else {
+          out[length++] = meant;
+          at += 1;
+        }
+      } else if (byte === QUOTE) {
+        break;
+      } else {
+        throw this.#controlCharacter();
+      }
+    }
+    this.#escapeStep = step;
+    this.#escapeCode = code;
+    const ended = at < chunk.length;
+    return { text: out.subarray(0, length), next: ended ? at + 1 : at, ended };
+  }
+
+  #controlCharacter(): ContractError {
+    const detail = `${this.#field} holds an unescaped control character`;
+    return malformed(detail, this.#field, 'an unescaped control character');
+  }
+
+  #badEscape(): ContractError {
+    return malformed(`${this.#field} holds a wrong escape`, this.#field, 'a wrong escape');
   }
 }

@@ -13,20 +13,20 @@
 import type { IncomingMessage } from 'node:http';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import type { ImageUpload, RequestUploads } from '../core/submission/submit-upload.ts';
-import { bodyChunks } from '../http/body-chunks.ts';
-import { requireBodyHead } from '../http/body-head.ts';
-import { HEX_VALUES, NOT_HEX } from '../http/hex-values.ts';
-import { type JsonFields, JsonFieldsParser } from '../http/json-fields.ts';
 import {
+  bodyChunks,
   FIELDS_MAX,
   givenTwice,
+  HEX_VALUES,
   malformed,
+  NOT_HEX,
+  requireBodyHead,
   shownName,
   type TextValue,
   tooManyFields,
-} from '../http/malformed.ts';
-import { type PartEvent, PartText, readParts } from '../http/multipart-reader.ts';
-import { boundaryOf } from '../http/part-head.ts';
+} from '../http/bodies.ts';
+import { type JsonFields, JsonFieldsParser } from '../http/json-fields.ts';
+import { boundaryOf, type PartEvent, PartText, readParts } from '../http/multipart.ts';
 import { bodyTypeOf, type ContentType } from '../http/request-headers.ts';
 import {
   REMOVEBG_PICTURES,

@@ -1,5 +1,5 @@
 /** The fields of the remove.bg interface, as they come in every form of its bodies. */
-import type { TextValue } from '../http/malformed.ts';
+import type { TextValue } from '../http/bodies.ts';
 
 /** Those that are kept as text. */
 export const REMOVEBG_TEXTS = [

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import type { Finishing } from '#contract/finishing.ts';
-import { OVERLONG, type TextValue } from '../http/malformed.ts';
+import { OVERLONG, type TextValue } from '../http/bodies.ts';
 import type { RemovebgPicture, RemovebgText } from './removebg-fields.ts';
 import { RemovebgRefusal } from './removebg-refusal.ts';
 import {

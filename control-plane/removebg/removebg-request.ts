@@ -16,7 +16,7 @@ import type {
   Submitted,
 } from '../core/submission/submit-matting.ts';
 import type { RequestUploads } from '../core/submission/submit-upload.ts';
-import { OVERLONG } from '../http/malformed.ts';
+import { OVERLONG } from '../http/bodies.ts';
 import type { RemovebgFields, RemovebgText } from './removebg-fields.ts';
 import { RemovebgRefusal } from './removebg-refusal.ts';
 import {

@@ -2,13 +2,13 @@
 import { mutationsOf } from './mutation.ts';
 
 export const FORM_MUTATIONS = mutationsOf`
-file control-plane/http/base64-decoder.ts
+file control-plane/http/bodies.ts
 tests control-plane/core/submission/pictures.test.ts: Base64 that is taken
 Base64 of the URL-safe alphabet is taken in a long text
   - if (piece.includes(HYPHEN) || piece.includes(UNDERSCORE)) return 0;
   = takes a long text as it takes its pieces, whatever stands in it
 
-file control-plane/http/multipart-reader.ts
+file control-plane/http/multipart.ts
 tests control-plane/core/http/forms.test.ts: forms
 a form may end before its last boundary
   - if (this.#state !== 'end') throw
@@ -46,7 +46,7 @@ the two interfaces differ about the charset of a form
   + if (!isJson && type !== undefined && !extendsAscii(type)) return undefined;
   = a charset counts for JSON alone, where it makes others of the bytes of ASCII
 
-file control-plane/http/multipart-reader.ts
+file control-plane/http/multipart.ts
 tests control-plane/core/submission/forms.test.ts: clients in Java
 bytes that two charsets read differently are taken
   - if (this.#isAscii && !isAscii(raw)) {
@@ -57,7 +57,7 @@ a text of a form has no bound
   - if (this.#bytes > TEXT_BYTES_MAX) return OVERLONG;
   = a form: one source, then its values in the order of JSON
 
-file control-plane/http/part-head.ts
+file control-plane/http/multipart.ts
 tests control-plane/http/form-readers.test.ts: multipart
 a part in Base64 is taken for bytes
   - if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;

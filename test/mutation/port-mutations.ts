@@ -49,7 +49,7 @@ the operator's port awaits bodies without a bound
   + void [awaitBodies, room];
   = from one network keep no scraper and no key out
 
-file control-plane/http/body-chunks.ts
+file control-plane/http/bodies.ts
 tests control-plane/core/http/callers.test.ts: half-sent forms on the public port
 a form may take half a minute
   - Math.min(debtMsMax - debtMs, wholeByMs - startedMs)
@@ -102,7 +102,7 @@ exports that nobody reads keep their places
   - && !this.#endLatest()
   = give their places to those of other accounts, the latest first
 
-file control-plane/http/client-errors.ts
+file control-plane/http/connections.ts
 tests control-plane/core/http/sockets.test.ts
 a body that is chunked in HTTP/1.0 is read, and what is behind it
   - if (isFramedOtherwise(request)) {

@@ -8,14 +8,14 @@ import { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import { fc } from '../../../test/support/property-tests.ts';
 import { throwsWith } from '../../../test/support/throws.ts';
+import { FIELDS_MAX, OVERLONG } from '../../http/bodies.ts';
 import { type JsonFields, JsonFieldsParser } from '../../http/json-fields.ts';
-import { FIELDS_MAX, OVERLONG } from '../../http/malformed.ts';
 import { BOUNDARY } from '../../http/test/forms.ts';
 import { parseForm } from '../../portal/session/visit.ts';
 import { readRemovebgBody } from '../../removebg/removebg-body.ts';
 import { MATTING_FIELDS } from '../submission/submit-fields.ts';
 import type { RequestUploads } from '../submission/submit-upload.ts';
-import { MattingBodyParser, mattingBodyReaderOf, readQueryFields } from './read-matting-body.ts';
+import { MATTING_JSON, mattingBodyReaderOf, readQueryFields } from './read-matting-body.ts';
 
 interface Parsed {
   readonly texts: Record<string, string | typeof OVERLONG>;
@@ -23,7 +23,7 @@ interface Parsed {
 }
 
 function parse(...chunks: Buffer[]): Parsed {
-  const parser = new MattingBodyParser();
+  const parser = new JsonFieldsParser(MATTING_JSON);
   const image: Buffer[] = [];
   // A copy, since what push returns is valid until the next push only.
   for (const chunk of chunks) image.push(Buffer.from(parser.push(chunk)));

@@ -1,11 +1,141 @@
 /**
+ * The OpenAPI 3.1 document of the public port: openapi.json with the service's address and version,
+ * and with its short forms written out. Tests hold every real answer against the document, the
+ * document against the answers, and its limits and codes against proto/contract.
+ *
+ * | in openapi.json                 | in the document                                             |
+ * |---------------------------------|-------------------------------------------------------------|
+ * | `"$ref": "#/parts/NAME"`        | what stands at that place of openapi.json                   |
+ * | `"headers": "Allow RateLimit?"` | references to these headers and those of every answer;      |
+ * |                                 | with a question mark: not on every such answer              |
+ * | `"problems": "CODE CODE"`       | a problem answer: the codes, their titles and an example    |
+ * |                                 | each, the headers that belong to its status                 |
+ */
+
+import type { FastifyInstance, HTTPMethods } from 'fastify';
+import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '#contract/errors.ts';
+import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '../../http/answers.ts';
+import type { HttpInterface } from './http-interface.ts';
+import source from './openapi.json' with { type: 'json' };
+
+type JsonObject = { readonly [name: string]: unknown };
+
+const HEADERS: Readonly<Record<string, JsonObject>> = source.components.headers;
+const EVERY_HEADER = ['X-Request-ID', 'Cache-Control'];
+/** Headers that belong to the status of a problem, whatever the operation. */
+const STATUS_HEADERS: Readonly<Record<number, readonly string[]>> = {
+  401: ['WWW-Authenticate'],
+  405: ['Allow'],
+  429: ['Retry-After'],
+  503: ['Retry-After'],
+};
+const PART = /^#\/(parts\/.+)$/;
+
+/**
+ * @param options.baseUrl without a trailing slash
+ * @throws Error where openapi.json names a part, a header or a code that there is not
+ */
+function openApiDocument(options: { baseUrl: string; version: string }) {
+  const { parts: _, ...document } = source;
+  const components = { ...source.components, headers: {} };
+  const expanded = expand({ ...document, components }) as typeof document;
+  const text = JSON.stringify(expanded);
+  const used = Object.entries(HEADERS).filter(([name]) => text.includes(`"${headerRef(name)}"`));
+  const headers = Object.fromEntries(
+    used.map(([name, spec]) => [name, { ...spec, required: true }]),
+  );
+  return {
+    ...expanded,
+    info: { ...expanded.info, version: options.version },
+    servers: [{ url: options.baseUrl }],
+    components: { ...expanded.components, headers },
+  };
+}
+
+function expand(node: unknown): unknown {
+  if (Array.isArray(node)) return node.map(expand);
+  if (typeof node !== 'object' || node === null) return node;
+  const { $ref, problems, headers } = node as JsonObject;
+  const [, part] = PART.exec(String($ref)) ?? [];
+  if (part !== undefined) return expand(partAt(part));
+  if (typeof problems === 'string') return problemResponse(namesIn(problems), namesIn(headers));
+  const entries = Object.entries(node).map(([name, value]) => [
+    name,
+    name === 'headers' && typeof value === 'string' ? headerRefs(namesIn(value)) : expand(value),
+  ]);
+  return Object.fromEntries(entries);
+}
+
+function partAt(place: string): unknown {
+  const names = place.split('/');
+  const found = names.reduce<unknown>((node, name) => (node as JsonObject)?.[name], source);
+  if (found === undefined) throw new Error(`openapi.json has no ${place}`);
+  return found;
+}
+
+function namesIn(text: unknown = ''): readonly string[] {
+  return String(text).split(' ').filter(Boolean);
+}
+
+function headerRef(name: string): string {
+  return `#/components/headers/${name}`;
+}
+
+function headerRefs(names: readonly string[]): JsonObject {
+  const named = [...EVERY_HEADER, ...names].map(name => {
+    const plain = name.replace(/\?$/, '');
+    const spec = HEADERS[plain];
+    if (spec === undefined) throw new Error(`openapi.json describes no header ${plain}`);
+    return [plain, plain === name ? { $ref: headerRef(name) } : spec];
+  });
+  return Object.fromEntries(named);
+}
+
+/** One answer for all codes of a status. */
+function problemResponse(names: readonly string[], headers: readonly string[]): JsonObject {
+  const codes = names.map(requireErrorCode);
+  const [status] = new Set(codes.map(code => ERROR_CATALOGUE[code].http));
+  if (status === undefined) throw new Error('openapi.json has a problem without a code');
+  return {
+    description: codes.map(code => `${code}: ${ERROR_CATALOGUE[code].title}.`).join(' '),
+    headers: headerRefs([...(STATUS_HEADERS[status] ?? []), ...headers]),
+    content: {
+      [PROBLEM_TYPE]: {
+        schema: {
+          allOf: [
+            { $ref: '#/components/schemas/Problem' },
+            { properties: { code: { enum: codes }, status: { const: status } } },
+          ],
+        },
+        examples: Object.fromEntries(codes.map(code => [code, { value: problemExample(code) }])),
+      },
+    },
+  };
+}
+
+function requireErrorCode(name: string): ErrorCode {
+  if (!isErrorCode(name)) throw new Error(`openapi.json names ${name}, which is no error code`);
+  return name;
+}
+
+function problemExample(code: ErrorCode): JsonObject {
+  const { title, http, retry } = ERROR_CATALOGUE[code];
+  return {
+    type: `https://matting.example.com${ERROR_DOCS_PATH}#${code.toLowerCase()}`,
+    title,
+    status: http,
+    detail: title,
+    instance: '/v1/matting',
+    code,
+    request_id: HEADERS['X-Request-ID']?.example,
+    retryable: retry !== 'never',
+  };
+}
+
+/*
  * What callers read about this service: the OpenAPI document and the page of error codes, each as a
  * page for people too where a package renders them. No key.
  */
-import type { FastifyInstance, HTTPMethods } from 'fastify';
-import { ERROR_DOCS_PATH } from '../../http/error-handler.ts';
-import type { HttpInterface } from './http-interface.ts';
-import { openApiDocument } from './openapi.ts';
 
 const OPENAPI_PATH = '/v1/openapi.json';
 const DOCS_PATH = '/docs';
@@ -14,7 +144,7 @@ const CACHE_CONTROL = 'public, max-age=300';
 
 type Headers = Readonly<Record<string, string>>;
 
-export interface DocumentOptions {
+interface DocumentOptions {
   readonly baseUrl: string;
   readonly version: string;
   /** docs/errors.md, as the `type` of every problem points into it. */

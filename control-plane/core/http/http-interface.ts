@@ -1,7 +1,7 @@
 /** What a package adds to the public port, next to the core's own routes. */
 import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { ErrorWriter } from '../../http/answers.ts';
 import type { Connections } from '../../http/connections.ts';
-import type { ErrorWriter } from '../../http/error-handler.ts';
 import type { HeaderChecks } from './header-checks.ts';
 
 export interface HttpInterface {

@@ -3,19 +3,42 @@
  * behind the operator key, as JSON, and as pages where it is given them. It never shares a port
  * with callers, so that a proxy in front of the public port cannot expose any of its paths.
  */
-import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import { createHash, timingSafeEqual } from 'node:crypto';
+import fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyRequest,
+  LogController,
+  type onRequestHookHandler,
+} from 'fastify';
+import { ContractError, type FieldError } from '#contract/errors.ts';
 import { guardHttpServer } from '#program/ports/http-guard.ts';
-import { checkRequests, setAnswerHeaders } from '../../http/answer-headers.ts';
-import { onAnswerEnd } from '../../http/answer-log.ts';
-import { createClientErrorHandler, watchConnections } from '../../http/client-errors.ts';
-import { awaitBodies, operatorConnectionsMax } from '../../http/connections.ts';
-import { answeredCodeOf, createErrorHandler } from '../../http/error-handler.ts';
-import { requestIdOf } from '../../http/request-headers.ts';
-import { finishUnreadBody } from '../../http/unread-body.ts';
+import {
+  answeredCodeOf,
+  checkRequests,
+  createErrorHandler,
+  onAnswerEnd,
+  setAnswerHeaders,
+} from '../../http/answers.ts';
+import { finishUnreadBody } from '../../http/bodies.ts';
+import {
+  awaitBodies,
+  createClientErrorHandler,
+  operatorConnectionsMax,
+  watchConnections,
+} from '../../http/connections.ts';
+import { headerValues, requestIdOf } from '../../http/request-headers.ts';
+import {
+  ENDED_WITHIN_HOURS_DEFAULT,
+  ENDED_WITHIN_HOURS_MAX,
+  JOB_GROUPS,
+  JOBS_LISTED_DEFAULT,
+  JOBS_LISTED_MAX,
+  type JobGroup,
+  type JobQuestion,
+} from '../jobs/operate-jobs.ts';
 import { type NodeProxyOptions, registerNodeProxy } from '../nodes/node-proxy.ts';
 import type { OperatorServices } from './app-services.ts';
-import { requireOperatorKey } from './operator-key.ts';
-import { registerOperatorRoutes } from './operator-routes.ts';
 
 /** No request here has a body but small forms, which have FORM_MS_MAX of their own. */
 const REQUEST_TIMEOUT_MS = 10_000;
@@ -27,7 +50,7 @@ const BODIES_SHARE = 0.25;
 const UNREAD_ANSWERS_MAX = 32;
 const HEADER_BYTES_MAX = 16 * 1024;
 
-export interface OperatorAppOptions {
+interface OperatorAppOptions {
   readonly baseUrl: string;
   /** Undefined: /operator is off. */
   readonly operatorKey: string | undefined;
@@ -104,4 +127,118 @@ function boundConnections(app: FastifyInstance): void {
     unreadStrangersMax: UNREAD_ANSWERS_MAX,
   });
   awaitBodies(app, room);
+}
+
+const BEARER = /^Bearer +([\x21-\x7e]{1,256})$/i;
+
+/**
+ * The onRequest hook.
+ * @param key undefined: the operator's interface is off.
+ * @throws ContractError NOT_FOUND where it is off, INVALID_OPERATOR_KEY
+ */
+function requireOperatorKey(key: string | undefined): onRequestHookHandler {
+  const expected = key === undefined ? undefined : digest(key);
+  return (request, _reply, done) => {
+    if (expected === undefined) {
+      const detail =
+        'the operator interface is off: set MATTING_OPERATOR_KEY on this control plane';
+      throw new ContractError('NOT_FOUND', detail);
+    }
+    const given = bearerOf(request);
+    // Digests have one length, so the comparison reveals nothing about the key's length.
+    if (given === undefined || !timingSafeEqual(digest(given), expected)) {
+      const detail = 'send the operator key once, as Authorization: Bearer <key>';
+      throw new ContractError('INVALID_OPERATOR_KEY', detail);
+    }
+    done();
+  };
+}
+
+/** Compares in constant time. */
+export function isOperatorKey(key: string, given: string): boolean {
+  return timingSafeEqual(digest(given), digest(key));
+}
+
+function bearerOf(request: FastifyRequest): string | undefined {
+  const [value, ...more] = headerValues(request.raw, 'authorization');
+  return value === undefined || more.length > 0 ? undefined : BEARER.exec(value.trim())?.[1];
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}
+
+/* /operator: what `matting nodes` and `matting jobs` do, over HTTP and as JSON. */
+
+function registerOperatorRoutes(
+  app: FastifyInstance,
+  { operateJobs, operateNodes }: OperatorServices,
+): void {
+  app.get('/operator/nodes', async () => ({ nodes: await operateNodes.list() }));
+  app.get<{ Params: { node: string } }>('/operator/nodes/:node', request =>
+    operateNodes.show(request.params.node),
+  );
+  for (const command of ['drain', 'undrain'] as const) {
+    app.post<{ Params: { node: string } }>(`/operator/nodes/:node/${command}`, async request => {
+      const changed = await operateNodes.setDraining(request.params.node, command === 'drain');
+      request.log.info({ command, nodeId: changed.node_id }, 'operator');
+      return changed;
+    });
+  }
+  app.get('/operator/jobs', async request => {
+    const question = questionOf(request);
+    const jobs = await operateJobs.list(question);
+    // Null: there is nothing behind them.
+    const next = jobs.length < question.limit ? null : (jobs.at(-1)?.cursor ?? null);
+    return { jobs, next };
+  });
+  app.get<{ Params: { job: string } }>('/operator/jobs/:job', request =>
+    operateJobs.show(request.params.job),
+  );
+  app.post<{ Params: { job: string } }>('/operator/jobs/:job/retry', async request => {
+    const retried = await operateJobs.retry(request.params.job);
+    request.log.info({ command: 'retry', jobId: retried.job_id }, 'operator');
+    return retried;
+  });
+}
+
+const ACCOUNT_LENGTH_MAX = 64;
+
+/** @throws ContractError INVALID_REQUEST naming every parameter that is not usable. */
+function questionOf(request: FastifyRequest): JobQuestion {
+  const query = request.query as Record<string, string | string[] | undefined>;
+  const errors: FieldError[] = [];
+  const given = (field: string): string | undefined => {
+    const value = query[field];
+    if (!Array.isArray(value)) return value;
+    errors.push({ field, detail: 'given more than once' });
+    return undefined;
+  };
+  const whole = (field: string, max: number, absent: number): number => {
+    const text = given(field);
+    const value = text === undefined ? absent : Number(/^\d{1,9}$/.exec(text)?.[0] ?? 0);
+    if (value >= 1 && value <= max) return value;
+    errors.push({ field, detail: `a whole number, 1 to ${max}` });
+    return absent;
+  };
+  const state = given('state') ?? 'open';
+  const group = JOB_GROUPS.find(known => known === state);
+  if (group === undefined)
+    errors.push({ field: 'state', detail: `one of ${JOB_GROUPS.join(', ')}` });
+  const account = given('account');
+  if (account !== undefined && (account === '' || account.length > ACCOUNT_LENGTH_MAX)) {
+    errors.push({ field: 'account', detail: 'the name or id of an account' });
+  }
+  const endedWithinHours = whole('since_hours', ENDED_WITHIN_HOURS_MAX, ENDED_WITHIN_HOURS_DEFAULT);
+  const limit = whole('limit', JOBS_LISTED_MAX, JOBS_LISTED_DEFAULT);
+  const after = given('after');
+  const known = ['state', 'account', 'since_hours', 'limit', 'after'];
+  for (const field of Object.keys(query)) {
+    if (!known.includes(field)) errors.push({ field, detail: 'there is no such parameter' });
+  }
+  if (errors.length > 0) {
+    const options = { fieldErrors: errors };
+    throw new ContractError('INVALID_REQUEST', 'the query is not valid', options);
+  }
+  return { group: group as JobGroup, account, endedWithinHours, limit, after };
 }

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
-import type { Answered } from '../../http/answer-log.ts';
+import type { Answered } from '../../http/answers.ts';
 import { converse, headOf, jsonIn, linesLogger } from '../test/support/raw-http.ts';
 import { ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../test/support/test-app.ts';
 

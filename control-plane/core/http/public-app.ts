@@ -5,28 +5,32 @@
 import fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
-  type FastifyReply,
   type FastifyRequest,
   LogController,
 } from 'fastify';
 import { serveRequest } from '#program/request-owner.ts';
 import type { Tracing } from '#program/tracing/span.ts';
-import { checkRequests, setAnswerHeaders } from '../../http/answer-headers.ts';
-import { type Answered, addAnswerLog, addRequestSpans } from '../../http/answer-log.ts';
 import {
-  type ClientErrorOptions,
-  createClientErrorHandler,
-  watchConnections,
-} from '../../http/client-errors.ts';
+  type Answered,
+  addAnswerLog,
+  addRequestSpans,
+  checkRequests,
+  createErrorHandler,
+  type ErrorHandler,
+  pathOf,
+  setAnswerHeaders,
+} from '../../http/answers.ts';
+import { deferContinue, finishUnreadBody } from '../../http/bodies.ts';
 import {
   awaitBodies,
+  type ClientErrorOptions,
   Connections,
   type ConnectionsOptions,
+  createClientErrorHandler,
   publicConnectionsMax,
+  watchConnections,
 } from '../../http/connections.ts';
-import { createErrorHandler, type ErrorHandler, pathOf } from '../../http/error-handler.ts';
 import { readForwardedFor, requestIdOf } from '../../http/request-headers.ts';
-import { deferContinue, finishUnreadBody } from '../../http/unread-body.ts';
 import { registerAccountRoutes } from '../accounts/account-routes.ts';
 import { registerResultRoutes } from '../results/result-routes.ts';
 import { registerMattingRoutes } from '../submission/matting-routes.ts';
@@ -48,6 +52,7 @@ const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 /** Parameters are judged by their routes, whose errors are the contract's. */
 const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
+/** Where Accept decides between JSON and a picture. */
 const NEGOTIATED_PATH = '/v1/matting';
 
 export interface AppOptions extends ConnectionsOptions {
@@ -96,7 +101,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   app.addHook('onRoute', ({ url, method }) => {
     for (const one of [method].flat()) options.onRoute?.(url, one);
   });
-  checkRequests(app, setHeaders);
+  checkRequests(app, NEGOTIATED_PATH);
   app.addHook('onSend', finishUnreadBody);
   app.addHook('onSend', (_request, reply, payload, done) => {
     // The caller's next request must go to another replica, not to this one on this connection.
@@ -121,12 +126,6 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   return { app, connections };
 }
 
-/** Where Accept decides between JSON and a picture, every answer says so, refusals too. */
-function setHeaders(request: FastifyRequest, reply: FastifyReply): void {
-  setAnswerHeaders(request, reply);
-  if (pathOf(request) === NEGOTIATED_PATH) reply.header('vary', 'accept');
-}
-
 function createServer(options: AppOptions): FastifyInstance {
   const handleError = errorHandlerOf(options);
   const waits = options.interfaces.map(({ longestWaitMs = 0 }) => longestWaitMs);
@@ -145,7 +144,7 @@ function createServer(options: AppOptions): FastifyInstance {
     return503OnClosing: false,
     clientErrorHandler: createClientErrorHandler(clientErrorOptions(options)),
     frameworkErrors: (error, request, reply) => {
-      setHeaders(request, reply);
+      setAnswerHeaders(request, reply, NEGOTIATED_PATH);
       handleError(error, request, reply);
     },
     http: {

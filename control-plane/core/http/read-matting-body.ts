@@ -8,21 +8,27 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
 import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
-import { type BodyBounds, bodyChunks } from '../../http/body-chunks.ts';
-import { requireBodyHead } from '../../http/body-head.ts';
-import { type JsonFields, JsonFieldsParser, type LiteralKind } from '../../http/json-fields.ts';
 import {
+  type BodyBounds,
+  bodyChunks,
   FIELDS_MAX,
   givenTwice,
   malformed,
   OVERLONG,
+  requireBodyHead,
   shownName,
   type TextValue,
   tooManyFields,
   unknownField,
-} from '../../http/malformed.ts';
-import { type PartEvent, PartText, readParts } from '../../http/multipart-reader.ts';
-import { boundaryOf, type PartHead } from '../../http/part-head.ts';
+} from '../../http/bodies.ts';
+import { type JsonFields, JsonFieldsParser, type LiteralKind } from '../../http/json-fields.ts';
+import {
+  boundaryOf,
+  type PartEvent,
+  type PartHead,
+  PartText,
+  readParts,
+} from '../../http/multipart.ts';
 import { bodyTypeOf } from '../../http/request-headers.ts';
 import { MATTING_FIELDS, type MattingFields, type TextField } from '../submission/submit-fields.ts';
 import type { ImageUpload, RequestUploads } from '../submission/submit-upload.ts';
@@ -200,7 +206,7 @@ const LITERALS: Readonly<Record<string, readonly LiteralKind[]>> = {
   output_height: ['number'],
 };
 
-const FIELDS: JsonFields<TextField> = {
+export const MATTING_JSON: JsonFields<TextField> = {
   image: 'image_base64',
   fieldOf(name) {
     const field = MATTING_FIELDS.find(known => known === name);
@@ -209,12 +215,6 @@ const FIELDS: JsonFields<TextField> = {
   },
   literalsOf: field => LITERALS[field ?? ''] ?? [],
 };
-
-export class MattingBodyParser extends JsonFieldsParser<TextField> {
-  constructor() {
-    super(FIELDS);
-  }
-}
 
 /*
  * Moves a submission's body, in whichever form it comes, into its fields and its uploads, chunk by
@@ -289,7 +289,7 @@ export async function readMattingJson(
   upload: ImageUpload,
   bounds: BodyBounds,
 ): Promise<MattingFields> {
-  const parser = new MattingBodyParser();
+  const parser = new JsonFieldsParser(MATTING_JSON);
   for await (const chunk of bodyChunks(body, bounds)) {
     const text = parser.push(chunk);
     if (text.length > 0) await upload.write(text);

@@ -1,7 +1,7 @@
 /** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { noteResult } from '../../http/answer-log.ts';
+import { noteResult } from '../../http/answers.ts';
 import {
   formatHttpDate,
   judgeConditions,

@@ -12,7 +12,7 @@ import type { ContractError } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { fc } from '../../../test/support/property-tests.ts';
 import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
-import { Base64Decoder } from '../../http/base64-decoder.ts';
+import { Base64Decoder } from '../../http/bodies.ts';
 import { type FetchLimits, GuardedFetch, ImageFetcher } from '../fetching/fetch-image.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
 import type { BlobStore } from '../storage/blob-store.ts';

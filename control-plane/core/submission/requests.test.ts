@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { OVERLONG, type TextValue } from '../../http/malformed.ts';
+import { OVERLONG, type TextValue } from '../../http/bodies.ts';
 import { type MattingFields, requireMattingRequest, type TextField } from './submit-fields.ts';
 import {
   type FingerprintedRequest,

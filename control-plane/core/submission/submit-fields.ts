@@ -17,7 +17,7 @@ import {
   TRANSPARENT_FORMATS,
 } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { OVERLONG, type TextValue } from '../../http/malformed.ts';
+import { OVERLONG, type TextValue } from '../../http/bodies.ts';
 import { requireCallbackUrl } from '../fetching/guarded-post.ts';
 import type { CallbackPolicy, OutgoingPolicy } from '../fetching/outgoing-url.ts';
 import { requireBackgroundUrl, requireImageUrl } from './image-url.ts';

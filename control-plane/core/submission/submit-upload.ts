@@ -18,7 +18,7 @@ import { createHash, type Hash, randomUUID } from 'node:crypto';
 import { ContractError, type FieldError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { type Release, Semaphore, type SemaphoreOptions } from '#program/semaphore.ts';
-import { Base64Decoder } from '../../http/base64-decoder.ts';
+import { Base64Decoder } from '../../http/bodies.ts';
 import { backgroundBlob } from '../jobs/job.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 import {

@@ -5,7 +5,7 @@ import { ContractError } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { fileHeaders, openForReader } from '../../core/http/result-file.ts';
 import { type Job, type PublicJobState, publicState } from '../../core/jobs/job.ts';
-import { noteJob } from '../../http/answer-log.ts';
+import { noteJob } from '../../http/answers.ts';
 import type { AccountAreaServices } from '../account-area-services.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {

@@ -7,7 +7,7 @@ import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { OperatorServices } from '../../core/http/app-services.ts';
-import { createErrorHandler } from '../../http/error-handler.ts';
+import { createErrorHandler } from '../../http/answers.ts';
 import { OperateOrders } from '../orders/operate-orders.ts';
 import { type OrderPageServices, registerOrderPages } from '../orders/operator-order-pages.ts';
 import { registerAssets } from '../page/frame.ts';

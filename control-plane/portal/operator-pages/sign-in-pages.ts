@@ -1,7 +1,7 @@
 /** Signing in with the operator key, signing out, and the choice of a language. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { networkOf } from '#program/ports/addresses.ts';
-import { isOperatorKey } from '../../core/http/operator-key.ts';
+import { isOperatorKey } from '../../core/http/operator-app.ts';
 import { AttemptWindows } from '../../core/rates/rate-windows.ts';
 import { button, postForm, textField } from '../page/html.ts';
 import { formOf, localeOf, maybeCsrf, PageError } from '../session/visit.ts';

@@ -4,8 +4,7 @@
  */
 import type { FastifyInstance } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import { bodyChunks } from '../../http/body-chunks.ts';
-import { wantBody } from '../../http/unread-body.ts';
+import { bodyChunks, wantBody } from '../../http/bodies.ts';
 import type { ReceivePayment } from './receive-payment.ts';
 
 const NOTIFICATIONS_PATH = '/account/payments/notifications';

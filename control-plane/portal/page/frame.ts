@@ -9,7 +9,7 @@ import path from 'node:path';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { problemHeaders } from '../../http/error-handler.ts';
+import { problemHeaders } from '../../http/answers.ts';
 import type { Role } from '../people/roles.ts';
 import {
   type Locale,

@@ -7,7 +7,7 @@ import cookie from '@fastify/cookie';
 import ava from 'ava';
 import fastify, { type FastifyInstance } from 'fastify';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { createErrorHandler, pathOf } from '../../http/error-handler.ts';
+import { createErrorHandler, pathOf } from '../../http/answers.ts';
 import { askToSignIn, createSecret, csrfTokenOf, guardAccountArea } from '../session/guard.ts';
 import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
 import { AuthorityError, actingPerson, type FoundSession } from '../sign-in/session-store.ts';

@@ -8,9 +8,8 @@ import path from 'node:path';
 import type { FinishingField } from '#contract/finishing/fields.ts';
 import { MattingForm } from '../../core/http/read-matting-body.ts';
 import type { RequestUploads } from '../../core/submission/submit-upload.ts';
-import { unknownField } from '../../http/malformed.ts';
-import type { PartEvent } from '../../http/multipart-reader.ts';
-import type { PartHead } from '../../http/part-head.ts';
+import { unknownField } from '../../http/bodies.ts';
+import type { PartEvent, PartHead } from '../../http/multipart.ts';
 import { CSRF_FIELD, isSecret } from '../session/guard.ts';
 import { PageError } from '../session/visit.ts';
 

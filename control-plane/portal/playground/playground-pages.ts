@@ -12,9 +12,9 @@ import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { bodyFormOf } from '../../core/http/read-matting-body.ts';
 import { type Job, publicState } from '../../core/jobs/job.ts';
 import { AllowanceError } from '../../core/submission/submit-matting.ts';
-import { noteJob } from '../../http/answer-log.ts';
-import { readParts } from '../../http/multipart-reader.ts';
-import { wantBody } from '../../http/unread-body.ts';
+import { noteJob } from '../../http/answers.ts';
+import { wantBody } from '../../http/bodies.ts';
+import { readParts } from '../../http/multipart.ts';
 import type { AccountAreaServices } from '../account-area-services.ts';
 import {
   failureText,

@@ -6,10 +6,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { ActingPerson } from '../../core/accounts/audit.ts';
-import { bodyChunks } from '../../http/body-chunks.ts';
-import { FIELDS_MAX } from '../../http/malformed.ts';
+import { bodyChunks, FIELDS_MAX, wantBody } from '../../http/bodies.ts';
 import { bodyTypeOf, extendsAscii } from '../../http/request-headers.ts';
-import { wantBody } from '../../http/unread-body.ts';
 import type { Role } from '../people/roles.ts';
 import {
   type Formats,

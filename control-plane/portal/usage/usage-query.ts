@@ -1,7 +1,7 @@
 /** The query of GET /v1/account/usage. */
 
 import { parametersOf } from '../../core/http/read-matting-body.ts';
-import { givenTwice, unknownField } from '../../http/malformed.ts';
+import { givenTwice, unknownField } from '../../http/bodies.ts';
 import type { UsageTexts } from './read-usage.ts';
 
 const FIELDS = ['from', 'to', 'group'] as const;

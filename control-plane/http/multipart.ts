@@ -1,15 +1,131 @@
-/** The text of a part, or of a pair, kept as it arrives and decoded at its end. */
-
+/**
+ * multipart/form-data (RFC 7578, RFC 2046 section 5.1), read as it arrives: the heads of its parts
+ * and their bytes, which are views of the chunks and never kept. It is strict, since what a lenient
+ * reader skips or cuts off is missing from a result that is paid for: a part whose head cannot be
+ * read, a delimiter that is not a whole line and a body without its last delimiter are refused
+ * (docs/adr/0019). What a part's name means is its caller's.
+ *
+ * | state     | expects                                             | then                          |
+ * |-----------|-----------------------------------------------------|-------------------------------|
+ * | start     | line ends, the first delimiter                      | delimiter                     |
+ * | delimiter | `--`; or blanks and a line end                      | end; head                     |
+ * | head      | lines of headers, an empty line                     | data                          |
+ * | data      | bytes, a line end and the delimiter                 | delimiter                     |
+ * | end       | blanks and line ends                                | -                             |
+ */
 import { isAscii } from 'node:buffer';
 import type { Readable } from 'node:stream';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { type BodyBounds, bodyChunks } from './body-chunks.ts';
-import { FIELDS_MAX, malformed, OVERLONG, type TextValue, tooManyFields } from './malformed.ts';
-import { type PartHead, readPartHead } from './part-head.ts';
+import {
+  type BodyBounds,
+  bodyChunks,
+  FIELDS_MAX,
+  malformed,
+  OVERLONG,
+  shownName,
+  type TextValue,
+  tooManyFields,
+} from './bodies.ts';
+import {
+  type ContentType,
+  charsetOf,
+  extendsAscii,
+  parseContentType,
+  readParameters,
+} from './request-headers.ts';
+
+export interface PartHead {
+  /** As the client wrote it; from any client, so compare it, and never look it up in an object. */
+  readonly name: string;
+  /** It has a file name, or the type of a picture or of bytes: clients leave out one of the two. */
+  readonly isFile: boolean;
+  /** Its text is in a charset that shares ASCII alone with UTF-8. */
+  readonly isAscii: boolean;
+}
+
+/** Its value is without control characters; bytes beyond ASCII may be UTF-8. */
+const HEADER = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
+const DISPOSITION = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+/;
+const FILE_TYPE = /^(?:image\/|application\/octet-stream)/i;
+/** RFC 2046 section 5.1.1, without the space that it allows inside. */
+const BOUNDARY = /^[0-9A-Za-z'()+_,\-./:=?]{1,70}$/;
+const UTF8_CHARSETS = ['utf-8', 'utf8', 'us-ascii', 'ascii'];
+const PLAIN_ENCODINGS = ['7bit', '8bit', 'binary'];
+
+/**
+ * The boundary that a Content-Type of multipart/form-data names. Its charset means nothing (RFC 7578
+ * section 4.6). @throws ContractError INVALID_REQUEST: none, two, or one that is not allowed
+ */
+export function boundaryOf({ parameters }: ContentType): string {
+  const boundary = parameters?.get('boundary');
+  if (boundary !== undefined && BOUNDARY.test(boundary)) return boundary;
+  throw malformed(
+    'multipart/form-data needs one boundary of 1 to 70 characters in its Content-Type',
+  );
+}
+
+/**
+ * Headers that are not named here are ignored, as RFC 7578 section 4 asks.
+ * @param head the lines, without the empty one
+ * @throws ContractError INVALID_REQUEST
+ */
+function readPartHead(head: string): PartHead {
+  const headers = readHeaders(head);
+  const disposition = headers.get('content-disposition') ?? '';
+  const type = DISPOSITION.exec(disposition)?.[0] ?? '';
+  const parameters = readParameters(disposition, type.length);
+  const written = parameters?.has('name*') ? undefined : parameters?.get('name');
+  if (type.toLowerCase() !== 'form-data' || parameters === undefined || written === undefined) {
+    throw malformed('a part has no readable Content-Disposition: form-data with a name');
+  }
+  const name = Buffer.from(written, 'latin1').toString();
+  requirePlainBytes(name, headers.get('content-transfer-encoding') ?? 'binary');
+  const contentType = headers.get('content-type') ?? '';
+  const hasFileName = parameters.has('filename') || parameters.has('filename*');
+  const isFile = hasFileName || FILE_TYPE.test(contentType);
+  if (/^multipart\//i.test(contentType)) {
+    throw malformed('a part must not be multipart itself', shownName(name));
+  }
+  return { name, isFile, isAscii: !isFile && isAsciiAlone(name, contentType) };
+}
+
+/** By lower case names. A header that counts here may come once. */
+function readHeaders(head: string): ReadonlyMap<string, string> {
+  const headers = new Map<string, string>();
+  if (head === '') return headers;
+  // A line that begins with a blank goes on with the one before (RFC 5322 section 2.2.3).
+  for (const line of head.replaceAll(/\r\n[ \t]+/g, ' ').split('\r\n')) {
+    const [, name, value] = HEADER.exec(line) ?? [];
+    if (name === undefined || value === undefined) {
+      throw malformed('a part has a header that cannot be read');
+    }
+    const key = name.toLowerCase();
+    if (headers.has(key) && key.startsWith('content-')) {
+      throw malformed(`a part has two headers ${key}`);
+    }
+    headers.set(key, value.trim());
+  }
+  return headers;
+}
+
+function requirePlainBytes(name: string, encoding: string): void {
+  if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;
+  const detail = 'a part must be sent as its bytes, without a Content-Transfer-Encoding';
+  throw malformed(detail, shownName(name));
+}
+
+/** @throws ContractError INVALID_REQUEST: a charset in which ASCII is something else */
+function isAsciiAlone(name: string, contentType: string): boolean {
+  const type = parseContentType(contentType);
+  if (type === undefined || UTF8_CHARSETS.includes(charsetOf(type))) return false;
+  if (extendsAscii(type)) return true;
+  throw malformed('the text of a part must be UTF-8', shownName(name));
+}
 
 /** No text within URL_LENGTH_MAX characters needs more in UTF-8. */
 const TEXT_BYTES_MAX = 3 * URL_LENGTH_MAX;
 
+/** The text of a part, or of a pair, kept as it arrives and decoded at its end. */
 export class PartText {
   readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   readonly #raw = Buffer.allocUnsafe(TEXT_BYTES_MAX);
@@ -41,22 +157,6 @@ export class PartText {
     }
   }
 }
-
-/*
- * multipart/form-data (RFC 7578, RFC 2046 section 5.1), read as it arrives: the heads of its parts
- * and their bytes, which are views of the chunks and never kept. It is strict, since what a lenient
- * reader skips or cuts off is missing from a result that is paid for: a part whose head cannot be
- * read, a delimiter that is not a whole line and a body without its last delimiter are refused
- * (docs/adr/0019). What a part's name means is its caller's.
- *
- * | state     | expects                                             | then                          |
- * |-----------|-----------------------------------------------------|-------------------------------|
- * | start     | line ends, the first delimiter                      | delimiter                     |
- * | delimiter | `--`; or blanks and a line end                      | end; head                     |
- * | head      | lines of headers, an empty line                     | data                          |
- * | data      | bytes, a line end and the delimiter                 | delimiter                     |
- * | end       | blanks and line ends                                | -                             |
- */
 
 /** Far above what any client writes: a name, a file name of 255 characters twice, a type. */
 export const PART_HEAD_BYTES_MAX = 8192;

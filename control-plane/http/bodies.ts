@@ -1,0 +1,509 @@
+/**
+ * The body of a request: how one is refused, what its headers say of it, its bytes as they arrive,
+ * within a bound and a pace, what is left of it when its answer is sent, and Base64 in it.
+ */
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
+import type { FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '#program/ports/http-guard.ts';
+import { hasBody } from './request-headers.ts';
+
+/**
+ * Fields of a body or a query, known or not, with a value or without: more than any interface of
+ * this service has. What is read is counted, so that nothing that means nothing is free.
+ */
+export const FIELDS_MAX = 64;
+
+const SHOWN_NAME_LENGTH_MAX = 64;
+
+/** @param fieldDetail what is wrong with the field, where the sentence says more */
+export function malformed(
+  detail: string,
+  field?: string,
+  fieldDetail?: string,
+  cause?: unknown,
+): ContractError {
+  const fieldErrors = field === undefined ? [] : [{ field, detail: fieldDetail ?? detail }];
+  return new ContractError('INVALID_REQUEST', detail, { fieldErrors, cause });
+}
+
+export function tooManyFields(what: string): ContractError {
+  return malformed(`${what} has more than ${FIELDS_MAX} fields`);
+}
+
+/** A name that a caller chose, cut short for an answer. */
+export function shownName(name: string): string {
+  return name.slice(0, SHOWN_NAME_LENGTH_MAX).toWellFormed();
+}
+
+/** @param name undefined: too long to be kept. */
+export function unknownField(name: string | undefined): ContractError {
+  const shown = shownName(name ?? 'a very long name');
+  return malformed(`unknown field: ${shown}`, shown, 'unknown field');
+}
+
+export function givenTwice(field: string): ContractError {
+  return malformed(`${field} is given twice`, field, 'given twice');
+}
+
+/** A string longer than every rule allows: its text was dropped. */
+export const OVERLONG: unique symbol = Symbol('overlong');
+export type TextValue = string | typeof OVERLONG;
+
+/**
+ * The onRequest hook of an interface: the last check that needs no byte of the body. One that it
+ * refuses stays unread.
+ * @param of.bytesMaxOf undefined: a type that it does not take
+ * @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE
+ */
+export function requireBodyHead(of: {
+  readonly accepted: string;
+  readonly wanted: string;
+  readonly bytesMaxOf: (request: IncomingMessage) => number | undefined;
+}): onRequestHookHandler {
+  return ({ raw, headers }, reply, done) => {
+    if (headers['content-encoding'] !== undefined) {
+      reply.header('accept-encoding', 'identity');
+      const detail = 'the body must be sent without a Content-Encoding';
+      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
+    }
+    const bytesMax = of.bytesMaxOf(raw);
+    if (bytesMax === undefined) {
+      reply.header('accept', of.accepted);
+      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', `the body must be ${of.wanted}`);
+    }
+    if (Number(headers['content-length']) > bytesMax) throw bodyTooLarge(bytesMax);
+    done();
+  };
+}
+
+export function bodyTooLarge(bytesMax: number): ContractError {
+  return new ContractError('IMAGE_TOO_LARGE', `the request body is over ${bytesMax} bytes`);
+}
+
+export interface BodyBounds {
+  readonly bytesMax: number;
+  /**
+   * How far the sender may fall behind PACE_BYTES_PER_SECOND_MIN; the time in which we do not read
+   * is not counted. PACE_DEBT_MS_MAX where absent.
+   */
+  readonly debtMsMax?: number | undefined;
+  /** From now until the body is whole, where it is small; PACE_BYTES_PER_SECOND_MIN alone where absent. */
+  readonly wholeMsMax?: number | undefined;
+}
+
+/**
+ * Ends with the body. The stream is left as it is on a refusal, and where its reader ends early:
+ * its connection still has an answer to carry.
+ * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE
+ */
+export async function* bodyChunks(
+  body: Readable,
+  { bytesMax, debtMsMax = PACE_DEBT_MS_MAX, wholeMsMax = Number.POSITIVE_INFINITY }: BodyBounds,
+): AsyncGenerator<Buffer, void, void> {
+  let receivedBytes = 0;
+  for await (const chunk of chunksOf(body, { debtMsMax, wholeMsMax })) {
+    receivedBytes += chunk.length;
+    if (receivedBytes > bytesMax) throw bodyTooLarge(bytesMax);
+    yield chunk;
+  }
+}
+
+/** Not the stream's own iterator: one that waits for a chunk cannot be ended without the stream. */
+async function* chunksOf(
+  body: Readable,
+  { debtMsMax, wholeMsMax }: { readonly debtMsMax: number; readonly wholeMsMax: number },
+): AsyncGenerator<Buffer> {
+  let wake: () => void = () => undefined;
+  const onEvent = () => wake();
+  const events = ['readable', 'end', 'error', 'close'] as const;
+  for (const event of events) body.on(event, onEvent);
+  const wholeByMs = performance.now() + wholeMsMax;
+  let debtMs = 0;
+  try {
+    for (;;) {
+      // Created before the read, so that an event between the read and the wait is not missed.
+      const moved = new Promise<void>(resolve => {
+        wake = resolve;
+      });
+      const chunk = body.read() as Buffer | null;
+      if (chunk !== null) {
+        debtMs = Math.max(0, debtMs - (chunk.length / PACE_BYTES_PER_SECOND_MIN) * 1000);
+        yield chunk;
+        continue;
+      }
+      if (body.readableEnded) return;
+      if (body.destroyed) throw endedEarly(body.errored);
+      const startedMs = performance.now();
+      await within(moved, Math.min(debtMsMax - debtMs, wholeByMs - startedMs));
+      debtMs += performance.now() - startedMs;
+    }
+  } finally {
+    for (const event of events) body.off(event, onEvent);
+  }
+}
+
+/** @throws ContractError INVALID_REQUEST */
+async function within(moved: Promise<void>, leftMs: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_resolve, reject) => {
+    const refuse = () => {
+      reject(new ContractError('INVALID_REQUEST', 'the request body came too slowly'));
+    };
+    timer = setTimeout(refuse, Math.max(0, leftMs));
+  });
+  try {
+    await Promise.race([moved, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** The caller closed the connection, so the answer is not read. */
+function endedEarly(cause: Error | null): ContractError {
+  return new ContractError('INVALID_REQUEST', 'the request body ended early', { cause });
+}
+
+const DRAIN_BYTES_MAX = 1024 * 1024;
+/** For callers that send slowly, or neither send nor close. */
+const DRAIN_MS_MAX = 2000;
+
+const awaitingContinue = new WeakSet<IncomingMessage>();
+
+/** `Expect: 100-continue` is answered when the body is wanted, not when the headers have come. */
+export function deferContinue(server: Server): void {
+  server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
+    awaitingContinue.add(request);
+    server.emit('request', request, response);
+  });
+  // RFC 9110 section 10.1.1 lets a server ignore an expectation it does not know.
+  server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
+    server.emit('request', request, response);
+  });
+}
+
+/** Called before a body is read. */
+export function wantBody(request: FastifyRequest, reply: FastifyReply): void {
+  if (awaitingContinue.delete(request.raw)) reply.raw.writeContinue();
+}
+
+/**
+ * The onSend hook: a request whose body is not read to its end still needs its answer to arrive.
+ * What is left of a small body is read away and the connection lives on; of a large one at most
+ * DRAIN_BYTES_MAX are read after the answer was written, then the connection is closed: closing
+ * with bytes unread would make the system send a reset, which may overtake the answer.
+ */
+export function finishUnreadBody(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  payload: unknown,
+  done: (error: Error | null, payload?: unknown) => void,
+): void {
+  const body = request.raw;
+  const { headers } = request;
+  const declaredBytes = Number(headers['content-length'] ?? 0);
+  // Undefined where a test injects a request without a socket.
+  if (!hasBody(body) || body.complete !== false || body.destroyed) {
+    done(null, payload);
+    return;
+  }
+  if (headers['transfer-encoding'] === undefined && declaredBytes <= DRAIN_BYTES_MAX) {
+    body.resume();
+    done(null, payload);
+    return;
+  }
+  reply.header('connection', 'close');
+  if (typeof payload !== 'string' && !Buffer.isBuffer(payload)) {
+    done(null, payload);
+    return;
+  }
+  const answer = Buffer.from(payload);
+  // With its length known the caller has the whole answer before the stream below ends.
+  reply.header('content-length', answer.length);
+  done(null, Readable.from(answerThenDrain(answer, body), { objectMode: false }));
+}
+
+async function* answerThenDrain(answer: Buffer, body: IncomingMessage): AsyncGenerator<Buffer> {
+  yield answer;
+  await drain(body);
+}
+
+function drain(body: IncomingMessage): Promise<void> {
+  return new Promise(resolve => {
+    let drainedBytes = 0;
+    const stop = () => {
+      clearTimeout(timer);
+      body.off('data', count);
+      body.pause();
+      resolve();
+    };
+    const count = (chunk: Buffer) => {
+      drainedBytes += chunk.length;
+      if (drainedBytes >= DRAIN_BYTES_MAX) stop();
+    };
+    const timer = setTimeout(stop, DRAIN_MS_MAX);
+    body.once('end', stop).once('close', stop).once('error', stop);
+    body.on('data', count);
+    if (body.destroyed || body.readableEnded) stop();
+  });
+}
+
+/** Entry of a byte that is no digit. */
+export const NOT_HEX = 16;
+
+/** What a byte is as a hexadecimal digit. A look-up each, since a body may be made of escapes. */
+export const HEX_VALUES = new Uint8Array(256).fill(NOT_HEX);
+for (let value = 0; value < 16; value += 1) {
+  const digit = value.toString(16);
+  HEX_VALUES[digit.charCodeAt(0)] = value;
+  HEX_VALUES[digit.toUpperCase().charCodeAt(0)] = value;
+}
+
+const NOTHING = Buffer.alloc(0);
+/** A data URI up to its comma. Media types with parameters stay far below. */
+const DATA_URI_PREFIX_LENGTH_MAX = 1024;
+const DATA_SCHEME = 'data:';
+const BASE64_MARK = ';base64';
+const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+
+const COMMA = 0x2c;
+const HYPHEN = 0x2d;
+const EQUALS = 0x3d;
+const UNDERSCORE = 0x5f;
+/** Below it the call costs more than it saves. */
+const NATIVE_LENGTH_MIN = 256;
+const INVALID = 0x40;
+const SPACE = 0x41;
+const PAD = 0x42;
+/** For each byte its 6-bit value, or INVALID, SPACE or PAD. */
+const VALUES = new Uint8Array(256).fill(INVALID);
+for (let value = 0; value < ALPHABET.length; value += 1) VALUES[ALPHABET.charCodeAt(value)] = value;
+const SPACES = Buffer.from('\t\n\f\r ');
+for (const space of SPACES) VALUES[space] = SPACE;
+const NOT_SPACE = VALUES.map(value => (value === SPACE ? 0 : 1));
+VALUES['='.charCodeAt(0)] = PAD;
+
+/** The text itself where it has no white space, as almost every piece. */
+function withoutSpace(text: Uint8Array): Uint8Array {
+  const piece = Buffer.from(text.buffer, text.byteOffset, text.length);
+  if (!SPACES.some(space => piece.includes(space))) return text;
+  const dense = Buffer.allocUnsafe(text.length);
+  let length = 0;
+  // By indexes below the length: a body may be made of white space, and `of` takes five times as long.
+  for (let index = 0; index < piece.length; index += 1) {
+    const byte = piece[index]!;
+    dense[length] = byte;
+    length += NOT_SPACE[byte]!;
+  }
+  return dense.subarray(0, length);
+}
+
+/** Where the character of that index without white space is. */
+function indexWithSpace(text: Uint8Array, index: number): number {
+  let left = index;
+  return text.findIndex(byte => VALUES[byte] !== SPACE && left-- === 0);
+}
+
+/**
+ * All whole groups, by Node's decoder, which takes a third of the time. It skips what it does not
+ * know, so that fewer bytes come out than the characters have, and knows the URL-safe alphabet too.
+ * @returns how many groups; 0: not all are of the alphabet
+ */
+function nativeGroups(text: Uint8Array, index: number, out: Buffer, written: number): number {
+  let length = (text.length - index) & ~3;
+  if (text[index + length - 1] === EQUALS) length -= 4;
+  if (length < NATIVE_LENGTH_MIN) return 0;
+  const piece = Buffer.from(text.buffer, text.byteOffset + index, length);
+  if (piece.includes(HYPHEN) || piece.includes(UNDERSCORE)) return 0;
+  const bytes = out.write(piece.toString('latin1'), written, 'base64');
+  return bytes === (length / 4) * 3 ? length / 4 : 0;
+}
+
+type Base64State = 'start' | 'prefix' | 'body' | 'padding' | 'ended';
+
+/**
+ * Base64 as the contract takes it, decoded while it arrives: RFC 4648 section 4, padding optional,
+ * ASCII white space skipped, the URL-safe alphabet refused, a `data:<media type>;base64,` prefix
+ * ignored. Bits that the last character has too many are dropped, as RFC 4648 section 3.5 allows:
+ * what counts is the decoded bytes. It sets no bound on size: its caller does.
+ *
+ * | state   | meaning                                 | left by                                   |
+ * |---------|-----------------------------------------|-------------------------------------------|
+ * | start   | the text so far may be a `data:` prefix | its colon, or the first other character   |
+ * | prefix  | inside the data URI's media type        | its comma                                 |
+ * | body    | characters of the alphabet              | `=`                                       |
+ * | padding | one `=` came, a second is due           | `=`                                       |
+ * | ended   | only white space may follow             | -                                         |
+ */
+export class Base64Decoder {
+  readonly #field: string;
+  #state: Base64State = 'start';
+  /** Characters held back in the states start (white space left out) and prefix. */
+  #held = '';
+  /** Bits of an incomplete group, and the number of its characters. */
+  #group = 0;
+  #groupLength = 0;
+  /** Characters before the text that is decoded now. */
+  #inputOffset = 0;
+  #decodedBytes = 0;
+
+  /** @param field the request's field, for the error's `errors[]`. */
+  constructor(field = 'image_base64') {
+    this.#field = field;
+  }
+
+  get decodedBytes(): number {
+    return this.#decodedBytes;
+  }
+
+  /**
+   * The bytes that `chunk` completes: a buffer of its own, possibly empty.
+   * @throws ContractError INVALID_IMAGE_SOURCE; the decoder is not to be used after that
+   */
+  push(chunk: Uint8Array): Uint8Array {
+    const inStart = this.#state === 'start' || this.#state === 'prefix';
+    return this.#decode(inStart ? this.#takeStart(chunk) : chunk);
+  }
+
+  /** The bytes still held back at the end of the text. @throws ContractError INVALID_IMAGE_SOURCE */
+  finish(): Uint8Array {
+    if (this.#state === 'prefix') throw this.#error('the data URI has no comma');
+    const out = this.#state === 'start' ? this.#decode(this.#releaseHeld()) : NOTHING;
+    if (this.#state === 'padding') throw this.#error('the padding is incomplete');
+    if (this.#groupLength === 1) throw this.#error('the text ends inside a group of four');
+    const rest = this.#takeGroup();
+    this.#decodedBytes += rest.length;
+    if (this.#decodedBytes === 0) throw this.#error('the text is empty');
+    return rest.length === 0 ? out : Buffer.concat([out, rest]);
+  }
+
+  /** The rest of the chunk, after what the states start and prefix take of it. */
+  #takeStart(chunk: Uint8Array): Uint8Array {
+    for (let index = 0; index < chunk.length; index += 1) {
+      const byte = chunk[index]!;
+      if (this.#state === 'prefix') {
+        this.#takePrefixCharacter(byte);
+      } else if (this.#state !== 'start') {
+        this.#inputOffset += index;
+        return chunk.subarray(index);
+      } else if (this.#startsBody(byte)) {
+        const held = this.#releaseHeld();
+        this.#inputOffset += index + 1 - held.length;
+        return Buffer.concat([held, chunk.subarray(index + 1)]);
+      }
+    }
+    this.#inputOffset += chunk.length;
+    return NOTHING;
+  }
+
+  /** True where this character shows that the text is not a data URI. */
+  #startsBody(byte: number): boolean {
+    if (VALUES[byte] === SPACE) return false;
+    this.#held += String.fromCharCode(byte);
+    const start = this.#held.toLowerCase();
+    if (start !== DATA_SCHEME) return !DATA_SCHEME.startsWith(start);
+    this.#held = '';
+    this.#state = 'prefix';
+    return false;
+  }
+
+  #takePrefixCharacter(byte: number): void {
+    if (byte === COMMA) {
+      this.#endPrefix();
+      return;
+    }
+    if (this.#held.length === DATA_URI_PREFIX_LENGTH_MAX) {
+      throw this.#error(`the data URI's prefix is over ${DATA_URI_PREFIX_LENGTH_MAX} characters`);
+    }
+    this.#held += String.fromCharCode(byte);
+  }
+
+  #endPrefix(): void {
+    if (!this.#held.toLowerCase().trimEnd().endsWith(BASE64_MARK)) {
+      throw this.#error('the data URI is not marked ;base64');
+    }
+    this.#held = '';
+    this.#state = 'body';
+  }
+
+  /** The text is not a data URI: the characters held back are Base64 like the rest. */
+  #releaseHeld(): Buffer {
+    const held = Buffer.from(this.#held, 'latin1');
+    this.#held = '';
+    this.#state = 'body';
+    return held;
+  }
+
+  #decode(spaced: Uint8Array): Uint8Array {
+    const text = withoutSpace(spaced);
+    const out = Buffer.allocUnsafe(Math.ceil((this.#groupLength + text.length) / 4) * 3);
+    let written = 0;
+    let index = 0;
+    let isFresh = true;
+    const refuse = (wrong: string) => {
+      const position = this.#inputOffset + indexWithSpace(spaced, index) + 1;
+      return this.#error(`character ${position} ${wrong}`);
+    };
+    while (index < text.length) {
+      if (isFresh && this.#groupLength === 0 && this.#state === 'body') {
+        // Once: what is left then is a few characters, or has one that is refused.
+        isFresh = false;
+        const groups = nativeGroups(text, index, out, written);
+        index += 4 * groups;
+        written += 3 * groups;
+        if (index === text.length) break;
+      }
+      // Below the length, by the conditions above.
+      const group = this.#decodeOne(text[index]!, refuse);
+      if (group !== undefined) {
+        out.set(group, written);
+        written += group.length;
+      }
+      index += 1;
+    }
+    this.#inputOffset += spaced.length;
+    this.#decodedBytes += written;
+    return out.subarray(0, written);
+  }
+
+  /** The group that the character completes. */
+  #decodeOne(byte: number, refuse: (wrong: string) => ContractError): Uint8Array | undefined {
+    const value = VALUES[byte]!;
+    if (value === PAD) {
+      this.#takePadding(refuse);
+      return this.#state === 'ended' ? this.#takeGroup() : undefined;
+    }
+    if (value >= 64) throw refuse('is not in the Base64 alphabet');
+    if (this.#state !== 'body') throw refuse('follows the padding');
+    this.#group = (this.#group << 6) | value;
+    this.#groupLength += 1;
+    return this.#groupLength === 4 ? this.#takeGroup() : undefined;
+  }
+
+  #takePadding(refuse: (wrong: string) => ContractError): void {
+    if (this.#state === 'padding') {
+      this.#state = 'ended';
+      return;
+    }
+    if (this.#state !== 'body' || this.#groupLength < 2) {
+      throw refuse('is padding where none belongs');
+    }
+    this.#state = this.#groupLength === 2 ? 'padding' : 'ended';
+  }
+
+  /** The bytes of a group, all of its characters or the last two or three of the text. */
+  #takeGroup(): Uint8Array {
+    const bits = this.#group << (6 * (4 - this.#groupLength));
+    const bytes = Math.max(0, this.#groupLength - 1);
+    this.#group = 0;
+    this.#groupLength = 0;
+    return Uint8Array.of(bits >>> 16, bits >>> 8, bits).subarray(0, bytes);
+  }
+
+  #error(detail: string): ContractError {
+    return new ContractError('INVALID_IMAGE_SOURCE', `${this.#field} is not usable Base64`, {
+      fieldErrors: [{ field: this.#field, detail }],
+    });
+  }
+}
