@@ -23,8 +23,7 @@
  * supervisor that gives 150 s need not kill. What is not closed by then ends with the process, and
  * what could not be given back is taken over when its lease ends.
  *
- * Waits are handed over after the attempts, so that callers whose image is being processed still
- * get it.
+ * Waits are handed over after the attempts: callers whose image is processed still get it.
  *
  * | told by                                        | means                                   |
  * |------------------------------------------------|-----------------------------------------|
@@ -57,35 +56,26 @@ export const DRAIN_MS_MAX = FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + AF
 
 export interface DrainSteps {
   announce(): void;
-  /** Resolves when nothing runs any more, at the limit at the latest. */
   finishRuns(limitMs: number): Promise<void>;
   giveRunsBack(): void;
   handOverWaits(): void;
-  /** Resolves when no notification is under way any more, at the limit at the latest. */
   finishDeliveries(limitMs: number): Promise<void>;
   giveDeliveriesBack(): void;
-  /** Resolves when every answer has gone out. */
   closePublic(): Promise<void>;
   closePublicConnections(): void;
   closeRegistry(): Promise<void>;
-  /** In the order they are to be closed. */
   readonly closeRest: readonly (() => Promise<void>)[];
 }
 
 export interface DrainOptions {
-  /** Aborted: hurry. May be aborted already. */
   readonly hurry: AbortSignal;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly finishMaxMs?: number;
-  /** GIVE_BACK_MAX_MS and LET_GO_MAX_MS where absent. */
   readonly giveBackMaxMs?: number;
-  /** DELIVER_MAX_MS where absent. */
   readonly deliverMaxMs?: number;
-  /** REST_MAX_MS where absent. */
   readonly restMaxMs?: number;
 }
 
-/** Every step is tried, whatever became of the ones before it. */
 export async function drainControlPlane(steps: DrainSteps, options: DrainOptions): Promise<void> {
   const { hurry, log, finishMaxMs = FINISH_MAX_MS } = options;
   const beganMs = performance.now();
@@ -122,7 +112,6 @@ export async function drainControlPlane(steps: DrainSteps, options: DrainOptions
 
 interface Finishing {
   readonly name: string;
-  /** Resolves when nothing is under way, at the limit soon. */
   readonly work: (limitMs: number) => Promise<void>;
   readonly giveBack: () => void;
   readonly limitMs: number;

@@ -19,14 +19,9 @@ export type Readiness =
   | { readonly ready: false; readonly causes: readonly ReadinessCause[] };
 
 export interface ReadinessDependencies {
-  /** Rejects where the database does not answer or takes no writes. */
   readonly checkDatabase: () => Promise<void>;
-  /** Rejects where the store cannot be written. */
   readonly checkStorage: () => Promise<void>;
-  /**
-   * Whether a node has been routable since this process started. Absent: nodes come when there is
-   * work, and it is this process that takes it.
-   */
+  /** Absent: nodes come when there is work, and it is this process that takes it. */
   readonly hasBeenRoutable?: (() => boolean) | undefined;
   readonly now?: () => number;
 }
@@ -54,7 +49,6 @@ export class ReadinessService {
     return causes.length === 0 ? { ready: true } : { ready: false, causes };
   }
 
-  /** From now on not ready: this process is shutting down. */
   startDraining(): void {
     this.#draining = true;
   }

@@ -46,9 +46,7 @@ export function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
 
 /** Time as the loop needs it; a simulation has its own. */
 export interface LoopClock {
-  /** Milliseconds that never go back. */
   now(): number;
-  /** @returns how to cancel it */
   after(ms: number, act: () => void): () => void;
 }
 
@@ -68,7 +66,6 @@ export interface RoundLoopOptions {
    *   follows a pause
    */
   readonly begin: (anew: boolean) => void;
-  /** The process's own where absent. */
   readonly clock?: LoopClock;
 }
 
@@ -115,7 +112,6 @@ export class RoundLoop {
     this.#on('start');
   }
 
-  /** Whether no round may begin anything any more. */
   get stopping(): boolean {
     return this.#mode === 'stopping' || this.#mode === 'stopped';
   }
@@ -152,7 +148,6 @@ export class RoundLoop {
     this.#endRound('ended');
   }
 
-  /** The database failed under it. */
   roundFailed(): void {
     this.#endRound('failed');
   }

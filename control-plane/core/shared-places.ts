@@ -10,7 +10,6 @@ function mayTakePlace(held: number, free: number): boolean {
 
 export interface PlaceLimits {
   readonly max: number;
-  /** To one destination. */
   readonly destinationMax: number;
   /** To all destinations together that are remembered as slow. */
   readonly slowMax: number;
@@ -18,13 +17,11 @@ export interface PlaceLimits {
   readonly slowDestinationsMax: number;
 }
 
-/** Which account takes a place, and where it leads. */
 export interface PlaceUse {
   readonly accountId: string;
   readonly destination: string;
 }
 
-/** Uses for which there is no place now. */
 export interface FullPlaces {
   /** No account has a place to these. */
   readonly destinations: readonly string[];
@@ -42,7 +39,6 @@ export interface FullPlaces {
 /** Whether there was a place for a use when `full` was taken. */
 export function roomOutside(full: FullPlaces): {
   readonly forUse: (use: PlaceUse) => boolean;
-  /** For some account. */
   readonly toDestination: (destination: string) => boolean;
 } {
   const destinations = new Set(full.destinations);
@@ -114,12 +110,10 @@ export class SharedPlaces {
     return !this.#slow.has(destination) || this.#slowHasRoom(accountId);
   }
 
-  /** Whether there is room for an account to some destination. */
   hasRoomFor(accountId: string): boolean {
     return mayTakePlace(this.#accounts.of(accountId), this.free);
   }
 
-  /** False: there is no place for it now. */
   take(use: PlaceUse): boolean {
     if (!this.hasRoom(use)) return false;
     this.#count(use, 1);

@@ -68,24 +68,16 @@ function storesWithoutEnds(database: Database) {
     secretsCanary: createSecretsCanaryStore(database),
     sweeps: createSweepStore(database),
     shares: database.shares,
-    /** The first account, with credits and a key, only where there is none; all of it or nothing. */
     bootstrap: (accountName: string, credits: number) => bootstrap(database, accountName, credits),
-    /**
-     * Looks at the clock of a member of the database, and compares it with those seen within a
-     * minute; undefined: it has one.
-     */
+    /** Compares the clocks of the database's members; undefined: it has one. */
     compareClocks: () => clocks.look(),
     check: () => requireWrites(database),
     close: () => database.close(),
   };
 }
 
-/*
- * The very first start: an account with credits and a key, in one transaction, only where there is
- * none.
- */
+/* The very first start. */
 
-/** Reference of the first grant. */
 const BOOTSTRAP_REFERENCE = 'bootstrap';
 
 export type BootstrapOutcome =

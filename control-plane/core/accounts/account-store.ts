@@ -38,7 +38,6 @@ export function createAccountStore(database: Database) {
     return query(database, db => selectAccounts(db).where(column, '=', value).executeTakeFirst());
   };
   return {
-    /** Undefined: the name is taken. */
     async create(name: string): Promise<Account | undefined> {
       requireName(name);
       const id = randomUUID();
@@ -52,7 +51,6 @@ export function createAccountStore(database: Database) {
     async findByNameOrId(nameOrId: string): Promise<Account | undefined> {
       return (await findBy('name', nameOrId)) ?? (await findBy('id', nameOrId));
     },
-    /** All of them, by name, read in pages. */
     async list(): Promise<Account[]> {
       const accounts: Account[] = [];
       for (let more = true; more; ) {
@@ -63,7 +61,6 @@ export function createAccountStore(database: Database) {
       }
       return accounts;
     },
-    /** By name, those behind the name `after`. */
     page: (page: { readonly limit: number; readonly after?: string | undefined }) =>
       readPage(database, page),
     /** By id, at most NAMES_READ_MAX at once; unknown ones are left out. */
@@ -88,7 +85,6 @@ function readPage(
   );
 }
 
-/** `db` is the database or a transaction of it. */
 export async function insertAccount(
   database: Database,
   db: Db,

@@ -25,7 +25,6 @@ export class ReadAccount {
     this.#apiKeys = apiKeys;
   }
 
-  /** What GET /v1/account answers. */
   async view(caller: Caller) {
     return { credits: await this.credits(caller) };
   }

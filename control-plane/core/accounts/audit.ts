@@ -13,16 +13,12 @@ export interface NamedPerson {
   readonly kind: 'person';
   readonly userId: string;
   readonly mail: string;
-  /** Where the request came from, as text. */
   readonly address: string;
 }
 
 /** A person who is signed in. The transaction of the change asks once more whether they may. */
 export interface ActingPerson extends NamedPerson {
-  /**
-   * Asked in the change's transaction, which has taken the account's row: why they may not (any
-   * more). Undefined: they may.
-   */
+  /** Asked in the change's transaction: why they may not (any more). Undefined: they may. */
   readonly refusal: (
     database: Database,
     tx: Db,
@@ -58,7 +54,6 @@ export interface AuditEntry<By extends Actor = Actor> {
 
 export type AuditRecord = ReturnType<typeof recordFromRow>;
 
-/** Behind which record a page begins. */
 type AuditPlace = Pick<AuditRecord, 'atMs' | 'id'>;
 
 /** Code points of a subject; longer ones are cut. */
@@ -74,7 +69,6 @@ interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
   readonly actor: Authorized | (NamedPerson & { readonly refusal?: never });
 }
 
-/** @param tx the transaction that makes the change */
 export async function insertAuditEntry(
   database: Database,
   tx: Db,
@@ -119,7 +113,6 @@ export function addressText(address: string): string {
 
 export function createAuditStore(database: Database) {
   return {
-    /** Newest first. */
     async list(
       accountId: string,
       { limit, after }: { readonly limit: number; readonly after?: AuditPlace | undefined },
@@ -142,7 +135,6 @@ export function createAuditStore(database: Database) {
       });
       return rows.map(recordFromRow);
     },
-    /** `limit` rows at most, oldest first. @returns how many */
     removeOld(keptMs: number, limit: number): Promise<number> {
       const before = nowPlusMs(database.nowMs, -keptMs);
       const entries = { table: 'audit_entries', key: 'id', time: 'created_at', before } as const;
@@ -175,9 +167,8 @@ function valuesOf(json: string | null): AuditValues | null {
 }
 
 /*
- * A change of an account: who makes it is asked in its transaction whether they may, since between
- * the door and the transaction they may have lost the right, at another replica too. Nothing of a
- * person's gets into the audit log without having been asked.
+ * Who makes a change is asked in its transaction whether they may, since between the door and the
+ * transaction they may have lost the right, at another replica too.
  */
 
 interface AskedChange {
@@ -209,10 +200,7 @@ export async function requireAuthority(database: Database, tx: Db, change: Asked
   };
 }
 
-/**
- * Waits for whoever changes the account at this moment: what is counted then stays so
- * until the transaction ends. The account's row comes first, as everywhere.
- */
+/** Waits for whoever changes the account now: what is counted then stays so until the end. */
 export async function lockAccount(database: Database, tx: Db, accountId: string): Promise<void> {
   if (database.engine.conflicts === 'certification') {
     await takeAccount(database, tx, accountId);

@@ -7,7 +7,6 @@ export type OperatorAccount = ReturnType<typeof viewAccount>;
 
 export interface AccountQuestion {
   readonly limit: number;
-  /** The name of the last account of the page before; undefined: the first page. */
   readonly after: string | undefined;
 }
 
@@ -20,7 +19,6 @@ export class OperateAccounts {
     this.#stores = stores;
   }
 
-  /** Whether an account can be called so. */
   isName(name: string): boolean {
     return isName(name);
   }
@@ -31,17 +29,14 @@ export class OperateAccounts {
     return account && viewAccount(account);
   }
 
-  /** All of them, by name. */
   async list(): Promise<OperatorAccount[]> {
     return (await this.#stores.accounts.list()).map(viewAccount);
   }
 
-  /** Some of them, by name. */
   async page(question: AccountQuestion): Promise<OperatorAccount[]> {
     return (await this.#stores.accounts.page(question)).map(viewAccount);
   }
 
-  /** @param nameOrId what an operator types. @throws ContractError NOT_FOUND */
   async show(nameOrId: string): Promise<OperatorAccount> {
     return viewAccount(await requireAccount(this.#stores, nameOrId));
   }

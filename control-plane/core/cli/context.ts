@@ -13,7 +13,6 @@ import { loadDatabaseConfig, loadKeyConfig } from '../settings.ts';
 import type { StorageKind } from '../storage/blob-store.ts';
 import { createStores, type StoresWithoutEnds } from '../stores.ts';
 
-/** A command cannot do what it was asked: one line for the operator. */
 export class CommandError extends Error {
   constructor(detail: string, cause?: unknown) {
     super(detail, { cause });
@@ -24,7 +23,7 @@ export class CommandError extends Error {
 export interface CliOutput {
   out(text: string): void;
   err(text: string): void;
-  /** Resolves when the operator interrupts; for commands that run until then. */
+  /** Resolves when the operator interrupts. */
   interrupted?(): Promise<void>;
 }
 
@@ -38,7 +37,6 @@ export interface CliPackages {
 
 export class CliContext {
   readonly #output: CliOutput;
-  /** What commands read. */
   readonly environment: Environment;
   readonly packages: CliPackages;
   /** Set before the command runs: `--json` was given. */
@@ -63,7 +61,6 @@ export class CliContext {
     this.#output.err(`matting: ${text}\n`);
   }
 
-  /** For a command that runs until it is interrupted. */
   async untilInterrupted(): Promise<void> {
     await this.#output.interrupted?.();
   }

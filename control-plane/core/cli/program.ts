@@ -29,7 +29,6 @@ const CORE_COMMANDS: readonly AddCommands[] = [
   addWebhookCommands,
 ];
 
-/** The command failed. */
 const FAILED_EXIT_CODE = 1;
 /** The command could not be understood: EX_USAGE of sysexits.h. */
 const USAGE_EXIT_CODE = 64;
@@ -45,11 +44,7 @@ export interface Commands extends CliPackages {
   readonly helpOrder: readonly string[];
 }
 
-/**
- * Runs one command.
- * @param args what follows the program's name.
- * @returns the exit code; errors have been printed on `err`.
- */
+/** @returns the exit code of one command; errors have been printed on `err` */
 export async function runCommand(
   args: readonly string[],
   output: CliOutput,

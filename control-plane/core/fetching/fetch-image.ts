@@ -51,7 +51,6 @@ export class FetchFailedError extends Error {
 }
 
 interface FetchRequest {
-  /** Who asks: accounts share the resolver. */
   readonly accountId: string;
   readonly signal: AbortSignal;
 }
@@ -105,11 +104,7 @@ export class GuardedFetch {
     this.#limits = { ...FETCH_LIMITS, ...limits };
   }
 
-  /**
-   * GETs the URL and hands the response to `consume`; the connection is gone when this settles.
-   * Rejects with ForbiddenUrlError, FetchFailedError, the signal's reason, or what `consume`
-   * throws.
-   */
+  /** The connection is gone when this settles; rejects with the signal's reason where it aborts. */
   async get<T>(
     text: string,
     { accountId, signal }: FetchRequest,
@@ -215,9 +210,7 @@ async function* readBody(body: Dispatcher.ResponseData['body']): AsyncGenerator<
 }
 
 interface FetchImageOptions {
-  /** The account that asks. */
   readonly accountId: string;
-  /** The caller commits or aborts it. */
   readonly writer: BlobWriter;
   /** Its reason is what the fetch rejects with. */
   readonly signal: AbortSignal;
@@ -263,12 +256,7 @@ export class ImageFetcher {
     this.#guardedFetch = guardedFetch;
   }
 
-  /**
-   * Streams the file into the writer and checks its header. Rejects with INVALID_IMAGE_SOURCE (the
-   * URL, a redirect or an address is forbidden; INVALID_PARAMETER for a background), IMAGE_DOWNLOAD_FAILED (`retryable` by its cause),
-   * IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, what the writer throws,
-   * or the signal's reason.
-   */
+  /** Streams the file into the writer and checks its header. @throws ContractError */
   async fetchImage(url: string, options: FetchImageOptions) {
     const { writer, accountId, signal, kind = 'image' } = options;
     const role = kind === 'image' ? INPUT_IMAGE : BACKGROUND_IMAGE;

@@ -1,7 +1,6 @@
 /**
  * A callback_url: checked at submission, and then a POST to it, through the outgoing guard.
- * Redirects are not followed. The answer's
- * status and Retry-After are used; of its body as much is read as lets a receiver finish it.
+ * Redirects are not followed. Of the answer's body as much is read as lets a receiver finish it.
  */
 
 import type { Client, Dispatcher } from 'undici';
@@ -21,16 +20,13 @@ const POST_LIMITS = {
   /** The contract's, until the answer's headers: name, connection and TLS included. */
   totalMs: 15_000,
   headerBytesMax: 16_384,
-  /** Of the answer's body, before the connection is closed. */
   replyBytesMax: 4_096,
   replyMs: 500,
 };
 
 interface PostRequest {
-  /** Who asks: accounts share the resolver. */
   readonly accountId: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Sent as it is. */
   readonly body: Uint8Array;
 }
 
@@ -152,9 +148,8 @@ function toPostFailed(error: unknown, late: boolean): PostFailedError {
 }
 
 /*
- * Checks of callback_url at submission: its text, and then the addresses of its name. Delivery
- * checks the addresses again, since they change: this check only tells callers early of a URL that
- * could never be notified.
+ * Checks at submission. Delivery checks the addresses again, since they change: these only tell
+ * callers early of a URL that could never be notified.
  */
 
 /** Longest wait of a submission for a name to resolve. */
@@ -182,8 +177,6 @@ export class CallbackAddressCheck {
 
   /**
    * Passes where the host is public, has no address yet, or does not resolve in time.
-   * @param text that passed requireCallbackUrl
-   * @param accountId who asks: accounts share the resolver
    * @throws ContractError INVALID_CALLBACK for any address that is not public
    */
   async require(text: string, accountId: string): Promise<void> {

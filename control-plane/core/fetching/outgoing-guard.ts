@@ -1,5 +1,18 @@
-/** Resolves names for the guarded client: every address of a name, not checked yet. */
-
+/**
+ * The one guard of all requests that this service makes for callers: image_url and callback_url
+ * alike. It connects to public addresses only, and to the networks that the operator allowed.
+ *
+ * | step    | who                             | what                                             |
+ * |---------|---------------------------------|--------------------------------------------------|
+ * | text    | outgoing-url.ts                 | parsed once; scheme, userinfo, port, host        |
+ * | resolve | requireAddresses                | every address the name has                       |
+ * | check   | requireAddresses                | all of them, or none is used; literals too       |
+ * | connect | openClient                      | to those addresses; the name is not asked again; |
+ * |         |                                 | the certificate is checked against the URL's host|
+ *
+ * Redirects, where they are followed, begin at the first step again. No proxy of the environment,
+ * no cookie, no credential, no kept connection, no HTTP/2, no decompression.
+ */
 import { lookup, Resolver } from 'node:dns/promises';
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { buildConnector, Client } from 'undici';
@@ -13,10 +26,7 @@ import {
   type OutgoingPolicy,
 } from './outgoing-url.ts';
 
-/**
- * All addresses of a name, possibly none; rejects where no server answered.
- * @param accountId who asks
- */
+/** All addresses of a name, possibly none; rejects where no server answered. */
 export type ResolveHost = (
   host: string,
   signal: AbortSignal,
@@ -27,10 +37,7 @@ export type ResolveHost = (
 const DNS_TIMEOUT_MS = 1500;
 const DNS_TRIES = 2;
 
-/**
- * Names that may wait for the system's resolver: more than all downloads and notifications that can
- * be under way, so that none is refused here. Each waits until its signal aborts.
- */
+/** Names that may wait for the system's resolver: more than all downloads and notifications. */
 const LOOKUPS_WAITING_MAX = 512;
 
 /** "No such name" and "none of this kind" are answers, not failures. */
@@ -95,22 +102,6 @@ async function lookupAllOfSystem(host: string): Promise<string[]> {
   return answers.map(answer => answer.address);
 }
 
-/*
- * The one guard of all requests that this service makes for callers: image_url and callback_url
- * alike. It connects to public addresses only, and to the networks that the operator allowed.
- *
- * | step    | who                             | what                                             |
- * |---------|---------------------------------|--------------------------------------------------|
- * | text    | outgoing-url.ts                 | parsed once; scheme, userinfo, port, host        |
- * | resolve | requireAddresses                | every address the name has                       |
- * | check   | requireAddresses                | all of them, or none is used; literals too       |
- * | connect | openClient                      | to those addresses; the name is not asked again; |
- * |         |                                 | the certificate is checked against the URL's host|
- *
- * Redirects, where they are followed, begin at the first step again. No proxy of the environment,
- * no cookie, no credential, no kept connection, no HTTP/2, no decompression.
- */
-
 /** Checked addresses that are tried for one connection; a name may have dozens. */
 const ADDRESSES_TRIED_MAX = 4;
 
@@ -125,13 +116,11 @@ export interface OutgoingGuardOptions {
 }
 
 export interface ConnectionLimits {
-  /** Time to connect to one host, TLS included. */
   readonly connectMs: number;
   /** From the request to the response's headers. */
   readonly firstByteMs: number;
   /** Between two pieces of the body. */
   readonly idleMs: number;
-  /** Size of the response's headers. */
   readonly headerBytesMax: number;
 }
 
@@ -155,10 +144,8 @@ export class OutgoingGuard {
 
   /**
    * Every address of the host, all of them checked; none where the name has none.
-   * @param accountId who asks: accounts share the resolver
    * @param host of hostOf; Node asks no resolver for a literal, so it is checked here like the rest
-   * @throws ForbiddenUrlError where one of them may not be reached; what the resolver rejects with;
-   * the signal's reason
+   * @throws ForbiddenUrlError where one of them may not be reached
    */
   async requireAddresses(
     host: string,
@@ -208,10 +195,7 @@ const CONNECT_ATTEMPT_MS = 1000;
 
 type Connector = buildConnector.connector;
 
-/**
- * @param addresses checked, in the order to try them; the name is not resolved again
- * @param connectMs for the connection, TLS included
- */
+/** @param addresses checked, in the order to try them */
 export type CreateConnector = (addresses: readonly string[], connectMs: number) => Connector;
 
 /** The spelling sockets report: an IPv6 address has several. */

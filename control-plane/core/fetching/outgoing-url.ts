@@ -76,7 +76,6 @@ export function parseNetwork(text: string): string | undefined {
   return `${address.toLowerCase()}/${Number(digits)}`;
 }
 
-/** True for a literal inside one of the operator's networks. */
 export function isAllowedNetwork(address: string, { allowedNetworks }: AddressPolicy): boolean {
   const family = isIP(address);
   if (family === 0 || address.includes('%') || allowedNetworks === undefined) return false;
@@ -88,22 +87,16 @@ export function isAllowedNetwork(address: string, { allowedNetworks }: AddressPo
   return list.check(address, family === 4 ? 'ipv4' : 'ipv6');
 }
 
-/** True for a literal that is public, or allowed by the operator. */
 export function isOpenAddress(address: string, policy: AddressPolicy): boolean {
   return isPublicAddress(address) || isAllowedNetwork(address, policy);
 }
-
-/* This machine's addresses: callers' URLs may not reach them, even where they are public. */
 
 export function interfaceAddresses(): Set<string> {
   const interfaces = Object.values(networkInterfaces()).flatMap(list => list ?? []);
   return new Set(interfaces.map(entry => entry.address));
 }
 
-/*
- * Checks of a URL's text, before its name is resolved. Every URL that this service requests for a
- * caller passes here, at submission and on every redirect.
- */
+/* Checks of a URL's text, before its name is resolved: at submission and on every redirect. */
 
 /** allowPrivateAddresses opens any port too. */
 export interface OutgoingPolicy extends AddressPolicy {
@@ -217,8 +210,6 @@ export function wrongWithCallbackUrl(
   if (text.includes('#')) return 'must have no fragment';
   return undefined;
 }
-
-/** Where a URL leads: one host and port count as one destination of places. */
 
 /** Longer than any name of the DNS. */
 const DESTINATION_LENGTH_MAX = 300;

@@ -30,10 +30,7 @@ import {
 
 /** Several reports late: its process is gone, or cut off. */
 const FRESH_MS = 30_000;
-/**
- * Removed by the next report of any process. Where all are gone nobody removes the last ones,
- * however long the service stands still.
- */
+/** Removed by the next report of any process. */
 const MEMORY_MS = 3_600_000;
 /** Rows of an hour in which processes start again and again. */
 const ROWS_MAX = 1000;
@@ -42,9 +39,7 @@ const PIXELS_PER_MEGAPIXEL = 1_000_000;
 interface FleetReport {
   /** Megapixels submitted to it a second, lately. */
   readonly inflowPerS: number;
-  /** What the pace of a node follows from. */
   readonly work: MeasuredWork;
-  /** What it would have. */
   readonly wantedNodes: number;
 }
 
@@ -59,7 +54,6 @@ type FleetReportStore = ReturnType<typeof createFleetReportStore>;
 
 export function createFleetReportStore(database: Database) {
   return {
-    /** In place of its last one. */
     save: (replica: string, report: FleetReport) => save(database, replica, report),
     /** The newest first, ROWS_MAX at most. */
     list: () => list(database),
@@ -131,11 +125,9 @@ interface FleetSizingDependencies {
   readonly jobs: Pick<JobStore, 'queued' | 'openUnpaid'>;
   readonly reports: FleetReportStore;
   readonly fleet: { snapshots(): readonly NodeSnapshot[]; unroutableMs(): number };
-  /** Jobs this replica holds. */
   readonly running: () => number;
   readonly events: Pick<JobEvents, 'onSubmitted' | 'onImageDone'>;
   readonly policy: FleetSizePolicy;
-  /** This replica. */
   readonly replica: string;
   readonly log: Pick<Logger, 'info' | 'warn'>;
   /** Milliseconds of a clock that never goes back. */
@@ -187,12 +179,10 @@ export class FleetSizing {
     return fresh.length === 0 ? undefined : Math.max(...fresh.map(each => each.wantedNodes));
   }
 
-  /** Looks at the nodes. */
   sample(): void {
     this.#meter?.sample(this.#dependencies.fleet.snapshots(), this.#now());
   }
 
-  /** Measures, and says what it would have. */
   async report(): Promise<void> {
     const { jobs, reports, replica, policy } = this.#dependencies;
     const known = await reports.list();

@@ -28,7 +28,6 @@ export interface FleetNeeds {
   readonly pacePerS: number | undefined;
   /** Age of the oldest job that waits; 0: none does. */
   readonly oldestAgeMs: number;
-  /** Without a routable node; 0: there is one. */
   readonly unroutableMs: number;
   readonly routableNodes: number;
   /** Part of the routable nodes' places in use, lately, 0 to 1; undefined: there was none. */
@@ -36,16 +35,12 @@ export interface FleetNeeds {
 }
 
 export interface FleetSizePolicy {
-  /** What waits is to be begun within this. */
   readonly waitTargetMs: number;
   readonly nodesMin: number;
   readonly nodesMax: number;
 }
 
-/**
- * Part of a node's time that what comes may take: the rest is for what comes in lumps. Chosen in
- * simulated time (docs/performance.md).
- */
+/** Part of a node's time that what comes may take (docs/performance.md): the rest is for lumps. */
 export const BUSY_SHARE = 0.8;
 /** A need below this part of a node, with nothing that waits, is none. */
 const NEGLIGIBLE = 0.05;
@@ -56,7 +51,6 @@ const USED_SHARE_MIN = 0.5;
 /** So that a need of exactly three nodes is three, whatever the last digit is. */
 const ROUNDING = 1e-6;
 
-/** Within the policy's bounds, whole. */
 export function wantedNodes(needs: FleetNeeds, policy: FleetSizePolicy): number {
   const { nodesMin, nodesMax } = policy;
   return Math.min(nodesMax, Math.max(nodesMin, unbounded(needs, policy)));
@@ -92,7 +86,6 @@ export class HeldPeak {
     this.#holdMs = holdMs;
   }
 
-  /** @param nowMs of a clock that never goes back @returns the highest lately, this one included */
   hold(value: number, nowMs: number): number {
     this.#sinceMs ??= nowMs;
     const passedMs = nowMs - this.#sinceMs;
@@ -121,7 +114,6 @@ const PACE_NODE_MS = 600_000;
 /** What comes is smoothed over this: lumps are for the backlog's part of the need. */
 const INFLOW_MS = 60_000;
 
-/** What a pace is made of. */
 export interface MeasuredWork {
   readonly megapixels: number;
   readonly nodeMs: number;
@@ -175,7 +167,6 @@ export class WorkMeter {
   #usedSum = 0;
   #nodesSum = 0;
 
-  /** @param known what was measured before this process */
   constructor(known: MeasuredWork = NOTHING_MEASURED) {
     this.#work = recent(known);
   }
@@ -185,7 +176,6 @@ export class WorkMeter {
     this.#arrived += megapixels;
   }
 
-  /** A node finished an image for this replica. */
   finished(megapixels: number): void {
     this.#work = { ...this.#work, megapixels: this.#work.megapixels + megapixels };
   }

@@ -51,11 +51,7 @@ export function createApiKeyStore(database: Database) {
       createApiKey(database, accountId, name, asked),
     createBy: (accountId: string, name: string, asked: NewKeyBy) =>
       createApiKeyBy(database, accountId, name, asked),
-    /**
-     * 'malformed': no key of ours by its form; the database was not asked. 'unknown': no such key,
-     * a wrong secret, or revoked. A change of a key is seen within API_KEY_MEMORY_MS by every
-     * replica.
-     */
+    /** A change of a key is seen within API_KEY_MEMORY_MS by every replica. */
     authenticate: known.authenticate,
     /** What is remembered of a key, without asking the database; undefined: nothing of this secret. */
     recall: known.recall,
@@ -111,7 +107,6 @@ export function apiKeyFromRow(row: ListedRow) {
   return {
     id: row.id,
     accountId: row.account_id,
-    /** `mk_<id>`: what may be shown. */
     prefix: publicPrefix(row.id),
     name: row.name,
     createdAtMs: row.created_at,
@@ -126,7 +121,6 @@ export function apiKeyFromRow(row: ListedRow) {
         ? null
         : { endsAtMs, lastUsedAtMs: row.previous_last_used_at },
     policy,
-    /** What the policy's cap counts now; null: it has none. */
     capUse: policy.cap === undefined ? null : capUseOf(policy.cap, row),
     /** The person who was shown its secret last; null: the operator. */
     madeBy: row.made_by,
@@ -151,7 +145,6 @@ function capUseOf(cap: KeyCap, row: ListedRow) {
 /** Keys of one statement. */
 const KEYS_PAGE_ROWS = 500;
 
-/** Behind which key a page begins. */
 export type KeyPlace = Pick<ApiKey, 'id' | 'createdAtMs'>;
 
 /** Oldest first, read in pages; all accounts' without one. Never the service's own. */
@@ -236,15 +229,12 @@ export interface NewKey {
   readonly expiresInMs?: number;
 }
 
-/** One that somebody makes, who is named in the account's log, and how many there may be of it. */
 export interface NewKeyBy extends NewKey {
   readonly actor: Actor;
-  /** That are not revoked. */
   readonly aliveMax: number;
   readonly everMax: number;
 }
 
-/** Whose key is changed, and by whom: another account's key is none. */
 export interface ChangedBy {
   readonly accountId: string;
   readonly actor: Actor;
@@ -264,7 +254,6 @@ export interface MadeKey {
   readonly token: string;
 }
 
-/** The account must exist. */
 export async function createApiKey(
   database: Database,
   accountId: string,
@@ -316,10 +305,7 @@ async function readMade(
   return row && apiKeyFromRow(row);
 }
 
-/**
- * The key as it is now; undefined: no such key. Revoking again changes nothing.
- * @param by absent: a test; not logged
- */
+/** The key as it is now; undefined: no such key. Revoking again changes nothing. */
 export async function revokeApiKey(
   database: Database,
   apiKeyId: string,
@@ -484,7 +470,6 @@ async function requireKey(database: Database, tx: Db, id: string): Promise<ApiKe
   return key;
 }
 
-/** The line of the account's log. */
 function entryOf(action: string, key: ApiKey, before?: ApiKey, after?: ApiKey) {
   return {
     action,
@@ -516,7 +501,6 @@ function auditValues({ name, policy, expiresAtMs, previousSecret }: ApiKey): Aud
 
 /** The cap has nothing left. Thrown, so that the transaction is rolled back. */
 export class CapReachedError extends Error {
-  /** For the caller. */
   readonly detail: string;
 
   constructor(cap: KeyCap, nowMs: number) {

@@ -52,7 +52,6 @@ export function parseApiKeyToken(text: string): Omit<ApiKeyToken, 'text'> | unde
   return { id, secret };
 }
 
-/** What lists show of a key. */
 export function publicPrefix(id: string): string {
   return `mk_${id}`;
 }
@@ -62,7 +61,6 @@ export function apiKeyIdOf(typed: string): string {
   return /^(?:mk_)?([0-9A-Za-z]{12})(?:_.*)?$/.exec(typed)?.[1] ?? typed;
 }
 
-/** Hexadecimal. */
 export function hashSecret(secret: string): string {
   return createHash('sha256').update(secret).digest('hex');
 }
@@ -107,11 +105,9 @@ export interface ApiKeyOwner {
   readonly accountId: string;
   /** Absent: it may do what its account may. */
   readonly policy?: KeyPolicy;
-  /** It was shown the secret from before the last rotation, which goes on for a while. */
   readonly byPreviousSecret?: true;
 }
 
-/** A secret that was right, until then. */
 interface EndedSecret {
   /** expired: the whole key. replaced: this secret, by a rotation. */
   readonly kind: 'expired' | 'replaced';
@@ -127,7 +123,6 @@ function isEnded(found: ApiKeyOwner | EndedSecret): found is EndedSecret {
 interface RecalledKey {
   /** Whose key it was when it was last read. */
   readonly owner: ApiKeyOwner;
-  /** Read within API_KEY_MEMORY_MS: it may be taken for authenticated. */
   readonly isFresh: boolean;
 }
 
@@ -268,7 +263,6 @@ function ofSecret(known: KnownKey, secret: string): ApiKeyOwner | EndedSecret | 
 
 interface Reading {
   readonly answer: Promise<Authentication>;
-  /** By performance.now(). */
   readonly askedAtMs: number;
 }
 
@@ -278,14 +272,12 @@ interface Reading {
  */
 export class Authenticate {
   readonly #apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>;
-  /** By token. */
   readonly #readings = new Map<string, Reading>();
 
   constructor(apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>) {
     this.#apiKeys = apiKeys;
   }
 
-  /** @throws ContractError SERVICE_UNAVAILABLE */
   async authenticate(token: string): Promise<Authentication> {
     const known = this.#apiKeys.recall(token);
     if (known === 'malformed') return known;
@@ -315,9 +307,8 @@ function mayJoin({ askedAtMs }: Reading): boolean {
 }
 
 /*
- * When keys were used last: noted in memory by each request, written in batches off its path, at
- * most once a minute and key. What was not written is lost with the process, which harms nobody:
- * the next use is noted again.
+ * When keys were used last: noted in memory, written in batches off the requests' path. What was
+ * not written is lost with the process, which harms nobody: the next use is noted again.
  */
 
 /** A key that is used all the time is written this often. */
@@ -328,9 +319,7 @@ const LOOK_EVERY_MS = 5000;
 interface Noted {
   readonly apiKeyId: string;
   readonly byPreviousSecret: boolean;
-  /** By performance.now(). */
   usedAtMs: number;
-  /** undefined: never. */
   writtenAtMs: number | undefined;
 }
 
@@ -351,7 +340,6 @@ export class KeyUses {
     this.#keysMax = keysMax;
   }
 
-  /** Of every request that its key may make. */
   note({ apiKeyId, ...owner }: ApiKeyOwner): void {
     const byPreviousSecret = owner.byPreviousSecret === true;
     const name = byPreviousSecret ? `${apiKeyId} previous` : apiKeyId;
@@ -415,7 +403,6 @@ export class KeyUses {
 export interface KeyUse {
   readonly apiKeyId: string;
   readonly byPreviousSecret: boolean;
-  /** How long ago. */
   readonly ageMs: number;
 }
 

@@ -229,7 +229,6 @@ export function addKeyOptions(command: Command): Command {
     .option('--networks <list>', 'networks it may be used from (CIDR), or any', parseNetworks);
 }
 
-/** The policy with what was given. */
 export function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
   const { cap = before.cap, rate = before.submissionsPerMinute } = options;
   const { scopes = before.scopes, networks = before.networks } = options;

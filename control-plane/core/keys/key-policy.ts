@@ -5,10 +5,7 @@
 import { BlockList, isIP } from 'node:net';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 
-/**
- * submit: make jobs. read: their states and results by their ids. account: the account's balance,
- * keys, packages and usage.
- */
+/** read: states and results of jobs, by their ids. account: balance, keys, packages and usage. */
 export const KEY_SCOPES = ['submit', 'read', 'account'] as const;
 export type KeyScope = (typeof KEY_SCOPES)[number];
 
@@ -76,7 +73,6 @@ export interface CapCount {
   readonly used: number;
 }
 
-/** A count that has begun. */
 export interface BegunCount extends CapCount {
   readonly windowStartMs: number;
 }
@@ -91,7 +87,6 @@ export function capResetsAtMs(period: CapPeriod, nowMs: number): number | null {
   return period === 'total' ? null : periodStartMs(period, nowMs, 1);
 }
 
-/** @param later periods after the one of `nowMs` */
 function periodStartMs(period: 'day' | 'month', nowMs: number, later: number): number {
   const now = new Date(nowMs);
   const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
@@ -109,7 +104,6 @@ export function capCountAt({ period }: KeyCap, count: CapCount, nowMs: number): 
   return { windowStartMs: startMs, used: 0 };
 }
 
-/** The count with `credits` more; undefined: the cap does not have as many left. */
 export function takeOfCap(
   cap: KeyCap,
   count: CapCount,
@@ -191,7 +185,6 @@ export function policyColumns(policy: KeyPolicy): PolicyColumns {
 
 /* Where a key may be used from, and what people type. */
 
-/** Networks of one key. */
 export const KEY_NETWORKS_MAX = 32;
 
 const BITS = { 4: 32, 6: 128 } as const;

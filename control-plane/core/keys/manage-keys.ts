@@ -16,7 +16,6 @@ import {
 
 export type { ApiKey };
 
-/** Keys of a page. */
 export const KEYS_PAGE = 50;
 
 export class ManageKeys {
@@ -33,29 +32,25 @@ export class ManageKeys {
     return { keys, next: rows.length > KEYS_PAGE ? keys.at(-1) : undefined };
   }
 
-  /** Undefined: no such key of the account. */
   find(accountId: string, apiKeyId: string): Promise<ApiKey | undefined> {
     return this.#apiKeys.find(apiKeyId, accountId);
   }
 
-  /** Its text is in the answer and nowhere else. 'too-many': the account has as many as it may. */
   create(accountId: string, { name, ...asked }: NewKey & { readonly name: string }, actor: Actor) {
     const bounds = { aliveMax: KEYS_ALIVE_MAX, everMax: KEYS_EVER_MAX };
     return this.#apiKeys.createBy(accountId, name, { ...asked, ...bounds, actor });
   }
 
-  /** Undefined: no such key of the account, or it is revoked. */
   rotate(accountId: string, apiKeyId: string, overlap: RotationOverlap, actor: Actor) {
     const overlapMs = ROTATION_OVERLAPS[overlap];
     return this.#apiKeys.rotate(apiKeyId, { accountId, actor, overlapMs });
   }
 
-  /** Undefined: no such key of the account, or it is revoked. */
   change(accountId: string, apiKeyId: string, change: KeyChange, actor: Actor) {
     return this.#apiKeys.change(apiKeyId, { accountId, actor }, change);
   }
 
-  /** Undefined: no such key of the account. Ends both of its secrets; again changes nothing. */
+  /** Ends both of its secrets; again changes nothing. */
   revoke(accountId: string, apiKeyId: string, actor: Actor): Promise<ApiKey | undefined> {
     return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
   }

@@ -1,6 +1,6 @@
 /**
- * The rows of ledger_audits: how the last audits ended, up to where jobs were compared, and where a
- * full audit stands, so that one that was interrupted goes on.
+ * The audit of the ledger, and the rows of ledger_audits: how the last audits ended, up to where
+ * jobs were compared, and where a full audit stands, so that one that was interrupted goes on.
  *
  * | full audit | its row                  | left by                                             |
  * |------------|--------------------------|-----------------------------------------------------|
@@ -52,7 +52,6 @@ interface LedgerProblem {
 
 /** Where an audit stands. */
 interface AuditProgress {
-  /** The database's clock. */
   readonly startedAtMs: number;
   readonly phase: 'accounts' | 'jobs';
   /** The last account, or job, that is done; empty: none. */
@@ -60,7 +59,6 @@ interface AuditProgress {
   readonly accounts: number;
   readonly entries: number;
   readonly jobs: number;
-  /** Those that are listed, and how many there are. */
   readonly problems: readonly LedgerProblem[];
   readonly problemCount: number;
 }
@@ -82,9 +80,7 @@ export async function readLastAudits(database: Database) {
 }
 
 /**
- * Begins a full audit, or goes on with one that was interrupted.
- * @param takeOverMs how long nothing was saved of one that was
- * @returns its id, and where it begins or goes on
+ * Begins a full audit, or goes on with one of which nothing was saved for `takeOverMs`.
  * @throws ContractError SERVICE_UNAVAILABLE: another process is at one.
  */
 export async function beginFullRun(database: Database, start: AuditProgress, takeOverMs: number) {
@@ -124,7 +120,6 @@ export async function saveFullRun(
   throw new ContractError('SERVICE_UNAVAILABLE', detail);
 }
 
-/** False: the run is not, or no longer, this one's. */
 function saveRun(
   database: Database,
   heldBy: string | null,
@@ -142,10 +137,7 @@ function saveRun(
   );
 }
 
-/**
- * An audit went through everything, in one go or several.
- * @param runId of a full one; said a second time, because the answer was lost, it changes nothing
- */
+/** An audit went through everything. @param runId of a full one */
 async function finishRun(
   database: Database,
   { startedAtMs, problemCount }: AuditProgress,
@@ -179,7 +171,6 @@ async function readJobsMarkMs(database: Database): Promise<number> {
   return row?.jobs_checked_to ?? 0;
 }
 
-/** Moves it on, never back. */
 async function moveJobsMark(database: Database, toMs: number): Promise<void> {
   await ensureRow(database, 'incremental');
   await query(database, db =>
@@ -199,8 +190,7 @@ function ensureRow(database: Database, kind: LedgerAuditKind): Promise<boolean> 
 
 /*
  * The audit behind `credits check`: every balance against the ledger, every entry against its job,
- * every job against its entries. In bounded statements, beside live traffic, on any number of
- * replicas at once.
+ * every job against its entries, in bounded statements, beside live traffic.
  *
  * | kind        | reads                                                   | trusts                  |
  * |-------------|---------------------------------------------------------|-------------------------|
@@ -225,25 +215,17 @@ const CLOSE_MARGIN_MS = 600_000;
 /** Entries between two moves of an account's checkpoint within one audit. */
 const SPAN_ENTRIES_MAX = 5_000;
 const DAY_MS = 86_400_000;
-/**
- * Walks towards the present until a page holds the rest. Each takes a fraction of the time that the
- * one before took, so a few are enough.
- */
+/** Each walk takes a fraction of the time that the one before took, so a few are enough. */
 const ROUNDS_MAX = 20;
 /** Rounds in which all that members' clocks may differ by has passed; fewer than ROUNDS_MAX. */
 const SKEW_ROUNDS = 10;
 
 export interface AuditOptions {
-  /** Undefined: 'incremental'. */
   readonly kind?: LedgerAuditKind;
-  /**
-   * This account alone: its balances, its entries and the jobs that they name, its open jobs. Final
-   * jobs of which the ledger has nothing are found by an audit of all.
-   */
+  /** This account alone. Final jobs without entries are found by an audit of all. */
   readonly accountId?: string | undefined;
   /** Checkpoints that their entries contradict are removed, once they are among the problems. */
   readonly renewCheckpoints?: boolean;
-  /** Called after each page. */
   readonly onProgress?: (progress: Pick<AuditProgress, 'accounts' | 'entries' | 'jobs'>) => void;
 }
 
@@ -262,11 +244,9 @@ export interface LedgerAudit {
   readonly kind: LedgerAuditKind;
   /** It went on with an interrupted full one. */
   readonly resumed: boolean;
-  /** Accounts, entries and jobs that were read; of a full one since its beginning. */
   readonly accounts: number;
   readonly entries: number;
   readonly jobs: number;
-  /** Empty: nothing is wrong. PROBLEMS_MAX at most. */
   readonly problems: readonly LedgerProblem[];
   readonly problemCount: number;
 }
@@ -293,7 +273,6 @@ export async function auditLedger(
   return { kind, resumed, accounts, entries, jobs, problems, problemCount };
 }
 
-/** Where an audit begins. */
 export function startOf(startedAtMs: number): AuditProgress {
   const none = { accounts: 0, entries: 0, jobs: 0, problems: [], problemCount: 0 };
   return { startedAtMs, phase: 'accounts', after: '', ...none };
@@ -379,7 +358,6 @@ class Audit {
     }
   }
 
-  /** The last of the page. Undefined: there was none. */
   async #auditJobs(of: 'all' | 'ended', after: PagePlace): Promise<PagePlace | undefined> {
     const { options, progress } = this.#parts;
     const jobs = await readJobEntries(this.#database, of, after);
@@ -433,9 +411,9 @@ async function auditAccount(database: Database, accountId: string, options: Acco
   return new AccountAudit(database, accountId, options, checkpoint).inFull();
 }
 
-/**
+/*
  * The audit of one account: its entries in their order, each against its job; the sums against the
- * checkpoint; and the balances against both, as they are at one instant while others write.
+ * checkpoint; and the balances against both.
  *
  * How it reads a moving ledger without a snapshot. Every transaction that writes an entry takes the
  * account's row first, so entries become visible in the order of their creation, and after
@@ -459,7 +437,6 @@ class AccountAudit {
   #isAhead = false;
   /** Where the checkpoint stands: it moves from there, and only on. */
   #closedToMs: number;
-  /** Nothing was found that the checkpoint must not be set behind. */
   #clean = true;
   #sums: Record<keyof LedgerCheckpoint['sums'], number> = { ...NOTHING_CLOSED.sums };
   #entries = 0;
@@ -480,7 +457,6 @@ class AccountAudit {
     this.#closedToMs = checkpoint.closedToMs;
   }
 
-  /** From the checkpoint. `agrees`: the balances agree with it. */
   trusting() {
     const { closedToMs, entries, sums } = this.#checkpoint;
     this.#sums = { ...sums };
@@ -490,7 +466,6 @@ class AccountAudit {
     return this.#read();
   }
 
-  /** From the first entry; the checkpoint is compared. */
   inFull() {
     this.#isAhead = this.#checkpoint !== NOTHING_CLOSED;
     return this.#read();
@@ -579,7 +554,6 @@ class AccountAudit {
     this.#closedEntries = this.#entries;
   }
 
-  /** Compares the checkpoint with what was counted, once the next entry comes after it. */
   async #compare(nextAtMs: number): Promise<void> {
     if (!this.#isAhead || this.#checkpoint.closedToMs > nextAtMs) return;
     this.#isAhead = false;
@@ -649,7 +623,6 @@ class AccountAudit {
   }
 }
 
-/** The first millisecond of the next UTC day. */
 function endOfDayMs(atMs: number): number {
   return (Math.floor(atMs / DAY_MS) + 1) * DAY_MS;
 }

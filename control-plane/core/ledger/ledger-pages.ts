@@ -1,7 +1,6 @@
 /**
- * The statements of the ledger's audit. Each reads a bounded number of rows, whatever the tables
- * hold, and is consistent by itself: none needs a transaction, and no snapshot is held from one to
- * the next.
+ * The statements of the ledger's audit. Each reads a bounded number of rows and is consistent by
+ * itself: none needs a transaction.
  */
 import { sql } from 'kysely';
 import { type Database, type Db, query } from '../../database/database.ts';
@@ -15,13 +14,11 @@ export const LEDGER_PAGE_ROWS = 500;
 /** Accounts of one statement. */
 const ACCOUNTS_PAGE_ROWS = 200;
 
-/** A place in the order of an account's entries, or of the jobs: what comes next is after it. */
 export interface PagePlace {
   readonly atMs: number;
   readonly id: string;
 }
 
-/** Which entries of an account: after a place, so many at most. */
 interface EntryPage {
   readonly after: PagePlace;
   /** Created before this instant. Undefined: to the present, with the open jobs. */
@@ -29,10 +26,7 @@ interface EntryPage {
   readonly pageRows: number;
 }
 
-/**
- * An account's next entries in their order, each with what must agree with it, and its balances, all
- * as they are at one instant.
- */
+/** An account's next entries, each with what must agree with it, and its balances, at once. */
 export async function readAccountPage(database: Database, accountId: string, page: EntryPage) {
   const rows = await query(database, db =>
     selectAccountPage(database, db, accountId, page).execute(),
@@ -47,7 +41,6 @@ export async function readAccountPage(database: Database, accountId: string, pag
       ((one.id ?? '') < (other.id ?? '') ? -1 : 1),
   );
   return {
-    /** The database's clock. */
     nowMs: first.now,
     /** Undefined: there is no such account. */
     balances: available === null || reserved === null ? undefined : { available, reserved },
@@ -63,7 +56,6 @@ export async function readAccountPage(database: Database, accountId: string, pag
         ...{ id, atMs, kind, slot, amount, jobId: row.job_id },
         /** The other entry of its job, for an entry of a job. */
         partner: partner === null || moved === null ? null : { kind: partner, amount: moved },
-        /** null: the job's row is gone, or there is no job. */
         job:
           state === null
             ? null
@@ -118,7 +110,6 @@ function selectAccountPage(
     .select('job.playground_day as job_day');
 }
 
-/** Which jobs a page is of. */
 export type JobsOf =
   /** All of them, by id. */
   | 'all'
@@ -224,7 +215,6 @@ async function readOwnerAfter(database: Database, after: string): Promise<string
   return row?.account_id;
 }
 
-/** NOTHING_CLOSED where the account has none. */
 export async function readCheckpoint(
   database: Database,
   accountId: string,
@@ -248,10 +238,7 @@ export async function readCheckpoint(
   return { closedToMs, entries, sums };
 }
 
-/**
- * Moves an account's checkpoint on, from where it stood. Where another audit, or this one in a try
- * whose answer was lost, has moved it already, nothing changes.
- */
+/** Changes nothing where it was moved already, by another audit or a try whose answer was lost. */
 export async function moveCheckpoint(
   database: Database,
   accountId: string,

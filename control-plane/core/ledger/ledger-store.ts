@@ -28,13 +28,9 @@ export type LedgerOutcome =
   | { readonly kind: 'reference-conflict'; readonly amount: number };
 
 export interface LedgerListing {
-  /** Undefined: of every kind. */
   readonly kind?: LedgerKind | undefined;
-  /** Created from this instant on. */
   readonly fromMs?: number | undefined;
-  /** Created before this instant. */
   readonly beforeMs?: number | undefined;
-  /** Behind which entry the page begins. */
   readonly after?: PagePlace | undefined;
   readonly limit: number;
 }
@@ -60,23 +56,17 @@ export function createLedgerStore(database: Database) {
       reference: string,
       audit?: AuditEntry<ServiceActor>,
     ) => enter(database, { kind: 'revoke', accountId, amount, reference }, audit),
-    /** The latest entries first. */
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
     /** Undefined: no such account. One row is read. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
-    /**
-     * With the sums of its entries by kind: of the checkpoint and of those since, which are
-     * checked, and closed where they are many. Undefined: no such account.
-     */
+    /** With the sums of its entries by kind, checked since the checkpoint. Undefined: no such account. */
     async credits(accountId: string) {
       if (!isAsciiWord(accountId)) return undefined;
       const { balances, sums } = await auditOneAccount(database, accountId);
       return balances && { ...balances, sums };
     },
     audit: (options?: AuditOptions) => auditLedger(database, options),
-    /** What an incremental audit finds wrong, in one account or in all; empty: nothing. */
     check: async (accountId?: string) => (await auditLedger(database, { accountId })).problems,
-    /** How the last audits ended, of each kind. */
     lastAudits: () => readLastAudits(database),
   };
 }
@@ -134,10 +124,7 @@ async function earlierOutcome(
   });
 }
 
-/**
- * An account's entries from the latest on, filtered. Along ledger_entries_account_kind or ledger_entries_account_time,
- * backwards.
- */
+/** Along ledger_entries_account_kind or ledger_entries_account_time, backwards. */
 async function listEntries(
   database: Database,
   accountId: string,

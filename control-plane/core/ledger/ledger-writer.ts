@@ -26,7 +26,6 @@ interface Entry {
   readonly jobId?: string;
 }
 
-/** A job and its account. */
 interface JobOf {
   readonly accountId: string;
   readonly jobId: string;
@@ -38,7 +37,6 @@ export interface OperatorEntry extends Omit<Entry, 'jobId'> {
 
 export type OperatorMovement =
   | { readonly kind: 'entered'; readonly balances: Balances }
-  /** Only of revoke: fewer are available. */
   | { readonly kind: 'insufficient-credits'; readonly balances: Balances }
   | { readonly kind: 'unknown-account' };
 
@@ -185,7 +183,6 @@ export async function holdAccount(
   return readBalances(tx, accountId);
 }
 
-/** Undefined: no such account. `db` is the database or a transaction of it. */
 export async function readBalances(
   db: Kysely<Schema>,
   accountId: string,
@@ -203,7 +200,6 @@ function jobEntry(kind: LedgerKind, job: JobOf): Entry {
   return { kind, ...job, reference: job.jobId, amount: CREDITS_PER_JOB };
 }
 
-/** An entry as its columns have it. */
 type EntryValues = Omit<Entry, 'jobId'> & {
   readonly id: string;
   readonly slot: (typeof SLOT_OF)[LedgerKind];

@@ -36,15 +36,12 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
   release: 'settle',
 };
 
-/**
- * What every job costs; accounts.reserved is therefore also the number of the account's open jobs.
- */
+/** Of every job; accounts.reserved is therefore also the number of the account's open jobs. */
 export const CREDITS_PER_JOB = 1;
 
 /** One movement's largest amount: sums of millions of them stay exact as JavaScript numbers. */
 export const CREDITS_AMOUNT_MAX = 1_000_000_000;
 
-/** The sums of an account's entries, by kind. */
 export type LedgerSums = Readonly<Record<LedgerKind, number>>;
 
 export const NO_ENTRIES: LedgerSums = { grant: 0, reserve: 0, charge: 0, release: 0, revoke: 0 };
@@ -58,7 +55,6 @@ export interface LedgerCheckpoint {
   readonly sums: LedgerSums;
 }
 
-/** Before an account's first entry. */
 export const NOTHING_CLOSED: LedgerCheckpoint = { closedToMs: 0, entries: 0, sums: NO_ENTRIES };
 
 /** For a sentence: `12 entries: grant 10, reserve 6, …`. Equal for equal sums. */
@@ -74,7 +70,6 @@ export interface Balances {
   readonly reserved: number;
 }
 
-/** The balances that follow from the entries alone. */
 export function balancesFrom(sums: LedgerSums): Balances {
   return {
     available: sums.grant - sums.revoke - sums.reserve + sums.release,
@@ -82,10 +77,7 @@ export function balancesFrom(sums: LedgerSums): Balances {
   };
 }
 
-/**
- * What is wrong between an account's stored balances, its entries and its open jobs that are paid
- * for.
- */
+/** Between an account's stored balances, its entries and its open jobs that are paid for. */
 export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number): string[] {
   const derived = balancesFrom(sums);
   const problems: string[] = [];
@@ -101,7 +93,6 @@ export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number)
   return problems;
 }
 
-/** A job's entries. */
 export interface JobEntries {
   /** The amount of its reserve. null: it has none. */
   readonly reserve: number | null;
@@ -151,7 +142,6 @@ export function lostReferenceOf(jobId: string): string {
   return `lost:${jobId}`;
 }
 
-/** True for an amount an entry may have. */
 export function isCreditAmount(value: number): boolean {
   return Number.isSafeInteger(value) && value >= 1 && value <= CREDITS_AMOUNT_MAX;
 }

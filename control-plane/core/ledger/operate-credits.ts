@@ -10,18 +10,14 @@ const ACTOR: ServiceActor = { kind: 'operator' };
 
 export interface CreditMovement {
   readonly kind: 'grant' | 'revoke';
-  /** Name or id. */
   readonly account: string;
-  /** See isCreditAmount. */
   readonly amount: number;
   /** Entered once, however often it is said; see isLedgerReference. */
   readonly reference: string;
 }
 
 export type MovementOutcome =
-  /** `already-entered`: this reference was, with this amount, and nothing moved now. */
   | { readonly kind: 'entered' | 'already-entered'; readonly balances: Balances }
-  /** This reference was entered with another amount: nothing moved. */
   | { readonly kind: 'reference-conflict'; readonly amount: number }
   | { readonly kind: 'insufficient-credits'; readonly balances: Balances };
 
@@ -55,7 +51,6 @@ export class OperateCredits {
     return outcome;
   }
 
-  /** Balances and the sums of the ledger, as `credits show` prints them. @throws as requireAccount */
   async show(account: string) {
     const { id } = await requireAccount(this.#stores, account);
     const credits = await this.#stores.ledger.credits(id);

@@ -80,10 +80,7 @@ const PLAIN_TEXT: ChannelSecurity = {
   options: {},
 };
 
-/**
- * One node's MatteService as promises: a channel of its own, deadlines, cancellation, and
- * back-pressure both ways, so that a slow disk or a slow node never fills this process's memory.
- */
+/** One node's MatteService, with back-pressure both ways: a slow node never fills this process. */
 export class NodeClient {
   readonly #client: MatteServiceClient;
   readonly #metadata = new Metadata();
@@ -106,7 +103,6 @@ export class NodeClient {
     this.#client.close();
   }
 
-  /** @throws ServiceError of grpc-js. */
   getNodeInfo(): Promise<GetNodeInfoResponse> {
     const deadline = Date.now() + NODE_INFO_TIMEOUT_MS;
     return new Promise((resolve, reject) => {
@@ -117,7 +113,6 @@ export class NodeClient {
     });
   }
 
-  /** The caller listens, and cancels it. */
   watchCapacity(): ClientReadableStream<WatchCapacityResponse> {
     return this.#client.watchCapacity({}, this.#metadata);
   }
@@ -180,7 +175,6 @@ export const REPORT_SILENCE_MAX_MS = 5000;
 const RECONNECT_WAIT_MIN_MS = 50;
 const RECONNECT_WAIT_MAX_MS = 1000;
 
-/** A row of the membership table, as far as dispatch needs it. */
 export interface FleetMember {
   readonly nodeId: string;
   readonly bootId: string;
@@ -204,7 +198,6 @@ interface NodeLinkOptions {
   readonly onChange: (cause: FleetChange) => void;
   /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
-  /** Plain text where absent. */
   readonly security?: ChannelSecurity | undefined;
 }
 
@@ -230,7 +223,6 @@ class NodeLink {
     this.#followed = this.#follow();
   }
 
-  /** Its stream reports. */
   get live(): boolean {
     return this.#report !== undefined;
   }
@@ -249,11 +241,7 @@ class NodeLink {
     return this.routable ? this.#view?.snapshot() : undefined;
   }
 
-  /**
-   * Room taken by an attempt that is about to begin; the caller ends it. It must be routable.
-   * @param waitMsMax the node is to refuse where an engine would not take the image within this; 0:
-   *   any wait
-   */
+  /** Room for an attempt, which the caller ends. @param waitMsMax as of MatteCall */
   offer(megapixels: number, waitMsMax: number) {
     const view = this.#view;
     if (view === undefined) throw new Error('nothing is known of the node yet');
@@ -268,7 +256,6 @@ class NodeLink {
       /** Origins of object storage at which the node gets and puts files. */
       directOrigins: this.#directOrigins,
       admitted: () => view.admitted(held),
-      /** The attempt's outcome, where it shows something about the node. */
       judge: (outcome: 'well' | 'fault') => view.judge(outcome, this.#options.now()),
       /** @param full the node refused for now, until its next report */
       end: (full?: Fullness) => {
@@ -291,7 +278,6 @@ class NodeLink {
     if (this.#offers.size === 0) this.#close();
   }
 
-  /** Closes the channel now. */
   async close(): Promise<void> {
     this.#retired = true;
     this.#close();
@@ -331,7 +317,6 @@ class NodeLink {
       }
       this.#lost();
       if (signal.aborted) break;
-      // Rejects when the link is closed, which ends the loop.
       await delay(waitMs, undefined, { signal }).catch(() => undefined);
       waitMs = Math.min(RECONNECT_WAIT_MAX_MS, waitMs * 2);
     }
@@ -444,13 +429,10 @@ function stateName(state: NodeState): string {
 const MEMBERS_POLL_MS = 1000;
 
 interface FleetOptions {
-  /** Members whose lease lives by the database's clock. */
   readonly listMembers: () => Promise<readonly FleetMember[]>;
   readonly nodeToken: string;
-  /** How nodes are reached; plain text where absent. */
   readonly security?: ChannelSecurity;
   readonly log: LinkLog;
-  /** Milliseconds of a clock that never goes back. */
   readonly now?: () => number;
 }
 
@@ -465,7 +447,6 @@ export class Fleet {
   readonly #options: FleetOptions;
   readonly #now: () => number;
   readonly #links = new Map<string, NodeLink>();
-  /** No members any more, kept until their last attempt ends. */
   readonly #retired = new Set<NodeLink>();
   readonly #listeners = new Set<(cause: FleetChange) => void>();
   readonly #closed = new AbortController();
@@ -510,7 +491,6 @@ export class Fleet {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Routable nodes. */
   snapshots(): NodeSnapshot[] {
     const snapshots: NodeSnapshot[] = [];
     for (const link of this.#links.values()) {
@@ -568,7 +548,6 @@ export class Fleet {
   async #poll(): Promise<void> {
     const { signal } = this.#closed;
     while (!signal.aborted) {
-      // Rejects when the fleet is closed, which ends the loop.
       await delay(MEMBERS_POLL_MS, undefined, { signal }).catch(() => undefined);
       if (!signal.aborted) await this.refresh();
     }

@@ -1,5 +1,4 @@
-/** What a Matte call is made of, as its caller says it. */
-
+/** One Matte call: what it is made of, its messages in their order, and an attempt's outcome. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -36,7 +35,6 @@ export interface ResultSink {
   write(chunk: Uint8Array): Promise<void>;
 }
 
-/** The background's file. */
 interface BackgroundFile {
   readonly bytes: number;
   readonly format: InputFormat;
@@ -53,7 +51,6 @@ export interface MatteCall {
   readonly attempt: number;
   readonly inputBytes: number;
   readonly inputFormat: InputFormat;
-  /** As stored in the file; null: unknown. */
   readonly width: number | null;
   readonly height: number | null;
   readonly outputFormat: OutputFormat;
@@ -76,7 +73,6 @@ export interface MatteCall {
   readonly direct?: DirectTransfer | undefined;
   /** Cancels the attempt: its outcome is then `aborted`. */
   readonly signal: AbortSignal;
-  /** The whole attempt. */
   readonly timeoutMs: number;
   readonly onAdmitted?: () => void;
 }
@@ -94,7 +90,6 @@ export interface DirectTransfer {
    * When the node has admitted the image. STORAGE_UNREACHABLE: it lies where nothing is signed for.
    */
   refer(): Promise<DirectInput>;
-  /** When the node has said what it made: a place for exactly these bytes. */
   place(result: { readonly bytes: number; readonly sha256: string }): Promise<ResultPlace>;
   /**
    * When the node has said that they are there. What is wrong with what the storage has; undefined:
@@ -125,7 +120,6 @@ export interface DirectTransfer {
  * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
  */
 
-/** A complete result; its bytes went to the caller's sink. */
 export interface MatteResult {
   readonly format: OutputFormat;
   readonly bytes: number;
@@ -276,9 +270,6 @@ function isTransportLoss(error: unknown): boolean {
   return TRANSPORT_LOSS.has(error.code);
 }
 
-/* What a Matte call says first, and what the header of its result is held to. Knows no stream. */
-
-/** The first message of a call. */
 export function headerMessage(request: MatteCall): MatteRequest {
   return {
     message: {
@@ -323,11 +314,7 @@ function fileOf({ background }: MatteCall): BackgroundPicture | undefined {
   };
 }
 
-/**
- * A picture without all that was asked for is not the job's, as a node makes one that knows less
- * fields than this control plane: it cannot do this job, and another may.
- * @throws ContractError NODE_INCAPABLE
- */
+/** @throws ContractError NODE_INCAPABLE: a node that knows fewer fields, and another may do it */
 function requireFinished(request: MatteCall, header: ResultHeader): void {
   const { finishing } = request;
   if (finishing === undefined) return;
@@ -341,7 +328,6 @@ function requireFinished(request: MatteCall, header: ResultHeader): void {
   throw new ContractError('NODE_INCAPABLE', detail);
 }
 
-/** null: the node does not say what it saw. */
 function sightFromProto(header: ResultHeader): Sight | null {
   const { inputWidth, inputHeight, subject } = header;
   if (inputWidth === 0 || inputHeight === 0) return null;
@@ -349,12 +335,6 @@ function sightFromProto(header: ResultHeader): Sight | null {
   const seen = inputBox && resultBox ? { inputBox, resultBox, share } : null;
   return { inputWidth, inputHeight, subject: seen };
 }
-
-/*
- * One Matte call from its header to its checked result: messages in their order, bytes both ways at
- * the pace of the slower side. It knows the call, not the channel, and decides nothing about its
- * end.
- */
 
 const SHA256_BYTES = 32;
 
@@ -554,7 +534,6 @@ export class MatteExchange {
     }
   }
 
-  /** @returns bytes sent */
   async #sendAll(file: Readable): Promise<number> {
     const { signal } = this.#ended;
     // A source that stalls must not hold the attempt beyond its call.

@@ -27,14 +27,12 @@ const ANSWER_MS_MAX = 10_000;
 const CONNECTIONS_MAX = 8;
 
 export interface NodeProxyOptions {
-  /** host:port of a node's HTTP endpoints. @throws ContractError NOT_FOUND */
   readonly httpAddressOf: (nodeId: string) => Promise<string>;
-  /** SILENCE_MS_MAX and ANSWER_MS_MAX where absent. */
   readonly silenceMsMax?: number;
   readonly answerMsMax?: number;
 }
 
-/** What reply-from passes to `onResponse`; its own types leave these fields out. */
+/** Fields that reply-from's own types leave out. */
 interface NodeAnswer {
   readonly statusCode: number;
   readonly stream: AsyncIterable<Buffer> & { destroy(error?: Error): void };

@@ -19,7 +19,6 @@ import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/s
 export interface NodeRegistration {
   readonly nodeId: string;
   readonly bootId: string;
-  /** host:port of its MatteService. */
   readonly address: string;
   /** host:port of its metrics and health; empty: none. */
   readonly httpAddress: string;
@@ -58,9 +57,7 @@ export function createNodeStore(database: Database) {
   return {
     find,
     listAll,
-    /** By node id. */
     listLive: async () => (await listAll()).filter(member => member.live),
-    /** Makes the node live, whatever boot was known. */
     async register(node: NodeRegistration, leaseMs: number): Promise<{ draining: boolean }> {
       await forgetLongGone(database);
       await write(database, node, leaseMs);
@@ -90,7 +87,6 @@ export function createNodeStore(database: Database) {
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId),
       ),
-    /** False: no such node. */
     async setDraining(nodeId: string, draining: boolean): Promise<boolean> {
       if (!isAsciiWord(nodeId)) return false;
       const columns = { draining: draining ? 1 : 0 };
@@ -148,7 +144,6 @@ function memberFromRow({ draining, readAtMs, ...node }: NodeRow) {
   return {
     ...node,
     draining: draining === 1,
-    /** Its lease had not ended when the row was read. */
     live: leaseExpiresAtMs > readAtMs,
     /** It deregistered; false for one that only stopped its heartbeats. */
     gone: leaseExpiresAtMs === DEREGISTERED,

@@ -13,32 +13,22 @@ export class OperateNodes {
     this.#onChanged = onChanged;
   }
 
-  /** All registered nodes by id, silent ones too. */
   async list(): Promise<OperatorNode[]> {
     return (await this.#nodes.listAll()).map(viewNode);
   }
 
-  /** @throws ContractError NOT_FOUND */
   async show(nodeId: string): Promise<OperatorNode> {
     return viewNode(await this.#require(nodeId));
   }
 
-  /**
-   * Dispatch sends it nothing new within a second; the node itself learns it with its next
-   * heartbeat. The setting outlives restarts of the node.
-   * @throws ContractError NOT_FOUND
-   */
+  /** Dispatch sends it nothing new within a second; the node learns it with its next heartbeat. */
   async setDraining(nodeId: string, draining: boolean) {
     if (!(await this.#nodes.setDraining(nodeId, draining))) throw notFound(nodeId);
     this.#onChanged?.();
     return { node_id: nodeId, draining };
   }
 
-  /**
-   * host:port of its HTTP endpoints, as the node registered it; also for a silent node, whose
-   * endpoints may answer though its heartbeats fail.
-   * @throws ContractError NOT_FOUND where it is unknown, has left, or has none.
-   */
+  /** Also of a silent node: its endpoints may answer though its heartbeats fail. */
   async requireHttpAddress(nodeId: string): Promise<string> {
     const member = await this.#require(nodeId);
     if (member.gone) throw new ContractError('NOT_FOUND', `node "${nodeId}" has left the fleet`);

@@ -56,7 +56,6 @@ const HOST_AND_PORT = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/;
 /** Addresses to listen on that nobody can dial. */
 const UNDIALABLE_HOSTS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
-/** The membership table. */
 export type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister' | 'find'>;
 
 interface RegistryServerOptions {
@@ -65,19 +64,17 @@ interface RegistryServerOptions {
   readonly port: number;
   /** The fleet's token, and another that is accepted beside it; undefined: none. */
   readonly nodeTokens: readonly (string | undefined)[];
-  /** Plain text where absent. */
   readonly credentials?: ServerCredentials;
   readonly membership: Membership;
   /** NODE_TIMING where absent. */
   readonly timing?: NodeTiming;
+  /** NODE_TIMING where absent. */
   /** The members have changed through this replica. */
   readonly onMembersChanged: () => void;
   readonly onRefused: (refusal: NodeRefusal) => void;
-  /** An error of our own; the node sees an opaque status. */
   readonly onFailure: (error: unknown) => void;
   /** A connection or a call was ended at a bound. */
   readonly onEnded?: (cause: GuardCause) => void;
-  /** REGISTRY_BOUNDS where absent. */
   readonly guardBounds?: Partial<GuardBounds>;
 }
 
@@ -125,17 +122,14 @@ export class RegistryServer {
     });
   }
 
-  /** Connections open now. */
   get connections(): GrpcGuard {
     return this.#guard;
   }
 
-  /** Where it listens; 0 before `listen`. */
   get port(): number {
     return this.#port;
   }
 
-  /** @throws Error with code EADDRINUSE where the port is taken. */
   async listen(): Promise<void> {
     const { host, port, credentials = ServerCredentials.createInsecure() } = this.#options;
     this.#port = await bindGrpcServer(this.#server, { host, port, credentials });
@@ -253,11 +247,7 @@ function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 
-/*
- * Nodes that the registry refuses, so that an operator sees why one does not appear: each refusal
- * is counted, and each cause is logged from time to time only, since nodes never stop trying, and
- * unknown callers may not either.
- */
+/* Nodes that are refused are counted, and logged from time to time: they never stop trying. */
 
 /**
  * token: no token, or a wrong one; invalid: what it says of itself is not usable; replaced: another
@@ -269,6 +259,7 @@ type RefusalCause = (typeof REFUSAL_CAUSES)[number];
 export interface NodeRefusal {
   readonly cause: RefusalCause;
   /** As the node says; undefined where that is no node id. */
+  /** As the node says; undefined where that is no node id. */
   readonly nodeId: string | undefined;
   /** Where it called from. */
   readonly peer: string;
@@ -278,7 +269,6 @@ export interface NodeRefusal {
 /** Between two lines of one cause. */
 const LINE_EVERY_MS = 10_000;
 
-/** @param now milliseconds of a clock that never goes back */
 export function noteRefusals(
   log: Pick<Logger, 'warn'>,
   observer: { nodeRefused(cause: RefusalCause): void },

@@ -28,9 +28,7 @@ export type RateQuotaStore = ReturnType<typeof createRateQuotaStore>;
 
 export function createRateQuotaStore(database: Database) {
   return {
-    /** The database's clock, UTC milliseconds: what windows go by. */
     nowMs: () => readNowMs(database),
-    /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
     lease: (accountId: string, kind: RateKind, ask: QuotaAsk) =>
       query(database, db => leaseFrom(database, db, accountId, kind, ask)),
   };
@@ -88,10 +86,8 @@ async function leaseFrom(
 /** Shares kept in one window; beyond it the oldest is dropped, and with it at most one block. */
 const SHARES_MAX = 100_000;
 
-/** The quota of an account after a request. */
 export interface RateState {
   readonly allowed: boolean;
-  /** Requests in a window. */
   readonly limit: number;
   readonly windowS: number;
   /** As far as this replica knows. */
@@ -101,7 +97,6 @@ export interface RateState {
 }
 
 interface Quota {
-  /** An account or an API key. */
   readonly ownerId: string;
   readonly kind: RateKind;
   /** Requests in a window; of a key it may change within one. */
@@ -133,25 +128,17 @@ export class RateLimits {
   #window: Window | undefined;
   #learning: Promise<void> | undefined;
 
-  /** @param limits requests a minute and account. */
   constructor(quotas: RateQuotaStore, limits: Readonly<Record<RateKind, number>>) {
     this.#quotas = quotas;
     this.#limits = limits;
   }
 
-  /**
-   * Counts a request, unless it is one too many.
-   * @throws ContractError SERVICE_UNAVAILABLE where the store would have to be asked and is away
-   */
+  /** Counts a request, unless it is one too many. */
   take(accountId: string, kind: RateKind): Promise<RateState> {
     return this.#take({ ownerId: accountId, kind, limit: this.#limits[kind] });
   }
 
-  /**
-   * The same of the submissions of one key. Its row is beside those of accounts: no account has the
-   * id of a key.
-   * @param limit submissions a minute
-   */
+  /** The same of the submissions of one key. No account has the id of a key. */
   takeOfKey(apiKeyId: string, limit: number): Promise<RateState> {
     return this.#take({ ownerId: apiKeyId, kind: 'submissions', limit });
   }

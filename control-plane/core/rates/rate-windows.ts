@@ -29,7 +29,6 @@ export function quotaWindowStartMs(nowMs: number): number {
   return nowMs - (nowMs % RATE_WINDOW_MS);
 }
 
-/** The content of the shared row. */
 export interface QuotaUse {
   readonly windowStartMs: number;
   /** Requests that replicas may have answered in that window: may exceed the limit by advances. */
@@ -49,7 +48,6 @@ export interface QuotaLease extends QuotaUse {
   readonly granted: number;
 }
 
-/** What a replica gets of the quota at `nowMs`, and what the row then holds. */
 export function leaseQuota(use: QuotaUse | undefined, ask: QuotaAsk, nowMs: number): QuotaLease {
   const windowStartMs = quotaWindowStartMs(nowMs);
   const spent = use?.windowStartMs === windowStartMs ? use.leased : 0;
@@ -84,7 +82,6 @@ export function leftOfWindowMs(
   return count < max ? 0 : Math.max(0, startMs + windowMs - nowMs);
 }
 
-/** With one more. */
 export function countAttempt(
   { startMs, count }: WindowCount,
   windowMs: number,
@@ -106,7 +103,6 @@ export class AttemptWindows {
     this.#nowMs = nowMs;
   }
 
-  /** Seconds until one more may be made; 0: now. */
   waitS(key: string): number {
     const leftMs = leftOfWindowMs(this.#countOf(key), this.#limit, this.#nowMs());
     return Math.ceil(leftMs / 1000);

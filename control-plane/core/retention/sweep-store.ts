@@ -19,7 +19,6 @@ export interface SweepClaim {
   readonly fence: number;
 }
 
-/** The place of the walk over the blobs. */
 export type SweepWalk = NonNullable<Awaited<ReturnType<typeof claimSweep>>>['walk'];
 
 /** How long the oldest of what is due has been so, ms; 0: nothing is due. */
@@ -46,7 +45,6 @@ export function createSweepStore(database: Database) {
   return {
     /** Undefined: another replica sweeps. */
     claim: (holder: string, leaseMs: number) => claimSweep(database, holder, leaseMs),
-    /** False: the lease is lost, stop. */
     renew: (claim: SweepClaim, leaseMs: number) =>
       held(claim, update => update.set({ lease_expires_at: nowPlusMs(nowMs, leaseMs) })),
     release: (claim: SweepClaim) => held(claim, update => update.set(FREE)),
@@ -55,7 +53,6 @@ export function createSweepStore(database: Database) {
       held(claim, update =>
         update.set({ walk_part: part, ...(began ? { walk_began_at: nowMs } : {}) }),
       ),
-    /** @param rowAgeMs how long final jobs are kept */
     backlog: (rowAgeMs: number) => readBacklog(database, rowAgeMs),
   };
 }

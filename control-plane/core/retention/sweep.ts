@@ -13,11 +13,6 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
-/*
- * The walk over all blobs, for those that no row names. In parts, by their names: its place is
- * saved after each, so that a replica that dies, or another whose turn it is, goes on
- * there. Within a part it goes on where it stopped as long as this replica has the turn.
- */
 import type { JobStore } from '../jobs/job-store.ts';
 import type { BlobPart, BlobStore } from '../storage/blob-store.ts';
 import type { Stores } from '../stores.ts';
@@ -31,6 +26,11 @@ export const WALK_INTERVAL_MS = 3_600_000;
 /** No submission or download takes so long from the first byte to the row that names its blob. */
 const ORPHAN_AGE_MS = 3_600_000;
 
+/**
+ * The walk over all blobs, for those that no row names. In parts, by their names: its place is
+ * saved after each, so that another replica goes on there. Within a part it goes on where it
+ * stopped as long as this replica has the turn.
+ */
 class OrphanWalk {
   readonly #blobStore: Pick<BlobStore, 'listOlderThan'>;
   /** Undefined: none is under way. */
@@ -41,7 +41,6 @@ class OrphanWalk {
     this.#blobStore = blobStore;
   }
 
-  /** What is to be walked now; undefined: nothing before the next walk is due. */
   get part(): number | undefined {
     return this.#part;
   }
@@ -78,7 +77,6 @@ class OrphanWalk {
     return names;
   }
 
-  /** The part is done. The next one to be walked; WALK_PARTS: that was the last. */
   endPart(): number {
     const next = this.#requirePart() + 1;
     this.#part = next === WALK_PARTS ? undefined : next;
@@ -109,19 +107,16 @@ const PAGE_MAX = 200;
 const PAGE_MIN = 10;
 /** A page that took longer is followed by one of half its size. */
 const PAGE_MS = 16;
-/** Length of a rest; the shortest lets all others have a turn. */
 const REST_MS_MIN = 1;
 const REST_MS_MAX = 1000;
 
 class SweepPace {
   #size = PAGE_MIN;
 
-  /** Rows of the next page. */
   get size(): number {
     return this.#size;
   }
 
-  /** How long to rest, ms. */
   paged(tookMs: number): number {
     if (tookMs > PAGE_MS) this.#size = Math.max(PAGE_MIN, Math.floor(this.#size / 2));
     else if (tookMs < PAGE_MS / 2) this.#size = Math.min(PAGE_MAX, this.#size * 2);
@@ -152,18 +147,13 @@ export interface SweeperOptions {
   readonly sweeps: Pick<SweepStore, 'claim' | 'renew' | 'release' | 'saveWalk'>;
   /** Steps of other rooms, before the rows of jobs go. */
   readonly others?: readonly SweepStep[];
-  /** This replica, as the holder of its lease. */
   readonly holder: string;
-  /** How long a final job's row is kept, and with it its idempotency key. */
   readonly jobRetentionMs: number;
   readonly logger: Pick<Logger, 'info' | 'error'>;
-  /** A step failed; the log says which. */
   readonly onFailure?: () => void;
   readonly intervalMs?: number;
   readonly passMsMax?: number;
-  /** Resolves after so many ms, or when the signal aborts. */
   readonly rest?: (ms: number, signal: AbortSignal) => Promise<void>;
-  /** In [0, 1). */
   readonly random?: () => number;
 }
 
@@ -179,7 +169,6 @@ const NOTHING = { results: 0, secrets: 0, rows: 0, orphans: 0 };
 interface Step {
   readonly name: string;
   readonly pace: SweepPace;
-  /** Takes a page of so many rows at most. True: there is more. */
   readonly page: (size: number, claim: SweepClaim) => Promise<boolean>;
 }
 
@@ -289,7 +278,6 @@ export class Sweeper {
     }
   }
 
-  /** True: the step has more. It rests where that is so. */
   async #page(step: Step, claim: SweepClaim): Promise<boolean> {
     const { rest = restUnlessAborted } = this.#options;
     let more = false;
@@ -376,7 +364,6 @@ const MESSAGES_KEPT_MS = 30 * DAY_MS;
 /** How long the log of an account is kept. */
 const LOG_KEPT_MS = 2 * 365 * DAY_MS;
 
-/** @param remove removes so many rows at most, and answers how many */
 export function removalStep(name: string, remove: (size: number) => Promise<number>): SweepStep {
   return {
     name,

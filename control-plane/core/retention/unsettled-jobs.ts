@@ -39,7 +39,6 @@ export function unsettledJobs(
     return { done, more: jobIds.length === limit };
   }
   return {
-    /** For the sweeper: so many rows of each step at most. */
     async repair(limit: number) {
       const pages = [];
       for (const step of steps) pages.push(await page(step, limit));

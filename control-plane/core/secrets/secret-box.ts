@@ -17,7 +17,6 @@ export class SecretBox {
   /** Stored beside each sealed secret: it tells which of several keys opens it. */
   readonly keyId: string;
 
-  /** @param key 32 bytes */
   constructor(key: Uint8Array) {
     this.#key = key;
     this.keyId = hash('sha256', key, 'hex').slice(0, KEY_ID_LENGTH);
@@ -61,10 +60,7 @@ const PREFIXED = /^whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-
 const PREFIXED_BYTES_MIN = 24;
 const PREFIXED_BYTES_MAX = 64;
 
-/**
- * The key that notifications are signed with: what `whsec_` and the Base64 of 24 to 64 bytes stand
- * for; the bytes of any other text as they are.
- */
+/** What `whsec_` and the Base64 of 24 to 64 bytes stand for; of any other text its bytes. */
 export function signingKeyOf(secret: string): Buffer {
   const base64 = PREFIXED.exec(secret)?.[1];
   if (base64 !== undefined) {
@@ -76,7 +72,6 @@ export function signingKeyOf(secret: string): Buffer {
 
 /** A callback's signing key as it is stored with its job. */
 interface SealedCallbackSecret {
-  /** Null: there is none, or it was cleared. */
   readonly secret: Uint8Array | null;
   /** Which key sealed it; null exactly where `secret` is. */
   readonly secretKeyId: string | null;
@@ -91,39 +86,28 @@ export class CallbackSecrets {
   readonly #box: SecretBox;
   readonly #boxes: readonly SecretBox[];
 
-  /**
-   * @param box seals, and opens what it sealed
-   * @param previous only open what they sealed, while keys are changed
-   */
+  /** @param previous only open what they sealed, while keys are changed */
   constructor(box: SecretBox, previous: readonly SecretBox[] = []) {
     this.#box = box;
     this.#boxes = [box, ...previous];
   }
 
-  /** Ids of the keys that `open` knows. */
   get keyIds(): readonly string[] {
     return this.#boxes.map(box => box.keyId);
   }
 
-  /** Seals the signing key that this text stands for. */
   seal(jobId: string, secret: string): OpenableSecret {
     const sealed = this.#box.seal(signingKeyOf(secret), bindingOf(jobId));
     return { secret: sealed, secretKeyId: this.#box.keyId };
   }
 
-  /**
-   * The signing key again. Undefined: there is none, or it was sealed with a key that is not here
-   * or for another job.
-   */
+  /** Undefined: there is none, or it was sealed with a key that is not here or for another job. */
   open(jobId: string, { secret, secretKeyId }: SealedCallbackSecret): Buffer | undefined {
     const box = this.#boxes.find(({ keyId }) => keyId === secretKeyId);
     return secret === null ? undefined : box?.open(secret, bindingOf(jobId));
   }
 
-  /**
-   * What was sealed for one owner, sealed for another, by the key that seals now. Undefined: as of
-   * `open`.
-   */
+  /** What was sealed for one owner, sealed for another by the key that seals now. */
   rebind(fromId: string, toId: string, sealed: OpenableSecret): OpenableSecret | undefined {
     const key = this.open(fromId, sealed);
     if (key === undefined) return undefined;
@@ -135,7 +119,6 @@ export class CallbackSecrets {
     return sealedBy(this.#box, text, boundTo);
   }
 
-  /** Undefined: as of `open`. */
   openText(sealed: string, boundTo: string): string | undefined {
     const [keyId, base64 = ''] = sealed.split('.');
     const box = this.#boxes.find(one => one.keyId === keyId);
@@ -147,7 +130,6 @@ export class CallbackSecrets {
     return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');
   }
 
-  /** Undefined: sealed by no key that is here. */
   openTextByAny(sealed: string, boundTo: string): string | undefined {
     for (const one of sealed.split(' ')) {
       const text = this.openText(one, boundTo);
@@ -156,7 +138,6 @@ export class CallbackSecrets {
     return undefined;
   }
 
-  /** Id of the key that seals now. */
   get keyId(): string {
     return this.#box.keyId;
   }
@@ -172,7 +153,6 @@ export function notificationBody(id: string): string {
   return `body of notification ${id}`;
 }
 
-/** What a mail's body is bound to. */
 export function mailBody(id: string): string {
   return `body of mail ${id}`;
 }

@@ -84,18 +84,13 @@ export class SecretsKeyError extends Error {
   }
 }
 
-/** @returns undefined for text that is not 32 bytes as hexadecimal digits or Base64 */
 export function parseSecretsKey(text: string): Buffer | undefined {
   if (/^[0-9a-f]{64}$/i.test(text)) return Buffer.from(text, 'hex');
   if (/^[A-Za-z0-9+/]{43}=?$/.test(text)) return Buffer.from(text, 'base64');
   return undefined;
 }
 
-/**
- * The key of this data directory, made on the first call. Two processes that start at once get the
- * same one: the file appears complete or not at all.
- * @throws SecretsKeyError
- */
+/** Made on the first call; two processes at once get the same one. @throws SecretsKeyError */
 export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
   const file = path.join(dataDir, SECRETS_KEY_FILE);
   return await orRefused(`${file} cannot be read or made`, async () => {
@@ -104,16 +99,12 @@ export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
   });
 }
 
-/**
- * The key of this data directory, which makes none. Undefined: there is none yet.
- * @throws SecretsKeyError
- */
+/** Undefined: there is none yet. @throws SecretsKeyError */
 export async function readSecretsKey(dataDir: string): Promise<Buffer | undefined> {
   const file = path.join(dataDir, SECRETS_KEY_FILE);
   return await orRefused(`${file} cannot be read`, () => readKey(file));
 }
 
-/** @throws SecretsKeyError */
 async function orRefused<T>(refusal: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -139,7 +130,6 @@ async function createKey(file: string): Promise<Buffer> {
   return requireKey(file, await readFile(file, 'utf8'));
 }
 
-/** Undefined: there is no file. */
 async function readKey(file: string): Promise<Buffer | undefined> {
   let text: string;
   try {

@@ -41,10 +41,8 @@ export interface BlobPart {
 export interface BlobStore {
   /** @param name that the blob will have; a store may send its bytes there before the commit */
   createWriter(name: string): Promise<BlobWriter>;
-  /** Rejects with BlobNotFoundError. */
   openRead(name: string, reading?: BlobReading): Promise<Readable>;
   stat(name: string): Promise<{ readonly bytes: number } | undefined>;
-  /** Does nothing where there is none. */
   remove(name: string): Promise<void>;
   /**
    * All blobs last touched before `olderThanMs` (length of time), and unfinished writes older than
@@ -52,7 +50,6 @@ export interface BlobStore {
    * @param part only those of this part of all names
    */
   listOlderThan(olderThanMs: number, part?: BlobPart): AsyncIterable<string>;
-  /** Rejects where the store cannot be written. */
   check(): Promise<void>;
   /** Free space in bytes; undefined where the store has no such number. */
   freeBytes(): Promise<number | undefined>;
@@ -95,7 +92,6 @@ export interface SignedWriting {
   /** As for reading. */
   readonly forMs: number;
   readonly bytes: number;
-  /** Hexadecimal. */
   readonly sha256: string;
   readonly contentType?: string;
 }
@@ -108,7 +104,6 @@ export interface SignedWrite {
 
 export interface StoredBlob {
   readonly bytes: number;
-  /** Of all bytes, computed by the store when they came in; absent where it has none. */
   readonly sha256?: string;
 }
 
@@ -140,7 +135,6 @@ export function requireBlobName(name: string): { readonly kind: BlobKind; readon
 
 export interface HashedBlob {
   readonly bytes: number;
-  /** Hexadecimal. */
   readonly sha256: string;
 }
 
@@ -172,8 +166,6 @@ function unavailable(detail: string, cause: unknown): ContractError {
   return new ContractError('SERVICE_UNAVAILABLE', detail, { cause });
 }
 
-/** What a check of a storage tries, one after the other, and what it says of each. */
-
 export interface StorageFinding {
   /** What was tried, in a few words. */
   readonly ability: string;
@@ -198,10 +190,7 @@ export function requireThat(holds: boolean, otherwise: string): void {
   if (!holds) throw new StorageProblem(otherwise);
 }
 
-/*
- * A kind of storage beside directories: what a package gives so that a URL of its own opens a blob
- * store, and what such a store says of its requests.
- */
+/* A kind of storage beside directories, and what such a store says of its requests. */
 
 export interface StorageKind {
   /** What messages call one: bucket. */
@@ -211,11 +200,9 @@ export interface StorageKind {
   isFor(storageUrl: string): boolean;
   /** What is wrong with a URL of this kind, without its value, behind "must be". */
   problemOf(storageUrl: string): string | undefined;
-  /** Rejects where it cannot be written. */
   open(storageUrl: string, options: StorageOpening): Promise<BlobStore>;
   /** What opening rejected with: one line for the operator, without secrets. */
   describeError(error: unknown): string;
-  /** What is wrong is in the findings. */
   check(storageUrl: string): Promise<readonly StorageFinding[]>;
   /** Rules that the storage follows by itself, to be printed: they take what a sweep left. */
   lifecycle(storageUrl: string, lives: BlobLives): unknown;

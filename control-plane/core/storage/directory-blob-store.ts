@@ -1,5 +1,15 @@
-/** No space, read-only, no rights, a bad disk: callers may retry, the operator must act. */
-
+/**
+ * Blobs as files of one directory, which all replicas share:
+ *
+ *     <root>/tmp/<random>      unfinished writes
+ *     <root>/inputs/<id>       committed blobs, by the first part of their name
+ *     <root>/backgrounds/<id>
+ *     <root>/results/<id>
+ *
+ * A blob appears under its name whole and durable: written to tmp, synced, renamed, the directory
+ * synced. Flat directories: ext4 and XFS index them, and a day's results are some hundred thousand.
+ * Only the owner may read and write. It knows nothing of jobs.
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { constants, type Dir } from 'node:fs';
 import {
@@ -51,19 +61,6 @@ function reading<T>(work: Promise<T>): Promise<T> {
 function isMissing(error: unknown): boolean {
   return (error as NodeJS.ErrnoException | null)?.code === 'ENOENT';
 }
-
-/*
- * Blobs as files of one directory, which all replicas share:
- *
- *     <root>/tmp/<random>      unfinished writes
- *     <root>/inputs/<id>       committed blobs, by the first part of their name
- *     <root>/backgrounds/<id>
- *     <root>/results/<id>
- *
- * A blob appears under its name whole and durable: written to tmp, synced, renamed, the directory
- * synced. Flat directories: ext4 and XFS index them, and a day's results are some hundred thousand.
- * Only the owner may read and write. It knows nothing of jobs.
- */
 
 const UNFINISHED = 'tmp';
 /** Entries of a directory that are read at once. */
@@ -158,7 +155,6 @@ class DirectoryBlobStore implements BlobStore {
     }
   }
 
-  /** Uses ctime too, which the rename set. Undefined: removed meanwhile. */
   async #touchedMs(name: string): Promise<number | undefined> {
     try {
       const { mtimeMs, ctimeMs } = await stat(fileOf(this.#root, name));
@@ -196,7 +192,6 @@ export function readDirectoryBlobs(root: string): BlobStore {
   return new DirectoryBlobStore(root, () => Date.now(), true);
 }
 
-/** Of the root and what it has to hold: what `openDirectoryBlobStore` would make. */
 export async function missingDirectories(root: string): Promise<readonly string[]> {
   const missing: string[] = [];
   for (const directory of [
@@ -210,11 +205,7 @@ export async function missingDirectories(root: string): Promise<readonly string[
   return missing;
 }
 
-/**
- * Makes the directories where they are missing, and proves that they can be written. Rejects with
- * SERVICE_UNAVAILABLE and the system's error as cause where they cannot.
- * @param nowMs replaces the file system's clock, which files' times are compared with, in tests
- */
+/** Makes missing directories. @throws ContractError where they cannot be written */
 export async function openDirectoryBlobStore(
   root: string,
   nowMs?: () => number,
@@ -270,10 +261,8 @@ async function writeFully(file: FileHandle, chunk: Uint8Array, position: number)
 }
 
 interface DirectoryWriting {
-  /** Path of the file in tmp, and the file itself, open. */
   readonly temporary: string;
   readonly file: FileHandle;
-  /** Path it will have, and the syncs of the directory around. */
   readonly target: string;
   readonly sync: DirectorySync;
 }

@@ -28,7 +28,6 @@ const STORAGE = 'MATTING_STORAGE_URL';
 const FALLBACK = 'MATTING_STORAGE_FALLBACK_URL';
 const RESULT_DOWNLOADS = ['stream', 'redirect'] as const;
 
-/** A variable names something else than a directory. */
 export function asksForStorageKinds(env: Readonly<Record<string, string | undefined>>): boolean {
   return [STORAGE, FALLBACK].some(variable => {
     const url = env[variable] ?? '';
@@ -107,7 +106,6 @@ function isFileUrl(text: string): boolean {
 const OF_SECOND = 'fallback:';
 const UNFINISHED = /^tmp\//;
 
-/** @param first takes what is written; @param second is read where the first has not the blob */
 export function joinBlobStores(first: BlobStore, second: BlobStore): BlobStore {
   return {
     signed: first.signed && signedWhereStored(first, first.signed),
@@ -166,7 +164,6 @@ export class StorageConfigError extends Error {
 }
 
 interface OpenStorageOptions extends StorageOpening {
-  /** Beside directories; none where absent. */
   readonly storageKinds?: readonly StorageKind[];
   /** What names the storage in errors; MATTING_STORAGE_URL where absent. */
   readonly setting?: string;
@@ -223,9 +220,8 @@ export async function openStorage(
 }
 
 /**
- * What is only read, as a copy that was put aside: a directory may lie on what nobody can write,
- * and is not made; one that is missing, as of a disk that is not mounted, is a StorageConfigError.
- * Any other storage is opened as ever.
+ * What is only read, as a copy that was put aside: a directory may lie on what nobody can write.
+ * One that is missing, as of a disk that is not mounted, is a StorageConfigError.
  */
 export async function openStorageToRead(
   storageUrl: string,
@@ -245,10 +241,7 @@ interface StorageUrls {
   readonly storageKinds: readonly StorageKind[];
 }
 
-/**
- * A service's storage: with a fallback, both as one.
- * @param open openStorageToRead for what is read alone; rejects as it does
- */
+/** A service's storage: with a fallback, both as one. */
 export async function openStorages(
   { storageUrl, fallbackUrl, storageKinds }: StorageUrls,
   opening: StorageOpening = {},

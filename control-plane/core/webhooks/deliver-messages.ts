@@ -40,9 +40,7 @@ export interface MessageClaim {
 export interface AttemptEnd {
   /** null: there was no answer, or it was no HTTP. */
   readonly statusCode: number | null;
-  /** A code of the mail server or of the connection to it. */
   readonly error?: string;
-  /** From its beginning until now. */
   readonly durationMs: number;
 }
 
@@ -80,7 +78,6 @@ export interface ClaimedMessage {
 export interface AttemptResult {
   /** No answer came, or late; undefined: unknown. */
   readonly slow: boolean | undefined;
-  /** Undefined: there is no other attempt. */
   readonly nextInMs: number | undefined;
 }
 
@@ -100,7 +97,6 @@ interface MessageWay {
    * @param cutOff aborts: give it back
    */
   attempt(claimed: ClaimedMessage, cutOff: AbortSignal): Promise<AttemptResult>;
-  /** Log lines of what failed. */
   unreadable(err: unknown): void;
   left(err: unknown, id: string): void;
 }
@@ -108,15 +104,11 @@ interface MessageWay {
 export interface DeliveryParts {
   readonly outbox: Pick<ReturnType<typeof dueMessages>, 'listDue'> & MessageLeases;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
-  /** This replica, as the holder of its leases. */
   readonly holder: string;
-  /** In [0, 1). */
   readonly random?: () => number;
-  /** The way's own where absent; tests wait for less. */
   readonly pollMs?: number;
 }
 
-/** @returns how to subscribe no more */
 type OnDue = (wake: () => void) => () => void;
 
 export class MessageDelivery {
@@ -148,7 +140,6 @@ export class MessageDelivery {
     this.#loop.start();
   }
 
-  /** Attempts under way here. */
   get inFlight(): number {
     return this.#running.size;
   }
@@ -276,10 +267,7 @@ export type DueMessage = Awaited<ReturnType<typeof readDue>>[number];
 export interface DueQuery {
   readonly kind: MessageKind;
   readonly limit: number;
-  /**
-   * Keys that this replica can open secrets with; other webhooks are left to other replicas.
-   * Nothing is asked of mails.
-   */
+  /** Keys that open secrets here; other webhooks are left to other replicas. Of mails nothing. */
   readonly secretKeyIds: readonly string[];
   /** Receivers are the destinations. What has no place is left out. */
   readonly full: FullPlaces;
@@ -309,7 +297,6 @@ interface Lane {
   readonly secret_key_id: string;
 }
 
-/** What decides whether a row can be begun now. */
 interface DueRow {
   readonly id: string;
   readonly account_id: string;
@@ -357,20 +344,11 @@ export function dueMessages(database: Database) {
       }
       return readDue(database, rows.slice(0, limit));
     },
-    /**
-     * Webhooks whose time has come, DUE_COUNTED_MAX at most, and since when; by the database's
-     * clock.
-     */
+    /** Webhooks whose time has come, DUE_COUNTED_MAX at most, and since when. */
     due: () => countDue(database),
-    /**
-     * Mails that wait, DUE_COUNTED_MAX at most, and since when the oldest of them was to be sent,
-     * however often it has been tried since.
-     */
+    /** Mails that wait, DUE_COUNTED_MAX at most, and since when the oldest was to be sent first. */
     mailsWaiting: () => countMails(database),
-    /**
-     * Webhooks that wait and that none of these keys opens: DUE_COUNTED_MAX at most, and of the
-     * first some thousand lanes.
-     */
+    /** Webhooks that none of these keys opens: DUE_COUNTED_MAX at most, of some thousand lanes. */
     countSealedWithOthers: (secretKeyIds: readonly string[]) =>
       countSealedWithOthers(database, secretKeyIds),
   };
@@ -429,7 +407,6 @@ async function countMails(database: Database): Promise<{ count: number; oldestMs
   return { count: requireInteger(count), oldestMs: first === null ? 0 : Math.max(0, now - first) };
 }
 
-/** @param lanesMax lanes that are searched; SEALED_LANES_MAX but in tests */
 export async function countSealedWithOthers(
   database: Database,
   keyIds: readonly string[],
@@ -452,7 +429,6 @@ export async function countSealedWithOthers(
 class LaneWalk {
   readonly #database: Database;
   readonly #kind: MessageKind;
-  /** The lane that was seen last. */
   #walkedTo: Lane = BEFORE_ALL;
 
   constructor(database: Database, kind: MessageKind) {

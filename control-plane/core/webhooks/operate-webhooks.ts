@@ -47,7 +47,6 @@ export class OperateWebhooks {
     this.#stores = stores;
   }
 
-  /** The newest first. */
   async list(question: NotificationQuestion): Promise<OperatorNotification[]> {
     const { after, limit, status } = question;
     const jobId = question.jobId?.toLowerCase();
@@ -56,7 +55,6 @@ export class OperateWebhooks {
     return found.map(viewNotification);
   }
 
-  /** One more attempt is due now. */
   async retry(jobId: string): Promise<ResendOutcome> {
     const id = jobId.toLowerCase();
     const retried = await this.#stores.outbox.retry(id);
@@ -83,7 +81,6 @@ export function notificationCursor(last: OperatorNotification): string {
   return `${Date.parse(last.created_at)}-${last.job_id}`;
 }
 
-/** @throws ContractError INVALID_REQUEST */
 function parseCursor(text: string): NotificationFilter['after'] {
   const [, createdAtMs, jobId] = CURSOR.exec(text) ?? [];
   if (jobId === undefined) {

@@ -52,7 +52,6 @@ export interface NotificationFilter {
   readonly jobId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
-  /** Behind which notification the page begins. */
   readonly after?: { readonly createdAtMs: number; readonly jobId: string } | undefined;
 }
 
@@ -84,16 +83,12 @@ const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly 
 
 function outboxListing(database: Database) {
   return {
-    /** Webhooks, newest first. */
     list: (filter: NotificationFilter) => listNotifications(database, filter),
     retry: async (id: string): Promise<RetryOutcome> => {
       const { outcome } = await retryNotification(database, id);
       return outcome;
     },
-    /**
-     * The same by a person. too-soon: the last attempt began within `everyMs`, or is under way.
-     * @param audit entered where it is retried, with it
-     */
+    /** The same by a person. too-soon: the last attempt began within `everyMs`, or is under way. */
     resend: async (
       id: string,
       audit: AuditEntry,
@@ -197,7 +192,6 @@ const LOG_LENGTH_MAX = 2000;
 
 interface LoggedAttempt {
   readonly atMs: number;
-  /** null: there was no answer. */
   readonly statusCode: number | null;
   readonly durationMs: number;
 }
@@ -242,9 +236,7 @@ interface NewWebhook {
   /** The type of an account's event; null: the end of a job. */
   readonly event: string | null;
   readonly url: string;
-  /** Sealed. */
   readonly body: string;
-  /** Sealed, bound to the id. */
   readonly secret: Uint8Array | null;
   readonly secretKeyId: string | null;
 }
@@ -288,7 +280,6 @@ export interface NewMail {
   readonly id: string;
   readonly accountId: string;
   readonly recipient: string;
-  /** At most 200 code points. */
   readonly subject: string;
   /** Plain text, sealed: it may hold a link that somebody can use. */
   readonly body: string;
@@ -343,18 +334,12 @@ export function createOutboxStore(database: Database) {
     ...dueMessages(database),
     ...outboxListing(database),
     ...outboxLeases(database),
-    /**
-     * For the sweeper: forgets secrets whose time has come. A webhook that still waited for its
-     * delivery has failed with that, since nothing could sign it any more. The number of secrets.
-     */
+    /** A webhook that still waited has failed with that: nothing could sign it any more. */
     eraseDueSecrets: (limit: number) => eraseDueSecrets(database, limit),
-    /** For the sweeper: mails, or events of accounts, that ended so long ago; their number. */
+    /** Mails, or events of accounts, that ended so long ago. */
     removeOld: (kind: MessageKind, afterMs: number, limit: number) =>
       removeOld(database, { kind, afterMs, limit }),
-    /**
-     * Makes mails due that wait for their next attempt, `limit` at most; how many it found. That
-     * attempt is one more than they have. What is being sent stays as it is.
-     */
+    /** Makes mails due that wait for their next attempt, which is one more than they have. */
     sendMailsNow: (limit: number) => sendMailsNow(database, limit),
   };
 }
@@ -454,10 +439,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
   });
 }
 
-/**
- * Events are found among all webhooks that ended as long ago: those of jobs go with their jobs'
- * rows at the same age, so there are few of them.
- */
+/** Events are found among all webhooks: those of jobs go with their jobs' rows at the same age. */
 async function removeOld(
   database: Database,
   {

@@ -1,6 +1,6 @@
 /**
- * Standard Webhooks, symmetric scheme v1 (github.com/standard-webhooks/standard-webhooks, spec
- * 1.0.0): HMAC-SHA256 over `<id>.<timestamp>.<body>`, the body as the bytes that are sent. Pure.
+ * Signs and sends webhooks: Standard Webhooks, symmetric scheme v1
+ * (github.com/standard-webhooks/standard-webhooks, spec 1.0.0).
  */
 
 import { createHmac, timingSafeEqual } from 'node:crypto';
@@ -39,7 +39,6 @@ interface SignedMessage {
   readonly body: Uint8Array;
 }
 
-/** @param key the bytes a callback_secret stands for */
 export function signMessage(key: Uint8Array, message: SignedMessage) {
   const { id, timestampS } = message;
   return {
@@ -53,10 +52,7 @@ function digestOf(key: Uint8Array, { id, timestampS, body }: SignedMessage): Buf
   return createHmac('sha256', key).update(`${id}.${timestampS}.`).update(body).digest();
 }
 
-/**
- * Why a message must not be believed; undefined: it holds.
- * @param headers lower-case names
- */
+/** Why a message must not be believed; undefined: it holds. @param headers lower-case names */
 export function wrongWithSignature(
   key: Uint8Array,
   headers: Readonly<Record<string, string | string[] | undefined>>,
@@ -151,7 +147,6 @@ interface WebhookDeliveryParts extends DeliveryParts {
   readonly events: Pick<JobEvents, 'onNotificationDue'>;
   readonly observer: WebhookObserver;
   readonly scheduleMs: WebhookSchedule;
-  /** Absent: there are no traces. */
   readonly tracing?: Tracing | undefined;
 }
 
@@ -236,14 +231,9 @@ const HEADERS = {
 };
 
 interface Opened {
-  /** The bytes the callback_secret stands for. */
   readonly key: Uint8Array;
-  /** What is signed and sent. */
   readonly body: Buffer;
-  /**
-   * UTC milliseconds of now by a clock that all replicas share: receivers believe no message whose
-   * time is minutes off.
-   */
+  /** UTC by a clock that all replicas share: receivers believe no message whose time is off. */
   readonly nowMs: () => number;
 }
 
@@ -300,7 +290,6 @@ async function unsignable(
   return { slow: undefined, nextInMs: undefined };
 }
 
-/** When the next attempt is due; undefined: never. */
 async function writeEnd(
   { outbox, log, scheduleMs, random = Math.random }: WebhookDeliveryParts,
   { message, claim }: ClaimedMessage,

@@ -28,23 +28,17 @@ const JOBS_REMEMBERED_MAX = 10_000;
 
 interface ReceivedDelivery {
   readonly atMs: number;
-  /** Undefined where the body names none. */
   readonly jobId: string | undefined;
   readonly type: string | undefined;
   /** Why its signature is not valid. */
   readonly wrong: string | undefined;
   /** A valid delivery for this job came before. */
   readonly repeat: boolean;
-  /** Status of the answer. */
   readonly status: number;
   readonly body: string;
 }
 
-/**
- * Rejects with the system's error where the port is taken.
- * @param of.port 0: any free one
- * @param of.status answer to a delivery whose signature is valid; any other gets 401
- */
+/** Rejects with the system's error where the port is taken; what is not valid is answered 401. */
 async function openWebhookListener(
   { port, secret, status }: { port: number; secret: string; status: number },
   onDelivery: (delivery: ReceivedDelivery) => void,

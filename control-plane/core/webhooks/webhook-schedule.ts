@@ -26,12 +26,7 @@ export function isWebhookSchedule(schedule: readonly number[]): schedule is Webh
   return schedule.length > 0 && totalMs * (1 + JITTER) < SCHEDULE_MS_MAX;
 }
 
-/**
- * From the end of one attempt to the next. Undefined: that was the last.
- * @param attempts made so far
- * @param retryAfterMs what the receiver asked for: never sooner than that
- * @param random in [0, 1)
- */
+/** From the end of one attempt to the next, never sooner than asked for; undefined: no other. */
 export function nextWaitMs(
   schedule: WebhookSchedule,
   attempts: number,
@@ -43,11 +38,7 @@ export function nextWaitMs(
   return Math.max(Math.round(waitMs * (1 + JITTER * (2 * random - 1))), retryAfterMs);
 }
 
-/**
- * What Retry-After asks for, in ms, at most an hour; 0 where the status or the header is another.
- * @param header seconds, or an HTTP date (RFC 9110, 10.2.3)
- * @param nowMs what a date is compared with
- */
+/** At most an hour; 0 where status or header is another. @param header seconds, or an HTTP date */
 export function retryAfterMs(status: number, header: string | undefined, nowMs: number): number {
   if (header === undefined || !RETRY_AFTER_STATUS.has(status)) return 0;
   const text = header.trim();
