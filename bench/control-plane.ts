@@ -19,7 +19,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import mysql from 'mysql2/promise';
 import { Pool } from 'undici';
-import type { NewJob } from '../control-plane/core/jobs/job-submission.ts';
+import type { NewJob } from '../control-plane/core/jobs/job-transactions.ts';
 import { openStorage } from '../control-plane/core/storage/open-storage.ts';
 import { createStores } from '../control-plane/core/stores.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';

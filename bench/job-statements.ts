@@ -20,10 +20,10 @@ import {
   openResources,
 } from '../control-plane/compose.ts';
 import { loadConfig } from '../control-plane/config.ts';
-import { LEASE_TIMING } from '../control-plane/core/attempts/lease.ts';
 import { OutgoingGuard } from '../control-plane/core/fetching/outgoing-guard.ts';
 import { buildApp } from '../control-plane/core/http/public-app.ts';
-import { JobEvents } from '../control-plane/core/jobs/job-events.ts';
+import { LEASE_TIMING } from '../control-plane/core/jobs/job.ts';
+import { JobEvents } from '../control-plane/core/results/job-view.ts';
 import { until } from '../control-plane/core/test/harness.ts';
 import { ScriptedNode, TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
 import { createStores } from '../control-plane/core/test/stores.ts';

@@ -13,7 +13,7 @@ import { type AddressInfo, connect } from 'node:net';
 import { Readable } from 'node:stream';
 import { Client } from 'undici';
 import { mattingBodyReaderOf } from '../control-plane/core/http/read-matting-body.ts';
-import { RawBytes, type RequestUploads } from '../control-plane/core/submission/submit-upload.ts';
+import { RawBytes, type RequestUploads } from '../control-plane/core/submission/pictures.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { Base64Decoder } from '../control-plane/http/bodies.ts';
 import { readRemovebgBody } from '../control-plane/removebg/removebg-body.ts';

@@ -6,6 +6,7 @@
  * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
  * 3. The fleet is followed, the dispatcher claims, notifications are delivered, the sweeper sweeps.
  */
+
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Server } from 'node:net';
@@ -20,7 +21,6 @@ import pkg from '../package.json' with { type: 'json' };
 import type { Config } from './config.ts';
 import { ReadAccount } from './core/accounts/account.ts';
 import { OperateAccounts } from './core/accounts/operate-accounts.ts';
-import { LEASE_TIMING, type LeaseTiming } from './core/attempts/lease.ts';
 import { Dispatcher, type DispatcherDependencies } from './core/dispatch/dispatcher.ts';
 import { AdvertisedNodes, type NodeAbility } from './core/dispatch/job-needs.ts';
 import { ReadQueue } from './core/dispatch/read-queue.ts';
@@ -33,10 +33,9 @@ import type { AppServices } from './core/http/app-services.ts';
 import type { HttpInterface } from './core/http/http-interface.ts';
 import { buildOperatorApp } from './core/http/operator-app.ts';
 import { type App, buildApp } from './core/http/public-app.ts';
-import type { JobCompletionOptions } from './core/jobs/job-completion.ts';
-import { JobEvents } from './core/jobs/job-events.ts';
+import { LEASE_TIMING, type LeaseTiming } from './core/jobs/job.ts';
+import type { JobCompletionOptions, SettledObserver } from './core/jobs/job-transactions.ts';
 import { OperateJobs } from './core/jobs/operate-jobs.ts';
-import type { SettledObserver } from './core/jobs/settled.ts';
 import { Authenticate, KeyUses } from './core/keys/authenticate.ts';
 import { OperateCredits } from './core/ledger/operate-credits.ts';
 import { Fleet } from './core/nodes/fleet.ts';
@@ -49,15 +48,13 @@ import {
 } from './core/nodes/registry-server.ts';
 import { RateLimits } from './core/rates/rate-limits.ts';
 import { ReadinessService } from './core/readiness.ts';
-import { JobViews, ReadJob } from './core/results/job-view.ts';
+import { JobEvents, JobViews, ReadJob, ResultTokens, WaitForJob } from './core/results/job-view.ts';
 import { type LossObserver, LostResults, resultLookStep } from './core/results/lost-results.ts';
 import {
   ResultDownload,
   type ResultReaderBounds,
   ResultReaders,
 } from './core/results/result-download.ts';
-import { ResultTokens } from './core/results/result-tokens.ts';
-import { WaitForJob } from './core/results/wait-for-job.ts';
 import { removalSteps, Sweeper } from './core/retention/sweep.ts';
 import { pollingLoop } from './core/round-loop.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from './core/secrets/secret-box.ts';
@@ -65,9 +62,8 @@ import { loadOrCreateSecretsKey, requireSameSecretsKey } from './core/secrets/se
 import type { BlobStore, StorageObserver } from './core/storage/blob-store.ts';
 import { openStorages } from './core/storage/open-storage.ts';
 import { createStores, type Stores } from './core/stores.ts';
-import { AcceptanceGate } from './core/submission/acceptance.ts';
-import { SubmitMatting } from './core/submission/submit-matting.ts';
-import { ImageUploads, type UploadBounds } from './core/submission/submit-upload.ts';
+import { ImageUploads, type UploadBounds } from './core/submission/pictures.ts';
+import { AcceptanceGate, SubmitMatting } from './core/submission/submit-matting.ts';
 import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
 import { renderOutboxBody, webhookDelivery } from './core/webhooks/send-webhooks.ts';
 import { openCurrentDatabase } from './database/connect.ts';

@@ -15,7 +15,7 @@ import { GUARD_CAUSES } from '#program/ports/grpc-guard.ts';
 import { ENDED_CAUSES } from '#program/ports/http-guard.ts';
 import { SPAN_FATES } from '#program/tracing/span.ts';
 import { settledWithin } from '#program/waiting.ts';
-import { FETCH_OUTCOMES, type JobEnding } from './core/attempts/job-observer.ts';
+import { FETCH_OUTCOMES, type JobEnding } from './core/attempts/claimed-job.ts';
 import { JOB_CLASSES } from './core/jobs/job.ts';
 import type { FleetCounts } from './core/nodes/fleet.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from './core/nodes/matte-exchange.ts';

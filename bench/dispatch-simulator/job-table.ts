@@ -9,7 +9,7 @@ import {
   laneKey,
   laneOf,
   queuePositionMs,
-} from '../../control-plane/core/dispatch/job-turns.ts';
+} from '../../control-plane/core/dispatch/dispatch-core.ts';
 import type { SimulatedJob } from './workload.ts';
 
 /** A job as the table lists it. */

@@ -4,22 +4,22 @@ import assert from 'node:assert/strict';
 import test from 'ava';
 import { fc, holds } from '../../test/support/property-tests.ts';
 import {
-  FIRST_ADMISSION_MS_MAX,
-  failureDue,
-  JOB_MS_MAX,
-  LOST_ATTEMPTS_MAX,
-  LOST_WITH_PROCESS_MAX,
-  TAKEOVERS_MAX,
-} from './attempts/lease.ts';
-import {
   type AccountQueue,
   aheadOf,
   RETRY_AFTER_MAX_S,
   RETRY_AFTER_MIN_S,
   retryAfterS,
   UNFETCHED_MEGAPIXELS,
-} from './dispatch/queue-share.ts';
-import type { JobState } from './jobs/job.ts';
+} from './dispatch/job-needs.ts';
+import {
+  FIRST_ADMISSION_MS_MAX,
+  failureDue,
+  JOB_MS_MAX,
+  type JobState,
+  LOST_ATTEMPTS_MAX,
+  LOST_WITH_PROCESS_MAX,
+  TAKEOVERS_MAX,
+} from './jobs/job.ts';
 import {
   AttemptWindows,
   leaseQuota,

@@ -7,12 +7,12 @@ import sinon from 'sinon';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../test/support/throws.ts';
 import { HeldLease } from './attempts/claimed-job.ts';
-import type { Claim } from './attempts/job-lease.ts';
-import { LEASE_MS, LEASE_RENEW_MS } from './attempts/lease.ts';
-import type { QueuedWork } from './dispatch/job-queue.ts';
+import type { Claim } from './jobs/job.ts';
+import { LEASE_MS, LEASE_RENEW_MS } from './jobs/job.ts';
+import type { QueuedWork } from './jobs/job-rows.ts';
 import { ReadinessService } from './readiness.ts';
 import { type LoopClock, RoundLoop } from './round-loop.ts';
-import { AcceptanceGate } from './submission/acceptance.ts';
+import { AcceptanceGate } from './submission/submit-matting.ts';
 
 const test = ava.serial;
 

@@ -36,7 +36,7 @@ import { tapped } from '../database/test/tapped-database.ts';
 import { MIGRATIONS } from '../migrations.ts';
 import { examineDatabase } from '../operations/doctor/database-findings.ts';
 import { isFinal } from './jobs/job.ts';
-import type { NewJob } from './jobs/job-submission.ts';
+import type { NewJob } from './jobs/job-transactions.ts';
 import { CORE_MIGRATIONS, OLDER_FOUND } from './migrations.ts';
 import { createStores } from './stores.ts';
 import {

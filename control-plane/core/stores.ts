@@ -8,19 +8,19 @@ import { requireWritable } from '../database/probe.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
 import { createFleetReportStore } from './fleet-size/fleet-sizing.ts';
+import { createJobStore, type JobStore } from './jobs/job-store.ts';
 import {
   type JobCompletion,
   type JobCompletionOptions,
   jobCompletion,
-} from './jobs/job-completion.ts';
-import { createJobStore, type JobStore } from './jobs/job-store.ts';
+} from './jobs/job-transactions.ts';
 import { createApiKeyStore, insertApiKey } from './keys/api-key-store.ts';
 import { createApiKeyToken } from './keys/authenticate.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 import { createNodeStore } from './nodes/node-store.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
-import { createLostResultStore } from './results/lost-result-store.ts';
+import { createLostResultStore } from './results/lost-results.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';

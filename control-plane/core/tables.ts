@@ -169,7 +169,7 @@ export interface JobsTable {
   trace_context: string | null;
 }
 
-/** A row a result whose file was gone while its link was good (core/results/lost-result-store.ts). */
+/** A row a result whose file was gone while its link was good (core/results/lost-results.ts). */
 export interface LostResultsTable {
   job_id: string;
   account_id: string;
@@ -181,7 +181,7 @@ export interface LostResultsTable {
   settled_at: number | null;
 }
 
-/** What a package has left to do with a job that ended (core/jobs/settled.ts). */
+/** What a package has left to do with a job that ended (core/jobs/job-transactions.ts). */
 export interface UnsettledJobsTable {
   job_id: string;
   /** The step's name. */
@@ -297,7 +297,7 @@ export interface SweepsTable {
   walk_part: number;
   /** null: there was none yet. */
   walk_began_at: number | null;
-  /** When the next look over live results is due, and where one is: core/results/lost-result-store.ts. */
+  /** When the next look over live results is due, and where one is: core/results/lost-results.ts. */
   look_due_at: number | null;
   look_after_at: number | null;
   look_after_id: string | null;

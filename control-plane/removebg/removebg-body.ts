@@ -12,7 +12,7 @@
 
 import type { IncomingMessage } from 'node:http';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import type { ImageUpload, RequestUploads } from '../core/submission/submit-upload.ts';
+import type { ImageUpload, RequestUploads } from '../core/submission/pictures.ts';
 import {
   bodyChunks,
   FIELDS_MAX,

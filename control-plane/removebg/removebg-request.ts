@@ -8,14 +8,15 @@ import { alphaOf, parseColour } from '#contract/finishing/colour.ts';
 import type { Background, Finishing, Length, Region } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
-import { requireBackgroundUrl, requireImageUrl } from '../core/submission/image-url.ts';
-import type { MattingRequest } from '../core/submission/submit-fields.ts';
-import type {
-  KeylessSubmission,
-  SubmitMatting,
-  Submitted,
+import type { RequestUploads } from '../core/submission/pictures.ts';
+import {
+  type KeylessSubmission,
+  type MattingRequest,
+  requireBackgroundUrl,
+  requireImageUrl,
+  type SubmitMatting,
+  type Submitted,
 } from '../core/submission/submit-matting.ts';
-import type { RequestUploads } from '../core/submission/submit-upload.ts';
 import { OVERLONG } from '../http/bodies.ts';
 import type { RemovebgFields, RemovebgText } from './removebg-fields.ts';
 import { RemovebgRefusal } from './removebg-refusal.ts';

@@ -9,7 +9,7 @@ URLs are signed otherwise than the SDK signs them
   + again !== undefined
   = leaves to the SDK what it would sign otherwise
 
-file control-plane/core/attempts/result-sink.ts
+file control-plane/core/attempts/claimed-job.ts
 tests control-plane/core/attempts/attempts.test.ts: a result that is streamed
 a streamed result is charged whatever the storage has of it
   - await this.#requireStored(result);
@@ -67,7 +67,7 @@ a result of another size than it is said to have is taken
   + if (head.width === 0)
   = of another size than announced is not taken, and the job is done under another fence
 
-file control-plane/core/attempts/job-run.ts
+file control-plane/core/dispatch/dispatcher.ts
 tests control-plane/object-storage/direct/direct.test.ts: a node that cannot reach the storage
 two attempts have one place
   - return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;

@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const FINISHING_MUTATIONS = mutationsOf`
-file control-plane/core/jobs/job-retention.ts
+file control-plane/core/jobs/job-store.ts
 tests control-plane/core/jobs/job-store.test.ts: jobs with finishing on sqlite
 a background that a job names is swept away
   - for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
@@ -15,7 +15,7 @@ an answer without the finishing that was asked for is taken
   + return;
   = is nothing where a step is missing of it
 
-file control-plane/core/submission/submit-fields.ts
+file control-plane/core/submission/submit-matting.ts
 tests control-plane/core/submission/requests.test.ts: fields
 the URL of a background is not judged
   - requireBackgroundUrl(url, policy);
@@ -35,7 +35,7 @@ a frame of a tiny image may have 100 megapixels
   + if (pixels <= 1e8) return undefined;
   = is refused by the name of its field: margins in px
 
-file control-plane/core/submission/submitted-pictures.ts
+file control-plane/core/submission/pictures.ts
 tests control-plane/removebg/removebg.test.ts: an error of the remove.bg interface
 a submission is not asked for the size of its frame
   - if (finishing !== undefined && size !== undefined) {
@@ -65,7 +65,7 @@ an image is placed without the memory of its background
   + background: undefined,
   = jobs whose memory is hidden in a background wait, and others do not
 
-file control-plane/core/attempts/job-lease.ts
+file control-plane/core/attempts/claimed-job.ts
 tests control-plane/core/jobs/job-store.test.ts: jobs with finishing on sqlite
 a downloaded image counts in the queue without its frame
   - frame_pixels: queuedFramePixels(finishing, input)
@@ -89,7 +89,7 @@ a node that restarts takes its word with it
   + if (nowMs > atMs) this.#seen.delete(bootId);
   = are those that were there within the grace, and no others
 
-file control-plane/core/submission/acceptance.ts
+file control-plane/core/submission/submit-matting.ts
 tests control-plane/core/submission/submission.test.ts: what no node can do
 what no node can do is not refused at submission
   - if (refusal !== undefined) throw refusal;

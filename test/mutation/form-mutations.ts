@@ -136,7 +136,7 @@ a file and Base64 are written into one upload
   - if (isSecond) throw notOneSource(this.#seen);
   = a form: one source, then its values in the order of JSON
 
-file control-plane/core/submission/submit-upload.ts
+file control-plane/core/submission/pictures.ts
 tests control-plane/core/submission/forms.test.ts
 a background takes a place of its own
   - if (this.#files === 0) this.#release = await this

@@ -76,7 +76,7 @@ a credit goes back to a count that it was not in
   - .where('cap_window_start', '=', windowStartMs)
   = what a job of another period counted for is not given back to this one
 
-file control-plane/core/jobs/job-completion.ts
+file control-plane/core/jobs/job-transactions.ts
 tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 a released credit stays counted
   - ending.kind === 'release' && job.capWindowStartMs !== null

@@ -34,7 +34,7 @@ the playground is open where what is paid for needs the room
   + : undefined);
   = is refused where what is paid for needs the room, and counts nothing
 
-file control-plane/core/jobs/job-completion.ts
+file control-plane/core/jobs/job-transactions.ts
 tests control-plane/portal/playground/allowance.test.ts: the playground on sqlite
 a job of the playground is ended with a credit
   - if (settled.unpaidDayMs !== null) {
@@ -75,7 +75,7 @@ jobs of the playground hold every place
   + return held < places;
   = leaves three places in four to what is paid for
 
-file control-plane/core/dispatch/job-turns.ts
+file control-plane/core/dispatch/dispatch-core.ts
 tests control-plane/core/dispatch/job-turns.test.ts: orderJobs
 a job of the playground ages past what is paid for
   - (job.class === 'playground' ? unpaid : paid).push(job);

@@ -9,7 +9,7 @@ a job whose time is over answers for ever
   + if (rememberedMs >= 0) return job;
   = replays for ten minutes, then makes one new job of requests on both replicas
 
-file control-plane/core/submission/submitted-pictures.ts
+file control-plane/core/submission/pictures.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 the derived key forgets what was asked for
   - apiKeyId: string, fingerprint: string): string {

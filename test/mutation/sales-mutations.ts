@@ -85,7 +85,7 @@ the grant of an order can be entered by hand
   -     throw new Error('a reference that orders or lost results alone enter');
   = have references in the ledger that nobody else enters
 
-file control-plane/core/results/lost-result-store.ts
+file control-plane/core/results/lost-results.ts
 tests control-plane/test/cli.test.ts: lost results on sqlite
 a lost result is repaid each time that somebody says so
   - if (!settled) return 'settled';
@@ -110,14 +110,14 @@ a file is missing though its whole directory is
   + throw
   = says nothing of its files
 
-file control-plane/core/jobs/job-reading.ts
+file control-plane/core/jobs/job-rows.ts
 tests control-plane/core/results/results.test.ts: the database
 what a row has of a result link opens the result
   - const hashed = hash('sha256', token, 'hex');
   + const hashed = HASH.test(token) ? token : hash('sha256', token, 'hex');
   = opens nothing, and is no part of the link
 
-file control-plane/core/results/result-tokens.ts
+file control-plane/core/results/job-view.ts
 tests control-plane/core/results/results.test.ts: the database
 the token of a result link is kept as it is
   - return { token: hash('sha256', token, 'hex'), sealedToken };

@@ -38,7 +38,7 @@ a reader that hung up keeps its place
   - reply.raw.once('close', leave);
   = who is gone when the picture is opened holds neither a place nor the file
 
-file control-plane/core/submission/submit-fields.ts
+file control-plane/core/submission/submit-matting.ts
 tests control-plane/core/results/results.test.ts: a picture as the answer
 a picture in another format than Accept takes is made and charged
   - if (choice !== 'none') return choice;

@@ -1,4 +1,4 @@
-/** What each end of an attempt means for the job: the rules of job-run.ts over real gRPC. */
+/** What each end of an attempt means for the job: the rules of dispatcher.ts over real gRPC. */
 
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
@@ -16,7 +16,7 @@ import {
   ResultKind,
 } from '#gen/matting/v1/matte_service.ts';
 import { backgroundBlob } from '../jobs/job.ts';
-import type { NewJob } from '../jobs/job-submission.ts';
+import type { NewJob } from '../jobs/job-transactions.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { put } from '../test/blob-store.contract.ts';
 import { WITH_PICTURE } from '../test/fixtures.ts';

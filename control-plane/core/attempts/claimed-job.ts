@@ -1,4 +1,219 @@
 /**
+ * A job under a claim: the statements of its lease, and what a run writes while it holds one.
+ *
+ * Claim, renew, give back: compare-and-set on the fence (core/jobs/job.ts has the table). Each is
+ * one statement that commits by itself, so nothing is held while a node works.
+ *
+ * `giveUp`, for writes under a claim: while the database is away the write is repeated until this
+ * signal aborts, two minutes at most (database/database.ts). Absent: it rejects after a second or
+ * two, as every other method of the stores does.
+ */
+
+import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import type { Logger } from 'pino';
+import type { ErrorCode } from '#contract/errors.ts';
+import type { Finishing } from '#contract/finishing.ts';
+import { timesByStage } from '#contract/stages.ts';
+import { describeSpan, traced } from '#program/tracing/active-span.ts';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  type Schema,
+} from '../../database/database.ts';
+import { keepStatement, keptMatchesOne, matchesOne, nowPlusMs } from '../../database/statements.ts';
+import type { RunEnd } from '../dispatch/dispatch-core.ts';
+import { queuedFramePixels } from '../dispatch/job-needs.ts';
+import {
+  type Claim,
+  failureDue,
+  isFinal,
+  type Job,
+  type JobClass,
+  type JobFailure,
+  type JobInput,
+  type JobResult,
+  type JobState,
+  LEASE_TIMING,
+  type LeaseTiming,
+  type StageTimings,
+} from '../jobs/job.ts';
+import {
+  backgroundColumn,
+  type ClaimableJob,
+  inputColumns,
+  readJob,
+  sourceHostOf,
+} from '../jobs/job-rows.ts';
+import type { JobCompletion } from '../jobs/job-transactions.ts';
+import type { AttemptOutcome, MatteResult, ResultSink } from '../nodes/matte-exchange.ts';
+import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts';
+
+interface InputStoredOptions {
+  readonly giveUp?: AbortSignal | undefined;
+  /** The job's: from now on it counts in the queue by what that makes of this input. */
+  readonly finishing?: Finishing | null;
+  /** Is to be downloaded next: the job stays fetching, among those that wait for its host. */
+  readonly backgroundUrl?: string | undefined;
+}
+
+/** What became of a lease that was to be ended. */
+type LeaseEnding =
+  | { readonly kind: 'ended'; readonly holder: string }
+  /** It had none: the next dispatcher with room claims it. */
+  | { readonly kind: 'not-leased' }
+  | { readonly kind: 'final'; readonly state: JobState }
+  | { readonly kind: 'unknown' };
+
+type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
+
+const FREE = { lease_holder: null, lease_expires_at: null };
+
+const CLAIM = keepStatement<Claim & { fenceBefore: number; leaseMs: number }>(
+  ({ kysely, nowMs }, { jobId, holder, fence, fenceBefore, leaseMs }) =>
+    kysely
+      .updateTable('jobs')
+      // MySQL assigns from left to right: what reads the old lease comes before the new one.
+      .set({
+        takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
+        state: sql<Job['state']>`case when state = 'accepted' then 'fetching' else state end`,
+        fence,
+        lease_holder: holder,
+        lease_expires_at: nowPlusMs(nowMs, leaseMs),
+      })
+      .where('id', '=', jobId)
+      .where('fence', '=', fenceBefore)
+      .where('queue_at', 'is not', null)
+      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])),
+);
+
+const RENEW = keepStatement<Claim & { leaseMs: number }>(
+  ({ kysely, nowMs }, { leaseMs, ...claim }) =>
+    heldBy(kysely, claim).set({ lease_expires_at: nowPlusMs(nowMs, leaseMs) }),
+);
+
+const ADMITTED = keepStatement<Claim>(({ kysely, nowMs }, claim) =>
+  heldBy(kysely, claim)
+    .set({ state: 'running', started_at: sql<number>`coalesce(started_at, ${nowMs})` })
+    .where('state', 'in', ['ready', 'running']),
+);
+
+type JobLeases = ReturnType<typeof jobLeases>;
+
+export function jobLeases(database: Database) {
+  return {
+    /**
+     * Compare-and-set on the fence and the lease: the claim, or undefined when somebody else was
+     * faster. Raises the fence; a take-over raises `takeovers`; accepted becomes fetching.
+     */
+    async claim(job: ClaimableJob, holder: string, leaseMs: number) {
+      const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
+      const values = { ...claim, fenceBefore: job.fence, leaseMs };
+      const won = await query(database, db => keptMatchesOne(db, CLAIM(database, values)));
+      if (!won) return undefined;
+      const claimed = await query(database, db => readJob(database, db, job.id));
+      // The answer took longer than the lease, and another replica has claimed the job.
+      if (claimed === undefined || !holds(claimed, claim)) return undefined;
+      return { claim, job: claimed };
+    },
+    /** False: the lease is lost, stop at once. */
+    renew: (claim: Claim, leaseMs: number) =>
+      query(database, db => keptMatchesOne(db, RENEW(database, { ...claim, leaseMs }))),
+    /** Gives the job back as it is, for anyone to claim: a refusal before Admitted. False: lost. */
+    release: (claim: Claim, giveUp?: AbortSignal) =>
+      query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
+    /**
+     * Ends whatever lease an open job has, so that it is claimed again. Its holder finds out with
+     * its next write or renewal, and counts nothing.
+     */
+    endLease: (jobId: string) => query(database, db => endLease(database, db, jobId)),
+    /**
+     * fetching -> ready; keeps the lease. False: lost. The row may name the blob all the same: it
+     * was written by an earlier call whose answer was lost, and somebody else has the job since.
+     */
+    inputStored(claim: Claim, input: JobInput, options: InputStoredOptions = {}) {
+      const { giveUp, backgroundUrl, finishing = null } = options;
+      const next =
+        backgroundUrl === undefined
+          ? { state: 'ready' as const }
+          : { source_url: backgroundUrl, source_host: sourceHostOf(backgroundUrl) };
+      const frame = { frame_pixels: queuedFramePixels(finishing, input) };
+      const columns = { ...next, ...inputColumns(input), ...frame };
+      const happened = (job: Job) => job.input?.blob === input.blob;
+      return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
+    },
+    /** The background's picture, after the input: fetching -> ready. As inputStored. */
+    backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal) {
+      const columns = { state: 'ready' as const, background: backgroundColumn(background) };
+      const happened = (job: Job) => job.background?.input?.blob === background.blob;
+      return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
+    },
+    /** ready or running -> running; sets started_at once. False: lost. */
+    admitted: (claim: Claim, giveUp?: AbortSignal) =>
+      query(database, db => keptMatchesOne(db, ADMITTED(database, claim)), giveUp),
+    /**
+     * Counts a lost attempt and gives the lease back. The job as it is then; undefined: lease lost.
+     */
+    attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal) {
+      let counted = false;
+      const round = async (db: Db) => {
+        counted ||= await matchesOne(
+          heldBy(db, claim).set(eb => ({
+            lost_attempts: eb('lost_attempts', '+', 1),
+            lost_with_process: eb('lost_with_process', '+', withProcess ? 1 : 0),
+            ...FREE,
+          })),
+        );
+        return counted ? readJob(database, db, claim.jobId) : undefined;
+      };
+      return query(database, round, giveUp);
+    },
+  };
+}
+
+async function endLease(database: Database, db: Db, jobId: string): Promise<LeaseEnding> {
+  const job = await readJob(database, db, jobId);
+  if (job === undefined) return { kind: 'unknown' };
+  if (isFinal(job)) return { kind: 'final', state: job.state };
+  if (job.lease === null) return { kind: 'not-leased' };
+  const { holder } = job.lease;
+  const claim: Claim = { jobId, holder, fence: job.fence };
+  const ended = await matchesOne(heldBy(db, claim).set(FREE));
+  if (!ended) throw new OvertakenError(`job ${jobId} changed hands after it was read`);
+  return { kind: 'ended', holder };
+}
+
+interface Storing {
+  readonly claim: Claim;
+  readonly columns: Updateable<Schema['jobs']>;
+  /** Whether a row that this holder has was written by this very call. */
+  readonly happened: (job: Job) => boolean;
+}
+
+/** What a download brought, while the job is fetching. False: the lease is lost. */
+async function store(database: Database, db: Db, storing: Storing): Promise<boolean> {
+  const { claim, columns, happened } = storing;
+  const stored = await matchesOne(heldBy(db, claim).set(columns).where('state', '=', 'fetching'));
+  if (stored) return true;
+  // Perhaps it was, and only the answer was lost.
+  const job = await readJob(database, db, claim.jobId);
+  return job !== undefined && !isFinal(job) && holds(job, claim) && happened(job);
+}
+
+function heldBy(db: Db, claim: Claim): JobUpdate {
+  return db
+    .updateTable('jobs')
+    .where('id', '=', claim.jobId)
+    .where('fence', '=', claim.fence)
+    .where('lease_holder', '=', claim.holder);
+}
+
+function holds(job: Job, claim: Claim): boolean {
+  return job.fence === claim.fence && job.lease?.holder === claim.holder;
+}
+
+/*
  * A claim kept alive while work goes on under it. Its signal aborts at once when the lease is lost
  * (another replica claimed the job) or the work is to stop; everything done under the claim takes
  * that signal.
@@ -7,25 +222,10 @@
  * fence decide, and a holder that was not replaced may renew and finish when the database is back.
  */
 
-import type { Logger } from 'pino';
-import { timesByStage } from '#contract/stages.ts';
-import { describeSpan, traced } from '#program/tracing/active-span.ts';
-import type { RunEnd } from '../dispatch/dispatch-core.ts';
-import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../jobs/job.ts';
-import type { JobCompletion } from '../jobs/job-completion.ts';
-import type { JobEvents } from '../jobs/job-events.ts';
-import type { JobStore } from '../jobs/job-store.ts';
-import type { MatteResult } from '../nodes/matte-exchange.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
-import type { Claim } from './job-lease.ts';
-import type { JobObserver } from './job-observer.ts';
-import { failureDue, LEASE_TIMING, type LeaseTiming } from './lease.ts';
-import type { ResultBlob } from './result-sink.ts';
-
 type LeaseEnd = 'lost' | 'stopping';
 
 interface HeldLeaseOptions {
-  readonly jobs: Pick<JobStore, 'renew'>;
+  readonly jobs: Pick<JobLeases, 'renew'>;
   readonly claim: Claim;
   /** LEASE_TIMING where absent. */
   readonly timing?: LeaseTiming | undefined;
@@ -96,13 +296,13 @@ export class HeldLease {
 
 /*
  * A job under a claim: its lease, kept alive until `close`, and what is written under it. It knows
- * no nodes; what an attempt means for the job is the run's to say (job-run.ts).
+ * no nodes; what an attempt means for the job is the run's to say (dispatcher.ts).
  *
  * | ending       | what is written                                                            |
  * |--------------|----------------------------------------------------------------------------|
  * | succeeded    | the result committed, then result and charge in one transaction            |
  * | failed       | the failure and the release of the credit in one transaction               |
- * | attempt-lost | counted and given back; core/attempts/lease.ts says when it is enough             |
+ * | attempt-lost | counted and given back; core/jobs/job.ts says when it is enough             |
  * | given-back   | the lease ends and nothing is counted; nothing where the lease is lost     |
  *
  * Every write carries the fence, and one that is refused loses the lease. It carries the lease's
@@ -110,9 +310,10 @@ export class HeldLease {
  */
 
 export interface ClaimedJobDependencies {
-  readonly jobs: JobStore & JobCompletion;
+  readonly jobs: JobLeases & JobCompletion;
   readonly blobs: Pick<BlobStore, 'remove'>;
-  readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
+  /** Those of this replica (core/results/job-view.ts). */
+  readonly events: { jobFinal(jobId: string): void; notificationDue(): void };
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly resultTtlMs: number;
@@ -344,4 +545,91 @@ function roundedTimings(node: MatteResult['timings'], own: OwnTimes): StageTimin
   const nodeTimes = node === undefined ? [] : timesByStage(node);
   const times = [['queue', own.queue] as const, ...nodeTimes, ['store', own.store] as const];
   return Object.fromEntries(times.map(([stage, ms]) => [stage, Math.round(ms * 10) / 10]));
+}
+
+/* Where an attempt's result goes while it comes in, until it is committed or removed. */
+
+/** A result that is complete, and neither kept nor thrown away yet. */
+export interface ResultBlob {
+  readonly blob: string;
+  /**
+   * Makes it durable, and proves it by what the storage says: it is charged for only then. Where it
+   * rejects, what is left of it is to be removed.
+   * @param result what was received
+   */
+  commit(result: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void>;
+  abort(): Promise<void>;
+}
+
+/** Opens its blob with the first byte: refused attempts cost no file. */
+export class BlobSink implements ResultSink, ResultBlob {
+  /** What the blob is called once it is committed. */
+  readonly blob: string;
+  readonly #blobs: Pick<BlobStore, 'createWriter' | 'stat' | 'signed'>;
+  #writer: BlobWriter | undefined;
+
+  constructor(blobs: Pick<BlobStore, 'createWriter' | 'stat' | 'signed'>, blob: string) {
+    this.blob = blob;
+    this.#blobs = blobs;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    this.#writer ??= await this.#blobs.createWriter(this.blob);
+    await this.#writer.write(chunk);
+  }
+
+  async commit(result: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void> {
+    if (this.#writer === undefined) throw new Error('a result without bytes');
+    try {
+      await this.#writer.commit();
+    } catch (error) {
+      await this.#writer.abort();
+      throw error;
+    }
+    await this.#requireStored(result);
+  }
+
+  /** A store, or a proxy before it, may answer well and keep nothing. */
+  async #requireStored({ bytes, sha256 }: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void> {
+    const { signed } = this.#blobs;
+    const stored: StoredBlob | undefined =
+      signed === undefined ? await this.#blobs.stat(this.blob) : await signed.stored(this.blob);
+    if (stored === undefined) throw new Error('the storage does not have what was put there');
+    const isSame = stored.bytes === bytes && (stored.sha256 ?? sha256) === sha256;
+    if (!isSame) throw new Error('the storage has something else than what was put there');
+  }
+
+  async abort(): Promise<void> {
+    await this.#writer?.abort();
+  }
+}
+
+/* What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
+
+/** How the download of a picture ended. */
+export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;
+type FetchOutcome = (typeof FETCH_OUTCOMES)[number];
+
+export interface JobEnding {
+  readonly outcome: 'succeeded' | 'failed';
+  /** The label of the metrics is older than the classes. */
+  readonly mode: JobClass;
+  /** Undefined for a success. */
+  readonly failure: Pick<JobFailure, 'code' | 'retryable'> | undefined;
+  /** From submission. */
+  readonly totalMs: number;
+}
+
+export interface JobObserver {
+  /** A node admitted the job for the first time, this long after its submission. */
+  jobAdmitted(mode: JobClass, waitMs: number): void;
+  /** @param reason the code that ended it; undefined for a success or our own abort. */
+  attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
+  /** The same of an attempt whose files went straight between node and storage, besides. */
+  directAttemptEnded(kind: AttemptOutcome['kind']): void;
+  fetchEnded(outcome: FetchOutcome): void;
+  jobEnded(ending: JobEnding): void;
+  /** Work went on under a lease that another replica has now. */
+  leaseLost(): void;
+  takenOver(): void;
 }

@@ -5,7 +5,7 @@
 import type { OutputFormat } from '#contract/formats.ts';
 import type { Offer } from '../nodes/fleet.ts';
 import type { DirectTransfer } from '../nodes/matte-exchange.ts';
-import type { ResultBlob } from './result-sink.ts';
+import type { ResultBlob } from './claimed-job.ts';
 
 /** A node as its offer shows it. */
 export type DirectNode = Pick<Offer, 'bootId' | 'directOrigins'>;

@@ -6,9 +6,9 @@ import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
 import { at } from '../../../test/support/at.ts';
 import type { Database } from '../../database/database.ts';
-import type { ClaimableJob } from '../dispatch/job-queue.ts';
-import { ASYNC_HEAD_START_MS } from '../dispatch/job-turns.ts';
-import { publicState } from '../jobs/job.ts';
+import { ASYNC_HEAD_START_MS } from '../dispatch/dispatch-core.ts';
+import { type Claim, LEASE_MS, publicState } from '../jobs/job.ts';
+import type { ClaimableJob } from '../jobs/job-rows.ts';
 import {
   claimed,
   fundedAccount,
@@ -28,8 +28,6 @@ import {
 } from '../test/fixtures.ts';
 import { addTo, rowOf, setIn } from '../test/rows.ts';
 import { createStores } from '../test/stores.ts';
-import type { Claim } from './job-lease.ts';
-import { LEASE_MS } from './lease.ts';
 
 const test = ava.serial;
 

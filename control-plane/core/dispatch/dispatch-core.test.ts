@@ -4,12 +4,19 @@
  */
 import ava from 'ava';
 import type { OutputFormat } from '#contract/formats.ts';
-import { FIRST_ADMISSION_MS_MAX } from '../attempts/lease.ts';
+import { FIRST_ADMISSION_MS_MAX } from '../jobs/job.ts';
 import { ABILITIES, REPORT } from '../test/nodes-seen.ts';
-import { DispatchCore, LIST_MAX, type QueuedJob, type Step } from './dispatch-core.ts';
+import {
+  DispatchCore,
+  type JobLane,
+  LANES_MAX,
+  LIST_MAX,
+  type QueuedJob,
+  queuePositionMs,
+  type Step,
+} from './dispatch-core.ts';
 import { NodeView, type Reservation } from './dispatch-policy.ts';
 import { JobMemories } from './job-needs.ts';
-import { type JobLane, LANES_MAX, queuePositionMs } from './job-turns.ts';
 
 const test = ava.serial;
 

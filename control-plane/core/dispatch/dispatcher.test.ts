@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { failingDisk, type Losing, openFaultySqlite } from '../../database/test/faulty-database.ts';
-import type { Claim } from '../attempts/job-lease.ts';
+import type { Claim } from '../jobs/job.ts';
+import type { ClaimableJob } from '../jobs/job-rows.ts';
 import { storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';
 import { cutOutAfter, cutOutOf, type Script } from '../test/scripted-exchange.ts';
 import type { Stores } from '../test/stores.ts';
-import type { ClaimableJob } from './job-queue.ts';
 
 const test = ava.serial;
 

@@ -13,7 +13,7 @@ import {
   orderJobs,
   queuePositionMs,
   type WaitingJob,
-} from './job-turns.ts';
+} from './dispatch-core.ts';
 
 const NOW_MS = 1_000_000;
 

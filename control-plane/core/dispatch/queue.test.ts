@@ -5,7 +5,7 @@ import ava from 'ava';
 import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { FleetSizing, HOLD_MS } from '../fleet-size/fleet-sizing.ts';
-import { JobEvents } from '../jobs/job-events.ts';
+import { JobEvents } from '../results/job-view.ts';
 import {
   claimed,
   fundedAccount,
@@ -17,8 +17,8 @@ import {
 } from '../test/fixtures.ts';
 import { silent } from '../test/harness.ts';
 import type { Stores } from '../test/stores.ts';
+import type { JobLane } from './dispatch-core.ts';
 import type { NodeSnapshot } from './dispatch-policy.ts';
-import type { JobLane } from './job-turns.ts';
 
 const test = ava.serial;
 

@@ -12,7 +12,7 @@ import {
   INPUT_IMAGE,
   imageTooLarge,
   requireAcceptableImage,
-} from '../submission/acceptable-image.ts';
+} from '../submission/pictures.ts';
 import type { OutgoingGuard } from './outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requireOutgoingUrl } from './outgoing-url.ts';
 

@@ -11,7 +11,7 @@ import { promisify } from 'node:util';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
-import { requireImageUrl } from '../submission/image-url.ts';
+import { requireImageUrl } from '../submission/submit-matting.ts';
 import type { ProbeReport } from '../test/namespace-probe.ts';
 import { GuardedFetch } from './fetch-image.ts';
 import { CallbackAddressCheck, GuardedPost } from './guarded-post.ts';

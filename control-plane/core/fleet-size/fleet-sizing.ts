@@ -13,9 +13,9 @@ import type { Logger } from 'pino';
 import { type Database, query } from '../../database/database.ts';
 import { isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
-import { MEGAPIXELS_MIN, queuedMegapixels } from '../dispatch/queue-share.ts';
-import type { JobEvents } from '../jobs/job-events.ts';
+import { MEGAPIXELS_MIN, queuedMegapixels } from '../dispatch/job-needs.ts';
 import type { JobStore } from '../jobs/job-store.ts';
+import type { JobEvents } from '../results/job-view.ts';
 import { pollingLoop } from '../round-loop.ts';
 import {
   type FleetSizePolicy,

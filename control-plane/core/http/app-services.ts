@@ -8,11 +8,10 @@ import type { OperateCredits } from '../ledger/operate-credits.ts';
 import type { OperateNodes } from '../nodes/operate-nodes.ts';
 import type { RateLimits } from '../rates/rate-limits.ts';
 import type { Readiness } from '../readiness.ts';
-import type { JobViews, ReadJob } from '../results/job-view.ts';
+import type { JobViews, ReadJob, WaitForJob } from '../results/job-view.ts';
 import type { ResultDownload, ResultReaders } from '../results/result-download.ts';
-import type { WaitForJob } from '../results/wait-for-job.ts';
+import type { ImageUploads } from '../submission/pictures.ts';
 import type { SubmitMatting } from '../submission/submit-matting.ts';
-import type { ImageUploads } from '../submission/submit-upload.ts';
 import type { OperateWebhooks } from '../webhooks/operate-webhooks.ts';
 
 /** Behind the public port. */

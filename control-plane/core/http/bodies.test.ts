@@ -13,8 +13,8 @@ import { type JsonFields, JsonFieldsParser } from '../../http/json-fields.ts';
 import { BOUNDARY } from '../../http/test/forms.ts';
 import { parseForm } from '../../portal/session/visit.ts';
 import { readRemovebgBody } from '../../removebg/removebg-body.ts';
-import { MATTING_FIELDS } from '../submission/submit-fields.ts';
-import type { RequestUploads } from '../submission/submit-upload.ts';
+import type { RequestUploads } from '../submission/pictures.ts';
+import { MATTING_FIELDS } from '../submission/submit-matting.ts';
 import { MATTING_JSON, mattingBodyReaderOf, readQueryFields } from './read-matting-body.ts';
 
 interface Parsed {

@@ -3,7 +3,7 @@ import type { FastifyReply } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
 import { isFinal, type Job } from '../jobs/job.ts';
-import type { WaitForJob } from '../results/wait-for-job.ts';
+import type { WaitForJob } from '../results/job-view.ts';
 
 export function withJob(cause: unknown, jobId: string): ContractError {
   if (!(cause instanceof ContractError)) {

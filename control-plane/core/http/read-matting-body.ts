@@ -30,8 +30,12 @@ import {
   readParts,
 } from '../../http/multipart.ts';
 import { bodyTypeOf } from '../../http/request-headers.ts';
-import { MATTING_FIELDS, type MattingFields, type TextField } from '../submission/submit-fields.ts';
-import type { ImageUpload, RequestUploads } from '../submission/submit-upload.ts';
+import type { ImageUpload, RequestUploads } from '../submission/pictures.ts';
+import {
+  MATTING_FIELDS,
+  type MattingFields,
+  type TextField,
+} from '../submission/submit-matting.ts';
 
 const FILE_FIELDS = ['image_file', 'background_file'] as const;
 type FileField = (typeof FILE_FIELDS)[number];

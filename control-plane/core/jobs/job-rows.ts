@@ -1,33 +1,64 @@
-/** Rows of jobs as the domain's values, and back. The only place that knows both. */
-import { createHash } from 'node:crypto';
-import type { Selectable } from 'kysely';
+/**
+ * Jobs as rows: what the columns mean, how one job is read, and the queue for the dispatcher.
+ * Lists for people are in job-lists.ts; job-transactions.ts and claimed-job.ts write.
+ */
+
+import { createHash, hash } from 'node:crypto';
+import {
+  type CompiledQuery,
+  type NotNull,
+  type RawBuilder,
+  type Selectable,
+  type SelectExpression,
+  sql,
+} from 'kysely';
 import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
 import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
+import { type Database, type Db, query, type Schema } from '../../database/database.ts';
+import {
+  type KeptStatement,
+  keepStatement,
+  nowPlusMs,
+  requireInteger,
+  throughIndex,
+} from '../../database/statements.ts';
+import { type JobLane, type LaneRead, laneKey, laneOf } from '../dispatch/dispatch-core.ts';
+import {
+  type AccountQueue,
+  MEGAPIXELS_MIN,
+  QUEUE_MEGAPIXELS_MAX,
+  UNFETCHED_MEGAPIXELS,
+  UNKNOWN_MEGAPIXELS,
+} from '../dispatch/job-needs.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
 import type { JobsTable, OutboxTable } from '../tables.ts';
-import type {
-  Job,
-  JobBackground,
-  JobCallback,
-  JobFailure,
-  JobInput,
-  JobLease,
-  JobResult,
-  StageTimings,
+import {
+  type Job,
+  type JobBackground,
+  type JobCallback,
+  type JobClass,
+  type JobFailure,
+  type JobInput,
+  type JobLease,
+  type JobResult,
+  type JobState,
+  needsDownload,
+  type StageTimings,
+  UNPAID_OPEN_MAX,
 } from './job.ts';
 
 /** A row of jobs with the database's clock beside it. */
-export type JobRow = Selectable<JobsTable> & { readonly read_at: number };
+type JobRow = Selectable<JobsTable> & { readonly read_at: number };
 
 /** What the outbox says of a job's notification. */
-export type NotificationRow = Pick<
+type NotificationRow = Pick<
   Selectable<OutboxTable>,
   'status' | 'attempts' | 'last_status_code' | 'last_attempt_at' | 'next_attempt_at'
 >;
 
 /** @param notification absent: the outbox has no row of this job */
-export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
+function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
   return {
     id: row.id,
     accountId: row.account_id,
@@ -69,7 +100,7 @@ function imageUrlFromRow(row: JobRow): string | null {
 }
 
 /** 128 bits: two hosts with the same hash cannot be found. */
-export const SOURCE_HOST_LENGTH = 32;
+const SOURCE_HOST_LENGTH = 32;
 
 /** An image_url's host as jobs keep it: hexadecimal, the same for every URL of one host and port. */
 export function sourceHostOf(imageUrl: string): string {
@@ -82,7 +113,7 @@ type InputColumns = Pick<
   'input_blob' | 'input_bytes' | 'input_format' | 'input_width' | 'input_height'
 >;
 
-export function inputFromRow(row: InputColumns): JobInput | null {
+function inputFromRow(row: InputColumns): JobInput | null {
   if (row.input_blob === null) return null;
   return {
     blob: row.input_blob,
@@ -109,9 +140,7 @@ export interface StoredFinishing {
   readonly steps: Finishing;
 }
 
-export function finishingFromRow(
-  row: Pick<JobsTable, 'finishing'>,
-): Pick<Job, 'channels' | 'finishing'> {
+function finishingFromRow(row: Pick<JobsTable, 'finishing'>): Pick<Job, 'channels' | 'finishing'> {
   if (row.finishing === null) return { channels: 'rgba', finishing: null };
   const { channels = 'rgba', steps } = JSON.parse(row.finishing) as StoredFinishing;
   return { channels, finishing: steps };
@@ -124,7 +153,7 @@ export function backgroundFromRow(
   return { url: row.background_url, input: backgroundInputFromRow(row) };
 }
 
-export function backgroundInputFromRow(row: Pick<JobsTable, 'background'>): JobInput | null {
+function backgroundInputFromRow(row: Pick<JobsTable, 'background'>): JobInput | null {
   return row.background === null ? null : (JSON.parse(row.background) as JobInput);
 }
 
@@ -207,7 +236,7 @@ function requirePresent<T>(value: T | null): T {
   return value;
 }
 
-export function requireOneOf<T extends string>(known: readonly T[], value: string): T {
+function requireOneOf<T extends string>(known: readonly T[], value: string): T {
   const found = known.find(candidate => candidate === value);
   if (found === undefined) throw new Error(`the database holds an unknown value: ${value}`);
   return found;
@@ -216,4 +245,472 @@ export function requireOneOf<T extends string>(known: readonly T[], value: strin
 function requireErrorCode(value: string): ErrorCode {
   if (!isErrorCode(value)) throw new Error(`the database holds an unknown error code: ${value}`);
   return value;
+}
+
+/* Reads of jobs. Each row comes with the database's clock, by which its expiry is judged. */
+
+/** What callers send as an id or token: anything else matches nothing, and is not asked for. */
+const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
+const HASH = /^[0-9a-f]{64}$/;
+
+const JOBS = sql<Schema['jobs']>`jobs`;
+const JOBS_BY_ANY = { sqlite: JOBS.as<'jobs'>(sql`jobs`), mysql: JOBS.as<'jobs'>(sql`jobs`) };
+
+/** All of a job's columns and `read_at`; `db` is the database or a transaction of it. */
+export function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
+  return db
+    .selectFrom(jobs[database.dialect])
+    .selectAll()
+    .select(() => database.nowMs.as('read_at'));
+}
+
+interface JobRows {
+  execute(): Promise<JobRow[]>;
+}
+
+/**
+ * The rows' jobs. What the outbox says of a notification is asked for in a statement of its own,
+ * since few jobs have one: a join made every read take 1.5 times as long (SQLite, 2 cores of an AMD
+ * EPYC). The outbox's row comes with the job's final state, so it is there when that was seen.
+ */
+export async function readJobs(db: Db, select: JobRows): Promise<Job[]> {
+  const rows = await select.execute();
+  const notified = rows.filter(row => row.callback_url !== null && row.finished_at !== null);
+  if (notified.length === 0) return rows.map(row => jobFromRow(row));
+  const notifications = await db
+    .selectFrom('outbox')
+    .select(['id', 'status', 'attempts', 'last_status_code', 'last_attempt_at', 'next_attempt_at'])
+    .where(
+      'id',
+      'in',
+      notified.map(row => row.id),
+    )
+    .execute();
+  const byJob = new Map(notifications.map(row => [row.id, row]));
+  return rows.map(row => jobFromRow(row, byJob.get(row.id)));
+}
+
+/** What a job and its callers ask most, compiled once. */
+const BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
+  selectJobs(database, database.kysely).where('id', '=', jobId),
+);
+const BY_ID_AND_KEY = keepStatement<{ jobId: string; apiKeyId: string }, JobRow>(
+  (database, { jobId, apiKeyId }) =>
+    selectJobs(database, database.kysely)
+      .where('id', '=', jobId)
+      .where('api_key_id', '=', apiKeyId),
+);
+const FINAL_BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
+  selectJobs(database, database.kysely)
+    .where('id', '=', jobId)
+    .where('finished_at', 'is not', null),
+);
+const BY_IDEMPOTENCY_KEY = keepStatement<{ apiKeyId: string; hash: string }, JobRow>(
+  (database, { apiKeyId, hash }) =>
+    selectJobs(database, database.kysely)
+      .where('api_key_id', '=', apiKeyId)
+      .where('idempotency_key_hash', '=', hash),
+);
+const BY_RESULT_TOKEN = keepStatement<{ hashed: string }, JobRow>((database, { hashed }) =>
+  selectJobs(database, database.kysely).where('result_token', '=', hashed),
+);
+
+/** A kept statement as `readJobs` takes it. */
+function kept(db: Db, statement: CompiledQuery<JobRow>): JobRows {
+  return { execute: async () => (await db.executeQuery(statement)).rows };
+}
+
+async function firstJob(db: Db, statement: CompiledQuery<JobRow>): Promise<Job | undefined> {
+  return (await readJobs(db, kept(db, statement)))[0];
+}
+
+export async function readJob(database: Database, db: Db, jobId: string): Promise<Job | undefined> {
+  return firstJob(db, BY_ID(database, { jobId }));
+}
+
+export async function readByIdempotencyKey(
+  database: Database,
+  db: Db,
+  apiKeyId: string,
+  hash: string,
+): Promise<Job | undefined> {
+  return firstJob(db, BY_IDEMPOTENCY_KEY(database, { apiKeyId, hash }));
+}
+
+export function jobReading(database: Database) {
+  return {
+    async find(jobId: string): Promise<Job | undefined> {
+      if (!ID.test(jobId)) return undefined;
+      return query(database, db => readJob(database, db, jobId));
+    },
+    /** Those among them that are final. */
+    async findFinal(jobIds: readonly string[]): Promise<Job[]> {
+      const ids = jobIds.filter(id => ID.test(id));
+      if (ids.length === 0) return [];
+      return query(database, db => {
+        const [jobId = ''] = ids;
+        if (ids.length === 1) return readJobs(db, kept(db, FINAL_BY_ID(database, { jobId })));
+        const select = selectJobs(database, db).where('id', 'in', ids);
+        return readJobs(db, select.where('finished_at', 'is not', null));
+      });
+    },
+    /** Undefined also for another key's job. */
+    async findForKey(jobId: string, apiKeyId: string): Promise<Job | undefined> {
+      if (!ID.test(jobId)) return undefined;
+      return query(database, db => firstJob(db, BY_ID_AND_KEY(database, { jobId, apiKeyId })));
+    },
+    async findByIdempotencyKey(apiKeyId: string, hash: string): Promise<Job | undefined> {
+      if (!HASH.test(hash)) return undefined;
+      return query(database, db => readByIdempotencyKey(database, db, apiKeyId, hash));
+    },
+    /** By the link's token; expired ones too. */
+    async findByResultToken(token: string): Promise<Job | undefined> {
+      if (!TOKEN.test(token)) return undefined;
+      const hashed = hash('sha256', token, 'hex');
+      return query(database, db => firstJob(db, BY_RESULT_TOKEN(database, { hashed })));
+    },
+  };
+}
+
+/*
+ * The queue: its lanes, the heads of some of them, and what waits in it.
+ *
+ * A lane is the open jobs of one API key and class, those that have their image apart from those
+ * whose image is to be downloaded. A listing takes the first few of each lane, so that no number of
+ * jobs in one lane hides another; core/dispatch/dispatch-core.ts says why, and in which order jobs go.
+ * Both reads walk jobs_lane_state and touch no final row: which lanes exist is read from the index
+ * alone, once a second; the head of a lane is a seek for each of its two states. A listing may pass
+ * over jobs of source hosts that no download may begin from: at most as many as an account may have
+ * open.
+ */
+
+/** What the dispatcher needs to choose among the open jobs. */
+export type ClaimableJob = ReturnType<typeof claimableFromRow>;
+
+/** What waits, as core/dispatch/job-needs.ts counts it. */
+export type QueuedWork = Awaited<ReturnType<typeof readQueued>>;
+
+export function jobQueue(database: Database) {
+  return {
+    /** The lanes of the queue that have open jobs, running ones included. */
+    listLanes: () => readLanes(database),
+    /**
+     * Open jobs without a live lease, the first ones of each lane, `limit` at most together; then
+     * in the queue's order: sync first, then oldest; an asynchronous one goes before those that
+     * came ASYNC_HEAD_START_MS (core/dispatch/dispatch-core.ts) after it.
+     * @param among absent: all of them, read now
+     */
+    async listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]> {
+      const lanes = among ?? (await readLanes(database));
+      if (lanes.length === 0) return [];
+      const eachMax = Math.max(1, Math.floor(limit / lanes.length));
+      const rows: LaneRow[] = [];
+      for (let from = 0; from < lanes.length; from += STATEMENT_LANES_MAX) {
+        const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
+        rows.push(...(await readHeads(database, some, eachMax)));
+      }
+      const isUnpaid = (row: LaneRow) => Number(row.class === 'playground');
+      rows.sort(
+        (a, b) => isUnpaid(a) - isUnpaid(b) || a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1),
+      );
+      return firstOfEach(rows, eachMax).slice(0, limit);
+    },
+    /** Open jobs that nobody pays for, counted up to UNPAID_OPEN_MAX. */
+    async openUnpaid(): Promise<number> {
+      const row = await query(database, db =>
+        db
+          .selectFrom(eb =>
+            eb
+              .selectFrom('jobs')
+              .select('id')
+              .where('class', '=', 'playground')
+              .where('queue_at', '>', 0)
+              .limit(sql.lit(UNPAID_OPEN_MAX))
+              .as('open'),
+          )
+          .select(eb => eb.fn.countAll<number>().as('jobs'))
+          .executeTakeFirstOrThrow(),
+      );
+      return requireInteger(row.jobs);
+    },
+    /** The jobs that wait for a node, or for their download; none of the playground. */
+    queued: () => readQueued(database),
+    /**
+     * Succeeded within the last `windowMs`, by the results' megapixels, each job at least
+     * MEGAPIXELS_MIN: the service's throughput.
+     */
+    async doneWithin(windowMs: number) {
+      const row = await query(database, db =>
+        db
+          .selectFrom('jobs')
+          .select(eb => [
+            eb.fn.countAll<number>().as('jobs'),
+            sql<number | null>`cast(sum(${RESULT_PIXELS}) as signed)`.as('pixels'),
+          ])
+          .where('finished_at', '>', nowPlusMs(database.nowMs, -windowMs))
+          .where('state', '=', 'succeeded')
+          .executeTakeFirstOrThrow(),
+      );
+      const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
+      return { jobs: requireInteger(row.jobs), megapixels };
+    },
+  };
+}
+
+const CLAIMABLE_COLUMNS = [
+  'id',
+  'fence',
+  'state',
+  'class',
+  'account_id',
+  'api_key_id',
+  'queue_at',
+  'created_at',
+  'started_at',
+  'source_host',
+  'input_blob',
+  'input_bytes',
+  'input_format',
+  'input_width',
+  'input_height',
+  'output_format',
+  'finishing',
+  'background',
+  'lease_holder',
+  'takeovers',
+] as const satisfies readonly SelectExpression<Schema, 'jobs'>[];
+
+/** SQLite takes 500 parts of a union, and a lane has two. */
+const STATEMENT_LANES_MAX = 64;
+
+const DOWNLOAD_STATES = ['accepted', 'fetching'] as const satisfies readonly JobState[];
+const STORED_STATES = ['ready', 'running'] as const satisfies readonly JobState[];
+
+type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
+  /** Set, since the job is open. */
+  readonly queue_at: number;
+  readonly read_at: number;
+};
+
+const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
+
+const LANES = keepStatement(({ kysely, nowMs }) =>
+  kysely
+    .selectFrom('jobs')
+    .select(['state', 'account_id', 'api_key_id', 'class'])
+    .select(eb => [eb.fn.min<number>('queue_at').as('first'), nowMs.as('read_at')])
+    .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
+    .groupBy(['state', 'account_id', 'api_key_id', 'class']),
+);
+
+async function readLanes(database: Database): Promise<JobLane[]> {
+  const { rows } = await query(database, db => db.executeQuery(LANES(database, {})));
+  const lanes = new Map<string, JobLane>();
+  for (const row of rows) {
+    const lane: JobLane = {
+      needsDownload: needsDownload(row),
+      class: row.class,
+      accountId: row.account_id,
+      apiKeyId: row.api_key_id,
+      firstQueueAtMs: row.first,
+      readAtMs: row.read_at,
+    };
+    // The two states of a lane are one.
+    const known = lanes.get(laneKey(lane));
+    if (known === undefined || lane.firstQueueAtMs < known.firstQueueAtMs) {
+      lanes.set(laneKey(lane), lane);
+    }
+  }
+  return [...lanes.values()];
+}
+
+/** The first of each state of each lane. */
+async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
+  const statement = lanes.some(({ exceptHosts = [] }) => exceptHosts.length > 0)
+    ? selectHeads(database, lanes, eachMax).compile()
+    : headsOf(lanes, eachMax)(database, valuesOf(lanes));
+  return query(database, async db => (await db.executeQuery(statement)).rows);
+}
+
+type LaneValues = Readonly<Record<string, string>>;
+type HeadsStatement = KeptStatement<LaneValues, LaneRow>;
+
+/** By how many lanes there are and of which kind: mostly one or two of the same. */
+const HEADS = new Map<string, HeadsStatement>();
+const HEADS_MAX = 64;
+
+function headsOf(lanes: readonly LaneRead[], eachMax: number): HeadsStatement {
+  const kinds = lanes.map(({ needsDownload }) => (needsDownload ? 'to download' : 'stored'));
+  const shape = `${eachMax} of ${kinds.join()}`;
+  const known = HEADS.get(shape);
+  if (known !== undefined) return known;
+  if (HEADS.size >= HEADS_MAX) HEADS.clear();
+  const statement: HeadsStatement = keepStatement((database, values) => {
+    const placed = lanes.map((lane, index) => ({
+      ...lane,
+      accountId: values[`account${index}`] as string,
+      apiKeyId: values[`key${index}`] as string,
+      class: values[`class${index}`] as JobClass,
+    }));
+    return selectHeads(database, placed, eachMax);
+  });
+  HEADS.set(shape, statement);
+  return statement;
+}
+
+function valuesOf(lanes: readonly LaneRead[]): LaneValues {
+  return Object.fromEntries(
+    lanes.flatMap((lane, index) => [
+      [`account${index}`, lane.accountId],
+      [`key${index}`, lane.apiKeyId],
+      [`class${index}`, lane.class],
+    ]),
+  );
+}
+
+/** @param lanes one at least */
+function selectHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
+  const heads = lanes.flatMap(lane => {
+    const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
+    return states.map(state => selectFirst(database, lane, state, eachMax));
+  });
+  return heads.reduce((union, next) => union.unionAll(next));
+}
+
+/** In a table of its own: SQLite takes no order and limit in a part of a union. */
+function selectFirst(
+  { kysely, nowMs, dialect }: Database,
+  lane: LaneRead,
+  state: JobState,
+  limit: number,
+) {
+  let jobs = kysely
+    .selectFrom(JOBS_BY_LANE[dialect])
+    .select(CLAIMABLE_COLUMNS)
+    .select(nowMs.as('read_at'))
+    .where('state', '=', state)
+    .where('account_id', '=', lane.accountId)
+    .where('api_key_id', '=', lane.apiKeyId)
+    .where('class', '=', lane.class)
+    .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
+  const hosts = lane.exceptHosts ?? [];
+  if (hosts.length > 0) jobs = jobs.where('source_host', 'not in', [...hosts]);
+  const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
+  return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
+}
+
+/** @param rows in the queue's order */
+function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] {
+  const counts = new Map<string, number>();
+  return rows.flatMap(row => {
+    const job = claimableFromRow(row);
+    const key = laneKey(laneOf(job));
+    const count = (counts.get(key) ?? 0) + 1;
+    counts.set(key, count);
+    return count > eachMax ? [] : [job];
+  });
+}
+
+function claimableFromRow(row: LaneRow) {
+  return {
+    id: row.id,
+    fence: row.fence,
+    state: row.state as 'accepted' | 'fetching' | 'ready' | 'running',
+    class: row.class,
+    accountId: row.account_id,
+    apiKeyId: row.api_key_id,
+    createdAtMs: row.created_at,
+    startedAtMs: row.started_at,
+    input: inputFromRow(row),
+    /** As core/jobs/job.ts has it; null once nothing is to be downloaded. */
+    sourceHost: row.source_host,
+    outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
+    ...finishingFromRow(row),
+    /** Of its background what is stored, if there is one. */
+    background: { input: backgroundInputFromRow(row) } as Pick<JobBackground, 'input'> | null,
+    /** Its lease ran out rather than being free: claiming it is a take-over. */
+    leaseExpired: row.lease_holder !== null,
+    takeovers: row.takeovers,
+    readAtMs: row.read_at,
+  };
+}
+
+const PIXELS_PER_MEGAPIXEL = 1_000_000;
+
+/** Open jobs that are counted: twice as many as the queue holds by default, in the smallest jobs. */
+const OPEN_COUNTED_MAX = (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN;
+
+/** 1 for a job whose image was not downloaded yet, else 0. */
+const UNFETCHED = sql`case when input_blob is null then 1 else 0 end`;
+
+function atLeast(leastMegapixels: number, pixels: RawBuilder<unknown>): RawBuilder<unknown> {
+  const least = sql.lit(leastMegapixels * PIXELS_PER_MEGAPIXEL);
+  return sql`case when ${pixels} > ${least} then ${pixels} else ${least} end`;
+}
+
+const INPUT_PIXELS = sql`input_width * input_height`;
+
+/** What a queued job counts: core/dispatch/job-needs.ts, `queuedMegapixels`. */
+const QUEUED_PIXELS = sql`case
+  when input_blob is null then ${atLeast(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
+  when input_width is null or input_height is null
+    then ${sql.lit(UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
+  when frame_pixels > ${INPUT_PIXELS} then ${atLeast(MEGAPIXELS_MIN, sql`frame_pixels`)}
+  else ${atLeast(MEGAPIXELS_MIN, INPUT_PIXELS)} end`;
+
+const RESULT_PIXELS = atLeast(MEGAPIXELS_MIN, sql`result_width * result_height`);
+
+const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
+
+/**
+ * One statement over the open jobs; their number is bounded as core/dispatch/job-needs.ts says. They are
+ * a table of their own, in their order: grouped at once, SQLite would walk an index that is sorted
+ * by account, and all final jobs with it.
+ */
+async function readQueued(database: Database) {
+  const open = database.kysely
+    .selectFrom(JOBS_BY_CLASS[database.dialect])
+    .select(['account_id', 'created_at', 'input_blob'])
+    .select(['input_width', 'input_height', 'frame_pixels'])
+    // The playground's have a bound of their own, and take nobody's share.
+    .where('class', 'in', ['sync', 'async'])
+    .where('queue_at', '>', 0)
+    // A running job without a lease lost its attempt: it waits for a node like the others.
+    .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
+    .orderBy('class')
+    .orderBy('queue_at')
+    .limit(OPEN_COUNTED_MAX);
+  const rows = await query(database, db =>
+    db
+      .selectFrom(open.as('open'))
+      .select('account_id')
+      .select(eb => [
+        eb.fn.countAll<number>().as('jobs'),
+        sql<number>`max(${database.nowMs} - created_at)`.as('oldest_age'),
+        sql<number>`cast(sum(${QUEUED_PIXELS}) as signed)`.as('pixels'),
+        sql<number>`cast(sum(${UNFETCHED}) as signed)`.as('unfetched'),
+      ])
+      .groupBy('account_id')
+      .execute(),
+  );
+  /** By account id; those that have nothing queued are not in it. */
+  const byAccount: ReadonlyMap<string, AccountQueue> = new Map(
+    rows.map(row => [
+      row.account_id,
+      {
+        jobs: requireInteger(row.jobs),
+        megapixels: requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL,
+        unfetched: requireInteger(row.unfetched),
+      },
+    ]),
+  );
+  const total = { jobs: 0, megapixels: 0 };
+  for (const { jobs, megapixels } of byAccount.values()) {
+    total.jobs += jobs;
+    total.megapixels += megapixels;
+  }
+  /** Since its submission, by the database's clock; 0 where nothing waits. */
+  const oldestAgeMs = Math.max(0, ...rows.map(row => row.oldest_age));
+  return { ...total, oldestAgeMs, byAccount };
 }

@@ -4,9 +4,8 @@ import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { at } from '../../../test/support/at.ts';
 import { fc } from '../../../test/support/property-tests.ts';
-import { megapixelsOf, needsOf } from '../dispatch/job-needs.ts';
-import { queuedMegapixels } from '../dispatch/queue-share.ts';
-import { isForgotten } from '../submission/key-memory.ts';
+import { megapixelsOf, needsOf, queuedMegapixels } from '../dispatch/job-needs.ts';
+import { isForgotten } from '../submission/submit-matting.ts';
 import {
   BACKGROUND_URL,
   claimed,
@@ -30,8 +29,8 @@ import {
 import { addTo, rowsOf, setIn } from '../test/rows.ts';
 import type { Stores } from '../test/stores.ts';
 import { backgroundBlob, type Job, jobOfBackground, publicState } from './job.ts';
-import type { JobFilter, ListedJob } from './job-reading.ts';
-import type { NewJob } from './job-submission.ts';
+import type { JobFilter, ListedJob } from './job-lists.ts';
+import type { NewJob } from './job-transactions.ts';
 
 const test = ava.serial;
 

@@ -1,23 +1,154 @@
 /**
- * Jobs, their leases and the money that their submission moves. What ends them is beside it:
- * job-completion.ts. While the database is away every method rejects with SERVICE_UNAVAILABLE.
+ * All that is asked and written of jobs, but for their end (job-transactions.ts), and what the
+ * sweeper removes of them. While the database is away every method rejects with
+ * SERVICE_UNAVAILABLE.
  */
 
-import type { Database } from '../../database/database.ts';
-import { jobLeases } from '../attempts/job-lease.ts';
-import { jobQueue } from '../dispatch/job-queue.ts';
-import { jobReading } from './job-reading.ts';
-import { jobRetention } from './job-retention.ts';
-import { jobSubmission } from './job-submission.ts';
+import { type Database, type Db, query, transact } from '../../database/database.ts';
+import { nowPlusMs } from '../../database/statements.ts';
+import { jobLeases } from '../attempts/claimed-job.ts';
+import { jobOfBackground } from './job.ts';
+import { jobLists } from './job-lists.ts';
+import { backgroundFromRow, jobQueue, jobReading } from './job-rows.ts';
+import { jobSubmission } from './job-transactions.ts';
 
 export type JobStore = ReturnType<typeof createJobStore>;
 
 export function createJobStore(database: Database) {
   return {
     ...jobReading(database),
+    ...jobLists(database),
     ...jobSubmission(database),
     ...jobQueue(database),
     ...jobLeases(database),
     ...jobRetention(database),
   };
+}
+
+/*
+ * What the sweeper asks of jobs: results past their expiry, rows past their time, blobs that no row
+ * names. Any number of replicas may sweep at once.
+ */
+
+/**
+ * Names asked for in one statement. From 200 on MySQL and MariaDB trust statistics instead of
+ * looking into the index, and most rows name no blob: they would read the whole table.
+ */
+const BLOB_NAMES_MAX = 100;
+
+/** What a sweep of old jobs removed. */
+export interface RemovedJobs {
+  readonly rows: number;
+  /** Results that those rows still named: no row names them now. */
+  readonly blobs: readonly string[];
+}
+
+function jobRetention(database: Database) {
+  return {
+    /** Results past expiry whose blob is still named, and clears the name. */
+    takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
+    /** Removes rows final for longer than `afterMs`, at most `limit`; the ledger stays. */
+    removeFinalOlderThan: (afterMs: number, limit: number) =>
+      removeFinalOlderThan(database, afterMs, limit),
+    /** Which of these blob names any row still refers to. */
+    async referencedBlobs(names: readonly string[]): Promise<Set<string>> {
+      const found = new Set<string>();
+      for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
+        const some = names.slice(start, start + BLOB_NAMES_MAX);
+        for (const column of ['input_blob', 'result_blob'] as const) {
+          const rows = await query(database, db => namesIn(db, column, some));
+          for (const name of rows) found.add(name);
+        }
+        for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
+      }
+      return found;
+    },
+  };
+}
+
+/**
+ * The name goes before the blob: a sweeper that dies in between leaves a blob that no row names,
+ * which the sweep of orphans finds, and never a name without its blob.
+ */
+function takeExpiredResultBlobs(database: Database, limit: number): Promise<string[]> {
+  return transact(database, async tx => {
+    const rows = await tx
+      .selectFrom('jobs')
+      .select(['id', 'result_blob'])
+      .where('result_blob_expires_at', '<=', database.nowMs)
+      .orderBy('result_blob_expires_at')
+      .limit(limit)
+      .execute();
+    if (rows.length === 0) return [];
+    // Two sweepers may both take a name: removing a blob twice is no harm. The order is one
+    // everywhere, so that they wait for each other and never in a circle.
+    await tx
+      .updateTable('jobs')
+      .set({ result_blob: null, result_blob_expires_at: null })
+      .where('id', 'in', rows.map(row => row.id).sort())
+      .execute();
+    return rows.flatMap(row => (row.result_blob === null ? [] : [row.result_blob]));
+  });
+}
+
+/**
+ * Selected by the order of their ends alone: with any further condition a database may choose
+ * another index and read all final rows. A result that expired and is still named goes with its
+ * row; one that did not keeps it.
+ */
+async function removeFinalOlderThan(
+  database: Database,
+  afterMs: number,
+  limit: number,
+): Promise<RemovedJobs> {
+  const { nowMs } = database;
+  const found = await query(database, db =>
+    db
+      .selectFrom('jobs')
+      .select(['id', 'result_blob', 'result_blob_expires_at'])
+      .select(() => nowMs.as('read_at'))
+      .where('finished_at', '<=', nowPlusMs(nowMs, -afterMs))
+      .orderBy('finished_at')
+      .limit(limit)
+      .execute(),
+  );
+  const due = found.filter(row => (row.result_blob_expires_at ?? 0) <= row.read_at);
+  if (due.length === 0) return { rows: 0, blobs: [] };
+  // In one order everywhere: two sweepers then wait for each other and never in a circle.
+  const ids = due.map(row => row.id).sort();
+  const rows = await transact(database, async tx => {
+    const { numDeletedRows } = await tx
+      .deleteFrom('jobs')
+      .where('id', 'in', ids)
+      .where('finished_at', 'is not', null)
+      .executeTakeFirstOrThrow();
+    await tx.deleteFrom('outbox').where('id', 'in', ids).execute();
+    return Number(numDeletedRows);
+  });
+  return { rows, blobs: due.flatMap(row => row.result_blob ?? []) };
+}
+
+async function namesIn(
+  db: Db,
+  column: 'input_blob' | 'result_blob',
+  names: readonly string[],
+): Promise<string[]> {
+  const rows = await db
+    .selectFrom('jobs')
+    .select(`${column} as name`)
+    .where(column, 'in', names)
+    .execute();
+  return rows.flatMap(row => (row.name === null ? [] : [row.name]));
+}
+
+/** Found by their jobs, whose ids are in the names: an index of mostly nothing would cost each job. */
+async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]> {
+  const ids = names.flatMap(name => jobOfBackground(name) ?? []);
+  if (ids.length === 0) return [];
+  const rows = await db
+    .selectFrom('jobs')
+    .select(['background', 'background_url'])
+    .where('id', 'in', ids)
+    .execute();
+  return rows.flatMap(row => backgroundFromRow(row)?.input?.blob ?? []);
 }

@@ -4,7 +4,7 @@ import { requireAccount } from '../accounts/operate-accounts.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../retention/retention.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { FINAL_STATES, type JobState, OPEN_STATES } from './job.ts';
-import { isJobCursor } from './job-reading.ts';
+import { isJobCursor } from './job-lists.ts';
 import { type OperatorJob, viewJob } from './operator-view.ts';
 
 /** The groups that an operator may list, and their states. */

@@ -16,7 +16,7 @@ import {
   running,
   SERVICE_FAULT,
 } from '../test/fixtures.ts';
-import type { SettledJob, SettledStep } from './settled.ts';
+import type { SettledJob, SettledStep } from './job-transactions.ts';
 
 const test = ava.serial;
 

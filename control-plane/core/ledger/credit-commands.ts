@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import { parseCredits, parseReference } from '../cli/arguments.ts';
 import { type CliContext, CommandError } from '../cli/context.ts';
-import { RepayLost } from '../results/repay-lost.ts';
+import { RepayLost } from '../results/lost-results.ts';
 import { loadStorageConfig } from '../settings.ts';
 import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
 import { OperateCredits } from './operate-credits.ts';

@@ -1,7 +1,6 @@
 /**
  * The operator's side of the ledger: grants, revocations, what an account has, the audit. Entries
- * about jobs are written with the job (job-submission.ts, job-completion.ts), all of them by
- * ledger-writer.ts.
+ * about jobs are written with the job (job-transactions.ts), all of them by ledger-writer.ts.
  */
 
 import { type Database, query, transact } from '../../database/database.ts';

@@ -1,4 +1,4 @@
-/** What packages have left to do with jobs that ended (core/jobs/settled.ts). */
+/** What packages have left to do with jobs that ended (core/jobs/job-transactions.ts). */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 import type { DatabaseDialect } from '../../database/engines.ts';

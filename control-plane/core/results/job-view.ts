@@ -1,6 +1,13 @@
-/** A job as callers see it, by the contract's "Job fields by state". Pure. */
+/**
+ * What callers hear of a job: how it looks, by the contract's "Job fields by state", the token of its
+ * result's link, and its end, which a request may wait for.
+ */
+
+import { hash, randomBytes } from 'node:crypto';
+import { EventEmitter } from 'node:events';
 import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf } from '#contract/formats.ts';
+import { outsideRequests } from '#program/request-owner.ts';
 import type { Caller } from '../accounts/account.ts';
 import {
   isFinal,
@@ -11,6 +18,7 @@ import {
   publicState,
 } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
+import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import { isoTime } from '../time-format.ts';
 
 export class JobViews {
@@ -124,5 +132,240 @@ export class ReadJob {
       throw new ContractError('JOB_NOT_FOUND', 'this API key has no job of that id');
     }
     return job;
+  }
+}
+
+/*
+ * The token of a result link, which is all that is needed to get the file. Who reads the database
+ * or a backup of it gets none: a row has its SHA-256, to find it by, and the token itself only
+ * sealed, to show the link again. While keys are changed each replica opens what any other sealed,
+ * since whoever has two keys seals with both.
+ */
+
+/** 256 bits: the link is the capability. */
+const TOKEN_BYTES = 32;
+
+/** A token as its row has it. */
+interface StoredToken {
+  readonly token: string;
+  readonly sealedToken: string;
+}
+
+export class ResultTokens {
+  readonly #secrets: CallbackSecrets;
+
+  constructor(secrets: CallbackSecrets) {
+    this.#secrets = secrets;
+  }
+
+  /** Of a new result. */
+  make(jobId: string): StoredToken {
+    const token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const sealedToken = this.#secrets.sealTextByAll(token, bindingOf(jobId));
+    return { token: hash('sha256', token, 'hex'), sealedToken };
+  }
+
+  /** The token again. Throws where no key that is here opens it. */
+  open(jobId: string, { sealedToken }: Pick<StoredToken, 'sealedToken'>): string {
+    const opened = this.#secrets.openTextByAny(sealedToken, bindingOf(jobId));
+    if (opened !== undefined) return opened;
+    throw new Error(`the token of job ${jobId} was sealed with a secrets key that is not here`);
+  }
+}
+
+function bindingOf(jobId: string): string {
+  return `result token of ${jobId}`;
+}
+
+/*
+ * Waiting for a job's end. The row is the truth; an event of this replica, or the poll for jobs that
+ * end in another one, only decides when it is read. A wait that ends changes nothing about the job.
+ *
+ * All waits share one poll: one statement reads the jobs of all of them, so that the cost of
+ * waiting depends on the number of replicas, not on the number of callers.
+ */
+
+/** Poll interval without an event: how late the end of a job in another replica is seen. */
+const POLL_MS = 500;
+/** Jobs named in one statement. */
+const POLL_JOBS_MAX = 500;
+
+type WaitingJobs = Pick<JobStore, 'findForKey' | 'findFinal'>;
+
+interface Wait {
+  readonly job: Job;
+  /** The final job; undefined: the wait is over without one. */
+  resolve(job: Job | undefined): void;
+  reject(error: unknown): void;
+}
+
+export class WaitForJob {
+  readonly #jobs: WaitingJobs;
+  readonly #events: JobEvents;
+  readonly #waits = new Map<string, Set<Wait>>();
+  /** Ids that the next poll reads. */
+  readonly #due = new Set<string>();
+  #reading = false;
+  #poll: NodeJS.Timeout | undefined;
+  #waiting = 0;
+  #ended = false;
+
+  constructor(jobs: WaitingJobs, events: JobEvents) {
+    this.#jobs = jobs;
+    this.#events = events;
+  }
+
+  /** Requests that wait now. */
+  get waiting(): number {
+    return this.#waiting;
+  }
+
+  /** From now on every wait ends at once, with the job as it is. */
+  endAllWaits(): void {
+    this.#ended = true;
+    for (const wait of [...this.#waits.values()].flatMap(waits => [...waits])) {
+      wait.resolve(undefined);
+    }
+  }
+
+  /**
+   * The job as last read: final, or as it was when `waitMs` had passed, the caller hung up or this
+   * replica began to drain. Reads at least once. While the database does not answer it is polled
+   * again; only when it still does not at the end does this reject with SERVICE_UNAVAILABLE.
+   * @param hangUp aborted when the caller goes away
+   */
+  async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
+    const over = this.#ended || waitMs <= 0;
+    const final = over ? undefined : await this.#untilFinal(job, waitMs, hangUp);
+    // The caller is gone: no answer is read.
+    if (final !== undefined || hangUp.aborted) return final ?? job;
+    return (await this.#jobs.findForKey(job.id, job.apiKeyId)) ?? job;
+  }
+
+  async #untilFinal(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job | undefined> {
+    if (hangUp.aborted) return undefined;
+    const { promise, resolve, reject } = Promise.withResolvers<Job | undefined>();
+    const wait: Wait = { job, resolve, reject };
+    const giveUp = () => resolve(undefined);
+    const timer = setTimeout(giveUp, waitMs);
+    hangUp.addEventListener('abort', giveUp);
+    this.#add(wait);
+    // Before the first read, or an end between read and subscription would be missed.
+    const unsubscribe = this.#events.onFinal(job.id, () => this.#pollFor(job.id));
+    this.#pollFor(job.id);
+    try {
+      return await promise;
+    } finally {
+      unsubscribe();
+      hangUp.removeEventListener('abort', giveUp);
+      clearTimeout(timer);
+      this.#remove(wait);
+    }
+  }
+
+  #add(wait: Wait): void {
+    const waits = this.#waits.get(wait.job.id) ?? new Set();
+    this.#waits.set(wait.job.id, waits.add(wait));
+    this.#waiting += 1;
+    this.#poll ??= setInterval(() => {
+      for (const id of this.#waits.keys()) this.#pollFor(id);
+    }, POLL_MS);
+  }
+
+  #remove(wait: Wait): void {
+    const waits = this.#waits.get(wait.job.id);
+    waits?.delete(wait);
+    if (waits?.size === 0) this.#waits.delete(wait.job.id);
+    this.#waiting -= 1;
+    if (this.#waiting > 0) return;
+    clearInterval(this.#poll);
+    this.#poll = undefined;
+  }
+
+  /** Polls once all ids of this turn of the loop are known, and the poll before has ended. */
+  #pollFor(jobId: string): void {
+    this.#due.add(jobId);
+    if (this.#reading) return;
+    this.#reading = true;
+    // One poll is for the jobs of many accounts.
+    setImmediate(() => outsideRequests(() => void this.#readDue()));
+  }
+
+  /** Never rejects. An id that is due again meanwhile is read again. */
+  async #readDue(): Promise<void> {
+    while (this.#due.size > 0) {
+      const ids = [...this.#due].slice(0, POLL_JOBS_MAX);
+      for (const id of ids) this.#due.delete(id);
+      try {
+        for (const job of await this.#jobs.findFinal(ids)) {
+          for (const wait of this.#waits.get(job.id) ?? []) wait.resolve(job);
+        }
+      } catch (error) {
+        this.#failed(ids, error);
+      }
+    }
+    this.#reading = false;
+  }
+
+  #failed(ids: readonly string[], error: unknown): void {
+    // The job may go on meanwhile, so the wait does too: the next poll reads again.
+    if (error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE') return;
+    for (const id of ids) for (const wait of this.#waits.get(id) ?? []) wait.reject(error);
+  }
+}
+
+/*
+ * What happens to jobs in this replica, for what waits in this replica: a hint, never the truth. A
+ * listener reads the row; jobs of other replicas are found by a slow poll.
+ */
+
+export class JobEvents {
+  readonly #submitted = new EventEmitter();
+  readonly #final = new EventEmitter();
+  readonly #images = new EventEmitter();
+  readonly #notifications = new EventEmitter();
+
+  constructor() {
+    // One listener a waiting request; bounded by the server's connections.
+    this.#final.setMaxListeners(0);
+  }
+
+  jobSubmitted(job: Job): void {
+    // What it starts is nobody's request.
+    outsideRequests(() => this.#submitted.emit('job', job));
+  }
+
+  onSubmitted(listener: (job: Job) => void): () => void {
+    this.#submitted.on('job', listener);
+    return () => this.#submitted.off('job', listener);
+  }
+
+  /** A node finished an image for this replica: as many megapixels as it was admitted at. */
+  imageDone(megapixels: number): void {
+    this.#images.emit('done', megapixels);
+  }
+
+  onImageDone(listener: (megapixels: number) => void): () => void {
+    this.#images.on('done', listener);
+    return () => this.#images.off('done', listener);
+  }
+
+  jobFinal(jobId: string): void {
+    this.#final.emit(jobId);
+  }
+
+  /** A job that ended here left a notification to be sent. */
+  notificationDue(): void {
+    this.#notifications.emit('due');
+  }
+
+  onNotificationDue(listener: () => void): () => void {
+    this.#notifications.on('due', listener);
+    return () => this.#notifications.off('due', listener);
+  }
+
+  onFinal(jobId: string, listener: () => void): () => void {
+    this.#final.on(jobId, listener);
+    return () => this.#final.off(jobId, listener);
   }
 }

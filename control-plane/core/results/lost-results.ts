@@ -15,22 +15,20 @@
  * a loss of every result that somebody asks for: what the operator can undo stays retryable, and is
  * told as one incident. Where the files are gone for good he says so (`credits repay-lost`).
  */
+
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { NotNull } from 'kysely';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
+import { type Database, query, transact } from '../../database/database.ts';
+import { isInserted, matchesOne, nowPlusMs, throughIndex } from '../../database/statements.ts';
+import { insertAuditEntry } from '../accounts/audit.ts';
 import { publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { SweepStep } from '../retention/sweep.ts';
+import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
+import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import {
-  type LiveResult,
-  LOSS_FINDERS,
-  type LossFinder,
-  type LostResultStore,
-} from './lost-result-store.ts';
-
-export { LOSS_FINDERS, type LossFinder };
 
 /** Results that are looked at beside one that is gone: as many before it as behind. */
 const NEIGHBOURS_EACH_WAY = 4;
@@ -163,10 +161,10 @@ export function resultLookStep({
   losses,
   blobs,
   rest = delay,
-}: ResultLookDependencies): SweepStep {
+}: ResultLookDependencies) {
   return {
     name: 'look over results',
-    async page(size) {
+    async page(size: number) {
       const after = await lostResults.dueLook();
       if (after === undefined) return { done: 0, more: false };
       const limit = Math.min(size, PAGE_MAX);
@@ -190,4 +188,371 @@ export function resultLookStep({
       return { done: lost, more };
     },
   };
+}
+
+/*
+ * Results whose files are gone while their links are good. One row a job, by whoever finds it:
+ *
+ * | settlement | means                                          | left by                        |
+ * |------------|------------------------------------------------|--------------------------------|
+ * | null       | found, and nothing was done about it           | settle, repay                  |
+ * | returned   | its file was there again                       | record: it is gone once more   |
+ * | unpaid     | nothing was charged for it                     | -                              |
+ * | paid       | the credit was granted again                   | -                              |
+ *
+ * A row moves no money by itself. `repay` does, once a job, whatever became of the job's row.
+ *
+ * The look over all live results goes in the order in which their links end; how far it has come is
+ * kept in columns of the sweeper's row, since one replica at a time sweeps.
+ */
+
+/** A place in an order by time and id. */
+interface ResultPlace {
+  readonly atMs: number;
+  readonly id: string;
+}
+
+/** Before the first. */
+const FIRST_RESULT: ResultPlace = { atMs: 0, id: '' };
+
+/** A result whose link is good. */
+export type LiveResult = Awaited<ReturnType<typeof liveResults>>[number];
+
+type FoundLoss = Awaited<ReturnType<typeof open>>[number];
+
+export const LOSS_FINDERS = ['download', 'replay', 'look', 'operator'] as const;
+type LossFinder = (typeof LOSS_FINDERS)[number];
+
+type Repayment =
+  | 'paid'
+  /** Nothing was charged for the job: a picture of the playground. */
+  | 'unpaid'
+  /** Somebody else settled it meanwhile. */
+  | 'settled';
+
+type LostResultStore = ReturnType<typeof createLostResultStore>;
+
+/** The one row of `sweeps`. */
+const SWEEP_ID = 'sweep';
+
+export function createLostResultStore(database: Database) {
+  return {
+    /**
+     * True: found now, first or again after its file had returned.
+     * @param findingId made up outside of what is tried again
+     */
+    record: (
+      loss: Pick<LiveResult, 'jobId' | 'accountId'>,
+      by: LossFinder,
+      findingId: string,
+    ): Promise<boolean> => record(database, loss, by, findingId),
+    /** Those of them that are known to be lost. */
+    async known(jobIds: readonly string[]): Promise<ReadonlySet<string>> {
+      if (jobIds.length === 0) return new Set();
+      const rows = await query(database, db =>
+        db
+          .selectFrom('lost_results')
+          .select(['job_id', 'settlement'])
+          .where('job_id', 'in', jobIds)
+          .execute(),
+      );
+      const lost = rows.filter(({ settlement }) => settlement !== 'returned');
+      return new Set(lost.map(row => row.job_id));
+    },
+    /** The live results whose links end next before and after that one, at most `count` each way. */
+    neighbours: (of: Pick<LiveResult, 'jobId' | 'expiresAtMs'>, count: number) =>
+      neighboursOf(database, of, count),
+    /** Live results in the order in which their links end; without those that end within `aheadMs`. */
+    live: (after: ResultPlace, aheadMs: number, limit: number) =>
+      liveResults(database, after, aheadMs, limit),
+    /** What was found and is not settled, the earliest first. */
+    open: (after: ResultPlace, limit: number) => open(database, after, limit),
+    /** Its file is there again. */
+    returned: (jobId: string): Promise<boolean> =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('lost_results')
+            .set({ settlement: 'returned', settled_at: database.nowMs })
+            .where('job_id', '=', jobId)
+            .where('settled_at', 'is', null),
+        ),
+      ),
+    /** Grants the credit that the job was charged, once. The account's log says so. */
+    repay: (jobId: string, auditId: string) => repay(database, jobId, auditId),
+    /** Where the look goes on; undefined: none is due. */
+    dueLook: () => dueLook(database),
+    /** @param next where it goes on, or when the next one begins */
+    async saveLook(next: { readonly after: ResultPlace } | { readonly inMs: number }) {
+      const columns =
+        'after' in next
+          ? { look_after_at: next.after.atMs, look_after_id: next.after.id }
+          : {
+              look_due_at: nowPlusMs(database.nowMs, next.inMs),
+              look_after_at: null,
+              look_after_id: null,
+            };
+      await query(database, db =>
+        db.updateTable('sweeps').set(columns).where('id', '=', SWEEP_ID).execute(),
+      );
+    },
+  };
+}
+
+function liveResults(database: Database, after: ResultPlace, aheadMs: number, limit: number) {
+  return query(database, db =>
+    results(database, db, 'asc', limit)
+      .where('result_blob_expires_at', '>', nowPlusMs(database.nowMs, aheadMs))
+      .where('result_blob_expires_at', '>=', after.atMs)
+      .where(eb => eb.or([eb('result_blob_expires_at', '>', after.atMs), eb('id', '>', after.id)]))
+      .execute(),
+  );
+}
+
+async function neighboursOf(
+  database: Database,
+  { jobId, expiresAtMs }: Pick<LiveResult, 'jobId' | 'expiresAtMs'>,
+  count: number,
+): Promise<LiveResult[]> {
+  const before = await query(database, db =>
+    results(database, db, 'desc', count)
+      .where('result_blob_expires_at', '>', database.nowMs)
+      .where('result_blob_expires_at', '<=', expiresAtMs)
+      .where('id', '!=', jobId)
+      .execute(),
+  );
+  const behind = await query(database, db =>
+    results(database, db, 'asc', count)
+      .where('result_blob_expires_at', '>', database.nowMs)
+      .where('result_blob_expires_at', '>', expiresAtMs)
+      .execute(),
+  );
+  return [...before, ...behind];
+}
+
+function results(
+  { dialect }: Database,
+  db: Database['kysely'],
+  order: 'asc' | 'desc',
+  limit: number,
+) {
+  return (
+    db
+      .selectFrom(RESULTS[dialect])
+      .select(['id as jobId', 'account_id as accountId', 'result_blob as blob'])
+      .select('result_blob_expires_at as expiresAtMs')
+      // The condition on the one is a condition on the other: the schema keeps them set together.
+      .$narrowType<{ blob: NotNull; expiresAtMs: NotNull }>()
+      .orderBy('result_blob_expires_at', order)
+      .orderBy('id', order)
+      .limit(limit)
+  );
+}
+
+const RESULTS = throughIndex('jobs', 'jobs_result_expiry');
+
+async function dueLook(database: Database): Promise<ResultPlace | undefined> {
+  const row = await query(database, db =>
+    db
+      .selectFrom('sweeps')
+      .select(['look_due_at', 'look_after_at', 'look_after_id'])
+      .select(() => database.nowMs.as('read_at'))
+      .where('id', '=', SWEEP_ID)
+      .executeTakeFirst(),
+  );
+  if (row === undefined || (row.look_due_at ?? 0) > row.read_at) return undefined;
+  return { atMs: row.look_after_at ?? 0, id: row.look_after_id ?? '' };
+}
+
+async function record(
+  database: Database,
+  { jobId, accountId }: Pick<LiveResult, 'jobId' | 'accountId'>,
+  by: LossFinder,
+  findingId: string,
+): Promise<boolean> {
+  const found = { finding_id: findingId, found_by: by, found_at: database.nowMs };
+  const values = { job_id: jobId, account_id: accountId, ...found };
+  const insert = query(database, db => db.insertInto('lost_results').values(values).execute());
+  if (await isInserted(insert)) return true;
+  await query(database, db =>
+    db
+      .updateTable('lost_results')
+      .set({ ...found, settlement: null, settled_at: null })
+      .where('job_id', '=', jobId)
+      .where('settlement', '=', 'returned')
+      .execute(),
+  );
+  // Ours too where the answer to one of them was lost.
+  const row = await query(database, db =>
+    db
+      .selectFrom('lost_results')
+      .select('finding_id')
+      .where('job_id', '=', jobId)
+      .executeTakeFirst(),
+  );
+  return row?.finding_id === findingId;
+}
+
+function open(database: Database, after: ResultPlace, limit: number) {
+  return query(database, db =>
+    db
+      .selectFrom('lost_results')
+      .select(['job_id as jobId', 'account_id as accountId', 'found_at as foundAtMs'])
+      .where('settled_at', 'is', null)
+      .where('found_at', '>=', after.atMs)
+      .where(eb => eb.or([eb('found_at', '>', after.atMs), eb('job_id', '>', after.id)]))
+      .orderBy('found_at')
+      .orderBy('job_id')
+      .limit(limit)
+      .execute(),
+  );
+}
+
+function repay(database: Database, jobId: string, auditId: string): Promise<Repayment> {
+  return transact(database, async tx => {
+    const found = await tx
+      .selectFrom('lost_results')
+      .select('account_id')
+      .where('job_id', '=', jobId)
+      .executeTakeFirst();
+    if (found === undefined) return 'settled';
+    const accountId = found.account_id;
+    // In the order of all who move credits. Two at once: the later one finds the row settled.
+    await holdAccount(database, tx, accountId);
+    const charge = await tx
+      .selectFrom('ledger_entries')
+      .select('kind')
+      .where('account_id', '=', accountId)
+      .where('slot', '=', SLOT_OF.charge)
+      .where('reference', '=', jobId)
+      .executeTakeFirst();
+    const repayment = charge?.kind === 'charge' ? 'paid' : 'unpaid';
+    const settled = await matchesOne(
+      tx
+        .updateTable('lost_results')
+        .set({ settlement: repayment, settled_at: database.nowMs })
+        .where('job_id', '=', jobId)
+        .where('settled_at', 'is', null),
+    );
+    if (!settled) return 'settled';
+    if (repayment === 'unpaid') return repayment;
+    const reference = lostReferenceOf(jobId);
+    const entry = { kind: 'grant', accountId, amount: CREDITS_PER_JOB, reference } as const;
+    await enterOperatorEntry(database, tx, entry);
+    await insertAuditEntry(database, tx, {
+      id: auditId,
+      accountId,
+      actor: { kind: 'operator' },
+      action: 'credits.granted',
+      subject: reference,
+      after: { credits: CREDITS_PER_JOB },
+    });
+    return repayment;
+  });
+}
+
+/*
+ * The operator's use case on results that are lost: gives the credit of each back, once. A row that
+ * was found is asked about again first, while its link is good: a file that came back with a backup
+ * is no loss any more. What was found stays due when its link has ended, until it is settled.
+ */
+
+/** Rows of a statement. */
+const PAGE = 200;
+/** Questions to the storage at once. */
+const HANDS = 4;
+
+interface RepayDependencies {
+  readonly jobs: Pick<JobStore, 'find'>;
+  readonly lostResults: LostResultStore;
+  /** Whether the storage has a file; rejects where it does not say. */
+  readonly hasFile: (blob: string) => Promise<boolean>;
+}
+
+interface RepayOptions {
+  /** Says what would be done, and does nothing. */
+  readonly dryRun: boolean;
+  /**
+   * Looks at every live result first, and takes what is gone for lost, however many that are: the
+   * operator says that the storage is the right one and that nothing comes back.
+   */
+  readonly all: boolean;
+}
+
+export class RepayLost {
+  readonly #dependencies: RepayDependencies;
+
+  constructor(dependencies: RepayDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /**
+   * `repaid`: jobs whose credit was granted again; with a dry run those whose would be. `returned`:
+   * their file is there again. `unpaid`: nothing was charged for them; 0 with a dry run. `looked`
+   * and `found`: 0 unless all results were to be looked at.
+   * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again
+   */
+  async run(options: RepayOptions) {
+    const look = options.all ? await this.#lookAtAll(options) : { looked: 0, found: 0, due: 0 };
+    const settled = { repaid: look.due, returned: 0, unpaid: 0 };
+    const { lostResults } = this.#dependencies;
+    let after = FIRST_RESULT;
+    for (;;) {
+      const page = await lostResults.open(after, PAGE);
+      for (const loss of page) {
+        const outcome = await this.#settle(loss, options);
+        if (outcome !== 'settled') settled[outcome] += 1;
+      }
+      const last = page.at(-1);
+      if (last === undefined || page.length < PAGE) break;
+      after = { atMs: last.foundAtMs, id: last.jobId };
+    }
+    return { ...settled, looked: look.looked, found: look.found };
+  }
+
+  async #settle(
+    { jobId }: FoundLoss,
+    { dryRun }: RepayOptions,
+  ): Promise<'repaid' | 'returned' | 'unpaid' | 'settled'> {
+    const { lostResults } = this.#dependencies;
+    if (await this.#isThere(jobId)) {
+      if (!dryRun && !(await lostResults.returned(jobId))) return 'settled';
+      return 'returned';
+    }
+    if (dryRun) return 'repaid';
+    const repayment = await lostResults.repay(jobId, randomUUID());
+    return repayment === 'paid' ? 'repaid' : repayment;
+  }
+
+  async #isThere(jobId: string): Promise<boolean> {
+    const { jobs, hasFile } = this.#dependencies;
+    const job = await jobs.find(jobId);
+    if (job === undefined || job.result === null || publicState(job) !== 'succeeded') return false;
+    return await hasFile(job.result.blob);
+  }
+
+  /** `due`: would be on record but for the dry run. */
+  async #lookAtAll({ dryRun }: RepayOptions) {
+    const { lostResults, hasFile } = this.#dependencies;
+    const counts = { looked: 0, found: 0, due: 0 };
+    let after = FIRST_RESULT;
+    for (;;) {
+      const page = await lostResults.live(after, 0, PAGE);
+      const known = await lostResults.known(page.map(({ jobId }) => jobId));
+      const left = page.values();
+      const lookAtSome = async () => {
+        for (const { jobId, accountId, blob } of left) {
+          counts.looked += 1;
+          if (known.has(jobId) || (await hasFile(blob))) continue;
+          counts.found += 1;
+          if (dryRun) counts.due += 1;
+          else await lostResults.record({ jobId, accountId }, 'operator', randomUUID());
+        }
+      };
+      await Promise.all(Array.from({ length: HANDS }, lookAtSome));
+      const last = page.at(-1);
+      if (last === undefined || page.length < PAGE) return counts;
+      after = { atMs: last.expiresAtMs, id: last.jobId };
+    }
+  }
 }

@@ -8,13 +8,12 @@ import { ContractError } from '#contract/errors.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import type { Job } from '../jobs/job.ts';
-import { JobEvents } from '../jobs/job-events.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../storage/directory-blob-store.ts';
 import { fundedAccount, HOUR_MS, newJob, onStores, resultOf, running } from '../test/fixtures.ts';
 import { imageBody, useTestApp } from '../test/support/test-app.ts';
+import { JobEvents, WaitForJob } from './job-view.ts';
 import { LostResults, resultLookStep } from './lost-results.ts';
-import { WaitForJob } from './wait-for-job.ts';
 
 const test = ava.serial;
 

@@ -3,7 +3,7 @@ import os from 'node:os';
 import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import type { RemovedJobs } from '../jobs/job-retention.ts';
+import type { RemovedJobs } from '../jobs/job-store.ts';
 import type { BlobPart, BlobStore } from '../storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../storage/directory-blob-store.ts';
 import { Sweeper, type SweeperOptions, WALK_PARTS } from './sweep.ts';

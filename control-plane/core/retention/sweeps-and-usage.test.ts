@@ -4,7 +4,7 @@ import ava from 'ava';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
 import { dayOf, USAGE_KEPT_DAYS, type UsageQuestion } from '../../portal/usage/usage.ts';
 import { createUsageStore } from '../../portal/usage/usage-store.ts';
-import type { NewJob } from '../jobs/job-submission.ts';
+import type { NewJob } from '../jobs/job-transactions.ts';
 import {
   fundedAccount,
   HOUR_MS,

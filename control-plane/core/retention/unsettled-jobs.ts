@@ -1,13 +1,13 @@
 /**
- * Does what steps have left to do with jobs that ended (core/jobs/settled.ts), each row of
+ * Does what steps have left to do with jobs that ended (core/jobs/job-transactions.ts), each row of
  * `unsettled_jobs` exactly once: the row goes in the transaction of its step. The account's row
  * comes first, as in every transaction that moves credits. A step that fails again leaves its row
  * to the next walk.
  */
+
 import { type Database, type Db, query, transact } from '../../database/database.ts';
 import { matchesOne } from '../../database/statements.ts';
-import type { JobCompletionOptions } from '../jobs/job-completion.ts';
-import type { SettledJob, SettledStep } from '../jobs/settled.ts';
+import type { JobCompletionOptions, SettledJob, SettledStep } from '../jobs/job-transactions.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { takeAccount } from '../ledger/ledger-writer.ts';
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import test from 'ava';
-import { ResultTokens } from '../results/result-tokens.ts';
+import { ResultTokens } from '../results/job-view.ts';
 import {
   CallbackSecrets,
   mailBody,

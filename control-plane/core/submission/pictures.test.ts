@@ -18,7 +18,7 @@ import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../storage/directory-blob-store.ts';
 import { openRawSource, openSource } from '../test/loopback-source.ts';
-import { requireAcceptableImage } from './acceptable-image.ts';
+import { requireAcceptableImage } from './pictures.ts';
 
 const test = ava.serial;
 

@@ -3,12 +3,8 @@ import assert from 'node:assert/strict';
 import ava from 'ava';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { OVERLONG, type TextValue } from '../../http/bodies.ts';
-import { type MattingFields, requireMattingRequest, type TextField } from './submit-fields.ts';
-import {
-  type FingerprintedRequest,
-  fingerprintOf,
-  idempotencyKeyHash,
-} from './submitted-pictures.ts';
+import { type FingerprintedRequest, fingerprintOf, idempotencyKeyHash } from './pictures.ts';
+import { type MattingFields, requireMattingRequest, type TextField } from './submit-matting.ts';
 
 const test = ava.serial;
 

@@ -1,29 +1,54 @@
 /**
  * A submission becomes a job, or meets the one its Idempotency-Key already made. The order is the
  * contract's: the body, then replay, join or conflict, then what no node can do, the callback's
- * address, jobs in flight, saturation and credits, which never refuse a join or a replay.
+ * address, jobs in flight, saturation and credits, which never refuse a join or a replay. The rules
+ * of its fields and of acceptance are below.
  */
-import { ContractError } from '#contract/errors.ts';
+import { ContractError, invalidParameter } from '#contract/errors.ts';
+import {
+  FINISHING_FIELDS,
+  type FinishingField,
+  isOpaque,
+  parseFinishing,
+} from '#contract/finishing/fields.ts';
+import type { Channels, Finishing } from '#contract/finishing.ts';
+import {
+  contentTypeOf,
+  type OutputFormat,
+  parseOutputFormat,
+  TRANSPARENT_FORMATS,
+} from '#contract/formats.ts';
+import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { Remembered } from '#program/remembered.ts';
 import { activeKeptContext, describeSpan, traced } from '#program/tracing/active-span.ts';
 import { NotBegunError } from '../../database/database.ts';
+import { OVERLONG, type TextValue } from '../../http/bodies.ts';
 import type { Caller, ReadAccount } from '../accounts/account.ts';
-import type { CallbackAddressCheck } from '../fetching/guarded-post.ts';
-import type { Job } from '../jobs/job.ts';
-import type { JobEvents } from '../jobs/job-events.ts';
+import {
+  type AskedOfNode,
+  aheadOf,
+  type NodeAbility,
+  needsBeforeImage,
+  needsOf,
+  RETRY_AFTER_MAX_S,
+  refusalOf,
+  retryAfterS,
+} from '../dispatch/job-needs.ts';
+import { FETCH_LIMITS } from '../fetching/fetch-image.ts';
+import { type CallbackAddressCheck, requireCallbackUrl } from '../fetching/guarded-post.ts';
+import {
+  type CallbackPolicy,
+  ForbiddenUrlError,
+  type OutgoingPolicy,
+  requireOutgoingUrl,
+} from '../fetching/outgoing-url.ts';
+import { isFinal, type Job, type JobInput } from '../jobs/job.ts';
+import type { QueuedWork } from '../jobs/job-rows.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { Allowance, NewJob, SubmitOutcome } from '../jobs/job-submission.ts';
+import type { Allowance, NewJob, SubmitOutcome } from '../jobs/job-transactions.ts';
+import type { JobEvents } from '../results/job-view.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import type { AcceptanceGate } from './acceptance.ts';
-import { isForgotten } from './key-memory.ts';
-import {
-  type AcceptedAnswers,
-  type FieldPolicy,
-  type MattingFields,
-  type MattingRequest,
-  requireMattingRequest,
-} from './submit-fields.ts';
-import type { UploadedImage } from './submit-upload.ts';
 import {
   commitPictures,
   derivedKeyHash,
@@ -35,15 +60,16 @@ import {
   requireStored,
   type SentPictures,
   type StoredPictures,
+  type UploadedImage,
   uploadedOf,
-} from './submitted-pictures.ts';
+} from './pictures.ts';
 
 /** Jobs end within seconds: a caller at its bound soon has room again. */
 const IN_FLIGHT_RETRY_AFTER_S = 5;
 /** Long enough for a proxy to find another replica. */
 const DRAINING_RETRY_AFTER_S = 1;
 
-export interface SubmitMattingDependencies {
+interface SubmitMattingDependencies {
   readonly jobs: Pick<JobStore, 'findByIdempotencyKey' | 'freeKey' | 'submit'>;
   readonly readAccount: Pick<ReadAccount, 'credits'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
@@ -66,7 +92,7 @@ interface Sent extends SentPictures {
   readonly unpaid?: UnpaidBounds;
 }
 
-export interface UnpaidBounds {
+interface UnpaidBounds {
   readonly allowance: Allowance;
   /** Rejects with SERVICE_UNAVAILABLE where all accounts together have as many as may be. */
   readonly requireRoom: () => Promise<void>;
@@ -82,7 +108,7 @@ export class AllowanceError extends Error {
   }
 }
 
-export interface Submission extends Sent {
+interface Submission extends Sent {
   readonly idempotencyKey: string;
   readonly fields: MattingFields;
   /** JSON alone where absent. */
@@ -100,7 +126,7 @@ export interface KeylessSubmission extends Sent {
 }
 
 /** Stands for the Idempotency-Key of callers who send none: made of what they ask for. */
-export interface DerivedKey {
+interface DerivedKey {
   /** Of the interface, so that the same request by another is another one. */
   readonly namespace: string;
   /** How long its job answers, from the first request on; an open job does longer. */
@@ -324,4 +350,371 @@ function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
   if (unpaid !== undefined || job.fingerprint === fingerprint) return { job, created: false };
   const detail = 'this Idempotency-Key belongs to a request with other content';
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
+}
+
+/*
+ * The fields of a submission and the rules that need neither the image's bytes nor the network nor
+ * the database.
+ */
+
+export const MATTING_FIELDS = [
+  'image_url',
+  'image_base64',
+  'output_format',
+  'callback_url',
+  'callback_secret',
+  ...FINISHING_FIELDS,
+] as const;
+type MattingField = (typeof MATTING_FIELDS)[number];
+export type TextField = Exclude<MattingField, 'image_base64'>;
+
+/** A body's fields as they were sent; absent and null are the same. */
+export interface MattingFields {
+  readonly texts: ReadonlyMap<TextField, TextValue>;
+  /** Whether image_base64 was a string, an empty one too. Its bytes go into the upload. */
+  readonly imageGiven: boolean;
+  /** Whether there was a part `background_file`, whose bytes are in an upload of their own. */
+  readonly backgroundGiven?: boolean;
+}
+
+export interface MattingRequest {
+  /** Undefined: the image came as Base64. */
+  readonly imageUrl: string | undefined;
+  readonly outputFormat: OutputFormat;
+  readonly channels: Channels;
+  /** Undefined: nothing was asked for. */
+  readonly finishing: Finishing | undefined;
+  /** Undefined: none, or it came as a file. */
+  readonly backgroundUrl: string | undefined;
+  /** Undefined: no notification. */
+  readonly callback: CallbackRequest | undefined;
+}
+
+/** As they were sent. */
+interface CallbackRequest {
+  readonly url: string;
+  /** Never to be logged. */
+  readonly secret: string;
+}
+
+interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
+
+/** What a result without transparency may be made in, the default first. */
+const OPAQUE_FORMATS: readonly OutputFormat[] = [...TRANSPARENT_FORMATS, 'jpeg'];
+
+const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
+
+/**
+ * Checks in the contract's order: one source, the output format, what is made of the cut-out,
+ * whether that is accepted, the callback pair, the URLs' texts.
+ * @param accepts decides the output format where none is named
+ * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, NOT_ACCEPTABLE,
+ *   INVALID_PARAMETER, INVALID_CALLBACK
+ */
+export function requireMattingRequest(
+  fields: MattingFields,
+  policy: FieldPolicy,
+  accepts: AcceptedAnswers = JSON_ALONE,
+): MattingRequest {
+  const { texts, imageGiven, backgroundGiven = false } = fields;
+  const url = texts.get('image_url');
+  if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
+  const named = requireOutputFormat(texts.get('output_format'));
+  const backgroundUrl = texts.get('background_url');
+  const { channels, finishing } = parseFinishing(finishingTexts(texts), {
+    // Where none is named, one of those below, each of which goes with what is asked for.
+    outputFormat: named ?? DEFAULT_FORMAT,
+    backgroundFile: backgroundGiven,
+  });
+  const formats = isOpaque(finishing?.background) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
+  const outputFormat = requireAcceptedFormat(named, formats, accepts);
+  const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
+  return {
+    imageUrl: url === undefined ? undefined : requireUrl(url, policy),
+    outputFormat,
+    channels,
+    finishing,
+    backgroundUrl:
+      backgroundUrl === undefined ? undefined : requireBackground(backgroundUrl, policy),
+    callback,
+  };
+}
+
+function notOneSource(bothGiven: boolean): ContractError {
+  const detail = bothGiven
+    ? 'image_url and image_base64 exclude each other'
+    : 'one of image_url and image_base64 is required';
+  const fieldErrors = [
+    { field: 'image_url', detail },
+    { field: 'image_base64', detail },
+  ];
+  return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
+}
+
+function requireOutputFormat(given: TextValue | undefined): OutputFormat | undefined {
+  if (given === undefined) return undefined;
+  const format = given === OVERLONG ? undefined : parseOutputFormat(given);
+  // The archive is of the other interface and of gRPC.
+  if (format !== undefined && format !== 'zip') return format;
+  const detail = `output_format must be one of ${TRANSPARENT_FORMATS.join(', ')}`;
+  const fieldErrors = [{ field: 'output_format', detail }];
+  throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
+}
+
+/** @throws ContractError INVALID_PARAMETER where one is over every rule's length */
+function finishingTexts(texts: MattingFields['texts']): Map<FinishingField, string> {
+  const given = new Map<FinishingField, string>();
+  for (const field of FINISHING_FIELDS) {
+    const text = texts.get(field);
+    if (text === OVERLONG) throw invalidParameter(field, 'is too long');
+    if (text !== undefined) given.set(field, text);
+  }
+  return given;
+}
+
+function requireBackground(url: TextValue, policy: OutgoingPolicy): string {
+  if (url === OVERLONG) throw invalidParameter('background_url', 'is too long');
+  requireBackgroundUrl(url, policy);
+  return url;
+}
+
+function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
+  if (url === OVERLONG) {
+    const detail = `image_url is over ${URL_LENGTH_MAX} characters`;
+    const fieldErrors = [{ field: 'image_url', detail }];
+    throw new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
+  }
+  requireImageUrl(url, policy);
+  return url;
+}
+
+function requireCallback(
+  url: TextValue | undefined,
+  secret: TextValue | undefined,
+  policy: FieldPolicy,
+): CallbackRequest | undefined {
+  if (url === undefined && secret === undefined) return undefined;
+  const pair = 'callback_url and callback_secret come together';
+  if (url === undefined) throw invalidCallback('callback_url', `missing: ${pair}`);
+  if (secret === undefined) throw invalidCallback('callback_secret', `missing: ${pair}`);
+  if (url === OVERLONG) {
+    throw invalidCallback('callback_url', `must be at most ${URL_LENGTH_MAX} characters`);
+  }
+  requireCallbackUrl(url, policy);
+  if (secret === OVERLONG || !CALLBACK_SECRET.test(secret)) {
+    throw invalidCallback('callback_secret', 'must be 24 to 128 printable ASCII characters');
+  }
+  return { url, secret };
+}
+
+function invalidCallback(field: 'callback_url' | 'callback_secret', wrong: string): ContractError {
+  const fieldErrors = [{ field, detail: wrong }];
+  return new ContractError('INVALID_CALLBACK', `${field}: ${wrong}`, { fieldErrors });
+}
+
+/** What a caller takes as its answer. The same answer for the same formats, whatever their order. */
+export interface AcceptedAnswers {
+  /**
+   * The caller's choice among JSON and the picture in one of these formats, the service's
+   * favourite first. 'none': the caller takes a picture, but in none of these formats.
+   */
+  prefer(formats: readonly OutputFormat[]): OutputFormat | 'json' | 'none';
+}
+
+export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
+
+/** Of a request that names none and whose caller takes JSON. */
+const DEFAULT_FORMAT: OutputFormat = 'png';
+
+/**
+ * The format of a request's result: the one it names, else the one its caller takes, else PNG.
+ * @param formats what the request may be made in where it names none, the default first
+ * @throws ContractError NOT_ACCEPTABLE
+ */
+function requireAcceptedFormat(
+  named: OutputFormat | undefined,
+  formats: readonly OutputFormat[],
+  accepts: AcceptedAnswers,
+): OutputFormat {
+  const choice = accepts.prefer(named === undefined ? formats : [named]);
+  if (choice === 'json') return named ?? DEFAULT_FORMAT;
+  if (choice !== 'none') return choice;
+  if (named === undefined) {
+    const types = formats.map(contentTypeOf).join(', ');
+    throw new ContractError('NOT_ACCEPTABLE', `Accept takes neither JSON nor one of ${types}`);
+  }
+  const detail = `output_format makes ${contentTypeOf(named)}, which Accept does not take`;
+  const fieldErrors = [{ field: 'output_format', detail }];
+  throw new ContractError('NOT_ACCEPTABLE', detail, { fieldErrors });
+}
+
+/*
+ * Checks of image_url and background_url at submission: the text alone. Their addresses are checked
+ * by the job.
+ */
+
+/** The parser would drop some and escape others: what is requested would not be what was sent. */
+const CONTROL_CHARACTER = /\p{Cc}/u;
+
+/** Before the host: the parser drops an empty one without a trace. */
+const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
+
+/** Throws INVALID_IMAGE_SOURCE with the field's error. */
+export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
+  requireUsable(text, policy, cause => {
+    const { message } = cause;
+    const fieldErrors = [{ field: 'image_url', detail: message }];
+    const detail = `image_url is not usable: ${message}`;
+    return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause, fieldErrors });
+  });
+}
+
+/** The same rules for background_url. Throws INVALID_PARAMETER with the field's error. */
+export function requireBackgroundUrl(text: string, policy: OutgoingPolicy): void {
+  requireUsable(text, policy, ({ message }) =>
+    invalidParameter('background_url', `is not usable: ${message}`),
+  );
+}
+
+function requireUsable(
+  text: string,
+  policy: OutgoingPolicy,
+  refusalOf: (forbidden: ForbiddenUrlError) => ContractError,
+): void {
+  try {
+    if (CONTROL_CHARACTER.test(text)) {
+      throw new ForbiddenUrlError('a URL has no control characters');
+    }
+    requireOutgoingUrl(text, policy);
+    if (EMPTY_USERINFO.test(text)) {
+      throw new ForbiddenUrlError('a user name or password in the URL is not accepted');
+    }
+  } catch (error) {
+    if (!(error instanceof ForbiddenUrlError)) throw error;
+    throw refusalOf(error);
+  }
+}
+
+/*
+ * How long a job answers for a key that the service derived from the request, and which so belongs
+ * to no image for good. Pure; the store repeats the rule in the statement that frees the key.
+ */
+
+/**
+ * Whether the job has ended and its time is over, counted from its submission by the database's
+ * clock; or its result has expired. An open job answers however old it is.
+ */
+export function isForgotten(
+  job: Pick<Job, 'state' | 'createdAtMs' | 'expiresAtMs' | 'readAtMs'>,
+  rememberedMs: number,
+): boolean {
+  if (!isFinal(job)) return false;
+  const { createdAtMs, expiresAtMs, readAtMs } = job;
+  return (
+    readAtMs - createdAtMs >= rememberedMs || (expiresAtMs !== null && readAtMs >= expiresAtMs)
+  );
+}
+
+/*
+ * Whether the service takes another job of an account: checked after replay and join and before a
+ * credit is reserved. Jobs that were accepted are not checked again; they wait.
+ */
+
+/**
+ * The queue is counted at most this often; the rate limits bound what is accepted in between.
+ */
+const QUEUE_CACHE_MS = 1000;
+/** A node that restarts is back within this. */
+const NO_NODE_RETRY_AFTER_S = 10;
+/** The pace is the work that all replicas finished in these windows. */
+const PACE_WINDOWS_MS = [60_000, 600_000];
+/** Read only where a submission is refused. */
+const PACE_CACHE_MS = 5000;
+
+interface AcceptanceDependencies {
+  readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
+  /**
+   * Milliseconds since a node was last routable here: 0 while one is; counted from the start of
+   * this process where none has been. Absent: nodes come when there is work, so that none is no
+   * reason to refuse it.
+   */
+  readonly unroutableMs?: (() => number) | undefined;
+  readonly noNodeGraceMs: number;
+  /** Nodes whose word of what they can do counts; undefined: any may come. */
+  readonly advertised: () => readonly NodeAbility[] | undefined;
+  readonly queueMegapixelsMax: number;
+  readonly now?: () => number;
+}
+
+export class AcceptanceGate {
+  readonly #dependencies: AcceptanceDependencies;
+  readonly #queued: Remembered<QueuedWork>;
+  readonly #megapixelsPerS: Remembered<number>;
+
+  constructor(dependencies: AcceptanceDependencies) {
+    const { jobs, now = () => performance.now() } = dependencies;
+    this.#dependencies = dependencies;
+    this.#queued = new Remembered(() => jobs.queued(), QUEUE_CACHE_MS, now);
+    this.#megapixelsPerS = new Remembered(() => megapixelsPerS(jobs), PACE_CACHE_MS, now);
+  }
+
+  /**
+   * Passes where some node can do it, was there lately and may be back, or may yet come.
+   * @param image undefined: it is not there yet, and its job finds out
+   * @throws ContractError of the field that none can follow, or of the image
+   */
+  requireAble(asked: AskedOfNode, image: JobInput | undefined): void {
+    const nodes = this.#dependencies.advertised();
+    if (nodes === undefined) return;
+    const needs = image === undefined ? needsBeforeImage(asked) : needsOf(image, asked);
+    const refusal = refusalOf(nodes, needs);
+    if (refusal !== undefined) throw refusal;
+  }
+
+  /**
+   * Passes where the account may add a job.
+   * @throws ContractError SERVICE_UNAVAILABLE with retryAfterS.
+   */
+  async requireOpen(accountId: string): Promise<void> {
+    const { queueMegapixelsMax } = this.#dependencies;
+    this.#requireNode();
+    const { byAccount } = await this.#queued.get();
+    const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
+    if (ahead === undefined) return;
+    const megapixelsPerS = await this.#megapixelsPerS.get();
+    throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
+      retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
+    });
+  }
+
+  /**
+   * Passes where the queue takes work of everyone: below its bound, however little of it is the
+   * account's. A playground takes nobody's share.
+   * @throws ContractError SERVICE_UNAVAILABLE with retryAfterS
+   */
+  async requireRoom(): Promise<void> {
+    this.#requireNode();
+    const { megapixels } = await this.#queued.get();
+    if (megapixels < this.#dependencies.queueMegapixelsMax) return;
+    throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
+      retryAfterS: RETRY_AFTER_MAX_S,
+    });
+  }
+
+  #requireNode(): void {
+    const { unroutableMs, noNodeGraceMs } = this.#dependencies;
+    if (unroutableMs === undefined || unroutableMs() <= noNodeGraceMs) return;
+    throw new ContractError('SERVICE_UNAVAILABLE', 'no inference node is available', {
+      retryAfterS: NO_NODE_RETRY_AFTER_S,
+    });
+  }
+}
+
+/** The higher of two paces: a minute in which no job finished does not predict the next. */
+async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
+  const paces = PACE_WINDOWS_MS.map(async windowMs => {
+    const { megapixels } = await jobs.doneWithin(windowMs);
+    return (megapixels * 1000) / windowMs;
+  });
+  return Math.max(...(await Promise.all(paces)));
 }

@@ -3,9 +3,8 @@ import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
-import type { Claim } from '../attempts/job-lease.ts';
-import type { Job } from '../jobs/job.ts';
-import type { NewJob, SubmitOutcome } from '../jobs/job-submission.ts';
+import type { Claim, Job } from '../jobs/job.ts';
+import type { NewJob, SubmitOutcome } from '../jobs/job-transactions.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   BACKGROUND_URL,

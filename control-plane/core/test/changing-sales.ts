@@ -20,7 +20,7 @@ import {
   placed,
   refundOf,
 } from '../../portal/test/orders.ts';
-import type { SubmitOutcome } from '../jobs/job-submission.ts';
+import type { SubmitOutcome } from '../jobs/job-transactions.ts';
 import type { ApiKey, MadeKey } from '../keys/api-key-store.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';

@@ -9,7 +9,7 @@ import { createTestDatabase, type TestDatabase } from '../../../test/support/dat
 import type { Database } from '../../database/database.ts';
 import { GuardedPost, type PostLimits } from '../fetching/guarded-post.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
-import { JobEvents } from '../jobs/job-events.ts';
+import { JobEvents } from '../results/job-view.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
 import type { MessageDelivery } from '../webhooks/deliver-messages.ts';
 import { webhookDelivery } from '../webhooks/send-webhooks.ts';

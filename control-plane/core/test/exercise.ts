@@ -1,4 +1,5 @@
 /** One call or more of a method of the stores, and how many rows its statements may read. */
+
 import {
   accountOf,
   apiKeyOf,
@@ -7,7 +8,7 @@ import {
 } from '../../../test/support/large-tables.ts';
 import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
 import type { Database } from '../../database/database.ts';
-import type { NewJob } from '../jobs/job-submission.ts';
+import type { NewJob } from '../jobs/job-transactions.ts';
 import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
 import { DUE_COUNTED_MAX } from '../webhooks/deliver-messages.ts';
 import type { Fixture } from './changing-methods.ts';

@@ -16,10 +16,15 @@ import type { DatabaseDialect } from '../../database/engines.ts';
 import { MIGRATIONS } from '../../migrations.ts';
 import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
 import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
-import type { Claim } from '../attempts/job-lease.ts';
-import { LEASE_MS } from '../attempts/lease.ts';
-import { backgroundBlob, type Job, type JobInput, type JobResult } from '../jobs/job.ts';
-import type { NewJob } from '../jobs/job-submission.ts';
+import {
+  backgroundBlob,
+  type Claim,
+  type Job,
+  type JobInput,
+  type JobResult,
+  LEASE_MS,
+} from '../jobs/job.ts';
+import type { NewJob } from '../jobs/job-transactions.ts';
 import type { FullPlaces } from '../shared-places.ts';
 import { createStores, type Stores } from './stores.ts';
 

@@ -5,9 +5,8 @@ import { at } from '../../../test/support/at.ts';
 import { fc } from '../../../test/support/property-tests.ts';
 import type { Database } from '../../database/database.ts';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
-import type { Claim } from '../attempts/job-lease.ts';
-import { LEASE_MS } from '../attempts/lease.ts';
-import type { ClaimableJob } from '../dispatch/job-queue.ts';
+import { type Claim, LEASE_MS } from '../jobs/job.ts';
+import type { ClaimableJob } from '../jobs/job-rows.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,

@@ -7,8 +7,8 @@ import { createInterface } from 'node:readline';
 import { at } from '../../../test/support/at.ts';
 import { SILENT_LOG } from '../../../test/support/database.ts';
 import { openDatabase } from '../../database/connect.ts';
-import { LEASE_MS } from '../attempts/lease.ts';
-import type { NewJob } from '../jobs/job-submission.ts';
+import { LEASE_MS } from '../jobs/job.ts';
+import type { NewJob } from '../jobs/job-transactions.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 
 export type RaceTask =

@@ -2,7 +2,7 @@
 
 import type { Database } from '../../database/database.ts';
 import { createPortalStores, type PortalStores } from '../../portal/portal-stores.ts';
-import type { JobCompletionOptions } from '../jobs/job-completion.ts';
+import type { JobCompletionOptions } from '../jobs/job-transactions.ts';
 import { type Stores as CoreStores, createStores as createCoreStores } from '../stores.ts';
 
 export type Stores = CoreStores & PortalStores;

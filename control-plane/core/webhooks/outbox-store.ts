@@ -1,7 +1,7 @@
 /**
  * Messages that wait for their delivery: webhooks, which tell of a job's end or of an event of an
  * account, and mails. A row is written with what it tells of in one transaction. That of a
- * job's end goes with its job's row (job-retention), a mail with the link it tells of where that is withdrawn;
+ * job's end goes with its job's row (job-store.ts), a mail with the link it tells of where that is withdrawn;
  * the others are removed by their age.
  *
  * | status    | entered by                        | left by                                       |

@@ -14,8 +14,7 @@ import {
 import type { Tracing } from '#program/tracing/span.ts';
 import { type GuardedPost, PostFailedError, type PostFailure } from '../fetching/guarded-post.ts';
 import type { Job } from '../jobs/job.ts';
-import type { JobEvents } from '../jobs/job-events.ts';
-import type { JobViews } from '../results/job-view.ts';
+import type { JobEvents, JobViews } from '../results/job-view.ts';
 import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';
 import type { PlaceLimits } from '../shared-places.ts';
 import {

@@ -536,7 +536,7 @@ test('a bundle › leaves words, ids, names of files and hosts', t => {
   const texts = [
     'the database took too long over a statement',
     `job ${randomUUID()}`,
-    'at run (file:///srv/matting/control-plane/core/attempts/job-run.ts:281:13)',
+    'at run (file:///srv/matting/control-plane/core/dispatch/dispatcher.ts:281:13)',
     'connect ECONNREFUSED 127.0.0.1:3306',
     'connect ECONNREFUSED ::1:3306, at [::1]:80 and 0.0.0.0:8080',
     'Node 24.1.0 and Debian 6.12.38+deb13 at 2026-11-21T16:00:12.345Z, code::block',

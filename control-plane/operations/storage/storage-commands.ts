@@ -1,8 +1,8 @@
 /** `storage check|lifecycle|migrate`. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
-import { JOB_MS_MAX } from '../../core/attempts/lease.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
+import { JOB_MS_MAX } from '../../core/jobs/job.ts';
 import { loadStorageConfig } from '../../core/settings.ts';
 import {
   checkStorage,

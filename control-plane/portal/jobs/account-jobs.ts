@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '../../core/accounts/audit.ts';
 import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '../../core/jobs/job.ts';
-import { isJobCursor } from '../../core/jobs/job-reading.ts';
+import { isJobCursor } from '../../core/jobs/job-lists.ts';
 import type { JobStore } from '../../core/jobs/job-store.ts';
 import type { ApiKeyStore } from '../../core/keys/api-key-store.ts';
 import type { OperateWebhooks, ResendOutcome } from '../../core/webhooks/operate-webhooks.ts';

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
-import type { Claim } from '../../core/attempts/job-lease.ts';
+import type { Claim } from '../../core/jobs/job.ts';
 import { UNPAID_OPEN_MAX } from '../../core/jobs/job.ts';
-import type { NewJob } from '../../core/jobs/job-submission.ts';
+import type { NewJob } from '../../core/jobs/job-transactions.ts';
 import {
   assertBalanced,
   claimed,

@@ -7,7 +7,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { FinishingField } from '#contract/finishing/fields.ts';
 import { MattingForm } from '../../core/http/read-matting-body.ts';
-import type { RequestUploads } from '../../core/submission/submit-upload.ts';
+import type { RequestUploads } from '../../core/submission/pictures.ts';
 import { unknownField } from '../../http/bodies.ts';
 import type { PartEvent, PartHead } from '../../http/multipart.ts';
 import { CSRF_FIELD, isSecret } from '../session/guard.ts';

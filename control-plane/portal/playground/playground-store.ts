@@ -1,11 +1,11 @@
 /**
  * An account's playground: its key, and its allowance of a day in place of credits (docs/adr/0022).
- * A submission takes a picture of it (job-submission.ts), and the row of the allowance serialises
+ * A submission takes a picture of it (job-transactions.ts), and the row of the allowance serialises
  * an account's playground over all replicas; a job's end may give the picture back.
  */
 import { sql, type Transaction } from 'kysely';
 import { OPEN_STATES } from '../../core/jobs/job.ts';
-import type { Allowance } from '../../core/jobs/job-submission.ts';
+import type { Allowance } from '../../core/jobs/job-transactions.ts';
 import { createApiKeyToken, hashSecret } from '../../core/keys/authenticate.ts';
 import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
 import {

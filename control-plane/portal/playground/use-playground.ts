@@ -7,9 +7,9 @@ import { Semaphore } from '#program/semaphore.ts';
 import type { Caller } from '../../core/accounts/account.ts';
 import { type Job, UNPAID_OPEN_MAX } from '../../core/jobs/job.ts';
 import type { JobStore } from '../../core/jobs/job-store.ts';
-import type { MattingFields } from '../../core/submission/submit-fields.ts';
+import type { ImageUploads, RequestUploads } from '../../core/submission/pictures.ts';
+import type { MattingFields } from '../../core/submission/submit-matting.ts';
 import { AllowanceError, type SubmitMatting } from '../../core/submission/submit-matting.ts';
-import type { ImageUploads, RequestUploads } from '../../core/submission/submit-upload.ts';
 import { type PlaygroundStore, playgroundAllowance } from './playground-store.ts';
 
 /** Pictures that playgrounds send at once to one replica; uploads that are paid for have the rest. */

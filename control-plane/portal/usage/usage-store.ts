@@ -4,7 +4,7 @@
  */
 import { sql } from 'kysely';
 import { ofAccount } from '../../core/accounts/of-account.ts';
-import type { SettledJob } from '../../core/jobs/settled.ts';
+import type { SettledJob } from '../../core/jobs/job-transactions.ts';
 import { type Database, type Db, query, readNowMs, transact } from '../../database/database.ts';
 import { keepStatement, requireInteger } from '../../database/statements.ts';
 import {

@@ -10,7 +10,7 @@ import sinon from 'sinon';
 import { onDatabases } from '../../../test/support/database.ts';
 import { API_KEY_MEMORY_MS } from '../../core/keys/authenticate.ts';
 import { RATE_WINDOW_MS } from '../../core/rates/rate-windows.ts';
-import { WaitForJob } from '../../core/results/wait-for-job.ts';
+import { WaitForJob } from '../../core/results/job-view.ts';
 import { assertBalanced } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { Receiver } from '../../core/test/receiver.ts';

@@ -24,19 +24,18 @@ import {
 } from '../../../compose.ts';
 import { type Config, loadConfig } from '../../../config.ts';
 import { type PortalServices, portalServices } from '../../../portal/portal-services.ts';
-import type { Claim } from '../../attempts/job-lease.ts';
 import type { NodeAbility } from '../../dispatch/job-needs.ts';
 import { OutgoingGuard, type ResolveHost } from '../../fetching/outgoing-guard.ts';
 import { type AppOptions, buildApp } from '../../http/public-app.ts';
-import type { JobFailure, JobResult, StageTimings } from '../../jobs/job.ts';
-import { JobEvents } from '../../jobs/job-events.ts';
+import type { Claim, JobFailure, JobResult, StageTimings } from '../../jobs/job.ts';
 import type { KeyPolicy } from '../../keys/key-policy.ts';
 import type { Readiness } from '../../readiness.ts';
+import { JobEvents } from '../../results/job-view.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import { AcceptanceGate } from '../../submission/acceptance.ts';
-import type { UploadBounds } from '../../submission/submit-upload.ts';
+import type { UploadBounds } from '../../submission/pictures.ts';
+import { AcceptanceGate } from '../../submission/submit-matting.ts';
 import type { Stores } from '../stores.ts';
 
 export const BASE_URL = 'https://matting.example.com';

@@ -4,8 +4,7 @@
  * so that the next release can take what is left open. It uses no clock and no chance but ids.
  */
 import { randomUUID } from 'node:crypto';
-import type { Claim } from '../../../attempts/job-lease.ts';
-import type { Job } from '../../../jobs/job.ts';
+import type { Claim, Job } from '../../../jobs/job.ts';
 import { RATE_WINDOW_MS } from '../../../rates/rate-windows.ts';
 import type { MessageClaim } from '../../../webhooks/deliver-messages.ts';
 import {

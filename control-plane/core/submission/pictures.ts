@@ -1,4 +1,6 @@
 /**
+ * The pictures of a submission: received, judged, stored, and what of them tells a request apart.
+ *
  * A picture sent as Base64 or as its bytes, on its way into the blob store: decoded, counted,
  * hashed and written while it arrives, so that its size costs no memory. The caller that begins an
  * upload commits or aborts it. Without a free slot or disk space it is still hashed: a join or a
@@ -14,20 +16,25 @@
  * | closed    | commit or abort        | -                                                        |
  */
 
-import { createHash, type Hash, randomUUID } from 'node:crypto';
+import { createHash, type Hash, hash, randomUUID } from 'node:crypto';
 import { ContractError, type FieldError } from '#contract/errors.ts';
-import type { InputFormat } from '#contract/formats.ts';
+import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
+import type { Channels, Finishing } from '#contract/finishing.ts';
+import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+import { type ByteReader, type ImageHeader, readImageHeader } from '#contract/image-header.ts';
+import {
+  BACKGROUND_BYTES_MAX,
+  BACKGROUND_PIXELS_MAX,
+  IMAGE_BYTES_MAX,
+  IMAGE_PIXELS_MAX,
+  IMAGE_SIDE_PX_MAX,
+} from '#contract/limits.ts';
 import { type Release, Semaphore, type SemaphoreOptions } from '#program/semaphore.ts';
-import { Base64Decoder } from '../../http/bodies.ts';
+import { sizeOf } from '../dispatch/job-needs.ts';
+import type { NewJob } from '../jobs/job-transactions.ts';
 import { backgroundBlob } from '../jobs/job.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
-import {
-  BACKGROUND_IMAGE,
-  type ImageRole,
-  INPUT_IMAGE,
-  imageTooLarge,
-  requireAcceptableImage,
-} from './acceptable-image.ts';
+import { Base64Decoder } from '../../http/bodies.ts';
 
 /**
  * Bytes gathered before they are written. A photo of 400 KB took 2.2 ms in the 9 pieces it came in
@@ -61,7 +68,7 @@ export interface UploadedImage {
 }
 
 /** An upload whose bytes are known. */
-export interface FinishedUpload {
+interface FinishedUpload {
   /** Hexadecimal, of the decoded bytes. */
   readonly sha256: string;
   /** What may be committed; or why there is nothing to commit: SERVICE_UNAVAILABLE. */
@@ -337,4 +344,249 @@ export class RawBytes {
       this.#field === undefined ? [] : [{ field: this.#field, detail: 'the file is empty' }];
     throw new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
   }
+}
+
+/*
+ * What an input file must be before a job takes it: of a supported format, still, and within the
+ * contract's bounds, all judged by its header bytes. One function for uploads and for URLs.
+ */
+
+/** What a picture is for, and the bounds it has for that. */
+export interface ImageRole {
+  /** The subject of the errors' sentences. */
+  readonly noun: string;
+  readonly bytesMax: number;
+  readonly pixelsMax: number;
+}
+
+export const INPUT_IMAGE: ImageRole = {
+  noun: 'the image',
+  bytesMax: IMAGE_BYTES_MAX,
+  pixelsMax: IMAGE_PIXELS_MAX,
+};
+export const BACKGROUND_IMAGE: ImageRole = {
+  noun: 'the background',
+  bytesMax: BACKGROUND_BYTES_MAX,
+  pixelsMax: BACKGROUND_PIXELS_MAX,
+};
+
+/** The error for a file over the bound, also for readers who notice while it arrives. */
+export function imageTooLarge({ noun, bytesMax } = INPUT_IMAGE): ContractError {
+  return new ContractError('IMAGE_TOO_LARGE', `${noun} is larger than ${bytesMax} bytes`);
+}
+
+function requireResolution(width: number, height: number, { noun, pixelsMax }: ImageRole): void {
+  const sideOk = width <= IMAGE_SIDE_PX_MAX && height <= IMAGE_SIDE_PX_MAX;
+  if (sideOk && width * height <= pixelsMax) return;
+  throw new ContractError(
+    'IMAGE_RESOLUTION_TOO_LARGE',
+    `${noun} is ${width}x${height}; at most ${IMAGE_SIDE_PX_MAX} pixels a side and ` +
+      `${pixelsMax} pixels in all are taken`,
+  );
+}
+
+/**
+ * The header of an image the contract accepts. A known format whose dimensions cannot be read is
+ * accepted: its job finds out. Throws IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT (animated too) and
+ * IMAGE_RESOLUTION_TOO_LARGE; rejects also where `read` does.
+ */
+export async function requireAcceptableImage(
+  read: ByteReader,
+  sizeBytes: number,
+  role = INPUT_IMAGE,
+): Promise<ImageHeader> {
+  if (sizeBytes > role.bytesMax) throw imageTooLarge(role);
+  const header = await readImageHeader(read, sizeBytes);
+  if (header === undefined) {
+    throw unsupported(role, 'the bytes are no JPEG, PNG, WebP, AVIF or JPEG XL image');
+  }
+  if (header.animated) throw unsupported(role, 'animated images are not supported');
+  if (header.width !== undefined && header.height !== undefined) {
+    requireResolution(header.width, header.height, role);
+  }
+  return header;
+}
+
+function unsupported(role: ImageRole, wrong: string): ContractError {
+  const detail = role === INPUT_IMAGE ? wrong : `${role.noun}: ${wrong}`;
+  return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
+}
+
+/*
+ * The pictures of a submission: what their uploads brought at the end of the body, and where they
+ * are stored for its job.
+ */
+
+/** What a request is sent with. Its owner aborts what is not committed. */
+export interface SentPictures {
+  readonly upload: ImageUpload;
+  /** The same of `background_file`; absent where the form of the body can hold none. */
+  readonly backgroundUpload?: ImageUpload;
+}
+
+/** A picture of the request: what its upload brought, or the URL of it. */
+type Picture = FinishedUpload | { readonly url: string };
+
+export interface Pictures {
+  readonly image: Picture;
+  /** Absent: none is asked for. */
+  readonly background?: Picture;
+}
+
+/** Those that were uploaded. */
+export interface StoredPictures {
+  readonly image: UploadedImage | undefined;
+  readonly background: UploadedImage | undefined;
+}
+
+/** Undefined: the picture came with the body, or there is none. */
+interface PicturedRequest {
+  readonly imageUrl: string | undefined;
+  readonly backgroundUrl: string | undefined;
+  readonly finishing: Finishing | undefined;
+}
+
+type AskedOfPictures = Omit<FingerprintedRequest, 'source' | 'background'>;
+
+/**
+ * At the end of the body.
+ * @throws ContractError what an upload's `finish` throws; INVALID_PARAMETER: the fields make too
+ *   much of the image
+ */
+export async function finishPictures(
+  { upload, backgroundUpload }: SentPictures,
+  { imageUrl, backgroundUrl, finishing }: PicturedRequest,
+  backgroundGiven: boolean,
+): Promise<Pictures> {
+  const image = imageUrl === undefined ? await upload.finish() : { url: imageUrl };
+  const background =
+    backgroundUrl === undefined
+      ? backgroundGiven && (await backgroundUpload?.finish())
+      : { url: backgroundUrl };
+  const uploaded = uploadedOf(image);
+  const size = uploaded && sizeOf(uploaded);
+  if (finishing !== undefined && size !== undefined) {
+    requireFrame(finishing, size, frameRange(finishing, size, { turned: true }).least);
+  }
+  return { image, ...(background ? { background } : {}) };
+}
+
+export function fingerprintOfPictures(
+  request: AskedOfPictures,
+  { image, background }: Pictures,
+): string {
+  return fingerprintOf({
+    ...request,
+    source: 'url' in image ? image : { imageSha256: image.sha256 },
+    background,
+  });
+}
+
+/** undefined: a URL, or not stored. */
+export function uploadedOf(picture: Picture): UploadedImage | undefined {
+  if ('url' in picture || picture.image instanceof ContractError) return undefined;
+  return picture.image;
+}
+
+/** undefined: there is none, or a URL. @throws ContractError SERVICE_UNAVAILABLE: not stored */
+export function requireStored(picture: Picture | undefined): UploadedImage | undefined {
+  if (picture === undefined || 'url' in picture) return undefined;
+  if (picture.image instanceof ContractError) throw picture.image;
+  return picture.image;
+}
+
+type Blobs = Pick<BlobStore, 'remove'>;
+
+/** Durable before any answer names the job. */
+export async function commitPictures(
+  blobs: Blobs,
+  job: NewJob,
+  { upload, backgroundUpload }: SentPictures,
+): Promise<void> {
+  if (job.input !== null) await upload.commit();
+  if (job.background?.input == null) return;
+  try {
+    await backgroundUpload?.commit();
+  } catch (error) {
+    if (job.input !== null) await blobs.remove(job.input.blob);
+    throw error;
+  }
+}
+
+/** Where no row names them. */
+export async function removePictures(blobs: Blobs, { input, background }: NewJob): Promise<void> {
+  if (input !== null) await blobs.remove(input.blob);
+  if (background?.input) await blobs.remove(background.input.blob);
+}
+
+export interface FingerprintedRequest {
+  /** SHA-256 of the decoded bytes, hexadecimal; or the URL's text as it was sent. */
+  readonly source: { readonly imageSha256: string } | { readonly url: string };
+  readonly outputFormat: OutputFormat;
+  /** rgba where absent. */
+  readonly channels?: Channels | undefined;
+  /** Absent, or empty: nothing that could change the fingerprint. */
+  readonly finishing?: Finishing | undefined;
+  /** As `source`; absent: no picture. */
+  readonly background?: { readonly sha256: string } | { readonly url: string } | undefined;
+  /** As they were sent; undefined: none. */
+  readonly callback: { readonly url: string; readonly secret: string } | undefined;
+}
+
+/**
+ * SHA-256, hexadecimal, over the fields that are there, each as `tag:length in bytes:value` and a
+ * new line, so that no two different requests make the same text. What a later release adds is
+ * there only where it is asked for, so that a repetition is known across an upgrade.
+ */
+export function fingerprintOf(request: FingerprintedRequest): string {
+  const { source, outputFormat, channels = 'rgba', finishing = {}, background } = request;
+  const { callback } = request;
+  const fields: [tag: string, value: string][] = [
+    'url' in source ? ['image_url', source.url] : ['image_sha256', source.imageSha256],
+    ['output_format', outputFormat],
+  ];
+  if (channels !== 'rgba') fields.push(['channels', channels]);
+  if (Object.keys(finishing).length > 0) fields.push(['finishing', canonicalText(finishing)]);
+  if (background !== undefined) {
+    fields.push(
+      'url' in background
+        ? ['background_url', background.url]
+        : ['background_sha256', background.sha256],
+    );
+  }
+  if (callback !== undefined) {
+    fields.push(['callback_url', callback.url]);
+    fields.push(['callback_secret_sha256', sha256(callback.secret)]);
+  }
+  return sha256(
+    fields.map(([tag, value]) => `${tag}:${Buffer.byteLength(value)}:${value}\n`).join(''),
+  );
+}
+
+/** JSON with the names of each object in order: the same for the same values. */
+function canonicalText(value: Finishing): string {
+  return JSON.stringify(value, (_name, part: unknown) =>
+    typeof part === 'object' && part !== null
+      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : part,
+  );
+}
+
+/** The form in which an Idempotency-Key is stored: SHA-256, hexadecimal. */
+export function idempotencyKeyHash(idempotencyKey: string): string {
+  return sha256(idempotencyKey);
+}
+
+/**
+ * The same for a request that brings no key: a hash that no caller's key has, since line ends are
+ * in none.
+ * @param namespace of the interface
+ * @param fingerprint of the request: the same picture, and the same of it asked for
+ */
+export function derivedKeyHash(namespace: string, apiKeyId: string, fingerprint: string): string {
+  return sha256(`derived\n${namespace}\n${apiKeyId}\n${fingerprint}\n`);
+}
+
+function sha256(text: string): string {
+  return hash('sha256', text, 'hex');
 }

@@ -1,109 +1,19 @@
 /**
- * Reads of jobs. Each row comes with the database's clock, by which its expiry is judged.
+ * Lists of jobs, for the operator and for accounts.
  *
  * Lists go a page at a time: open jobs by their place in the queue, then final ones, the latest
  * first. Each statement walks an index and stops: final jobs in jobs_state_finished or
  * jobs_account_finished or jobs_key_finished, one walk a state; open ones in jobs_queue, OPEN_PAGE
- * of a class at a time, since their number is bounded (core/dispatch/queue-share.ts) and states and
+ * of a class at a time, since their number is bounded (core/dispatch/job-needs.ts) and states and
  * accounts lie mixed in it. Those of an account are read at once from jobs_lane_state: it has no
  * more than may be in flight.
  */
-import { hash } from 'node:crypto';
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
-import { type CompiledQuery, type NotNull, sql } from 'kysely';
-import { type Database, type Db, query, type Schema } from '../../database/database.ts';
-import { isAsciiWord, keepStatement, throughIndex } from '../../database/statements.ts';
+import { readJobs, selectJobs } from './job-rows.ts';
 import { JOB_CLASSES, type Job, type JobClass, type JobState, OPEN_STATES } from './job.ts';
-import { type JobRow, jobFromRow } from './job-rows.ts';
-
-/** What callers send as an id or token: anything else matches nothing, and is not asked for. */
-const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
-const HASH = /^[0-9a-f]{64}$/;
-
-const JOBS = sql<Schema['jobs']>`jobs`;
-const JOBS_BY_ANY = { sqlite: JOBS.as<'jobs'>(sql`jobs`), mysql: JOBS.as<'jobs'>(sql`jobs`) };
-
-/** All of a job's columns and `read_at`; `db` is the database or a transaction of it. */
-function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
-  return db
-    .selectFrom(jobs[database.dialect])
-    .selectAll()
-    .select(() => database.nowMs.as('read_at'));
-}
-
-interface JobRows {
-  execute(): Promise<JobRow[]>;
-}
-
-/**
- * The rows' jobs. What the outbox says of a notification is asked for in a statement of its own,
- * since few jobs have one: a join made every read take 1.5 times as long (SQLite, 2 cores of an AMD
- * EPYC). The outbox's row comes with the job's final state, so it is there when that was seen.
- */
-async function readJobs(db: Db, select: JobRows): Promise<Job[]> {
-  const rows = await select.execute();
-  const notified = rows.filter(row => row.callback_url !== null && row.finished_at !== null);
-  if (notified.length === 0) return rows.map(row => jobFromRow(row));
-  const notifications = await db
-    .selectFrom('outbox')
-    .select(['id', 'status', 'attempts', 'last_status_code', 'last_attempt_at', 'next_attempt_at'])
-    .where(
-      'id',
-      'in',
-      notified.map(row => row.id),
-    )
-    .execute();
-  const byJob = new Map(notifications.map(row => [row.id, row]));
-  return rows.map(row => jobFromRow(row, byJob.get(row.id)));
-}
-
-/** What a job and its callers ask most, compiled once. */
-const BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
-  selectJobs(database, database.kysely).where('id', '=', jobId),
-);
-const BY_ID_AND_KEY = keepStatement<{ jobId: string; apiKeyId: string }, JobRow>(
-  (database, { jobId, apiKeyId }) =>
-    selectJobs(database, database.kysely)
-      .where('id', '=', jobId)
-      .where('api_key_id', '=', apiKeyId),
-);
-const FINAL_BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
-  selectJobs(database, database.kysely)
-    .where('id', '=', jobId)
-    .where('finished_at', 'is not', null),
-);
-const BY_IDEMPOTENCY_KEY = keepStatement<{ apiKeyId: string; hash: string }, JobRow>(
-  (database, { apiKeyId, hash }) =>
-    selectJobs(database, database.kysely)
-      .where('api_key_id', '=', apiKeyId)
-      .where('idempotency_key_hash', '=', hash),
-);
-const BY_RESULT_TOKEN = keepStatement<{ hashed: string }, JobRow>((database, { hashed }) =>
-  selectJobs(database, database.kysely).where('result_token', '=', hashed),
-);
-
-/** A kept statement as `readJobs` takes it. */
-function kept(db: Db, statement: CompiledQuery<JobRow>): JobRows {
-  return { execute: async () => (await db.executeQuery(statement)).rows };
-}
-
-async function firstJob(db: Db, statement: CompiledQuery<JobRow>): Promise<Job | undefined> {
-  return (await readJobs(db, kept(db, statement)))[0];
-}
-
-export async function readJob(database: Database, db: Db, jobId: string): Promise<Job | undefined> {
-  return firstJob(db, BY_ID(database, { jobId }));
-}
-
-export async function readByIdempotencyKey(
-  database: Database,
-  db: Db,
-  apiKeyId: string,
-  hash: string,
-): Promise<Job | undefined> {
-  return firstJob(db, BY_IDEMPOTENCY_KEY(database, { apiKeyId, hash }));
-}
+import { type Database, query } from '../../database/database.ts';
+import { isAsciiWord, throughIndex } from '../../database/statements.ts';
+import type { NotNull } from 'kysely';
 
 /** Which jobs are wanted, for the operator or an account. */
 export interface JobFilter {
@@ -126,38 +36,8 @@ export interface ListedJob extends Job {
   readonly cursor: string;
 }
 
-export function jobReading(database: Database) {
+export function jobLists(database: Database) {
   return {
-    async find(jobId: string): Promise<Job | undefined> {
-      if (!ID.test(jobId)) return undefined;
-      return query(database, db => readJob(database, db, jobId));
-    },
-    /** Those among them that are final. */
-    async findFinal(jobIds: readonly string[]): Promise<Job[]> {
-      const ids = jobIds.filter(id => ID.test(id));
-      if (ids.length === 0) return [];
-      return query(database, db => {
-        const [jobId = ''] = ids;
-        if (ids.length === 1) return readJobs(db, kept(db, FINAL_BY_ID(database, { jobId })));
-        const select = selectJobs(database, db).where('id', 'in', ids);
-        return readJobs(db, select.where('finished_at', 'is not', null));
-      });
-    },
-    /** Undefined also for another key's job. */
-    async findForKey(jobId: string, apiKeyId: string): Promise<Job | undefined> {
-      if (!ID.test(jobId)) return undefined;
-      return query(database, db => firstJob(db, BY_ID_AND_KEY(database, { jobId, apiKeyId })));
-    },
-    async findByIdempotencyKey(apiKeyId: string, hash: string): Promise<Job | undefined> {
-      if (!HASH.test(hash)) return undefined;
-      return query(database, db => readByIdempotencyKey(database, db, apiKeyId, hash));
-    },
-    /** By the link's token; expired ones too. */
-    async findByResultToken(token: string): Promise<Job | undefined> {
-      if (!TOKEN.test(token)) return undefined;
-      const hashed = hash('sha256', token, 'hex');
-      return query(database, db => firstJob(db, BY_RESULT_TOKEN(database, { hashed })));
-    },
     openOf: (accountId: string, limit: number) => openOf(database, accountId, limit),
     /** Open jobs in the order of the queue, then final ones, the latest first. */
     async list(filter: JobFilter): Promise<ListedJob[]> {
