@@ -26,7 +26,6 @@ const SIGNAL_EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;
 
 const ending = new AbortController();
 let signalExitCode: number | undefined;
-/** What a command found is bad, and was said. */
 let failed = false;
 
 for (const [signal, code] of Object.entries(SIGNAL_EXIT_CODES)) {
@@ -54,7 +53,7 @@ function createProgram(): Command {
   return program;
 }
 
-/** One line for a person; a stack only for what no person can mend. */
+/** A stack only for what no person can mend. */
 function explain(error: unknown): number {
   if (signalExitCode !== undefined) return signalExitCode;
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
@@ -73,6 +72,5 @@ try {
   exitCode = explain(error);
 }
 process.exitCode = exitCode;
-// The registry's kept-alive connections must not hold the terminal; what is written is flushed
-// first.
+// The registry's kept-alive connections must not hold the terminal; flush first.
 process.stdout.write('', () => process.exit());

@@ -1,7 +1,6 @@
 /**
- * The node's configuration: the only file of this program that reads the environment. Every bad
- * variable is named at once with the form it should have, never with its value, before anything is
- * opened.
+ * The node's configuration, from the environment. Every bad variable is named at once with the form
+ * it should have, never with its value.
  */
 import { hostname } from 'node:os';
 import { EnvReader } from '#program/env.ts';
@@ -27,7 +26,6 @@ export interface Config extends LogSettings, PoolSettings {
   readonly advertiseAddress: string | undefined;
   /** 0: one that is free. */
   readonly httpPort: number;
-  /** Stable over restarts. */
   readonly nodeId: string;
   /** The fleet's token. Undefined only without a registry. */
   readonly token: string | undefined;
@@ -46,9 +44,7 @@ export interface Config extends LogSettings, PoolSettings {
   readonly refinement: boolean;
   /** The subject's own colour at soft edges, for the same callers. */
   readonly foregroundEstimation: boolean;
-  /** Undefined: there are no traces. */
   readonly traces: TracingSettings | undefined;
-  /** Warnings that every start logs. */
   readonly warnings: readonly string[];
 }
 
@@ -61,10 +57,8 @@ const CALLER_TOKEN_FORM = 'name:token, the name of up to 64 letters, digits, "."
 /** A service that calls directly has one; more than a handful want a control plane. */
 const CALLER_TOKENS_MAX = 64;
 const ADDRESS_FORM = 'host:port';
-/** Where a node finds control planes: a handful of replicas. */
 const REGISTRIES_MAX = 16;
 
-/** For commands that look at all of it. */
 export function wholeEnvironment(): Environment {
   return process.env;
 }
@@ -190,7 +184,7 @@ function parseCallerToken(text: string): CallerToken | undefined {
   return { name, token };
 }
 
-/** The same for every start on this machine and port, and another for a second node beside it. */
+/** The same for every start on this machine and port. */
 function defaultNodeId(port: number): string {
   const host = hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-');
   return `${host.slice(0, 56)}-${port}`;

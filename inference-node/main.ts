@@ -65,21 +65,16 @@ const log = createLog({
 const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
 const direct = new DirectFiles(config.directOrigins);
 const callers = createCallers();
-/** Undefined where there are no traces. */
 let tracing: Tracing | undefined;
 const service = composeService({ identity, callers, log, direct, tracing: () => tracing });
 const { status, metrics, matte, watchers } = service;
 
 // What was opened so far, in order: a drain closes it, also while the node starts.
-/** TLS files and the servers. */
 const ports: { close(): void | Promise<void> }[] = [];
 const pools: OpenedPool[] = [];
 let registration: Registration | undefined;
 
-/**
- * Resolves when the node must end: engines keep dying, they or picture workers do not die, or the
- * engines of a second look cannot be loaded.
- */
+/** Engines keep dying, they or picture workers do not die, or a second look's cannot be loaded. */
 const failed = Promise.withResolvers<Error>();
 /** Aborted when the node is told to end: a start under way goes no further. */
 const starting = new AbortController();
@@ -103,11 +98,6 @@ function createCallers(): Callers {
   });
 }
 
-/**
- * Resolves when the node serves.
- * @throws TlsFileError, ListenError, ModelError, ExecutionProviderError, ConfigError, each for
- * the operator.
- */
 async function start(): Promise<void> {
   const startedMs = performance.now();
   for (const warning of config.warnings) log.warn(warning);
@@ -216,14 +206,13 @@ const drainSteps: DrainSteps = {
   },
 };
 
-/** Ends the node in the order of drain.ts. Also while it starts. Never rejects. */
+/** In the order of drain.ts. Also while it starts. Never rejects. */
 function end(): void {
   if (ending !== undefined) return;
   starting.abort(new Error('the node was told to end while it started'));
   ending = drainNode(drainSteps, { hurry: hurry.signal, log }).then(() => process.exit(exitCode));
 }
 
-/** One line on stderr for the person or supervisor that started it, the whole error in the log. */
 function fail(error: unknown): void {
   log.fatal({ err: error }, 'the node ends');
   if (exitCode === 0) {

@@ -1,11 +1,9 @@
 /**
  * How much a node takes at once.
  *
- * An image needs a permit before a byte of it is received, and holds it until its result is sent:
- * one of a number of slots, its megapixels out of a budget that keeps the picture workers within
- * the node's memory, and its file's bytes. Nothing waits here: no permit free is an answer at
- * once, so that the caller tries another node. What is in use is summed over the permits that
- * live, never counted up and down.
+ * An image needs a permit before a byte of it is received, until its result is sent: a slot, its
+ * megapixels of a budget that keeps picture workers within the memory, its file's bytes. Nothing
+ * waits here: the caller tries another node. What is in use is summed over living permits.
  */
 
 import { totalmem } from 'node:os';
@@ -19,17 +17,13 @@ import { imagesARun, type PreparedModel, picturesHeld } from './models/prepared-
 export const FILE_BYTES_MAX = 512 * 1024 * 1024;
 
 export interface AdmissionLimits {
-  /** Images admitted at once. */
   readonly imagesMax: number;
-  /** Sum of what is admitted at once. */
   readonly megapixelsMax: number;
-  /** A larger one image is admitted up to this while it is alone; more than this never. */
+  /** One that is alone may have so many; more than this never. */
   readonly megapixelsAloneMax: number;
 }
 
-/** What an image takes. */
 interface Share {
-  /** As admission.ts counts it. */
   readonly megapixels: number;
   readonly fileBytes: number;
 }
@@ -38,7 +32,6 @@ export interface Permit {
   readonly megapixels: number;
   /** Images admitted before this one and not finished. */
   readonly queuePosition: number;
-  /** Idempotent. */
   release(): void;
 }
 
@@ -53,8 +46,8 @@ export class Admission {
   }
 
   /**
-   * @throws ContractError NODE_OVERLOADED: no place; NODE_SHORT_OF_MEMORY: a smaller one might be
-   * admitted; NODE_INCAPABLE: this node can never hold it
+   * @throws ContractError NODE_OVERLOADED, NODE_SHORT_OF_MEMORY (a smaller one may fit),
+   * NODE_INCAPABLE
    */
   admit(request: Share): Permit {
     const { megapixels } = request;
@@ -126,17 +119,12 @@ export class Admission {
 }
 
 /*
- * How many megapixels a node may have in its picture workers at once, from the memory it may use.
- * The rule is pure; reading the limit is apart from it.
- *
- * A megapixel of the budget is 42 MB, the most that a megapixel of most pictures takes; one that
- * takes more (proto/contract/picture-memory.ts: JPEG XL above 40 megapixels) counts as so much larger.
- * Engines take their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns,
- * 0.5 GB in int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC). On a CPU each graph for
- * several pictures at once keeps what a run of it takes.
+ * A megapixel of the budget is 42 MB, the most that one of most pictures takes; others count as so
+ * much larger (proto/contract/picture-memory.ts). Engines take their share first: ISNet at
+ * 1024x1024 in fp32 0.87 GB without memory patterns, 0.5 GB in int8, a 320x320 model about 0.15 GB
+ * (2 cores of an AMD EPYC). On a CPU each graph for several keeps what a run of it takes.
  */
 
-/** Megapixels that the costliest image of the contract counts. */
 const MEGAPIXELS_MOST = Math.ceil(
   countedMegapixels({
     inputFormat: undefined,
@@ -171,7 +159,6 @@ export interface MegapixelBudget {
 
 interface BudgetInputs {
   readonly memoryLimitBytes: number;
-  /** The model of each engine. */
   readonly engines: readonly EngineModel[];
 }
 
@@ -189,16 +176,12 @@ function engineBytes(model: EngineModel): number {
   return ENGINE_BASE_BYTES + pixels * each + further * furtherEach;
 }
 
-/** Engines of each of `models` that the memory holds beside the pictures; may be 0. */
 export function enginesInMemory(memoryLimitBytes: number, models: readonly EngineModel[]): number {
   const bytes = models.reduce((sum, model) => sum + engineBytes(model), 0);
   return Math.floor((memoryLimitBytes * ENGINES_FRACTION) / bytes);
 }
 
-/**
- * Undefined where the memory holds not even one ordinary photo beside the engines: the operator has
- * to give more, or to set MATTING_NODE_MEGAPIXELS_MAX.
- */
+/** Undefined: not even one ordinary photo fits beside the engines. */
 export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | undefined {
   const bytes = inputs.engines.reduce((sum, engine) => sum + engineBytes(engine), 0);
   const megapixelsIn = (fraction: number): number =>

@@ -35,7 +35,6 @@ const DEREGISTER_MAX_MS = 5000;
 /** The gRPC server gives open calls 4 s of it. */
 const SERVERS_MAX_MS = 5000;
 
-/** A child process of the node. */
 export interface ChildLeft {
   readonly kind: 'engine' | 'picture worker';
   readonly pid: number;
@@ -43,12 +42,10 @@ export interface ChildLeft {
 
 export interface DrainSteps {
   announce(): void;
-  /** Resolves when no call is open. */
   untilIdle(): Promise<void>;
   abortCalls(): void;
   /** Called again with less time, it hurries the first call. */
   closeChildren(graceMs: number): Promise<void>;
-  /** Children that still live. */
   childrenLeft(): readonly ChildLeft[];
   deregister(): Promise<void>;
   closeServers(): Promise<void>;
@@ -58,11 +55,8 @@ export interface DrainOptions {
   /** Aborted: hurry. May be aborted already. */
   readonly hurry: AbortSignal;
   readonly log: Logger;
-  /** FINISH_MAX_MS where absent. */
   readonly finishMaxMs?: number;
-  /** KILL_MAX_MS where absent. */
   readonly killMaxMs?: number;
-  /** SERVERS_MAX_MS where absent. */
   readonly serversMaxMs?: number;
 }
 

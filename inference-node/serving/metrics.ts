@@ -1,9 +1,7 @@
 /**
- * Metrics: NodeMetrics has those that are counted as things happen, the functions below it those
- * that are read from the structures themselves at each scrape, so that none can drift from what it
- * stands for.
- *
- * Names begin with `matting_node_`, units are base units, no label takes a caller's text.
+ * Metrics: NodeMetrics counts as things happen, the functions below it read the structures at each
+ * scrape, so that none can drift. Names begin with `matting_node_`, units are base units, no label
+ * takes a caller's text.
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
@@ -70,7 +68,6 @@ export class NodeMetrics implements SpanObserver {
       'Images served without a model of their plan, because no engine of it was up.',
     ),
     RUN_LABELS,
-    // Those of the plan, once it is loaded (planLoaded).
     [],
   );
   readonly #durationS = this.#histogram(
@@ -124,7 +121,6 @@ export class NodeMetrics implements SpanObserver {
     for (const labels of missable) this.#degraded.inc({ ...labels }, 0);
   }
 
-  /** A model of its plan did not take part. */
   imageDegraded(missing: RunLabels): void {
     this.#degraded.inc({ ...missing });
   }
@@ -162,7 +158,6 @@ export class NodeMetrics implements SpanObserver {
   }
 }
 
-/** What the gauges read; all of it exists once the models are loaded. */
 export interface MetricSources {
   readonly admission: Admission;
   readonly pipeline: Pipeline;
@@ -175,7 +170,6 @@ export interface MetricSources {
 
 type Show = (value: number, labels?: Record<string, string>) => void;
 
-/** A gauge that is read at each scrape. */
 function gauge(
   registry: Registry,
   name: string,
@@ -203,7 +197,6 @@ export function registerStateGauge(status: NodeStatus, registry: Registry): void
   gauge(registry, 'matting_node_state', '1 for the state the node is in.', read, ['state']);
 }
 
-/** Called once, when the gRPC port listens. */
 export function registerConnectionsGauge(
   connections: Pick<GrpcGuard, 'strangers' | 'known'>,
   registry: Registry,
@@ -216,7 +209,6 @@ export function registerConnectionsGauge(
   gauge(registry, 'matting_node_grpc_connections', help, read, ['kind']);
 }
 
-/** Called once, when the models are loaded. */
 export function registerGauges(sources: MetricSources, registry: Registry): void {
   registerLoadGauges(sources, registry);
   registerEngineGauges(sources.plan.runs, registry);
@@ -320,7 +312,6 @@ function registerEngineGauges(runs: readonly PlanRun[], registry: Registry): voi
   }
 }
 
-/** Totals that the engine pools keep. */
 function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): void {
   const perRun = <Label extends string>(
     name: string,
@@ -395,7 +386,6 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
   );
 }
 
-/** Memory of the child processes; the main process has prom-client's own metric. */
 function registerChildMemory({ plan, pictures }: MetricSources, registry: Registry): void {
   const readWorkers = (show: Show) => {
     for (const { place, residentBytes } of pictures.processes()) {

@@ -48,13 +48,11 @@ export class NodeStatus {
     return ready ? 'serving' : 'starting';
   }
 
-  /** Why the node failed, in one line. */
   get failure(): string | undefined {
     const snapshots = [...this.#engines, this.#pictures].map(pool => pool?.snapshot());
     return snapshots.find(snapshot => snapshot?.state === 'failed')?.failure;
   }
 
-  /** Called once, with the pools that the node cannot do without, as soon as they exist. */
   attach(engines: readonly EnginePool[], pictures: PicturePool): void {
     this.#engines.push(...engines);
     this.#pictures = pictures;
@@ -67,13 +65,12 @@ export class NodeStatus {
     this.#announce();
   }
 
-  /** Takes the control plane's order back; a shutdown stays. */
+  /** A shutdown stays. */
   undrain(): void {
     this.#drainCauses.delete('command');
     this.#announce();
   }
 
-  /** Called after each change of state, with the new one. */
   onChange(listener: (state: NodeState) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -88,21 +85,17 @@ export class NodeStatus {
 }
 
 /*
- * The node's HTTP side, for probes, Prometheus and operators, on a port of its own that callers
- * do not reach: /livez, /readyz, /info and /metrics. It carries no image and no secret.
+ * For probes, Prometheus and operators, on a port that callers do not reach. No image, no secret.
  */
 
 interface HttpEndpointsOptions {
   readonly host: string;
-  /** 0: one that is free. */
   readonly port: number;
   readonly status: NodeStatus;
   readonly registry: Registry;
-  /** What the node is; undefined while starting. */
   readonly info: () => object | undefined;
 }
 
-/** Probes and a scraper or two. */
 const CONNECTIONS_MAX = 64;
 const REQUEST_TIMEOUT_MS = 10_000;
 /** How late a slow caller is noticed. */
@@ -118,7 +111,6 @@ interface Answer {
   readonly body: string;
 }
 
-/** @throws ListenError when it cannot listen. */
 export async function openHttpEndpoints(options: HttpEndpointsOptions) {
   const limits = {
     requestTimeout: REQUEST_TIMEOUT_MS,

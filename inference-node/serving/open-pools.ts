@@ -51,7 +51,6 @@ const CORES_NOT_OF_WORKERS = 2;
 /** One image is being received or sent while every worker has one. */
 const IMAGES_BESIDE_WORKERS = 1;
 
-/** A pool of child processes, as the drain sees it. */
 export interface OpenedPool {
   readonly kind: ChildLeft['kind'];
   readonly pool: {
@@ -63,9 +62,7 @@ export interface OpenedPool {
 export interface PoolParts {
   readonly config: PoolSettings;
   readonly log: Logger;
-  /** What is to run; admittedOutlineOf made it. */
   readonly outline: PlanOutline;
-  /** Makes a prepared file that is not there yet. */
   readonly make: MakePrepared;
   /** Aborted when the node is told to end: then nothing more is opened. */
   readonly ending: AbortSignal;
@@ -87,10 +84,7 @@ export interface Pools {
   readonly pipeline: Pipeline;
 }
 
-/**
- * Resolves when every model that an image waits for has an engine.
- * @throws ModelError, ExecutionProviderError, ConfigError, each for the operator.
- */
+/** @throws ModelError, ExecutionProviderError, ConfigError, each for the operator. */
 export async function openPools(given: PoolParts): Promise<Pools> {
   const { config, log, ending } = given;
   const cpuShare = await readCpuShare();
@@ -127,8 +121,8 @@ export async function openPools(given: PoolParts): Promise<Pools> {
 }
 
 /**
- * An image holds its worker while engines have it: as many as they take at once, and some beside.
- * On a GPU the cores are free for pictures, but for two: the node's own, and the engines'.
+ * An image holds its worker while engines have it. On a GPU the cores are free for pictures, but
+ * for two: the node's own, and the engines'.
  */
 function defaultWorkers(
   provider: ExecutionProvider,
@@ -143,10 +137,7 @@ function defaultWorkers(
   return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));
 }
 
-/**
- * With GPUs out the node takes less images, by the share of engines that were on them.
- * @param placed the GPU of each engine of a model.
- */
+/** With GPUs out the node takes less images. `placed`: the GPU of each engine of a model. */
 function shrinkWith(admission: Admission, placed: readonly GpuDevice[]): void {
   const follow = () => {
     const up = placed.filter(({ outReason }) => outReason === undefined).length;
@@ -167,13 +158,10 @@ interface EngineParts extends PoolParts {
   readonly engineEnv: Readonly<Record<string, string>>;
 }
 
-/** The provider that runs the whole plan rightly, and the plan prepared for it. */
 interface Begun extends ChosenProvider {
   readonly prepared: Plan;
   readonly engineEnv: EngineParts['engineEnv'];
-  /** The GPU of each engine; undefined: none is known. */
   readonly placed: GpuDevice[] | undefined;
-  /** Undefined: no GPU of CUDA or TensorRT. */
   readonly gpu: GpuStart | undefined;
 }
 
@@ -328,7 +316,6 @@ async function openEngines(
   return runs;
 }
 
-/** The plans whose every model runs here too, at the same size. */
 function otherPlans(own: RunnablePlan, outlines: readonly PlanOutline[]): RunnablePlan[] {
   return outlines.flatMap(({ name, entries }) => {
     if (name === own.name) return [];

@@ -1,11 +1,11 @@
 /**
- * The one file that orders and times the stages of an image:
+ * Orders and times the stages of an image:
  *
  *   receive -> (a picture worker) -> decode -> (engines) infer -> merge, refine, encode -> send
  *
- * An image passes them one after the other; as many images overlap as admission let in. The call's
- * signal is checked between stages and passed into each. Knows no gRPC: the caller's side is an
- * `ImageExchange`; knows no codec and no runtime: those are pools of children.
+ * As many images overlap as admission let in. The call's signal is checked between stages and
+ * passed into each. Knows no gRPC, no codec and no runtime: an `ImageExchange`, and pools of
+ * children.
  */
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { frameRange } from '#contract/finishing/frame.ts';
@@ -26,7 +26,6 @@ import {
 } from './picture/pool/picture-pool.ts';
 import { isWorthRunning } from './picture/worth-running.ts';
 
-/** A prepared model and the engines that run it. */
 export interface PlanRun {
   readonly model: PreparedModel;
   readonly engines: EnginePool;
@@ -34,7 +33,6 @@ export interface PlanRun {
   readonly role: MatteRole;
 }
 
-/** The models that make a matte. The picture worker merges their mattes. */
 export interface RunnablePlan {
   readonly name: string;
   readonly runs: readonly PlanRun[];
@@ -52,10 +50,8 @@ export interface ImageOrder extends FinishChoices {
   readonly backgroundDeclared?: Size | undefined;
 }
 
-/** The files of an image. */
 export interface ReceivedFiles {
   readonly image: Buffer;
-  /** Undefined: the finishing has no background picture. */
   readonly background?: Buffer | undefined;
 }
 
@@ -66,23 +62,18 @@ export interface ImageResult {
   /** Of the result: the oriented size of the input, but for finishing. */
   readonly width: number;
   readonly height: number;
-  /** The oriented size. */
   readonly input: Size;
-  /** Undefined: none was seen. */
   readonly subject: Subject | undefined;
   readonly plan: RunnablePlan;
-  /** The plan's runs that took part. */
   readonly runs: readonly PlanRun[];
   /** The plan's runs that did not: their engines were down or had yet to start. */
   readonly missing: readonly PlanRun[];
 }
 
-/** Stages whose beginning is reported to the caller. */
 export type ImageStage = Extract<PipelinePlace, 'decoding' | 'inferring' | 'encoding'>;
 
 /** The caller's side of one image. */
 export interface ImageExchange {
-  /** Receives the whole files and checks them. */
   receive(signal: AbortSignal): Promise<ReceivedFiles>;
   /** A stage has begun. Must not block. */
   stageBegan(stage: ImageStage): void;
@@ -116,9 +107,7 @@ const ENGINE_DOWN: readonly ErrorCode[] = [
 
 export class Pipeline {
   readonly #pictures: PicturePool;
-  /** Where each image in the node is; bounded by admission. */
   readonly #places = new Map<ImageOrder, PipelinePlace>();
-  /** When each image got its worker. */
   readonly #workedOnSinceMs = new Map<ImageOrder, number>();
 
   constructor(pictures: PicturePool) {
@@ -126,8 +115,7 @@ export class Pipeline {
   }
 
   /**
-   * Takes one image from its first byte to its last. The caller holds its permit.
-   * @throws ContractError of a stage, or the signal's reason.
+   * The caller holds the image's permit. @throws ContractError of a stage, or the signal's reason.
    */
   async process(
     order: ImageOrder,
@@ -217,7 +205,6 @@ export class Pipeline {
     };
   }
 
-  /** The stages that need a picture worker. */
   async #pixelStages(
     order: ImageOrder,
     { image: file, background: behind }: ReceivedFiles,
@@ -280,19 +267,14 @@ function inputSize({ inputWidth, inputHeight }: PreparedModel): Size {
   return { width: inputWidth, height: inputHeight };
 }
 
-/** The runs that a plan requires. */
 export function subjects(plan: RunnablePlan): readonly PlanRun[] {
   return plan.runs.filter(({ role }) => role === 'subject');
 }
 
-/**
- * What each model sees. Inputs of subjects came with the decoded picture; the others are asked for
- * when they are needed, which for most images is never.
- */
+/** Inputs of subjects came with the decoded picture; the others are asked for when needed. */
 class ModelInputs {
   readonly #lease: PictureLease;
   readonly #made: ReadonlyMap<PlanRun, Buffer | undefined>;
-  /** What making the others took. */
   resampleMs = 0;
 
   constructor(lease: PictureLease, runs: readonly PlanRun[], made: readonly Buffer[]) {
@@ -356,8 +338,7 @@ function tracedModel(
 }
 
 /**
- * Undefined: the run is not a subject, and its engines are down or have yet to start. Only engines
- * of subjects are waited for.
+ * Undefined: no subject's, and its engines are down or yet to start; only subjects' are waited for.
  */
 async function runModel(
   run: PlanRun,
@@ -379,10 +360,7 @@ async function runModel(
   }
 }
 
-/**
- * Spans of stages that others time: a picture worker's, and an engine's behind its queue. One after
- * the other, the last of them ending now. Those that took no time did not take place.
- */
+/** Spans of stages that others time, one after the other, the last of them ending now. */
 function recordStages(stages: readonly (readonly [name: StageName, ms: number])[]): void {
   let startTime = Date.now() - stages.reduce((sum, [, ms]) => sum + ms, 0);
   for (const [name, ms] of stages) {
@@ -391,10 +369,7 @@ function recordStages(stages: readonly (readonly [name: StageName, ms: number])[
   }
 }
 
-/*
- * The labels of a plan's model in metrics, log and results. Its name is not enough: a plan may hold
- * one model at several sizes.
- */
+/* A model's name is not enough: a plan may hold one at several sizes. */
 
 export const RUN_LABELS = ['model', 'input_size', 'role'] as const;
 

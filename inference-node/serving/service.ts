@@ -1,6 +1,5 @@
 /**
- * What answers callers: complete before the models are loaded, since the ports listen while the
- * node starts. `startServing` gives it its work.
+ * What answers callers: complete before the models are loaded; `startServing` gives it its work.
  */
 import { cpus } from 'node:os';
 import type { Logger } from 'pino';
@@ -39,11 +38,8 @@ interface ServiceParts {
   readonly identity: NodeIdentity;
   readonly callers: Callers;
   readonly log: Logger;
-  /** Takes files from no storage where absent. */
   readonly direct?: DirectFiles;
-  /** EXCHANGE_BOUNDS where absent; tests narrow them. */
   readonly bounds?: ExchangeBounds;
-  /** Read at each call; absent: there are no traces. */
   readonly tracing?: () => Tracing | undefined;
 }
 
@@ -70,7 +66,6 @@ interface ServingParts extends Pools {
   readonly commercialUse: CommercialUseGate | undefined;
 }
 
-/** For people: the CPU's or the GPUs' name. */
 function describeDevice(selected: string, devices: readonly GpuDevice[]): string {
   if (selected === 'cpu') return cpus()[0]?.model ?? 'CPU';
   const names = new Set(devices.map(({ facts }) => facts.name));

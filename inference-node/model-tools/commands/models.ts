@@ -79,11 +79,7 @@ export interface ModelsFetchOptions {
 
 type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
-/**
- * With --progress-json and no names the first line is `{"event": "terms", "terms"}`, in words.
- * @param names none: those of the configured plan, or the configured model.
- * @throws ModelError; ConfigError where MATTING_COMMERCIAL_USE refuses one; the signal's reason.
- */
+/** Without names the configured plan. @throws ModelError; ConfigError; the signal's reason. */
 export async function modelsFetch(
   names: readonly string[],
   options: ModelsFetchOptions,
@@ -184,7 +180,6 @@ function summary(model: FetchedModel): string {
 interface ProgressView {
   fetching(model: string, progress: FetchProgress): void;
   preparing(model: string, progress: PrepareProgress): void;
-  /** Call it before anything else is printed, and at the end. */
   stop(): void;
 }
 
@@ -195,7 +190,6 @@ const PLAIN_STEP_PERCENT = 25;
 /** For a program that draws its own: often enough for a smooth bar, few enough to read. */
 const JSON_INTERVAL_MS = 100;
 
-/** Bars on a terminal, sparse lines elsewhere. */
 function createProgressView(out: Writable & { readonly isTTY?: boolean }): ProgressView {
   return out.isTTY === true ? new BarView(out) : new PlainView(out);
 }
@@ -273,9 +267,7 @@ class PlainView implements ProgressView {
 }
 
 /**
- * One JSON object a line:
- * `{"event": "fetch", "model", "file", "receivedBytes", "totalBytes"}`,
- * `{"event": "prepare", "model", "step", …}` with the fields of PrepareProgress.
+ * One JSON object a line: `{"event": "fetch" | "prepare", "model", …}` with the fields of progress.
  */
 class JsonView implements ProgressView {
   readonly #out: Writable;
@@ -354,7 +346,6 @@ async function describe(manifest: ModelManifest, settings: ModelSettings) {
     licence: spdx,
     trainingData: trainingData.reason,
     terms: { weights, trainingData },
-    /** By MATTING_COMMERCIAL_USE. */
     admitted: refusalsOf(manifest, commercialUse).length === 0,
     fetched: await fetchedState(manifest, { cacheDir, weightsDir }),
     prepared: prepared.map(({ path, sidecar }) => ({
@@ -402,12 +393,8 @@ function line({ commercialUse, reason, source }: UseTerms): string {
   return `commercial use ${commercialUse}. ${reason} ${source}`;
 }
 
-/*
- * `models check <file>`: loads any ONNX file as a matting model, prints its tensors, runs it on a
- * sample and writes the cut-out: what is needed to write a manifest.
- */
+/* Shows what is needed to write a manifest. */
 
-/** As commander gives them. */
 export interface ModelsCheckOptions {
   readonly image?: string;
   readonly out: string;
@@ -423,7 +410,7 @@ export interface ModelsCheckOptions {
 const SIDE_PX = 512;
 const SIDE_MAX_PX = 4096;
 const SAMPLE_SIDE_PX = 640;
-/** Load and run together, of the largest models on a slow machine. */
+/** Load and run together, on a slow machine. */
 const TIMEOUT_MS = 300_000;
 const THREADS = 2;
 
@@ -533,7 +520,6 @@ async function readImage(path: string): Promise<RgbaPicture> {
   return await decodeFile(await read(resolve(path)), options);
 }
 
-/** A red ball before a pale wall: what every matting model cuts out. */
 function paintSample(): RgbaPicture {
   const side = SAMPLE_SIDE_PX;
   const rgba = new Uint32Array(side * side);

@@ -64,7 +64,6 @@ export function addProviderCommands(
     });
 }
 
-/** As commander gives them. */
 export interface ProvidersInstallOptions {
   readonly from?: string;
   readonly sha256: readonly string[];
@@ -76,7 +75,6 @@ export interface ProvidersListOptions {
 }
 
 export interface ProvidersCheckOptions extends ProvidersListOptions {
-  /** false: nothing is run on a GPU. */
   readonly run: boolean;
 }
 
@@ -167,10 +165,7 @@ export async function providersCheck(
   return sound;
 }
 
-/**
- * A small graph on each GPU; without a list of them on the one that CUDA takes first. Without a
- * reason it runs there.
- */
+/** Without a list of GPUs on the one that CUDA takes first. Without a reason it runs there. */
 async function attempt(config: CliConfig, gpus: GpuListing) {
   const { childEnv } = await readEngineEnvironment(config.providerDir, config.childEnv);
   const named =
@@ -190,7 +185,6 @@ async function attempt(config: CliConfig, gpus: GpuListing) {
   return attempts;
 }
 
-/** Those without which nothing can run. */
 function missing(libraries: readonly FoundLibrary[]): readonly FoundLibrary[] {
   return libraries.filter(({ path, opened }) => path === undefined && !opened);
 }
@@ -216,7 +210,6 @@ function libraryLines(libraries: readonly FoundLibrary[]): string[] {
   );
 }
 
-/** What an operator installs to get a library. */
 function makerOf(name: string): string {
   if (name.startsWith('libcuda.')) return "NVIDIA's driver";
   if (name.startsWith('libcudnn')) return 'cuDNN 9';

@@ -1,10 +1,8 @@
 /**
  * float32 convolutions to bytes: static quantisation in the QDQ form, which ONNX Runtime fuses to
- * integer kernels when it loads the graph. Weights are int8, symmetric, with a scale for each
- * output channel; values between convolutions are uint8 with the scale and zero point of a measured
- * range (Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
- * Integer-Arithmetic-Only Inference", sections 2 and 3); biases are int32 of the product of both
- * scales.
+ * integer kernels. Weights are int8, symmetric, with a scale for each output channel; values
+ * between convolutions are uint8 with the scale and zero point of a measured range (Jacob et al.
+ * 2018, sections 2 and 3); biases are int32 of the product of both scales.
  */
 import { ModelError } from '../../serving/models/model-error.ts';
 import {
@@ -27,12 +25,8 @@ import { OPSET_OF_INT8, removeUnused } from './rewrites.ts';
 export interface Quantisation {
   /** By name of the value; at least those that the plan measures. */
   readonly ranges: ReadonlyMap<string, Range>;
-  /** Outputs of convolutions that stay float32 (QuantisationPlanOptions). */
   readonly float32: ReadonlySet<string>;
-  /**
-   * Scale of the graph's input, where its values are whole steps of it; undefined: the first
-   * convolution stays float32.
-   */
+  /** Of whole steps of the graph's input; undefined: the first convolution stays float32. */
   readonly input: Scale | undefined;
 }
 
@@ -47,8 +41,8 @@ const WEIGHT_STEPS = 127;
 /** A channel of zeros and a value that never changes need some scale. */
 const SCALE_MIN = 1e-8;
 /**
- * A quarter of int32. Weights near zero beside an ordinary bias (channels that a folded batch
- * normalisation shut off) would need steps so fine that the bias overflows: theirs are coarser.
+ * A quarter of int32: weights near zero beside an ordinary bias would need steps so fine that the
+ * bias overflows.
  */
 const BIAS_STEPS_MAX = 2 ** 29;
 
@@ -69,7 +63,6 @@ class Quantiser {
   readonly #quantisation: Quantisation;
   readonly #nodes: GraphNode[] = [];
   readonly #initialisers: Map<string, Tensor>;
-  /** Scales of the values that are bytes. */
   readonly #scales = new Map<string, Scale>();
 
   constructor(graph: Graph, quantisation: Quantisation) {
@@ -182,7 +175,6 @@ class Quantiser {
   }
 }
 
-/** Name of the value after it was bytes. */
 function wide(name: string): string {
   return `${name}.wide`;
 }
@@ -193,8 +185,8 @@ export function scaleOfRange([lower, upper]: Range): Scale {
 }
 
 /**
- * Symmetric, with a scale for each output channel: its greatest magnitude becomes 127.
- * @param scaleMins the least scale of each output channel.
+ * The greatest magnitude of each output channel becomes 127. `scaleMins`: each channel's least
+ * scale.
  */
 function quantiseWeights(
   values: Float32Array,
@@ -226,12 +218,8 @@ function linear(opType: string, inputs: readonly string[], output: string): Grap
 }
 
 /*
- * Which values of a float32 graph become bytes when it is quantised. Pure; it tells the calibration
- * what to observe and the pass what to write.
- *
- * Convolutions cost most: their inputs become bytes, and so does everything between two of them, so
- * that no value is widened only to be narrowed again. The nodes that make the matte itself stay
- * float: logits of 256 steps would show as terraces.
+ * Which values become bytes: the inputs of convolutions, which cost most, and all between two of
+ * them. What makes the matte itself stays float: logits of 256 steps would show as terraces.
  */
 
 interface QuantisationPlan {
@@ -239,17 +227,13 @@ interface QuantisationPlan {
   readonly measured: readonly string[];
   /** From a value that holds only numbers of its input to that input: one scale for both. */
   readonly sharing: ReadonlyMap<string, string>;
-  /** Outputs of the convolutions whose weights become bytes. */
   readonly convolutions: ReadonlySet<string>;
 }
 
 interface QuantisationPlanOptions {
   /** The graph's input is a whole number of steps of one scale, so that its bytes lose nothing. */
   readonly inputIsExact: boolean;
-  /**
-   * Outputs of convolutions that the ranges keep in float32, together with the values that only
-   * these read: 256 steps do not fit values that are hundreds in a few places and small in most.
-   */
+  /** 256 steps do not fit values that are hundreds in a few places and small in most. */
   readonly float32?: ReadonlySet<string>;
 }
 
@@ -260,10 +244,7 @@ const JOINING_OPERATORS: ReadonlySet<string> = new Set(['Concat', 'Add']);
 /** The runtime fuses them into the convolution before them. */
 const ACTIVATIONS: ReadonlySet<string> = new Set(['Relu', 'Clip']);
 
-/**
- * A convolution with at most this many input channels works on logits: it and the nodes after it
- * make the matte.
- */
+/** A convolution of at most so many input channels works on logits, and makes the matte. */
 const LOGIT_CHANNELS_MAX = 8;
 
 export function planQuantisation(graph: Graph, options: QuantisationPlanOptions): QuantisationPlan {
@@ -298,7 +279,6 @@ export function planQuantisation(graph: Graph, options: QuantisationPlanOptions)
       bytes.add(output);
     }
   }
-  // What feeds a convolution of the tail is bytes already where it feeds others too.
   return { measured, sharing, convolutions };
 }
 

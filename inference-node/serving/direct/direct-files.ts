@@ -1,6 +1,5 @@
 /**
- * The files of an image that travel between this node and the object storage, past its caller. It
- * gets them by references and puts results by them, at the origins of its operator's list alone.
+ * Files that travel between this node and object storage, at the origins of its operator's list.
  */
 
 import { createHash } from 'node:crypto';
@@ -11,14 +10,12 @@ import { ContractError } from '#contract/errors.ts';
 import type { DirectInput, ResultPlace } from '#gen/matting/v1/matte_service.ts';
 import { requirePutHeaders, requireUrlOf, type StorageUrl } from './direct-origins.ts';
 
-/** A file that was declared. */
 interface DeclaredFile {
   readonly contentLength: number;
   /** Undefined: what the storage says of it, if anything, is all that is checked. */
   readonly sha256: Buffer | undefined;
 }
 
-/** An image whose files are at an origin of the list. */
 interface DirectOrder extends DeclaredFile {
   readonly origin: string;
   /** Undefined: it has none. */
@@ -35,11 +32,7 @@ export class DirectFiles {
     this.#client = client;
   }
 
-  /**
-   * Whether a header may name `origin`; undefined: it names none.
-   * @param isFleet the call brought the fleet's token.
-   * @throws ContractError INVALID_REQUEST, NODE_INCAPABLE
-   */
+  /** @throws ContractError INVALID_REQUEST, NODE_INCAPABLE. `isFleet`: with the fleet's token. */
   requireOrigin(origin: string, isFleet: boolean): string | undefined {
     if (origin === '') return undefined;
     if (!isFleet) {
@@ -51,8 +44,8 @@ export class DirectFiles {
   }
 
   /**
-   * Every reference is checked before the first is requested.
-   * @throws ContractError INVALID_REQUEST, STORAGE_UNREACHABLE, or the signal's reason
+   * All are checked before one is requested. @throws ContractError INVALID_REQUEST,
+   * STORAGE_UNREACHABLE
    */
   async receive(
     order: DirectOrder,
@@ -72,7 +65,6 @@ export class DirectFiles {
     return { image, background: await this.#get(behind, background, limits) };
   }
 
-  /** @throws ContractError INVALID_REQUEST, STORAGE_UNREACHABLE, or the signal's reason */
   async put(origin: string, place: ResultPlace, file: Buffer, limits: Limits): Promise<void> {
     const url = requireUrlOf(origin, place.url, 'result_place.url');
     const headers = requirePutHeaders(place.headers, file.length);
@@ -89,7 +81,7 @@ export class DirectFiles {
     { contentLength, sha256 }: DeclaredFile,
     limits: Limits,
   ): Promise<Buffer> {
-    // Its own memory, of the size that was admitted: a pooled slice would pin its neighbours.
+    // Its own memory: a pooled slice would pin its neighbours.
     const file = Buffer.allocUnsafeSlow(contentLength);
     const stored = await this.#client.get(url, file, limits);
     const expected = sha256 ?? stored;
@@ -120,21 +112,18 @@ export const STORAGE_BOUNDS = {
   triesMax: 3,
   /** Before the second try; twice as long before each further one. */
   retryWaitMs: 200,
-  /** To one origin. */
   connectionsMax: 32,
 };
 type StorageBounds = Readonly<typeof STORAGE_BOUNDS>;
 
 /** A piece of a file that is put: its silence is judged between two of them. */
 const PIECE_BYTES = 256 * 1024;
-/** An answer's headers. */
 const HEADER_BYTES_MAX = 16 * 1024;
 /** What is read of an error's body, for its code. */
 const ERROR_BYTES_MAX = 4096;
 /** Statuses after which the same request may succeed; 409: two conditional writes at once. */
 const PASSING_STATUSES: ReadonlySet<number> = new Set([408, 409, 429, 500, 502, 503, 504]);
 
-/** The storage, or the way to it, failed a try. */
 class TryFailure extends Error {
   readonly passing: boolean;
 
@@ -169,18 +158,14 @@ export class StorageClient {
   }
 
   /**
-   * Fills `into`, which is as long as the object has to be.
-   * @returns the SHA-256 that the storage keeps of the object, where it says one
-   * @throws ContractError STORAGE_UNREACHABLE, or the signal's reason
+   * Fills `into`, of the object's length. @returns the SHA-256 that the storage keeps, where it
+   * says one
    */
   async get(url: StorageUrl, into: Buffer, limits: Limits): Promise<Buffer | undefined> {
     return await this.#tries('GET', limits, watch => this.#get(url, into, watch));
   }
 
-  /**
-   * Resolves when the storage has the object, or has one there already.
-   * @throws ContractError STORAGE_UNREACHABLE, or the signal's reason
-   */
+  /** Resolves when the storage has the object, or has one there already. */
   async put(
     url: StorageUrl,
     headers: Readonly<Record<string, string>>,
@@ -271,7 +256,6 @@ export class StorageClient {
   }
 }
 
-/** Aborts a try in which nothing moves, or whose time is over; and with the call. */
 class SilenceWatch {
   readonly signal: AbortSignal;
   readonly #silent = new AbortController();
@@ -323,9 +307,7 @@ function notedSha256(headers: Dispatcher.ResponseData['headers']): Buffer | unde
   return digests.find(digest => digest?.length === 32) ?? undefined;
 }
 
-/** Ends the connection where something of the body is left. */
 function discard(body: Readable): void {
-  // That it was aborted is all it can say now.
   body.on('error', () => undefined);
   body.destroy();
 }

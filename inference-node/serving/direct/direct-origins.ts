@@ -1,6 +1,5 @@
 /**
- * Where a node may get and put files: the origins that its operator listed, and no others. A
- * reference is parsed once, here, and what is requested is what was parsed.
+ * The origins that the operator listed. A reference is parsed once; what was parsed is requested.
  */
 import { ContractError } from '#contract/errors.ts';
 
@@ -9,11 +8,8 @@ export const DIRECT_ORIGINS_MAX = 16;
 /** Characters of a signed URL: one with a session token of the cloud has some 2000. */
 export const DIRECT_URL_LENGTH_MAX = 8192;
 
-/** A reference that was checked. */
 export interface StorageUrl {
-  /** `scheme://host`, and `:port` where it is not the scheme's own. */
   readonly origin: string;
-  /** Path and query. */
   readonly path: string;
 }
 
@@ -26,8 +22,7 @@ export function parseOrigin(text: string): string | undefined {
 }
 
 /**
- * @param field names it in the error; the URL itself is a secret.
- * @throws ContractError INVALID_REQUEST
+ * `field` names it in the error; the URL itself is a secret. @throws ContractError INVALID_REQUEST
  */
 export function requireUrlOf(origin: string, text: string, field: string): StorageUrl {
   const url = text.length <= DIRECT_URL_LENGTH_MAX ? URL.parse(text) : null;
@@ -44,10 +39,7 @@ const SIGNED_HEADER =
 const HEADERS_MAX = 16;
 const HEADER_VALUE = /^[\x20-\x7e]{0,1024}$/;
 
-/**
- * The headers of a PUT of `bytes`, their length among them.
- * @throws ContractError INVALID_REQUEST
- */
+/** @throws ContractError INVALID_REQUEST */
 export function requirePutHeaders(
   headers: Readonly<Record<string, string>>,
   bytes: number,

@@ -1,7 +1,6 @@
 /**
- * `matting doctor --node`: one page about what this node needs, and whether it has it. Looks at
- * one thing after the other, each with a bound of its own. It fetches and prepares nothing, and
- * leaves a node that runs alone.
+ * `matting doctor --node`: what this node needs, and whether it has it. Each look has a bound of
+ * its own. It fetches and prepares nothing, and leaves a node that runs alone.
  */
 
 import { constants } from 'node:fs';
@@ -52,7 +51,6 @@ import type { Environment, PoolSettings } from '../start/pool-settings.ts';
 const VARIABLES = 'docs/operations.md, "Environment"';
 const BUG = 'this is a fault of the doctor itself: report it with this line';
 
-/** Of a node's configuration what is looked at. */
 interface ExaminedConfig extends PoolSettings {
   readonly host: string;
   readonly httpPort: number;
@@ -214,7 +212,6 @@ async function weightsFinding(
   return ok('models', `${manifest.name} ${manifest.version} is fetched and whole`);
 }
 
-/** The same sum as at a start. */
 async function memoryFinding(
   { engines: asked, engineGoal, megapixelsMax }: PoolSettings,
   models: readonly EngineModel[],
@@ -249,7 +246,6 @@ type ProviderConfig = Pick<
   'executionProvider' | 'gpuDevices' | 'providerDir' | 'childEnv'
 >;
 
-/** GPUs are tried one after the other. */
 export async function providerMsMax(config: ProviderConfig): Promise<number> {
   const listing = usesGpus(config) ? await listGpus(config.childEnv) : undefined;
   const gpus = listing?.state === 'listed' ? listing.gpus.length : 0;
@@ -353,18 +349,14 @@ export function libheifFinding(version: string | undefined): Finding {
   return failure('codecs', holes, 'npm ci, which installs the sharp that package-lock.json names');
 }
 
-/** As commander gives them. */
 interface DoctorOptions {
   readonly json?: boolean;
   readonly strict?: boolean;
 }
 
 interface DoctorContext {
-  /** @throws ConfigError where commands have no configuration to go by. */
   environment(): Environment;
-  /** @throws ConfigError */
   load(env: Environment): ExaminedConfig;
-  /** Something was found bad, and was said. */
   failed(): void;
 }
 

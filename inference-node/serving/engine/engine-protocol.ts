@@ -15,10 +15,7 @@ import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.
 /** ONNX Runtime's binding to Node: its file in the package, and in the folder of a provider. */
 export const BINDING_FILE = 'onnxruntime_binding.node';
 
-/**
- * In the environment that is made for engines, a folder to load the binding from in place of the
- * package's own. It becomes an argument of theirs (serving/engine/child/runtime-redirect.ts).
- */
+/** A folder to load the binding from; an engine's argument (engine/child/runtime-redirect.ts). */
 export const RUNTIME_FOLDER_VARIABLE = 'ENGINE_RUNTIME_FOLDER';
 
 export interface SessionSpec
@@ -40,12 +37,10 @@ export interface SessionSpec
   /** The only one that the binding gets: it runs, or the load fails. */
   readonly provider: ExecutionProvider;
   readonly intraOpThreads: number;
-  /** Engines of other models run on the same cores. */
   readonly sharesCores: boolean;
   /**
-   * false: a node of the graph that the provider cannot run fails the load, where ONNX Runtime
-   * would quietly give it to the CPU. For probes; whole models keep small shape nodes on the CPU
-   * rightly.
+   * false: a node that the provider cannot run fails the load, where ONNX Runtime would quietly
+   * give it to the CPU. For probes; models keep small shape nodes there rightly.
    */
   readonly allowCpuNodes: boolean;
 }
@@ -76,17 +71,13 @@ const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of siz
 const PLACE_OF_AN_ASSERTION = /^\/\S+:\d+ .* was false\. /;
 
 /**
- * CUDA's codes that speak of a device or its driver, not of one run: not initialised (3), all
- * devices busy or unavailable (46), no device (100), no such device (101), memory errors that could
- * not be corrected (214), system not ready (802), driver and runtime do not fit (803, 804), and
- * what the driver cannot say (999), as of a GPU that the bus lost.
+ * CUDA's codes of a device or its driver, not of one run: not initialised (3), busy or unavailable
+ * (46), no device (100), no such device (101), memory errors (214), system not ready (802), driver
+ * and runtime do not fit (803, 804), what the driver cannot say (999), as of a lost GPU.
  */
 const DEVICE_FAILURES: ReadonlySet<number> = new Set([3, 46, 100, 101, 214, 802, 803, 804, 999]);
 
-/**
- * Memory of a GPU that is short, as the runtime's arena and NVIDIA's libraries say it: cuBLAS and
- * cuDNN say of a handle for which there is none that they are not initialised.
- */
+/** cuBLAS and cuDNN say of a handle without memory that they are not initialised. */
 const MEMORY_FAILURES: readonly RegExp[] = [
   MEMORY_IS_SHORT,
   /\bCUDA failure 2:/,
@@ -94,7 +85,6 @@ const MEMORY_FAILURES: readonly RegExp[] = [
   /\bCUDNN failure \d+: \w*(?:ALLOC|NOT_INITIALIZED)/,
 ];
 
-/** One line. */
 export function shortenNativeError(message: string): string {
   const line = message.replaceAll(/\s*\n\s*/g, ' ');
   const failure = (FAILURE_OF_A_LIBRARY.exec(line) ?? MEMORY_IS_SHORT.exec(line))?.[0];

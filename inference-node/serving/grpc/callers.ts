@@ -22,9 +22,8 @@ export interface CallerToken {
 }
 
 export interface CallersOptions {
-  /** The fleet's token. */
   readonly token: string | undefined;
-  /** Another that counts as the fleet's, while the fleet changes from one to the other. */
+  /** Also the fleet's, while it changes from one to the other. */
   readonly tokenAccepted?: string | undefined;
   readonly callerTokens?: readonly CallerToken[];
   /** The server lets no connection in without a certificate that it checked. */
@@ -33,12 +32,10 @@ export interface CallersOptions {
   readonly imagesMax?: (nodeImagesMax: number) => number;
 }
 
-/** `direct` has a bound of its own. */
 export type Caller = ConnectionOwner;
 
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
-/** The part of a call that identifies its caller. */
 export interface CallOrigin {
   readonly metadata: Metadata;
   getAuthContext(): AuthContext;
@@ -85,10 +82,7 @@ export class Callers {
     return this.#known.length === 0 ? FLEET : undefined;
   }
 
-  /**
-   * Counts one more image of a caller; the function that is returned takes it back, once.
-   * @throws ContractError CALLER_OVER_LIMIT
-   */
+  /** Returns what takes it back, once. @throws ContractError CALLER_OVER_LIMIT */
   enter(caller: Caller, nodeImagesMax: number): () => void {
     const imagesMax = this.#options.imagesMax?.(nodeImagesMax);
     if (caller.kind === 'fleet' || imagesMax === undefined) return () => undefined;
@@ -109,7 +103,6 @@ export class Callers {
     };
   }
 
-  /** The caller of a call that the port's guard let in. */
   requireCaller(call: CallOrigin): Caller {
     const caller = this.identify(call.metadata, call.getAuthContext());
     if (caller === undefined) throw unknownCaller();
@@ -117,7 +110,6 @@ export class Callers {
   }
 }
 
-/** Metadata of a call to a node or to the registry of a control plane. */
 export function tokenMetadata(token: string | undefined): Metadata {
   const metadata = new Metadata();
   if (token !== undefined) metadata.set('authorization', `Bearer ${token}`);

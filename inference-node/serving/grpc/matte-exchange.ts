@@ -61,9 +61,8 @@ export const EXCHANGE_BOUNDS = {
 export type ExchangeBounds = Readonly<typeof EXCHANGE_BOUNDS>;
 
 /**
- * Messages read before others get a turn of the event loop. A caller's many small chunks lie ready
- * and would be read in one go: 19,500 empty ones a second left a node's health unanswered for 8 s.
- * With the largest chunks that is one turn for each 16 MB.
+ * Messages read before others get a turn of the event loop: 19,500 empty chunks a second left a
+ * node's health unanswered for 8 s. With the largest one turn for each 16 MB.
  */
 const MESSAGES_A_TURN_MAX = 64;
 
@@ -116,14 +115,12 @@ export class MatteExchange {
     return this.#sentBytes;
   }
 
-  /** @throws ContractError INVALID_REQUEST when the call does not begin with one. */
   async readHeader(signal: AbortSignal): Promise<MatteHeader> {
     const first = await this.#next(this.#bounds.headerWaitMaxMs, signal);
     if (first?.message?.$case === 'header') return first.message.value;
     throw new ContractError('INVALID_REQUEST', 'the first message must be a header');
   }
 
-  /** Binds the exchange to an order, for the pipeline. */
   forOrder(order: MatteOrder): ImageExchange {
     const stageBegan = (stage: ImageStage) => this.#stageBegan(stage);
     const { directOrigin: origin } = order;
@@ -155,11 +152,10 @@ export class MatteExchange {
     this.#call.end();
   }
 
-  /** The background's bytes follow those of the image. */
   async #receive(order: MatteOrder, signal: AbortSignal): Promise<ReceivedFiles> {
     const behind = order.asked?.background;
     const totalLength = order.contentLength + (behind?.contentLength ?? 0);
-    // Its own memory: a pooled slice would pin its neighbours. The system backs it as it is filled.
+    // Its own memory: a pooled slice would pin its neighbours.
     const bytes = Buffer.allocUnsafeSlow(totalLength);
     const imageDigest = new FileDigest(order, 0);
     const behindDigest = behind && new FileDigest(behind, order.contentLength);
@@ -235,7 +231,6 @@ export class MatteExchange {
     return received;
   }
 
-  /** The result to the storage, at the place that the caller names for exactly these bytes. */
   async #put(
     order: MatteOrder,
     origin: string,
@@ -261,7 +256,6 @@ export class MatteExchange {
     return Math.min(maxMs, silenceMaxMs + (bytes / this.#bounds.paceBytesPerSecondMin) * 1000);
   }
 
-  /** The next message; undefined at the half-close. */
   async #next(waitMs: number, signal: AbortSignal): Promise<MatteRequest | undefined> {
     if (this.#inbox.length === 0 && !this.#ended) {
       const arrived = new Promise<void>(resolve => {
@@ -278,8 +272,7 @@ export class MatteExchange {
   }
 
   /**
-   * Writes once the message before has left the process: two are under way at most, where write()
-   * alone would take sixteen, 4 MiB, before it says that the reader is slow.
+   * Two writes are under way at most; write() alone would take sixteen, 4 MiB, before it says so.
    */
   async #write(message: MatteResponse, signal: AbortSignal): Promise<void> {
     await this.#flush(signal);
@@ -288,7 +281,6 @@ export class MatteExchange {
     });
   }
 
-  /** Waits until the last message has left the process. */
   async #flush(signal: AbortSignal): Promise<void> {
     const waitMs = this.#bounds.sendSilenceMaxMs;
     const error = await within(this.#lastWrite, waitMs, signal, 'the result is not being read');
@@ -296,14 +288,12 @@ export class MatteExchange {
   }
 }
 
-/** Hashes one of the files of a call while their bytes come, one after the other. */
 class FileDigest {
   readonly #from: number;
   readonly #to: number;
   readonly #expected: Buffer | undefined;
   readonly #hash: Hash | undefined;
 
-  /** @param from where its bytes begin among all. */
   constructor({ contentLength, sha256 }: FileOrder, from: number) {
     this.#from = from;
     this.#to = from + contentLength;
@@ -311,14 +301,12 @@ class FileDigest {
     this.#hash = sha256 === undefined ? undefined : createHash('sha256');
   }
 
-  /** @param offset of the data among the bytes of all files. */
   update(data: Buffer, offset: number): void {
     if (this.#hash === undefined) return;
     const [from, to] = [Math.max(0, this.#from - offset), Math.max(0, this.#to - offset)];
     this.#hash.update(data.subarray(from, to));
   }
 
-  /** Once all bytes have come. @throws ContractError INVALID_REQUEST */
   require(bytes: string): void {
     if (this.#hash === undefined || this.#expected === undefined) return;
     if (this.#hash.digest().equals(this.#expected)) return;
@@ -326,7 +314,6 @@ class FileDigest {
   }
 }
 
-/** What a result is said to be, ahead of its bytes. */
 function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader {
   const modelRuns = result.runs.map(({ model: prepared }) => {
     const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
@@ -365,7 +352,6 @@ function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader 
   };
 }
 
-/** undefined at the half-close. */
 function requireChunk(request: MatteRequest | undefined): Buffer | undefined {
   if (request === undefined) return undefined;
   if (request.message?.$case !== 'chunk') {

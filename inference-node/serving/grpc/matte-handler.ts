@@ -36,7 +36,6 @@ import {
 } from './matte-exchange.ts';
 import { checkMatteHeader, type MatteOrder, type NodeAbilities } from './matte-header.ts';
 
-/** What exists only once the models are loaded. */
 export interface NodeWork extends NodeAbilities {
   readonly admission: Admission;
   readonly pipeline: Pipeline;
@@ -44,13 +43,11 @@ export interface NodeWork extends NodeAbilities {
 
 export interface MatteHandlerOptions {
   readonly status: NodeStatus;
-  /** Undefined while starting. */
   readonly work: () => NodeWork | undefined;
   readonly metrics: NodeMetrics;
   readonly log: Logger;
   readonly callers: Callers;
   readonly direct: DirectFiles;
-  /** EXCHANGE_BOUNDS where absent. */
   readonly bounds?: ExchangeBounds | undefined;
   /** Undefined: there are no traces. Read at each call. */
   readonly tracing?: (() => Tracing | undefined) | undefined;
@@ -67,8 +64,8 @@ const SPAN: SpanBegin = {
 const TIMER_MS_MAX = 2_147_483_647;
 
 /**
- * A deadline travels as a duration and begins anew where it arrives, so a caller's own clock ends
- * the call that much earlier: its cancellation just before the deadline is the deadline.
+ * A deadline begins anew where it arrives, so a caller's own clock ends the call that much earlier:
+ * its cancellation just before the deadline is the deadline.
  */
 const DEADLINE_TRAVEL_MS = 100;
 
@@ -84,7 +81,6 @@ export class MatteHandler {
     this.#options = options;
   }
 
-  /** For MatteServiceServer. */
   readonly handle: handleBidiStreamingCall<MatteRequest, MatteResponse> = call => {
     const controller = new AbortController();
     this.#calls.add(controller);
@@ -102,7 +98,6 @@ export class MatteHandler {
     void asSpan(span, run).finally(over);
   };
 
-  /** Resolves when no call is open. */
   untilIdle(): Promise<void> {
     if (this.#calls.size === 0) return Promise.resolve();
     return new Promise(resolve => {
@@ -114,7 +109,7 @@ export class MatteHandler {
     });
   }
 
-  /** Ends every open call with `reason`; they are over once `untilIdle` resolves. */
+  /** They are over once `untilIdle` resolves. */
   abortAll(reason: ContractError): void {
     for (const controller of [...this.#calls]) controller.abort(reason);
   }
@@ -141,7 +136,6 @@ function watchCaller(call: MatteCall, controller: AbortController): () => void {
   };
 }
 
-/** One call from its first message to its status. */
 class MatteCallRun {
   readonly #call: MatteCall;
   readonly #signal: AbortSignal;
@@ -159,7 +153,6 @@ class MatteCallRun {
     this.#exchange = new MatteExchange(call, options.bounds ?? EXCHANGE_BOUNDS, options.direct);
   }
 
-  /** Never rejects. */
   async run(): Promise<void> {
     try {
       this.#caller = this.#options.callers.requireCaller(this.#call);
@@ -216,7 +209,6 @@ class MatteCallRun {
     }
   }
 
-  /** Logs and counts a result that comes without a model of its plan. */
   #watchDegradation(exchange: ImageExchange): ImageExchange {
     return {
       ...exchange,
@@ -309,7 +301,7 @@ function fileBytesOf({ contentLength, asked }: MatteOrder): number {
   return contentLength + (asked?.background?.contentLength ?? 0);
 }
 
-/** What the image takes of the workers' memory, as far as its header shows. */
+/** As far as its header shows. */
 export function costOf({ declared, inputFormat, outputFormat, resultKind, asked }: MatteOrder) {
   const pixelsOf = (size: Size | undefined) => size && size.width * size.height;
   const behind = asked?.background;

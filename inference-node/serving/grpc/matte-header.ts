@@ -32,7 +32,6 @@ import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';
 
 const JOB_ID_LENGTH_MAX = 64;
 
-/** A header that passed its checks. */
 export interface MatteOrder extends ImageOrder, FileOrder {
   readonly jobId: string;
   readonly attempt: number;
@@ -44,13 +43,11 @@ export interface MatteOrder extends ImageOrder, FileOrder {
   readonly directOrigin: string | undefined;
 }
 
-/** The operator's choices. */
 export interface PictureDefaults {
   readonly refinement: boolean;
   readonly foregroundEstimation: boolean;
 }
 
-/** What a node can be asked for. */
 export interface NodeAbilities {
   /** Where a header names none. */
   readonly plan: RunnablePlan;
@@ -62,9 +59,8 @@ export interface NodeAbilities {
 }
 
 /**
- * @param directOrigin the header's, as it was checked.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, IMAGE_RESOLUTION_TOO_LARGE,
- *   UNSUPPORTED_IMAGE_FORMAT, UNSUPPORTED_OUTPUT_FORMAT, INVALID_PARAMETER, NODE_INCAPABLE
+ * UNSUPPORTED_IMAGE_FORMAT, UNSUPPORTED_OUTPUT_FORMAT, INVALID_PARAMETER, NODE_INCAPABLE
  */
 export function checkMatteHeader(
   header: MatteHeader,
@@ -154,7 +150,6 @@ function requirePlan({ model, plan: name }: MatteHeader, node: NodeAbilities): R
   return plan.runs.length === 1 ? plan : { name: model, runs: [{ ...run, role: 'subject' }] };
 }
 
-/** A header's finishing. */
 export interface FinishingOrder {
   readonly finishing: Finishing;
   /** Undefined: no picture is its background. */
@@ -164,9 +159,8 @@ export interface FinishingOrder {
 }
 
 /**
- * Undefined: none is asked for.
  * @throws ContractError INVALID_REQUEST, UNSUPPORTED_OUTPUT_FORMAT, IMAGE_TOO_LARGE,
- *   IMAGE_RESOLUTION_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, NODE_INCAPABLE
+ * IMAGE_RESOLUTION_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, NODE_INCAPABLE
  */
 function checkFinishing(
   message: ProtoFinishing | undefined,
@@ -206,16 +200,13 @@ function requireFitting(
 
 const SHA256_BYTES = 32;
 
-/** The fields that describe a file, as messages have them. */
 type FileFields = Pick<
   MatteHeader,
   'contentLength' | 'sha256' | 'inputFormat' | 'width' | 'height'
 >;
 
-/** A file that will come. */
 export interface FileOrder {
   readonly contentLength: number;
-  /** Undefined: not to be checked. */
   readonly sha256: Buffer | undefined;
   /** As the caller declared it, if it did: for the memory's count. The bytes decide the format. */
   readonly inputFormat: InputFormat | undefined;
@@ -223,7 +214,6 @@ export interface FileOrder {
   readonly declared: Size | undefined;
 }
 
-/** What a kind of file may be, and what comes before the names of its fields. */
 interface FileKind {
   readonly name: string;
   readonly prefix: string;
@@ -246,7 +236,7 @@ const BACKGROUND: FileKind = {
 
 /**
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, IMAGE_RESOLUTION_TOO_LARGE,
- *   UNSUPPORTED_IMAGE_FORMAT, NODE_INCAPABLE
+ * UNSUPPORTED_IMAGE_FORMAT, NODE_INCAPABLE
  */
 function checkFileFields(
   fields: FileFields,

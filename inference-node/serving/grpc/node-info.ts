@@ -35,13 +35,10 @@ interface NodeInfoInputs {
   readonly identity: NodeIdentity;
   readonly work: NodeWork;
   readonly pictures: PicturePool;
-  /** The operator's gate on models; undefined: none. */
   readonly commercialUse: CommercialUseGate | undefined;
-  /** Of object storage at which it gets and puts files. */
   readonly directOrigins: readonly string[];
   readonly providerRequested: string;
   readonly providerSelected: ExecutionProvider;
-  /** For people. */
   readonly device: string;
 }
 
@@ -87,7 +84,6 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
 
 const BYTES_PER_MIB = 1024 * 1024;
 
-/** As it is now. */
 export function gpuToProto({ facts, outReason }: GpuDevice): ProtoGpu {
   return {
     id: facts.id,
@@ -99,16 +95,12 @@ export function gpuToProto({ facts, outReason }: GpuDevice): ProtoGpu {
 }
 
 /*
- * WatchCapacity: the node's state and load, at once, at every change (at most every 20 ms) and
- * every second, so that a dispatcher needs no polling and a silent stream means a dead node.
- *
- * A message is the state as it is when it is written: a watcher that reads slowly gets fewer of
- * them, never a queue of old ones.
+ * The state as it is when it is written, at once, at every change and every second: a silent stream
+ * means a dead node, and a slow watcher gets fewer messages, never a queue of old ones.
  */
 
 /**
- * Stale views cost refusals: with 50 ms 1.3 to 1.5 times as many as with 20, in a simulated fleet
- * of 50 at 0.9 load (bench/dispatch-simulator).
+ * Stale views cost refusals: 1.3 to 1.5 times as many with 50 ms as with 20 (simulated, 50 nodes).
  */
 export const CHANGE_INTERVAL_MS = 20;
 const REPEAT_INTERVAL_MS = 1000;
@@ -175,7 +167,6 @@ export class CapacityWatchers {
     this.#callers = callers;
   }
 
-  /** For MatteServiceServer. */
   readonly handle = (call: Watcher): void => {
     const owner = this.#ownerWithRoom(call);
     if (owner === undefined) {
@@ -197,7 +188,6 @@ export class CapacityWatchers {
     this.#changeTimer = setTimeout(() => this.flush(), waitMs);
   }
 
-  /** Writes the last state and ends the streams. */
   close(): void {
     this.flush();
     for (const call of [...this.#watchers.keys()]) {
@@ -225,7 +215,6 @@ export class CapacityWatchers {
     this.#changeTimer = undefined;
   }
 
-  /** Writes now what `changed` would write soon. */
   flush(): void {
     clearTimeout(this.#changeTimer);
     this.#changeTimer = undefined;

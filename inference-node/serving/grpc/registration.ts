@@ -31,7 +31,6 @@ import { tokenMetadata } from './callers.ts';
 import type { NodeIdentity } from './node-info.ts';
 
 export interface RegistrationOptions {
-  /** host:port of control planes, tried in turn. */
   readonly registryAddresses: readonly string[];
   readonly identity: NodeIdentity;
   /** host:port of the Matte service, as control planes reach it. */
@@ -39,12 +38,10 @@ export interface RegistrationOptions {
   /** host:port of metrics and health. */
   readonly httpAddress: string;
   readonly token: string | undefined;
-  /** How control planes are reached. */
   readonly security: ChannelSecurity;
   /** COMMAND_DRAIN: `true`, COMMAND_UNDRAIN: `false`. */
   readonly onDrainCommand: (drain: boolean) => void;
   readonly log: Logger;
-  /** REGISTRATION_BOUNDS where absent. */
   readonly bounds?: RegistrationBounds;
 }
 
@@ -108,7 +105,6 @@ export class Registration {
     this.#running = this.#run();
   }
 
-  /** Ends the membership, at a control plane where one answers. Idempotent; never rejects. */
   leave(): Promise<void> {
     this.#left ??= this.#leave();
     return this.#left;
@@ -171,7 +167,6 @@ export class Registration {
     else if (command === Command.COMMAND_UNDRAIN) this.#options.onDrainCommand(false);
   }
 
-  /** Rounds over the addresses until one answers; undefined when stopped. */
   async #untilAnswered<T>(call: Unary<T>): Promise<T | undefined> {
     let backoffMs = this.#bounds.backoffMinMs;
     while (!this.#stop.signal.aborted) {
@@ -188,7 +183,6 @@ export class Registration {
     return undefined;
   }
 
-  /** Each address once, from the one that answered last. */
   async #oneRound<T>(call: Unary<T>): Promise<T> {
     let lastError: unknown;
     for (let tried = 0; tried < this.#registries.length; tried += 1) {
@@ -212,7 +206,6 @@ export class Registration {
     });
   }
 
-  /** Ends early when stopped. */
   async #wait(ms: number): Promise<void> {
     const jittered = ms * (1 - JITTER + 2 * JITTER * Math.random());
     const { signal } = this.#stop;

@@ -1,7 +1,6 @@
 /**
- * The node's gRPC server: the Matte service, health and reflection on one port. It is opened before
- * the models are loaded, so that probes see a node that starts and a port in use is found at once;
- * until `status` says serving, Matte is refused.
+ * The node's gRPC server: the Matte service, health and reflection on one port, open before the
+ * models are loaded: probes see a node that starts, and Matte is refused until it serves.
  */
 
 import { fileURLToPath } from 'node:url';
@@ -45,29 +44,23 @@ import type { CapacityWatchers } from './node-info.ts';
 
 const PROTO_DIR = fileURLToPath(new URL('../../../proto/', import.meta.url));
 const MATTE_SERVICE = 'matting.v1.MatteService';
-/**
- * Health checks are open: probes make them without a secret, and they reveal only whether the node
- * serves.
- */
+/** Open: probes come without a secret, and it reveals only whether the node serves. */
 const OPEN_PATHS_PREFIX = '/grpc.health.v1.Health/';
-/** The whole server, by the health protocol. */
 const OVERALL = '';
 
 /**
- * Calls of one connection at once. Far above what admission takes, on purpose: http2 makes a call
- * over this wait without an answer, and a caller that is refused must know at once.
+ * Of one connection. Far above admission: over this http2 makes a call wait without an answer, and
+ * a caller that is refused must know at once.
  */
 const STREAMS_MAX = 256;
 
 /**
- * After this a connection is asked to close, and its caller opens a new one: direct callers behind
- * a name find nodes that were added, and replaced certificates are seen. Calls under way have no
- * further bound here (the grace is not set): a Matte call has those of the exchange, and cutting a
- * control plane's capacity stream would make it take the node for lost.
+ * Then a connection is asked to close: direct callers behind a name find new nodes, and replaced
+ * certificates are seen. Calls under way are not cut: a control plane whose capacity stream is cut
+ * would take the node for lost.
  */
 const CONNECTION_AGE_MAX_MS = 10 * 60_000;
 
-/** Largest fraction of the files that the process may have open. */
 const FILES_SHARE = 0.5;
 
 /** Longer than the longest attempt (10 min), in which a call may be silent. */
@@ -90,26 +83,19 @@ const SHUTDOWN_TIMEOUT_MS = 4000;
 
 interface NodeServerOptions {
   readonly host: string;
-  /** 0: one that is free. */
   readonly port: number;
   readonly callers: Callers;
   readonly credentials: ServerCredentials;
   readonly status: NodeStatus;
   readonly matte: MatteHandler;
   readonly watchers: CapacityWatchers;
-  /** Undefined while starting. */
   readonly info: () => GetNodeInfoResponse | undefined;
-  /** A connection or a stream was ended at a bound. */
   readonly onEnded?: ((cause: GuardCause) => void) | undefined;
-  /** GUARD_BOUNDS where absent. */
   readonly guardBounds?: Partial<GuardBounds> | undefined;
-  /** MATTE_SILENCE_MAX_MS where absent. */
   readonly matteSilenceMaxMs?: number | undefined;
-  /** CONNECTION_AGE_MAX_MS where absent. */
   readonly connectionAgeMaxMs?: number | undefined;
 }
 
-/** @throws ListenError when it cannot listen. */
 export async function openNodeServer(options: NodeServerOptions) {
   const server = new Server({
     ...SERVER_OPTIONS,
@@ -126,7 +112,6 @@ export async function openNodeServer(options: NodeServerOptions) {
   return {
     port,
     connections,
-    /** Ends idle connections, gives the others a moment, then ends them. */
     close: async () => {
       stopHealth();
       // The node has announced its drain long before.
@@ -189,17 +174,14 @@ function reflectedPackages() {
 }
 
 /*
- * Server reflection of what the node's port speaks, so that grpcurl and the like need no .proto
- * file. Around @grpc/reflection 1.0, which leaves three things open:
+ * Server reflection of what the port speaks: grpcurl and the like need no .proto file. Around
+ * @grpc/reflection 1.0, which leaves three things open:
  *
- * - proto-loader names the entry of a map after its field alone (`Statuses`); readers that check
- *   (protobuf-go, so grpcurl) refuse the whole file unless it is what protoc says,
- *   `StatusesEntry`. Health's `List` has a map, and so no call of Health could be made by
- *   reflection.
- * - It gives fields no JSON name: clients that write JSON know `content_length` or `contentLength`
- *   alone, and should know both.
- * - It answers as fast as it is asked. An answer is a hundred times its question, so a client that
- *   asks and reads nothing would fill the memory of the node (measured: 170 MB in 10 s).
+ * - proto-loader names a map's entry after its field alone (`Statuses`); readers that check
+ * (protobuf-go) refuse the file unless it is `StatusesEntry`, so no call of Health could be made.
+ * - It gives fields no JSON name: clients should know `content_length` and `contentLength`.
+ * - It answers as fast as it is asked, a hundred times the question: a client that reads nothing
+ * would fill the memory (170 MB in 10 s).
  */
 
 type Handler = (call: ServerDuplexStream<unknown, unknown>) => void;
@@ -210,7 +192,7 @@ function isReflectionPath(path: string): boolean {
   return path.startsWith(REFLECTION_PATHS_PREFIX);
 }
 
-/** @param definition loaded with `keepCase`, or its fields have other names than the .proto's. */
+/** Of a `definition` that was loaded with `keepCase`. */
 function addReflection(server: Server, definition: PackageDefinition): void {
   const service = new ReflectionService(describeAsProtoc(definition));
   const addService: Server['addService'] = (serviceDefinition, { ServerReflectionInfo: answer }) =>
@@ -260,7 +242,6 @@ function nameAsProtoc(message: DescriptorProto): void {
   }
 }
 
-/** `key_value` gives `keyValue`. */
 function camelCase(name: string): string {
   return name.replaceAll(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 }

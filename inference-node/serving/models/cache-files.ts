@@ -1,10 +1,8 @@
 /**
  * Files of the model cache: written whole or not at all, and identified by their sha256.
  *
- * A file is written under a temporary name in the same directory, flushed, and renamed, so that
- * neither a reader nor another process on the same cache ever sees half a file, even after a crash.
- * Two processes that make the same file make the same bytes; the later rename wins and nothing is
- * lost.
+ * A file is written under a temporary name, flushed, and renamed: nobody ever sees half a file,
+ * even after a crash. Processes that make the same file make the same bytes; the later rename wins.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
@@ -14,10 +12,7 @@ import { diskError, ModelError } from './model-error.ts';
 
 const HASH_CHUNK_BYTES = 1024 * 1024;
 
-/**
- * A temporary file that was not written to for this long belongs to a process that died. A running
- * writer is never that slow: the fetch gives up on a silent connection long before.
- */
+/** Not written to for so long it belongs to a process that died: a fetch gives up sooner. */
 const TEMPORARY_IDLE_MAX_MS = 10 * 60 * 1000;
 
 const TEMPORARY_SUFFIX = '.tmp';
@@ -35,7 +30,6 @@ export class WholeFile {
     this.handle = handle;
   }
 
-  /** Makes the directory if it does not exist. */
   static async create(path: string): Promise<WholeFile> {
     const directory = dirname(path);
     const name = `.${basename(path)}.${process.pid}.${randomBytes(6).toString('hex')}`;
@@ -48,7 +42,6 @@ export class WholeFile {
     }
   }
 
-  /** Writes all of `bytes` at `position`. */
   async write(bytes: Uint8Array, position: number): Promise<void> {
     for (let done = 0; done < bytes.length; ) {
       const left = bytes.length - done;
@@ -56,7 +49,6 @@ export class WholeFile {
     }
   }
 
-  /** Puts the file at its path and replaces what was there. */
   async commit(): Promise<void> {
     await this.handle.sync();
     await this.#close();
@@ -64,7 +56,6 @@ export class WholeFile {
     await syncPath(dirname(this.path));
   }
 
-  /** Removes it unless it was committed. Idempotent. */
   async discard(): Promise<void> {
     await this.#close();
     await rm(this.#temporary, { force: true });
@@ -77,10 +68,7 @@ export class WholeFile {
   }
 }
 
-/**
- * Lets `write` fill a new file and puts it at `path`. When `write` throws, no temporary file is left
- * and `path` is unchanged.
- */
+/** When `write` throws, no temporary file is left and `path` is unchanged. */
 export async function writeFileWhole(
   path: string,
   write: (file: WholeFile) => Promise<void>,
@@ -110,10 +98,7 @@ export async function writeRecord(path: string, record: object): Promise<void> {
   }
 }
 
-/**
- * Removes what killed writers left in `directory`, which may not exist. Machines with other clocks
- * may be writing there, so ages are measured by the file system's clock.
- */
+/** Other machines may write there: ages are by the file system's clock. */
 export async function removeStaleTemporaries(directory: string): Promise<void> {
   const temporaries = (await listDirectory(directory)).filter(
     name => name.startsWith('.') && name.endsWith(TEMPORARY_SUFFIX),
@@ -139,7 +124,6 @@ export async function fileSystemClockMs(directory: string): Promise<number | und
   }
 }
 
-/** The names in a directory, none when it does not exist. */
 export async function listDirectory(directory: string): Promise<readonly string[]> {
   try {
     return (await readdir(directory)).sort();
@@ -149,7 +133,6 @@ export async function listDirectory(directory: string): Promise<readonly string[
   }
 }
 
-/** Null when there is nothing at `path`. */
 export async function statOrNull(path: string) {
   try {
     return await stat(path);
@@ -159,7 +142,6 @@ export async function statOrNull(path: string) {
   }
 }
 
-/** Like statOrNull, with times in nanoseconds. */
 export async function statBigOrNull(path: string) {
   try {
     return await stat(path, { bigint: true });
@@ -169,7 +151,6 @@ export async function statBigOrNull(path: string) {
   }
 }
 
-/** sha256 of an open file from its beginning, hexadecimal. */
 export async function hashOpenFile(file: FileHandle): Promise<string> {
   const hash = createHash('sha256');
   const buffer = Buffer.allocUnsafe(HASH_CHUNK_BYTES);

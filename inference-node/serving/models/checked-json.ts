@@ -1,21 +1,19 @@
 /**
- * JSON files that come with the product, checked against a JSON Schema (draft 7). The `description`
- * of each schema completes "must be": an error names the file and the field, and says that.
+ * JSON files of the product, checked against a JSON Schema (draft 7). Each schema's `description`
+ * completes "must be": an error names file and field, and says that.
  */
 import assert from 'node:assert/strict';
 import { Ajv, type ErrorObject, type SchemaObject } from 'ajv';
 import { ModelError } from './model-error.ts';
 
 /**
- * `verbose` gives an error its schema, and so its description. The schemas are the program's own and
- * not checked against the meta-schema, whose compilation would take 0.1 s of each start.
+ * `verbose` gives an error its schema's description. The meta-schema would take 0.1 s of each
+ * start.
  */
 const ajv = new Ajv({ verbose: true, meta: false, validateSchema: false });
 
 /**
- * Parses and checks `text`; a field that is null counts as missing.
- * @param file named in errors.
- * @throws ModelError `manifest`, for the first thing that is wrong.
+ * A field that is null counts as missing. @throws ModelError `manifest`, for the first thing wrong.
  */
 export function parseChecked<Value>(text: string, file: string, schema: SchemaObject): Value {
   let value: unknown;
@@ -68,17 +66,14 @@ export function fields<Value>(
   return { ...mapOf({}), properties, required, additionalProperties: false };
 }
 
-/** An object whose names are data. */
 export function mapOf(values: SchemaObject): SchemaObject {
   return { type: 'object', additionalProperties: values, description: 'an object' };
 }
 
-/** At least one. */
 export function list(items: SchemaObject): SchemaObject {
   return { type: 'array', items, minItems: 1, description: 'a list, not empty' };
 }
 
-/** So many `items` as `count` says. */
 export function tuple(count: number, items: SchemaObject, description: string): SchemaObject {
   return { type: 'array', items, minItems: count, maxItems: count, description };
 }

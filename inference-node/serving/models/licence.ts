@@ -1,7 +1,4 @@
-/**
- * The terms a model comes under, as its manifest states them: for its weights and for the data they
- * were trained on apart, since one says nothing of the other. Statements with a source, no advice.
- */
+/** A model's terms as its manifest states them, of weights and training data apart. No advice. */
 import type { SchemaObject } from 'ajv';
 import { fields, oneOf, text } from './checked-json.ts';
 
@@ -9,25 +6,21 @@ import { fields, oneOf, text } from './checked-json.ts';
 export const COMMERCIAL_USES = ['yes', 'no', 'unclear'] as const;
 export type CommercialUse = (typeof COMMERCIAL_USES)[number];
 
-/** What is said of using something commercially. */
 export interface UseTerms {
   readonly commercialUse: CommercialUse;
   /** Who states it, and what is not stated. One line. */
   readonly reason: string;
-  /** Where it can be read: a URL. */
   readonly source: string;
 }
 
 export interface Licence {
   /** SPDX expression that the makers published the weights under; NOASSERTION: they state none. */
   readonly spdx: string;
-  /** Where the makers published the weights. */
   readonly origin: string;
   readonly weights: UseTerms;
   readonly trainingData: UseTerms;
 }
 
-/** A model's name and its terms. */
 export interface LicensedModel {
   readonly name: string;
   readonly licence: Licence;

@@ -1,7 +1,6 @@
 /**
- * A model's manifest: where its weights come from, how they are verified, and everything that
- * preprocessing and engines need to know about its graph. It is data (models/<name>/manifest.json),
- * checked when it is read; nothing else in the program knows a model by name.
+ * A model's manifest: where its weights come from, how they are verified, and what engines need to
+ * know about its graph. It is data; nothing else in the program knows a model by name.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -35,49 +34,37 @@ export interface NpmSource {
   readonly version: string;
   /** The tarball's hash as the registry and lock files write it: sha512-<Base64>. */
   readonly integrity: string;
-  /** Size of the tarball. */
   readonly bytes: number;
 }
 
-/** A piece of a weights file: one file inside the package. */
 export interface FilePart {
-  /** Inside the package, without the leading `package/`. */
   readonly path: string;
   readonly bytes: number;
-  /** Hexadecimal. */
   readonly sha256: string;
 }
 
 export interface WeightsFile {
-  /** Its name in the cache. */
   readonly name: string;
   readonly bytes: number;
-  /** The whole file's, hexadecimal. */
   readonly sha256: string;
   /** Joined in this order they make the file. */
   readonly parts: readonly FilePart[];
 }
 
-/** The graph as its makers exported it. */
 export interface SourceGraph {
   /** The name of one of `files`. */
   readonly file: string;
-  /** Precision of its weights. */
   readonly precision: 'fp32' | 'fp16';
   readonly inputName: string;
   /** The matte; other outputs are removed. */
   readonly outputName: string;
-  /** Input size it was exported for, pixels. */
   readonly inputWidth: number;
   readonly inputHeight: number;
 }
 
-/** Sides of square inputs, pixels. */
 export interface InputSizes {
   readonly default: number;
-  /**
-   * Sizes that were measured. Other sizes that the fields below allow run, at unknown quality.
-   */
+  /** Measured ones. Others that the fields below allow run, at unknown quality. */
   readonly listed: readonly number[];
   /** Sizes with a ranges file, which it can be prepared for in int8; absent: none. */
   readonly int8?: readonly number[];
@@ -94,7 +81,6 @@ export interface ModelManifest {
   readonly source: NpmSource;
   readonly files: readonly WeightsFile[];
   readonly graph: SourceGraph;
-  /** Precisions it can be prepared in. */
   readonly precisions: readonly Precision[];
   readonly inputSize: InputSizes;
   readonly normalisation: Normalisation;
@@ -103,7 +89,6 @@ export interface ModelManifest {
   readonly licence: Licence;
 }
 
-/** The manifests that come with the product. */
 export const MANIFEST_DIRECTORY = fileURLToPath(new URL('../../../models/', import.meta.url));
 
 const FILE_NAME = 'manifest.json';
@@ -167,8 +152,7 @@ const SCHEMA = fields<ModelManifest>({
 });
 
 /**
- * Reads and checks `<directory>/<name>/manifest.json`. Throws ModelError: `settings` when there is
- * no such model (it names those there are), `manifest` with file and field when it is malformed.
+ * Throws ModelError `settings` (no such model: it names those there are), `manifest` (malformed).
  */
 export async function loadManifest(
   name: string,
@@ -187,7 +171,6 @@ export async function loadManifest(
   return manifest;
 }
 
-/** The names of the models that have a manifest, sorted. */
 export async function listManifests(directory = MANIFEST_DIRECTORY): Promise<readonly string[]> {
   try {
     const entries = await readdir(directory, { withFileTypes: true });
@@ -201,7 +184,6 @@ export async function listManifests(directory = MANIFEST_DIRECTORY): Promise<rea
   }
 }
 
-/** `file` is named in errors. */
 export function parseManifest(json: string, file: string): ModelManifest {
   const manifest = parseChecked<ModelManifest>(json, file, SCHEMA);
   requireConsistent(manifest, (field, expected) => {
@@ -210,7 +192,6 @@ export function parseManifest(json: string, file: string): ModelManifest {
   return manifest;
 }
 
-/** The rules between fields, which a schema cannot express. */
 function requireConsistent(
   { files, graph, precisions, inputSize }: ModelManifest,
   refuse: (field: string, expected: string) => never,

@@ -1,17 +1,9 @@
-/**
- * Errors before a node serves: in a model's manifest, its weights, its prepared file or the
- * variables that choose it. They are for the operator who starts a program, never for a caller of
- * the API, so they are not in the error catalogue.
- */
+/** Errors before a node serves, for the operator who starts it, never for callers of the API. */
 
 /**
- * - `settings`: a variable or an argument asks for something that does not exist.
- * - `manifest`: a manifest is malformed.
- * - `missing`: the weights were not fetched yet.
- * - `altered`: a weights file is not the one the manifest names.
- * - `fetch`: the registry could not be reached, or what it sent is not the pinned package.
- * - `disk`: the cache directory cannot be read or written.
- * - `prepare`: the graph cannot be rewritten as asked.
+ * `settings`: what is asked for does not exist. `manifest`: malformed. `missing`: weights not
+ * fetched. `altered`: not the weights that the manifest names. `fetch`: no registry, or not the
+ * pinned package. `disk`: the cache cannot be read or written. `prepare`: no graph as asked.
  */
 export type ModelErrorKind =
   | 'settings'

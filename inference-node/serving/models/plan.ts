@@ -1,8 +1,6 @@
 /**
- * Which models make a matte: the variables that choose, the plans, and which terms admit.
- *
- * A plan is data beside the manifests: models/plans.json lists the models of each plan, their
- * input sizes and their roles. A single model is a plan of its own name.
+ * Which models make a matte: the variables that choose, the plans, which terms admit. A plan is
+ * data in models/plans.json: models, input sizes and roles. A single model is a plan of its name.
  */
 
 import { readFile } from 'node:fs/promises';
@@ -31,10 +29,7 @@ import {
 } from './prepared-model.ts';
 
 export interface ModelSettings {
-  /**
-   * MATTING_MODEL: a manifest's name; this single model replaces the plan. Whether the manifest
-   * exists is checked when it is loaded.
-   */
+  /** MATTING_MODEL: this single model replaces the plan. Checked when it is loaded. */
   readonly model: string | undefined;
   /** MATTING_QUALITY: the plan, unless a model is named. */
   readonly quality: Quality;
@@ -42,11 +37,8 @@ export interface ModelSettings {
   readonly modelDir: string;
   /** MATTING_WEIGHTS_DIR, absolute: weights that are there already; only read. */
   readonly weightsDir: string | undefined;
-  /**
-   * MATTING_MODEL_INPUT_SIZE: side of the square in pixels; the manifest's default when undefined.
-   */
+  /** MATTING_MODEL_INPUT_SIZE: side of the square; the manifest's default when undefined. */
   readonly inputSize: number | undefined;
-  /** MATTING_PRECISION. */
   readonly precision: 'auto' | Precision;
   /** MATTING_COMMERCIAL_USE: which models may run for their terms; every one when undefined. */
   readonly commercialUse: CommercialUseGate | undefined;
@@ -62,10 +54,7 @@ type Quality = (typeof QUALITIES)[number];
 const DEFAULT_QUALITY: Quality = 'standard';
 const DEFAULT_MODEL_DIR = 'model-cache';
 
-/**
- * Problems stay in the reader, for its requireValid.
- * @param cwd base of a relative MATTING_MODEL_DIR.
- */
+/** Problems stay in the reader, for its requireValid. */
 export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings {
   const weightsDir = reader.string('MATTING_WEIGHTS_DIR', { default: undefined });
   const settings: ModelSettings = {
@@ -105,7 +94,6 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
   return settings;
 }
 
-/** Throws ConfigError with every problem found. */
 export function parseModelSettings(
   env: Readonly<Record<string, string | undefined>>,
   cwd: string,
@@ -116,9 +104,7 @@ export function parseModelSettings(
   return settings;
 }
 
-/** One model's part in a plan. */
 export interface PlanEntry {
-  /** A manifest's name. */
   readonly model: string;
   /** Side of the square in pixels; the manifest's default when undefined. */
   readonly inputSize: number | undefined;
@@ -146,7 +132,6 @@ const SCHEMA = mapOf({
   description: `a list of 1 to ${MODELS_MAX} models`,
 });
 
-/** The plan that the settings ask for: a quality's, or a single model. Throws ModelError. */
 export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const { model, inputSize, quality } = settings;
   if (model !== undefined) {
@@ -166,7 +151,6 @@ export async function loadPlanOutlines(
   return parsePlanOutlines(await readFile(path, 'utf8'), path);
 }
 
-/** `file` is named in errors. */
 export function parsePlanOutlines(json: string, file: string): readonly PlanOutline[] {
   const plans = parseChecked<Record<string, readonly PlanEntry[]>>(json, file, SCHEMA);
   return Object.entries(plans).map(([name, entries]) => {
@@ -175,10 +159,7 @@ export function parsePlanOutlines(json: string, file: string): readonly PlanOutl
   });
 }
 
-/*
- * MATTING_COMMERCIAL_USE: refuses models whose terms do not permit commercial use, before anything
- * of them is fetched or prepared. What does not run here cannot be asked for by a caller either.
- */
+/* A refused model is neither fetched nor prepared, and no caller can ask for it. */
 
 const VARIABLE = 'MATTING_COMMERCIAL_USE';
 const ROLES_IN_WORDS: Readonly<Record<MatteRole, string>> = {
@@ -203,18 +184,13 @@ export function refusalsOf(
     });
 }
 
-/**
- * The plan that the settings ask for, if each of its models is admitted.
- * @throws ConfigError naming each model that is refused, its roles, why, and what is admitted;
- * ModelError as loadManifest and outlineOf do.
- */
+/** @throws ConfigError naming each model that is refused, why, and what is admitted; ModelError */
 export async function admittedOutlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const outline = await outlineOf(settings);
   await requireAdmitted(outline.entries, settings.commercialUse);
   return outline;
 }
 
-/** @throws as admittedOutlineOf. */
 export async function requireAdmitted(
   entries: readonly PlanEntry[],
   gate: CommercialUseGate | undefined,
@@ -234,7 +210,6 @@ export async function requireAdmitted(
   throw new ConfigError([...problems, await wayOut(gate, directory)]);
 }
 
-/** What an operator may do instead. */
 async function wayOut(gate: CommercialUseGate, directory: string): Promise<EnvProblem> {
   const models = await listManifests(directory);
   const admitted = new Set<string>();

@@ -1,7 +1,4 @@
-/**
- * A graph ready to run: one model at one input size, precision, execution provider and instruction
- * set; and the terms that manifests, plans and settings share.
- */
+/** A graph ready to run, and the terms that manifests, plans and settings share. */
 
 import type { Licence } from './licence.ts';
 
@@ -36,9 +33,7 @@ export const BATCH_SIZES = [2, 4, 8] as const;
 /** A graph for several pictures. Its weights are those of the graph for one, in that one's file. */
 export interface BatchGraph {
   readonly images: number;
-  /** Absolute path of the ONNX file, in the folder of the other. */
   readonly path: string;
-  /** The file's sha256, hexadecimal. */
   readonly sha256: string;
 }
 
@@ -47,19 +42,14 @@ export function picturesHeld({ batches = [] }: Pick<PreparedModel, 'batches'>): 
   return batches.reduce((sum, { images }) => sum + images, 1);
 }
 
-/** The most pictures that a run of the model takes. */
 export function imagesARun({ batches = [] }: Pick<PreparedModel, 'batches'>): number {
   return batches.at(-1)?.images ?? 1;
 }
 
 export interface PreparedModel {
-  /** The manifest's name: isnet, u2netp. */
   readonly model: string;
-  /** The manifest's version of the weights. */
   readonly version: string;
-  /** Absolute path of the ONNX file. */
   readonly path: string;
-  /** The file's sha256, hexadecimal. */
   readonly sha256: string;
   /** The same for several pictures at once, fewest first; absent: it runs one at a time. */
   readonly batches?: readonly BatchGraph[];
@@ -67,7 +57,6 @@ export interface PreparedModel {
   /** One line: why `auto` does not run int8 here although the model has it; else absent. */
   readonly precisionFallback?: string;
   readonly provider: ExecutionProvider;
-  /** Pixels; the picture is stretched to it. */
   readonly inputWidth: number;
   readonly inputHeight: number;
   /** float32 [images, 3, inputHeight, inputWidth]. */
@@ -75,15 +64,12 @@ export interface PreparedModel {
   /** float32 [images, 1, inputHeight, inputWidth]. */
   readonly outputName: string;
   readonly normalisation: Normalisation;
-  /** Channel order of the input tensor. */
   readonly colourOrder: 'rgb' | 'bgr';
   /** What to apply to the output to get an alpha in [0, 1]. */
   readonly activation: 'none' | 'sigmoid';
-  /** As the manifest states it. */
   readonly licence: Licence;
 }
 
-/** Without the graphs for more pictures. */
 export function takingAtMost(model: PreparedModel, imagesMax: number): PreparedModel {
   const { batches = [], ...single } = model;
   const kept = batches.filter(({ images }) => images <= imagesMax);
@@ -91,10 +77,9 @@ export function takingAtMost(model: PreparedModel, imagesMax: number): PreparedM
 }
 
 /**
- * subject: decides what is cut out. The other two run only on a picture for which the first
- * subject's matte is unsure (serving/picture/worth-running.ts), and a plan continues without one that
- * fails. secondLook: counts where the subject is unsure, like a second subject. opinion: counts at
- * the subject's edge, where both agree on the subject (serving/picture/matte/merge-mattes.ts).
+ * The other two run only where the first subject's matte is unsure (serving/picture/worth-
+ * running.ts), and a plan goes on without one that fails. secondLook counts where the subject is
+ * unsure, like a second subject; opinion at its edge (serving/picture/matte/merge-mattes.ts).
  */
 export const MATTE_ROLES = ['subject', 'secondLook', 'opinion'] as const;
 export type MatteRole = (typeof MATTE_ROLES)[number];

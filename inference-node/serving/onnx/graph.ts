@@ -1,16 +1,14 @@
 /**
- * An ONNX graph as the passes see it: plain values, tensors as views of the file they come from. A
- * pass takes a graph and returns another one; it changes neither the graph it is given nor a
- * tensor's bytes, so that 88 MB of weights are copied only by the pass that widens them.
+ * An ONNX graph as the passes see it: plain values, tensors as views of the file. A pass returns
+ * another graph and changes no tensor's bytes: 88 MB of weights are copied only when widened.
  *
- * Invariants: nodes are in topological order; a name is made by one node, one initialiser or one
- * input only; no node holds a subgraph.
+ * Invariants: nodes are in topological order; a name is made by one node, initialiser or input
+ * only; no node holds a subgraph.
  */
 
 import onnxProto, { type onnx } from 'onnx-proto';
 import { ModelError } from '../models/model-error.ts';
 
-/** The values of onnx.TensorProto.DataType that are used here. */
 export const ElementType = {
   float32: 1,
   uint8: 2,
@@ -23,7 +21,6 @@ export const ElementType = {
 } as const;
 
 export interface Tensor {
-  /** onnx.TensorProto.DataType. */
   readonly elementType: number;
   readonly dims: readonly number[];
   /** Little-endian, row-major. Not to be written to. */
@@ -41,7 +38,6 @@ export interface GraphNode {
   readonly attributes: readonly onnx.IAttributeProto[];
 }
 
-/** An input or output of the graph. */
 export interface GraphValue {
   readonly name: string;
   readonly elementType: number;
@@ -66,7 +62,6 @@ export interface Graph {
 /** One step of the preparation. Throws ModelError `prepare` where a graph does not allow it. */
 export type GraphPass = (graph: Graph) => Graph;
 
-/** Throws ModelError `prepare` where the graph has none or several. */
 export function onlyInput(graph: Graph): GraphValue {
   const [input, ...others] = graph.inputs;
   if (input === undefined || others.length > 0) {
@@ -94,7 +89,6 @@ export function textAttribute(node: GraphNode, name: string, absent: string): st
   return value === undefined || value === null ? absent : Buffer.from(value).toString('utf8');
 }
 
-/** A new node of one output, whose name is its own too. */
 export function nodeOf(
   opType: string,
   inputs: readonly string[],
@@ -104,42 +98,33 @@ export function nodeOf(
   return { name: output, opType, domain: '', inputs, outputs: [output], attributes };
 }
 
-/** The values of onnx.AttributeProto.AttributeType that are used here. */
 const ATTRIBUTE_INT = 2;
 const ATTRIBUTE_STRING = 3;
 const ATTRIBUTE_INTS = 7;
 
-/** An attribute for a new node. */
 export function integer(name: string, value: number): onnx.IAttributeProto {
   return { name, type: ATTRIBUTE_INT, i: value };
 }
 
-/** The same of several. */
 export function integers(name: string, values: readonly number[]): onnx.IAttributeProto {
   return { name, type: ATTRIBUTE_INTS, ints: [...values] };
 }
 
-/** The same of a word. */
 export function text(name: string, value: string): onnx.IAttributeProto {
   return { name, type: ATTRIBUTE_STRING, s: Buffer.from(value) };
 }
 
-/** The node that makes each value. */
 export function makersOf(nodes: readonly GraphNode[]): ReadonlyMap<string, GraphNode> {
   return new Map(nodes.flatMap(node => node.outputs.map(name => [name, node])));
 }
 
-/** The nodes that read each value, in their order. */
 export function readersOf(nodes: readonly GraphNode[]): ReadonlyMap<string, GraphNode[]> {
   const reads = nodes.flatMap(node => [...new Set(node.inputs)].map(name => ({ name, node })));
   const byName = Map.groupBy(reads, ({ name }) => name);
   return new Map([...byName].map(([name, each]) => [name, each.map(({ node }) => node)]));
 }
 
-/**
- * Sorts nodes so that each stands after those it reads from; otherwise they keep their order. Null
- * when they form a circle.
- */
+/** Otherwise nodes keep their order. Null when they form a circle. */
 export function sortTopologically(nodes: readonly GraphNode[]): readonly GraphNode[] | null {
   const makers = makersOf(nodes);
   const sorted = new Set<GraphNode>();
@@ -166,10 +151,7 @@ export function sortTopologically(nodes: readonly GraphNode[]): readonly GraphNo
   return [...sorted];
 }
 
-/*
- * Tensors of graphs: making and reading small constants, widening half precision. Bytes are
- * little-endian.
- */
+/* Tensors. Bytes are little-endian. */
 
 export function elementCount(dims: readonly number[]): number {
   return dims.reduce((product, dim) => product * dim, 1);
@@ -196,7 +178,6 @@ export function float64Tensor(values: readonly number[], dims: readonly number[]
   return { elementType: ElementType.float64, dims, data };
 }
 
-/** The numbers of a small int64 or float32 tensor, undefined for other types. */
 export function tensorNumbers(tensor: Tensor): readonly number[] | undefined {
   const { data, elementType } = tensor;
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
@@ -210,10 +191,7 @@ export function tensorNumbers(tensor: Tensor): readonly number[] | undefined {
   return undefined;
 }
 
-/**
- * float16 to float32, exact for every value, infinities and NaNs included. 44 million values take
- * about 0.1 s by the table, 0.9 s by arithmetic.
- */
+/** Exact for every value. 44 million take about 0.1 s by the table, 0.9 s by arithmetic. */
 export function widenHalf(tensor: Tensor): Tensor {
   // A copy: a view of the file may begin at an odd address.
   const halves = new Uint16Array(new Uint8Array(tensor.data).buffer);
@@ -248,18 +226,15 @@ function halfTable(): Uint32Array {
 }
 
 /*
- * ONNX files: protobuf to Graph and back. Reading makes views of the file's bytes. Writing yields
- * pieces in order, the tensors' own bytes among them, so that a graph of 176 MB is never assembled
- * in memory a second time.
+ * ONNX files: protobuf to Graph and back. Reading makes views; writing yields pieces, so that a
+ * graph of 176 MB is never assembled a second time.
  *
- * Field numbers and types: onnx.proto of ONNX 1.10 (https://github.com/onnx/onnx), as generated in
- * the npm package onnx-proto; a field it does not know would be lost, so a graph is refused where
- * it holds what this code cannot carry over (subgraphs, functions, sparse or external tensors).
+ * Fields: onnx.proto of ONNX 1.10, as generated in the package onnx-proto. Unknown fields would be
+ * lost: a graph is refused where it holds subgraphs, functions, sparse or external tensors.
  */
 
 const { ModelProto, GraphProto, TensorProto } = onnxProto.onnx;
 
-/** The producer that the written files name. */
 const PRODUCER_NAME = 'matting-service';
 
 /** Protobuf tags of length-delimited fields: number << 3 | 2. */
@@ -267,7 +242,7 @@ const TAG_MODEL_GRAPH = (7 << 3) | 2;
 const TAG_GRAPH_INITIALISER = (5 << 3) | 2;
 const TAG_TENSOR_RAW_DATA = (9 << 3) | 2;
 
-/** @param name the file's, for errors. The graph's tensors are views of `bytes`. */
+/** The graph's tensors are views of `bytes`; `name` is for errors. */
 export function decodeModel(bytes: Uint8Array, name: string): Graph {
   let model: onnx.ModelProto;
   try {
@@ -342,7 +317,6 @@ function readValue(value: onnx.IValueInfoProto): GraphValue {
   };
 }
 
-/** @param name the file's, for errors. */
 export function readTensor(tensor: onnx.ITensorProto, name: string): Tensor {
   const elementType = tensor.dataType ?? 0;
   const dims = (tensor.dims ?? []).map(Number);
@@ -363,16 +337,12 @@ export function readTensor(tensor: onnx.ITensorProto, name: string): Tensor {
   );
 }
 
-/** Bytes of a tensor in another file of the same folder. */
 interface TensorPlace {
   readonly file: string;
   readonly offset: number;
 }
 
-/**
- * The file's bytes, piece by piece; join them in this order.
- * @param placeOf where a tensor's bytes are already: then they are named, not written again.
- */
+/** Join the pieces in order. `placeOf`: where a tensor's bytes are already, to be named only. */
 export function* encodeModel(
   graph: Graph,
   placeOf: (tensor: Tensor) => TensorPlace | undefined = () => undefined,
@@ -428,7 +398,6 @@ function encodePlacedTensor(
   return [tagAndLength(TAG_GRAPH_INITIALISER, tensor.length), tensor];
 }
 
-/** A tag and a length as protobuf varints. */
 function tagAndLength(tag: number, length: number): Uint8Array {
   const bytes: number[] = [];
   for (const value of [tag, length]) {

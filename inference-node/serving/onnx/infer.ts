@@ -1,9 +1,6 @@
 /**
- * What is known about a graph's values before it runs: element type, dims, and the numbers of the
- * small integer tensors that shapes are computed with. It covers the operators of the U-2-Net
- * family and of shape arithmetic; what depends on another operator is unknown, and a pass that
- * needs it says so.
- *
+ * What is known about values before a graph runs: element type, dims, and numbers of small integer
+ * tensors. Covers operators of the U-2-Net family and shape arithmetic; all else is unknown.
  * Shape rules: https://github.com/onnx/onnx/blob/main/docs/Operators.md.
  */
 import {
@@ -19,14 +16,11 @@ import {
 } from './graph.ts';
 
 export interface KnownValue {
-  /** onnx.TensorProto.DataType. */
   readonly elementType: number;
   readonly dims: readonly number[];
-  /** Known for constants and shape arithmetic only. */
   readonly numbers?: readonly number[] | undefined;
 }
 
-/** By name; a value whose name is missing is unknown. */
 export type KnownValues = ReadonlyMap<string, KnownValue>;
 
 /** Numbers are followed through tensors up to this size; shapes and sizes have a handful. */
@@ -35,7 +29,6 @@ const NUMBERS_MAX = 64;
 type Inputs = readonly (KnownValue | undefined)[];
 type Rule = (node: GraphNode, inputs: Inputs) => KnownValue | undefined;
 
-/** @param inputDims replace the dims of the graph's only input. */
 export function inferValues(graph: Graph, inputDims: readonly number[]): KnownValues {
   const known = new Map<string, KnownValue>();
   for (const [name, tensor] of graph.initialisers) known.set(name, knownTensor(tensor));
@@ -88,11 +81,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   Unsqueeze: inferReshaped(1),
 };
 
-/**
- * Conv and pools over [N, C, H, W].
- * @param channels of the output.
- * @param weightsKernel where the node does not give kernel_shape.
- */
+/** Conv and pools over [N, C, H, W]. `weightsKernel`: where the node does not give kernel_shape. */
 function inferPool(
   node: GraphNode,
   input: KnownValue | undefined,
@@ -174,7 +163,6 @@ function inferConcat(node: GraphNode, inputs: Inputs): KnownValue | undefined {
   };
 }
 
-/** One number or several out of a list: how exporters take one dim out of a shape. */
 function inferGather(node: GraphNode, [data, indices]: Inputs): KnownValue | undefined {
   if (data?.numbers === undefined || indices?.numbers === undefined) return undefined;
   if (data.dims.length !== 1 || integerAttribute(node, 'axis', 0) !== 0) return undefined;

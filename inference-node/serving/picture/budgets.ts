@@ -1,11 +1,9 @@
 /**
- * Time and memory that an image may cost before its picture worker is killed, by size. The budgets
- * stop files made to be expensive (a JPEG of a thousand scans, a frame inside a small canvas), not
- * large pictures: each is several times what the worst honest picture took.
+ * What an image may cost before its worker is killed. Budgets stop files made to be expensive (a
+ * JPEG of a thousand scans), not large pictures: each is several times the worst honest one's.
  */
 import { readStat } from '../process/proc-files.ts';
 
-/** A budget that grows with the picture. */
 export interface Budget {
   readonly base: number;
   readonly perMegapixel: number;
@@ -16,27 +14,24 @@ export function budgetFor({ base, perMegapixel }: Budget, megapixels: number): n
 }
 
 /**
- * Processor time of the process, ms, for decode and for finish each. Elapsed time would punish a
- * worker that waits for a processor behind the engines. Worst measured (2 cores of
- * an AMD EPYC): 45 ms/MP to decode (AVIF), 250 ms/MP to encode (WebP at 1 MP), 250 ms/MP (JPEG XL
- * at 40 MP).
+ * Processor time, ms, for decode and for finish each: elapsed time would punish a worker that waits
+ * for a processor. Worst measured (2 cores of an AMD EPYC): 45 ms/MP to decode (AVIF), 250 ms/MP to
+ * encode (WebP at 1 MP, JPEG XL at 40 MP).
  */
 export const CPU_MS_BUDGET: Budget = { base: 10_000, perMegapixel: 1_500 };
 
 /**
- * Elapsed time, ms, for a worker that does not compute: it was stopped, hangs, or gets no
- * processor. Where processor time can be read it is at most a quarter of this by then, so the
- * worker is lost, and the image is not at fault.
+ * Elapsed time, ms, of a worker that does not compute: processor time, where it can be read, is at
+ * most a quarter of this by then, so the image is not at fault.
  */
 export const WALL_MS_BUDGET: Budget = { base: 60_000, perMegapixel: 6_000 };
 
 /**
- * Resident memory of the process, bytes. Worst measured: 0.11 GB of itself, 45 bytes a pixel (AVIF
- * at 12 MP), JPEG XL 0.2 GB and 55 bytes a pixel.
+ * Resident, bytes. Worst measured: 0.11 GB, 45 bytes a pixel (AVIF); JPEG XL 0.2 GB and 55 bytes.
  */
 export const RESIDENT_BYTES_BUDGET: Budget = { base: 512 * 2 ** 20, perMegapixel: 100 * 2 ** 20 };
 
-/** How often the use of a busy worker is read. A reading takes 30 us. */
+/** A reading takes 30 us. */
 export const WATCH_INTERVAL_MS = 100;
 
 /** Clock ticks of /proc are hundredths of a second on every Linux (USER_HZ). */

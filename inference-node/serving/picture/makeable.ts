@@ -7,11 +7,9 @@ import type { OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
 
-/** How a picture is finished once its mattes are there. */
 export interface FinishChoices {
   /** Edge-aware, to the picture's own pixels; otherwise the matte is stretched. */
   readonly refinement: boolean;
-  /** The subject's own colour at soft edges; a mask has none. */
   readonly foregroundEstimation: boolean;
   readonly outputFormat: OutputFormat;
   /** mask: one 8-bit channel, the matte at full size. */
@@ -21,8 +19,7 @@ export interface FinishChoices {
 }
 
 /**
- * Refused is what no subject would make possible.
- * @param input of the picture, undefined: not known; where `turned`, perhaps not oriented
+ * Refused is what no subject would make possible. `turned`: `input` is perhaps not oriented.
  * @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE
  */
 export function requireMakeable(
@@ -57,7 +54,6 @@ export function hasJxlTools(): boolean {
   return hasTools;
 }
 
-/** The contract's limit where libjxl's own programs are installed. */
 export function jxlPixelsMax(): number {
   return hasJxlTools() ? IMAGE_PIXELS_MAX : WASM_PIXELS_MAX;
 }

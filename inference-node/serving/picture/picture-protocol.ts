@@ -5,11 +5,9 @@
  *   decode -> opened -> decoded,  resample -> resampled,  finish -> framed -> finished,
  *   release -> settled
  *
- * `resample` comes as often as a further model needs the picture at its size. `opened` comes twice
- * where there is a background picture, of which it comes first; `framed` only with finishing.
- *
- * All but release may be answered by `failed` instead. The pool sends one message at a time, and
- * `release` only while nothing runs; a worker in which something runs is killed instead.
+ * `resample` comes for each further model. `opened` comes first for a background picture, where
+ * there is one; `framed` only with finishing. All but release may be answered by `failed`. One
+ * message at a time, and `release` only while nothing runs: a busy worker is killed instead.
  */
 import type { ErrorCode } from '#contract/errors.ts';
 import type { Size, Subject } from '#contract/finishing.ts';
@@ -18,7 +16,6 @@ import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
 import type { FinishChoices } from './makeable.ts';
 
-/** Times of the stages of a finish. */
 export type FinishTimings = Pick<StageTimings, 'refineMs' | 'finishMs' | 'encodeMs'>;
 
 export type ToPictureWorker =
@@ -36,7 +33,6 @@ export type ToPictureWorker =
       readonly mattes: readonly { readonly size: Size; readonly role: MatteRole }[];
       readonly choices: FinishChoices;
     }
-  /** Frees everything held for an image. */
   | { readonly kind: 'release' };
 
 export type FromPictureWorker =
@@ -57,9 +53,7 @@ export type FromPictureWorker =
   /** One part: the file. */
   | {
       readonly kind: 'finished';
-      /** Of the result. */
       readonly size: Size;
-      /** Of the oriented input. */
       readonly input: Size;
       readonly subject?: Subject | undefined;
       readonly timings: FinishTimings;
@@ -71,7 +65,6 @@ export type FromPictureWorker =
       /** The codec's message; for the log. */
       readonly cause?: string | undefined;
     }
-  /** The image's memory is freed. */
   | {
       readonly kind: 'settled';
       readonly residentBytes: number;

@@ -3,9 +3,7 @@
 import { endianness } from 'node:os';
 import type { Size } from '#contract/finishing.ts';
 
-/**
- * Oriented, 8-bit sRGB with straight alpha. An image's pixels exist once and are changed in place.
- */
+/** Oriented, 8-bit sRGB with straight alpha. Pixels exist once and are changed in place. */
 export interface RgbaPicture extends Size {
   /** One pixel per element: red is the lowest byte, alpha the highest. */
   readonly rgba: Uint32Array;
@@ -28,12 +26,10 @@ export function freePixels({ buffer, byteLength }: Uint32Array): void {
   if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
 }
 
-/** The same memory as bytes, for an encoder. */
 export function viewAsBytes(rgba: Uint32Array): Buffer {
   return Buffer.from(rgba.buffer, rgba.byteOffset, rgba.byteLength);
 }
 
-/** Pixels as an encoder takes them. */
 export interface RawPixels extends Size {
   readonly data: Buffer;
   /** 4: sRGB with straight alpha. 1: a grey plane. */
@@ -42,9 +38,6 @@ export interface RawPixels extends Size {
 
 /** The size is oriented. */
 export interface OpenedPicture extends Size {
-  /**
-   * Reads every pixel, once.
-   * @throws ContractError PROCESSING_FAILED, NODE_INCAPABLE
-   */
+  /** @throws ContractError PROCESSING_FAILED, NODE_INCAPABLE */
   readPixels(): Promise<Pick<RgbaPicture, 'rgba' | 'translucent'>>;
 }

@@ -1,6 +1,6 @@
 /**
- * Whether a picture is worth the further runs of its plan, by how unsure the subject's matte is. It
- * samples, as it runs on the main thread. Pure.
+ * Whether a picture is worth further runs, by how unsure the subject's matte is. On the main
+ * thread.
  */
 import type { MatteRole } from '../models/prepared-model.ts';
 
@@ -9,9 +9,8 @@ export const CERTAIN_BELOW = 5;
 export const CERTAIN_ABOVE = 250;
 
 /**
- * Uncertain share of what is not certain background, from which a run is worth its time. A sharp
- * thing has 0.03 to 0.08, a portrait or fur 0.04 to 0.2, glass and smoke nearly 1. Chosen by
- * cross-validation (bench/quality-choose.ts, docs/performance.md): beside a sharp edge an opinion gains nothing.
+ * A sharp thing has 0.03 to 0.08, a portrait or fur 0.04 to 0.2, glass and smoke nearly 1. Chosen
+ * by cross-validation (bench/quality-choose.ts, docs/performance.md).
  */
 export const UNSURE_SHARE_MIN = { opinion: 0.085, secondLook: 0.13 } as const;
 /** Odd, so that it runs through all columns. */
@@ -28,7 +27,6 @@ export function isWorthRunning(role: MatteRole, subject: Uint8Array): boolean {
   return role === 'subject' || unsureShare(subject) >= UNSURE_SHARE_MIN[role];
 }
 
-/** Uncertain share of what the matte shows; 0 where it shows nothing. */
 export function unsureShare(alpha: Uint8Array): number {
   const known = SHARES.get(alpha);
   if (known !== undefined) return known;

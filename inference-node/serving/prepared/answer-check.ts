@@ -1,7 +1,6 @@
 /**
- * Checks that this machine computes a prepared graph like the machine its answer comes from, of
- * one picture and of several at once. Runs once on each kind of machine that uses the file, and is
- * recorded beside it: a start that finds the record does not check again.
+ * Checks that this machine computes a prepared graph like the one its answer comes from, one
+ * picture and several at once: once on each kind of machine, recorded beside the file.
  */
 
 import { readFile } from 'node:fs/promises';
@@ -12,21 +11,15 @@ import { imagesARun, type PreparedModel } from '../models/prepared-model.ts';
 /** Computes the alpha of a picture, HWC RGB of the model's input size, one byte per pixel. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Uint8Array>;
 
-/**
- * What computes and the runtime, in words: another one is checked again. Undefined: nothing says
- * what it is, so that it is checked at every start.
- */
+/** What computes, in words: another is checked again. Undefined: checked at every start. */
 export type Machine = string | undefined;
 
-/** Runs a prepared graph on this machine. */
 export interface Answering {
   readonly answer: AnswerPicture;
-  /** The CPU and the runtime, in words. */
   readonly machine: string;
 }
 
 interface AnswerRecord {
-  /** The prepared file's. */
   readonly sha256: string;
   readonly machines: readonly string[];
   /** What they were held against: one that is checked again needs no CPU, and no weights. */
@@ -37,8 +30,7 @@ interface AnswerRecord {
 const MACHINES_MAX = 32;
 
 /**
- * Undefined where the answer is the stored one; else one line that says what is wrong.
- * @param stored means of blocks; asked for only where no answer was recorded yet. May reject.
+ * Else one line that says what is wrong. `stored` is asked for only where no answer was recorded.
  */
 export async function checkAnswer(
   model: PreparedModel,
@@ -65,12 +57,10 @@ export async function checkAnswer(
   return undefined;
 }
 
-/** Whether it was seen to compute the prepared file rightly. */
 async function isKnownMachine(model: PreparedModel, machine: Machine): Promise<boolean> {
   return machine !== undefined && (await readRecord(model)).machines.includes(machine);
 }
 
-/** @param answer what its own was held against. */
 async function rememberMachine(
   model: PreparedModel,
   machine: Machine,
@@ -101,7 +91,6 @@ async function readRecord(model: PreparedModel): Promise<AnswerRecord> {
   }
 }
 
-/** Undefined where the JSON is not a record. @throws SyntaxError where it is not JSON. */
 function parseRecord(text: string): AnswerRecord | undefined {
   const json = JSON.parse(text) as Partial<AnswerRecord> | null;
   if (typeof json?.sha256 !== 'string' || !Array.isArray(json.machines)) return undefined;
@@ -112,29 +101,18 @@ function parseRecord(text: string): AnswerRecord | undefined {
 }
 
 /**
- * A picture made by arithmetic, and a summary of a model's answer to it: with it a machine shows
- * that it computes a quantised graph like the machine it was calibrated on. Pure.
- *
- * Integer kernels differ between CPUs in how they round, by a level here and there. A CPU whose
- * 8-bit products saturate in 16-bit sums, or a faulty driver, gives another matte.
+ * A picture made by arithmetic: integer kernels differ by a level here and there, a CPU whose 8-bit
+ * products saturate in 16-bit sums, or a faulty driver, gives another matte. Pure.
  */
 
-/** An answer is summarised as the means of 16 x 16 blocks. */
 const BLOCKS_A_SIDE = 16;
 export const CHECK_BLOCKS = BLOCKS_A_SIDE ** 2;
 
-/**
- * Differences between two answers, in levels of 255. ISNet's answers in int8 and in float32 differ
- * by 0.02 in the mean and 1 at most, so another rounding stays far below.
- */
+/** Levels of 255. ISNet in int8 and float32 differ by 0.02 in the mean and 1 at most. */
 const MEAN_DIFFERENCE_MAX = 1;
 const BLOCK_DIFFERENCE_MAX = 16;
 
-/**
- * A lit ball with a thin stem before a background that grows brighter, and a little noise. Only
- * additions, products and roots, so that every machine makes the same bytes.
- * @returns HWC RGB.
- */
+/** A lit ball with a stem, in additions, products and roots: the same HWC RGB on every machine. */
 export function drawCheckPicture(width: number, height: number): Buffer {
   const rgb = Buffer.alloc(3 * width * height);
   let state = 1;
@@ -160,7 +138,6 @@ export function drawCheckPicture(width: number, height: number): Buffer {
   return rgb;
 }
 
-/** Means of an alpha's blocks, rounded to whole levels. */
 export function summariseAnswer(alpha: Uint8Array, width: number, height: number): number[] {
   const sums = new Float64Array(CHECK_BLOCKS);
   const counts = new Float64Array(CHECK_BLOCKS);
@@ -188,9 +165,8 @@ export function compareAnswers(
 }
 
 /*
- * Whether pictures that run together get the mattes that they get alone, for every number that may
- * run: kernels differ by the number, a driver may choose wrong ones, and a picture's matte must
- * never be another's. Once on each kind of machine, remembered beside the prepared file.
+ * Kernels differ by the number of pictures, a driver may choose wrong ones, and a picture's matte
+ * must never be another's.
  */
 
 /** Computes the alphas of a few runs; each has as many pictures as a graph of the model takes. */

@@ -1,7 +1,6 @@
 /**
- * From the checked weights of a plan's models to graphs that run: the precision is chosen, the
- * prepared file found in the cache or made by the caller, and its answers checked. Knows nothing
- * of sessions: engines get a path, and the caller provides an engine to check with.
+ * From checked weights of a plan to graphs that run: a precision is chosen, the prepared file found
+ * or made by the caller, its answers checked. The caller provides the engine to check with.
  */
 
 import { readFile } from 'node:fs/promises';
@@ -36,13 +35,9 @@ export type PrepareProgress =
   | { readonly step: 'discard'; readonly path: string; readonly reason: string }
   | { readonly step: 'rewrite' }
   | { readonly step: 'write'; readonly writtenBytes: number }
-  /** An int8 graph runs on the check picture. */
   | { readonly step: 'answer' };
 
-/**
- * Writes the prepared file of `key` from the checked weights at `source`, and its sidecar. Returns
- * the file's sha256.
- */
+/** From the checked weights at `source`, with a sidecar. Returns the file's sha256. */
 export type MakePrepared = (
   source: string,
   key: PreparedKey,
@@ -51,27 +46,20 @@ export type MakePrepared = (
 
 export interface LoadOptions extends WeightsPlaces {
   readonly manifest: ModelManifest;
-  /** Where the model's ranges are; by default the product's own. */
   readonly manifestDirectory?: string;
   /** Pixels; the manifest's default, a square, when undefined. */
   readonly inputSize?: Size | undefined;
-  /** load-prepared.ts has the rule for `auto`, the default. */
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;
-  /** load-prepared.ts. */
   readonly instructionSet: string;
-  /** Checks an int8 graph. */
   readonly answering: Answering;
-  /** Called where there is no usable prepared file. */
   readonly make: MakePrepared;
   readonly onProgress?: (progress: PrepareProgress) => void;
 }
 
 /**
- * Throws ModelError: `settings` for a size or precision the model does not have; `missing` or
- * `altered` weights; `manifest` for ranges that do not fit; `prepare`, also for a named precision
- * that does not run correctly here; `disk`. The weights are checked even when a prepared file is
- * there: a node does not start on an altered cache.
+ * Weights are checked also where a prepared file is there. Throws ModelError: `settings` (no such
+ * size or precision), `missing` or `altered` weights, `manifest` (ranges), `prepare`, `disk`.
  */
 export async function loadPrepared(options: LoadOptions): Promise<PreparedModel> {
   const { manifest, provider, instructionSet, onProgress } = options;
@@ -114,7 +102,6 @@ function checkQuantised(
   return checkAnswer(model, async () => ranges.checkAnswer, answering);
 }
 
-/** Uses the file in the cache, or makes a new one. */
 async function useOrMake(
   source: string,
   key: PreparedKey,
@@ -178,9 +165,8 @@ function describe(
 }
 
 /*
- * The class of this machine's CPU, which names files that are right for that class only. Quantised
- * graphs are made for CPUs that multiply bytes in one instruction (VNNI, DOTPROD), and machines of
- * several kinds may share a cache directory.
+ * Names files that are right for a class of CPUs only: quantised graphs are for those that multiply
+ * bytes in one instruction (VNNI, DOTPROD), and several kinds may share a cache.
  */
 
 /** From the most capable to the least; the first class whose flags are all present applies. */
@@ -197,7 +183,6 @@ const ARM64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = 
   ['arm64-neon-dotprod', 'asimddp'],
 ];
 
-/** @param cpuInfo the text of /proc/cpuinfo, '' where there is none. */
 export function classifyInstructionSet(
   architecture: string,
   operatingSystem: string,
@@ -225,15 +210,11 @@ const INT8_CLASSES: ReadonlySet<string> = new Set([
   'arm64-neon-dotprod',
 ]);
 
-/**
- * Without such an instruction a quantised graph is no faster than float32, and on x64 sums of two
- * products saturate at 16 bits.
- */
+/** Without it int8 is no faster, and on x64 sums of two products saturate at 16 bits. */
 export function carriesInt8(instructionSet: string): boolean {
   return INT8_CLASSES.has(instructionSet);
 }
 
-/** This machine's class; without /proc/cpuinfo, the base class of its architecture. */
 export async function detectInstructionSet(): Promise<string> {
   const cpuInfo = platform() === 'linux' ? await readFile('/proc/cpuinfo', 'utf8') : '';
   return classifyInstructionSet(arch(), platform(), cpuInfo);
@@ -243,7 +224,6 @@ export interface PrecisionWish {
   readonly wanted: Precision | 'auto';
   readonly size: Size;
   readonly provider: ExecutionProvider;
-  /** load-prepared.ts. */
   readonly instructionSet: string;
 }
 
@@ -254,9 +234,8 @@ interface PrecisionChoice {
 }
 
 /**
- * `auto` is int8 on a CPU that has the instructions for it, where the model has ranges for the
- * size; else fp32; on GPUs fp16 where the model has it. A named precision is never replaced. Throws
- * ModelError `settings` for one that the model does not have.
+ * `auto`: int8 on a CPU with the instructions, where the model has ranges; else fp32; on GPUs fp16
+ * where the model has it. Throws ModelError `settings`: a named one is never replaced.
  */
 export function choosePrecision(manifest: ModelManifest, wish: PrecisionWish): PrecisionChoice {
   const { wanted, provider, instructionSet } = wish;
@@ -303,8 +282,8 @@ function describeMiss({ width, height }: Size): string {
 }
 
 /*
- * The whole model against a stored answer, at the first start on a kind of GPU: half precision,
- * kernels that a driver chose, and a card that computes wrongly show there, not in a small graph.
+ * At the first start on a kind of GPU: half precision, kernels that a driver chose, and a card that
+ * computes wrongly show in a whole model only.
  */
 
 export interface DeviceAnswerOptions
@@ -313,9 +292,7 @@ export interface DeviceAnswerOptions
     'cacheDir' | 'weightsDir' | 'manifestDirectory' | 'instructionSet' | 'answering' | 'make'
   > {
   readonly model: PreparedModel;
-  /** Runs the model on the GPU. */
   readonly answer: AnswerPicture;
-  /** The GPU, its driver, the runtime and the provider. */
   readonly machine: Machine;
 }
 
@@ -360,7 +337,6 @@ export interface PlanOptions extends Omit<LoadOptions, 'manifest' | 'onProgress'
   readonly onProgress?: (model: string, progress: PrepareProgress) => void;
 }
 
-/** Prepares every model of the plan. Throws ModelError as loadManifest and loadPrepared do. */
 export async function buildPlan(options: PlanOptions): Promise<Plan> {
   const { outline, onProgress, ...preparation } = options;
   const models: PlanModel[] = [];

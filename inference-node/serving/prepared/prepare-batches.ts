@@ -1,8 +1,6 @@
 /**
- * Graphs for several pictures at once beside a prepared one: the same graph with another number
- * written into it. Its weights stay in the file of the first, which it names with their places: the
- * other files are some 0.1 to 0.4 MB each. They are made at every start, in the time that a check
- * of them would take, and written where they are not there.
+ * Graphs for several pictures beside a prepared one, with another number written into it. Weights
+ * stay in the file of the first: the others are some 0.1 to 0.4 MB, made at every start.
  */
 
 import { createHash } from 'node:crypto';
@@ -35,10 +33,7 @@ import { batchPath, noteUse } from './prepared-cache.ts';
 /** Below this it may be a shape, which the runtime wants to read while it loads the graph. */
 const PLACED_BYTES_MIN = 128;
 
-/**
- * @param imagesMax 1: the model as it is.
- * @throws ModelError `prepare` where the graph cannot take several; `disk`.
- */
+/** @throws ModelError `prepare` where the graph cannot take several; `disk`. */
 export async function prepareBatches(
   model: PreparedModel,
   imagesMax: number,
@@ -67,7 +62,6 @@ async function readPrepared(path: string): Promise<Buffer> {
   }
 }
 
-/** @param of the file that `graph` is a view of. */
 function encodeBatch(
   graph: Graph,
   images: number,
@@ -122,14 +116,12 @@ const APART: ReadonlySet<string> = new Set([
   'Sub',
 ]);
 
-/** What a node reads, of a graph that takes several pictures. */
 interface Surroundings {
   readonly images: number;
   readonly known: KnownValues;
   readonly initialisers: ReadonlyMap<string, Tensor>;
 }
 
-/** Whether a node that is not always APART is so with what it reads. */
 const APART_WHERE: Readonly<Record<string, (node: GraphNode, around: Surroundings) => boolean>> = {
   Concat: (node, around) => isLaterAxis(integerAttribute(node, 'axis', 0), node, around),
   // Red and blue that change places.
@@ -149,9 +141,8 @@ const APART_WHERE: Readonly<Record<string, (node: GraphNode, around: Surrounding
 };
 
 /**
- * Makes of a prepared graph for one picture one for `images` at once, all of them of its size. Only
- * operators that treat each picture apart are let through: no picture's matte may depend on those
- * beside it. Throws ModelError `prepare` where another one is in the graph.
+ * Only operators that treat each picture apart are let through: no matte may depend on another
+ * picture. Throws ModelError `prepare` where another one is in the graph.
  */
 export function setBatch(graph: Graph, images: number): Graph {
   const input = onlyInput(graph);

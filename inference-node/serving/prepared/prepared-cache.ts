@@ -1,15 +1,10 @@
 /**
- * Prepared graphs on the disk, in `<cacheDir>/<model>/<version>/prepared/`, one file for each size,
- * precision (of int8 the ranges too), provider and instruction set, with a sidecar that says what
- * it was made from and what its bytes are.
+ * Prepared graphs, in `<cacheDir>/<model>/<version>/prepared/`, one file for each size, precision
+ * (of int8 the ranges too), provider and instruction set, with a sidecar.
  *
- * A prepared file is hashed whole before each use, not trusted by size and times like the weights:
- * the engine runs it, the hash costs 0.15 s for 176 MB, and reading it warms the page cache for the
- * engine that loads it next. A file that is wrong in any way is made again from checked weights.
- *
- * The sidecar's modification time is its last use. Files of older preparer revisions and of replaced
- * ranges are removed after no start used them for a day: until then another release may run on the
- * same cache, and its engines load their file again when one of them restarts.
+ * Hashed whole before each use (0.15 s for 176 MB; reading warms the page cache). A wrong file is
+ * made again. The sidecar's modification time is its last use: files of older revisions and
+ * replaced ranges are removed a day after it, since another release may run on the same cache.
  */
 import { readFile, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,8 +24,7 @@ import { answerRecordPath } from './answer-check.ts';
 import type { RangesFile } from './ranges.ts';
 
 /**
- * Revision of the passes of model-tools. Raise it with every change of what they write, so that
- * files made by the old ones are not used again.
+ * Raise it with every change of what the passes of model-tools write: old files are then not used.
  */
 export const PREPARER_REVISION = 2;
 
@@ -39,7 +33,6 @@ const SUPERSEDED_UNUSED_MAX_MS = 24 * 3600 * 1000;
 /** Hexadecimal digits of the hash of ranges in a file name: enough to tell releases apart. */
 const RANGES_NAME_LENGTH = 8;
 
-/** What a prepared file is made for. */
 export interface PreparedKey {
   readonly inputWidth: number;
   readonly inputHeight: number;
@@ -54,10 +47,8 @@ export interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
   readonly model: string;
   readonly version: string;
   readonly revision: number;
-  /** Name and sha256 of each weights file, and of the ranges, it was made from. */
   readonly sources: Readonly<Record<string, string>>;
   readonly bytes: number;
-  /** The prepared file's, hexadecimal. */
   readonly sha256: string;
 }
 
@@ -83,7 +74,6 @@ export function preparedPath(cacheDir: string, manifest: ModelManifest, key: Pre
   return join(preparedDirectory(cacheDir, manifest), `${name}.onnx`);
 }
 
-/** Reads and hashes the prepared file for `key`. */
 export async function checkPrepared(
   cacheDir: string,
   manifest: ModelManifest,
@@ -106,7 +96,6 @@ export async function checkPrepared(
   return { state: 'ready', path, sha256: sidecar.sha256 };
 }
 
-/** Writes the sidecar of a file that is at its path with `bytes` and `sha256`. */
 export async function writeSidecar(
   cacheDir: string,
   manifest: ModelManifest,
@@ -138,7 +127,6 @@ export async function listPrepared(
 const PREPARED_NAME = /_r(\d+)\.onnx$/;
 const RANGES_IN_NAME = /(?<=_int8)-[0-9a-f]+/;
 
-/** Removes what older revisions, other ranges and killed writers left behind. */
 export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): Promise<void> {
   const directory = preparedDirectory(cacheDir, manifest);
   await removeStaleTemporaries(directory);

@@ -1,7 +1,6 @@
 /**
- * The ranges that quantise a model, in `models/<name>/ranges-<size>.json`: measured once on photos
- * by `npm run calibrate`, committed, and checked here value by value before they are used. They
- * belong to one weights file and one input size, and name both.
+ * The ranges that quantise a model, in `models/<name>/ranges-<size>.json`, of one weights file and
+ * one input size: measured by `npm run calibrate`, committed, and checked value by value.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -26,11 +25,9 @@ import { CHECK_BLOCKS } from './answer-check.ts';
 /** Least and greatest number of a value; 0 lies within. */
 export type Range = readonly [lower: number, upper: number];
 
-/** A photo that the ranges were measured on. */
 export interface CalibrationPhoto {
   /** Its file's name without the folder; for people. */
   readonly name: string;
-  /** Hexadecimal. */
   readonly sha256: string;
 }
 
@@ -40,7 +37,6 @@ export interface Ranges {
   readonly version: string;
   /** Hash of the weights file that they were measured on, hexadecimal. */
   readonly weightsSha256: string;
-  /** Side of the square, pixels. */
   readonly inputSize: number;
   /** Fraction of a value's numbers that lies beyond each end. */
   readonly quantile: number;
@@ -55,14 +51,11 @@ export interface Ranges {
 }
 
 export interface RangesFile {
-  /** In the model's directory. */
   readonly name: string;
-  /** The file's sha256, hexadecimal. */
   readonly sha256: string;
   readonly ranges: Ranges;
 }
 
-/** The ranges as the file has them. */
 interface WrittenRanges extends Omit<Ranges, 'quantile' | 'float32' | 'ranges'> {
   readonly quantilePerMillion: number;
   readonly float32?: readonly string[];
@@ -92,10 +85,7 @@ export function rangesFileName(side: number): string {
   return `ranges-${side}.json`;
 }
 
-/**
- * Throws ModelError `manifest`, with file and field, when the file is missing, is malformed, or was
- * made for another model, version or size.
- */
+/** Throws ModelError `manifest`: missing, malformed, or of another model, version or size. */
 export async function loadRanges(
   manifest: ModelManifest,
   side: number,
@@ -115,7 +105,6 @@ export async function loadRanges(
   return { name, sha256: createHash('sha256').update(json).digest('hex'), ranges };
 }
 
-/** `file` is named in errors. */
 export function parseRanges(json: string, file: string): Ranges {
   const {
     quantilePerMillion,

@@ -1,13 +1,10 @@
 /**
- * The weights as fetched, in `<cacheDir>/<model>/<version>/weights/`, each checked against its
- * manifest before it is used. Those that somebody brought, as an image of a container does, lie in
- * the same layout in a directory of their own, which is only read.
+ * The weights as fetched, in `<cacheDir>/<model>/<version>/weights/`, each checked before it is
+ * used. Those that an image of a container brings lie likewise in a directory that is only read.
  *
- * Hashing 88 MB on every start takes up to half a second on a CPU without SHA instructions, so a
- * file that was hashed gets a record beside it: its size, inode and times in nanoseconds. The
- * record has the change time because no program can set it: a write, a truncation or another file
- * in its place changes it even when size and modification time are restored. A file that differs
- * from its record is hashed again, and refused if its sha256 is wrong.
+ * Hashing 88 MB takes up to half a second without SHA instructions, so a hashed file gets a record:
+ * size, inode and times in nanoseconds, the change time too, which no program can set. A file that
+ * differs from its record is hashed again, and refused if its sha256 is wrong.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -78,8 +75,8 @@ export async function recordChecked(path: string, file: WeightsFile): Promise<vo
 }
 
 /**
- * The file to use: the first that passes its check. Where none does, an altered one comes before a
- * missing one, since it is what a person has to know of.
+ * The first that passes; where none does, an altered one before a missing one: a person has to
+ * know.
  */
 export async function findWeightsFile(
   { cacheDir, weightsDir }: WeightsPlaces,
@@ -95,10 +92,7 @@ export async function findWeightsFile(
   return fetched.check.state === 'missing' && brought.check.state === 'altered' ? brought : fetched;
 }
 
-/**
- * The paths of all weights files, each checked. Throws ModelError `missing` or `altered`, which say
- * what to do.
- */
+/** Throws ModelError `missing` or `altered`, which say what to do. */
 export async function requireWeights(
   places: WeightsPlaces,
   manifest: ModelManifest,

@@ -1,18 +1,15 @@
 /**
  * A child process of the node: spawned with a socket pair on descriptor 3, ended with the parent
- * however the parent ends. Engines and picture workers are built on it; it knows neither. What
- * the child starts belongs to it: it is gone when the last of these processes is.
+ * however the parent ends, with all that it started. Engines and picture workers are built on it.
  *
  *   state    entered                                                  left
  *   running  the constructor                                          kill(), its own end -> dying
- *   dying    SIGKILL was sent to what is left of it                   all gone -> exited;
- *                                                                     KILL_WAIT_MAX_MS -> stuck
- *   stuck    it does not die (onStuck, once): in an uninterruptible   all gone -> exited
- *            sleep, behind a GPU's driver or a file system that hangs
- *   exited   its processes are gone (onExit, once), or it could not   never
- *            be started
+ *   dying    SIGKILL was sent to what is left of it                   all gone -> exited; in time
+ *                                                                     not -> stuck
+ *   stuck    it does not die (onStuck, once): it sleeps in the kernel  all gone -> exited
+ *   exited   its processes are gone (onExit, once), or none started    never
  *
- * A child whose socket closed, or that sent a malformed frame, is killed: it cannot be reached.
+ * A child whose socket closed, or that sent a malformed frame, is killed.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -35,7 +32,6 @@ export interface SpawnChildOptions<Incoming> {
   /** The child's whole environment: nothing is inherited but what is named here. */
   readonly env: Readonly<Record<string, string>>;
   readonly execArgv?: readonly string[];
-  /** Takes what the child writes to standard output and error. */
   readonly onOutput: (text: string) => void;
   readonly onFrame: (frame: Frame<Incoming>) => void;
   /** Where the parts of its frames are put. Undefined: in new memory. */
@@ -44,16 +40,12 @@ export interface SpawnChildOptions<Incoming> {
   readonly onExit: (exit: ChildExit) => void;
   /** Called at most once, before onExit, which may never come: see the states. */
   readonly onStuck?: () => void;
-  /** KILL_WAIT_MAX_MS where absent. */
   readonly killWaitMaxMs?: number | undefined;
 }
 
 /** An orderly exit closes the socket first; one that takes longer than this is stuck. */
 const EXIT_AFTER_CLOSE_MAX_MS = 1000;
-/**
- * From SIGKILL until the process counts as stuck. A healthy one is gone within milliseconds; to
- * free some GB of memory on a machine that swaps, or a GPU's, may take seconds.
- */
+/** From SIGKILL. A healthy one is gone within milliseconds; freeing some GB may take seconds. */
 export const KILL_WAIT_MAX_MS = 10_000;
 /** Between polls of a dying child. Its wait is counted in polls: a standstill is no waiting. */
 const POLL_INTERVAL_MS = 50;
@@ -123,20 +115,15 @@ export class Child<Incoming> {
     return this.#exited;
   }
 
-  /** It was killed and does not die: it must not be waited for. */
   get stuck(): boolean {
     return this.#stuck && !this.#exited;
   }
 
-  /** As FrameChannel.send; does nothing for a child that is gone. */
   send(head: object, parts: readonly Uint8Array[] = []): Promise<void> {
     return this.#channel?.send(head, parts) ?? Promise.resolve();
   }
 
-  /**
-   * The only way to stop native code: it has no cancel. Ends also what the child started. Within
-   * the bound onExit follows, or onStuck.
-   */
+  /** Native code has no cancel. Ends also what the child started; onExit follows, or onStuck. */
   kill(): void {
     const { pid } = this;
     if (this.#exited || pid === undefined) return;
@@ -211,8 +198,8 @@ function spawnProcess<Incoming>({
   return spawn(process.execPath, [...execArgv, program, ...args, own], {
     stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     env: { ...env },
-    // The terminal's Ctrl-C goes to the whole group; the parent decides when a child ends. It also
-    // makes the child the leader of a group, so that kill() reaches what the child started.
+    // Ctrl-C goes to the terminal's group; the parent decides. kill() reaches the whole group of
+    // it.
     detached: true,
   });
 }
@@ -227,11 +214,8 @@ export function killGroup(group: number): void {
 }
 
 /**
- * The pid of a member that runs, stopped and uninterruptible ones included; undefined: none does.
- * Zombies do not count: in a container without an init process they
- * stay for ever.
- * @param known the one that was found before: while it runs the others are not searched, which
- *   takes 30 us for each process of the machine.
+ * One that runs, stopped and uninterruptible ones included. Zombies do not count: without an init
+ * process they stay for ever. The `known` one comes first: a search takes 30 us a process.
  */
 export function findMember(group: number, known: number | undefined): number | undefined {
   try {
@@ -246,7 +230,6 @@ export function findMember(group: number, known: number | undefined): number | u
   return pids === undefined ? group : pids.find(pid => isMember(pid, group));
 }
 
-/** Undefined where there is no /proc. */
 function listPids(): number[] | undefined {
   try {
     return readdirSync('/proc').filter(isDecimal).map(Number);
@@ -266,10 +249,7 @@ function isMember(pid: number, group: number): boolean {
   return Number(processGroup) === group && state !== 'Z' && state !== 'X';
 }
 
-/**
- * What a child's native libraries write to standard output and error, cut into lines for the log:
- * the node's own output is one JSON line an event. Of a flood only the number of lines is logged.
- */
+/** A child's standard output and error, in lines for the log; of a flood only their number. */
 
 /** The rest of a line is left out. */
 export const LINE_CHARACTERS_MAX = 1000;
@@ -280,13 +260,11 @@ export const WINDOW_MS = 60_000;
 export class OutputLines {
   readonly #onLine: (line: string) => void;
   #partial = '';
-  /** The rest of the line that is being read is left out. */
   #cut = false;
   #windowStartMs = Number.NEGATIVE_INFINITY;
   #logged = 0;
   #leftOut = 0;
 
-  /** @param onLine takes one line, without its line feed. */
   constructor(onLine: (line: string) => void) {
     this.#onLine = onLine;
   }

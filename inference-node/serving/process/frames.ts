@@ -1,10 +1,8 @@
 /**
- * Messages between a node's main process and its children, over a socket pair: a JSON head and any
- * number of binary parts (pixels, file bytes) in one frame.
+ * Messages over a socket pair: a JSON head and any number of binary parts in one frame.
  *
- * Layout, little-endian: u32 head bytes, u32 number of parts, u32 bytes of each part, head, parts.
- * Measured (2 cores of an AMD EPYC): 3 MB there and 1 MB back take 2.4 ms this way, 6.1 ms through
- * fork's own serialisation.
+ * Little-endian: u32 head bytes, u32 number of parts, u32 bytes of each part, head, parts. Measured
+ * (2 cores of an AMD EPYC): 3 MB there and 1 MB back take 2.4 ms, 6.1 ms through fork's own.
  */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 
@@ -54,8 +52,7 @@ type Section = 'fixed' | 'lengths' | 'head' | 'part';
 const SMALL_BYTES = 4096;
 
 /**
- * Puts frames together from bytes that are read into memory of its own: the bulk of a part right
- * where it will stay, so that it is neither held nor copied twice.
+ * The bulk of a part is read right where it will stay: neither held nor copied twice.
  *
  *   fixed ──► lengths (none where there are no parts) ──► head ──► part, part, … ──► fixed
  */
@@ -85,10 +82,6 @@ export class FrameReader<Incoming> {
     return this.#isBulk() ? this.#target.subarray(this.#filled) : this.#small;
   }
 
-  /**
-   * That many bytes were put there.
-   * @returns why they are no frame; then nothing more may come.
-   */
   received(bytes: number): MalformedFrameError | undefined {
     if (!this.#isBulk()) return this.#push(this.#small.subarray(0, bytes));
     this.#filled += bytes;
@@ -181,10 +174,8 @@ export class FrameReader<Incoming> {
 }
 
 /**
- * Memory that is used again, for pictures and mattes of models: they have the same few sizes, and
- * each image brings some megabytes of them. Left to the collector they cost more processor time
- * than all else that a node's main process did: V8 collects its whole heap at every 64 MB that
- * gather outside it.
+ * Memory that is used again, for pictures and mattes of models. Left to the collector they cost
+ * more than all else in a node's main process: V8 collects its heap at every 64 MB outside it.
  */
 
 /** Smaller ones are not worth the bookkeeping. */
@@ -193,13 +184,11 @@ export const POOLED_BYTES_MIN = 64 * 1024;
 export const IDLE_BYTES_MAX = 64 * 1024 * 1024;
 
 export class BufferPool {
-  /** By size. */
   readonly #idle = new Map<number, Buffer[]>();
   /** Handed out. One that its user forgets is the collector's. */
   readonly #lent = new WeakSet<Buffer>();
   #idleBytes = 0;
 
-  /** A buffer of its own of just that size; what it holds is undefined. */
   take(bytes: number): Buffer {
     if (bytes < POOLED_BYTES_MIN) return Buffer.allocUnsafeSlow(bytes);
     const kept = this.#idle.get(bytes)?.pop();
@@ -209,10 +198,7 @@ export class BufferPool {
     return buffer;
   }
 
-  /**
-   * The caller was the last to use it. What `take` did not hand out, or was given back before, is
-   * left alone.
-   */
+  /** What `take` did not hand out, or was given back before, is left alone. */
   giveBack(buffer: Buffer): void {
     if (!this.#lent.delete(buffer)) return;
     const bytes = buffer.length;
@@ -224,15 +210,12 @@ export class BufferPool {
   }
 }
 
-/** A child's end, or its parent's, which is taken over. */
 type Connection = { readonly fd: number } | { readonly pipe: Socket };
 
 /** A malformed frame destroys the socket with a MalformedFrameError; nothing is read after it. */
 export class FrameChannel<Incoming> {
-  /** For its ends alone: 'error' and 'close'. */
   readonly socket: Socket;
 
-  /** @param buffers where parts are put; undefined: in new memory */
   constructor(
     connection: Connection,
     onFrame: (frame: Frame<Incoming>) => void,
@@ -257,9 +240,8 @@ export class FrameChannel<Incoming> {
   }
 
   /**
-   * Queues a frame. Resolves, never rejects, when its last byte is with the kernel or the socket is
-   * gone; the parts must not change before. The memory it holds is the caller's one image, bounded
-   * by admission.
+   * Resolves, never rejects, when the last byte is with the kernel or the socket is gone; the parts
+   * must not change before.
    */
   send(head: object, parts: readonly Uint8Array[] = []): Promise<void> {
     const pieces = encodeFrame(head, parts);
@@ -287,12 +269,9 @@ interface Handled {
 }
 
 /**
- * Moves a connection to a socket that reads into memory of our choice (`onread`). Node gives a
- * child's pipes as sockets that read into 64 KB of new memory each time, and has no option for
- * others: it was a third of the processor time of a node's main process. The handle under a socket
- * and the option that takes one are Node's own and not documented; Node's version is pinned, and a
- * test holds that both are there.
- * @param pipe nothing was read from it. It closes with the one that is returned, and after it.
+ * Moves a connection to a socket that reads into memory of our choice (`onread`): Node's sockets of
+ * a child's pipes read into 64 KB of new memory, a third of a node's main process. The handle and
+ * the option are not documented; Node's version is pinned, and a test holds both.
  */
 function takeOver(pipe: Socket, onread: OnReadOpts): Socket {
   const handled = pipe as Handled;

@@ -1,4 +1,3 @@
-/** What the kernel says of a process of this machine. */
 import { readFileSync } from 'node:fs';
 
 /** Undefined where there is no /proc or the process is gone. */
@@ -19,7 +18,6 @@ export function readStat(pid: number): string[] {
   return stat === undefined ? [] : stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
-/** Bytes of memory that it holds. */
 export function readResidentBytes(pid: number): number | undefined {
   const match = /^VmRSS:\s+(\d+) kB$/m.exec(readProcFile(pid, 'status') ?? '');
   return match === null ? undefined : Number(match[1]) * 1024;

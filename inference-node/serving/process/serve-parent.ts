@@ -1,8 +1,6 @@
 /**
- * The child's side: opens descriptor 3 and guarantees that the process ends with its parent. A
- * guard thread does it, because native code (a run, a codec) blocks the main thread for seconds and
- * the end of the socket would not be seen. This file and the child programs are the `main` of their
- * process: they may end it.
+ * The child's side: opens descriptor 3, and ends the process with its parent. A guard thread does
+ * it: native code blocks the main thread for seconds.
  */
 import { Worker } from 'node:worker_threads';
 import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
@@ -11,8 +9,8 @@ import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
 const GUARD_INTERVAL_MS = 1000;
 
 /**
- * Runs in the guard thread. SIGKILL: process.exit would wait for, or crash in, native threads. The
- * whole group goes, with what a codec started; a child that leads no group ends alone.
+ * SIGKILL: process.exit would wait for, or crash in, native threads. The whole group goes; a child
+ * that leads no group ends alone.
  */
 const GUARD_PROGRAM = `
 const { workerData: parentPid } = require('node:worker_threads');
@@ -29,8 +27,8 @@ endWithParent();
 `;
 
 /**
- * Nothing can reach this process any more. SIGKILL here too: process.exit ends the guard first and
- * then waits for native threads, one of which may never end, and then nothing would kill it.
+ * SIGKILL here too: process.exit ends the guard first, then waits for native threads, perhaps for
+ * ever.
  */
 function endNow(): void {
   try {

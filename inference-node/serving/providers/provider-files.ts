@@ -1,8 +1,6 @@
 /**
- * Where an installed provider lies, what its folder holds, and what engines are told of it. ONNX
- * Runtime finds providers beside itself, so the folder has a copy of its native files too. It
- * bears the version of the runtime that it fits: releases of the product may share it, and none
- * loads another's.
+ * An installed provider's folder, and what engines are told of it. ONNX Runtime finds providers
+ * beside itself, so it has a copy of its native files. It bears the runtime's version that it fits.
  */
 
 import { access, constants, readFile } from 'node:fs/promises';
@@ -32,7 +30,6 @@ export const PROVIDER_LIBRARIES = [
 ] as const;
 export type ProviderLibrary = (typeof PROVIDER_LIBRARIES)[number];
 
-/** What is left out where a source has it not. */
 export const OPTIONAL_LIBRARIES: readonly ProviderLibrary[] = [
   'libonnxruntime_providers_tensorrt.so',
 ];
@@ -42,13 +39,10 @@ export const RECORD_FILE = 'installed.json';
 export interface InstalledFile {
   readonly name: string;
   readonly bytes: number;
-  /** Hexadecimal. */
   readonly sha256: string;
 }
 
-/** What `installed.json` says. */
 export interface InstalledRecord {
-  /** Version of onnxruntime-node whose native files lie here. */
   readonly runtimeVersion: string;
   /** For people: the name of the file or folder it came from. */
   readonly source: string;
@@ -63,7 +57,6 @@ export type InstalledState =
   | { readonly state: 'unusable'; readonly folder: string; readonly reason: string }
   | { readonly state: 'installed'; readonly folder: string; readonly record: InstalledRecord };
 
-/** Where the package has its native files for this machine. */
 export function packageFolder(): string {
   const require = createRequire(import.meta.url);
   const root = path.dirname(require.resolve('onnxruntime-node/package.json'));
@@ -121,18 +114,13 @@ function parseRecord(text: string): InstalledRecord | undefined {
 }
 
 interface KnownPackage {
-  /** What PyPI calls it. */
   readonly wheel: string;
   readonly sha256: string;
   readonly bytes: number;
-  /** sha256 of each library inside. */
   readonly libraries: readonly string[];
 }
 
-/**
- * Published files that were looked at, by version of onnxruntime-node: their libraries load into
- * it (docs/gpu.md). Whoever brings another says which by its checksum.
- */
+/** By version of onnxruntime-node: files whose libraries load into it (docs/gpu.md). */
 export const KNOWN_PACKAGES: Readonly<Record<string, KnownPackage>> = {
   '1.30.0': {
     wheel: 'onnxruntime_gpu-1.30.0-cp312-cp312-manylinux_2_28_x86_64.whl',
@@ -154,10 +142,7 @@ export class ProviderError extends Error {
   }
 }
 
-/**
- * `childEnv`, with the folders of an installed provider. The operator's own LD_LIBRARY_PATH goes
- * before those that the installation recorded.
- */
+/** The operator's own LD_LIBRARY_PATH goes before the folders that the installation recorded. */
 export async function readEngineEnvironment(
   providerDir: string,
   childEnv: Readonly<Record<string, string>>,

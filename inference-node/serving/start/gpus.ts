@@ -1,8 +1,7 @@
 /**
  * Which execution provider this node runs on, and what its start does on GPUs: each is tried by
- * itself, and left out where it does not run, unless the operator named it or there is no other;
- * answers of whole models are checked, and those of several images at once; engines are given their
- * GPUs.
+ * itself and left out where it does not run, unless named or alone; answers of whole models are
+ * checked, of several images too; engines are placed.
  */
 import path from 'node:path';
 import type { Logger } from 'pino';
@@ -42,12 +41,8 @@ import type { PoolSettings } from './pool-settings.ts';
 
 export interface ChosenProvider {
   readonly provider: ProviderChoice;
-  /**
-   * GPUs of CUDA and TensorRT, also those that are out. Empty on a CPU, with WebGPU, and where the
-   * driver does not list GPUs: then engines run on the one that CUDA takes first.
-   */
+  /** Also those that are out. Empty on a CPU, with WebGPU, and where the driver lists none. */
   readonly devices: readonly GpuDevice[];
-  /** In one line: why GPUs of this host may be missing among them, where all are wanted. */
   readonly unlisted?: string;
 }
 
@@ -93,13 +88,11 @@ export async function chooseProvider(
   return fallenBack(reason);
 }
 
-/** What `auto` takes where CUDA does not do. */
 export function fallenBack(reason: string): ChosenProvider {
   const fallbacks = [{ provider: 'cuda', reason }] as const;
   return { provider: { requested: 'auto', selected: 'cpu', fallbacks }, devices: [] };
 }
 
-/** Undefined: a small graph runs on it; else why not, in one line. */
 async function attemptDevice(
   provider: 'cuda' | 'tensorrt',
   device: GpuDevice,
@@ -156,17 +149,13 @@ function kindOf(device: GpuDevice | undefined, provider: ExecutionProvider): str
   return `${name}, driver ${driver}, ${provider}, ONNX Runtime ${runtimeVersion()}`;
 }
 
-/**
- * `once` on each kind of GPU; `afresh` on one that was out, of which what another of its kind did,
- * or it before, says nothing.
- */
+/** `afresh`: on one that was out, of which nothing before says anything. */
 type Checked = 'once' | 'afresh';
 
 /**
- * Runs every model once on each kind of GPU that was not checked before, against its stored answer.
- * GPUs of a kind that answers wrongly go out. Undefined: some are left; else why none is.
- * @throws ExecutionProviderError where the operator named the GPUs, by `auto` too: none of them is
- * left out.
+ * Every model against its stored answer on each kind of GPU not checked before. GPUs that answer
+ * wrongly go out. Undefined: some are left; else why none is. @throws ExecutionProviderError where
+ * the operator named the GPUs.
  */
 export async function checkAnswers(start: GpuStart, plan: Plan): Promise<string | undefined> {
   const { devices, provider, log } = start;
@@ -185,7 +174,6 @@ export async function checkAnswers(start: GpuStart, plan: Plan): Promise<string 
   return devices[0]?.outReason;
 }
 
-/** Undefined: every model of the plan answers as it should on this GPU. */
 async function wrongAnswer(
   { config, make, engineEnv, provider, cpuThreads, ending }: GpuStart,
   plan: Plan,
@@ -216,9 +204,9 @@ async function wrongAnswer(
 }
 
 /**
- * The GPU of each engine of a model; undefined: CUDA's first, for all of them. One each where
- * nothing is said; a number is spread by memory. Engines on a GPU that is out wait for it, but
- * where they are too few for every GPU, those that are up get them: it may be out for ever.
+ * Undefined: CUDA's first, for all. One each where nothing is said; a number is spread by memory.
+ * Engines of a GPU that is out wait for it, unless they are too few for every GPU: it may be out
+ * for ever.
  */
 export function placeEngines({ devices, config: { engines } }: GpuStart): GpuDevice[] | undefined {
   if (devices.length === 0) return undefined;
@@ -242,15 +230,14 @@ export async function tryAgain(
   );
 }
 
-/** Tries GPUs that are out again. Closed with the engines. */
 export function watchDevices(start: GpuStart, plan: Plan): DeviceWatch {
   const { devices, log } = start;
   return new DeviceWatch({ devices, log, attempt: device => tryAgain(start, plan, device) });
 }
 
 /**
- * What TensorRT is told where the operator says nothing: to keep what it built, for minutes, beside
- * the models, and to compute in half precision where the model does.
+ * Where the operator says nothing: to keep what it built for minutes, and to compute in half
+ * precision where the model does.
  */
 export function tensorrtEnv(
   engineEnv: EngineEnv,
@@ -267,9 +254,7 @@ export function tensorrtEnv(
 }
 
 /**
- * With the graphs that MATTING_BATCH_MAX asks for by its number; else the plan as it is.
- * @throws ModelError where a model cannot take so many; ExecutionProviderError where they get other
- * mattes than alone.
+ * @throws ModelError where a model cannot take so many; ExecutionProviderError for other mattes.
  */
 export async function prepareAsked(start: StartOn<ExecutionProvider>, plan: Plan): Promise<Plan> {
   const { batchMax } = start.config;
@@ -301,10 +286,7 @@ async function wrongAnywhere(
   return undefined;
 }
 
-/**
- * Undefined: on this GPU, or the CPU, images that run together have the mattes that they have
- * alone; where none run together too. `once` is remembered by kind.
- */
+/** Undefined: images that run together have the mattes that they have alone. */
 export async function wrongTogether(
   { config, engineEnv, provider, cpuThreads, ending }: StartOn<ExecutionProvider>,
   plan: Plan,
@@ -328,10 +310,8 @@ export async function wrongTogether(
 }
 
 /**
- * As `ready`, of engines of `model`. What does not fit into the memory may be the graphs for several
- * images, or engines beside one another: where none of its engines loads, the error names what
- * would do without them.
- * @param engines of the model on one GPU.
+ * Where none of a model's engines on a GPU (`engines`) loads for memory, the error names what would
+ * do without.
  */
 export async function namingSettings(
   ready: Promise<void>,

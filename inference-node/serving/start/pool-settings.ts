@@ -15,17 +15,13 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 export interface PoolSettings {
   readonly executionProvider: ExecutionProvider | 'auto';
   readonly modelSettings: ModelSettings;
-  /** Where `providers install` puts what it installs; absolute. */
   readonly providerDir: string;
-  /** GPUs of cuda and tensorrt. */
   readonly gpuDevices: WantedDevices;
   /** Undefined: by the execution provider. */
   readonly engines: number | undefined;
-  /** Images that an engine takes at once, at most: one unless said. */
   readonly batchMax: number;
   /** Undefined: this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
-  /** What engines are laid out for where their number is not given. */
   readonly engineGoal: EngineGoal;
   /** Undefined: images in engines + 2; on a GPU the cores less two where that is more. */
   readonly pictureWorkers: number | undefined;
@@ -41,10 +37,7 @@ const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MEGAPIXELS_MAX = 100_000;
 
-/**
- * What children are given: how to find libraries and devices, and how to behave. Nothing else, so
- * that a codec taken over by a hostile file finds no token.
- */
+/** Nothing else, so that a codec taken over by a hostile file finds no token. */
 const CHILD_VARIABLES: ReadonlySet<string> = new Set([
   'PATH',
   'HOME',
@@ -67,10 +60,7 @@ const CHILD_VARIABLE_PREFIXES = [
   'MALLOC_',
 ];
 
-/**
- * Problems stay in the reader, for its requireValid.
- * @param cwd base of relative paths.
- */
+/** Problems stay in the reader, for its requireValid. */
 export function readPoolSettings(
   reader: EnvReader,
   { env, modelSettings, cwd }: { env: Environment; modelSettings: ModelSettings; cwd: string },
@@ -112,16 +102,12 @@ function readGpuDevices(reader: EnvReader): WantedDevices {
   return 'all';
 }
 
-/**
- * Beside the models where nothing else is said: what is there survives an installation of packages.
- * @param cwd base of a relative path.
- */
+/** What is there survives an installation of packages. */
 export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
   const inModelDir = path.join(modelDir, 'providers');
   return path.resolve(cwd, reader.string('MATTING_PROVIDER_DIR', { default: inModelDir }));
 }
 
-/** The part of an environment that engines and picture workers are given. */
 export function readChildEnv(env: Environment): Record<string, string> {
   const childEnv: Record<string, string> = {};
   for (const [variable, value] of Object.entries(env)) {

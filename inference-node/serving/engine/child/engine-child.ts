@@ -1,7 +1,4 @@
-/**
- * The program of an engine's process: one model, one run at a time, with its orders over
- * descriptor 3 (engine-protocol.ts). The pool starts it and ends it.
- */
+/** The program of an engine's process: one model, one run at a time (engine-protocol.ts). */
 // First: what follows imports ONNX Runtime.
 import './runtime-redirect.ts';
 import { flushCompileCache } from 'node:module';

@@ -1,8 +1,7 @@
 /**
- * The ONNX Runtime sessions of a model, one for each number of pictures that it takes at once:
- * loads prepared graphs and turns model-size RGB into alpha. It runs in an engine's process alone,
- * because run() blocks its thread's event loop for its whole length, has no cancel, and gives
- * memory back only by exit.
+ * A model's ONNX Runtime sessions, one for each number of pictures that it takes at once. In an
+ * engine's process alone: run() blocks its thread, has no cancel, and gives memory back only by
+ * exit.
  */
 
 import assert from 'node:assert/strict';
@@ -17,8 +16,7 @@ import {
 import type { SessionSpec } from '../engine-protocol.ts';
 import { env, InferenceSession, Tensor } from './onnx-runtime.ts';
 
-// Before the first session: ONNX Runtime writes to stderr what it logs, and warns of what is
-// normal.
+// Before the first session: ONNX Runtime warns on stderr of what is normal.
 env.logLevel = 'error';
 const LOG_SEVERITY_ERROR = 3;
 
@@ -28,18 +26,15 @@ const WARM_UP_RUNS_GPU = 2;
 
 /**
  * How long a thread spins for the others of its engine, microseconds, where engines of other models
- * run on its cores: what it waits for is then often a thread that another engine keeps from
- * running. With the plan `standard` on two cores a saturated node made 1.07 times the images a
- * second (five rounds, 1.02 to 1.13), and one caller waited no longer.
+ * run on its cores. The plan `standard` on two saturated cores made 1.07 times the images a second
+ * (five rounds, 1.02 to 1.13), and one caller waited no longer.
  */
 const SHARED_SPIN_US = '300';
 
 /**
- * Two things are left as they are. Spinning threads, where a model has the cores for itself:
- * without them ISNet took 3 % longer alone and 3 to 5 % less beside a busy process, on two cores.
- * The optimised graph is not saved: loaded again it takes 0.25 s instead of 0.5, but is a second
- * file of 176 MB, bound to the instruction set and the version of the runtime, and what it saves in
- * memory engine.ts saves too.
+ * Left as they are: spinning where a model has the cores for itself (without it ISNet took 3 %
+ * longer alone, 3 to 5 % less beside a busy process, on two cores); the optimised graph, not saved
+ * (loading 0.25 s instead of 0.5, for a second 176 MB bound to instruction set and runtime).
  */
 function sessionOptions(spec: SessionSpec): InferenceSession.SessionOptions {
   return {
@@ -68,9 +63,8 @@ function executionProviders({ provider }: SessionSpec) {
 }
 
 /**
- * The file was checked when the node started, but an engine that died is loaded again hours later:
- * by then a disk may have lost a bit, or another release on the same cache have made its own file
- * of the same name. 0.15 s for 176 MB.
+ * Checked at the node's start, but an engine that died loads again hours later: a disk may have
+ * lost a bit, or another release have made its own file. 0.15 s for 176 MB.
  */
 async function requireUnaltered(path: string, sha256: string | undefined): Promise<void> {
   if (sha256 === undefined) return;
@@ -79,7 +73,6 @@ async function requireUnaltered(path: string, sha256: string | undefined): Promi
 }
 
 export class EngineSession {
-  /** By the number of pictures. */
   readonly #graphs: ReadonlyMap<number, LoadedGraph>;
   readonly #rgbBytes: number;
 
@@ -88,10 +81,7 @@ export class EngineSession {
     this.#rgbBytes = 3 * spec.inputWidth * spec.inputHeight;
   }
 
-  /**
-   * Loads and warms up. Models come by path, since a buffer would hold the weights twice; `graph`
-   * is a probe's.
-   */
+  /** Models come by path: a buffer would hold the weights twice. `graph` is a probe's. */
   static async load(
     spec: SessionSpec,
     graph?: Uint8Array,
@@ -114,8 +104,7 @@ export class EngineSession {
   }
 
   /**
-   * @param pictures HWC bytes of the model's input size, as many as one of its graphs takes.
-   * @returns of each picture one byte a pixel, good until the next run: they must have left before.
+   * @param pictures HWC bytes, as many as a graph takes. @returns alphas, good until the next run.
    */
   async run(pictures: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
     const graph = this.#graphs.get(pictures.length);
@@ -129,7 +118,6 @@ export class EngineSession {
     return ends.alphas(await native.run(feeds, ends.outputNames));
   }
 
-  /** Returns the time of the last run, ms. */
   async #warmUp(images: number, provider: SessionSpec['provider']): Promise<number> {
     const grey = Buffer.alloc(this.#rgbBytes, 128);
     const pictures = Array.from({ length: images }, () => grey);
@@ -163,9 +151,8 @@ async function loadGraph(
 const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
 
 /**
- * Of CUDA every node is expected to have a kernel: one without runs on a core, its tensors are
- * copied there and back in each run, and the runtime says so nowhere that we log. It does run, so
- * that is told and no more. TensorRT would build its kernels twice for it.
+ * A node without a kernel of CUDA runs on a core, with copies both ways, and the runtime says so
+ * nowhere that we log: so it is told. TensorRT would build its kernels twice for it.
  */
 async function createNative(
   spec: SessionSpec,
@@ -210,12 +197,10 @@ function tensorOf(input: GraphInput): Tensor {
 }
 
 /*
- * How pixels get into a graph and out of it. One made for another device takes the bytes of RGB and
- * gives those of the alpha (model-tools/onnx/rewrites.ts); every other takes and gives
+ * A graph made for another device takes and gives bytes (model-tools/onnx/rewrites.ts); every other
  * floats, which are converted here.
  */
 
-/** A tensor, as a graph is given it and gives it. */
 interface GraphValue {
   readonly type: string;
   readonly dims: readonly number[];
@@ -231,17 +216,10 @@ interface GraphEnds {
   readonly outputNames: readonly string[];
   /** @param pictures as many as the graph takes, each HWC bytes of the model's input size. */
   input(pictures: readonly Uint8Array[]): GraphInput;
-  /**
-   * Of each picture one byte a pixel, good until the next run. Throws where the answer has another
-   * shape, or has values that are not numbers, of whichever picture.
-   */
+  /** Good until the next run. Throws where an answer has another shape, or is not of numbers. */
   alphas(outputs: Readonly<Record<string, GraphValue>>): readonly Uint8Array[];
 }
 
-/**
- * Those that the graph has, by the names of its inputs.
- * @param images that it takes at once.
- */
 function graphEnds(spec: SessionSpec, inputNames: readonly string[], images: number): GraphEnds {
   return inputNames.includes(RGB_INPUT) ? byteEnds(spec, images) : floatEnds(spec, images);
 }
@@ -273,7 +251,6 @@ function floatEnds(spec: SessionSpec, images: number): GraphEnds {
   const { normalisation, colourOrder, activation } = spec;
   const pixels = inputWidth * inputHeight;
   const tables = createPlaneTables(normalisation, colourOrder);
-  // Reused by every run: one has ended before the next one fills them.
   const planes = new Float32Array(images * 3 * pixels);
   const inputDims = [images, 3, inputHeight, inputWidth];
   const outputDims = [images, 1, inputHeight, inputWidth];
@@ -323,10 +300,8 @@ function requireNumbers(holds: boolean): void {
 }
 
 /**
- * Between the bytes that cross the process boundary and the floats of the graph. Pure, and tight:
- * it runs once an image on a thread that could be inferring. Measured at 1024x1024 (one core of an
- * AMD EPYC, median of 30): 3.3 ms in, 1.5 ms out. One pass a plane over a table beats arithmetic
- * and beats one pass over the pixels.
+ * Pure, and tight: once an image on a thread that could be inferring. At 1024x1024 (one core of an
+ * AMD EPYC, median of 30) 3.3 ms in, 1.5 ms out: a pass a plane over a table beats arithmetic.
  */
 
 const CHANNELS = 3;
@@ -338,7 +313,6 @@ interface PlaneTable {
   readonly values: Float32Array;
 }
 
-/** The tables of a model, in the order of its tensor's planes. */
 export function createPlaneTables(
   normalisation: Normalisation,
   colourOrder: PreparedModel['colourOrder'],
@@ -369,17 +343,13 @@ export function fillPlanes(
   }
 }
 
-/**
- * Floats to alpha bytes: clamped to [0, 1], then rounded; never rescaled. Returns false when a
- * value was not a number: such a matte is no answer.
- */
+/** Clamped to [0, 1], then rounded; never rescaled. False: a value was not a number. */
 export function fillAlpha(
   matte: Float32Array,
   alpha: Uint8ClampedArray,
   activation: PreparedModel['activation'],
 ): boolean {
-  // A sum is not a number as soon as one of its terms is not; infinities of both signs make one
-  // too, and are no answer either.
+  // Not a number once a term is not; infinities of both signs make one too.
   let sum = 0;
   // Without checks: i stays below matte.length.
   if (activation === 'sigmoid') {

@@ -1,10 +1,7 @@
 /**
- * Loads ONNX Runtime's native part from the folder of an installed provider. ONNX Runtime looks for
- * providers beside itself alone, and npm empties the folder of its package at each installation: so
- * a copy of both native files lies beside the provider (model-tools/providers/install-provider.ts).
- *
- * Imported before anything that imports onnxruntime-node. Without a folder among the arguments the
- * package's own files are loaded.
+ * Loads ONNX Runtime's native part from the folder of an installed provider, where a copy of it
+ * lies: it looks for providers beside itself alone, and npm empties its package's folder. Imported
+ * before anything that imports onnxruntime-node. Without a folder the package's files are loaded.
  */
 import { registerHooks } from 'node:module';
 import path from 'node:path';

@@ -13,7 +13,6 @@ export interface AnsweringOptions {
   /** As for engines: what it lets them see is what the model runs on. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly threads: number;
-  /** For load and runs together. */
   readonly timeoutMs?: number;
 }
 
@@ -25,7 +24,6 @@ export function answerOnce(options: AnsweringOptions): Answering['answer'] {
   };
 }
 
-/** The same of several runs of any number of pictures. */
 export function answerRuns(options: AnsweringOptions): AnswerRuns {
   const { childEnv, threads, timeoutMs = ANSWER_TIMEOUT_MS } = options;
   const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
@@ -37,9 +35,7 @@ export function createAnswering(options: AnsweringOptions): Answering {
   return { machine, answer: answerOnce(options) };
 }
 
-/** What native libraries say before they fail is short. */
 const OUTPUT_LENGTH_MAX = 64 * 1024;
-/** Of their last line, where nothing else says why they ended. */
 const LAST_WORDS_LENGTH_MAX = 200;
 
 export interface RunSeriesOptions {
@@ -57,7 +53,6 @@ export interface RunSeriesOptions {
   readonly killWaitMaxMs?: number;
 }
 
-/** The alpha of one picture. Settles as runSeries does. */
 export async function runOnce({
   rgb,
   ...options
@@ -72,9 +67,8 @@ function requireAlpha<Alpha>(alpha: Alpha | undefined): Alpha {
 }
 
 /**
- * Resolves with the alphas of each run once the process is gone. Rejects with one line that says
- * what is missing or wrong; also where the process does not die: a machine on which one does not is
- * of no use.
+ * Resolves with the alphas of each run once the process is gone; rejects with one line, also where
+ * the process does not die: such a machine is of no use.
  */
 export function runSeries(options: RunSeriesOptions): Promise<readonly (readonly Buffer[])[]> {
   const { spec, graph, runs, childEnv, timeoutMs, killWaitMaxMs } = options;
@@ -135,8 +129,7 @@ function describeEnd(how: string, output: string): string {
 }
 
 /**
- * The binding says "Failed to load shared library" where the dynamic linker, whose words only go to
- * standard error, named it; of a part of its own cuDNN says so there.
+ * The binding says "Failed to load shared library"; the linker names it on stderr, cuDNN its own.
  */
 function explain(failure: string, output: string): string {
   const short = shortenNativeError(failure);

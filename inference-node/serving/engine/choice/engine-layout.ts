@@ -6,13 +6,10 @@ import path from 'node:path';
 import type { ExecutionProvider, Precision } from '../../models/prepared-model.ts';
 
 /*
- * How many engines a node opens for a model and with how many threads each. Pure.
- *
  * Measured with ISNet at 1024x1024 on 2 cores of an AMD EPYC (docs/performance.md), one engine of
- * two threads against two engines of one: in fp32 the one is ahead in latency and in throughput; in
- * int8 it answers in 0.56 of the time, and the two together give 1.17 of its images a second, for
- * twice the memory. Threads of one engine wait for each other after every operator, and an
- * operator in int8 is short. With MODNet in fp32 beside it engines of one thread are ahead as much.
+ * two threads against two of one: in fp32 the one is ahead in latency and throughput; in int8 it
+ * answers in 0.56 of the time, and the two give 1.17 of its images a second, for twice the memory,
+ * since threads wait for each other after every operator. With MODNet in fp32 beside it likewise.
  */
 
 export interface EngineLayout {
@@ -28,7 +25,7 @@ export interface LayoutInputs {
   readonly provider: ExecutionProvider;
   /** Precisions of the plan's models, each of which gets this layout. */
   readonly precisions: readonly Precision[];
-  /** CPUs this process may use, fractions allowed (engine-layout.ts). */
+  /** CPUs, fractions allowed. */
   readonly cpuShare: number;
   readonly goal: EngineGoal;
   /** Engines that the memory holds beside the pictures. */
@@ -37,18 +34,13 @@ export interface LayoutInputs {
   readonly enginesPlaced?: number;
 }
 
-/**
- * Threads of one CPU engine. Beyond about this many, one picture's convolutions no longer fill them
- * and engines side by side do better.
- */
+/** Beyond this one picture's convolutions no longer fill them: engines side by side do better. */
 export const THREADS_PER_ENGINE_MAX = 16;
 
 /**
- * GPU: one engine of one thread each; its work is elsewhere, and more threads only spin. CPU: one
- * engine with all the threads, which also holds the weights once; on large machines several, the
- * threads shared out evenly. CPU for throughput where a model is in int8: of each model an engine a
- * core, as many as the memory holds. That holds for MODNet in fp32 beside ISNet in int8 too: those
- * of two models would otherwise each want all cores, for two images at once.
+ * GPU: one thread; more only spin. CPU: one engine with all the threads, which holds the weights
+ * once; on large machines several. CPU for throughput with int8: of each model an engine a core, as
+ * many as the memory holds; those of two models would otherwise each want all cores.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, precisions, cpuShare, goal, enginesMax } = inputs;
@@ -63,15 +55,11 @@ export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
 }
 
 /*
- * How many CPUs this process may use: the least of what the scheduler lets it run on and the quotas
- * of its control groups, from its own up to the root. ONNX Runtime left alone sees the host's
- * cores.
+ * The least of what the scheduler lets it run on and the quotas of its control groups, up to the
+ * root. ONNX Runtime left alone sees the host's cores.
  */
 
-/**
- * CPUs, fractions allowed: a quota of 150 ms in 100 ms is 1.5. Of the root of the mounted control
- * groups, and the file that says in which of them this process is.
- */
+/** CPUs, fractions allowed: a quota of 150 ms in 100 ms is 1.5. */
 export async function readCpuShare({
   cgroupRoot = '/sys/fs/cgroup',
   procCgroup = '/proc/self/cgroup',
@@ -111,7 +99,6 @@ function parseCpuMax(text: string | undefined): number {
   return quota > 0 && period > 0 ? quota / period : Number.POSITIVE_INFINITY;
 }
 
-/** A quota of -1 is none. */
 async function readQuotaV1(folder: string): Promise<number> {
   const quota = Number(await readIfThere(path.join(folder, 'cpu.cfs_quota_us')));
   const period = Number(await readIfThere(path.join(folder, 'cpu.cfs_period_us')));

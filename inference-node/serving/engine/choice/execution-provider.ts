@@ -1,13 +1,11 @@
 /**
  * Which execution provider the node runs on. The only place that chooses.
  *
- * ONNX Runtime's Node binding does not fall back by itself, and neither do we in silence: a
- * provider asked for by name runs or the node does not start; `auto` tries CUDA, then takes the
- * CPU, and says why. WebGPU and TensorRT run only by name: a software Vulkan would win over the
- * CPU otherwise, and TensorRT builds kernels for minutes. A GPU provider is tried in a process of
- * its own, because a driver may hang or crash. The graph it must run has the operators of the
- * matting models in a few kilobytes (convolutions, a pooled branch, a resize, a concatenation, a
- * sigmoid), and its answer is held against the CPU's.
+ * Neither ONNX Runtime's binding nor we fall back in silence: one asked for by name runs or the
+ * node does not start; `auto` tries CUDA, then takes the CPU, and says why. WebGPU and TensorRT run
+ * only by name: a software Vulkan would win over the CPU, and TensorRT builds kernels for minutes.
+ * A driver may hang or crash, so a GPU is tried in a process of its own, on a small graph of the
+ * models' operators, and its answer held against the CPU's.
  */
 import {
   type ExecutionProvider,
@@ -112,18 +110,13 @@ export type RequestedProvider = 'auto' | ExecutionProvider;
 
 /**
  * A cold CUDA context on a host of many GPUs takes ten seconds and more, and the first start reads
- * 1.3 GB of libraries, half a minute from a disk of 40 MB a second; longer is a hang. `auto` would
- * run on the CPU until the next start for a disk that was slow once.
+ * 1.3 GB of libraries, half a minute from a slow disk; longer is a hang.
  */
 export const PROBE_TIMEOUT_MS = 120_000;
 
-/** It builds its kernels first. */
 const PROBE_TIMEOUT_TENSORRT_MS = 300_000;
 
-/**
- * For a whole model and WebGPU: kernels are compiled first, which takes a software adapter on two
- * busy cores more than a minute. A driver that hangs was found by the probe.
- */
+/** Of WebGPU: kernels are compiled first, a minute and more on a software adapter of two cores. */
 const PARITY_TIMEOUT_MS = 300_000;
 
 /** A caller waits two minutes at most. */
@@ -137,7 +130,6 @@ export interface ProviderChoice {
 }
 
 interface ProbeOptions {
-  /** As for engines. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly timeoutMs?: number;
 }
@@ -146,10 +138,8 @@ interface ProbeOptions {
 const NOT_INSTALLED = /libonnxruntime_providers_\w+\.so is missing/;
 const HOW_TO_INSTALL = ': it is installed by "matting providers install cuda", see docs/gpu.md';
 
-/** A provider asked for by name does not run here. The message is one line for the operator. */
 export class ExecutionProviderError extends Error {
   readonly provider: ExecutionProvider;
-  /** In one line, without saying of what. */
   readonly reason: string;
 
   constructor(provider: ExecutionProvider, reason: string, cause?: unknown) {
@@ -160,7 +150,6 @@ export class ExecutionProviderError extends Error {
   }
 }
 
-/** Throws ExecutionProviderError where one asked for by name does not run. */
 export async function selectExecutionProvider(
   requested: RequestedProvider,
   options: ProbeOptions,
@@ -181,7 +170,7 @@ async function requireProvider(provider: ExecutionProvider, options: ProbeOption
   if (reason !== undefined) throw new ExecutionProviderError(provider, reason);
 }
 
-/** Returns undefined, or in one line why the provider does not run here. */
+/** Undefined: it runs; else in one line why not. */
 async function probe(
   provider: ExecutionProvider,
   options: ProbeOptions,
@@ -193,7 +182,6 @@ async function probe(
   const rgb = drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX);
   const runOn = (target: ExecutionProvider) => {
     const spec = { ...PROBE_SPEC, provider: target };
-    // The CPU cannot be asked not to fall back on itself.
     const cpuSpec = { ...spec, allowCpuNodes: true };
     return runOnce({ spec: target === 'cpu' ? cpuSpec : spec, graph, rgb, childEnv, timeoutMs });
   };
@@ -209,14 +197,12 @@ async function probe(
 
 interface ParityOptions extends ProbeOptions {
   readonly cpuThreads: number;
-  /** What a run may take, ms: RUN_MS_MAX where absent. */
   readonly runMsMax?: number;
 }
 
 /**
- * Runs the model itself on its provider and on the CPU, and holds one matte against the other. For
- * WebGPU: its drivers are many, and some compute on the CPU. Throws ExecutionProviderError where
- * the mattes differ, and where a run takes too long to be of any use.
+ * Holds one matte against the CPU's. For WebGPU: its drivers are many. Throws
+ * ExecutionProviderError where mattes differ or a run takes too long to be of any use.
  */
 export async function requireParity(model: PreparedModel, options: ParityOptions): Promise<void> {
   const { childEnv, timeoutMs = PARITY_TIMEOUT_MS, cpuThreads, runMsMax = RUN_MS_MAX } = options;
@@ -254,13 +240,9 @@ function differenceFrom(expected: Uint8Array, actual: Uint8Array): string | unde
   return `it computes another matte than the CPU (${levels})`;
 }
 
-/**
- * Levels of 255. Other rounding and half precision move a matte by well under one level in the
- * mean; a backend that computes wrongly moves it by tens.
- */
+/** Levels of 255: rounding moves a matte by well under one, a wrong backend by tens. */
 const PARITY_MEAN_DIFFERENCE_MAX = 2;
 
-/** In levels of 255. */
 export function compareAlphas(one: Uint8Array, other: Uint8Array) {
   if (one.length !== other.length) throw new Error('alphas of different sizes');
   let sum = 0;

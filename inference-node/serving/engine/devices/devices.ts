@@ -1,7 +1,6 @@
 /**
- * The NVIDIA GPUs of this machine: listed by its driver's own command, chosen, lost and tried
- * again. That command tells what CUDA will find without loading CUDA into this process, where a
- * driver that hangs would take the node with it.
+ * The NVIDIA GPUs of this machine: listed, chosen, lost and tried again. The driver's command lists
+ * them: in this process a driver that hangs would take the node with it.
  */
 import { execFile } from 'node:child_process';
 import path from 'node:path';
@@ -18,18 +17,13 @@ export interface GpuFacts {
 }
 
 export type GpuListing =
-  /**
-   * In the order of the bus. May be empty. `incomplete`: why there may be more, in one line: a GPU
-   * that is lost can keep the command from coming to those after it, or is passed over.
-   */
+  /** In the order of the bus. `incomplete`: why there may be more, as behind a GPU that is lost. */
   | { readonly state: 'listed'; readonly gpus: readonly GpuFacts[]; readonly incomplete?: string }
-  /** `reason` is one line. */
   | { readonly state: 'failed'; readonly reason: string };
 
 /**
- * With eight GPUs and no persistence daemon it takes 25 to 30 s, as Azure's makers of such machines
- * found (pull requests Azure/aks-gpu 105, Azure/AgentBaker 2829); longer is a driver that hangs. A
- * node that gives up sooner serves one of the eight.
+ * With eight GPUs and no persistence daemon it takes 25 to 30 s (pull requests Azure/aks-gpu 105,
+ * Azure/AgentBaker 2829); longer is a driver that hangs.
  */
 export const LISTING_MAX_MS = 60_000;
 const SAID_BYTES_MAX = 1024 * 1024;
@@ -69,7 +63,6 @@ function parseRow(line: string): { gpu: GpuFacts; mig: boolean } | undefined {
   return { gpu, mig: mig === 'Enabled' };
 }
 
-/** The instances of a GPU that is partitioned: CUDA runs on one of them, not on the whole. */
 function migDevices(gpu: GpuFacts, listing: string): GpuFacts[] {
   const found: GpuFacts[] = [];
   let index: number | undefined;
@@ -153,9 +146,8 @@ type DeviceChoice =
   | { readonly missing: readonly string[] };
 
 /**
- * `all` is what the driver lists, of it what CUDA_VISIBLE_DEVICES leaves, where that is set: a
- * scheduler gives a job its GPUs by it. Set and empty it leaves none, as to CUDA. Named ones are
- * taken as they are named, each once.
+ * What the driver lists and CUDA_VISIBLE_DEVICES leaves, where that is set: a scheduler gives a job
+ * its GPUs by it; empty leaves none. Named ones as they are named, each once.
  */
 export function chooseDevices(
   wanted: WantedDevices,
@@ -190,10 +182,7 @@ function named(name: string, listed: readonly GpuFacts[]): GpuFacts | undefined 
 /** Of a GPU that says nothing of its memory. */
 const MEMORY_BYTES_MIN = 1;
 
-/**
- * The GPU of each of `engines`, in proportion to memory: each next engine goes where it leaves the
- * least load. Every GPU gets one before any gets a second only where they are alike enough.
- */
+/** In proportion to memory: each next engine goes where it leaves the least load. */
 export function spreadEngines<Device extends { readonly facts: GpuFacts }>(
   engines: number,
   devices: readonly Device[],
@@ -209,13 +198,7 @@ export function spreadEngines<Device extends { readonly facts: GpuFacts }>(
   });
 }
 
-/*
- * A GPU that engines of this node run on. It is up or out; what is out takes the engines on it
- * down, in every pool, and no other.
- *
- *   up ──its engines keep dying, or CUDA says that it is gone──► out
- *   out ──DeviceWatch found that it runs again──► up
- */
+/* Up or out; what is out takes the engines on it down, in every pool, and no other. */
 
 export class GpuDevice {
   readonly facts: GpuFacts;
@@ -249,7 +232,6 @@ export class GpuDevice {
     this.#changed();
   }
 
-  /** Called after it went out, and after it came back. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -261,10 +243,8 @@ export class GpuDevice {
 }
 
 /**
- * Engines of one GPU open one after the other: TensorRT chooses its kernels by timing them while it
- * builds, and beside another engine's work it would time that too. CUDA's provider times nothing:
- * with cuDNN 9 its exhaustive search is a question to cuDNN's heuristics. As long as a line as
- * there are engines on the GPU.
+ * TensorRT chooses kernels by timing them while it builds, so engines of a GPU open one by one.
+ * CUDA times nothing: with cuDNN 9 its search is a question to heuristics.
  */
 export class OpeningTurns {
   #holder: object | undefined;
@@ -277,7 +257,6 @@ export class OpeningTurns {
     this.#next();
   }
 
-  /** Gives the turn on, or leaves the line. Does nothing for one that has neither. */
   leave(who: object): void {
     const index = this.#waiting.findIndex(waiting => waiting.who === who);
     if (index !== -1) this.#waiting.splice(index, 1);
@@ -295,8 +274,6 @@ export class OpeningTurns {
   }
 }
 
-/* Watches the GPUs of a node: tries one that is out again, later each time. */
-
 /** After a reset a GPU is back in seconds; without one it never is. The last one repeats. */
 const RETRY_DELAYS_MS: readonly [number, ...number[]] = [60_000, 120_000, 300_000, 600_000];
 
@@ -305,7 +282,6 @@ interface DeviceWatchOptions {
   /** Runs something on the GPU. Undefined: it runs; else, or rejecting, why not, in one line. */
   readonly attempt: (device: GpuDevice) => Promise<string | undefined>;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
-  /** RETRY_DELAYS_MS where absent. */
   readonly retryDelaysMs?: readonly [number, ...number[]];
 }
 

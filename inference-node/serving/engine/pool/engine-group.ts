@@ -25,20 +25,16 @@ export interface EngineDeath {
   readonly atMs: number;
   readonly engine: number;
   readonly cause: EngineDeathCause;
-  /** Hexadecimal digest of the image it died under. */
   readonly imageDigest: string | undefined;
 }
 
 /**
  * When engines die so often that the node must go.
  *
- * One poison image kills an engine at each of its attempts and must not take the node with it, so
- * deaths under an image count once for each different image (by the digest of its pixels), while a
- * death at load, in idleness or without an image to blame counts each time. Three counts within a
- * minute with no successful run between them are a failed node: by then different images have died,
- * and a process supervisor does better than another respawn. A load that fails has no image to
- * blame at all: three in a row of one engine are the end whatever their distance, since a model may
- * take a minute to load.
+ * Deaths under an image count once for each image (by the digest of its pixels): a poison image
+ * must not take the node with it. A death without an image to blame counts each time. Three within
+ * a minute with no successful run between them are a failed node; so are three failed loads of one
+ * engine in a row, whatever their distance.
  */
 export class FailureRule {
   readonly #windowMs: number;
@@ -76,13 +72,11 @@ export class FailureRule {
 export const LOSSES_MAX = 3;
 
 /**
- * Which of the pictures that wait an engine takes at once. One for each group of engines: what
- * cannot do several is a GPU.
+ * Which of the pictures that wait an engine takes at once.
  *
- * A run of several that fails, dies or takes too long says nothing about which picture did it, so
- * each of them runs again, alone: a picture that kills engines is lost alone, as ever. After three
- * such runs with no run of several that ended well between them, every picture runs alone until
- * the pool is opened again: it may be their being together that does it.
+ * A run of several that fails says nothing about which did it, so each runs again, alone. After
+ * three such runs with none of several that ended well between them, every picture runs alone until
+ * the pool is opened again.
  */
 export class BatchRule {
   readonly #sizes: readonly number[];
@@ -93,15 +87,12 @@ export class BatchRule {
     this.#sizes = [1, ...batches.map(({ images }) => images)];
   }
 
-  /** Pictures of one run. */
   get imagesMax(): number {
     return this.#losses < LOSSES_MAX ? (this.#sizes.at(-1) ?? 1) : 1;
   }
 
   /**
-   * Takes what goes into one run, in the queue's order: as much as there is a graph for. Undefined:
-   * nothing waits.
-   * @param idle engines that share what waits.
+   * In the queue's order, as much as there is a graph for. `idle`: engines that share what waits.
    */
   next(queue: RunQueue<RunTask>, idle: number): [RunTask, ...RunTask[]] | undefined {
     const share = this.#fitting(Math.ceil(queue.length / idle));
@@ -129,15 +120,11 @@ export class BatchRule {
   }
 }
 
-/*
- * The engines of a pool that share what they run on: one GPU, or the cores. They fail together,
- * and other groups go on.
- */
+/* They share a GPU, or the cores; other groups go on. */
 
 /**
- * Share of a group's engines that may be stuck before it fails. One that does not die is the sign
- * of a driver, a device or a disk that is broken for the others too; with most of them gone another
- * node, or another GPU, does better.
+ * One that does not die is the sign of a driver, a device or a disk that is broken for the others
+ * too: another node, or another GPU, does better.
  */
 const STUCK_SHARE_MAX = 0.5;
 
@@ -165,7 +152,6 @@ export class EngineGroup {
     this.failure = new FailureRule(failureWindowMs);
   }
 
-  /** Its GPU is out. */
   get out(): boolean {
     return this.device?.outReason !== undefined;
   }
@@ -175,12 +161,10 @@ export class EngineGroup {
     return stuck > STUCK_SHARE_MAX * this.engines.length;
   }
 
-  /** An engine of it takes runs, or has one. */
   get serves(): boolean {
     return this.engines.some(({ state }) => state === 'idle' || state === 'running');
   }
 
-  /** Its GPU went out or came back. */
   follow(): void {
     const { outReason } = this.device ?? {};
     for (const engine of this.engines) {
@@ -227,9 +211,8 @@ export function groupOf(groups: readonly EngineGroup[], engine: Engine): EngineG
 }
 
 /**
- * What the failure rule is told of an engine that was lost now. Undefined: nothing, since memory
- * that others took keeps it from loading, and the rest of its group, which has its own, serves. It
- * is tried again, and is missing until then.
+ * Undefined: memory that others took keeps it from loading, and its group serves: it is tried
+ * again.
  */
 export function deathOf(
   group: EngineGroup,
@@ -245,9 +228,8 @@ export function deathOf(
 }
 
 /**
- * How long a run may take. What lies above its pictures' own time is for a machine that is slow for
- * a moment, which many pictures do not make slower.
- * @param meanMs what a run takes for each of its pictures.
+ * What lies above its pictures' time is for a machine that is slow for a moment. `meanMs`: of one
+ * picture.
  */
 export function runTimeoutMs(
   { runTimeoutMinMs, runTimeoutMeans }: EngineTiming,

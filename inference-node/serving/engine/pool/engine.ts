@@ -11,9 +11,8 @@ import type { EngineDeathCause, EngineResult, EngineRun, EngineTiming } from './
 const PROGRAM = path.join(import.meta.dirname, '../child/engine-child.ts');
 
 const ENGINE_ENV = {
-  // glibc raises this threshold to the largest block freed and then keeps what loading left behind.
-  // Held at its first value, ISNet in fp32 is 740 MB resident in every run, left free 810 to 1000
-  // MB, as fast.
+  // glibc raises this threshold to the largest block freed and keeps what loading left. Held at its
+  // first value, ISNet in fp32 is 740 MB resident, else 810 to 1000 MB, as fast.
   MALLOC_MMAP_THRESHOLD_: '131072',
 } as const;
 
@@ -32,14 +31,12 @@ export interface RunTask {
   readonly priority: EngineRun['priority'];
   readonly leavesWhenDown: boolean;
   readonly queuedAtMs: number;
-  /** The first of these settles the caller's promise; later ones do nothing. */
+  /** The first settles the caller's promise; later ones do nothing. */
   readonly resolve: (result: EngineResult) => void;
   readonly reject: (reason: unknown) => void;
   /** The caller has its answer; where native code still runs, the engine is still taken. */
   settled: boolean;
-  /** When an engine took it last. */
   takenAtMs: number;
-  /** How many engines took it. */
   dispatches: number;
   /** It was lost with others. */
   runsAlone: boolean;
@@ -76,7 +73,6 @@ export function createRunTask(
   return { task, promise };
 }
 
-/** The error for the caller of a run whose engine was lost. */
 export function createLossError(cause: EngineDeathCause, message: string): ContractError {
   const options = { cause: new Error(message) };
   switch (cause) {
@@ -93,27 +89,20 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
 }
 
 /*
- * One engine through its successive processes. It knows what runs in it and starts it again when it
- * dies; the pool decides what runs next and when to give up.
+ * One engine through its successive processes. It starts them; the pool decides what runs and when
+ * to give up.
  *
  *   state     entered                                      left
  *   loading   open(); after the respawn delay              ready -> idle; exit -> down
  *   idle      ready; the run ended                         take() -> running; exit -> down
- *   running   take()                                       done -> idle; failed, over its time
- *                                                          -> stopping; exit -> down
+ *   running   take()                                       done -> idle; failed, late -> stopping
  *   stopping  killed by us, its process not gone yet       exit -> down; KILL_WAIT_MAX_MS -> stuck
  *   stuck     killed, and it does not die                  exit -> down
- *   down      its process is gone                          after the respawn delay, and on a GPU in
- *                                                          its turn -> loading
+ *   down      its process is gone, or its GPU out          its turn, after the delay -> loading
  *   closed    close(), from any state                      never
  *
- * One whose GPU is out is parked: it is ended, and stays down until it is unparked.
- *
- * Its run is lost when it is killed, not when its process is gone, which may be
- * never. One that is stuck keeps its memory, of the GPU too, so no other is started in its place.
- *
- * Limits: a load 5 min a graph, TensorRT (it builds its kernels then) 15; a run what take() says;
- * respawn at once, then after 1, 2, 5 and 10 s, from the start again after a run that ended well.
+ * Its run is lost when it is killed: its process may never be gone. A stuck one keeps its memory,
+ * so no other is started in its place.
  */
 
 type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
@@ -126,7 +115,6 @@ export const RUN_TIMEOUT_MEANS = 20;
 /** The first at once: most deaths are one image's, and the next image waits. */
 export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
 
-/** States in which nothing that its process says or does matters. */
 const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
 
 /** A load that takes this long is told of, again and again: TensorRT builds kernels for minutes. */
@@ -140,7 +128,6 @@ export interface EngineLoss {
   /** What its run had in it; `started`: which it had begun. Empty: there was none. */
   readonly tasks: readonly RunTask[];
   readonly started: boolean;
-  /** One line for the log. */
   readonly message: string;
   /** It reported while loading that the model cannot be loaded. */
   readonly broken: boolean;
@@ -148,16 +135,9 @@ export interface EngineLoss {
 
 export interface EngineListener {
   onReady(engine: Engine, warmMs: number): void;
-  /** @param alphas of each task, in their order. */
   onDone(engine: Engine, tasks: readonly RunTask[], alphas: readonly Buffer[]): void;
-  /**
-   * Its process is gone by itself, or was killed because a run failed or took too long. Before the
-   * respawn is planned: close() here prevents it.
-   */
   onLoss(engine: Engine, loss: EngineLoss): void;
-  /** It was killed and does not die. Any state but closed; onLoss was called before. */
   onStuck(engine: Engine, pid: number): void;
-  /** It has been loading for that long. */
   onLoading(engine: Engine, loadingMs: number): void;
   /** A line that its process wrote to standard output or error. */
   onOutput(engine: Engine, line: string): void;
@@ -168,9 +148,7 @@ interface EngineOptions {
   readonly spec: SessionSpec;
   readonly childEnv: Readonly<Record<string, string>>;
   readonly timing: EngineTiming;
-  /** Of its GPU. Undefined: it opens whenever it is time. */
   readonly turns?: OpeningTurns | undefined;
-  /** Where its mattes are put. */
   readonly buffers?: BufferPool | undefined;
 }
 
@@ -202,7 +180,6 @@ export class Engine {
     return this.#state;
   }
 
-  /** What its run has in it; empty: there is none. */
   get tasks(): readonly RunTask[] {
     return this.#tasks;
   }
@@ -216,20 +193,15 @@ export class Engine {
     return this.#child?.stuck ?? false;
   }
 
-  /** Settles when it is closed and its process gone, or stuck. */
   get closed(): Promise<void> {
     return this.#closed.promise;
   }
 
-  /** Spawn to ready of the last process that became ready, ms; 0: none did. */
   get loadMs(): number {
     return this.#loadMs;
   }
 
-  /**
-   * Milliseconds until it can take a run, as far as is known.
-   * @param inferMs what a run takes for each picture in it.
-   */
+  /** As far as is known. `inferMs`: what a run takes for each picture. */
   freeInMs(inferMs: number): number {
     // Its GPU may be out for ever.
     if (this.#parked) return STUCK_FREE_IN_MS;
@@ -250,7 +222,6 @@ export class Engine {
     }
   }
 
-  /** In its turn. */
   open(): void {
     const { turns } = this.#options;
     if (this.#parked) return;
@@ -299,10 +270,7 @@ export class Engine {
     });
   }
 
-  /**
-   * Only while idle. One task, or as many as a graph of its model takes. `runTimeoutMs` is the
-   * watchdog's limit for this run.
-   */
+  /** Only while idle. `runTimeoutMs` is the watchdog's limit for this run. */
   take(tasks: readonly [RunTask, ...RunTask[]], runTimeoutMs: number): void {
     if (this.#state !== 'idle') throw new Error(`engine ${this.index} is ${this.#state}, not idle`);
     this.#tasks = tasks;
@@ -379,7 +347,6 @@ export class Engine {
     } else if (runs && (head.kind === 'done' || head.kind === 'failed')) {
       this.#onRunEnd(head, parts);
     } else if (!OVER.includes(this.#state)) {
-      // Out of turn.
       this.#stop('fault', `the engine said ${head.kind} while ${this.#state}`);
     }
   }

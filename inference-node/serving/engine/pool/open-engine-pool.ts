@@ -1,27 +1,20 @@
 /**
- * The engine pool over child processes: one queue, each engine one run at a time, of one picture or
- * of several. An engine that is free takes what waits then, up to what its model has a graph for;
- * it never waits for more.
+ * The engine pool over child processes: one queue, each engine one run at a time. A free engine
+ * takes what waits then, up to what its model has a graph for; it never waits for more.
  *
- *   a picture queued ──► running ──► settled
- *             queued: left by an engine (dispatch), by its caller (abort), by close or failure
- *             running: left when native code ends or the process dies. A caller that goes away
- *             settles its promise at once, but the engine stays taken until then: nothing
- *             overtakes native code. Back to queued where the engine died before it began, and
- *             where a run of several is lost: then each runs alone (engine-group.ts)
- *
+ *   picture   queued ──► running ──► settled
+ *             A caller that goes away settles its promise at once, but the engine stays taken:
+ *             nothing overtakes native code. Back to queued where the engine died before it
+ *             began, and where a run of several is lost: then each runs alone (engine-group.ts)
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
  *             any ──more than half of the engines stuck──► failed
- *             all of it of one GPU alone, where engines are on several: that one is out, its
- *             engines end, and the pool fails when all are
+ *             of one GPU of several alone: it is out, and the pool fails when all are
  *             closing (from any): no run is taken, running ones have their grace
  *
- * No run is sent ahead to a busy engine. Its loop is blocked, so the bytes would wait in this
- * process all the same: with one sent ahead, runs followed each other after 15.0 ms as without
- * (best case, 1024x1024, a graph that takes 5 ms), after 18 instead of 22 ms on a loaded machine.
- * In return a run that waits is bound to no engine, is lost with none, and a sync one can overtake
- * it until an engine takes it.
+ * No run is sent ahead to a busy engine: its loop is blocked, so the bytes would wait here all the
+ * same (15.0 ms a run with and without at best, 18 instead of 22 on a loaded machine). In return a
+ * waiting run is lost with no engine, and a sync one can overtake it.
  */
 
 import type { Logger } from 'pino';
@@ -75,7 +68,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
   readonly #options: EnginePoolOptions;
   readonly #timing: EngineTiming;
   readonly #log: Logger;
-  /** In its lines. */
   readonly #of: Pick<PreparedModel, 'model' | 'provider'>;
   readonly #groups: readonly EngineGroup[];
   readonly #engines: readonly Engine[];
@@ -228,7 +220,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#log.warn({ engine: engine.index, cause, reason }, 'engine lost');
     const again = this.#loseRun(loss);
     if (cause !== 'device') this.#judgeLoss(engine, loss, again);
-    // They waited for this process.
     if (cause === 'load') this.#leaveWhereDown(() => true);
     this.#afterRun();
   }
@@ -245,10 +236,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     }
   }
 
-  /**
-   * Whether what this engine runs on has failed.
-   * @param death undefined: it is not counted, or not yet.
-   */
+  /** `death` is undefined where it is not counted, or not yet. */
   #judge(group: EngineGroup, { cause, message, broken }: EngineLoss, death?: EngineDeath) {
     const mustGo = death !== undefined && group.failure.recordDeath(death);
     // What a load reports is the same the next time; a crash may not be.
@@ -262,7 +250,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
   onStuck(engine: Engine, pid: number): void {
     const { index, state } = engine;
     this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
-    // A closed one was not missed.
     if (state === 'closed') return;
     const group = groupOf(this.#groups, engine);
     if (this.#closing === undefined && group.mostStuck) {
@@ -280,7 +267,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#log.warn({ engine: index, enginePid: pid, line }, 'engine wrote');
   }
 
-  /** It is closing, or failed. */
   #gone(): ContractError | undefined {
     if (this.#closing !== undefined) {
       return new ContractError('NODE_UNAVAILABLE', 'The node is shutting down.');
@@ -319,7 +305,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   /** Settles what was in it, or puts it back. Returns what runs again. */
   #loseRun({ cause, message, tasks, started }: EngineLoss): RunTask[] {
     const gone = this.#gone();
-    // After the watchdog's time do not wait for a process that may never go, and another.
+    // After the watchdog's time do not wait for a process that may never go.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
     const mayRunAgain = ({ dispatches }: RunTask) =>
       started ? tasks.length > 1 && cause !== 'device' : soon && dispatches < DISPATCHES_MAX;
@@ -350,7 +336,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#afterRun();
   }
 
-  /** @param last the one that went out last. */
   #failWhereAllAreOut(last = this.#groups[0]): void {
     const { outReason } = last?.device ?? {};
     if (outReason !== undefined && this.#groups.every(({ out }) => out)) this.#fail(outReason);
@@ -367,7 +352,6 @@ class ChildEnginePool implements EnginePool, EngineListener {
     for (const task of this.#queue.drain()) task.reject(gone);
   }
 
-  /** An engine is free, or its process gone: the next run, or the end. */
   #afterRun(): void {
     if (this.#closing !== undefined || this.#state === 'failed') this.#closeFreeEngines();
     else this.#dispatch();
@@ -416,8 +400,6 @@ function gpuOf({ device }: EngineGroup): { gpu?: string } {
   return device === undefined ? {} : { gpu: device.facts.id };
 }
 
-/* What a pool's engines did since it was opened: the numbers behind the metrics. */
-
 export class EngineAccounts implements EnginePoolMetrics {
   readonly runs = noneOf<RunOutcome>(RUN_OUTCOMES);
   readonly deaths = noneOf<EngineDeathCause>(ENGINE_DEATH_CAUSES);
@@ -444,15 +426,11 @@ function noneOf<Name extends string | number>(names: readonly Name[]): Record<Na
 /** How long a run queued now waits for an engine, by what runs took. Pure. */
 
 export interface WaitInputs {
-  /** For each engine, ms until it can take a run, as far as is known: 0 idle. */
   readonly freeInMs: readonly number[];
-  /** Runs waiting already. */
   readonly queued: number;
-  /** Running mean of a run. */
   readonly inferMs: number;
 }
 
-/** Lets the waiting runs take, one after the other, the engine that is free first. */
 export function estimateWaitMs({ freeInMs, queued, inferMs }: WaitInputs): number {
   const free = [...freeInMs];
   for (let i = 0; i < queued; i++) {
@@ -462,20 +440,17 @@ export function estimateWaitMs({ freeInMs, queued, inferMs }: WaitInputs): numbe
   return Math.min(...free);
 }
 
-/** One in five: a dozen runs after a change it has followed nine tenths of it. */
+/** A dozen runs after a change it has followed nine tenths of it. */
 const WEIGHT_OF_NEWEST = 0.2;
 
-/** A mean that follows the last few values. */
 export class RunningMean {
   #value = 0;
   #measured = false;
 
-  /** 0 before the first value. */
   get value(): number {
     return this.#value;
   }
 
-  /** A first guess, until something was measured. */
   seed(value: number): void {
     if (!this.#measured) this.#value = value;
   }

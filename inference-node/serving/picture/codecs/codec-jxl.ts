@@ -32,13 +32,10 @@ import { divideByAlpha, type Samples } from './colour/source-colour.ts';
 import { attempt, requireVips, Scratch } from './wasm-vips.ts';
 
 /*
- * JPEG XL through libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for pictures that
- * need more memory than WebAssembly has, and for the black of CMYK, which libvips leaves out. Each
- * run is a process of its own under limits of memory and processor time that the kernel enforces,
- * and dies with its worker.
- *
- * Pixels and files pass through unlinked temporary files: the programs seek in what they read, and
- * nothing is left behind when a process is killed. At 100 MP they take 0.4 GB of TMPDIR.
+ * libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for pictures that need more memory
+ * than WebAssembly has, and for the black of CMYK, which libvips leaves out. Each run is a process
+ * under limits that the kernel enforces, and dies with its worker. Pixels pass through unlinked
+ * temporary files, since the programs seek: at 100 MP 0.4 GB of TMPDIR, of which nothing is left.
  */
 
 /** The program's descriptors, by paths that it can open. */
@@ -46,12 +43,10 @@ const INPUT = '/proc/self/fd/3';
 const OUTPUT = '/proc/self/fd/4';
 const EXTRA_OUTPUT = '/proc/self/fd/5';
 
-/** The file that djxl is told to write. */
 const TARGET = 'pixels.ppm';
 /**
- * Links for the files that djxl writes. If a picture has channels beside colours and alpha, colours
- * and alpha go to ec0 and each other channel to a file of its own. It would create a file for which
- * it finds no link.
+ * With channels beside colours and alpha, those two go to ec0 and each other to a file of its own.
+ * Where it finds no link djxl would create a file.
  */
 const LINKS: readonly (readonly [name: string, target: string])[] = [
   [TARGET, OUTPUT],
@@ -59,18 +54,12 @@ const LINKS: readonly (readonly [name: string, target: string])[] = [
   ['pixels-ec1.pgm', EXTRA_OUTPUT],
   ['pixels-ec2.pgm', EXTRA_OUTPUT],
 ];
-/** As many channels as there are links for. */
 const DJXL_EXTRA_CHANNELS_MAX = 2;
 const LIMITED = 'ulimit -v "$1" && ulimit -t "$2" && shift 2 && exec "$@"';
 
-/** Bytes of its error output that are kept. */
 const ERROR_LENGTH_MAX = 1000;
 
-/**
- * Decodes to RGBA of 8 bits, oriented, in the file's own colours, with straight alpha.
- * @param file with at most DJXL_EXTRA_CHANNELS_MAX channels beside its colours, alpha included.
- * @param premultiplied the file's colours are multiplied by its alpha.
- */
+/** To RGBA of 8 bits, oriented, in the file's own colours, with straight alpha. */
 export async function decodeWithDjxl(
   file: Buffer,
   size: Size,
@@ -79,18 +68,13 @@ export async function decodeWithDjxl(
   return await runDjxl(file, size, output => readRgba(output, size, premultiplied));
 }
 
-/** The inks of CMYK, oriented, 8 bits; 255 is no ink. */
 interface Inks {
-  /** Cyan, magenta, yellow and alpha. */
   readonly cmya: Uint8Array;
   readonly black: Uint8Array;
   readonly hasAlpha: boolean;
 }
 
-/**
- * @param file in CMYK whose only channel beside colours and alpha is black.
- * @param premultiplied cyan, magenta and yellow are multiplied by alpha; black never is.
- */
+/** Of CMYK whose only further channel is black, which is never multiplied by alpha. */
 async function decodeInksWithDjxl(file: Buffer, size: Size, premultiplied: boolean): Promise<Inks> {
   return await runDjxl(file, size, async (output, extra) => {
     const black = await readSamples(extra, size);
@@ -195,7 +179,7 @@ function requireFolder(): string {
   return folder;
 }
 
-/** Makes names for the descriptors, since the program decides by the end of a name. */
+/** The program decides by the end of a name. */
 function requireTarget(): string {
   const folder = requireFolder();
   for (const [name, target] of LINKS) {
@@ -210,7 +194,6 @@ function requireTarget(): string {
   return path.join(folder, TARGET);
 }
 
-/** Runs a command under limits. Returns undefined, or why it failed. */
 async function runLimited(
   command: readonly string[],
   files: readonly FileHandle[],
@@ -232,12 +215,8 @@ async function runLimited(
   return code === 0 ? undefined : new Error(`${signal ?? code}: ${errorText.trim()}`);
 }
 
-/*
- * Reads what djxl writes: PGM, PPM or PAM of 8 or 16 bits, converted to 8. A file of another size
- * than the picture's header says means that the picture is damaged.
- */
+/* PGM, PPM or PAM, converted to 8 bits. Another size than the header's means damage. */
 
-/** Pixels read at once. */
 const PIECE_PIXELS = 1_000_000;
 const HEADER_BYTES_MAX = 200;
 
@@ -249,16 +228,12 @@ interface PixelHeader {
   readonly headerBytes: number;
 }
 
-/**
- * Reads RGBA of 8 bits; grey becomes three equal colours, missing alpha 255.
- * @param premultiplied the file's colours are multiplied by alpha; those of the result are not.
- */
+/** Grey becomes three equal colours, missing alpha 255; the result is not premultiplied. */
 async function readRgba(
   output: FileHandle,
   size: Size,
   premultiplied: boolean,
 ): Promise<Uint8Array> {
-  // A buffer of its own, so that it can be viewed as words.
   const rgba = new Uint8Array(size.width * size.height * 4);
   const take: TakeSamples = (samples, channels, pixel) => {
     spread(samples, channels, rgba.subarray(pixel * 4, pixel * 4 + PIECE_PIXELS * 4));
@@ -267,7 +242,6 @@ async function readRgba(
   return rgba;
 }
 
-/** Reads one channel of 8 bits. */
 async function readSamples(output: FileHandle, size: Size): Promise<Uint8Array> {
   const plane = new Uint8Array(size.width * size.height);
   await readPieces(output, size, false, (samples, channels, pixel) => {
@@ -282,7 +256,6 @@ async function readHeader(output: FileHandle, { width, height }: Size): Promise<
   return parseHeader(head, width, height);
 }
 
-/** Takes samples of 8 bits from the given pixel on; they are valid until it returns. */
 type TakeSamples = (samples: Uint8Array, channels: Channels, pixel: number) => void;
 
 async function readPieces(
@@ -308,13 +281,11 @@ async function readPieces(
   }
 }
 
-/** Big-endian bytes to words, in place. */
 function readWords(bytes: Buffer): Uint16Array {
   bytes.swap16();
   return new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
 }
 
-/** Scales samples to 8 bits, in place. */
 function toBytes(samples: Samples, sampleMax: number): Uint8Array {
   if (sampleMax === 255) return samples as Uint8Array;
   const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.length);
@@ -336,7 +307,6 @@ function wrongOutput(): ContractError {
   });
 }
 
-/** Parses djxl's headers: PGM and PPM on three lines, PAM with one line per field. */
 function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
   const text = head.toString('latin1');
   const match =
@@ -367,8 +337,8 @@ function spread(from: Uint8Array, channels: Channels, rgba: Uint8Array): void {
 /** Visually lossless by the format's own measure; the contract asks for this or better. */
 const DISTANCE = 1;
 /**
- * From 1 to 9. A photo of 12 MP with alpha takes 1.6 s at 3, 2.2 s at 4 for a file that is no
- * smaller; one of 2 MP 0.2 s at 3, 1.2 s at 7 (2 cores of an AMD EPYC).
+ * From 1 to 9. A photo of 12 MP with alpha takes 1.6 s at 3, 2.2 s at 4 and is no smaller; one of 2
+ * MP 0.2 s at 3, 1.2 s at 7 (2 cores of an AMD EPYC).
  */
 const EFFORT = 3;
 
@@ -377,10 +347,7 @@ const RETRY_PIXELS_MIN = 8_000_000;
 
 const PAGES_FIELD = 'n-pages';
 
-/**
- * Reads the header, not a pixel.
- * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, PROCESSING_FAILED
- */
+/** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, PROCESSING_FAILED */
 export async function openJxl(given: Buffer): Promise<OpenedPicture> {
   const file = withoutMetadata(given);
   const vips = await requireVips();
@@ -399,20 +366,17 @@ export async function openJxl(given: Buffer): Promise<OpenedPicture> {
   return { width, height, readPixels: () => readPixels(stored, image, scratch) };
 }
 
-/** What is known about a file before its pixels are read. */
 interface StoredJxl extends Size {
   readonly file: Buffer;
-  /** Its colours are multiplied by its alpha. */
   readonly premultiplied: boolean;
   /** The profile of the colours that a decoder returns. */
   readonly profile: Uint8Array | undefined;
 }
 
 /**
- * Reads in WebAssembly, or where it lacks the memory with libjxl's own program. Which pictures
- * those are depends on more than their size (lossless ones take four times as much), so a large
- * picture that failed in WebAssembly is tried with the program. So is what libvips (8.18) cannot
- * read: it takes any single channel beside the colours for alpha, and fails at two.
+ * In WebAssembly; where it lacks the memory with libjxl's program. That depends on more than size
+ * (lossless takes four times as much), so a large picture that failed is tried again. So is one
+ * with two further channels, which libvips (8.18) cannot read.
  */
 async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch) {
   const { width, height, premultiplied, profile } = stored;
@@ -437,7 +401,6 @@ async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch
   }
 }
 
-/** Decodes with djxl and converts the colours to sRGB here. */
 export async function readOutside(stored: StoredJxl): Promise<Uint32Array> {
   const { file, width, profile, premultiplied } = stored;
   const samples = await decodeWithDjxl(file, stored, premultiplied);
@@ -447,11 +410,9 @@ export async function readOutside(stored: StoredJxl): Promise<Uint32Array> {
 }
 
 function readProfile(image: Vips.Image): Uint8Array | undefined {
-  // A copy: it may be needed after the image is gone.
   return image.getTypeof(ICC_FIELD) === 0 ? undefined : Uint8Array.from(image.getBlob(ICC_FIELD));
 }
 
-/** Channels beside the colours; alpha is one. */
 function countExtraChannels({ bands, interpretation }: Vips.Image): number {
   return bands - (interpretation === 'b-w' || interpretation === 'grey16' ? 1 : 3);
 }
@@ -548,9 +509,8 @@ export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
 }
 
 /*
- * Takes out of a JPEG XL container what is not its picture (ISO/IEC 18181-2). Decoders fail at what
- * is wrong with Exif, XMP or boxes that they know, and pillow-jxl-plugin leaves out the first four
- * bytes of each Exif. Nothing of it is used: the codestream has the orientation and the colours.
+ * Takes out what is not the picture (ISO/IEC 18181-2): decoders fail at wrong Exif, XMP or boxes,
+ * and pillow-jxl-plugin leaves out four bytes of Exif. The codestream has orientation and colours.
  */
 
 /** The container's own boxes, and those with the codestream or parts of it. */

@@ -1,6 +1,6 @@
 /**
  * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp. The allowed loaders
- * are fixed here: no other loader of libvips can be reached from this process, whatever the bytes.
+ * are fixed here: no other can be reached from this process, whatever the bytes.
  */
 
 import { crc32 } from 'node:zlib';
@@ -43,7 +43,6 @@ sharp.cache(false);
 /** Of the library that reads AVIF; undefined where libvips is not sharp's own. */
 export const libheifVersion: string | undefined = sharp.versions.heif;
 
-/** sharp's names of the formats. */
 const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
   jpeg: 'jpeg',
   png: 'png',
@@ -52,21 +51,17 @@ const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
 };
 
 /**
- * libjpeg only warns of data that it cannot read: such a picture would come out half grey. Files
- * that it warns of and reads correctly are mended beforehand (jpeg-file.ts).
+ * libjpeg only warns of unreadable data, and the picture would be half grey; jpeg-file.ts mends
+ * files that it warns of and reads correctly.
  */
 const FAIL_ON = 'warning';
 
 /**
- * Colour spaces in which sharp (0.35) ignores a profile of grey: grey of 16 bits, and grey that
- * libheif and libwebp return as three channels.
+ * Where sharp (0.35) ignores a profile of grey: 16 bits, and three channels of libheif and libwebp.
  */
 const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
 
-/**
- * Reads the header, not a pixel.
- * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED
- */
+/** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */
 export async function openWithSharp(
   given: Buffer,
   format: Exclude<InputFormat, 'jxl'>,
@@ -84,10 +79,7 @@ export async function openWithSharp(
   return { width, height, readPixels: () => readPixels(file, format, metadata, plan) };
 }
 
-/**
- * libvips (8.18) refuses a file whose first brand is that of sequences, even one of a single
- * picture. A sequence of several was refused when the header was read.
- */
+/** libvips (8.18) refuses the first brand of sequences, even of a single picture. */
 function withStillBrand(file: Buffer): Buffer {
   if (file.toString('latin1', 8, 12) !== 'avis') return file;
   const still = Buffer.from(file);
@@ -95,9 +87,7 @@ function withStillBrand(file: Buffer): Buffer {
   return still;
 }
 
-/** How samples are converted here rather than by sharp. */
 interface StoredPlan {
-  /** They have to be divided by alpha first. */
   readonly premultiplied: boolean;
   /** Converts to pixels in sRGB; may reuse the samples' memory. */
   toPixels(samples: Samples): Uint32Array | Promise<Uint32Array>;
@@ -125,7 +115,6 @@ async function planStored(
   return plan(samples => convertRgba(samples, autoOrient.width, profile));
 }
 
-/** What a file says about its colours, in the way that outranks the others. */
 interface FileColour {
   readonly colour: SourceColour | undefined;
   readonly profile: Buffer | undefined;
@@ -253,8 +242,7 @@ async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32A
     ignoreIcc: !needsConversion,
     limitInputPixels: IMAGE_PIXELS_MAX,
   });
-  // With 16 bits, sharp 0.35 converts an embedded profile to Display P3 and stays there unless an
-  // output profile is named (its pipeline.cc, processingProfile).
+  // With 16 bits, sharp 0.35 converts to Display P3 and stays there without an output profile.
   if (needsConversion && depth === 'ushort') picture = picture.withIccProfile('srgb');
   return viewAsPixels(await picture.toColourspace('srgb').ensureAlpha().raw().toBuffer());
 }
@@ -294,18 +282,15 @@ function toContractError(error: unknown): ContractError {
   return new ContractError('PROCESSING_FAILED', detail, { cause: error });
 }
 
-/**
- * Opens pixels for an encoder. No metadata: the pixels are sRGB, as in any file without a profile.
- */
+/** Without metadata: the pixels are sRGB, as in any file without a profile. */
 export function openRaw({ data, width, height, channels }: RawPixels): Sharp {
   const picture = sharp(data, { raw: { width, height, channels }, limitInputPixels: false });
   return channels === 1 ? picture.toColourspace('b-w') : picture;
 }
 
 /*
- * Checks the checksums of a PNG's chunks (ISO/IEC 15948, 5.3). libpng refuses a critical chunk
- * whose checksum fails, but silently drops an ancillary one: transparency, a profile or an
- * orientation would be missing.
+ * Checks the checksums of a PNG's chunks (ISO/IEC 15948, 5.3): libpng silently drops an ancillary
+ * one that fails, so transparency, a profile or an orientation would be missing.
  */
 
 const SIGNATURE_BYTES = 8;
@@ -318,7 +303,6 @@ const UNCHECKED = new Set(
   'IHDR PLTE IDAT IEND tEXt zTXt iTXt tIME pHYs hIST sPLT bKGD oFFs pCAL sCAL sTER fdAT'.split(' '),
 );
 
-/** @throws ContractError PROCESSING_FAILED */
 function requirePngChunks(file: Buffer): void {
   let offset = SIGNATURE_BYTES;
   for (let chunk = 0; chunk < CHUNKS_MAX && offset + CHUNK_FRAME_BYTES <= file.length; chunk++) {

@@ -1,11 +1,9 @@
 /**
  * Decodes an untrusted file to oriented sRGB pixels. The bytes decide the type; the header is
- * checked before a pixel is read. It knows the codecs, not the pool and not the models.
+ * checked before a pixel is read.
  *
- * Every format is decoded once, at full size, and the models' inputs are made from those pixels. A
- * second decode that shrinks on load, ahead of the full one, was measured and rejected: for a JPEG
- * of 12 MP it takes 54 ms and the full one 67 ms, so it costs more than it saves. Also, a file that
- * is cut short is detected before an engine has run for it.
+ * Decoded once, at full size: a second decode that shrinks on load was measured and rejected (54 ms
+ * beside 67 ms for a JPEG of 12 MP). A file that is cut short is detected before an engine has run.
  */
 import { ContractError } from '#contract/errors.ts';
 import type { Size } from '#contract/finishing.ts';
@@ -18,11 +16,8 @@ import { openJxl } from './codec-jxl.ts';
 import { openWithSharp } from './codec-sharp.ts';
 
 export interface DecodeOptions {
-  /** What the caller declared, oriented or as stored. */
   readonly declared: Size | undefined;
-  /** Called with the oriented size, before a pixel is read. */
   readonly onOpened: (size: Size) => void;
-  /** Pixels in all; IMAGE_PIXELS_MAX where absent. */
   readonly pixelsMax?: number;
 }
 
@@ -32,7 +27,7 @@ export interface DecodedFile extends RgbaPicture {
 
 /**
  * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED
- *   (also an image larger than declared), NODE_INCAPABLE
+ * (also larger than declared), NODE_INCAPABLE
  */
 export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<DecodedFile> {
   const { format, width, height } = await requireHeader(file);

@@ -1,7 +1,6 @@
 /**
- * Encodes pixels as the contract's "Output" says. Effort depends on size, so that 100 megapixels
- * stay well within a minute. Figures: processor time, 2 cores of an AMD EPYC, a cut-out photo with
- * soft edges; memory above that of an idle worker.
+ * Encodes pixels as the contract's "Output" says, 100 megapixels well within a minute. Figures:
+ * processor time, 2 cores of an AMD EPYC, a cut-out with soft edges; memory above an idle worker's.
  *
  *              0.25 MP          2 MP             12 MP            100 MP
  *   png        13 ms 205 KB     81 ms 1.3 MB     0.5 s  6.2 MB    4.7 s, peak 0.6 GB
@@ -11,9 +10,8 @@
  *   jpeg                                        0.1 s  0.7 MB    1.6 s, peak 1.7 GB
  *   zip                                         0.6 s  1.1 MB    4.3 s, peak 1.8 GB
  *
- * PNG's times are libvips': ours (encode.ts) takes 0.3 to 0.5 of them, with fewer bytes. AVIF at
- * effort 1 takes twice to three times as long as at 0 for files that are 10 to 25 % smaller, at 2
- * four times as long for no more.
+ * PNG's times are libvips': ours takes 0.3 to 0.5 of them, with fewer bytes. AVIF at effort 1 takes
+ * two to three times as long as at 0 for files 10 to 25 % smaller, at 2 four times for no more.
  */
 
 import { pipeline } from 'node:stream/promises';
@@ -44,25 +42,23 @@ export async function encodePixels(pixels: RawPixels, format: OutputFormat): Pro
   }
 }
 
-/** Lossless. */
 function encodeAvifPlane(pixels: RawPixels): Promise<Buffer> {
   return openRaw(pixels).avif({ lossless: true, effort: 0, bitdepth: 8 }).toBuffer();
 }
 
 /*
- * AVIF with lossless alpha. libvips gives alpha the quality of the colours (up to 11 of 255 off at
- * 90), so the two are encoded apart: colours at QUALITY, alpha losslessly as the alpha of a black
- * picture, and put into one file (avif-file.ts). A portrait cut-out of 12 MP (one thread of an AMD
- * EPYC): colours 0.74 s and 601 KB, alpha 0.89 s (most of it the black) and 226 KB; both
- * together at quality 90 with lossy alpha 1.1 s and 820 KB.
+ * AVIF. libvips gives alpha the quality of the colours (up to 11 of 255 off at 90), so alpha is
+ * encoded apart, losslessly, as that of a black picture. A portrait of 12 MP (one thread of an AMD
+ * EPYC): colours 0.74 s and 601 KB, alpha 0.89 s and 226 KB; together at 90, lossy, 1.1 s and 820
+ * KB.
  */
 
 const QUALITY = 85;
 /** Effort (0 to 9) is 1 up to this size and 0 above. */
 const EFFORT_1_PIXELS_MAX = 1_000_000;
 /**
- * The largest frame of any level of AV1 (annex A.3): decoders may refuse a larger one, so larger
- * pictures are written in strips. Smaller ones are one frame, since not every reader knows grids.
+ * The largest frame of any level of AV1 (annex A.3): larger pictures are written in strips, smaller
+ * ones in one frame, since not every reader knows grids.
  */
 const FRAME_PIXELS_MAX = 35_651_584;
 /** Bound of a strip where there are several: the encoder takes up to 40 bytes a pixel. */
@@ -72,7 +68,6 @@ const AT_ONCE_PIXELS_MAX = 17_000_000;
 
 const ALPHA_BITS = 0xff000000;
 
-/** @param pixels with alpha; its memory is changed. */
 async function encodeAvif({ data, width, height }: RawPixels): Promise<Buffer> {
   const pixels = width * height;
   const count = pixels <= FRAME_PIXELS_MAX ? 1 : Math.ceil(pixels / STRIP_PIXELS_MAX);
@@ -132,11 +127,10 @@ function blacken(data: Buffer): Buffer {
 }
 
 /*
- * Encodes PNG (ISO/IEC 15948), 8 bits a channel. Rows are filtered by a kernel, a strip at a time,
- * while zlib compresses the strip before. Of a cut-out most bytes that are not 0 after the filter
- * are noise, in which no string comes twice: runs and Huffman codes alone take a fifth of the time
- * of a search and fewer bytes. A drawing is the other way round, so each picture is tried both ways
- * on some of its rows.
+ * PNG (ISO/IEC 15948), 8 bits a channel. Rows are filtered a strip at a time, while zlib compresses
+ * the one before. A cut-out's bytes are noise: runs and Huffman codes alone take a fifth of the
+ * time of a search and fewer bytes. A drawing is the other way round: each picture is tried both
+ * ways.
  */
 
 const RUNS: ZlibOptions = { level: 1, strategy: constants.Z_RLE };
@@ -144,17 +138,14 @@ const SEARCH: ZlibOptions = { level: 2 };
 const STRIP_BYTES = 512 * 1024;
 /** Of what zlib answers at once; each becomes one IDAT chunk. */
 const CHUNK_BYTES = 256 * 1024;
-/** Length, type and sum of a chunk. */
 const CHUNK_OVERHEAD_BYTES = 12;
 
 /** Of filtered rows that are tried: runs of rows, in which the search can find what comes again. */
 const SAMPLE_BYTES_MAX = 192 * 1024;
 const SAMPLE_SHARE_MAX = 1 / 8;
 const SAMPLES = 4;
-/** Of those of the search. */
 const RUNS_BYTES_MAX = 1.02;
 const COLOUR_TYPES = { 1: 0, 4: 6 } as const;
-/** Of the sRGB chunk, 11.3.2.5. */
 const PERCEPTUAL = 0;
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 
@@ -220,7 +211,6 @@ function waysOf(pixels: RawPixels): ZlibOptions {
   return bytes(RUNS) <= RUNS_BYTES_MAX * bytes(SEARCH) ? RUNS : SEARCH;
 }
 
-/** Rows as they are compressed: for each the number of its filter, and its bytes. */
 function filtered({ data, width, channels }: RawPixels, y: number, rows: number): Buffer {
   const length = width * channels;
   const out = Buffer.allocUnsafe(rows * (length + 1));
@@ -243,7 +233,6 @@ function filtered({ data, width, channels }: RawPixels, y: number, rows: number)
   return out;
 }
 
-/** Returns where the chunk ends. */
 function addChunk(file: Buffer, start: number, type: string, data: Buffer): number {
   const end = start + CHUNK_OVERHEAD_BYTES + data.length;
   file.writeUInt32BE(data.length, start);
@@ -253,11 +242,7 @@ function addChunk(file: Buffer, start: number, type: string, data: Buffer): numb
   return end;
 }
 
-/*
- * WebP with lossless alpha. libwebp can encode both parts, but needs 25 bytes a pixel for that, so
- * in large pictures the alpha plane is coded here (webp-alpha.ts) and libwebp gets only the
- * colours.
- */
+/* WebP. libwebp needs 25 bytes a pixel for both parts: in large pictures alpha is coded here. */
 
 const WEBP_QUALITY = 90;
 /** libwebp's effort (0 to 6) by size: the first row whose `pixelsMax` is not exceeded. */
@@ -266,15 +251,11 @@ const EFFORTS = [
   { pixelsMax: 4_000_000, effort: 2 },
   { pixelsMax: 40_000_000, effort: 0 },
 ] as const;
-/**
- * The lowest effort at which libwebp bounds its first partition. Below it, a large picture may fail
- * with "partition is bigger than 512k": all of 75 MP and more did.
- */
+/** The lowest that bounds its first partition: below it all of 75 MP and more failed. */
 const SAFE_EFFORT = 2;
 /** Above this size alpha is coded apart (docs/adr/0018). */
 const TOGETHER_PIXELS_MAX = 24_000_000;
 
-/** @param pixels with alpha: their memory is changed. */
 export async function encodeWebp(
   pixels: RawPixels,
   togetherPixelsMax = TOGETHER_PIXELS_MAX,
@@ -305,18 +286,11 @@ function takeAlpha({ data, width, height }: RawPixels): Buffer {
   return plane;
 }
 
-/*
- * A ZIP archive of the colours (color.jpg) and the alpha (alpha.png) of a cut-out. The two are
- * stored: neither gets smaller.
- */
+/* A ZIP archive of colours (color.jpg) and alpha (alpha.png), stored: neither gets smaller. */
 
 /** The archive of one picture has the same bytes at any time: the earliest that the format knows. */
 const MODIFIED_AT = new Date(1980, 0, 1);
 
-/**
- * @param pixels with alpha: their memory is changed.
- * @param encodePlane writes a grey plane as PNG.
- */
 async function encodeZip(
   pixels: RawPixels,
   encodePlane: (plane: RawPixels) => Promise<Buffer>,
@@ -335,11 +309,9 @@ async function encodeZip(
 }
 
 /**
- * Gives transparent pixels colours of the visible ones nearest to them, so that a picture's colours
- * without its alpha have no edge to black that any later scaling would mix into the subject.
- *
- * The picture is summed in blocks, each level of two by two of the finer ones, until all is one
- * block. A block without a visible pixel takes the mean of the finest one above it that has any.
+ * Gives transparent pixels the colours of the nearest visible ones, so that colours without alpha
+ * have no edge to black. Summed in blocks, two by two a level; an empty block takes the mean of the
+ * finest one above it that has any.
  */
 
 const BLOCK_SIDE = 8;
@@ -349,7 +321,6 @@ const PARTS = 4;
 interface Level {
   readonly columns: number;
   readonly rows: number;
-  /** PARTS numbers a cell. */
   readonly cells: Float64Array;
 }
 
@@ -422,7 +393,6 @@ function paintHidden(
       if (pixels[i]! >>> 24 !== 0) continue;
       const at = (row + (x >>> 3)) * PARTS;
       const alpha = cells[at]!;
-      // Nothing is visible at all.
       if (alpha === 0) return;
       const red = Math.round(cells[at + 1]! / alpha);
       const green = Math.round(cells[at + 2]! / alpha);

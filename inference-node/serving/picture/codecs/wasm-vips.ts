@@ -1,18 +1,15 @@
 /**
- * libvips as WebAssembly, for what the prebuilt sharp lacks: JPEG XL, and ICC conversion of samples
- * in memory. The only importer of wasm-vips. It is loaded with the first picture that needs it: 90
- * ms and 45 MB (2 cores of an AMD EPYC).
- *
- * Its memory is at most 2 GB, never shrinks, and fragments: a second picture of 24 MP in one
- * instance failed, a first one of 64 MP did not. So a process that has grown large is replaced
- * after its image (worker-process.ts), and so is one whose instance aborted.
+ * libvips as WebAssembly, for what the prebuilt sharp lacks: JPEG XL, and ICC conversion in memory.
+ * The only importer of wasm-vips, loaded with the first picture that needs it: 90 ms and 45 MB (2
+ * cores of an AMD EPYC). Its memory is at most 2 GB, never shrinks, and fragments: a process that
+ * has grown large, or whose instance aborted, is replaced after its image (worker-process.ts).
  */
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
 
 /**
- * Threads of libjxl inside WebAssembly. 12 MP take 1.4 s of processor time with one or two; two
- * halve the wait for the slowest of the formats.
+ * Of libjxl in WebAssembly. 12 MP take 1.4 s of processor time; two halve the slowest format's
+ * wait.
  */
 const THREADS = 2;
 
@@ -40,7 +37,6 @@ async function loadVips(): Promise<typeof Vips> {
   return vips;
 }
 
-/** The rest of the image's work gets another instance. */
 function noteAbort(): void {
   aborted = true;
   loading = undefined;

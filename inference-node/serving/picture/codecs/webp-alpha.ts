@@ -1,12 +1,8 @@
 /**
- * Encodes the alpha plane of a WebP file losslessly (RFC 9649: 2.7.1.2 for the chunk, 3 and 4 for
- * the VP8L stream in it). It needs memory only for its result; libwebp's encoder takes 15 bytes a
- * pixel, at 100 megapixels more than the rest of the work together (docs/adr/0018).
- *
- * A matte is flat nearly everywhere: predicted from its neighbours (gradient filter) it is runs of
- * zeros and, along edges, small differences. Runs become copies from the pixel to the left, the
- * rest literals under one prefix code. Pure. Indexes lie inside by construction: pixels by the
- * loops' bounds, symbols by the alphabet's size.
+ * Encodes the alpha plane of a WebP losslessly (RFC 9649: 2.7.1.2 the chunk, 3 and 4 the VP8L
+ * stream) in memory for its result alone; libwebp takes 15 bytes a pixel (docs/adr/0018). A matte
+ * is flat nearly everywhere: predicted from its neighbours it is runs of zeros, which become
+ * copies, and literals under one prefix code. Indexes lie inside by construction.
  */
 
 /** Compression VP8L, gradient filter; no preprocessing. */
@@ -99,8 +95,7 @@ function prefixOf(value: number): { prefix: number; extraBits: number; extra: nu
 }
 
 /**
- * Lengths of a Huffman code (Huffman 1952) of at most CODE_LENGTH_MAX bits: the counts of rare
- * symbols are raised until it fits. A lone symbol has length 0.
+ * Of a Huffman code (1952): counts of rare symbols are raised until it fits. A lone symbol has 0.
  */
 function codeLengths(counts: readonly number[]): number[] {
   for (let countMin = 1; ; countMin *= 2) {
@@ -131,7 +126,6 @@ function huffmanLengths(counts: readonly number[]): number[] {
   }
 }
 
-/** Canonical codes, their bits reversed: the writer begins with the lowest. */
 function canonicalCodes(lengths: readonly number[]): number[] {
   const codes = lengths.map(() => 0);
   let code = 0;
@@ -169,7 +163,7 @@ function writeCode(writer: BitWriter, lengths: readonly number[]): void {
   for (const length of lengths) writer.write(reverse(length, 4), 4);
 }
 
-/** The content of an ALPH chunk. @param pixels alpha in the highest byte, as in RgbaPicture. */
+/** The content of an ALPH chunk. `pixels`: alpha in the highest byte. */
 export function encodeAlphaPlane(pixels: Uint32Array, width: number): Buffer {
   const counts: number[] = Array(GREEN_SYMBOLS).fill(0);
   visit(pixels, width, {
@@ -203,10 +197,7 @@ export function encodeAlphaPlane(pixels: Uint32Array, width: number): Buffer {
 /** Side of the blocks in which transparent pixels get the mean colour of the others. */
 const BLOCK_SIDE = 8;
 
-/**
- * Gives transparent pixels in the same block as visible ones their mean colour, in place: chroma is
- * coded for two by two pixels, and black would bleed into the edge. Elsewhere they stay black.
- */
+/** In place: chroma is coded for two by two pixels, so black would bleed into the edge. */
 export function fillEdges(pixels: Uint32Array, width: number, height: number): void {
   for (let top = 0; top < height; top += BLOCK_SIDE) {
     const bottom = Math.min(height, top + BLOCK_SIDE);
@@ -252,8 +243,7 @@ function fillBlock(
 }
 
 /**
- * Marks a WebP as sRGB, by an ICC profile (RFC 9649, 2.7.1.4). PNG has a chunk of one byte for it
- * (encode.ts), AVIF and JPEG XL numbers. Pure.
+ * sRGB, by an ICC profile (RFC 9649, 2.7.1.4). PNG has a chunk for it, AVIF and JPEG XL numbers.
  */
 
 const RIFF_HEAD_BYTES = 12;
@@ -262,8 +252,8 @@ const VP8X_BYTES = 10;
 const FLAG_PROFILE = 0x20;
 const FLAG_ALPHA = 0x10;
 /**
- * An alpha plane of 255 everywhere, of any size: compressed losslessly (1), then in VP8L (RFC 9649,
- * 3) no transform, no cache, one group of codes with one symbol each, which take no bits.
+ * 255 everywhere, of any size: compressed losslessly (1), then in VP8L (RFC 9649, 3) no transform,
+ * no cache, one group of codes with one symbol each, which take no bits.
  */
 const OPAQUE_ALPHA = Buffer.from([1, 0xe8, 0x7f, 0x44, 0x04]);
 
@@ -275,10 +265,8 @@ function webpChunk(type: string, body: Buffer): Buffer {
 }
 
 /**
- * Also adds alpha to a file that has none: libwebp leaves it out where the picture is opaque, and
- * in a large picture it is coded apart.
- * @param webp written by our own encoder, of that size, without a profile.
- * @param alphaPlane content of the ALPH chunk for a file without one.
+ * `webp` of our own encoder, without a profile. `alphaPlane`: of a file without one, since libwebp
+ * leaves alpha out where the picture is opaque.
  */
 export function tagWebp(
   webp: Buffer,
@@ -306,10 +294,7 @@ export function tagWebp(
   return Buffer.concat([head, ...chunks]);
 }
 
-/**
- * sRGB as an ICC profile of 480 bytes, CC0 (ICC.1:2022, version 4.4): matrix and curve of IEC
- * 61966-2-1, adapted to D50 with Bradford.
- */
+/** 480 bytes, CC0 (ICC.1:2022, version 4.4): IEC 61966-2-1, adapted to D50 with Bradford. */
 const SRGB_PROFILE = Buffer.from(
   'AAAB4AAAAAAEQAAAbW50clJHQiBYWVogB+gAAQABAAAAAAAAYWNzcAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA' +
     'APbWAAEAAAAA0y0AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAKZGVzYwAA' +

@@ -1,6 +1,6 @@
 /**
- * Makes the pixels of a result from those of a cut-out: what the layout shows of it, scaled, in its
- * place, over the background. In one pass over the rows of the result.
+ * A result of a cut-out: what its layout shows, scaled, in its place, over the background, in one
+ * pass.
  */
 import type { Background, Size } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
@@ -16,7 +16,6 @@ import {
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Layout } from './layout.ts';
 
-/** What lies behind the subject. */
 type Backdrop =
   /** As pixels have it: red in the lowest byte, straight alpha in the highest. */
   | { readonly kind: 'colour'; readonly pixel: number }
@@ -29,7 +28,6 @@ export function isWhole({ frame, source, target }: Layout, input: Size): boolean
   );
 }
 
-/** @param cutOut straight alpha, no colour where it is 0. */
 export function frameCutOut(
   cutOut: Pixels,
   layout: Layout,
@@ -66,7 +64,6 @@ export function frameCutOut(
   return { rgba, ...frame };
 }
 
-/** The same of a matte alone; outside of the input nothing is seen. */
 export function framePlane(plane: Uint8Array, input: Size, layout: Layout): Buffer {
   const { frame, source, target } = layout;
   const result = Buffer.alloc(frame.width * frame.height);
@@ -111,31 +108,23 @@ function coverWindow(picture: Size, frame: Size): Window {
 }
 
 /*
- * Scales pixels with straight alpha, row by row, with the cubic of Catmull and Rom.
- *
- * The arithmetic is in floats of colours multiplied by alpha, so that no colour under a transparent
- * pixel is mixed in, and straight alpha is made of them once. sharp was tried and left: it rounds
- * between its steps, which gives soft edges a step of colour, and clamps alpha before it divides by
- * it, which lights up the last pixel of an edge by 4 %. Lanczos leaves a line of its second lobe
- * beside every edge (alpha 5 of 255, two pixels away); this cubic has none outside of the subject.
- *
- * Values are those of the file (sRGB), not of light. The matte and the estimated colours are of
- * that space, browsers composite in it, and so it comes to the same whether a picture is scaled
- * before it is laid on a background or after. In light dark curls on white came out paler.
+ * Scales pixels with straight alpha, row by row, with the cubic of Catmull and Rom, in floats of
+ * colours multiplied by alpha: no colour under a transparent pixel is mixed in. sharp rounds
+ * between its steps and clamps alpha before it divides, which lights up the last pixel of an edge
+ * by 4 %; Lanczos leaves a line beside every edge. Values are those of the file (sRGB), not of
+ * light: the matte is of that space, browsers composite in it, and in light dark curls on white
+ * came out paler.
  */
 
-/** A part of a picture; its sides need not be whole. */
 interface Window extends Size {
   readonly left: number;
   readonly top: number;
 }
 
 interface Pixels extends Size {
-  /** Straight alpha. */
   readonly rgba: Uint32Array;
 }
 
-/** Along one side of the result. */
 interface Axis {
   /** The first pixel that is read, and how many there are. */
   readonly first: number;
@@ -157,10 +146,7 @@ function cubic(distance: number): number {
   return (1.5 * x - 2.5) * x * x + 1;
 }
 
-/**
- * Only pixels of the window are read; at its edges the weights of the others are scaled to 1.
- * @param side of the picture.
- */
+/** Only pixels of the window are read; at its edges the other weights are scaled to 1. */
 function createAxis(side: number, start: number, extent: number, to: number): Axis {
   const first = Math.max(0, Math.floor(start));
   const length = Math.min(side, Math.ceil(start + extent)) - first;
@@ -183,7 +169,6 @@ function createAxis(side: number, start: number, extent: number, to: number): Ax
   return { first, length, taps, starts, weights };
 }
 
-/** What differs between pixels and a plane. */
 interface Passes {
   /** Bytes of a pixel between the passes, and of one of the result. */
   readonly floatBytes: number;
@@ -243,10 +228,7 @@ function borrowRing(borrow: Borrow, rows: number, rowBytes: number): readonly nu
   return Array.from({ length: rows }, () => borrow(rowBytes));
 }
 
-/**
- * Scales a window of a picture.
- * @param take gets the address of each row in the kernels' memory, in order; it is valid meanwhile.
- */
+/** `take` gets the address of each row in the kernels' memory, in order; it is valid meanwhile. */
 function scalePixels(
   { rgba, width, height }: Pixels,
   window: Window,
@@ -269,7 +251,6 @@ function scalePixels(
   scaleRows({ width, height }, window, to, passes, take);
 }
 
-/** The same of a plane of one byte a pixel. */
 function scalePlane(
   plane: Uint8Array,
   { width, height }: Size,
@@ -291,14 +272,9 @@ function scalePlane(
   scaleRows({ width, height }, window, to, passes, take);
 }
 
-/* The background that a request asks for, as pixels to lay a subject on. */
-
 const WHITE = 0xffffffff;
 
-/**
- * Undefined: none, the result stays transparent.
- * @param picture the file of the background, where it is one; its pixels may be overwritten.
- */
+/** Undefined: none. The pixels of `picture` may be overwritten. */
 export function backdropOf(
   background: Background | undefined,
   picture: RgbaPicture | undefined,

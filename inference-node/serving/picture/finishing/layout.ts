@@ -4,21 +4,17 @@ import { frameWanted, lengthPx, marginsOf, withinLimits } from '#contract/finish
 import type { Box, Finishing, Length, Region, Size } from '#contract/finishing.ts';
 
 /*
- * Where the subject of a picture is, from the alpha of its cut-out. Pure.
- *
  * Pixels that are at least EDGE opaque are gathered in cells, and cells that touch in parts. Beside
- * the largest part one that is small, or faint everywhere, is a speck and no subject: models leave
- * some on busy backgrounds, and one of them in a corner would undo a crop.
+ * the largest part one that is small, or faint everywhere, is a speck: one in a corner would undo a
+ * crop.
  *
- * Chosen on 30 photos with reference mattes (hair, fur, feathers, glass, smoke, products). The
- * edges of their boxes and of our mattes' are 0.15 % of a side apart in the mean of 28; of two the
- * models see something else (docs/performance.md).
- * With an EDGE of 13 haze widens boxes (of a bear by 1 %), with 51 the box loses twice as much of
- * what is there. Specks of haze beside a glass had 4 % of its alpha and no pixel above 60; true
- * parts of a subject had from 0.4 % on and pixels that are opaque.
+ * Chosen on 30 photos with reference mattes: the edges of their boxes and of ours are 0.15 % of a
+ * side apart in the mean of 28; of two the models see something else (docs/performance.md). With an
+ * EDGE of 13 haze widens boxes (of a bear by 1 %), with 51 the box loses twice as much. Specks of
+ * haze beside a glass had 4 % of its alpha and no pixel above 60; true parts from 0.4 % on, and
+ * opaque pixels.
  */
 
-/** What a picture shows, in its own pixels. */
 interface SeenSubject {
   readonly box: Box;
   /** Of the picture's area that it covers, 0 to 1: the sum of its alpha. */
@@ -36,7 +32,6 @@ const NOTHING_SHARE = 0.0001;
 /** Cells along the longer side. */
 const CELLS_MAX = 512;
 
-/** Cells of a picture: of each the sum and the most of alpha, of the pixels that count. */
 interface CellGrid extends Size {
   readonly sidePx: number;
   readonly sums: Float64Array;
@@ -48,10 +43,7 @@ interface Part {
   readonly peak: number;
 }
 
-/**
- * Undefined: nothing is seen.
- * @param alpha one byte a pixel.
- */
+/** Undefined: nothing is seen. */
 export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefined {
   const grid = sumCells(alpha, size);
   const { parts, partOf } = connectParts(grid);
@@ -122,7 +114,6 @@ function connectParts({ width, height, sums, peaks }: CellGrid) {
   return { parts, partOf };
 }
 
-/** Of the pixels that count in the subject's cells. */
 function boxOf(
   alpha: Uint8Array,
   { width, height }: Size,
@@ -152,24 +143,18 @@ function boxOf(
 }
 
 /*
- * Where what is shown of a picture lies in its result, as the comments of `Finishing` in
- * matte_service.proto say. Pure.
- *
- * Sides are reckoned in fractions and rounded once, at the end: the contents are stretched by less
- * than a pixel rather than leave a strip at a border. Where nothing is scaled every pixel of the
- * contents becomes one of the result.
+ * As the comments of `Finishing` in matte_service.proto say. Sides are fractions, rounded once:
+ * contents are stretched by less than a pixel rather than leave a strip. Unscaled, every pixel
+ * stays one.
  */
 
 export interface Layout {
-  /** Of the result. */
   readonly frame: Size;
-  /** The part of the input that is shown. */
   readonly source: Box;
   /** Where that part lies in the frame. */
   readonly target: Box;
 }
 
-/** The request of a layout with what it is about. */
 interface Request {
   readonly input: Size;
   /** Undefined: none is seen, or neither crop nor scale asks for it. */
@@ -177,7 +162,7 @@ interface Request {
   readonly finishing: Finishing;
 }
 
-/** @param subject where one is seen; a crop and a scale are left out without it. */
+/** A crop and a scale are left out without a subject. */
 export function layOut(input: Size, subject: Box | undefined, finishing: Finishing): Layout {
   const { crop, scalePercent } = finishing;
   const isAsked = crop !== undefined || scalePercent !== undefined;
@@ -207,7 +192,6 @@ interface Axis {
 const ACROSS: Axis = { side: 'width', start: 'left' };
 const DOWN: Axis = { side: 'height', start: 'top' };
 
-/** Whole pixels of one axis. */
 interface Span {
   readonly start: number;
   readonly length: number;
@@ -250,7 +234,6 @@ function placeOf(
   };
 }
 
-/** @param middlePx the subject's middle from the start of the contents. */
 function spanOf(px: number, middlePx: number, framePx: number, share: Place['share']): Span {
   const length = Math.min(framePx, Math.max(1, Math.round(px)));
   const space = framePx - length;
@@ -292,10 +275,7 @@ export function boxInResult({ source, target }: Layout, box: Box): Box {
   return { left: x.start, top: y.start, width: x.length, height: y.length };
 }
 
-/**
- * The pixels of a region.
- * @throws ContractError INVALID_PARAMETER where no pixel of the input lies in it.
- */
+/** @throws ContractError INVALID_PARAMETER where no pixel of the input lies in it. */
 export function regionIn({ width, height }: Size, region: Region): Box {
   const edge = (length: Length, side: number) =>
     Math.round(Math.min(side, Math.max(0, lengthPx(length, side))));

@@ -1,15 +1,13 @@
 /**
- * The arithmetic that is done for every pixel, compiled to WebAssembly: inference-node/kernels/ has
- * its source and what each kernel expects. One instance per process, whose memory is lent for one
- * synchronous call and then reused. It never shrinks: what is lent is bounded by working sizes and
- * strips, never by the picture (41 MB for any).
+ * The arithmetic for every pixel, in WebAssembly: inference-node/kernels/ has its source. One
+ * instance a process; its memory is lent for one synchronous call and never shrinks, bounded by
+ * working sizes and strips (41 MB for any picture).
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
 type Address = number;
 
-/** The exports of inference-node/kernels/. */
 interface Kernels {
   readonly memory: { readonly buffer: ArrayBuffer; grow(pages: number): number };
   freeFrom(): Address;
@@ -210,10 +208,7 @@ let free = kernels.freeFrom();
 /** Lends bytes of arbitrary content. Existing views of the memory may become invalid. */
 export type Borrow = (bytes: number) => Address;
 
-/**
- * Frees what `use` borrowed when it returns.
- * @throws RangeError when the memory cannot grow further.
- */
+/** @throws RangeError when the memory cannot grow further. */
 export function withMemory<T>(use: (borrow: Borrow) => T): T {
   const before = free;
   try {
@@ -236,17 +231,14 @@ export function bytesAt(at: Address, length: number): Uint8Array {
   return new Uint8Array(kernels.memory.buffer, at, length);
 }
 
-/** A view that is valid until the next `borrow`. */
 export function pixelsAt(at: Address, length: number): Uint32Array {
   return new Uint32Array(kernels.memory.buffer, at, length);
 }
 
-/** A view that is valid until the next `borrow`. */
 export function floatsAt(at: Address, length: number): Float32Array {
   return new Float32Array(kernels.memory.buffer, at, length);
 }
 
-/** Lends memory that holds a copy of `values`. */
 export function borrowCopy(
   borrow: Borrow,
   values: Uint8Array | Int32Array | Float32Array,

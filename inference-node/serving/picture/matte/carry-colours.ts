@@ -1,7 +1,4 @@
-/**
- * Extends colours that are known in some cells of a plane to all of it, from coarse to fine
- * (pull-push: inference-node/kernels/colour-alpha.ts has the arithmetic and its source).
- */
+/** Extends known colours to a whole plane (pull-push: inference-node/kernels/colour-alpha.ts). */
 
 import type { Size } from '#contract/finishing.ts';
 import { kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
@@ -12,9 +9,8 @@ export interface ColourPlane extends Size {
 }
 
 /**
- * Turns sums into means, of weight 1, and fills empty cells from coarser planes, in place. A weight
- * is 0 where nothing is known in the whole plane.
- * @param coarserWeight of a coarser cell's mean beside the sums of the finer one.
+ * In place: means of weight 1, or 0 where nothing is known in the whole plane. `coarserWeight`: of
+ * a coarser cell's mean beside the sums of the finer one.
  */
 export function carryColours(finest: ColourPlane, coarserWeight: number): void {
   withMemory(borrow => {

@@ -1,7 +1,6 @@
 /**
- * Decides areas that the looks at a picture leave open as a whole: an area inside of a body is the
- * body where a look is sure of it. Nothing becomes ground so: a half transparent area with the
- * ground around it may be glass or smoke. Pure.
+ * Decides areas that the looks leave open as a whole: inside of a body they are the body where a
+ * look is sure of it. None becomes ground: it may be glass or smoke. Pure.
  */
 import type { Size } from '#contract/finishing.ts';
 import { type Plane, resample } from './resample.ts';
@@ -21,8 +20,8 @@ export interface AreaRules {
   readonly ownSureFrom: number;
   readonly ownEnclosedMin: number;
   /**
-   * Share of what is around an area that is not filled, from which it does not fall below the first
-   * look: a mean with a look that is blind for it would be a hole. Half: an edge has less.
+   * From this share of subject around it an area that is not filled stays at the first look: a mean
+   * with a look that is blind for it would be a hole. Half: an edge has less.
    */
   readonly keptEnclosedMin: number;
   /** The same for what the first look is nearly sure of. */
@@ -50,15 +49,11 @@ const GRID_SIDE = 256;
 /** Cells from the ground in which an area may be its edge, so that a look's own value counts. */
 const EDGE = 4;
 
-/** A look of the size of the merged matte, and as the model gave it. */
 export interface FullLook extends Look {
   readonly source: Plane;
 }
 
-/**
- * Fills areas in place.
- * @param looks of the size of `merged`; the first decides.
- */
+/** In place. `looks` are of the size of `merged`; the first decides. */
 export function fillAreas(
   looks: readonly FullLook[],
   merged: Uint8Array,
@@ -86,7 +81,6 @@ export function fillAreas(
 }
 
 interface AreaDecisions {
-  /** For each look whether it counts. */
   readonly trusted: readonly boolean[];
   readonly filled: readonly Area[];
   /** Not filled, but they do not fall below the first look. */
@@ -95,7 +89,6 @@ interface AreaDecisions {
   readonly sureKept: readonly Area[];
 }
 
-/** @param looks that the areas were found in. */
 export function decideAreas(
   areas: readonly Area[],
   looks: readonly Look[],
@@ -114,7 +107,6 @@ function cellsOf(areas: readonly Area[]): number[] {
   return areas.flatMap(({ cells }) => cells);
 }
 
-/** To the highest of the looks, by the share of each pixel. All are of one size. */
 function raise(
   merged: Uint8Array,
   { shares, from, to }: Spread,
@@ -138,7 +130,6 @@ function nearlySure(alpha: Uint8Array): Uint8Array {
   return alpha.map(value => table[value]!);
 }
 
-/** Of the planes that areas are found on. */
 export function gridSize({ width, height }: Size): Size {
   const scale = Math.min(1, GRID_SIDE / Math.max(width, height));
   const cells = (pixels: number) => Math.max(1, Math.round(pixels * scale));
@@ -146,8 +137,8 @@ export function gridSize({ width, height }: Size): Size {
 }
 
 /**
- * A look that decides is trusted. An opinion is where it calls hardly anything the subject that the
- * first look does not, but for areas inside of bodies: it may be wrong about what the subject is.
+ * An opinion is trusted where it calls hardly anything the subject that the first look does not,
+ * but for areas inside of bodies.
  */
 function trustedLooks(looks: readonly Look[], areas: readonly Area[], rules: AreaRules): boolean[] {
   const inner = areas.filter(({ enclosed }) => enclosed >= rules.enclosedMin);
@@ -191,7 +182,6 @@ function precision(looks: readonly Look[], opinion: Uint8Array, inside: Uint8Arr
   return claimed === 0 ? 0 : both / claimed;
 }
 
-/** The cells that lie at least EDGE from what every look calls ground. */
 function awayFromGround(cells: readonly number[], looks: readonly Look[], grid: Size): number[] {
   const left = new Uint8Array(grid.width * grid.height);
   for (const cell of cells) left[cell] = 1;
@@ -208,7 +198,6 @@ function awayFromGround(cells: readonly number[], looks: readonly Look[], grid: 
   return cells.filter(cell => left[cell] === 1);
 }
 
-/** Cells at a picture's size: areas are small, so what is outside of their rows is passed over. */
 interface Spread {
   /** 255 in the cells, falling to 0 around them. */
   readonly shares: Uint8Array;
@@ -235,12 +224,10 @@ function spread(cells: readonly number[], grid: Size, size: Size): Spread {
 }
 
 /*
- * Finds the areas of which the looks at a picture do not agree what they are, or that they leave
- * half transparent, away from edges: pure arithmetic over small planes of cells. An edge, fur or
- * hair has the ground on one side; an area inside of a body has the body around it.
+ * Areas of which the looks do not agree, or that they leave half transparent, away from edges. An
+ * edge, fur or hair has the ground on one side; an area inside of a body has the body around it.
  */
 
-/** What one model saw, one byte a cell. */
 interface Look {
   readonly alpha: Uint8Array;
   /** False: an opinion. */
@@ -248,7 +235,6 @@ interface Look {
 }
 
 interface Area {
-  /** Indices of cells. */
   readonly cells: readonly number[];
   /** Of the decided cells around it, the share that is the subject; 0 where there are none. */
   readonly enclosed: number;
@@ -270,7 +256,6 @@ const CELLS_MIN = 40;
 /** Cells around an area in which decided ones are looked for: edges are undecided too. */
 const RING = 4;
 
-/** @param looks of one size; the first decides. */
 export function findAreas(looks: readonly Look[], size: Size): Area[] {
   const undecided = markUndecided(looks);
   const labels = labelCores(undecided, size);
@@ -401,7 +386,6 @@ function describe(
   };
 }
 
-/** By the looks that decide. */
 function holdsSubject(looks: readonly Look[], cell: number): boolean {
   const deciding = looks.filter(({ decides }) => decides);
   return deciding.reduce((sum, { alpha }) => sum + (alpha[cell] ?? 0), 0) > 127 * deciding.length;
@@ -433,7 +417,6 @@ function decidedAround(
 
 interface BorderRun {
   readonly length: number;
-  /** The cells of the border after each of its ends, nearest first. */
   readonly beyond: readonly (readonly number[])[];
 }
 
@@ -462,7 +445,6 @@ function runsAtBorder(area: Uint8Array, border: readonly number[]): BorderRun[] 
   return runs;
 }
 
-/** In order around the picture, each once. */
 function borderCells({ width, height }: Size): number[] {
   const across = Array.from({ length: width }, (_, x) => x);
   const down = Array.from({ length: height }, (_, y) => y * width);

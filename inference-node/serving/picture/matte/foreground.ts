@@ -1,11 +1,8 @@
 /**
  * Estimates the subject's own colour in soft pixels: without it a soft edge carries the old
- * background into every new one. Coarse to fine (Germer et al. 2020): the whole picture on a small
- * grid, doubled level by level, then the picture's own pixels in tiles, and only the tiles that
- * have a soft pixel. Memory: the grid, and one strip of the picture.
- *
- * Where the file itself is transparent no colour is known: the visible colours around it are used
- * in proportion to its transparency.
+ * background along. Coarse to fine (Germer et al. 2020): the picture on a small grid, then its own
+ * pixels in tiles that have a soft one. Memory: the grid, and one strip. Where the file is
+ * transparent the visible colours around are used in proportion.
  */
 import type { Box, Size } from '#contract/finishing.ts';
 import {
@@ -20,7 +17,6 @@ import {
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
 
-/** Pixels of the finest level that is solved as a whole. */
 const GRID_PIXELS_MAX = 512 * 512;
 /** The grid's sides relative to the picture's: its own pixels are solved in tiles anyway. */
 const GRID_SCALE_MAX = 0.5;
@@ -31,20 +27,14 @@ const HALO_PX = 8;
 const SMALL_SIDE_PX = 32;
 const ROUNDS_SMALL = 10;
 const ROUNDS = 2;
-/** Rounds over the picture's own pixels. */
 const ROUNDS_FINE = 2;
-/**
- * Alpha. A nearly opaque pixel shows its own colour, a nearly transparent one shows none, and
- * mattes are full of both.
- */
+/** Alpha: a nearly opaque pixel shows its own colour, a nearly transparent one none. */
 const CLEAR_TO = 5;
 const OPAQUE_FROM = 250;
 /**
- * The estimate explains the photo by an alpha that a model guessed: where that is too low the
- * colour overshoots, most of all on thin dark things before white. Then what it takes for the
- * subject or the ground is unlike what is certain around. Differences from that, relative to the
- * difference of subject and ground, at which the estimate has half its weight beside alpha's own.
- * Chosen over composites with a known colour and variants of them: docs/performance.md.
+ * Alpha is a model's guess: where it is too low the colour overshoots, and is unlike what is
+ * certain around. Differences from that, relative to that of subject and ground, at which the
+ * estimate has half its weight. Chosen over composites with a known colour: docs/performance.md.
  */
 const LIKE_SUBJECT = 0.15;
 const LIKE_GROUND = 0.1;
@@ -53,7 +43,6 @@ const DIFFER_MIN = 20;
 /** Weight of a coarser cell's certain colour relative to one certain cell of the finer level. */
 const COARSER_WEIGHT = 0.05;
 
-/** Replaces the picture's soft colours in place. @param alpha one byte a pixel of the picture. */
 export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
   if (!hasSoft(alpha, 0, alpha.length)) return;
   withMemory(borrow => {
@@ -64,7 +53,6 @@ export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): voi
   });
 }
 
-/** The whole picture on the grid. */
 interface GridColours {
   readonly estimated: ColourLevel;
   /** Addresses of planes: colours where alpha is certain, carried to all cells. */
@@ -72,7 +60,6 @@ interface GridColours {
   readonly ground: number;
 }
 
-/** The problem to solve. */
 interface Source {
   readonly picture: RgbaPicture;
   readonly alpha: Uint8Array;
@@ -148,7 +135,6 @@ function gridSize({ width, height }: Size): Size {
   return { width: side(width), height: side(height) };
 }
 
-/** Solves the whole picture on the grid. */
 function solveGrid(borrow: Borrow, source: Source): GridColours {
   const { width, height } = source.grid;
   const finest = borrowLevel(borrow, { width, height });
@@ -184,7 +170,6 @@ function takeCertain(borrow: Borrow, { seen, width, height }: ColourLevel) {
   return { subject, ground };
 }
 
-/** Averages the picture's pixels in each cell of the grid. */
 function averageTo(borrow: Borrow, { picture, alpha, grid, beneath }: Source, seen: number): void {
   const { rgba, width } = picture;
   const pixelsAddress = borrow(4 * width);
@@ -205,7 +190,6 @@ function averageTo(borrow: Borrow, { picture, alpha, grid, beneath }: Source, se
   }
 }
 
-/** Solves one tile after the other at the picture's own pixels, in the memory of one tile. */
 class TileSolver {
   readonly #source: Source;
   readonly #onGrid: GridColours;
@@ -302,11 +286,10 @@ class TileSolver {
 }
 
 /*
- * One level of foreground estimation (Germer et al., "Fast Multi-Level Foreground Estimation", ICPR
- * 2020, section III); inference-node/kernels/foreground.ts has the arithmetic.
+ * One level (Germer et al., "Fast Multi-Level Foreground Estimation", ICPR 2020, section III);
+ * inference-node/kernels/foreground.ts has the arithmetic.
  */
 
-/** Addresses of planes of one size, one vector per pixel. */
 interface ColourLevel extends Size {
   /** Colour, 0 to 255, and alpha, 0 to 1. */
   readonly seen: number;
@@ -315,11 +298,10 @@ interface ColourLevel extends Size {
 }
 
 /**
- * Weight of smoothness between neighbours of the same alpha. The paper's values (1e-5, and 1 for a
- * step of alpha) trust every alpha; a model's is a guess. Lower and higher values were measured.
+ * Of smoothness at the same alpha. The paper's values (1e-5, and 1) trust every alpha; others were
+ * measured.
  */
 const SMOOTHNESS = 0.02;
-/** Weight that a step of alpha from 0 to 1 adds. */
 const GRADIENT_WEIGHT = 0.02;
 
 export function borrowLevel(borrow: Borrow, { width, height }: Size): ColourLevel {
@@ -333,7 +315,6 @@ export function borrowLevel(borrow: Borrow, { width, height }: Size): ColourLeve
   };
 }
 
-/** Both colours start as the observed one. */
 function startWithMeans({ seen, foreground, background, width, height }: ColourLevel): void {
   const bytes = width * height * VECTOR_BYTES;
   const colours = bytesAt(seen, bytes);
@@ -341,16 +322,12 @@ function startWithMeans({ seen, foreground, background, width, height }: ColourL
   bytesAt(background, bytes).set(colours);
 }
 
-/** Each pixel of `fine` starts with the colours of the coarse pixel that it lies in. */
 function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
   kernels.enlarge(coarse.foreground, fine.foreground, fine.width, fine.height);
   kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
 }
 
-/**
- * Improves both colours in place, pixel by pixel, each from its neighbours' newest values.
- * @param softOnly leaves pixels that are fully opaque or fully transparent unchanged.
- */
+/** From neighbours' newest values. `softOnly` leaves opaque and transparent pixels unchanged. */
 export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
   const { seen, foreground, background, width, height } = level;
   kernels.relax(
@@ -367,10 +344,8 @@ export function relax(level: ColourLevel, rounds: number, softOnly: boolean): vo
 }
 
 /*
- * Extends the visible colours of a picture to where it is transparent (pull-push, as in
- * refine.ts). The hidden colours there are arbitrary, often the very background that was cut
- * away, and must not influence visible neighbours. Grey, which the models get there, would be mixed
- * into the subject's colour too.
+ * Extends visible colours to where the picture is transparent (pull-push). The hidden ones are
+ * arbitrary, often the very background that was cut away; grey would be mixed in too.
  */
 
 /** What one opaque pixel adds to the opacities of the kernels' sums. */
@@ -378,7 +353,6 @@ const OPAQUE = 255;
 /** Weight of a coarser level's colour relative to one opaque pixel of the finer level. */
 const COARSER_COLOURS_WEIGHT = 0.05 * OPAQUE;
 
-/** A plane of the grid's cells, one vector per cell; its colours lie beneath the picture. */
 interface VisibleColours {
   readonly grid: PictureGrid;
   readonly at: number;
@@ -398,9 +372,8 @@ function carryVisible(
 }
 
 /**
- * Composites pixels of a row of the picture over the colours beneath, in place. Opaque pixels and
- * all opacities stay unchanged.
- * @param pixels address of `count` pixels from column `left` on.
+ * In place. Opaque pixels and all opacities stay. `pixels`: address of `count` from column `left`
+ * on.
  */
 function layOver(
   { grid, at }: VisibleColours,
@@ -427,9 +400,6 @@ function sumVisible(borrow: Borrow, picture: RgbaPicture, grid: PictureGrid, at:
   }
 }
 
-/* Maps the pixels of a picture to the cells of a coarser grid, in the form the kernels take. */
-
-/** Cells across and down; every cell has at least one pixel. */
 interface PictureGrid extends Size {
   readonly picture: Size;
   /** Address: the first column of each cell of a row, then the end of the last cell. */
@@ -455,7 +425,6 @@ function layGrid(borrow: Borrow, picture: Size, size: Size): PictureGrid {
   };
 }
 
-/** The picture's rows in a row of the grid; bottom is exclusive. */
 function rowsOfCell(
   { height, picture }: PictureGrid,
   row: number,
@@ -463,7 +432,6 @@ function rowsOfCell(
   return [startOf(row, picture.height, height), startOf(row + 1, picture.height, height)];
 }
 
-/** The row of the grid that a row of the picture lies in. */
 function cellOfRow({ height, picture }: PictureGrid, y: number): number {
   return Math.floor((y * height) / picture.height);
 }
@@ -479,18 +447,13 @@ function multiply(a: number, b: number): number {
   return (product + (product >>> 8)) >>> 8;
 }
 
-/**
- * Multiplies the picture's own alpha into `alpha`, in place: what was transparent stays
- * transparent.
- * @param alpha one byte a pixel of the picture.
- */
+/** In place: what was transparent stays transparent. */
 export function multiplySourceAlpha(alpha: Uint8Array, { rgba, translucent }: RgbaPicture): void {
   if (!translucent) return;
   // `alpha` and `rgba` have the same number of elements.
   for (let i = 0; i < rgba.length; i++) alpha[i] = multiply(alpha[i]!, rgba[i]! >>> 24);
 }
 
-/** Makes all of a matte outside of a box transparent, in place. */
 export function clearOutside(alpha: Uint8Array, { width, height }: Size, box: Box): void {
   const right = box.left + box.width;
   const bottom = box.top + box.height;
@@ -502,11 +465,7 @@ export function clearOutside(alpha: Uint8Array, { width, height }: Size, box: Bo
   alpha.fill(0, bottom * width, height * width);
 }
 
-/**
- * Makes the picture a cut-out, in place: straight alpha, and no colour where alpha is 0, so that a
- * cut-out does not contain the background it was cut from.
- * @param alpha one byte a pixel of the picture.
- */
+/** In place: no colour where alpha is 0, so that no background is left in a cut-out. */
 export function applyAlpha({ rgba }: RgbaPicture, alpha: Uint8Array): void {
   for (let i = 0; i < rgba.length; i++) {
     const opacity = alpha[i]!;

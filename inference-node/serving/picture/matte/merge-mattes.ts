@@ -1,9 +1,7 @@
 /**
- * Merges the mattes of several models into one of a given size: pure arithmetic. The plan's subject
- * decides what is cut out (several are averaged). An opinion counts only where the subject's edge
- * is soft, and only when both show the same thing: elsewhere it adds nothing, or an error. Then an
- * area inside a body of which they do not agree is decided as a whole (fill-areas.ts), and what
- * nothing joins to the subject fades (merge-mattes.ts).
+ * Merges several models' mattes into one: pure arithmetic. Subjects decide what is cut out (several
+ * are averaged). An opinion counts only where the edge is soft and both show the same thing. Then
+ * areas are decided as a whole (fill-areas.ts), and what nothing joins to the subject fades.
  */
 import type { Size } from '#contract/finishing.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
@@ -18,17 +16,11 @@ export interface RoleMatte extends Size {
   readonly role: MatteRole;
 }
 
-/**
- * Intersection over union at half opacity from which two mattes show the same thing. 0.85 and 0.95
- * were measured and make no difference.
- */
+/** Intersection over union at half opacity; 0.85 and 0.95 make no difference. */
 const AGREEMENT_MIN = 0.9;
 
 export interface MergeRules extends AreaRules {
-  /**
-   * Share of what the subject shows that another look must show too, to count: one that has lost
-   * half of the body looks at something else.
-   */
+  /** One that has lost half of the body looks at something else. */
   readonly shownAgainMin: number;
 }
 
@@ -39,19 +31,15 @@ export const MERGE_RULES: MergeRules = { ...AREA_RULES, shownAgainMin: 0.55 };
 const WINDOW_REACH = 1 / 150;
 /**
  * Share of a pixel's window in which the subject is uncertain: up to the first an opinion has no
- * weight, from the second on its full weight. A sharp edge is a thin line in its window and needs
- * no help, fur and hair fill theirs. Of 0.1 to 0.4, 0.2 to 0.7 and 0.3 to 0.9 these have the least
- * SAD on either half of 30 photos, by little; without them an opinion blurs what is nearly perfect.
+ * weight, from the second on all. A sharp edge is a thin line in its window, fur and hair fill
+ * theirs. Of three pairs these have the least SAD on either half of 30 photos, by little.
  */
 const UNCERTAIN_SHARE_MIN = 0.2;
 const UNCERTAIN_SHARE_FULL = 0.7;
 /** Weight of a matte at half opacity; a certain one has 1.05. */
 const UNSURE_WEIGHT = 0.05;
 
-/**
- * One byte a pixel of `size`; the result is the caller's.
- * @param mattes the first is a subject.
- */
+/** Of `size`. The first of `mattes` is a subject. */
 export function mergeMattes(
   mattes: readonly RoleMatte[],
   size: Size,
@@ -116,8 +104,8 @@ function average(others: readonly Uint8Array[], merged: Uint8Array, softness: Fl
 }
 
 /**
- * Mixes an opinion in, in place: the softer the subject's edge, the more the surer of the two
- * counts. Where both are sure of the opposite the subject's value stays: the mean would be a hole.
+ * In place: the softer the edge, the more the surer of the two counts. Where both are sure of the
+ * opposite the subject's value stays: the mean would be a hole.
  */
 function applyOpinion(opinion: Uint8Array, merged: Uint8Array, softness: Float32Array): void {
   if (agreement(opinion, merged) < AGREEMENT_MIN) return;
@@ -143,7 +131,6 @@ function weight(value: number): number {
   return sureness * sureness + UNSURE_WEIGHT;
 }
 
-/** Intersection over union; 0 where both are empty. */
 function agreement(one: Uint8Array, other: Uint8Array): number {
   let both = 0;
   let either = 0;
@@ -174,11 +161,10 @@ function softnessOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
 }
 
 /*
- * Fades what lies apart from everything that the matte shows surely: the faint print of a poster,
- * the shine of a wall. A cell keeps what the best way to a surely shown one lets through: the least
- * alpha along it (grey reconstruction: Vincent, "Morphological Grayscale Reconstruction in Image
- * Analysis", IEEE Transactions on Image Processing, 1993). Hair and smoke fall off from a body and
- * do not change. Pure.
+ * Fades what lies apart from everything surely shown: the print of a poster, the shine of a wall. A
+ * cell keeps the least alpha along the best way to a surely shown one (grey reconstruction:
+ * Vincent, IEEE Transactions on Image Processing, 1993). Hair and smoke fall off from a body and
+ * stay.
  */
 
 /** Alpha from which a cell is surely shown. */
@@ -207,7 +193,6 @@ export function fadeIslands(alpha: Uint8Array, size: Size): void {
   }
 }
 
-/** The greatest value of the square of GAP around each cell. */
 function widen(cells: Uint8Array, { width, height }: Size): Uint8Array {
   const rows = new Uint8Array(cells.length);
   for (let y = 0; y < height; y++) widenLine(cells, rows, y * width, 1, width);

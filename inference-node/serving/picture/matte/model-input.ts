@@ -1,9 +1,7 @@
 /**
- * Resamples the picture to a model's size, and to the size of the refinement's guide. Pure
- * arithmetic.
- *
- * Large pictures are first averaged in whole boxes (libvips' shrink), then resampled with a
- * triangle; enlarging is plain bilinear, as in the networks' own training.
+ * Resamples the picture to a model's size, and to that of the refinement's guide. Large ones are
+ * averaged in whole boxes first (libvips' shrink); enlarging is bilinear, as in the networks'
+ * training.
  */
 import type { Size } from '#contract/finishing.ts';
 import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
@@ -36,15 +34,11 @@ function boxSide(from: number, to: number): number {
   return Math.min(BOX_SIDE_MAX, Math.max(1, Math.floor(from / to)));
 }
 
-/**
- * Bounds the rows that are in memory at once, and a box to the 256 pixels that the kernel can sum.
- * The triangle does the rest of the shrinking.
- */
+/** Bounds the rows in memory, and a box to the 256 pixels that the kernel can sum. */
 const BOX_SIDE_MAX = 16;
 
 /**
- * Averages the picture in boxes, over grey where it is transparent.
- * @param strip address for the picture's rows of one row of boxes.
+ * Over grey where it is transparent. `strip`: address for the picture's rows of one row of boxes.
  */
 function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRows {
   const { rgba, width, height, translucent } = picture;
@@ -87,17 +81,13 @@ function copyRows(rows: ColourRows, channels: 3 | 4): Buffer {
   return result;
 }
 
-/** The colour under a transparent pixel of the input wherever one is needed. */
-
 /**
- * Middle grey. Colours hidden under transparent pixels are arbitrary, often the very background
- * that was cut away, so they are never used. Grey contrasts with dark and with light subjects, and
- * is the mean of what ISNet was trained on. A model's mistakes there do no harm: the result's alpha
- * is multiplied by the source's.
+ * Middle grey: colours under transparent pixels are often the very background that was cut away. It
+ * contrasts with dark and light, and is the mean of ISNet's training. Mistakes there do no harm:
+ * alpha is multiplied by the source's.
  */
 const UNDER_TRANSPARENCY = 128;
 
-/** Composites a pixel over grey. */
 export function overGrey(pixel: number): number {
   const alpha = pixel >>> 24;
   const grey = UNDER_TRANSPARENCY * (255 - alpha);

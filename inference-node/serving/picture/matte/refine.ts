@@ -1,13 +1,11 @@
 /**
- * Refines the mattes of models to the alpha of the picture: pure arithmetic over typed arrays, each
- * step a function of its own.
+ * Refines the models' mattes to the picture's alpha: pure arithmetic.
  *
  *   mattes (models' sizes) -> merge, at the working size -> alpha from colours, at that size ->
- *   guided filter at that size, its functions applied to the picture's own pixels ->
- *   foreground.ts
+ *   guided filter at that size, applied to the picture's own pixels -> foreground.ts
  *
- * Alpha is never rescaled per image: an unsure model gives an unsure result. What a model is sure
- * of does not change: the filter's answer is weighted by how unsure the matte is.
+ * Alpha is never rescaled per image. What a model is sure of does not change: the filter's answer
+ * is weighted by how unsure the matte is.
  */
 import type { Size } from '#contract/finishing.ts';
 import {
@@ -32,10 +30,8 @@ const WORKING_PIXELS_MAX = 1.5 * 1024 * 1024;
 /** Side of a tile that is filtered at once: 0.4 MB of sums and functions fit a core's cache. */
 const TILE_PX = 96;
 /**
- * The filter's radius relative to the long side: windows reach as far as a model's blur, which is a
- * few pixels of its input and so a share of the picture. A wider window gives halos to hard edges
- * of small pictures; with 12 and 16 pixels instead of RADIUS_MAX thin things get halos in large
- * ones.
+ * Relative to the long side: windows reach as far as a model's blur. A wider one gives halos to
+ * hard edges of small pictures, one above RADIUS_MAX to thin things in large ones.
  */
 const RADIUS_SHARE = 1 / 128;
 const RADIUS_MIN = 2;
@@ -44,7 +40,6 @@ const CERTAIN = 5;
 /** The filter's answer has full weight from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
 const BLEND = 4;
 
-/** One byte a pixel of the picture; the result is the caller's. */
 export function refineMatte(
   mattes: readonly RoleMatte[],
   picture: RgbaPicture,
@@ -72,7 +67,6 @@ export function refineMatte(
   });
 }
 
-/** The merged matte, only stretched to the picture's size. */
 export function stretchMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
   const size = workingSize(picture);
   return upsample(mergeMattes(mattes, size), size, picture);
@@ -128,10 +122,7 @@ interface Between {
   readonly shares: Float32Array;
 }
 
-/**
- * @param tileStart in pixels of the working size, as is `regionStart`.
- * @param scale pixels of the picture per pixel of the working size.
- */
+/** `tileStart` and `regionStart` are of the working size, `scale` from there to the picture. */
 function placeBetween(
   tileStart: number,
   tileLength: number,
@@ -154,7 +145,6 @@ function placeBetween(
   return { from, firsts, seconds, shares };
 }
 
-/** Applies the models to the tile's part of the picture, in place. */
 function applyAtFullSize(
   borrow: Borrow,
   { region, at: models }: LinearModels,
@@ -203,10 +193,9 @@ function applyAtFullSize(
 }
 
 /*
- * Estimates alpha from the picture's own colours: where a pixel's colour lies between the subject's
- * and the background's colours around it, its position on the line between them. A model blurs an
- * edge over several pixels, the photo does not. inference-node/kernels/colour-alpha.ts has the
- * arithmetic and its source.
+ * Alpha from the picture's own colours: where a pixel's lies between the subject's and the
+ * background's around it. A model blurs an edge over several pixels, the photo does not (inference-
+ * node/kernels/colour-alpha.ts).
  */
 
 /** Nearer than this to 0 or 255 a pixel shows only background or only subject. */
@@ -222,7 +211,6 @@ const TRUST = 0.8;
 /** Pixels a side of a cell of the finest grid: the colours beside an edge change slowly. */
 const CELL_PX = 4;
 
-/** Changes the alpha in place where the matte is uncertain. */
 export function applyColours({ guide, alpha, width, height }: Guided): void {
   withMemory(borrow => {
     const cells = { width: Math.ceil(width / CELL_PX), height: Math.ceil(height / CELL_PX) };
@@ -251,8 +239,8 @@ export function applyColours({ guide, alpha, width, height }: Guided): void {
 }
 
 /*
- * The guided filter with a colour guide, region by region: only the few regions with an edge are
- * filtered. inference-node/kernels/guided-filter.ts has the arithmetic and its source.
+ * Region by region: only the few with an edge are filtered (inference-node/kernels/guided-
+ * filter.ts).
  */
 
 export interface Region extends Size {
@@ -264,24 +252,18 @@ export interface Region extends Size {
 interface Guided extends Size {
   /** Four bytes a pixel: red, green, blue and one that is ignored. */
   readonly guide: number;
-  /** One byte a pixel. */
   readonly alpha: number;
 }
 
-/**
- * alpha = red * R + green * G + blue * B + offset (0 to 255) in each pixel of `region`: four floats
- * a pixel, row by row, at an address of the kernels' memory.
- */
+/** alpha = red * R + green * G + blue * B + offset (0 to 255): four floats a pixel of `region`. */
 interface LinearModels {
   readonly region: Region;
   readonly at: number;
 }
 
-/** The largest radius for which the kernel's sums are exact. */
 const RADIUS_MAX = 8;
 /**
- * Colour variance, in bytes, below which it is noise. 4 times was a little worse, 0.4 times gains
- * little and comes near to what single precision rounds away.
+ * Below it colour variance, in bytes, is noise. 4 times was a little worse, 0.4 times gains little.
  */
 const EPSILON = 2.5e-5 * 255 * 255;
 
@@ -290,10 +272,7 @@ export class GuidedFilter {
   readonly #scratch: number;
   readonly #models: number;
 
-  /**
-   * @param side largest side of a region, pixels.
-   * @param radius of a window, pixels, at most RADIUS_MAX.
-   */
+  /** Pixels: the largest side of a region, and a window's radius, at most RADIUS_MAX. */
   constructor(borrow: Borrow, side: number, radius: number) {
     this.#radius = radius;
     this.#scratch = borrow(kernels.fitBytes(side, radius));

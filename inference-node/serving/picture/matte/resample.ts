@@ -1,10 +1,7 @@
 /**
- * Resamples 8-bit pixels with a triangle, first along the rows, then across them: the matte to the
- * picture's size, the picture to a model's size. It knows no file, codec or process.
- *
- * The triangle is widened by the factor of the shrink, so that nothing aliases; at the edges taps
- * outside are dropped and the others scaled to sum 1 (the rule of Pillow's Resample.c). Only the
- * rows that the next output row needs are kept.
+ * Resamples 8-bit pixels with a triangle, along the rows, then across them, widened by the factor
+ * of the shrink, so that nothing aliases. At edges taps outside are dropped and the others scaled
+ * to 1 (Pillow's Resample.c). Only the rows that the next one needs are kept.
  */
 
 import type { Size } from '#contract/finishing.ts';
@@ -17,12 +14,10 @@ import {
   withMemory,
 } from '../kernels/kernels.ts';
 
-/** One byte a pixel, row by row, without padding. */
 export interface Plane extends Size {
   readonly data: Uint8Array;
 }
 
-/** Pixels of four bytes, produced row by row. */
 export interface ColourRows extends Size {
   /** The size that they cover, in their own pixels; fractional where the last one is partial. */
   readonly extent: Size;
@@ -33,9 +28,7 @@ export interface ColourRows extends Size {
 interface Axis {
   /** Taps per output pixel; unused ones have weight 0. */
   readonly taps: number;
-  /** The first input pixel of each output pixel. */
   readonly starts: Int32Array;
-  /** `taps` weights for each output pixel. */
   readonly weights: Float32Array;
 }
 
@@ -60,13 +53,9 @@ function createAxis(from: number, extent: number, to: number): Axis {
   return { taps, starts, weights };
 }
 
-/** The two passes for one kind of pixels. */
 interface Passes {
-  /** Bytes of a source row. */
   readonly sourceBytes: number;
-  /** Bytes of a pixel between the passes. */
   readonly floatBytes: number;
-  /** Bytes of a pixel of the result. */
   readonly resultBytes: number;
   writeSource(y: number, at: number): void;
   along(source: number, starts: number, weights: number, taps: number, out: number): void;
@@ -110,7 +99,6 @@ function borrowRing(borrow: Borrow, rows: number, rowBytes: number): readonly nu
   return Array.from({ length: rows }, () => borrow(rowBytes));
 }
 
-/** Resamples a plane to `to`. The result is the caller's. */
 export function resample({ data, ...size }: Plane, to: Size): Buffer {
   return resampleRows(size, size, to, {
     sourceBytes: size.width,
@@ -125,10 +113,7 @@ export function resample({ data, ...size }: Plane, to: Size): Buffer {
   });
 }
 
-/**
- * Resamples colours to `to`. The result is the caller's.
- * @param channels of the result's pixels; the fourth is undefined.
- */
+/** The fourth of `channels` is undefined. */
 export function resampleColours(from: ColourRows, to: Size, channels: 3 | 4): Buffer {
   return resampleRows(from, from.extent, to, {
     sourceBytes: 4 * from.width,

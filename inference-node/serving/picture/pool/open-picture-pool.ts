@@ -1,9 +1,8 @@
 /**
- * The pool of picture workers: a fixed number of processes with at most one image each, and the
- * queue for them. A worker that ends is replaced at once; after one that could not start there is a
- * delay, longer each time, so that a broken installation does not become a fork bomb. The place of
- * one that was killed and does not die stays empty until it does: it still has its memory. When
- * more than half of the places are lost that way the pool has failed, and the node must end.
+ * The pool of picture workers: processes with at most one image each, and the queue for them. One
+ * that ends is replaced at once; after one that could not start after a delay, longer each time.
+ * The place of one that does not die stays empty: it still has its memory. With more than half lost
+ * that way the pool has failed, and the node must end.
  */
 
 import type { Logger } from 'pino';
@@ -43,9 +42,8 @@ import {
 /** Delays after each worker in a row that did not become ready; the last one repeats. */
 const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
 /**
- * Workers in a row that died before they were ready while none lives: then waiting images are
- * refused, so that their jobs go elsewhere, or come again, instead of waiting for a worker that may
- * never come. No worker has seen them, so nothing counts against them.
+ * Died in a row before they were ready while none lives: then waiting images are refused, and come
+ * again or go elsewhere. No worker has seen them: nothing counts against them.
  */
 const FAILED_STARTS_MAX = 3;
 
@@ -60,13 +58,10 @@ export interface PicturePoolOptions {
   /** Where model inputs are put, and given back with mattes. Undefined: in new memory. */
   readonly buffers?: BufferPool;
   readonly limits?: Partial<WorkerLimits>;
-  /** Instead of RESTART_DELAYS_MS. */
   readonly restartDelaysMs?: readonly number[];
 }
 
-/**
- * Resolves when every worker is warm. Rejects, with nothing left behind, when one does not start.
- */
+/** When every worker is warm. Rejects, with nothing left behind, when one does not start. */
 export async function openPicturePool(options: PicturePoolOptions): Promise<PicturePool> {
   const pool = new ChildPicturePool(options);
   try {
@@ -116,7 +111,6 @@ class ChildPicturePool implements PicturePool, WorkerListener {
     this.#workers = Array.from({ length: options.workers }, () => this.#spawn());
   }
 
-  /** Settles once: every first worker is ready, or one of them failed. */
   get started(): Promise<void> {
     return this.#started.promise;
   }
@@ -305,7 +299,6 @@ class ChildPicturePool implements PicturePool, WorkerListener {
     this.#empty.resolve();
   }
 
-  /** @param exit of a process that ended by itself. */
   #report(place: number, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
     const fields = { place, end, code: exit?.code, signal: exit?.signal, err: exit?.error };
     switch (end) {
@@ -327,12 +320,10 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   }
 }
 
-/** A worker held for one image: its calls, in the words of the pipeline. */
 class WorkerLease implements PictureLease {
   readonly worker: WorkerProcess;
   readonly waitMs: number;
   readonly #pool: ChildPicturePool;
-  /** What the image's models see. */
   readonly #modelInputs: Buffer[] = [];
   #released = false;
 
@@ -384,8 +375,7 @@ class WorkerLease implements PictureLease {
     this.#pool.noteEncode(choices.outputFormat, larger, finishMs);
     const [file] = parts;
     if (file === undefined) throw new Error('a finished picture without its file');
-    // The worker has read the mattes, and engines what they made them of. Of an image that ends
-    // otherwise something may still be on its way to a child.
+    // The worker has read them. Of an image that ends otherwise something may still be on its way.
     for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
     return { file, ...size, input, subject, ...timings };
   }
@@ -420,8 +410,6 @@ function describeExit(exit: ChildExit | undefined): string {
   const { code, signal, error } = exit;
   return error?.message ?? (signal === null ? `exit code ${code}` : `signal ${signal}`);
 }
-
-/** The queue for picture workers: sync before async, each in order of arrival. */
 
 export interface Waiting<Value> {
   readonly sinceMs: number;
@@ -465,7 +453,6 @@ export class LeaseQueue<Value> {
     });
   }
 
-  /** Removes and returns the next entry. */
   shift(): Waiting<Value> | undefined {
     for (const queue of [this.#waiting.sync, this.#waiting.async]) {
       for (const waiting of queue) {
@@ -476,7 +463,6 @@ export class LeaseQueue<Value> {
     return undefined;
   }
 
-  /** Removes and returns all entries. */
   drain(): Waiting<Value>[] {
     const all = [...this.#waiting.sync, ...this.#waiting.async];
     this.#waiting.sync.clear();
@@ -485,19 +471,14 @@ export class LeaseQueue<Value> {
   }
 }
 
-/* Milliseconds per megapixel over the last pictures. */
-
 /** Weight of earlier pictures at each new one: nine tenths are forgotten after ten pictures. */
 const WEIGHT_OF_PAST = 0.8;
 
-/**
- * Sum of times over sum of pixels, so that a tiny picture, all overhead, is not a slow megapixel.
- */
+/** Of sums, so that a tiny picture, all overhead, is not a slow megapixel. */
 export class MegapixelRate {
   #ms = 0;
   #megapixels = 0;
 
-  /** 0 before the first picture. */
   get msPerMegapixel(): number {
     return this.#megapixels === 0 ? 0 : this.#ms / this.#megapixels;
   }

@@ -2,17 +2,11 @@
  * The pool's side of one picture worker: a process with at most one image, and its calls.
  *
  *   starting ──ready──► idle ──lease──► leased ──release──► settling ──settled──► idle
- *
- *   starting  loads and warms its codecs, START_TIMEOUT_MS at most
- *   leased    one image; at most one call (decode, resample, finish) runs. While it runs its
- *             budgets are checked every WATCH_INTERVAL_MS
- *   settling  frees the image's memory, SETTLE_TIMEOUT_MS at most
+ *   leased    at most one call (decode, resample, finish) runs, its budgets checked meanwhile
+ *   settling  frees the image's memory
  *   ending    from any: it was killed. Its image is lost now; its process may end later
- *   stuck     from ending: its process does not die, KILL_WAIT_MAX_MS after the kill
+ *   stuck     from ending: its process does not die, and keeps its memory
  *   ended     from any: its process is gone. Final; the pool starts another worker
- *
- * Native code cannot be cancelled, only killed. A stuck process keeps its memory, so the pool
- * starts no worker in its place until it is gone.
  */
 import { fileURLToPath } from 'node:url';
 import { ContractError } from '#contract/errors.ts';
@@ -36,15 +30,11 @@ const PROGRAM = fileURLToPath(new URL('../worker/picture-worker.ts', import.meta
 const START_TIMEOUT_MS = 60_000;
 /** Settling is the collection of an almost empty heap. */
 const SETTLE_TIMEOUT_MS = 10_000;
-/**
- * An idle worker above this is replaced. After any photo it is at 95 to 120 MB; only JPEG XL leaves
- * more behind: 0.2 GB after 0.25 MP, 0.35 GB after 2 MP, 0.7 GB after 12 MP.
- */
+/** An idle worker above this is replaced: a photo leaves 95 to 120 MB, JPEG XL 0.2 to 0.7 GB. */
 const IDLE_RESIDENT_BYTES_MAX = 320 * 2 ** 20;
 
 /**
- * glibc keeps freed pixels in its arenas otherwise: after six AVIF results of 12 MP an idle worker
- * had 541 MB without these, 95 MB with them, at the same speed.
+ * Without these glibc keeps freed pixels: after six AVIFs of 12 MP 541 MB, with them 95, as fast.
  */
 const ALLOCATOR_ENV = {
   MALLOC_ARENA_MAX: '2',
@@ -62,21 +52,16 @@ export const WORKER_LIMITS = {
   residentBytes: RESIDENT_BYTES_BUDGET,
   idleResidentBytesMax: IDLE_RESIDENT_BYTES_MAX,
   startTimeoutMs: START_TIMEOUT_MS,
-  /** Time from a kill until the process counts as stuck. */
   killWaitMaxMs: KILL_WAIT_MAX_MS,
 };
 export type WorkerLimits = Readonly<typeof WORKER_LIMITS>;
 
 export interface WorkerListener {
-  /** The worker can be leased: it has started, or has settled after an image. */
   onIdle(worker: WorkerProcess): void;
   /** The worker was killed, or ended by itself: it returns no image any more. Called once. */
   onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit | undefined): void;
-  /** Its process is gone. Called once, after onEnd. */
   onGone(worker: WorkerProcess): void;
-  /** The worker was killed and does not die. Called at most once, between onEnd and onGone. */
   onStuck(worker: WorkerProcess, pid: number): void;
-  /** A line that its process wrote to standard output or error. */
   onOutput(worker: WorkerProcess, line: string): void;
 }
 
@@ -88,12 +73,10 @@ const OVER: readonly WorkerState[] = ['ending', 'stuck', 'ended'];
 type AnswerKind = 'decoded' | 'resampled' | 'finished';
 type Answer<Kind extends AnswerKind> = Frame<Extract<FromPictureWorker, { kind: Kind }>>;
 
-/** A running decode, resample or finish. */
 interface Call {
   readonly kind: AnswerKind;
   readonly signal: AbortSignal;
   readonly startedMs: number;
-  /** Processor time of the process when the call began. */
   readonly cpuBeforeMs: number | undefined;
   readonly resolve: (frame: Frame<FromPictureWorker>) => void;
   readonly reject: (reason: unknown) => void;
@@ -109,12 +92,10 @@ export class WorkerProcess {
   #megapixels = 0;
   /** What is being decoded, or was: who is blamed for what it costs. */
   #decoding: 'image' | 'background' = 'image';
-  /** Why it ended; undefined while it lives. */
   #end: PictureWorkerEnd | undefined;
   #timer: NodeJS.Timeout | undefined;
   #watch: NodeJS.Timeout | undefined;
 
-  /** @param buffers where what it sends is put. */
   constructor(
     childEnv: Readonly<Record<string, string>>,
     limits: WorkerLimits,
@@ -145,17 +126,14 @@ export class WorkerProcess {
     return this.#child.exited ? undefined : this.#child.pid;
   }
 
-  /** It became ready, and lives. */
   get started(): boolean {
     return this.#state !== 'starting' && !OVER.includes(this.#state);
   }
 
-  /** It ended before it was ready. */
   get neverStarted(): boolean {
     return this.#end === 'start';
   }
 
-  /** It was killed and does not die. */
   get stuck(): boolean {
     return this.#state === 'stuck';
   }
@@ -171,9 +149,8 @@ export class WorkerProcess {
   }
 
   /**
-   * Requests a decode, a resample or a finish. Rejects with the worker's ContractError, with
-   * PROCESSING_FAILED over a budget (INVALID_PARAMETER of a background's), PICTURE_WORKER_LOST where
-   * it died or stalled, and with the signal's reason, which ends it.
+   * Rejects with the worker's ContractError, PROCESSING_FAILED over a budget (INVALID_PARAMETER of
+   * a background's), PICTURE_WORKER_LOST, or the signal's reason, which ends it.
    */
   ask<Kind extends AnswerKind>(
     kind: Kind,
@@ -332,7 +309,6 @@ export class WorkerProcess {
   }
 }
 
-/** Why a worker ended by itself. */
 function endIn(state: WorkerState): PictureWorkerEnd {
   if (state === 'starting') return 'start';
   return state === 'leased' ? 'image' : 'idle';

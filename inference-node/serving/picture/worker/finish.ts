@@ -23,9 +23,7 @@ import { freePixels, type RawPixels, type RgbaPicture, viewAsBytes } from '../rg
 
 interface FinishedFile {
   readonly file: Buffer;
-  /** Of the result. */
   readonly size: Size;
-  /** Undefined: none was seen. */
   readonly subject: Subject | undefined;
   readonly timings: FinishTimings;
 }
@@ -38,9 +36,8 @@ interface FinishExtras {
 }
 
 /**
- * The picture's pixels are overwritten; with finishing they are freed.
- * @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED, INVALID_PARAMETER (an empty region, a
- *   frame that is too large)
+ * The picture's pixels are overwritten. @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED,
+ * INVALID_PARAMETER (an empty region, a frame too large)
  */
 export async function finishPicture(
   picture: RgbaPicture,
@@ -81,8 +78,7 @@ function makeAlpha(
   { refinement, foregroundEstimation, resultKind, finishing }: FinishChoices,
 ): Buffer {
   const alpha = refinement ? refineMatte(mattes, picture) : stretchMatte(mattes, picture);
-  // A mask has no colours. The model's alpha is what the background was mixed in with, not the
-  // file's own.
+  // The background was mixed in with the model's alpha, not the file's own.
   if (resultKind === 'cutout' && foregroundEstimation) estimateForeground(picture, alpha);
   multiplySourceAlpha(alpha, picture);
   if (finishing?.region !== undefined) {
@@ -156,11 +152,9 @@ export async function warmUp(): Promise<void> {
   });
 }
 
-/* Decodes a background's file with the defences of an image's. Its faults name it. */
-
 /**
- * @throws ContractError INVALID_PARAMETER (it cannot be decoded), IMAGE_RESOLUTION_TOO_LARGE,
- *   NODE_INCAPABLE
+ * As of an image; faults name it. @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE,
+ * IMAGE_RESOLUTION_TOO_LARGE
  */
 export async function decodeBackground(
   file: Buffer,

@@ -1,7 +1,4 @@
-/**
- * The program of a picture worker: one image at a time, from the file's bytes to the result's. The
- * full-size pixels never leave its process. The pool starts it, watches its budgets and ends it.
- */
+/** The program of a picture worker: one image at a time, whose pixels never leave its process. */
 import { writeFileSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { setPriority } from 'node:os';
@@ -20,21 +17,17 @@ const CAUSE_LENGTH_MAX = 500;
 /** Pixels and files live outside V8's heap, so V8 has no reason to collect them by itself. */
 const COLLECT_AFTER_BYTES = 32 * 1024 * 1024;
 
-/**
- * From -1000 to 1000: out of memory, the kernel should kill a worker, not the node or its engines.
- */
+/** -1000 to 1000: out of memory the kernel should kill a worker, not the node or its engines. */
 const OOM_SCORE_ADJUSTMENT = '500';
 
 /**
- * Niceness. Where engines and workers share the cores engines go first: an engine's threads wait
- * for each other at every operator, so a delay of one delays all. With 512x512 PNGs a saturated
- * node reached 0.93 of the bare model's throughput at equal priority and 0.96 with this (2 cores of
- * an AMD EPYC, isnet in fp32).
+ * Engines go first: their threads wait for each other at every operator, so a delay of one delays
+ * all. With 512x512 PNGs a saturated node reached 0.93 of the bare model at equal priority, 0.96
+ * with this (2 cores of an AMD EPYC, isnet in fp32).
  */
 const PRIORITY = 10;
 
 let picture: DecodedFile | undefined;
-/** What lies behind it, where a picture does. */
 let background: DecodedFile | undefined;
 let bytesSinceCollection = 0;
 

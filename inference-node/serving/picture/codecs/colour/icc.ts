@@ -1,16 +1,12 @@
-/**
- * ICC profiles: whether one is sRGB under another name, and conversion to sRGB where sharp cannot.
- */
+/** Conversion of ICC profiles to sRGB, left out where one is sRGB under another name. */
 import type Vips from 'wasm-vips';
 import { viewAsPixels } from '../../rgba-picture.ts';
 import { attempt, isTrap, requireVips, Scratch } from '../wasm-vips.ts';
 import { bytesOfSamples, type Samples, sampleMaxOf } from './source-colour.ts';
 
 /*
- * Decides whether an embedded ICC profile is sRGB under another name: then a conversion that costs
- * as much as decoding the JPEG (60 ms at 12 MP) is skipped. Pure; a profile that it does not
- * understand is "no", and the codec's colour management converts.
- *
+ * A conversion costs as much as decoding the JPEG (60 ms at 12 MP). A profile that is not
+ * understood is not sRGB.
  * Layout: ICC.1:2022 sections 7.2 (header), 7.3 (tag table), 10.6 (curv), 10.18 (para), 10.31
  * (XYZ).
  */
@@ -34,17 +30,14 @@ const CURVES = ['rTRC', 'gTRC', 'bTRC'] as const;
 
 type Tags = ReadonlyMap<string, Buffer>;
 
-/** The profile is for red, green and blue. */
 export function isRgbProfile(profile: Uint8Array): boolean {
   return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'RGB ';
 }
 
-/** The profile is for cyan, magenta, yellow and black. */
 export function isCmykProfile(profile: Uint8Array): boolean {
   return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'CMYK';
 }
 
-/** The profile is for one channel of grey. */
 export function isGreyProfile(profile: Uint8Array): boolean {
   return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'GRAY';
 }
@@ -136,13 +129,12 @@ function readParametricCurve(tag: Buffer): ((value: number) => number) | undefin
 }
 
 /*
- * Converts ICC profiles to sRGB where sharp cannot: JPEG XL, samples that had to be divided by
- * alpha first, and grey that is not one channel of 8 bits. LittleCMS does it, inside wasm-vips. A
- * profile that cannot be read is ignored, as sharp and browsers do.
+ * Where sharp cannot: JPEG XL, samples that had to be divided by alpha, grey that is not one
+ * channel of 8 bits. LittleCMS does it, inside wasm-vips. An unreadable profile is ignored, as in
+ * browsers.
  */
 
 export const ICC_FIELD = 'icc-profile-data';
-/** Rows whose colours are converted at once. */
 export const STRIP_ROWS = 128;
 
 /** Converts to 8 bits, three colours, and alpha after them where there is one. */
@@ -194,10 +186,7 @@ export async function convertRgba(
   return viewAsPixels(result);
 }
 
-/**
- * Converts grey stored as RGBA through a profile of grey to pixels in sRGB; samples of 8 bits in
- * place. Where the pixels are not grey the profile is ignored, as browsers do.
- */
+/** Samples of 8 bits in place. Where pixels are not grey the profile is ignored, as browsers do. */
 export async function convertGrey(samples: Samples, profile: Uint8Array): Promise<Uint32Array> {
   if (!isGrey(samples)) return viewAsPixels(bytesOfSamples(samples));
   const sampleMax = sampleMaxOf(samples);

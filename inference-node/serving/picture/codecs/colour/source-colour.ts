@@ -4,14 +4,12 @@
  */
 import type { Cicp } from '#contract/image-header/avif-colour.ts';
 
-/** A sample is 0 to 255 or 0 to 65535. */
 export type Samples = Uint8Array | Uint16Array;
 
 export function sampleMaxOf(samples: Samples): number {
   return samples.BYTES_PER_ELEMENT === 1 ? 255 : 65_535;
 }
 
-/** Converts to 8 bits; samples of 8 bits are returned as they are. */
 export function bytesOfSamples(samples: Samples): Uint8Array {
   if (samples instanceof Uint8Array) return samples;
   const bytes = new Uint8Array(samples.length);
@@ -20,12 +18,9 @@ export function bytesOfSamples(samples: Samples): Uint8Array {
 }
 
 /**
- * Converts colours multiplied by alpha (AVIF's `prem`, JPEG XL's associated alpha) to straight
- * ones, in place. The encoded values are multiplied, so this comes before any colour conversion.
- * Where alpha is 0 the colour becomes 0. A lossy codec may leave a colour above its alpha: it is
- * clamped.
- * @param channels per pixel, alpha last.
- * @param sampleMax largest value of a channel.
+ * From colours multiplied by alpha to straight ones, in place, before any colour conversion. Where
+ * alpha is 0 the colour becomes 0; one above its alpha (a lossy codec) is clamped. Alpha is the
+ * last of `channels`.
  */
 export function divideByAlpha(
   samples: Samples,
@@ -44,9 +39,8 @@ export function divideByAlpha(
 }
 
 /*
- * Reads what a PNG says of its colours. The third edition of the specification (W3C, 2025, section
- * 4.3) ranks the chunks: cICP, iCCP, sRGB, then gAMA with cHRM. libpng gives libvips only the
- * profile.
+ * The chunks rank (W3C, 2025, section 4.3): cICP, iCCP, sRGB, gAMA with cHRM. libpng gives libvips
+ * only the profile.
  */
 
 const SIGNATURE_BYTES = 8;
@@ -106,13 +100,10 @@ function readChromaticities(body: Buffer): Chromaticities | undefined {
 }
 
 /*
- * Converts colours that a file describes by numbers (ITU-T H.273 code points in AVIF and PNG, gamma
- * and chromaticities in PNG) to 8-bit sRGB. The codecs convert ICC profiles, and the profiles of
- * libjxl tone-map by themselves. Pure arithmetic.
- *
- * High dynamic range is tone-mapped by a fixed curve, the same for every picture: no value of a
- * picture is measured, so a crop looks as it did in the whole. Diffuse white (203 cd/m2) becomes
- * nearly white, brighter light rolls off up to PEAK_NITS.
+ * To 8-bit sRGB from colours described by numbers: H.273 code points (AVIF, PNG), gamma and
+ * chromaticities (PNG). High dynamic range is tone-mapped by a fixed curve: no value of a picture
+ * is measured, so a crop looks as it did in the whole. Diffuse white (203 cd/m2) becomes nearly
+ * white, brighter light rolls off up to PEAK_NITS.
  */
 
 export interface SourceColour {
@@ -219,8 +210,8 @@ export function colourOfGamma(
 }
 
 /**
- * H.273 table 3. The curves of BT.709, BT.601 and BT.2020 belong to cameras; what is encoded with
- * them is made for displays whose curve is nearly sRGB's, and browsers read it as sRGB.
+ * What is encoded by the cameras' curves (BT.709, BT.601, BT.2020) is made for displays of nearly
+ * sRGB's, and browsers read it as sRGB.
  */
 function transferOf(transfer: number): (sample: number) => number {
   switch (transfer) {
@@ -267,10 +258,7 @@ function hlgToScene(sample: number): number {
   return sample <= 0.5 ? sample ** 2 / 3 : (Math.exp((sample - c) / a) + b) / 12;
 }
 
-/**
- * From PEAK_NITS to WHITE_NITS: the knee and Hermite spline of ITU-R BT.2390-11, section 5.4.1.
- * @param light 1 is PEAK_NITS. The result: 1 is WHITE_NITS.
- */
+/** From PEAK_NITS to WHITE_NITS: ITU-R BT.2390-11, section 5.4.1. `light`: 1 is PEAK_NITS. */
 function toneMap(light: number): number {
   const peak = nitsToPq(PEAK_NITS);
   const target = nitsToPq(WHITE_NITS) / peak;
@@ -287,7 +275,6 @@ function toneMap(light: number): number {
 
 type Triple<T> = readonly [T, T, T];
 type Vector = Triple<number>;
-/** Rows. */
 type Matrix = Triple<Vector>;
 
 function mapThree<From, To>(
@@ -320,7 +307,6 @@ function multiply(left: Matrix, right: Matrix): Matrix {
   return mapThree(left, row => mapThree(columns, column => dot(row, column)));
 }
 
-/** XYZ of x and y at a luminance of 1. */
 function toXyz(x: number, y: number): Vector {
   return [x / y, 1, (1 - x - y) / y];
 }

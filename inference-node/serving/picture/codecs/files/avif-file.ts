@@ -3,22 +3,17 @@ import { ContractError } from '#contract/errors.ts';
 import type { Size } from '#contract/finishing.ts';
 
 /*
- * Writes an AVIF from coded pictures: colours and alpha that were encoded apart with settings of
- * their own, in strips where the picture is large. Pure; it reads only files of our own encoder,
- * and anything unexpected in them is an error.
- *
+ * Writes colours and alpha that were encoded apart, in strips where the picture is large. Reads
+ * only files of our own encoder.
  * AV1 Image File Format 1.1 over HEIF (ISO/IEC 23008-12): one item for the colours, one for alpha
- * (auxiliary, `auxl`), or for each a `grid` of strips one below the other.
+ * (`auxl`), or for each a `grid` of strips one below the other.
  */
 
-/** A coded picture as its file holds it. */
 export interface CodedItem {
-  /** Content of its av1C box. */
   readonly configuration: Buffer;
   readonly data: Buffer;
 }
 
-/** One strip, or the whole picture. */
 export interface CodedStrip {
   readonly colours: CodedItem;
   readonly alpha: CodedItem;
@@ -67,7 +62,6 @@ interface Item {
   readonly type: 'av01' | 'grid';
   readonly isHidden: boolean;
   readonly data: Buffer;
-  /** Boxes, and whether a reader must understand them. */
   readonly properties: readonly (readonly [box: Buffer, essential: boolean])[];
 }
 
@@ -77,14 +71,12 @@ interface Reference {
   readonly to: readonly number[];
 }
 
-/** @throws Error where there are more strips than a grid has rows. */
 export function writeAvif(parts: AvifParts): Buffer {
   const [strip, ...others] = parts.strips;
   if (strip === undefined) throw new Error('a picture has at least one strip');
   return writeFile(others.length === 0 ? arrange(parts, strip) : arrangeGrid(parts));
 }
 
-/** Writes a file of one coded picture; its colours are what its data says. */
 function writeCodedItem(coded: CodedItem, { width, height }: Size): Buffer {
   const items = [codedItem(COLOURS_ID, coded, false, sizeBox(width, height))];
   return writeFile({ items, references: [] });
@@ -203,7 +195,6 @@ function writeMeta(
   );
 }
 
-/** Writes a property that several items share once. */
 function writeProperties(items: readonly Item[]): Buffer {
   const indices = new Map<string, number>();
   const written: Buffer[] = [];
@@ -250,7 +241,6 @@ function requireSpan(spans: readonly Span[], type: string): Span {
   return found;
 }
 
-/** The coded pictures of a file of our own encoder: the colours, then alpha if there is one. */
 export function readCodedItems(file: Buffer): CodedItem[] {
   const meta = requireSpan(spansIn(file, 0, file.length), 'meta');
   const parts = spansIn(file, meta.start + 4, meta.end);
@@ -279,8 +269,8 @@ export function readCodedItems(file: Buffer): CodedItem[] {
 }
 
 /**
- * Reads which items a complete AVIF file has and where their data lies (ISO/IEC 14496-12, 8.11;
- * ISO/IEC 23008-12). It reads no pixel. Hostile files are expected: every loop is bounded.
+ * Which items an AVIF has and where their data lies (ISO/IEC 14496-12, 8.11; ISO/IEC 23008-12).
+ * Hostile files are expected: every loop is bounded.
  */
 
 /** Boxes and list entries of one file; a grid has at most 65,536 tiles, of three entries each. */
@@ -294,7 +284,6 @@ interface AvifItem {
   readonly type: string;
   /** Offsets in the file; undefined where they cannot be read or lie in another file. */
   readonly extents: readonly { readonly start: number; readonly end: number }[] | undefined;
-  /** Boxes. */
   readonly properties: readonly Span[];
 }
 
@@ -508,14 +497,11 @@ function readAvifItems(file: Buffer): AvifItems {
 }
 
 /*
- * Checks that every part of an AVIF's picture is there and can be decoded. libheif (1.23) silently
- * leaves out the tiles of a grid that it cannot decode: they come out green and opaque, alpha tiles
- * transparent. sharp has no access to its strict decoding. So a tile that shows nothing but zeros
- * is decoded again by itself, where failure is an error. An intact picture seldom has such a tile,
- * so this costs next to nothing. Where a tile's place in the picture is unknown (a rotation, a
- * crop, grids of grids, premultiplied alpha), every tile is decoded again.
- *
- * Items that are not part of the picture (Exif, a thumbnail, a gain map) may be damaged or missing.
+ * libheif (1.23) silently leaves out the tiles of a grid that it cannot decode: green and opaque,
+ * alpha transparent. sharp has no access to its strict decoding, so a tile of nothing but zeros is
+ * decoded again by itself, where failure is an error; it is seldom in an intact picture. Where its
+ * place is unknown (rotation, crop, grids of grids, premultiplied alpha) every tile is. Items that
+ * are not of the picture (Exif, a thumbnail, a gain map) may be damaged or missing.
  */
 
 const CODED = 'av01';
@@ -526,7 +512,6 @@ const REACH_PX = 2;
 const COLOUR_BITS = 0x00ffffff;
 const ALPHA_BITS = 0xff000000;
 
-/** Where in the picture a tile lies. */
 interface Place {
   readonly left: number;
   readonly top: number;
@@ -536,18 +521,14 @@ interface Place {
 }
 
 interface AvifTile {
-  /**
-   * The decoder may have left the tile out.
-   * @param rgba the oriented picture as the decoder returned it
-   */
+  /** The decoder may have left it out of `rgba`, the oriented picture. */
   mayBeMissing(rgba: Uint32Array, size: Size): boolean;
-  /** The tile as a file of its own. */
   write(): Buffer;
 }
 
 /**
- * The tiles of the picture and of its alpha; none where the picture is no grid.
- * @throws ContractError PROCESSING_FAILED where an item of the picture is not fully in the file
+ * None where the picture is no grid. @throws ContractError PROCESSING_FAILED: an item is not all
+ * there
  */
 export function readAvifTiles(file: Buffer): AvifTile[] {
   const items = readAvifItems(file);
@@ -572,7 +553,6 @@ function damage(): ContractError {
   return new ContractError('PROCESSING_FAILED', 'the image is damaged or parts of it are missing');
 }
 
-/** The items that the picture and its alpha are made of. */
 function findPicture({ primaryId, inputs, alphas, byId }: AvifItems) {
   const all = new Set<number>();
   const inGrid = new Set<number>();
@@ -587,7 +567,6 @@ function findPicture({ primaryId, inputs, alphas, byId }: AvifItems) {
   return { all, inGrid };
 }
 
-/** The place of each tile; undefined: unknown. */
 function findPlaces(file: Buffer, items: AvifItems): Map<number, Place> | undefined {
   const { primaryId, inputs, alphas, byId, isPremultiplied } = items;
   if (primaryId === undefined || isPremultiplied) return undefined;
@@ -647,7 +626,6 @@ function mayBeMissing(rgba: Uint32Array, size: Size, place: Place | undefined): 
   const { left, top, right, bottom, isAlpha } = place;
   const { width, height } = size;
   if (right > width || bottom > height) return true;
-  // Outside the picture.
   if (left >= right || top >= bottom) return false;
   const bits = isAlpha ? ALPHA_BITS : COLOUR_BITS;
   const [fromX, fromY] = [left + REACH_PX, top + REACH_PX];

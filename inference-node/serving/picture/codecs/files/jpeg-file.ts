@@ -1,16 +1,11 @@
-/**
- * Whether a JPEG is whole: its entropy-coded data is read here, the rest by a decoder that fails at
- * every warning, for which harmless headers are mended.
- */
+/** Whether a JPEG is whole. A decoder that fails at every warning reads what is not read here. */
 import { ContractError } from '#contract/errors.ts';
 
 /*
- * Checks that the entropy-coded data of a sequential JPEG holds every block of the picture (ITU-T
- * T.81, annex F.2.2): it reads the Huffman codes and skips their values. libjpeg fills missing
- * blocks with grey and only warns, and libvips (8.18) overlooks a warning in the last rows.
- *
- * In the loops every index lies inside its table by construction: bits are masked to the table's
- * size, table numbers come from `order`, code lengths end at CODE_BITS_MAX.
+ * Whether a sequential JPEG holds every block (ITU-T T.81, annex F.2.2): reads Huffman codes, skips
+ * values. libjpeg fills missing blocks with grey and only warns, and libvips (8.18) overlooks a
+ * warning in the last rows. Every index lies inside its table: bits are masked, table numbers come
+ * from `order`, code lengths end at CODE_BITS_MAX.
  */
 
 /** Codes up to this length are found by one lookup, with as many values as fit. */
@@ -29,14 +24,11 @@ interface HuffmanCodes {
   readonly symbols: Uint8Array;
 }
 
-/** A scan that holds a whole picture. */
 interface SequentialScan {
-  /** Offset of its first byte of data. */
   readonly start: number;
   readonly mcus: number;
   /** In MCUs; 0: no restart markers. */
   readonly restartInterval: number;
-  /** The blocks of one MCU, in order. */
   readonly blocks: readonly { readonly dc: HuffmanCodes; readonly ac: HuffmanCodes }[];
 }
 
@@ -55,7 +47,6 @@ function isEntropyWhole(file: Uint8Array, scan: SequentialScan): boolean {
   return at !== BROKEN;
 }
 
-/** Returned instead of an offset. */
 const BROKEN = -1;
 
 /** The offset behind the restart marker with this number, which may have fill bytes before it. */
@@ -66,8 +57,8 @@ function passRestart(file: Uint8Array, at: number, number: number): number {
 }
 
 /**
- * What a code stands for: in the low byte the bits that it takes together with its value, above
- * that the coefficients by which it advances the block. 0: no code.
+ * In the low byte the bits of a code with its value, above it the coefficients by which it
+ * advances.
  */
 type Step = number;
 
@@ -80,8 +71,8 @@ function stepOf(codeBits: number, symbol: number, isAc: boolean): Step {
 }
 
 /**
- * Several steps that fit into FAST_BITS bits: in bits 0 to 3 the bits that they take, from bit 4 on
- * the coefficients by which they advance the block, in STEPS_END whether the block ends. 0: none.
+ * Several steps in FAST_BITS bits: bits 0 to 3 the bits taken, from bit 4 on the coefficients, in
+ * STEPS_END whether the block ends. 0: none.
  */
 type Steps = number;
 
@@ -192,8 +183,7 @@ function passStuffing(file: Uint8Array, at: number): number {
 }
 
 /**
- * Reads MCUs from `start` on. Returns the offset behind them, or BROKEN.
- * @param endsAtMarker only the rest of a byte may stand between the last MCU and a marker
+ * The offset behind the MCUs, or BROKEN. `endsAtMarker`: only the rest of a byte may stand between.
  */
 function readSpan(
   file: Uint8Array,
@@ -266,10 +256,9 @@ function readSpan(
 }
 
 /*
- * Mends the headers of a JPEG, so that a decoder which fails at every warning reads whole files and
- * no others (ITU-T T.81, annex B). libjpeg also warns of headers that leave every pixel whole, and
- * libvips reports only the first of several warnings: so those headers are mended in a copy, and
- * what libjpeg then warns of is damage.
+ * Mends headers, so that a decoder which fails at every warning reads whole files and no others
+ * (ITU-T T.81, annex B). libjpeg also warns of headers that leave every pixel whole: those are
+ * mended in a copy, and what it then warns of is damage.
  */
 
 /** Segments read, scans among them; 50 MB of full APP segments are 800. */
@@ -324,25 +313,21 @@ interface Scan {
   readonly codes: ReadonlyMap<number, HuffmanCodes>;
 }
 
-/** Replaces the bytes from `start` to `end`. */
 interface Patch {
   readonly start: number;
   readonly end: number;
   readonly bytes: Buffer;
 }
 
-/** libjpeg's warning of bytes before the end marker. */
 const PADDING_WARNING = /(\d+) extraneous bytes before marker 0xd9/;
 /** A sector of a camera's memory card. */
 const PADDING_BYTES_MAX = 512;
 const NOTHING = Buffer.alloc(0);
 
-/** The parts of a file that say how it is to be read. */
 class JpegLayout {
   readonly patches: Patch[] = [];
   readonly scans: Scan[] = [];
   frame: Frame | undefined;
-  /** The file has an end marker. */
   hasEnd = false;
   readonly #file: Buffer;
   #restartInterval = 0;
@@ -461,7 +446,6 @@ class JpegLayout {
   }
 }
 
-/** SOF0 to SOF15, without DHT, JPG and DAC, which lie between them. */
 function isFrameHeader(marker: number): boolean {
   return marker >= 0xc0 && marker <= 0xcf && marker !== DHT && marker !== 0xc8 && marker !== 0xcc;
 }
@@ -496,13 +480,8 @@ function readFrame(marker: number, body: Buffer): Frame | undefined {
 }
 
 export interface MendedJpeg {
-  /** The given bytes, or a mended copy. */
   readonly file: Buffer;
-  /**
-   * Reads the picture's codes, which takes a while: a decoder can work on the file at the same
-   * time.
-   * @throws ContractError PROCESSING_FAILED where blocks of the picture are missing or damaged
-   */
+  /** Meanwhile a decoder can work on the file. @throws ContractError PROCESSING_FAILED */
   readonly requireWhole: () => void;
 }
 
@@ -511,8 +490,7 @@ export function mendJpeg(file: Buffer): MendedJpeg {
   const patches = [...layout.patches];
   const scan = readOnlyScan(layout);
   const hasEnd = scan === undefined ? layout.hasEnd : file.includes(END_MARKER, scan.start);
-  // A decoder reports what is missing before an end marker; without a marker it reports only that.
-  // Some encoders omit the marker, but none writes half of it: that is a file cut short.
+  // Without an end marker a decoder reports only that. No encoder writes half of one.
   const isMended = scan !== undefined || (!layout.isOneScan && isComplete(layout));
   if (!hasEnd && file.at(-1) !== 0xff && isMended) {
     patches.push({ start: file.length, end: file.length, bytes: END_MARKER });
@@ -525,8 +503,8 @@ export function mendJpeg(file: Buffer): MendedJpeg {
 }
 
 /**
- * libvips (8.18) fails at a warning when it asks for the next rows, so it overlooks a warning in
- * the last rows, except where libjpeg decodes a row of MCUs ahead: it does so to upsample 4:2:0.
+ * libvips (8.18) overlooks a warning in the last rows, except where libjpeg decodes a row of MCUs
+ * ahead, to upsample 4:2:0.
  */
 function seesLastRows({ frame }: JpegLayout): boolean {
   if (frame?.components.length !== 3) return false;
@@ -562,10 +540,7 @@ function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
   return { start: dataStart, mcus, restartInterval, blocks: known };
 }
 
-/**
- * The scans of a picture in several scans give every bit of every coefficient: then only the last
- * one can be cut short, which a decoder reports.
- */
+/** Then only the last scan can be cut short, which a decoder reports. */
 function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
   if (frame === undefined) return false;
   if (isSequential) {
@@ -584,8 +559,7 @@ function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
 }
 
 /**
- * Removes the zeros that some encoders write before the end marker; in a picture of several scans
- * libjpeg warns of them. Undefined: the warning is another one, or the bytes are not zeros.
+ * Zeros before the end marker, of which libjpeg warns. Undefined: another warning, or other bytes.
  */
 export function withoutPadding(file: Buffer, warning: string): Buffer | undefined {
   const bytes = Number(PADDING_WARNING.exec(warning)?.[1] ?? 0);
@@ -606,10 +580,7 @@ function applyPatches(file: Buffer, patches: readonly Patch[]): Buffer {
   return Buffer.concat([...parts, file.subarray(at)]);
 }
 
-/**
- * The Huffman codes of ITU-T T.81, annex K.3, as the content of DHT segments. Frames of motion JPEG
- * come without codes of their own and mean these.
- */
+/** Of ITU-T T.81, annex K.3, as DHT segments: frames of motion JPEG without codes mean these. */
 const STANDARD_CODES = Buffer.from(
   '0000010501010101010100000000000000000102030405060708090a0b100002010303020403050504040000' +
     '017d01020300041105122131410613516107227114328191a1082342b1c11552d1f02433627282090a161718' +
