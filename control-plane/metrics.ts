@@ -31,7 +31,7 @@ import {
 } from './core/storage/blob-store.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from './core/webhooks/send-webhooks.ts';
 import type { Answered } from './http/answers.ts';
-import { WITHHELD_REASONS } from './portal/alerts/message-limits.ts';
+import { WITHHELD_REASONS } from './portal/alerts/messages.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './portal/alerts/send-mails.ts';
 import { TOLD_OUTCOMES } from './portal/orders/receive-payment.ts';
 import { SETTLED_STEPS } from './portal/settled-steps.ts';

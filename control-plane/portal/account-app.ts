@@ -4,21 +4,35 @@
  */
 import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { AccountAreaServices } from './account-area-services.ts';
-import { registerSettingsRoutes } from './alerts/settings-pages.ts';
+import type { ManageKeys } from '../core/keys/manage-keys.ts';
+import { type ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { registerJobsRoutes } from './jobs/job-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';
-import { registerCreditRoutes } from './orders/credit-pages.ts';
-import { registerOrderRoutes } from './orders/order-pages.ts';
+import { type LedgerHistory, registerCreditRoutes } from './orders/credit-pages.ts';
+import { type Orders, registerOrderRoutes } from './orders/order-pages.ts';
 import { registerAssets, writeErrorPage } from './page/frame.ts';
 import { registerPeopleRoutes } from './people/people-pages.ts';
 import { registerProfileRoutes } from './people/profile-pages.ts';
 import { registerPlaygroundRoutes } from './playground/playground-pages.ts';
 import { askToSignIn, guardAccountArea } from './session/guard.ts';
 import { PageError } from './session/visit.ts';
-import { AuthorityError } from './sign-in/session-store.ts';
+import { AuthorityError, type Sessions } from './sign-in/session-store.ts';
 import { registerSignInRoutes } from './sign-in/sign-in-pages.ts';
 import { registerUsageRoutes } from './usage/usage-pages.ts';
+
+/** The use cases and stores behind the pages. */
+export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
+  Parameters<typeof registerProfileRoutes>[1] &
+  Parameters<typeof registerPeopleRoutes>[1] &
+  Parameters<typeof registerJobsRoutes>[1] &
+  Parameters<typeof registerPlaygroundRoutes>[1] &
+  Parameters<typeof registerUsageRoutes>[1] & {
+    readonly alerts: ManageAlerts;
+    readonly ledgerHistory: LedgerHistory;
+    readonly manageKeys: ManageKeys;
+    readonly orders: Orders;
+    readonly sessions: Sessions;
+  };
 
 /** @param options.canSignIn whether people can sign in at the base URL: see isSignInUrl */
 export function registerAccountArea(

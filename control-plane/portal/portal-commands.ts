@@ -1,9 +1,9 @@
 /** The portal's commands, and what it adds to the core's: people of accounts and their links. */
 import type { Command } from 'commander';
 import type { CliContext } from '../core/cli/context.ts';
-import { addMailCommands } from './alerts/mail-commands.ts';
-import { addOrderCommands } from './orders/order-commands.ts';
-import { addOwnerOption, addPeopleCommands } from './people/people-commands.ts';
+import { addMailCommands } from './alerts/messages.ts';
+import { addOrderCommands } from './orders/operate-orders.ts';
+import { addOwnerOption, addPeopleCommands } from './people/links.ts';
 
 export function addPortalCommands(program: Command, context: CliContext): void {
   addOwnerOption(program, context);

@@ -4,10 +4,10 @@ import { callerOf, type HeaderChecks } from '../core/http/header-checks.ts';
 import type { HttpInterface } from '../core/http/http-interface.ts';
 import { registerAccountArea } from './account-app.ts';
 import { documentPages } from './documents/document-pages.ts';
-import { registerPaymentRoutes } from './orders/payment-routes.ts';
+import { registerPaymentRoutes } from './orders/receive-payment.ts';
 import { wantsPage, writeErrorPage } from './page/frame.ts';
 import type { PortalServices } from './portal-services.ts';
-import { readUsageQuery } from './usage/usage-query.ts';
+import { readUsageQuery } from './usage/usage-pages.ts';
 
 export interface PortalOptions {
   readonly baseUrl: string;

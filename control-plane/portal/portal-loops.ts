@@ -4,8 +4,7 @@ import {
   type BalanceWatchDependencies,
   withheldTeller,
 } from './alerts/balance-watch.ts';
-import { type MailDeliveryParts, mailDelivery } from './alerts/send-mails.ts';
-import { SmtpSender } from './alerts/smtp-sender.ts';
+import { type MailDeliveryParts, mailDelivery, SmtpSender } from './alerts/send-mails.ts';
 
 type Watched = BalanceWatchDependencies;
 type Sent = MailDeliveryParts;

@@ -8,16 +8,16 @@ import { ManageKeys } from '../core/keys/manage-keys.ts';
 import { type CallbackSecrets, mailBody, signingKeyOf } from '../core/secrets/secret-box.ts';
 import type { Stores } from '../core/stores.ts';
 import { OperateWebhooks } from '../core/webhooks/operate-webhooks.ts';
-import type { AccountAreaServices } from './account-area-services.ts';
+import type { AccountAreaServices } from './account-app.ts';
 import { withheldTeller } from './alerts/balance-watch.ts';
-import { ManageAlerts } from './alerts/manage-alerts.ts';
-import { AccountJobs } from './jobs/account-jobs.ts';
-import { PACKAGES_VIEW } from './orders/credit-packages.ts';
-import { LedgerHistory } from './orders/ledger-history.ts';
-import { type ListOnSale, Orders } from './orders/orders.ts';
+import { ManageAlerts } from './alerts/settings-pages.ts';
+import { AccountJobs } from './jobs/job-pages.ts';
+import { LedgerHistory } from './orders/credit-pages.ts';
+import { Orders } from './orders/order-pages.ts';
+import { type ListOnSale, PACKAGES_VIEW } from './orders/order-rules.ts';
 import { ReceivePayment, SignedNotifications, type ToldOutcome } from './orders/receive-payment.ts';
 import { Links } from './people/links.ts';
-import { Profile } from './people/profile.ts';
+import { Profile } from './people/profile-pages.ts';
 import { UsePlayground } from './playground/use-playground.ts';
 import type { PortalStores } from './portal-stores.ts';
 import { type PasswordCosts, Passwords } from './sign-in/passwords.ts';
@@ -29,7 +29,7 @@ import {
 } from './sign-in/provider-sign-in.ts';
 import { sessionsIn } from './sign-in/session-store.ts';
 import { KnownBrowsers, SignIn, SignInThrottle } from './sign-in/sign-in.ts';
-import { Overview, ReadUsage } from './usage/read-usage.ts';
+import { Overview, ReadUsage } from './usage/usage-pages.ts';
 
 export interface PortalSettings extends CallbackPolicy {
   readonly baseUrl: string;

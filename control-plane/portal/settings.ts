@@ -2,11 +2,11 @@
 import { type Environment, type EnvReader, readEnvironment } from '#program/env.ts';
 import { isLoopback } from '#program/ports/addresses.ts';
 import { readPlace } from '../core/settings.ts';
-import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/message-limits.ts';
-import type { ListOnSale } from './orders/orders.ts';
+import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/messages.ts';
+import type { ListOnSale } from './orders/order-rules.ts';
 import { parseMail } from './people/mail-address.ts';
 import { isRole } from './people/roles.ts';
-import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './playground/playground.ts';
+import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './playground/playground-store.ts';
 import type { GroupGrant } from './sign-in/provider-sign-in.ts';
 
 export type PortalSettings = ReturnType<typeof readPortalSettings>;
@@ -129,7 +129,7 @@ function parseGrant(text: string): GroupGrant | undefined {
 // The mail server that invitations and warnings go through, and how many an account sends.
 
 function readMail(reader: EnvReader) {
-  // Of an account a day, and events to its own address: portal/alerts/message-limits.ts.
+  // Of an account a day, and events to its own address: portal/alerts/messages.ts.
   const accountMails = reader.integer('MATTING_ACCOUNT_MAILS', {
     min: 1,
     max: ACCOUNT_MAILS_MAX,

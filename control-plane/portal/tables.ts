@@ -193,7 +193,7 @@ export interface AccountWebhooksTable {
   test_event: string | null;
 }
 
-/** What was sent on a day (UTC) of an account's, or to an address: portal/alerts/message-limits.ts. */
+/** What was sent on a day (UTC) of an account's, or to an address: portal/alerts/messages.ts. */
 export interface MessageCountsTable {
   /** SHA-256 of what is counted, hexadecimal: no table of addresses. */
   key_hash: string;

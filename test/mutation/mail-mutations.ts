@@ -43,7 +43,7 @@ mails behind those that are looked at wait for them
   + [] as DueRow[]
   = reach everybody past accounts with more mails than are looked at
 
-file control-plane/portal/alerts/message-limits.ts
+file control-plane/portal/alerts/messages.ts
 tests control-plane/portal/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 accounts together write to an address as often as they like
   - max: RECIPIENT_MAILS_MAX, reason }
@@ -66,7 +66,7 @@ a threshold that is set anew tells without a bound
   + mails.filter(() => ofMails.length >= 0)
   = tell of a threshold that is set anew no oftener
 
-file control-plane/portal/alerts/message-counts.ts
+file control-plane/portal/alerts/messages.ts
 tests control-plane/portal/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 an address that is set again is tested again
   - if (recent !== undefined) return 'too-soon';

@@ -20,7 +20,7 @@ an asset is served under the hash of another
   + asset === undefined
   = an asset under the hash of another release, or outside of the folder, is not there
 
-file control-plane/portal/operator-pages/operator-session.ts
+file control-plane/portal/operator-pages/operator-pages.ts
 tests control-plane/portal/operator-pages/operator-pages.test.ts: pages of the operator
 the operator's forms are taken from other sites
   - URL.canParse(origin) && new URL(origin).host === request.headers.host
@@ -49,7 +49,7 @@ the operator's session is asked of the headers alone
   + if (body
   = makes nothing once its session was signed out, or is over
 
-file control-plane/portal/operator-pages/sign-in-pages.ts
+file control-plane/portal/operator-pages/operator-pages.ts
 tests control-plane/portal/operator-pages/operator-pages.test.ts: pages of the operator
 the operator key is taken where it can be read on its way
   - throw new PageError('insecure');

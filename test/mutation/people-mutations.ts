@@ -184,7 +184,7 @@ who lost a group stays
   + if (is === undefined) return;
   = may from now on what their groups say, and lose sessions with the group
 
-file control-plane/portal/alerts/smtp-sender.ts
+file control-plane/portal/alerts/send-mails.ts
 tests control-plane/portal/alerts/smtp-sender.test.ts
 text with commas is several recipients
   - to: { name: '', address: mail.to },

@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const PLAYGROUND_MUTATIONS = mutationsOf`
-file control-plane/portal/jobs/account-jobs.ts
+file control-plane/portal/jobs/job-pages.ts
 tests control-plane/portal/test/attacks/every-route.test.ts: who may
 a person sees another account's job by its id
   - if (job?.accountId !== accountId) return undefined;
@@ -16,7 +16,7 @@ a viewer gets a preview
   + if (false) {
   = show one with its stages, and its result to those who may see results
 
-file control-plane/portal/playground/playground-form.ts
+file control-plane/portal/playground/use-playground.ts
 tests control-plane/portal/playground/playground.test.ts: the playground
 a file is taken before the form has shown its token
   - if (!this.#trusted) throw new PageError('staleForm');

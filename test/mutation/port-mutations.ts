@@ -96,7 +96,7 @@ a refused attempt to sign in leaves a row
   + if (waitMs > 0 && rows.length === keys.length) return waitMs;
   = are made by attempts that are counted, and by none that is refused
 
-file control-plane/portal/orders/ledger-history.ts
+file control-plane/portal/orders/credit-pages.ts
 tests control-plane/portal/orders/ledger-and-payments.test.ts: exports whose readers are late
 exports that nobody reads keep their places
   - && !this.#endLatest()

@@ -144,14 +144,14 @@ notifications have no rate
   - this.#rate.count('all');
   = are told to come later beyond their rate; forged ones do not spend it
 
-file control-plane/portal/orders/orders.ts
+file control-plane/portal/orders/order-pages.ts
 tests control-plane/portal/orders/sales.test.ts: the pages of orders
 a buyer says the price
   - one.credits === credits && one.price === price
   + one.credits === credits
   = sell nothing else, and at no other price
 
-file control-plane/portal/orders/ledger-history.ts
+file control-plane/portal/orders/credit-pages.ts
 tests control-plane/portal/orders/sales.test.ts: the page of credits
 an exported cell is a formula
   - FORMULA.test(cell)

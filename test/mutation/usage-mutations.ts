@@ -11,7 +11,7 @@ a balance that has risen is told
   - .where('available', '<=', threshold),
   = is not told of a balance that has risen since it was seen
 
-file control-plane/portal/alerts/balance-alerts.ts
+file control-plane/portal/alerts/alert-store.ts
 tests control-plane/portal/alerts/alerts-and-mails.test.ts: low balances under two replicas on sqlite
 credits of failed jobs arm a threshold
   - return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';

@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '../../../test/support/at.ts';
 import { actionsOf, movements } from '../../portal/test/orders.ts';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
-import { dayOf, USAGE_KEPT_DAYS } from '../../portal/usage/usage.ts';
+import { dayOf, USAGE_KEPT_DAYS } from '../../portal/usage/usage-store.ts';
 import type { Account } from '../accounts/account-store.ts';
 import type { AuditEntry, ServiceActor } from '../accounts/audit.ts';
 import type { ApiKey } from '../keys/api-key-store.ts';

@@ -25,7 +25,7 @@ import {
 } from '../../portal/test/alerts-fixtures.ts';
 import { PROVIDER, paid, refundOf } from '../../portal/test/orders.ts';
 import { newLink, OPERATOR } from '../../portal/test/people.ts';
-import { USAGE_GROUPS } from '../../portal/usage/usage.ts';
+import { USAGE_GROUPS } from '../../portal/usage/usage-store.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/deliver-messages.ts';

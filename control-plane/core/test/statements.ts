@@ -4,8 +4,10 @@ import { randomUUID } from 'node:crypto';
 import { personOf } from '../../../test/support/large-people-and-orders.ts';
 import { accountOf } from '../../../test/support/large-tables.ts';
 import { ORDERS_A_DAY_MAX } from '../../portal/orders/order-rules.ts';
-import { PLAYGROUND_ACCOUNT_OPEN_MAX } from '../../portal/playground/playground.ts';
-import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
+import {
+  PLAYGROUND_ACCOUNT_OPEN_MAX,
+  playgroundAllowance,
+} from '../../portal/playground/playground-store.ts';
 import { MEMBERS_MAX, SESSIONS_MAX } from '../../portal/sign-in/session-store.ts';
 import { BY_SYSTEM, eventOf, watchedAccount } from '../../portal/test/alerts-fixtures.ts';
 import { newOrder, PROVIDER, paid, paymentOf, placed, refundOf } from '../../portal/test/orders.ts';

@@ -8,7 +8,7 @@ import {
   ManageAlerts,
   type ManageAlertsDependencies,
   TEST_EVERY_MS,
-} from '../../portal/alerts/manage-alerts.ts';
+} from '../../portal/alerts/settings-pages.ts';
 import { CallbackAddressCheck } from '../fetching/guarded-post.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
 import { accountSecretId, CallbackSecrets, SecretBox } from '../secrets/secret-box.ts';

@@ -6,7 +6,7 @@ import { type Actor, type AuditValues, requireAuthority } from '../../core/accou
 import { type AccountEventRow, insertWebhook } from '../../core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '../../database/database.ts';
 import { isAsciiWord, matchesOne } from '../../database/statements.ts';
-import { readSentToday, type TestBounds, takeTest, type Withheld } from './message-counts.ts';
+import { readSentToday, type TestBounds, takeTest, type Withheld } from './messages.ts';
 
 /** Who changes it; the id is made outside of what is tried again. */
 export interface ChangedBy {

@@ -35,10 +35,9 @@ import {
   watchedAccount,
 } from '../test/alerts-fixtures.ts';
 import { newLink, OPERATOR } from '../test/people.ts';
-import { TOLD_AGAIN_MS } from './balance-alerts.ts';
+import { TOLD_AGAIN_MS } from './alert-store.ts';
 import { BalanceWatch } from './balance-watch.ts';
-import { readSentToday } from './message-counts.ts';
-import { RECIPIENT_ACCOUNT_MAILS_MAX, RECIPIENT_MAILS_MAX } from './message-limits.ts';
+import { RECIPIENT_ACCOUNT_MAILS_MAX, RECIPIENT_MAILS_MAX, readSentToday } from './messages.ts';
 
 const test = ava.serial;
 

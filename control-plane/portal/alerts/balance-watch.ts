@@ -1,5 +1,8 @@
-/** The mail that tells an owner of a low balance, in the languages of the account area. Pure. */
-
+/**
+ * Looks at accounts whose owners set thresholds, and tells them of low balances, by mail and by an
+ * event to the account's address. Every replica looks, a page at a time in one order; telling is a
+ * compare-and-set (alert-store.ts). Nothing of it is on the way of a submission.
+ */
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { pollingLoop } from '../../core/round-loop.ts';
@@ -15,13 +18,14 @@ import type { AlertSettingsStore } from './alert-settings.ts';
 import {
   type AlertPlace,
   type AlertStore,
+  alertStep,
   FIRST_ALERT,
+  type LowBalance,
+  lowBalanceBody,
   type SeenAlert,
   type Telling,
 } from './alert-store.ts';
-import { alertStep, type LowBalance, lowBalanceBody } from './balance-alerts.ts';
-import type { Withheld } from './message-counts.ts';
-import type { WithheldReason } from './message-limits.ts';
+import type { Withheld, WithheldReason } from './messages.ts';
 
 interface MailText {
   readonly subject: string;
@@ -75,8 +79,6 @@ export function lowBalanceMail(
   };
 }
 
-/* What becomes known of messages that an account may not send any more today. */
-
 export type OnWithheld = (accountId: string, withheld: Withheld) => void;
 
 /** Each is counted; the log says it once a day of an account, and of an address without naming it. */
@@ -89,12 +91,6 @@ export function withheldTeller(
     if (isFirst) log.warn({ accountId, reason }, 'messages are withheld until tomorrow');
   };
 }
-
-/*
- * Looks at accounts whose owners set thresholds, and tells them of low balances: by mail, and by an
- * event to the account's address. Every replica looks, a page at a time in one order; telling is
- * a compare-and-set (portal/alerts/alert-store.ts). Nothing of it is on the way of a submission.
- */
 
 /** Between two looks. */
 const LOOK_EVERY_MS = 5000;

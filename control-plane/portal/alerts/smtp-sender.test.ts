@@ -1,7 +1,7 @@
 /** Mails through a small server of the test's own. */
 import ava from 'ava';
 import { MailServer } from '../../../test/support/mail-server.ts';
-import { SmtpSender } from './smtp-sender.ts';
+import { SmtpSender } from './send-mails.ts';
 
 const test = ava.serial;
 

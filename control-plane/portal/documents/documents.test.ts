@@ -6,8 +6,7 @@ import path from 'node:path';
 import ava from 'ava';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
 import { ERRORS_PAGE, useTestApp } from '../../core/test/support/test-app.ts';
-import { renderDocsPage } from './docs-page.ts';
-import { renderErrorsPage } from './errors-page.ts';
+import { renderDocsPage, renderErrorsPage } from './document-pages.ts';
 
 const test = ava.serial;
 

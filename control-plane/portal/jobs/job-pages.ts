@@ -1,12 +1,30 @@
-/** The account's jobs: a list, and one with its times, its result and its notification. */
+/**
+ * The jobs of an account, for its people: a list, and one with its times, its result and its
+ * notification. Of all its keys and its playground, and of no other account, whatever id is asked.
+ */
+
+import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ContractError } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
+import type { Actor } from '../../core/accounts/audit.ts';
 import { fileHeaders, openForReader } from '../../core/http/result-file.ts';
-import { type Job, type PublicJobState, publicState } from '../../core/jobs/job.ts';
+import {
+  FINAL_STATES,
+  type Job,
+  type JobState,
+  OPEN_STATES,
+  type PublicJobState,
+  publicState,
+} from '../../core/jobs/job.ts';
+import { isJobCursor } from '../../core/jobs/job-lists.ts';
+import type { JobStore } from '../../core/jobs/job-store.ts';
+import type { ApiKeyStore } from '../../core/keys/api-key-store.ts';
+import type { ResultDownload, ResultReaders } from '../../core/results/result-download.ts';
+import type { OperateWebhooks, ResendOutcome } from '../../core/webhooks/operate-webhooks.ts';
+import type { NotificationSummary, OutboxStore } from '../../core/webhooks/outbox-store.ts';
 import { noteJob } from '../../http/answers.ts';
-import type { AccountAreaServices } from '../account-area-services.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
@@ -25,25 +43,141 @@ import {
   type Tone,
   time,
 } from '../page/html.ts';
+import { pageOf } from '../page/paging.ts';
 import { may } from '../people/roles.ts';
+import type { PlaygroundStore } from '../playground/playground-store.ts';
 import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
-import {
-  ACCOUNT_JOB_GROUPS,
-  type AccountJob,
-  type AccountJobQuestion,
-  type AccountJobs,
-  DAYS_LISTED,
-  type JobKey,
-  type NotificationView,
-} from './account-jobs.ts';
+
+/** Groups that the list can be of, and their states. */
+const GROUPS = {
+  all: [...OPEN_STATES, ...FINAL_STATES],
+  open: OPEN_STATES,
+  succeeded: ['succeeded'],
+  failed: ['failed'],
+} as const satisfies Record<string, readonly JobState[]>;
+
+type AccountJobGroup = keyof typeof GROUPS;
+const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGroup[];
+const DAYS_LISTED = [1, 7, 30] as const;
+type DaysListed = (typeof DAYS_LISTED)[number];
+const DAY_MS = 86_400_000;
+/** Jobs of a page. */
+const ACCOUNT_JOBS_PAGE = 50;
+/** Keys that the list can be filtered by from its form: the newest. */
+const KEYS_OFFERED_MAX = 200;
+
+interface AccountJobQuestion {
+  readonly group: AccountJobGroup;
+  readonly apiKeyId: string | undefined;
+  /** How long ago jobs may have ended. */
+  readonly days: DaysListed;
+  /** `cursor` of the last job of the page before; another text: the first page. */
+  readonly after: string | undefined;
+}
+
+/** A key by which jobs can be listed, and which they are shown with. */
+interface JobKey {
+  readonly id: string;
+  readonly name: string;
+  readonly isPlayground: boolean;
+}
+
+interface AccountJob {
+  readonly job: Job;
+  /** Undefined: its notification has not come to be, or it asked for none. */
+  readonly notification: NotificationSummary | undefined;
+}
+
+/** A notification as its account may see it. */
+type NotificationView = Pick<
+  NotificationSummary,
+  'receiver' | 'status' | 'attempts' | 'log' | 'nextAttemptAtMs' | 'secretEraseAtMs'
+>;
+
+interface AccountJobsDependencies {
+  readonly jobs: Pick<JobStore, 'find' | 'list'>;
+  readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
+  readonly playground: Pick<PlaygroundStore, 'findKey'>;
+  readonly outbox: Pick<OutboxStore, 'list'>;
+  /** The operator's own. */
+  readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
+}
+
+export class AccountJobs {
+  readonly #dependencies: AccountJobsDependencies;
+
+  constructor(dependencies: AccountJobsDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /**
+   * Open ones by their place in the queue, then those that ended, the latest first. `next` is where
+   * the next page begins, if there is one.
+   */
+  async list(accountId: string, question: AccountJobQuestion) {
+    const { jobs } = this.#dependencies;
+    const { group, apiKeyId, days, after } = question;
+    const filter = {
+      states: GROUPS[group],
+      accountId,
+      apiKeyId,
+      endedWithinMs: days * DAY_MS,
+      limit: ACCOUNT_JOBS_PAGE + 1,
+      after: after !== undefined && isJobCursor(after) ? after : undefined,
+    };
+    const { rows, last } = pageOf(await jobs.list(filter), ACCOUNT_JOBS_PAGE);
+    return { jobs: rows, next: last?.cursor };
+  }
+
+  /** The playground's first, where there is one; then the account's own, the newest first. */
+  async keys(accountId: string): Promise<readonly JobKey[]> {
+    const { apiKeys, playground } = this.#dependencies;
+    const internal = await playground.findKey(accountId);
+    const own = await apiKeys.listNewest(accountId, KEYS_OFFERED_MAX);
+    return [
+      ...(internal === undefined ? [] : [{ id: internal, name: '', isPlayground: true }]),
+      ...own.map(({ id, name }) => ({ id, name, isPlayground: false })),
+    ];
+  }
+
+  /** Undefined: no job of this account. */
+  async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {
+    const { jobs, outbox } = this.#dependencies;
+    const job = await jobs.find(jobId);
+    if (job?.accountId !== accountId) return undefined;
+    const hasOne = job.callback !== null && job.finishedAtMs !== null;
+    const [notification] = hasOne ? await outbox.list({ jobId, limit: 1 }) : [];
+    return { job, notification };
+  }
+
+  /** Has the notification sent once more, or says why not. */
+  async resend(
+    accountId: string,
+    jobId: string,
+    actor: Actor,
+  ): Promise<ResendOutcome | 'too-soon'> {
+    const { operateWebhooks } = this.#dependencies;
+    if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
+    const entry = { id: randomUUID(), accountId, actor, action: 'job.resent', subject: jobId };
+    return await operateWebhooks.resend(jobId, entry);
+  }
+}
 
 const PATH = `${ACCOUNT_PATH}/jobs`;
 const READ = { config: { permission: 'jobs.read' } } as const;
 
 export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
 
-export function registerJobsRoutes(account: FastifyInstance, services: AccountAreaServices): void {
+interface ResultServices {
+  readonly resultDownload: ResultDownload;
+  readonly resultReaders: ResultReaders;
+}
+
+export function registerJobsRoutes(
+  account: FastifyInstance,
+  services: ResultServices & { readonly accountJobs: AccountJobs },
+): void {
   const { accountJobs } = services;
   /** @throws PageError notFound: no job of this account */
   const find = async (request: JobRequest): Promise<AccountJob> => {
@@ -397,7 +531,7 @@ const RESULT_HEADERS = {
 export async function sendResultOf(
   reply: FastifyReply,
   job: Job,
-  { resultDownload, resultReaders }: AccountAreaServices,
+  { resultDownload, resultReaders }: ResultServices,
 ): Promise<FastifyReply> {
   if (publicState(job) !== 'succeeded') throw new PageError('notFound');
   const file = resultDownload.fileOf(job, 'download');

@@ -11,8 +11,7 @@ import { csrfTokenOf } from '../session/guard.ts';
 import { hold, listening } from '../test/area/held-form.ts';
 import { placed } from '../test/orders.ts';
 import { signIn as signInPerson } from '../test/signed-in-browser.ts';
-import { OperatorSessions, SESSION_MS } from './operator-session.ts';
-import { KEY_GUESSES } from './sign-in-pages.ts';
+import { KEY_GUESSES, OperatorSessions, SESSION_MS } from './operator-pages.ts';
 
 const test = ava.serial;
 

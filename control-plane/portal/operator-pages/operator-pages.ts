@@ -3,23 +3,35 @@
  * A scope of its own on the operator's port: its session opens no route of the JSON interface, and
  * an Authorization header opens no page.
  */
+
+import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
+import { networkOf } from '#program/ports/addresses.ts';
 import type { OperatorServices } from '../../core/http/app-services.ts';
+import { isOperatorKey } from '../../core/http/operator-app.ts';
+import { AttemptWindows } from '../../core/rates/rate-windows.ts';
 import { createErrorHandler } from '../../http/answers.ts';
 import { OperateOrders } from '../orders/operate-orders.ts';
-import { type OrderPageServices, registerOrderPages } from '../orders/operator-order-pages.ts';
 import { registerAssets } from '../page/frame.ts';
-import { PageError } from '../session/visit.ts';
+import { button, postForm, textField } from '../page/html.ts';
+import { csrfTokenOf, guardRoutes, isSameText } from '../session/guard.ts';
+import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
 import { AuthorityError } from '../sign-in/session-store.ts';
-import { registerAccountPages } from './account-pages.ts';
-import { registerJobPages } from './job-pages.ts';
-import { registerNodePages } from './node-pages.ts';
-import { registerNotificationPages } from './notification-pages.ts';
-import { OPERATOR_PATH, PAGES_PATH, writeOperatorError } from './operator-frame.ts';
-import { guardOperatorPages, OperatorSessions } from './operator-session.ts';
-import { registerSignIn, SIGN_IN_PATH } from './sign-in-pages.ts';
+import { isLanguage } from '../words/words.ts';
+import {
+  type OrderPageServices,
+  registerAccountPages,
+  registerOrderPages,
+} from './account-pages.ts';
+import {
+  OPERATOR_PATH,
+  PAGES_PATH,
+  renderOperatorPage,
+  writeOperatorError,
+} from './operator-frame.ts';
+import { registerJobPages, registerNodePages, registerNotificationPages } from './work-pages.ts';
 
 interface OperatorPagesOptions {
   readonly baseUrl: string;
@@ -71,4 +83,190 @@ function errorHandlerOf(baseUrl: string) {
     else if (error instanceof PageError) writeOperatorError(error, request, reply);
     else handleOthers(error, request, reply);
   };
+}
+
+export const SESSION_MS = 8 * 3_600_000;
+/** Sessions that were signed out and are remembered; the one that was first makes room. */
+const ENDED_MAX = 1000;
+const RANDOM_BYTES = 16;
+const TOKEN = /^(\d{1,15})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
+
+/**
+ * Nobody by name, somebody who knew the operator key. The cookie is signed,
+ * `<end>.<random>.<signature>`, by a key derived of the operator key: a new operator key ends every
+ * session, and every control plane takes it. One that was signed out is remembered where it was.
+ */
+export class OperatorSessions {
+  readonly #key: Buffer;
+  readonly #ended = new Set<string>();
+
+  constructor(operatorKey: string) {
+    const about = 'sessions of the operator pages';
+    this.#key = Buffer.from(hkdfSync('sha256', operatorKey, '', about, 32));
+  }
+
+  /** What the cookie holds. */
+  create(nowMs = Date.now()): string {
+    const signed = `${nowMs + SESSION_MS}.${randomBytes(RANDOM_BYTES).toString('base64url')}`;
+    return `${signed}.${this.#sign(signed)}`;
+  }
+
+  isValid(token: string | undefined, nowMs = Date.now()): boolean {
+    const [, endMs, random, signature] = TOKEN.exec(token ?? '') ?? [];
+    if (signature === undefined) return false;
+    const expected = this.#sign(`${endMs}.${random}`);
+    const isOver = Number(endMs) <= nowMs || this.#ended.has(token ?? '');
+    return isSameText(signature, expected) && !isOver;
+  }
+
+  /** @param token of a session that is valid */
+  end(token: string): void {
+    this.#ended.add(token);
+    const [first] = this.#ended;
+    if (first !== undefined && this.#ended.size > ENDED_MAX) this.#ended.delete(first);
+  }
+
+  #sign(text: string): string {
+    return createHmac('sha256', this.#key).update(`session ${text}`).digest('base64url');
+  }
+}
+
+/** Over TLS with the prefix that lets no other host plant it; on this machine without. */
+const SECURE_COOKIE = '__Host-matting-operator';
+const PLAIN_COOKIE = 'matting-operator';
+const LANGUAGE_COOKIE = 'matting-operator-language';
+
+function cookieOptions(isSecure: boolean) {
+  const path = isSecure ? '/' : OPERATOR_PATH;
+  return { path, secure: isSecure, httpOnly: true, sameSite: 'strict' } as const;
+}
+
+function beginSession(reply: FastifyReply, sessions: OperatorSessions, isSecure: boolean) {
+  return reply.setCookie(isSecure ? SECURE_COOKIE : PLAIN_COOKIE, sessions.create(), {
+    ...cookieOptions(isSecure),
+    maxAge: SESSION_MS / 1000,
+  });
+}
+
+function endSessions(reply: FastifyReply, sessions: OperatorSessions): FastifyReply {
+  for (const token of tokensOf(reply.request, sessions)) sessions.end(token);
+  return reply
+    .clearCookie(SECURE_COOKIE, cookieOptions(true))
+    .clearCookie(PLAIN_COOKIE, cookieOptions(false));
+}
+
+/** Cookies of sessions that are valid: a browser may have one of each name. */
+function tokensOf({ cookies }: FastifyRequest, sessions: OperatorSessions): string[] {
+  const given = [cookies[SECURE_COOKIE], cookies[PLAIN_COOKIE]];
+  return given.filter(token => token !== undefined && sessions.isValid(token)) as string[];
+}
+
+/** The door of the operator's pages: all but the sign-in are behind the session. */
+function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions): void {
+  pages.addHook('onRequest', async request => {
+    note(request, { language: request.cookies[LANGUAGE_COOKIE] });
+  });
+  guardRoutes(pages, {
+    /** This port has no name of its own but the one it is asked by. */
+    isOwnOrigin: (origin, request) =>
+      URL.canParse(origin) && new URL(origin).host === request.headers.host,
+    admit(request) {
+      const [token] = tokensOf(request, sessions);
+      note(request, { csrf: token && csrfTokenOf(token) });
+      const isOpen = request.routeOptions.config.public === true;
+      if (token === undefined && !isOpen) throw new AuthorityError('signed-out');
+    },
+    tokenOf: maybeCsrf,
+  });
+}
+
+const SIGN_IN_PATH = `${OPERATOR_PATH}/sign-in`;
+const YEAR_SECONDS = 31_536_000;
+/**
+ * How often the operator key may be guessed from one network; past `keysMax` networks, the one
+ * counted first is forgotten. Counted by this process: the key has 32 characters and more, so
+ * replicas need not share it, and there is no count of all networks together, which those of others
+ * could use up for the operator.
+ */
+export const KEY_GUESSES = { windowMs: 60_000, max: 10, keysMax: 1000 };
+
+function registerSignIn(
+  pages: FastifyInstance,
+  sessions: OperatorSessions,
+  operatorKey: string,
+): void {
+  const failures = new AttemptWindows(KEY_GUESSES);
+  pages.get(SIGN_IN_PATH, { config: { public: true } }, (request, reply) => {
+    if (maybeCsrf(request) !== undefined) return reply.redirect(OPERATOR_PATH, 303);
+    return renderSignIn(reply);
+  });
+  const requireAttempt = (request: FastifyRequest) => {
+    const waitS = failures.waitS(networkOf(request.ip));
+    if (waitS > 0) throw new PageError('tooManyAttempts', { retryAfterS: waitS });
+  };
+  // Before the form's bytes are awaited; and again after them, since others may have come before.
+  const onRequest = async (request: FastifyRequest) => {
+    requireSafeOrigin(request);
+    requireAttempt(request);
+  };
+  // Without a token: who sends the form from here knows the key or does not.
+  const config = { public: true, body: 'tokenless' } as const;
+  pages.post(SIGN_IN_PATH, { config, onRequest }, (request, reply) => {
+    const isSecure = requireSafeOrigin(request);
+    requireAttempt(request);
+    if (!isOperatorKey(operatorKey, formOf(request).text('key'))) {
+      failures.count(networkOf(request.ip));
+      request.log.warn({ command: 'sign-in' }, 'operator: a wrong key');
+      return renderSignIn(reply, localeOf(request).words.operator.signIn.wrong);
+    }
+    request.log.info({ command: 'sign-in' }, 'operator');
+    return beginSession(reply, sessions, isSecure).redirect(OPERATOR_PATH, 303);
+  });
+  pages.post(`${OPERATOR_PATH}/sign-out`, (_request, reply) =>
+    endSessions(reply, sessions).redirect(SIGN_IN_PATH, 303),
+  );
+  pages.post(`${OPERATOR_PATH}/language`, (request, reply) => {
+    const language = formOf(request).text('language');
+    if (!isLanguage(language)) throw new PageError('badForm');
+    return reply
+      .setCookie(LANGUAGE_COOKIE, language, { ...cookieOptions(false), maxAge: YEAR_SECONDS })
+      .redirect(backOf(formOf(request).text('back')), 303);
+  });
+}
+
+function renderSignIn(reply: FastifyReply, error?: string): FastifyReply {
+  const { operator: own } = localeOf(reply.request).words;
+  return renderOperatorPage(reply, {
+    title: own.signIn.title,
+    lead: own.signIn.lead,
+    status: error === undefined ? 200 : 422,
+    main: postForm(
+      { action: SIGN_IN_PATH, csrf: undefined },
+      textField({
+        name: 'key',
+        label: own.signIn.key,
+        hint: own.signIn.hint,
+        type: 'password',
+        autocomplete: 'current-password',
+        required: true,
+        error,
+      }),
+      button({ label: own.signIn.submit }),
+    ),
+  });
+}
+
+/** True over TLS. @throws PageError insecure where the key could be read on its way */
+function requireSafeOrigin(request: FastifyRequest): boolean {
+  const { protocol, hostname } = new URL(String(request.headers.origin));
+  if (protocol === 'https:') return true;
+  if (/^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(hostname)) return false;
+  throw new PageError('insecure');
+}
+
+const BACK = /^\/operator(?:\/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.+:-]*)?$/;
+
+/** A path of these pages, never another host's. */
+function backOf(text: string): string {
+  return BACK.test(text) ? text : OPERATOR_PATH;
 }

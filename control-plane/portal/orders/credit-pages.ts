@@ -1,8 +1,13 @@
-/** Credits: balance, ledger by kind and days, and the ledger as CSV. */
+/** Credits: an account's balance, its ledger by kind and days, and all of a period as CSV. */
+
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { LEDGER_KINDS } from '../../core/ledger/ledger.ts';
+import { ContractError } from '#contract/errors.ts';
+import type { Credits } from '../../core/accounts/account.ts';
+import { LEDGER_KINDS, type LedgerKind } from '../../core/ledger/ledger.ts';
+import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
+import type { LedgerStore, ListedEntry } from '../../core/ledger/ledger-store.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   button,
@@ -16,20 +21,188 @@ import {
   pager,
   section,
   selectField,
-  tabs,
   textField,
   time,
   withQuery,
 } from '../page/html.ts';
-import { may } from '../people/roles.ts';
-import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
-import { dayOfIso } from '../usage/usage.ts';
+import { pageOf, placeText } from '../page/paging.ts';
+import { PageError, placeOf, queryText, type Visit, visitOf } from '../session/visit.ts';
+import { dayOfIso } from '../usage/usage-store.ts';
 import type { Formats, Words } from '../words/words.ts';
-import { type LedgerHistory, type LedgerPage, parsePlace } from './ledger-history.ts';
+import { creditsTabs } from './order-pages.ts';
+
+/** Entries of one page. */
+const ENTRIES_PAGE_ROWS = 50;
+/** Entries of one statement of an export: about a millisecond on SQLite. */
+const EXPORT_PAGE_ROWS = 500;
+/** Exports of a replica at once; an account has one. */
+export const EXPORTS_AT_ONCE_MAX = 4;
+/** One whose reader has asked for nothing for as long gives its place to another account's. */
+export const EXPORT_READER_MS_MAX = 5000;
+const RETRY_AFTER_S = 10;
+
+const DAY_MS = 86_400_000;
+
+/** Which entries: of a kind, of days (UTC, `2026-01-31`), both ends included. */
+export interface LedgerFilter {
+  readonly kind: LedgerKind | undefined;
+  readonly from: string | undefined;
+  readonly to: string | undefined;
+}
+
+interface LedgerPage {
+  readonly entries: readonly ListedEntry[];
+  /** Where the next page begins; undefined: there is none. */
+  readonly next: string | undefined;
+}
+
+interface Export {
+  /** Since when its lines wait for their reader; undefined: they are being read. */
+  waitsSinceMs: number | undefined;
+  ended: boolean;
+}
+
+export class LedgerHistory {
+  readonly #ledger: LedgerStore;
+  readonly #exportPageRows: number;
+  readonly #clockMs: () => number;
+  /** By account. */
+  readonly #exporting = new Map<string, Export>();
+
+  /** @param clockMs milliseconds of a clock that never goes back */
+  constructor(
+    ledger: LedgerStore,
+    { exportPageRows = EXPORT_PAGE_ROWS, clockMs = () => performance.now() } = {},
+  ) {
+    this.#ledger = ledger;
+    this.#exportPageRows = exportPageRows;
+    this.#clockMs = clockMs;
+  }
+
+  async balance(accountId: string): Promise<Credits> {
+    const balances = await this.#ledger.balances(accountId);
+    // Accounts are never removed.
+    if (balances === undefined) throw new Error(`the ledger of an unknown account: ${accountId}`);
+    return { available: balances.available, reserved: balances.reserved };
+  }
+
+  /** The latest entries first. */
+  async page(
+    accountId: string,
+    filter: LedgerFilter,
+    after: PagePlace | undefined,
+  ): Promise<LedgerPage> {
+    const found = await this.#list(accountId, filter, after, ENTRIES_PAGE_ROWS + 1);
+    const { rows: entries, last } = pageOf(found, ENTRIES_PAGE_ROWS);
+    return { entries, next: last && placeText(last) };
+  }
+
+  /**
+   * Begins an export: `lines` are CSV (RFC 4180), the latest entries first, as they are read; what
+   * is entered meanwhile is not among them. Its place is held until the last line or `end`, to be
+   * called when its reader is gone, whatever it has read; or until another's needs it and this one's
+   * reader is late: its lines then break off.
+   * @throws ContractError RATE_LIMITED while the account has another, SERVICE_UNAVAILABLE while
+   * others have all places
+   */
+  export(accountId: string, filter: LedgerFilter) {
+    const options = { retryAfterS: RETRY_AFTER_S };
+    if (this.#exporting.has(accountId)) {
+      throw new ContractError('RATE_LIMITED', 'another export is under way', options);
+    }
+    if (this.#exporting.size >= EXPORTS_AT_ONCE_MAX && !this.#endLatest()) {
+      throw new ContractError('SERVICE_UNAVAILABLE', 'too many exports at once', options);
+    }
+    const own: Export = { waitsSinceMs: this.#clockMs(), ended: false };
+    this.#exporting.set(accountId, own);
+    const end = () => {
+      if (!own.ended) this.#exporting.delete(accountId);
+      own.ended = true;
+    };
+    return { lines: this.#watched(own, this.#lines(accountId, filter), end), end };
+  }
+
+  /** Takes the place of the export whose reader is latest; false: all of them are read. */
+  #endLatest(): boolean {
+    const lateMs = this.#clockMs() - EXPORT_READER_MS_MAX;
+    let latest: [string, Export] | undefined;
+    for (const entry of this.#exporting) {
+      const sinceMs = entry[1].waitsSinceMs ?? Number.POSITIVE_INFINITY;
+      if (sinceMs <= (latest?.[1].waitsSinceMs ?? lateMs)) latest = entry;
+    }
+    if (latest === undefined) return false;
+    latest[1].ended = true;
+    return this.#exporting.delete(latest[0]);
+  }
+
+  /** The place is given back before the reader knows that there is no more, who may ask again. */
+  async *#watched(
+    own: Export,
+    lines: AsyncGenerator<string, void, void>,
+    end: () => void,
+  ): AsyncGenerator<string, void, void> {
+    own.waitsSinceMs = undefined;
+    try {
+      for await (const text of lines) {
+        own.waitsSinceMs = this.#clockMs();
+        yield text;
+        own.waitsSinceMs = undefined;
+        if (own.ended) throw new Error('the reader of an export was late, and others waited');
+      }
+    } finally {
+      end();
+    }
+  }
+
+  async *#lines(accountId: string, filter: LedgerFilter): AsyncGenerator<string, void, void> {
+    yield csvLine(['time', 'kind', 'credits', 'reference']);
+    let after: PagePlace | undefined;
+    for (;;) {
+      const page = await this.#list(accountId, filter, after, this.#exportPageRows);
+      if (page.length > 0) yield page.map(lineOf).join('');
+      if (page.length < this.#exportPageRows) return;
+      after = page.at(-1);
+    }
+  }
+
+  #list(
+    accountId: string,
+    { kind, from, to }: LedgerFilter,
+    after: PagePlace | undefined,
+    limit: number,
+  ): Promise<ListedEntry[]> {
+    const fromMs = from === undefined ? undefined : Date.parse(from);
+    const beforeMs = to === undefined ? undefined : Date.parse(to) + DAY_MS;
+    const listing = { kind, fromMs, beforeMs, after, limit };
+    return this.#ledger.list(accountId, listing);
+  }
+}
+
+function lineOf({ atMs, kind, amount, reference }: ListedEntry): string {
+  return csvLine([new Date(atMs).toISOString(), kind, amount, reference]);
+}
+
+/**
+ * What a spreadsheet takes for the beginning of a formula, as OWASP lists it: the signs of full
+ * width too, which it reads as those of ASCII where its language is Chinese or Japanese.
+ */
+const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
+
+/**
+ * Numbers stay numbers. Text is quoted; where it begins like a formula, an apostrophe goes before
+ * it (OWASP, CSV injection).
+ */
+export function csvLine(cells: readonly (string | number)[]): string {
+  const text = cells.map(cell => {
+    if (typeof cell === 'number') return String(cell);
+    const safe = FORMULA.test(cell) ? `'${cell}` : cell;
+    return `"${safe.replaceAll('"', '""')}"`;
+  });
+  return `${text.join(',')}\r\n`;
+}
 
 const CREDITS_PATH = `${ACCOUNT_PATH}/credits`;
 const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;
-const PACKAGES_PATH = `${ORDERS_PATH}/packages`;
 const READ = { config: { permission: 'credits.read' } } as const;
 
 export function registerCreditRoutes(account: FastifyInstance, ledgerHistory: LedgerHistory) {
@@ -96,21 +269,6 @@ export function sendCsv(reply: FastifyReply, name: string, body: string | Readab
       'x-content-type-options': 'nosniff',
     })
     .send(body);
-}
-
-/** The pages about credits; ordering is for owners. */
-export function creditsTabs(
-  { words, role }: Visit,
-  active: 'credits' | 'packages' | 'orders',
-): VNode {
-  const { credits, orders } = words;
-  const all = [
-    { href: CREDITS_PATH, label: credits.tab, active: active === 'credits' },
-    { href: PACKAGES_PATH, label: orders.buy, active: active === 'packages' },
-    { href: ORDERS_PATH, label: orders.title, active: active === 'orders' },
-  ];
-  const seen = all.filter(({ href }) => may(role, 'orders.manage') || href !== PACKAGES_PATH);
-  return tabs(credits.title, seen);
 }
 
 /** As typed; '' where it was not. */
@@ -212,19 +370,4 @@ function filterOf(request: FastifyRequest) {
   if (areDays && from > to) wrong.to = 'order';
   const filter = { kind, from: from || undefined, to: to || undefined };
   return { filter, typed, wrong };
-}
-
-/** '' where it is absent. @throws PageError given twice */
-export function queryText(request: FastifyRequest, name: string): string {
-  const value = queryOf(request, name) ?? '';
-  if (typeof value !== 'string') throw new PageError('badForm');
-  return value;
-}
-
-/** Where the page begins; undefined: at the latest. @throws PageError */
-export function placeOf(request: FastifyRequest) {
-  const text = queryText(request, 'after');
-  const place = parsePlace(text);
-  if (text !== '' && place === undefined) throw new PageError('badForm');
-  return place;
 }

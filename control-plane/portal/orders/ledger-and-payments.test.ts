@@ -8,7 +8,7 @@ import {
   EXPORTS_AT_ONCE_MAX,
   type LedgerFilter,
   LedgerHistory,
-} from './ledger-history.ts';
+} from './credit-pages.ts';
 import type { Order } from './order-rules.ts';
 import {
   NOTIFICATIONS_AT_ONCE_MAX,

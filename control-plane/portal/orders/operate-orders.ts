@@ -1,12 +1,16 @@
-/** The operator's use cases on orders: list them, read one, confirm its payment, refund it. */
+/** What the operator does with orders: list them, read one, confirm its payment, refund it. */
 
 import { randomUUID } from 'node:crypto';
+import { type Command, InvalidArgumentError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
 import type { AccountStore } from '../../core/accounts/account-store.ts';
 import type { ServiceActor } from '../../core/accounts/audit.ts';
+import { wholeNumber } from '../../core/cli/arguments.ts';
+import { type CliContext, CommandError, table } from '../../core/cli/context.ts';
 import { isoTime } from '../../core/time-format.ts';
-import { parsePlace, placeText } from './ledger-history.ts';
-import { formatDecimal, isMoneyReference, type Order } from './order-rules.ts';
+import { parsePlace, placeText } from '../page/paging.ts';
+import { createPortalStores } from '../portal-stores.ts';
+import { formatDecimal, isMoneyReference, type Order, parseDecimal } from './order-rules.ts';
 import type {
   ListedOrderState,
   OrderPayment,
@@ -22,14 +26,14 @@ export const LISTED_ORDER_STATES = [
   'paid',
 ] as const satisfies readonly ListedOrderState[];
 
-export const ORDERS_LISTED_MAX = 1000;
-export const ORDERS_LISTED_DEFAULT = 100;
+const ORDERS_LISTED_MAX = 1000;
+const ORDERS_LISTED_DEFAULT = 100;
 
 /** In `paid_by`, and of refunds. */
 const OPERATOR = 'operator';
 const ACTOR: ServiceActor = { kind: 'operator' };
 
-export interface OrderQuestion {
+interface OrderQuestion {
   /** Undefined: all. */
   readonly state: ListedOrderState | undefined;
   /** Name or id; undefined: all. */
@@ -257,4 +261,141 @@ function invalid(field: string, detail: string): ContractError {
 
 function notFound(orderId: string): ContractError {
   return new ContractError('NOT_FOUND', `there is no order "${orderId}"`);
+}
+
+interface ListOptions {
+  readonly account?: string;
+  readonly state?: OrderQuestion['state'];
+  readonly limit: number;
+  readonly after?: string;
+}
+
+interface RefundOptions {
+  readonly amount?: string;
+  readonly reference?: string;
+}
+
+export function addOrderCommands(program: Command, context: CliContext): void {
+  const orders = program.command('orders').description('orders of credit packages');
+  orders
+    .command('list')
+    .description('the latest orders, of all accounts or one')
+    .option('--account <account>', 'only of this account, name or id')
+    .option('--state <state>', `only ${LISTED_ORDER_STATES.join(', ')}`, parseState)
+    .option(
+      '--limit <n>',
+      'how many at most',
+      wholeNumber(1, ORDERS_LISTED_MAX),
+      ORDERS_LISTED_DEFAULT,
+    )
+    .option('--after <cursor>', 'those behind this one: `cursor` of the last in --json')
+    .action((options: ListOptions) => list(context, options));
+  orders
+    .command('show')
+    .description('one order, with what was told of its payments and refunds')
+    .argument('<order>', 'id')
+    .action((order: string) => show(context, order));
+  orders
+    .command('confirm')
+    .description('the price was paid: grant the credits of the order, once')
+    .argument('<order>', 'id')
+    .option('--reference <text>', 'what the payment is called where the money is')
+    .action((order: string, options: { reference?: string }) => confirm(context, order, options));
+  orders
+    .command('refund')
+    .description('money was paid back: take its credits back, as far as they are available')
+    .argument('<order>', 'id')
+    .option('--amount <sum>', 'such as 12.50; all that is left of the price where absent')
+    .option('--reference <text>', 'enter it once, however often it is said')
+    .action((order: string, options: RefundOptions) => refund(context, order, options));
+}
+
+function operate<T>(context: CliContext, work: (orders: OperateOrders) => Promise<T>): Promise<T> {
+  return context.withStores((stores, database) =>
+    work(new OperateOrders({ ...stores, ...createPortalStores(database) })),
+  );
+}
+
+async function list(context: CliContext, { account, state, limit, after }: ListOptions) {
+  const orders = await operate(context, operateOrders =>
+    operateOrders.list({ account, state, limit, after }),
+  );
+  context.report(orders, () =>
+    table(['ORDER', 'STATE', 'CREDITS', 'PRICE', 'CREATED', 'ACCOUNT'], orders.map(rowOf)),
+  );
+}
+
+function rowOf(order: OperatorListedOrder): string[] {
+  const { order_id: id, state, credits, price, currency } = order;
+  const sum = `${price} ${currency}`;
+  return [id, state, String(credits), sum, order.created_at, order.account_id];
+}
+
+async function show(context: CliContext, orderId: string) {
+  const order = await operate(context, operateOrders => operateOrders.show(orderId));
+  context.report(order, () => {
+    const { payments, refunds, ...rest } = order;
+    return [
+      ...Object.entries(rest).map(([name, value]) => `${name.padEnd(23)}${value ?? '-'}`),
+      ...payments.map(
+        one => `payment ${one.payment}: ${one.amount} ${one.currency}, ${one.outcome}`,
+      ),
+      ...refunds.map(
+        one =>
+          `refund ${one.refund}: ${one.sum}, ${one.credits_revoked} of ${one.credits} credits ` +
+          `revoked${one.applied_at === null ? ', waits for the payment' : ''}`,
+      ),
+    ];
+  });
+}
+
+async function confirm(
+  context: CliContext,
+  orderId: string,
+  { reference }: { reference?: string },
+) {
+  const confirmed = await operate(context, operateOrders =>
+    operateOrders.confirm(orderId, reference),
+  );
+  const { changed, late, order } = confirmed;
+  context.report(confirmed, () => [
+    changed
+      ? `${order.credits} credits granted (order:${order.order_id})`
+      : 'the order was confirmed before: nothing was changed',
+    ...(late ? ['it had expired or was cancelled before its payment'] : []),
+  ]);
+}
+
+async function refund(
+  context: CliContext,
+  orderId: string,
+  { amount: typed, reference }: RefundOptions,
+) {
+  const refunded = await operate(context, async operateOrders => {
+    const { currency } = await operateOrders.show(orderId);
+    const amount = typed === undefined ? undefined : parseDecimal(typed, currency);
+    if (typed !== undefined && amount === undefined) {
+      throw new CommandError(`--amount is a sum of ${currency} such as 12.50`);
+    }
+    return operateOrders.refund(orderId, { amount, reference });
+  });
+  const { changed, refund: entered, order } = refunded;
+  context.report(refunded, () => [
+    changed
+      ? `${entered.sum} ${order.currency} refunded: ${entered.credits_revoked} credits revoked`
+      : `"${entered.refund}" was entered before: nothing was changed`,
+    ...(entered.credits_not_revoked === 0
+      ? []
+      : [
+          `${entered.credits_not_revoked} credits were spent, or are reserved until their jobs end`,
+        ]),
+  ]);
+}
+
+function parseState(text: string): OrderQuestion['state'] {
+  const state = LISTED_ORDER_STATES.find(known => known === text);
+  if (state === undefined) {
+    throw new InvalidArgumentError(`a state is one of ${LISTED_ORDER_STATES.join(', ')}`);
+  }
+  return state;
 }

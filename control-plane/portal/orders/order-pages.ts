@@ -1,7 +1,10 @@
-/** Orders of credit packages: what is on sale, the list, one order and how to pay it. */
-import { randomUUID } from 'node:crypto';
+/** Buying credits: the packages that are on sale, placing an order, and how to pay it. */
+
+import { createHash, randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
+import type { Actor } from '../../core/accounts/audit.ts';
+import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
@@ -18,16 +21,104 @@ import {
   postForm,
   section,
   type Tone,
+  tabs,
   time,
 } from '../page/html.ts';
+import { pageOf, placeText } from '../page/paging.ts';
 import { may } from '../people/roles.ts';
-import { formOf, PageError, type Visit, visitOf } from '../session/visit.ts';
+import { formOf, PageError, placeOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
-import { creditsTabs, placeOf } from './credit-pages.ts';
-import { formatDecimal, type Order, type OrderState } from './order-rules.ts';
-import type { Orders, PackageOnSale } from './orders.ts';
+import {
+  formatDecimal,
+  type ListOnSale,
+  type Order,
+  type OrderState,
+  PRICE_LISTS,
+  type PriceList,
+  smallestUnits,
+} from './order-rules.ts';
+import type { OrderStore } from './order-store.ts';
 
+/** Orders of one page. */
+const ORDERS_PAGE_ROWS = 50;
+
+type PackageOnSale = ReturnType<typeof packagesOf>[number];
+
+interface OrderedPackage {
+  /** A random UUID of the form that was filled in: sent twice, it is one order. */
+  readonly form: string;
+  readonly credits: number;
+  /** What the buyer was shown: an order is made at no other price. */
+  readonly price: number;
+}
+
+export class Orders {
+  readonly #orders: OrderStore;
+  /** How to pay, in the operator's words; undefined: none. */
+  readonly instructions: string | undefined;
+  readonly packages: readonly PackageOnSale[];
+
+  constructor(orders: OrderStore, onSale: ListOnSale, instructions: string | undefined) {
+    this.#orders = orders;
+    this.instructions = instructions;
+    this.packages = PRICE_LISTS.filter(({ unit }) => unit === onSale).flatMap(packagesOf);
+  }
+
+  /** `not-on-sale`: there is no such package, or no longer at this price. */
+  async place(accountId: string, { form, credits, price }: OrderedPackage, actor: Actor) {
+    const sold = this.packages.find(one => one.credits === credits && one.price === price);
+    if (sold === undefined) return { kind: 'not-on-sale' } as const;
+    const { list, currency } = sold;
+    const order = { accountId, list, credits, price, currency };
+    const id = orderIdOf([accountId, form, list, String(credits), String(price)]);
+    return this.#orders.place({ ...order, id }, actor);
+  }
+
+  /** The latest first; `next` is where the next page begins, if there is one. */
+  async list(accountId: string, after: PagePlace | undefined) {
+    const found = await this.#orders.list({ accountId, after, limit: ORDERS_PAGE_ROWS + 1 });
+    const { rows: orders, last } = pageOf(found, ORDERS_PAGE_ROWS);
+    const next = last && placeText({ atMs: last.expiresAtMs, id: last.id });
+    return { orders, next };
+  }
+
+  /** Undefined: this account has no such order. */
+  async show(accountId: string, orderId: string) {
+    const order = await this.#orders.find(orderId, accountId);
+    return order && { order, ...(await this.#orders.details(orderId)) };
+  }
+
+  cancel(accountId: string, orderId: string, actor: Actor) {
+    return this.#orders.cancel(accountId, orderId, actor);
+  }
+}
+
+function packagesOf({ unit, currency, packages }: PriceList) {
+  return packages.map(({ credits, price, unitPrice }) => ({
+    list: unit,
+    credits,
+    price: smallestUnits(price, currency),
+    currency,
+    /** Decimal, as listed, in whole units. */
+    unitPrice,
+  }));
+}
+
+/** A UUID (version 8) that nobody else can have chosen: it follows from the account and the form. */
+function orderIdOf(parts: readonly string[]): string {
+  const hex = createHash('sha256').update(parts.join('\n')).digest('hex');
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    `8${hex.slice(13, 16)}`,
+    `8${hex.slice(17, 20)}`,
+    hex.slice(20, 32),
+  ].join('-');
+}
+
+const CREDITS_PATH = `${ACCOUNT_PATH}/credits`;
 const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;
+const PACKAGES_PATH = `${ORDERS_PATH}/packages`;
 const READ = { config: { permission: 'credits.read' } } as const;
 const MANAGE = { config: { permission: 'orders.manage' } } as const;
 
@@ -68,6 +159,21 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
     if (kind === 'not-pending') return renderOrder(request, reply, orders, 'notPending');
     return reply.redirect(`${ORDERS_PATH}/${id}?said=cancelled`, 303);
   });
+}
+
+/** The pages about credits; ordering is for owners. */
+export function creditsTabs(
+  { words, role }: Visit,
+  active: 'credits' | 'packages' | 'orders',
+): VNode {
+  const { credits, orders } = words;
+  const all = [
+    { href: CREDITS_PATH, label: credits.tab, active: active === 'credits' },
+    { href: PACKAGES_PATH, label: orders.buy, active: active === 'packages' },
+    { href: ORDERS_PATH, label: orders.title, active: active === 'orders' },
+  ];
+  const seen = all.filter(({ href }) => may(role, 'orders.manage') || href !== PACKAGES_PATH);
+  return tabs(credits.title, seen);
 }
 
 const FORM = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -159,7 +265,7 @@ function packageRow({ words, formats, csrf }: Visit, sold: PackageOnSale, form: 
 
 function orderTable({ words, formats, role }: Visit, orders: readonly Order[]): VNode {
   const text = words.orders;
-  const buy = linkButton({ href: `${ORDERS_PATH}/packages`, label: text.buy, kind: 'primary' });
+  const buy = linkButton({ href: PACKAGES_PATH, label: text.buy, kind: 'primary' });
   return dataTable({
     caption: text.title,
     columns: [

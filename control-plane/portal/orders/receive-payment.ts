@@ -1,15 +1,28 @@
 /**
- * Notifications of payments signed as Standard Webhooks, by whatever the operator has between a
- * provider and this service: `{type, timestamp, data: {order_id, payment_id or refund_id, amount,
- * currency}}`. The signature is over the bytes as they came, and is checked before they are read.
+ * POST /account/payments/notifications: payments and refunds, signed as Standard Webhooks by whatever
+ * the operator has between a provider and this service: `{type, timestamp, data: {order_id,
+ * payment_id or refund_id, amount, currency}}`. It knows no session and no key: the signature over
+ * the bytes as they came is the proof, and is checked before they are read.
+ *
+ * | told of                  | the order                  | what becomes of it                     |
+ * |--------------------------|----------------------------|----------------------------------------|
+ * | a payment of its price   | pending, expired, cancelled| paid, credits granted                  |
+ * | the same payment         | paid with it               | nothing: already_paid                  |
+ * | another payment          | paid                       | kept for the operator: paid_again      |
+ * | another sum or currency  | any                        | refused, kept for the operator         |
+ * | a refund                 | paid                       | refunded, credits revoked pro rata     |
+ * | a refund                 | not paid                   | waiting: done when the payment comes   |
+ * | the same refund          | any                        | nothing: already_refunded or waiting   |
  */
 
 import type { IncomingHttpHeaders } from 'node:http';
+import type { FastifyInstance } from 'fastify';
 import { ContractError, type FieldError } from '#contract/errors.ts';
 import { Semaphore } from '#program/semaphore.ts';
 import type { ServiceActor } from '../../core/accounts/audit.ts';
 import { AttemptWindows } from '../../core/rates/rate-windows.ts';
 import { wrongWithSignature } from '../../core/webhooks/send-webhooks.ts';
+import { bodyChunks, wantBody } from '../../http/bodies.ts';
 import { isMoneyAmount, isMoneyReference, type Payment } from './order-rules.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from './order-store.ts';
 
@@ -130,21 +143,6 @@ export type PaymentNotice =
       readonly amount: number;
       readonly currency: string;
     };
-
-/*
- * Notifications of payments and refunds: each is proven, checked against the stored order, and told
- * to the store, where it changes what it says once.
- *
- * | told of                  | the order                  | what becomes of it                     |
- * |--------------------------|----------------------------|----------------------------------------|
- * | a payment of its price   | pending, expired, cancelled| paid, credits granted                  |
- * | the same payment         | paid with it               | nothing: already_paid                  |
- * | another payment          | paid                       | kept for the operator: paid_again      |
- * | another sum or currency  | any                        | refused, kept for the operator         |
- * | a refund                 | paid                       | refunded, credits revoked pro rata     |
- * | a refund                 | not paid                   | waiting: done when the payment comes   |
- * | the same refund          | any                        | nothing: already_refunded or waiting   |
- */
 
 /** Proven notifications a replica takes in a minute; far more than orders are placed. */
 export const NOTIFICATIONS_A_MINUTE_MAX = 600;
@@ -295,4 +293,41 @@ function invalid(field: string, detail: string): ContractError {
 
 function unknown(orderId: string): ContractError {
   return new ContractError('NOT_FOUND', `there is no order ${orderId}`);
+}
+
+const NOTIFICATIONS_PATH = '/account/payments/notifications';
+/** One is some 300 bytes. Anybody may send as much before the signature is checked. */
+const NOTIFICATION_BYTES_MAX = 8 * 1024;
+/** From the headers to the last byte. */
+const NOTIFICATION_MS_MAX = 5000;
+
+export function registerPaymentRoutes(app: FastifyInstance, receivePayment: ReceivePayment): void {
+  app.post(NOTIFICATIONS_PATH, async (request, reply) => {
+    if (Number(request.headers['content-length'] ?? 0) > NOTIFICATION_BYTES_MAX) throw tooLarge();
+    if (request.headers['content-encoding'] !== undefined) {
+      const detail = 'Content-Encoding is not supported: the signature is over the bytes as sent';
+      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
+    }
+    wantBody(request, reply);
+    const chunks: Buffer[] = [];
+    let receivedBytes = 0;
+    // Its own bound of bytes is for pictures, and speaks of them.
+    const bounds = { bytesMax: Number.POSITIVE_INFINITY, wholeMsMax: NOTIFICATION_MS_MAX };
+    for await (const chunk of bodyChunks(request.raw, bounds)) {
+      receivedBytes += chunk.length;
+      if (receivedBytes > NOTIFICATION_BYTES_MAX) throw tooLarge();
+      chunks.push(chunk);
+    }
+    const received = await receivePayment.receive(request.headers, Buffer.concat(chunks));
+    const { order_id: orderId, outcome } = received;
+    // The operator owes money back, or looks for what went wrong.
+    const level = outcome === 'paid_again' || outcome === 'waiting' ? 'warn' : 'info';
+    request.log[level]({ orderId, outcome }, 'a payment was told of');
+    return reply.header('cache-control', 'no-store').send(received);
+  });
+}
+
+function tooLarge(): ContractError {
+  const detail = `a notification has at most ${NOTIFICATION_BYTES_MAX} bytes`;
+  return new ContractError('INVALID_REQUEST', detail);
 }

@@ -11,8 +11,8 @@ import { createErrorHandler, pathOf } from '../../http/answers.ts';
 import { askToSignIn, createSecret, csrfTokenOf, guardAccountArea } from '../session/guard.ts';
 import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
 import { AuthorityError, actingPerson, type FoundSession } from '../sign-in/session-store.ts';
+import { barChart } from '../usage/usage-pages.ts';
 import { fill, formatsIn, isLanguage, LANGUAGES, wordsIn } from '../words/words.ts';
-import { barChart } from './chart.ts';
 import { registerAssets, renderPage, wantsPage, writeErrorPage } from './frame.ts';
 import {
   badge,

@@ -21,7 +21,7 @@ import {
   lowBalanceBody,
   TOLD_AGAIN_MS,
   thresholdsOf,
-} from '../alerts/balance-alerts.ts';
+} from '../alerts/alert-store.ts';
 import { lowBalanceMail } from '../alerts/balance-watch.ts';
 import {
   countsOf,
@@ -29,8 +29,8 @@ import {
   RECIPIENT_ACCOUNT_MAILS_MAX,
   RECIPIENT_MAILS_MAX,
   takeMessages,
-} from '../alerts/message-limits.ts';
-import { dayOf, dayOfIso, isoOfDay, monthStartOf, usageQuestionOf } from '../usage/usage.ts';
+} from '../alerts/messages.ts';
+import { dayOf, dayOfIso, isoOfDay, monthStartOf, usageQuestionOf } from '../usage/usage-store.ts';
 
 const NOW = 1_800_000_000_000;
 const told = (agoMs: number, credits: number): AlertState => ({

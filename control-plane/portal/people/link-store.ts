@@ -28,7 +28,7 @@ import {
   transact,
 } from '../../database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
-import { takeFromToday, type Withheld } from '../alerts/message-counts.ts';
+import { takeFromToday, type Withheld } from '../alerts/messages.ts';
 import {
   insertSession,
   MEMBERS_MAX,
@@ -193,11 +193,7 @@ async function insertMember(
     .execute();
 }
 
-/*
- * One-time links: an invitation to an account, or the sign-in that an operator hands out. Only the
- * hash of a link's token is stored; who has the link can use it (link-store.ts), once, until it
- * expires.
- */
+// Only the hash of a link's token is stored; who has the link can use it, once, until it expires.
 
 /** Made by the caller, outside of what is repeated. */
 export interface NewLink {

@@ -6,8 +6,8 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import type { AuditRecord } from '../../core/accounts/audit.ts';
-import type { AccountAreaServices } from '../account-area-services.ts';
-import { parsePlace, placeText } from '../orders/ledger-history.ts';
+import type { ManageKeys } from '../../core/keys/manage-keys.ts';
+import type { Stores } from '../../core/stores.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
@@ -26,11 +26,13 @@ import {
   textField,
   time,
 } from '../page/html.ts';
+import { pageOf, parsePlace, placeText } from '../page/paging.ts';
 import { formOf, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
-import type { OpenLink } from './link-store.ts';
+import type { LinkStore, OpenLink } from './link-store.ts';
+import type { Links } from './links.ts';
 import { parseMail } from './mail-address.ts';
-import type { Member, MemberChange } from './people-store.ts';
+import type { Member, MemberChange, PeopleStore } from './people-store.ts';
 import { isRole, ROLES } from './roles.ts';
 
 const MANAGE = { config: { permission: 'people.manage' } } as const;
@@ -38,9 +40,18 @@ const PEOPLE_PATH = `${ACCOUNT_PATH}/people`;
 const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
 const AUDIT_ROWS = 50;
 
+interface PeopleServices {
+  readonly stores: Pick<Stores, 'audit'> & {
+    readonly people: PeopleStore;
+    readonly links: LinkStore;
+  };
+  readonly links: Links;
+  readonly manageKeys: ManageKeys;
+}
+
 type PeopleRequest = FastifyRequest<{ Params: { id: string } }>;
 
-export function registerPeopleRoutes(account: FastifyInstance, services: AccountAreaServices) {
+export function registerPeopleRoutes(account: FastifyInstance, services: PeopleServices) {
   const { stores, manageKeys } = services;
   account.get('/people', MANAGE, (request, reply) => {
     const removed = queryOf(request, 'removed');
@@ -82,14 +93,14 @@ export function registerPeopleRoutes(account: FastifyInstance, services: Account
     const { audit, common } = visit.words;
     // What is none is the first page.
     const after = parsePlace(String(queryOf(request, 'after')));
-    const rows = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
-    const last = rows.length > AUDIT_ROWS ? rows[AUDIT_ROWS - 1] : undefined;
+    const found = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
+    const { rows, last } = pageOf(found, AUDIT_ROWS);
     return renderPage(reply, {
       title: audit.title,
       lead: audit.lead,
       active: 'audit',
       main: html`<div class="stack">
-        ${auditTable(visit, rows.slice(0, AUDIT_ROWS))}
+        ${auditTable(visit, rows)}
         ${pager(common, AUDIT_PATH, { after, next: last && placeText(last) })}
       </div>`,
     });
@@ -103,7 +114,7 @@ function changeOf(request: FastifyRequest) {
 }
 
 /** The link is on this answer and nowhere else, or in the mail and nowhere else. */
-async function invite(reply: FastifyReply, services: AccountAreaServices) {
+async function invite(reply: FastifyReply, services: PeopleServices) {
   const { request } = reply;
   const form = formOf(request);
   const given = { mail: form.text('mail'), role: form.text('role') };
@@ -129,7 +140,7 @@ async function invite(reply: FastifyReply, services: AccountAreaServices) {
 
 function answerChange(
   reply: FastifyReply,
-  services: AccountAreaServices,
+  services: PeopleServices,
   change: MemberChange,
   said: string,
 ): FastifyReply | Promise<FastifyReply> {
@@ -155,7 +166,7 @@ interface Shown {
 
 async function renderPeople(
   reply: FastifyReply,
-  { stores, links, manageKeys }: AccountAreaServices,
+  { stores, links, manageKeys }: PeopleServices,
   { removed, typed, made, problem }: Shown,
 ): Promise<FastifyReply> {
   const visit = visitOf(reply.request);

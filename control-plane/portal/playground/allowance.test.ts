@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
-import type { Claim } from '../../core/jobs/job.ts';
-import { UNPAID_OPEN_MAX } from '../../core/jobs/job.ts';
+import { type Claim, UNPAID_OPEN_MAX } from '../../core/jobs/job.ts';
 import type { NewJob } from '../../core/jobs/job-transactions.ts';
 import {
   assertBalanced,
@@ -20,8 +19,7 @@ import {
   submitted,
 } from '../../core/test/fixtures.ts';
 import { addTo, rowsOf } from '../../core/test/rows.ts';
-import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground.ts';
-import { playgroundAllowance } from './playground-store.ts';
+import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX, playgroundAllowance } from './playground-store.ts';
 
 const test = ava.serial;
 

@@ -3,6 +3,7 @@
  * A submission takes a picture of it (job-transactions.ts), and the row of the allowance serialises
  * an account's playground over all replicas; a job's end may give the picture back.
  */
+
 import { sql, type Transaction } from 'kysely';
 import { OPEN_STATES } from '../../core/jobs/job.ts';
 import type { Allowance } from '../../core/jobs/job-transactions.ts';
@@ -15,7 +16,17 @@ import {
   startOfDay,
   throughIndex,
 } from '../../database/statements.ts';
-import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX, type PlaygroundRefusal } from './playground.ts';
+
+/** Pictures a day and account unless the operator sets another number; 0 turns it off. */
+export const PLAYGROUND_IMAGES_DEFAULT = 20;
+export const PLAYGROUND_IMAGES_MAX = 10_000;
+/** Open jobs of one account's playground: people try a few pictures at a time. */
+export const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
+/** Days begin at midnight UTC, by the database's clock. */
+export const DAY_MS = 86_400_000;
+
+/** Its pictures of this day are used, or it has PLAYGROUND_ACCOUNT_OPEN_MAX jobs open. */
+export type PlaygroundRefusal = 'allowance-used' | 'too-many-open';
 
 export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
 

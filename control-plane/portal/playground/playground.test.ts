@@ -9,7 +9,7 @@ import { createSecret } from '../session/guard.ts';
 import { multipartOf } from '../test/area/person.ts';
 import { type Member, openWorld } from '../test/area/world.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
-import { PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground.ts';
+import { PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground-store.ts';
 import { PLAYGROUND_UPLOADS_MAX } from './use-playground.ts';
 
 const test = ava.serial;

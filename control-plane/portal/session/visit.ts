@@ -8,6 +8,7 @@ import Negotiator from 'negotiator';
 import type { ActingPerson } from '../../core/accounts/audit.ts';
 import { bodyChunks, FIELDS_MAX, wantBody } from '../../http/bodies.ts';
 import { bodyTypeOf, extendsAscii } from '../../http/request-headers.ts';
+import { parsePlace } from '../page/paging.ts';
 import type { Role } from '../people/roles.ts';
 import {
   type Formats,
@@ -229,4 +230,19 @@ export function parseForm(bytes: Buffer): FormFields {
     fields.set(name, values);
   }
   return new FormFields(fields);
+}
+
+/** '' where it is absent. @throws PageError given twice */
+export function queryText(request: FastifyRequest, name: string): string {
+  const value = queryOf(request, name) ?? '';
+  if (typeof value !== 'string') throw new PageError('badForm');
+  return value;
+}
+
+/** Where the page begins; undefined: at the latest. @throws PageError */
+export function placeOf(request: FastifyRequest) {
+  const text = queryText(request, 'after');
+  const place = parsePlace(text);
+  if (text !== '' && place === undefined) throw new PageError('badForm');
+  return place;
 }

@@ -1,7 +1,6 @@
 /** Sign-in by mail and password or by the identity provider, sign-out, and links into an account. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { AccountAreaServices } from '../account-area-services.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import { button, html, linkButton, notice, postForm, textField } from '../page/html.ts';
 import type { AcceptOutcome, FoundLink, Links } from '../people/links.ts';
@@ -29,8 +28,8 @@ import {
 } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import { OpenIdError, type OpenIdFlow, type ProviderSignIn } from './provider-sign-in.ts';
-import { type Browser, SESSION_MS } from './session-store.ts';
-import type { Entered } from './sign-in.ts';
+import { type Browser, SESSION_MS, type SessionStore } from './session-store.ts';
+import type { Entered, SignIn } from './sign-in.ts';
 
 const OPEN = { config: { public: true } } as const;
 /** Longer passwords were never set. */
@@ -43,7 +42,13 @@ const FLOW_S = 600;
 
 export function registerSignInRoutes(
   account: FastifyInstance,
-  services: AccountAreaServices,
+  services: {
+    readonly signIn: SignIn;
+    /** Undefined: people sign in by passwords alone. */
+    readonly provider: ProviderSignIn | undefined;
+    readonly links: Links;
+    readonly stores: { readonly sessions: SessionStore };
+  },
 ): void {
   const { signIn, provider, links, stores } = services;
   account.get('/sign-in', OPEN, (request, reply) => {

@@ -1,7 +1,7 @@
 /** The figures of usage beside the ledger, from the rows themselves. */
 import assert from 'node:assert/strict';
 import type { Database } from '../../database/database.ts';
-import { dayOf } from '../usage/usage.ts';
+import { dayOf } from '../usage/usage-store.ts';
 
 /**
  * Each account, day and outcome has the images that the ledger's settlements have, and the credits

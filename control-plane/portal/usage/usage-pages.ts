@@ -1,13 +1,17 @@
 /**
- * The account's first page (its credits, its use, what runs, what failed, how to begin), and what it
- * used: by day as a chart, by key, outcome or format as a table; as CSV.
+ * What an account used, for programs (GET /v1/account/usage) and for its people: by day as a chart,
+ * by key, outcome or format as a table, as CSV; and the account's first page.
  */
+
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { AccountAreaServices } from '../account-area-services.ts';
+import { ContractError } from '#contract/errors.ts';
+import { parametersOf } from '../../core/http/read-matting-body.ts';
+import { publicState } from '../../core/jobs/job.ts';
+import type { StoresWithoutEnds } from '../../core/stores.ts';
+import { givenTwice, unknownField } from '../../http/bodies.ts';
 import { failureText } from '../jobs/job-pages.ts';
-import { queryText, sendCsv } from '../orders/credit-pages.ts';
-import { type Bar, barChart } from '../page/chart.ts';
+import { csvLine, sendCsv } from '../orders/credit-pages.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import {
   badge,
@@ -28,23 +32,200 @@ import {
   withQuery,
 } from '../page/html.ts';
 import { may } from '../people/roles.ts';
-import { PageError, type Visit, visitOf } from '../session/visit.ts';
+import type { PortalStores } from '../portal-stores.ts';
+import { PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import {
-  type OverviewView,
-  type ReadUsage,
-  type UsageEntry,
-  type UsageView,
-  usageCsv,
-} from './read-usage.ts';
-import {
+  addUsage,
   DAY_MS,
   dayOfIso,
   isoOfDay,
+  monthStartOf,
+  NO_USAGE,
   USAGE_DAYS_MAX,
   USAGE_GROUPS,
   USAGE_KEPT_DAYS,
-} from './usage.ts';
+  type UsageField,
+  type UsageFieldError,
+  type UsageFigures,
+  type UsageGroup,
+  type UsageOf,
+  type UsageQuestion,
+  usageQuestionOf,
+} from './usage-store.ts';
+
+/** As they were asked. */
+type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
+
+/** Figures of one day, key, outcome or format. */
+type UsageEntry = UsageFigures &
+  (
+    | { readonly day: string }
+    /** `key` is the part that is no secret; null: not known any more. */
+    | { readonly key: string | null; readonly name: string | null }
+    | { readonly outcome: string }
+    | { readonly format: string }
+  );
+
+/** What GET /v1/account/usage answers. */
+interface UsageView {
+  /** Dates, both included. */
+  readonly from: string;
+  readonly to: string;
+  readonly group: UsageGroup;
+  readonly total: UsageFigures;
+  /** In the order of days or names; what was not used is left out. */
+  readonly usage: readonly UsageEntry[];
+}
+
+export class ReadUsage {
+  readonly #stores: Pick<StoresWithoutEnds & PortalStores, 'usage' | 'apiKeys'>;
+
+  constructor(stores: Pick<StoresWithoutEnds & PortalStores, 'usage' | 'apiKeys'>) {
+    this.#stores = stores;
+  }
+
+  /** @throws ContractError INVALID_PARAMETER, which names the field */
+  async view(accountId: string, texts: UsageTexts): Promise<UsageView> {
+    const answer = await this.ask(accountId, texts);
+    if ('fault' in answer) throw wrong(answer);
+    return answer;
+  }
+
+  /** The same, with what is wrong as an answer. */
+  async ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
+    const { usage } = this.#stores;
+    const question = usageQuestionOf(texts, await usage.today());
+    if ('fault' in question) return question;
+    const rows = await usage.read(accountId, question);
+    if (rows === undefined) return TOO_MUCH;
+    return {
+      from: isoOfDay(question.from),
+      to: isoOfDay(question.to),
+      group: question.group,
+      total: rows.map(figuresOf).reduce(addUsage, NO_USAGE),
+      usage: await this.#entries(accountId, question, rows),
+    };
+  }
+
+  /** Credits charged since the month began, UTC. */
+  async chargedThisMonth(accountId: string): Promise<number> {
+    const { usage } = this.#stores;
+    const to = await usage.today();
+    const total = await usage.total(accountId, { from: monthStartOf(to), to });
+    if (total === undefined) throw wrong(TOO_MUCH);
+    return total.credits;
+  }
+
+  async #entries(accountId: string, { group }: UsageQuestion, rows: readonly UsageOf[]) {
+    if (group === 'key') return this.#byKey(accountId, rows);
+    return rows.map(row => {
+      const figures = figuresOf(row);
+      if (group === 'day') return { day: isoOfDay(Number(row.name)), ...figures };
+      if (group === 'outcome') return { outcome: row.name, ...figures };
+      return { format: row.name, ...figures };
+    });
+  }
+
+  async #byKey(accountId: string, rows: readonly UsageOf[]): Promise<UsageEntry[]> {
+    const keys = await this.#stores.apiKeys.list(accountId);
+    const byId = new Map(keys.map(key => [key.id, key]));
+    return rows.map(row => {
+      const key = byId.get(row.name);
+      return { key: key?.prefix ?? null, name: key?.name ?? null, ...figuresOf(row) };
+    });
+  }
+}
+
+function figuresOf({ images, failed, credits }: UsageFigures): UsageFigures {
+  return { images, failed, credits };
+}
+
+const TOO_MUCH: UsageFieldError = {
+  field: 'from',
+  fault: 'heavy',
+  detail: 'leaves too many days of too many keys until to: ask for fewer days',
+};
+
+function wrong({ field, detail }: UsageFieldError): ContractError {
+  const fieldErrors = [{ field, detail }];
+  return new ContractError('INVALID_PARAMETER', `${field} ${detail}`, { fieldErrors });
+}
+
+/** Jobs of each list. */
+const LISTED_MAX = 5;
+/** Failures that are older are on the page of jobs. */
+const FAILED_WITHIN_MS = 7 * DAY_MS;
+
+type OverviewView = Awaited<ReturnType<Overview['read']>>;
+
+interface OverviewDependencies extends Pick<StoresWithoutEnds, 'jobs' | 'ledger'> {
+  readonly readUsage: ReadUsage;
+}
+
+export class Overview {
+  readonly #dependencies: OverviewDependencies;
+
+  constructor(dependencies: OverviewDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Usage of the last thirty days; running jobs the oldest first, failures the latest first. */
+  async read(accountId: string) {
+    const { ledger, readUsage, jobs } = this.#dependencies;
+    const chargedThisMonth = await readUsage.chargedThisMonth(accountId);
+    const usage = await readUsage.view(accountId, {});
+    const balances = await ledger.balances(accountId);
+    if (balances === undefined) throw new Error(`the page of an unknown account: ${accountId}`);
+    const { available, reserved } = balances;
+    const open = await jobs.openOf(accountId, LISTED_MAX);
+    const failed = { states: ['failed'], endedWithinMs: FAILED_WITHIN_MS } as const;
+    const ended = await jobs.list({ ...failed, accountId, limit: LISTED_MAX });
+    const running = open.map(({ id, state, createdAtMs }) => {
+      const seen = publicState({ state, expiresAtMs: null, readAtMs: 0 });
+      return { id, state: seen === 'processing' ? seen : 'queued', createdAtMs } as const;
+    });
+    const failures = ended.map(({ id, failure, finishedAtMs, createdAtMs }) => {
+      return { id, code: failure?.code ?? '', endedAtMs: finishedAtMs ?? createdAtMs };
+    });
+    return { available, reserved, chargedThisMonth, usage, running, failures };
+  }
+}
+
+/** Names of the columns are those of the API. */
+function usageCsv({ group, usage }: UsageView): string {
+  const names = group === 'key' ? ['key', 'name'] : [group];
+  const head = csvLine([...names, 'images', 'failed', 'credits']);
+  const lines = usage.map(entry => {
+    const { images, failed, credits } = entry;
+    return csvLine([...namesOf(entry), images, failed, credits]);
+  });
+  return [head, ...lines].join('');
+}
+
+function namesOf(entry: UsageEntry): string[] {
+  if ('key' in entry) return [entry.key ?? '', entry.name ?? ''];
+  if ('day' in entry) return [entry.day];
+  if ('outcome' in entry) return [entry.outcome];
+  return [entry.format];
+}
+
+const FIELDS = ['from', 'to', 'group'] as const;
+
+/**
+ * @param target the request's, with its path
+ * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8
+ */
+export function readUsageQuery(target: string): UsageTexts {
+  const texts: Partial<Record<(typeof FIELDS)[number], string>> = {};
+  for (const { name, text } of parametersOf(target)) {
+    const field = FIELDS.find(known => known === name);
+    if (field === undefined) throw unknownField(name);
+    if (texts[field] !== undefined) throw givenTwice(field);
+    texts[field] = text;
+  }
+  return texts;
+}
 
 const PATH = `${ACCOUNT_PATH}/usage`;
 const OVERVIEW = { config: { permission: 'overview.read' } } as const;
@@ -53,7 +234,7 @@ const USAGE = { config: { permission: 'usage.read' } } as const;
 /** @param baseUrl for the line that shows how to call the API */
 export function registerUsageRoutes(
   account: FastifyInstance,
-  { overview, readUsage }: AccountAreaServices,
+  { overview, readUsage }: { readonly overview: Overview; readonly readUsage: ReadUsage },
   baseUrl: string,
 ): void {
   account.get('/', OVERVIEW, async (request, reply) =>
@@ -299,4 +480,122 @@ function typedOf(request: FastifyRequest) {
 /** A field that is left empty takes its default. */
 function textsOf(typed: TypedUsage): Partial<TypedUsage> {
   return Object.fromEntries(Object.entries(typed).filter(([, text]) => text !== ''));
+}
+
+// Bars over days, drawn as SVG by attributes; a table says the same to screen readers.
+
+interface Bar {
+  /** The whole name: `21 Nov 2026`. */
+  readonly label: string;
+  /** What stands under it; bars whose names would overlap leave theirs out. */
+  readonly shortLabel: string;
+  /** From the bottom up. */
+  readonly values: readonly number[];
+}
+
+interface BarChartProps {
+  readonly title: string;
+  /** Names of the parts of a bar, at least two. */
+  readonly series: readonly string[];
+  readonly bars: readonly Bar[];
+  /** A number as the language writes it. */
+  readonly format: (value: number) => string;
+  /** Says that the table below is the chart. */
+  readonly tableLabel: string;
+  /** The heading of the table's first column. */
+  readonly barLabel: string;
+}
+
+const WIDTH = 720;
+const HEIGHT = 200;
+const LEFT = 44;
+const TOP = 10;
+const BOTTOM = 24;
+const GRID_LINES = 4;
+const LABELS_MAX = 8;
+/** A day with one picture among thousands is seen. */
+const SEEN_MIN = 1.5;
+
+export function barChart(props: BarChartProps): VNode {
+  const { title, series, bars, format } = props;
+  const most = Math.max(
+    ...bars.map(({ values }) => values.reduce((sum, value) => sum + value, 0)),
+    0,
+  );
+  const step = niceStep(most / GRID_LINES);
+  const top = step * GRID_LINES;
+  const plot = HEIGHT - TOP - BOTTOM;
+  const heightOf = (value: number) => (value / top) * plot;
+  const lines = Array.from({ length: GRID_LINES + 1 }, (_, index) => index * step);
+  return html`<figure class="chart">
+    ${legend(series)}
+    <div class="chart-reach" tabindex="0" role="region" aria-label=${title}>
+    <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label=${title}>
+      ${lines.map(value => {
+        const y = HEIGHT - BOTTOM - heightOf(value);
+        return html`<g><line class="grid" x1=${LEFT} x2=${WIDTH} y1=${y} y2=${y} />
+          <text x=${LEFT - 8} y=${y + 4} text-anchor="end">${format(value)}</text></g>`;
+      })}
+      ${bars.map((bar, index) => drawBar(bar, index, heightOf, props))}
+    </svg></div>
+    ${chartTable(props)}
+  </figure>`;
+}
+
+function drawBar(
+  bar: Bar,
+  index: number,
+  heightOf: (value: number) => number,
+  { bars: { length: count }, format, series }: BarChartProps,
+): VNode {
+  const slot = (WIDTH - LEFT) / count;
+  const width = Math.min(slot * 0.72, 40);
+  const x = LEFT + slot * index + (slot - width) / 2;
+  let y = HEIGHT - BOTTOM;
+  const parts = bar.values.map((value, part) => {
+    if (value <= 0) return null;
+    const height = Math.max(heightOf(value), SEEN_MIN);
+    y -= height;
+    return html`<rect class=${`series-${part}`} x=${round(x)} y=${round(y)} width=${round(width)}
+      height=${round(height)} />`;
+  });
+  const every = Math.ceil(count / LABELS_MAX);
+  const said = bar.values.map((value, part) => `${series[part]}: ${format(value)}`);
+  return html`<g class="day"><title>${`${bar.label}\n${said.join('\n')}`}</title>
+    <rect class="reach" x=${round(LEFT + slot * index)} y=${TOP} width=${round(slot)}
+      height=${HEIGHT - TOP - BOTTOM} />
+    ${parts}
+    ${index % every === 0 ? html`<text x=${round(x + width / 2)} y=${HEIGHT - 6} text-anchor="middle">${bar.shortLabel}</text>` : null}
+  </g>`;
+}
+
+function legend(series: readonly string[]): VNode {
+  return html`<div class="legend" aria-hidden="true">${series.map(
+    (name, index) => html`<span><svg width="10" height="10" viewBox="0 0 10 10"><rect
+      class=${`series-${index}`} width="10" height="10" rx="2" /></svg>${name}</span>`,
+  )}</div>`;
+}
+
+function chartTable({ title, series, bars, format, tableLabel, barLabel }: BarChartProps): VNode {
+  return html`<details class="chart-table"><summary>${tableLabel}</summary>
+    <table><caption class="silent">${title}</caption>
+      <thead><tr><th scope="col">${barLabel}</th>
+        ${series.map(name => html`<th scope="col" class="end">${name}</th>`)}</tr></thead>
+      <tbody>${bars.map(
+        bar => html`<tr><th scope="row">${bar.label}</th>
+          ${bar.values.map(value => html`<td class="end">${format(value)}</td>`)}</tr>`,
+      )}</tbody>
+    </table>
+  </details>`;
+}
+
+/** A round number of at least `least`: 1, 2 or 5 times a power of ten, whole. */
+function niceStep(least: number): number {
+  if (least <= 1) return 1;
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map(times => times * power).find(step => step >= least) ?? least;
+}
+
+function round(value: number): number {
+  return Math.round(value * 100) / 100;
 }
