@@ -1,15 +1,9 @@
 /**
- * application/x-www-form-urlencoded (the WHATWG URL standard, section 5.1), read as it arrives, as
- * the parts that multipart/form-data would have: a picture in Base64 may have the length of a body.
- * It is strict where a lenient reader would change a picture: a `+` in Base64 that was sent as it is
- * means a space here, and is refused.
- *
- * | state | expects                            | then        |
- * |-------|------------------------------------|-------------|
- * | name  | bytes, `=`; or `&`: an empty value | value; name |
- * | value | bytes, `&`                         | name        |
+ * A body of the remove.bg interface, in whichever form it comes, moved into its fields and uploads
+ * chunk by chunk. Texts are kept, pictures go into their uploads as they arrive, and what is empty
+ * is absent: clients send every field they know. Fields that this interface does not have are
+ * skipped, and named in the answer.
  */
-
 import type { IncomingMessage } from 'node:http';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import type { ImageUpload, RequestUploads } from '../core/submission/pictures.ts';
@@ -28,15 +22,14 @@ import {
 import { type JsonFields, JsonFieldsParser } from '../http/json-fields.ts';
 import { boundaryOf, type PartEvent, PartText, readParts } from '../http/multipart.ts';
 import { bodyTypeOf, type ContentType } from '../http/request-headers.ts';
+import { RemovebgRefusal } from './removebg-errors.ts';
 import {
   REMOVEBG_PICTURES,
   REMOVEBG_TEXTS,
   type RemovebgFields,
   type RemovebgPicture,
   type RemovebgText,
-} from './removebg-fields.ts';
-import { RemovebgRefusal } from './removebg-refusal.ts';
-import { UnknownFields } from './unknown-fields.ts';
+} from './removebg-values.ts';
 
 /** Far above any field's name. */
 const NAME_BYTES_MAX = 256;
@@ -47,6 +40,17 @@ const PERCENT = 0x25;
 const PLUS = 0x2b;
 const SPACE = 0x20;
 
+/**
+ * application/x-www-form-urlencoded (the WHATWG URL standard, section 5.1), read as it arrives, as
+ * the parts that multipart/form-data would have: a picture in Base64 may have the length of a body.
+ * It is strict where a lenient reader would change a picture: a `+` in Base64 that was sent as it is
+ * means a space here, and is refused.
+ *
+ * | state | expects                            | then        |
+ * |-------|------------------------------------|-------------|
+ * | name  | bytes, `=`; or `&`: an empty value | value; name |
+ * | value | bytes, `&`                         | name        |
+ */
 export class UrlencodedReader {
   readonly #base64Field: string;
   readonly #utf8 = new TextDecoder('utf-8', { fatal: true });
@@ -179,13 +183,6 @@ export class UrlencodedReader {
   }
 }
 
-/*
- * A body of the remove.bg interface that comes in parts: multipart/form-data, or the pairs of
- * application/x-www-form-urlencoded. Texts are kept, pictures go into their uploads as they arrive,
- * and what is empty is absent: clients send every field they know. Fields that this interface does
- * not have are skipped, and named in the answer: the one that it stands for took them.
- */
-
 type Target =
   | { readonly kind: 'text'; readonly field: RemovebgText }
   | { readonly kind: 'picture'; readonly field: RemovebgPicture }
@@ -268,11 +265,6 @@ class RemovebgForm {
   }
 }
 
-/*
- * Moves a body of the remove.bg interface, in whichever form it comes, into its fields and its
- * uploads, chunk by chunk. The last check that needs no body byte is here too.
- */
-
 const IMAGE_BASE64 = 'image_file_b64';
 const TYPES = ['multipart/form-data', 'application/x-www-form-urlencoded', 'application/json'];
 const BOUNDS = { bytesMax: REQUEST_BODY_BYTES_MAX };
@@ -354,4 +346,22 @@ function jsonFields(unknown: UnknownFields): JsonFields<RemovebgText> {
 /** None is taken: then there is no source. */
 function isTaken(type: ContentType | 'none' | undefined): boolean {
   return type === 'none' || TYPES.includes(type?.type ?? '');
+}
+
+/** More than any client sends; the header stays small. */
+const NAMES_MAX = 16;
+const NAME = /^[A-Za-z0-9_.[\]-]{1,64}$/;
+
+class UnknownFields {
+  readonly #names = new Set<string>();
+
+  /** A name that no header should carry is left out. @param name undefined: too long to be kept. */
+  note(name: string | undefined): void {
+    if (name === undefined || !NAME.test(name) || this.#names.size >= NAMES_MAX) return;
+    this.#names.add(name);
+  }
+
+  get names(): readonly string[] {
+    return [...this.#names];
+  }
 }

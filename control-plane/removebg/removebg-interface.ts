@@ -3,10 +3,9 @@
 import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
 import type { AppServices } from '../core/http/app-services.ts';
 import type { HttpInterface } from '../core/http/http-interface.ts';
-import { createRemovebgChecks } from './removebg-checks.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
 import { RemoveBackground } from './removebg-request.ts';
-import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';
+import { allowOrigins, createRemovebgChecks, registerRemovebgRoutes } from './removebg-routes.ts';
 import type { RemovebgSize } from './removebg-values.ts';
 
 export interface RemovebgOptions {

@@ -4,14 +4,13 @@ import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import type { Finishing } from '#contract/finishing.ts';
 import { OVERLONG, type TextValue } from '../http/bodies.ts';
-import type { RemovebgPicture, RemovebgText } from './removebg-fields.ts';
-import { RemovebgRefusal } from './removebg-refusal.ts';
+import { RemovebgRefusal } from './removebg-errors.ts';
 import {
   type RemovebgRequest,
   requireRegionIn,
   requireRemovebgRequest,
 } from './removebg-request.ts';
-import type { RemovebgSize } from './removebg-values.ts';
+import type { RemovebgPicture, RemovebgSize, RemovebgText } from './removebg-values.ts';
 
 const test = ava.serial;
 

@@ -1,10 +1,10 @@
 /**
- * Whether a region lies within an image and has a pixel in it, as far as the file's header tells. A
- * camera may have turned the picture, which the header's size does not show: refused is what is
- * wrong either way; the rest the node judges, who sees it.
+ * A request of the remove.bg interface as the request of /v1 it is: the same formats, finishing and
+ * sources, under other names and values. It becomes a job under a key derived from it: clients send
+ * none, time out after 20 s and post the same again, and are charged once.
  */
 import { invalidParameter } from '#contract/errors.ts';
-import { alphaOf, parseColour } from '#contract/finishing/colour.ts';
+import { alphaOf, parseColour } from '#contract/finishing/measures.ts';
 import type { Background, Finishing, Length, Region } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
@@ -18,16 +18,17 @@ import {
   type Submitted,
 } from '../core/submission/submit-matting.ts';
 import { OVERLONG } from '../http/bodies.ts';
-import type { RemovebgFields, RemovebgText } from './removebg-fields.ts';
-import { RemovebgRefusal } from './removebg-refusal.ts';
+import { RemovebgRefusal } from './removebg-errors.ts';
 import {
   cropOf,
   formatOf,
   megapixelsMaxOf,
   oneOf,
   positionOf,
+  type RemovebgFields,
   type RemovebgFormat,
   type RemovebgSize,
+  type RemovebgText,
   regionOf,
   requireUnrendered,
   scaleOf,
@@ -36,7 +37,11 @@ import {
   typeLevelOf,
 } from './removebg-values.ts';
 
-/** @throws RemovebgRefusal roi_exceeds_bounds, roi_region_empty */
+/**
+ * Judges a region by the size in the file's header. A camera may have turned the picture, which the
+ * header does not show: refused is what is wrong either way; the rest the node judges, who sees it.
+ * @throws RemovebgRefusal roi_exceeds_bounds, roi_region_empty
+ */
 export function requireRegionIn(
   region: Region,
   { width, height }: { readonly width: number; readonly height: number },
@@ -65,11 +70,6 @@ function pixels(edge: Length, side: number): number {
 function span([from, to]: readonly [Length, Length], side: number): number {
   return Math.round(pixels(to, side)) - Math.round(pixels(from, side));
 }
-
-/*
- * A request of the remove.bg interface as the request of /v1 it is: the same formats, finishing and
- * sources, under other names and values. Needs neither bytes nor network nor database.
- */
 
 interface RemovebgPolicy extends OutgoingPolicy {
   /** The size of requests that name none. */
@@ -229,11 +229,6 @@ function backgroundUrlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): st
   if (url !== undefined) requireBackgroundUrl(url, policy);
   return url;
 }
-
-/*
- * A request of the remove.bg interface becomes a job like every other, under a key of its own: its
- * clients send none, time out after 20 s and post the same again, and are charged once.
- */
 
 /**
  * From the first request on the same request joins its job or has its result again. Beyond the

@@ -1,26 +1,41 @@
 /**
- * What a client of remove.bg takes as its answer. JSON only where it asks for that and nothing else
- * will do: HTTP libraries send `application/json, text/plain, *\/*` of themselves, and the callers
- * of those write the answer to a file. Pure.
+ * POST /v1.0/removebg and GET /v1.0/account, which clients of remove.bg call: their checks made from
+ * headers alone, and their answers, the picture or JSON with the picture in it.
  */
-
 import { Readable } from 'node:stream';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type {
+  FastifyInstance,
+  FastifyReply,
+  FastifyRequest,
+  onRequestAsyncHookHandler,
+  onRequestHookHandler,
+} from 'fastify';
 import Negotiator from 'negotiator';
 import { ContractError } from '#contract/errors.ts';
 import type { Box } from '#contract/finishing.ts';
 import type { AppServices } from '../core/http/app-services.ts';
-import { callerOf } from '../core/http/header-checks.ts';
+import {
+  askingAgain,
+  bearerTokenOf,
+  callerOf,
+  holdPlace,
+  requireAllowed,
+  requireApiKey,
+  TOKEN_LENGTH_MAX,
+  takeRates,
+} from '../core/http/header-checks.ts';
 import { serverTimingOf, waitForEnd, withJob } from '../core/http/job-answers.ts';
 import { openForReader } from '../core/http/result-file.ts';
 import { isFinal, type Job } from '../core/jobs/job.ts';
+import type { RateLimits } from '../core/rates/rate-limits.ts';
+import type { RateKind } from '../core/rates/rate-windows.ts';
 import { refusalOf } from '../core/results/job-view.ts';
 import type { ResultFile } from '../core/results/result-download.ts';
 import { noteJob, pathOf } from '../http/answers.ts';
 import { wantBody } from '../http/bodies.ts';
+import type { Connections } from '../http/connections.ts';
 import { headerValues } from '../http/request-headers.ts';
-import { readRemovebgBody } from './removebg-body.ts';
-import type { RemovebgChecks } from './removebg-checks.ts';
+import { readRemovebgBody, requireRemovebgBody } from './removebg-body.ts';
 import { isRemovebgRequest } from './removebg-errors.ts';
 import document from './removebg-openapi.json' with { type: 'json' };
 import type { RemoveBackground } from './removebg-request.ts';
@@ -29,7 +44,11 @@ import type { RemoveBackground } from './removebg-request.ts';
 const ACCEPT_LENGTH_MAX = 1000;
 const PICTURES = ['image/png', 'image/jpeg', 'image/webp', 'application/zip'];
 
-/** @param header all Accept headers of the request, joined by commas */
+/**
+ * JSON only where the client asks for that and nothing else will do: HTTP libraries send
+ * `application/json, text/plain, *\/*` of themselves, and write the answer to a file.
+ * @param header all Accept headers of the request, joined by commas
+ */
 function wantsJson(header: string | undefined): boolean {
   if (header === undefined || header.length > ACCEPT_LENGTH_MAX) return false;
   const negotiator = new Negotiator({ headers: { accept: header } });
@@ -37,11 +56,6 @@ function wantsJson(header: string | undefined): boolean {
   const [best] = negotiator.mediaTypes(['application/json', ...PICTURES]);
   return best === 'application/json';
 }
-
-/*
- * A finished job as remove.bg's clients read it: the picture, or JSON with the picture in it, and
- * what was seen and charged in headers.
- */
 
 /** Of the result, in pixels, where no subject was seen. */
 const NOWHERE: Box = { top: 0, left: 0, width: 0, height: 0 };
@@ -131,11 +145,6 @@ function base64Length(bytes: number): number {
   return 4 * Math.ceil(bytes / 3);
 }
 
-/*
- * Cross-origin requests (the Fetch standard), only where the operator allows an origin: a key in a
- * page can be read by everyone who opens it. Off, the interface answers none of it.
- */
-
 const METHODS = 'GET, POST, OPTIONS';
 const REQUEST_HEADERS = 'X-Api-Key, Authorization, Content-Type, Accept';
 /** What a page may read of an answer. */
@@ -147,7 +156,11 @@ const ANSWER_HEADERS = [
 ].join(', ');
 const PREFLIGHT_MAX_AGE_S = 600;
 
-/** @param origins as a browser sends them; `*` is every one; none: nothing is added */
+/**
+ * Cross-origin requests (the Fetch standard), only where the operator allows an origin: a key in a
+ * page can be read by everyone who opens it.
+ * @param origins as a browser sends them; `*` is every one; none: nothing is added
+ */
 export function allowOrigins(app: FastifyInstance, origins: readonly string[]): void {
   if (origins.length === 0) return;
   app.addHook('onRequest', (request, reply, done) => {
@@ -183,8 +196,6 @@ function setOriginHeaders(
   if (origin === undefined || more.length > 0 || !origins.includes(origin)) return;
   reply.header('access-control-allow-origin', origin);
 }
-
-/* POST /v1.0/removebg and GET /v1.0/account: what clients of remove.bg call. */
 
 /** Most photos are done by then. */
 const RETRY_AFTER_S = 2;
@@ -295,4 +306,69 @@ function notYet({ id }: Job): ContractError {
     jobId: id,
     retryAfterS: RETRY_AFTER_S,
   });
+}
+
+type Check = onRequestHookHandler | onRequestAsyncHookHandler;
+
+interface RemovebgChecks {
+  readonly submission: Check[];
+  readonly account: Check[];
+  /** For the time after the body was read: whose key it is, where that of its headers may still. */
+  readonly askAgain: ReturnType<typeof askingAgain>;
+}
+
+export function createRemovebgChecks(
+  services: AppServices,
+  connections: Connections,
+): RemovebgChecks {
+  const { rateLimits } = services;
+  const apiKey = requireApiKey(services, 'submit', requireKey);
+  return {
+    submission: [
+      apiKey,
+      requireRate(rateLimits, 'submissions'),
+      requireRemovebgBody,
+      holdPlace(connections),
+    ],
+    account: [requireApiKey(services, 'account', requireKey), requireRate(rateLimits, 'reads')],
+    askAgain: askingAgain(apiKey),
+  };
+}
+
+/**
+ * X-Api-Key, else Authorization: Bearer. Where the first is there the second belongs to something
+ * before us, and is not read.
+ * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
+ */
+function requireKey(request: FastifyRequest): string {
+  const [key, ...more] = headerValues(request.raw, 'x-api-key').map(value => value.trim());
+  if (more.length > 0) {
+    throw new ContractError('INVALID_API_KEY', 'the X-Api-Key header is given more than once');
+  }
+  if (key !== undefined && key.length > TOKEN_LENGTH_MAX) {
+    throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
+  }
+  if (key) return key;
+  if (headerValues(request.raw, 'authorization').length > 0) return bearerTokenOf(request);
+  throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key');
+}
+
+/** As core/http/header-checks.ts, told in the headers that these clients read. */
+function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAsyncHookHandler {
+  return async (request, reply) => {
+    let least = Number.POSITIVE_INFINITY;
+    for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {
+      const { allowed, limit, remaining, resetS } = rate;
+      // One rate can be told: the one that refuses first.
+      if (!allowed || remaining < least) {
+        reply.headers({
+          'x-ratelimit-limit': String(limit),
+          'x-ratelimit-remaining': String(remaining),
+          'x-ratelimit-reset': String(Math.ceil(Date.now() / 1000) + resetS),
+        });
+      }
+      least = Math.min(least, remaining);
+      requireAllowed(rate);
+    }
+  };
 }

@@ -1,7 +1,7 @@
 /**
- * The values of the remove.bg interface's fields that need no image to be judged. Each reader takes
- * the field's text, undefined where it is absent, and refuses what is no value of it. Case does not
- * matter. Pure.
+ * The fields of the remove.bg interface, and those of their values that need no image to be judged.
+ * Each reader takes the field's text, undefined where it is absent, and refuses what is no value of
+ * it. Case does not matter.
  */
 import { invalidParameter } from '#contract/errors.ts';
 import {
@@ -12,7 +12,42 @@ import {
   parsePosition,
 } from '#contract/finishing/measures.ts';
 import type { CropMargins, Position, Region } from '#contract/finishing.ts';
-import { RemovebgRefusal } from './removebg-refusal.ts';
+import type { TextValue } from '../http/bodies.ts';
+import { RemovebgRefusal } from './removebg-errors.ts';
+
+/** Those that are kept as text. */
+export const REMOVEBG_TEXTS = [
+  'image_url',
+  'size',
+  'type',
+  'type_level',
+  'format',
+  'roi',
+  'crop',
+  'crop_margin',
+  'scale',
+  'position',
+  'channels',
+  'add_shadow',
+  'shadow_type',
+  'shadow_opacity',
+  'shadow_method',
+  'semitransparency',
+  'bg_color',
+  'bg_image_url',
+] as const;
+export type RemovebgText = (typeof REMOVEBG_TEXTS)[number];
+
+/** Those whose bytes go into an upload. */
+export const REMOVEBG_PICTURES = ['image_file', 'image_file_b64', 'bg_image_file'] as const;
+export type RemovebgPicture = (typeof REMOVEBG_PICTURES)[number];
+
+/** What was sent. An empty field is absent: clients send every field they know. */
+export interface RemovebgFields {
+  readonly texts: ReadonlyMap<RemovebgText, TextValue>;
+  /** Those that came with a byte at least; at most one of the two of the image. */
+  readonly pictures: ReadonlySet<RemovebgPicture>;
+}
 
 /** Megapixels of a result; a full one as PNG has fewer. */
 const SIZES = {
@@ -74,7 +109,7 @@ export function oneOf<Value extends string>(
 }
 
 /** 1 and 0 are what PHP makes of true and false. */
-export function booleanOf(texts: Texts<string>, field: string, absent: boolean): boolean {
+function booleanOf(texts: Texts<string>, field: string, absent: boolean): boolean {
   const text = texts.get(field)?.toLowerCase();
   if (text === undefined) return absent;
   if (text === 'true' || text === '1') return true;

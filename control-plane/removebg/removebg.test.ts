@@ -11,8 +11,8 @@ import type { JobFailure } from '../core/jobs/job.ts';
 import { BASE_URL, openTestApp, pngHeader, useTestApp } from '../core/test/support/test-app.ts';
 import { FORM_TYPE } from '../http/test/forms.ts';
 import { removebgErrorOf } from './removebg-errors.ts';
-import { REMOVEBG_TEXTS } from './removebg-fields.ts';
 import source from './removebg-openapi.json' with { type: 'json' };
+import { REMOVEBG_TEXTS } from './removebg-values.ts';
 import { IMAGE, multipart, type Parts, RemovebgClient } from './test/removebg-client.ts';
 
 const test = ava.serial;

@@ -23,7 +23,7 @@ import { joinBlobStores } from '../core/storage/open-storage.ts';
 import { get, list, put } from '../core/test/blob-store.contract.ts';
 import { type Env, runCli } from '../core/test/support/cli.ts';
 import { openStorage } from '../object-storage/test/open-storage.ts';
-import { moveBlobs } from '../operations/storage/move-blobs.ts';
+import { moveBlobs } from '../operations/storage/storage-commands.ts';
 
 const test = ava.serial;
 

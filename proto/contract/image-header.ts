@@ -4,17 +4,21 @@
  * expected: every read is bounded and every loop ends.
  */
 import { isIsoFile, readAvif } from './image-header/avif.ts';
-import { type ByteReader, ByteWindow } from './image-header/byte-window.ts';
-import type { ImageHeader } from './image-header/header.ts';
-import { isJpeg, readJpeg } from './image-header/jpeg.ts';
+import { type ByteReader, ByteWindow, type ImageHeader } from './image-header/byte-window.ts';
+import {
+  isJpeg,
+  isPng,
+  isWebp,
+  readJpeg,
+  readPng,
+  readWebp,
+} from './image-header/jpeg-png-webp.ts';
 import {
   isJxlCodestream,
   isJxlContainer,
   readJxlCodestream,
   readJxlContainer,
 } from './image-header/jxl.ts';
-import { isPng, readPng } from './image-header/png.ts';
-import { isWebp, readWebp } from './image-header/webp.ts';
 
 export type { ByteReader, ImageHeader };
 

@@ -31,9 +31,14 @@ import { type LoopbackSource, openSource } from '../../core/test/loopback-source
 import { TEST_TOKEN } from '../../core/test/scripted-node.ts';
 import { type Env, runCli as run } from '../../core/test/support/cli.ts';
 import { Replicas } from '../../core/test/support/replicas.ts';
-import { LOG_BYTES_MAX, readLog, shownConfiguration } from '../bundle/make-bundle.ts';
-import { scrubbed, scrubbedOfPlaces } from '../bundle/scrub.ts';
-import { nodeFindings } from './fleet-findings.ts';
+import {
+  LOG_BYTES_MAX,
+  readLog,
+  scrubbed,
+  scrubbedOfPlaces,
+  shownConfiguration,
+} from '../bundle/support-bundle.ts';
+import { nodeFindings } from './doctor.ts';
 
 const test = ava.serial;
 

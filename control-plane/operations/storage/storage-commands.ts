@@ -1,16 +1,22 @@
-/** `storage check|lifecycle|migrate`. */
+/** `storage check|lifecycle|migrate`, and the copying of one storage's blobs to another. */
+import { createHash } from 'node:crypto';
 import { type Command, InvalidArgumentError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
 import { JOB_MS_MAX } from '../../core/jobs/job.ts';
 import { loadStorageConfig } from '../../core/settings.ts';
 import {
+  BlobNotFoundError,
+  type BlobStore,
+  type HashedBlob,
+  hashOf,
+} from '../../core/storage/blob-store.ts';
+import {
   checkStorage,
   openStorage,
   StorageConfigError,
   storageKindOf,
 } from '../../core/storage/open-storage.ts';
-import { type MoveSummary, moveBlobs } from './move-blobs.ts';
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;
@@ -133,4 +139,179 @@ function reasonOf(error: unknown): string {
   return error instanceof ContractError && cause instanceof Error
     ? `${message}: ${cause.message}`
     : message;
+}
+
+/** Blobs under way. */
+const MOVES_AT_ONCE_MAX = 8;
+/** Runs over the list: new blobs appear while a service still writes to the first store. */
+const PASSES_MAX = 10;
+/** Failures after which the rest is not tried. */
+const FAILURES_MAX = 20;
+/** So far ahead that nothing is too young to be listed, whatever the clocks say. */
+const AHEAD_MS = 86_400_000;
+const UNFINISHED = /^(tmp|fallback:)/;
+
+interface MoveOptions {
+  /** Removes each blob from the first store once it is proven in the second. */
+  readonly remove?: boolean;
+  /** False: what is there already is not compared. True where absent. */
+  readonly prove?: boolean;
+  /** Called after each blob. */
+  readonly onProgress?: (progress: MoveSummary) => void;
+  /** Ends after the blobs under way. */
+  readonly signal?: AbortSignal;
+}
+
+interface MoveFailure {
+  readonly name: string;
+  readonly error: unknown;
+}
+
+export interface MoveSummary {
+  /** Blobs copied, and their bytes. */
+  readonly copied: number;
+  readonly copiedBytes: number;
+  /** Blobs that were in the second store before, with the same checksum. */
+  readonly alreadyThere: number;
+  /** Blobs that the service removed meanwhile. */
+  readonly gone: number;
+  readonly removed: number;
+  /** Blobs whose copy could not be made, or is another one. */
+  readonly failures: readonly MoveFailure[];
+  /** Nothing is left to be copied. */
+  readonly complete: boolean;
+}
+
+/** The copy of a blob has other bytes. */
+export class CopyDiffersError extends Error {
+  constructor(name: string) {
+    super(`${name} has other bytes in the second storage`);
+    this.name = 'CopyDiffersError';
+  }
+}
+
+/** What is asked of the first store. */
+export type MovedFrom = Pick<BlobStore, 'listOlderThan' | 'openRead' | 'remove'>;
+
+/**
+ * Copies every blob of one store to another, while both are in use: nothing is replaced, each copy's
+ * checksum is compared, and what is removed from the first was proven in the second before. A run
+ * that was cut off is run again: what has moved is found there.
+ *
+ * Rejects where the list cannot be read; what fails of single blobs is in the summary.
+ */
+export async function moveBlobs(
+  from: MovedFrom,
+  to: BlobStore,
+  options: MoveOptions = {},
+): Promise<MoveSummary> {
+  const move = new Move(from, to, options);
+  for (let pass = 1; pass <= PASSES_MAX; pass += 1) {
+    const copied = await move.pass(pass === 1 && options.prove !== false);
+    if (copied === 0 || move.stopped) break;
+  }
+  return move.summary();
+}
+
+class Move {
+  readonly #from: MovedFrom;
+  readonly #to: BlobStore;
+  readonly #options: MoveOptions;
+  readonly #failures: MoveFailure[] = [];
+  #counts = { copied: 0, copiedBytes: 0, alreadyThere: 0, gone: 0, removed: 0 };
+  #lastPassCopied = 0;
+
+  constructor(from: MovedFrom, to: BlobStore, options: MoveOptions) {
+    this.#from = from;
+    this.#to = to;
+    this.#options = options;
+  }
+
+  get stopped(): boolean {
+    return this.#options.signal?.aborted === true || this.#failures.length >= FAILURES_MAX;
+  }
+
+  summary(): MoveSummary {
+    const complete = !this.stopped && this.#lastPassCopied === 0 && this.#failures.length === 0;
+    return { ...this.#counts, failures: this.#failures, complete };
+  }
+
+  /**
+   * Over all that is listed. @param prove compares also what is there already; without it only
+   * what is missing is copied. @returns how many were copied
+   */
+  async pass(prove: boolean): Promise<number> {
+    const before = this.#counts.copied;
+    const names = this.#from.listOlderThan(-AHEAD_MS)[Symbol.asyncIterator]();
+    const work = async () => {
+      while (!this.stopped) {
+        const next = await names.next();
+        if (next.done) return;
+        if (!UNFINISHED.test(next.value)) await this.#try(next.value, prove);
+      }
+    };
+    try {
+      await Promise.all(Array.from({ length: MOVES_AT_ONCE_MAX }, work));
+    } finally {
+      await names.return?.();
+    }
+    this.#lastPassCopied = this.#counts.copied - before;
+    return this.#lastPassCopied;
+  }
+
+  async #try(name: string, prove: boolean): Promise<void> {
+    try {
+      await this.#move(name, prove || this.#options.remove === true);
+    } catch (error) {
+      if (error instanceof BlobNotFoundError) this.#counts.gone += 1;
+      else if (this.#failures.every(failure => failure.name !== name)) {
+        this.#failures.push({ name, error });
+      }
+    }
+    this.#options.onProgress?.(this.summary());
+  }
+
+  async #move(name: string, prove: boolean): Promise<void> {
+    const there = await this.#to.stat(name);
+    if (there === undefined) await this.#copy(name);
+    else if (prove) await this.#prove(name);
+    if (this.#options.remove !== true) return;
+    await this.#from.remove(name);
+    this.#counts.removed += 1;
+  }
+
+  async #copy(name: string): Promise<void> {
+    const stream = await this.#from.openRead(name);
+    const writer = await this.#to.createWriter(name);
+    const hash = createHash('sha256');
+    try {
+      for await (const piece of stream as AsyncIterable<Buffer>) {
+        hash.update(piece);
+        await writer.write(piece);
+      }
+      await writer.commit();
+    } finally {
+      stream.destroy();
+      await writer.abort();
+    }
+    const { bytesWritten } = writer;
+    await this.#requireSame(name, { bytes: bytesWritten, sha256: hash.digest('hex') });
+    this.#counts.copied += 1;
+    this.#counts.copiedBytes += bytesWritten;
+  }
+
+  async #prove(name: string): Promise<void> {
+    await this.#requireSame(name, await hashOf(this.#from, name));
+    this.#counts.alreadyThere += 1;
+  }
+
+  /** By the second store's own word where it has a checksum, else by reading it. */
+  async #requireSame(name: string, expected: HashedBlob): Promise<void> {
+    const said = await this.#to.signed?.stored(name);
+    const { bytes, sha256 } =
+      said?.sha256 === undefined
+        ? await hashOf(this.#to, name)
+        : { bytes: said.bytes, sha256: said.sha256 };
+    if (bytes !== expected.bytes || sha256 !== expected.sha256) throw new CopyDiffersError(name);
+  }
 }

@@ -7,8 +7,14 @@ import { ContractError, invalidParameter } from '../errors.ts';
 import type { Background, Channels, CropMargins, Finishing, Position } from '../finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '../formats.ts';
 import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '../limits.ts';
-import { alphaOf, parseColour } from './colour.ts';
-import { parseMargins, parseNumber, parsePercent, parsePosition } from './measures.ts';
+import {
+  alphaOf,
+  parseColour,
+  parseMargins,
+  parseNumber,
+  parsePercent,
+  parsePosition,
+} from './measures.ts';
 
 export const FINISHING_FIELDS = [
   'background',

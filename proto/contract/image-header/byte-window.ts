@@ -1,7 +1,5 @@
-/**
- * Random access to a file of unknown honesty, for the header readers: exact lengths or nothing, and
- * a bound on how often the file is touched. It knows no format.
- */
+/** What every reader of an image header is given and returns. */
+import type { InputFormat } from '../formats.ts';
 
 /** Reads up to `length` bytes at `offset`; fewer at the end of the file. */
 export type ByteReader = (offset: number, length: number) => Promise<Uint8Array> | Uint8Array;
@@ -11,6 +9,10 @@ export const WINDOW_BYTES = 4096;
 /** Reads of one file. A JPEG of 50 MB in full APP segments takes 800. */
 export const WINDOW_READS_MAX = 4096;
 
+/**
+ * Random access to a file of unknown honesty: exact lengths or nothing, and a bound on how often
+ * the file is touched. It knows no format.
+ */
 export class ByteWindow {
   readonly #read: ByteReader;
   readonly sizeBytes: number;
@@ -45,4 +47,13 @@ export class ByteWindow {
     const there = Math.max(0, Math.min(length, this.sizeBytes - offset));
     return (await this.at(offset, there)) ?? Buffer.alloc(0);
   }
+}
+
+export interface ImageHeader {
+  readonly format: InputFormat;
+  /** Pixels as stored (before EXIF or irot); undefined where the header does not show them. */
+  readonly width: number | undefined;
+  readonly height: number | undefined;
+  /** More than one frame: refused by the contract. An AVIF grid is not an animation. */
+  readonly animated: boolean;
 }

@@ -12,13 +12,13 @@ import { FRAME_PIXELS_MAX } from '#contract/limits.ts';
 import { InputFormat, Finishing as ProtoFinishing } from '#gen/matting/v1/matte_service.ts';
 import { fc, holds } from '../../../test/support/property-tests.ts';
 import { throwsWith } from '../../../test/support/throws.ts';
-import { parseColour } from '../finishing/colour.ts';
 import {
   FINISHING_FIELDS,
   type FinishingBeside,
   type FinishingField,
   parseFinishing,
 } from '../finishing/fields.ts';
+import { parseColour } from '../finishing/measures.ts';
 import { finishingFromProto, finishingToProto } from '../finishing-wire.ts';
 
 type Texts = Partial<Record<FinishingField, string>>;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'ava';
-import { readAvifColour } from '#contract/image-header/avif-colour.ts';
+import { readAvifColour } from '#contract/image-header/avif.ts';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import {
   CLAP_60X40,

@@ -7,7 +7,7 @@ import { crc32 } from 'node:zlib';
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
-import { readAvifColour } from '#contract/image-header/avif-colour.ts';
+import { readAvifColour } from '#contract/image-header/avif.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import {

@@ -1,19 +1,22 @@
 /**
- * Lines of the programs' logs as a bundle has them: numbers and truth values of any field, texts of
- * the fields below alone, and those scrubbed. What is no line of a log is counted and left out.
+ * `matting support-bundle`: what a maintainer would ask for, in one ZIP file. Everything in it comes
+ * by a list of what may: variables, fields of log lines, counters, columns of jobs. Texts are
+ * scrubbed besides, and at the end no secret of the environment is in any file (SecretsOut). A part
+ * that cannot be had is a line that says why.
  */
-
 import { open, stat, writeFile } from 'node:fs/promises';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
 import path from 'node:path';
+import type { Command } from 'commander';
 import { zipSync } from 'fflate';
 import { askHttp, baseOf } from '#program/doctor/ask.ts';
 import { type Finding, jsonOf, reasonOf } from '#program/doctor/findings.ts';
-import type { SecretsOut } from '#program/doctor/secrets.ts';
+import { SecretsOut } from '#program/doctor/secrets.ts';
 import type { Environment } from '#program/env.ts';
 import { MATTING_VARIABLES, unknownVariables } from '#program/env-names.ts';
 import { isLoopback } from '#program/ports/addresses.ts';
 import pkg from '../../../package.json' with { type: 'json' };
+import { type CliContext, CommandError } from '../../core/cli/context.ts';
 import { modeOf } from '../../core/jobs/job.ts';
 import type { NodeMember } from '../../core/nodes/node-store.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
@@ -24,10 +27,9 @@ import type { Database } from '../../database/database.ts';
 import { schemaState } from '../../database/migrate.ts';
 import { readStatistics } from '../../database/probe.ts';
 import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
-import { withSupervisorsToken } from '../doctor/configuration-findings.ts';
+import { secretsOfDirectory, withSupervisorsToken } from '../doctor/configuration-findings.ts';
 import { missingFile } from '../doctor/database-findings.ts';
-import { examineControlPlane } from '../doctor/examine.ts';
-import { scrubbed, scrubbedOfPlaces } from './scrub.ts';
+import { examineControlPlane } from '../doctor/doctor.ts';
 
 /** Of the end of each file. */
 export const LOG_BYTES_MAX = 5 * 1024 * 1024;
@@ -35,47 +37,15 @@ const FIELD = /^[A-Za-z][A-Za-z0-9_]{0,40}$/;
 /** As `timings` and `limits` are; deeper than errors with their causes nothing is. */
 const DEPTH_MAX = 3;
 
-const TEXT_FIELDS: ReadonlySet<string> = new Set([
-  'time',
-  'msg',
-  'program',
-  'replicaId',
-  'node',
-  'version',
-  'jobId',
-  'nodeId',
-  'reqId',
-  'accountId',
-  'mailId',
-  'trace_id',
-  'span_id',
-  'route',
-  'method',
-  'code',
-  'outcome',
-  'state',
-  'cause',
-  'step',
-  'signal',
-  'meaning',
-  'kind',
-  'mode',
-  'provider',
-  'model',
-  'plan',
-  'selected',
-  'precision',
-  'engine',
-  'stage',
-  'command',
-  'reason',
-  'message',
-  'type',
-  'name',
-  'stack',
-  'syscall',
-  'errno',
-]);
+/** Fields whose texts are kept. */
+const TEXT_FIELDS: ReadonlySet<string> = new Set(
+  (
+    'time msg program replicaId node version jobId nodeId reqId accountId mailId trace_id ' +
+    'span_id route method code outcome state cause step signal meaning kind mode provider ' +
+    'model plan selected precision engine stage command reason message type name stack ' +
+    'syscall errno'
+  ).split(' '),
+);
 /** Objects whose fields are kept by the same rules. */
 const OBJECT_FIELDS: ReadonlySet<string> = new Set(['err', 'timings', 'cause', 'queue', 'nodes']);
 /** 32 and 16 hexadecimal digits: nothing else is let through under these names. */
@@ -87,7 +57,10 @@ interface BundledLog {
   readonly leftOut: number;
 }
 
-/** Rejects with the system's error where the file cannot be read, and where it is no file. */
+/**
+ * A log's lines: numbers and truth values of any field, texts of TEXT_FIELDS alone, scrubbed.
+ * Rejects with the system's error where the file cannot be read, and where it is no file.
+ */
 export async function readLog(file: string): Promise<BundledLog> {
   // Before it is opened: that waits for whoever writes into a pipe.
   if (!(await stat(file)).isFile()) {
@@ -142,11 +115,6 @@ function keptOf(name: string, value: unknown, depth: number): unknown {
   return shown(value as Record<string, unknown>, depth + 1);
 }
 
-/*
- * The configuration as a bundle has it: of variables on the list the value where it has the form of
- * one, of every other only that it is set. What is new is left out until somebody lists it.
- */
-
 const SET = 'set';
 /** Digits, true, false: no secret looks so. */
 const PLAIN = /^(?:-?\d{1,12}(?:\.\d{1,6})?|true|false)$/i;
@@ -175,6 +143,10 @@ const OTHERS = /^(AWS|OTEL|NODE|UV|CUDA|NVIDIA|MALLOC|LD)_|^(HTTPS?|NO)_PROXY$|^
 const SCHEME = /^([a-z][a-z0-9+]{1,15}):/i;
 const PARAMETER = /^[a-z][a-z-]{0,30}$/;
 
+/**
+ * Of variables on the list the value where it has the form of one, of every other only that it is
+ * set. What is new is left out until somebody lists it.
+ */
 export function shownConfiguration(env: Environment) {
   const shown: Record<string, string> = {};
   for (const name of MATTING_VARIABLES) {
@@ -208,13 +180,6 @@ function hostKind(value: string): string {
   return value === '0.0.0.0' || value === '::' ? 'every interface' : 'one address';
 }
 
-/*
- * `matting support-bundle`: what a maintainer would ask for, in one ZIP file. Everything in it comes
- * by a list of what may: variables, fields of log lines, counters, columns of jobs. Texts are
- * scrubbed besides, and at the end no secret of the environment is in any file (secrets-out.ts).
- * A part that cannot be had is a line that says why.
- */
-
 /** Jobs that failed in DAYS; open jobs and failed notifications of any age. */
 const LISTED_MAX = 200;
 const DAYS = 7;
@@ -222,7 +187,7 @@ const DAY_MS = 86_400_000;
 /** Nodes whose metrics are asked for. */
 const NODES_MAX = 16;
 /** Logs that are read. */
-export const LOGS_MAX = 10;
+const LOGS_MAX = 10;
 /** Names as the programs give them. */
 const METRIC = /^(?:# (?:HELP|TYPE) )?(?:matting|nodejs|process)_/;
 
@@ -238,7 +203,7 @@ interface BundleOptions {
 type BundleFiles = Map<string, string>;
 
 /** Never rejects because of what is broken: that is what it is for. */
-export async function collectBundle({
+async function collectBundle({
   env,
   composed,
   logs,
@@ -274,7 +239,7 @@ export async function collectBundle({
 }
 
 /** Rejects where there is a file of that name already. Readable by its owner alone. */
-export async function writeBundle(file: string, files: BundleFiles): Promise<number> {
+async function writeBundle(file: string, files: BundleFiles): Promise<number> {
   const folder = `matting-support-${new Date().toISOString().slice(0, 10)}`;
   const entries = [...files].map(
     ([name, text]) => [`${folder}/${name}`, Buffer.from(text)] as const,
@@ -445,3 +410,119 @@ that is no number and not on the list. What may be left of yours: names of nodes
 and names of machines where an error has them in its words.
 Look through it before you send it: it is text.
 `;
+
+/* `support-bundle`: what a maintainer would ask for, without secrets. */
+
+interface BundleCommand {
+  readonly log?: readonly string[];
+}
+
+export function addSupportBundleCommand(
+  program: Command,
+  context: CliContext,
+  composed: ComposedProgram,
+): void {
+  program
+    .command('support-bundle')
+    .description('gather what a maintainer would ask for into a ZIP file, secrets left out')
+    .argument('<file>', 'to write; it must not be there')
+    .option('--log <file...>', `log lines of the programs, ${LOGS_MAX} files at most`)
+    .action((file: string, options: BundleCommand) => gather(context, composed, file, options));
+}
+
+async function gather(
+  context: CliContext,
+  composed: ComposedProgram,
+  file: string,
+  options: BundleCommand,
+): Promise<void> {
+  const { log: logs = [] } = options;
+  if (logs.length > LOGS_MAX) throw new CommandError(`--log takes ${LOGS_MAX} files at most`);
+  const env = context.environment;
+  const secrets = await secretsOfDirectory(env.MATTING_DATA_DIR || 'data');
+  const secretsOut = new SecretsOut(env, secrets);
+  const files = await collectBundle({ env, composed, logs, secretsOut });
+  const place = path.resolve(file);
+  const bytes = await writeBundle(place, files).catch((error: NodeJS.ErrnoException) => {
+    throw new CommandError(`${place} cannot be written (${error.code ?? error.message})`);
+  });
+  const names = [...files.keys()];
+  context.report({ file: place, bytes, files: names }, () => [
+    `${place}: ${names.length} files, ${(bytes / 1000).toFixed(0)} KB`,
+    'Look through it before you send it.',
+  ]);
+}
+
+const LEFT_OUT = '[left out]';
+/** Long enough for a stack. */
+const TEXT_LENGTH_MAX = 4000;
+/** Files of the program itself, in stacks, stay. */
+const URL_TEXT = /\b(?!file:\/\/\/)[a-z][a-z0-9+.-]{1,20}:\/\/[^\s"'<>)\]]+/gi;
+// Bounds within, so that no text takes longer than its length allows.
+const MAIL = /[^\s@<>"'(]{1,80}@[^\s@<>"')]{1,255}/g;
+const API_KEY = /\b(mk|whsec)_[A-Za-z0-9_+/=-]+/g;
+const SCRUB_SCHEME = /\b(Bearer|Basic)\s+\S+/gi;
+/** name=value, "name": "value". */
+const NAMED =
+  /\b([\w-]{0,40}(?:passw|secret|token|authorization|api[-_]?key|signature|credential|cookie)[\w-]{0,40})(["']?\s{0,4}[:=]\s{0,4}["']?)[^\s"',;}]+/gi;
+const LONG = /[A-Za-z0-9+/_=.~-]{24,}/g;
+/** Names that people and machines give: UUIDs, hosts, files, folders; each part of one is short. */
+const NAME = /^[a-z0-9]{0,24}(?:[._-]+[a-z0-9]{1,24})*$/;
+/** Names in any case, without a digit, of words such as openFile or OPEN_FILE. */
+const SCRUB_WORDS = /^[A-Za-z._-]+$/;
+const WORD = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g;
+/** On average; of letters made at random a word is three long. */
+const WORD_LENGTH_MIN = 5;
+/** Addresses of machines, with a port or without one; other texts between colons and dots, too. */
+const IPV4 = /\b(\d{1,3}(?:\.\d{1,3}){3})(:\d{1,5})?\b/g;
+const IPV6 =
+  /(?<![\w:])\[?(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{0,5}(?:%\w{1,15})?\]?(?::\d{1,5})?(?![\w:])/gi;
+/** What a name that nobody knows was looked up as: of a caller's URL, perhaps. */
+const LOOKED_UP = /\b(ENOTFOUND|EAI_[A-Z]{2,20})\s+[^\s,;]{1,255}/g;
+const PLACE = /\b[a-z0-9](?:[a-z0-9._-]{0,253}[a-z0-9])?:\d{1,5}\b/gi;
+const HOST = '[host]';
+/** This machine, and every interface of one. */
+const THIS_MACHINE = /^(?:127\.|0\.0\.0\.0|localhost:)/;
+/** Hexadecimal digits of a hash, in one piece: no name of anything. */
+const DIGITS = /^[0-9a-f]{16,}$/;
+
+/**
+ * Text from outside of this program's own words, such as a log's or an error's, without what could
+ * be a secret, a URL or an address of a person or a machine, whether anybody knows it to be one or
+ * not. Never longer than TEXT_LENGTH_MAX.
+ */
+export function scrubbed(text: string): string {
+  const some = text.slice(0, TEXT_LENGTH_MAX).replaceAll(URL_TEXT, '[URL]');
+  // Looked for only where one can be: it is the one that reads every letter many times.
+  return (some.includes('@') ? some.replaceAll(MAIL, '[mail]') : some)
+    .replaceAll(LOOKED_UP, (_, code: string) => `${code} ${HOST}`)
+    .replaceAll(IPV4, (whole, host: string) => (THIS_MACHINE.test(host) ? whole : HOST))
+    .replaceAll(IPV6, address => (isIpv6(address) ? HOST : address))
+    .replaceAll(API_KEY, LEFT_OUT)
+    .replaceAll(SCRUB_SCHEME, (_, scheme: string) => `${scheme} ${LEFT_OUT}`)
+    .replaceAll(NAMED, (_, name: string, sign: string) => `${name}${sign}${LEFT_OUT}`)
+    .replaceAll(LONG, long => (isName(long) ? long : LEFT_OUT));
+}
+
+/** The same of what a doctor found: there `name:12` is a machine, in a stack it is a line. */
+export function scrubbedOfPlaces(text: string): string {
+  const cut = (place: string) => (THIS_MACHINE.test(place) ? place : HOST);
+  return scrubbed(text).replaceAll(PLACE, cut);
+}
+
+/** Whole or shortened, and not `::1`; a time of the day has no more than two colons. */
+function isIpv6(text: string): boolean {
+  const [, address = text] = /^\[(.*)\]/.exec(text) ?? [];
+  if (/^::1?(?:$|:\d+$)/.test(address)) return false;
+  return /[0-9a-f]/i.test(address) && (address.includes('::') || address.split(':').length > 7);
+}
+
+function isName(long: string): boolean {
+  const parts = long.split('/');
+  return parts.every(part => isOfWords(part) || (NAME.test(part) && !DIGITS.test(part)));
+}
+
+function isOfWords(part: string): boolean {
+  const words = part.match(WORD)?.length ?? 0;
+  return SCRUB_WORDS.test(part) && part.length >= words * WORD_LENGTH_MIN;
+}

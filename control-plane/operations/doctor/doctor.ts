@@ -1,0 +1,439 @@
+/**
+ * `matting doctor`: looks at everything a control plane needs, one thing after the other, each with
+ * a bound of its own. What one thing lacks keeps no other from being looked at. It changes nothing
+ * but what the check of the storage writes and removes again.
+ */
+
+import { constants } from 'node:fs';
+import { access, stat, statfs } from 'node:fs/promises';
+import { arch, platform, release } from 'node:os';
+import path from 'node:path';
+import type { Command } from 'commander';
+import { askHttp, baseOf, refusalOf } from '#program/doctor/ask.ts';
+import {
+  counted,
+  type Finding,
+  failure,
+  jsonOf,
+  look,
+  ok,
+  pageOf,
+  reasonOf,
+  summaryOf,
+  warning,
+} from '#program/doctor/findings.ts';
+import { openFilesFinding, tlsFindings } from '#program/doctor/program-findings.ts';
+import { SecretsOut } from '#program/doctor/secrets.ts';
+import { ConfigError, type Environment } from '#program/env.ts';
+import pkg from '../../../package.json' with { type: 'json' };
+import { type CliContext, CommandError } from '../../core/cli/context.ts';
+import type { NodeMember } from '../../core/nodes/node-store.ts';
+import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
+import {
+  type CoreSettings,
+  loadDatabaseConfig,
+  loadStorageConfig,
+  type StorageSettings,
+} from '../../core/settings.ts';
+import type { StorageKind } from '../../core/storage/blob-store.ts';
+import {
+  checkStorage,
+  missingOfStorage,
+  storageDirectory,
+  storageKindOf,
+} from '../../core/storage/open-storage.ts';
+import { createStores } from '../../core/stores.ts';
+import type { Database } from '../../database/database.ts';
+import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
+import {
+  examineConfiguration,
+  secretsFindings,
+  secretsOfDirectory,
+  withSupervisorsToken,
+} from './configuration-findings.ts';
+import {
+  deliveryFindings,
+  type ExaminedDatabase,
+  examineDatabase,
+  ledgerFindings,
+  queueFindings,
+  secretsKeyFindings,
+  sweepFindings,
+} from './database-findings.ts';
+
+const DAY_MS = 86_400_000;
+/** Node's major version that the project brings and is tested with. */
+const NODE_MAJOR = 24;
+/** With fewer the public port takes less than 4096 connections. */
+const OPEN_FILES_MIN = 8192;
+const BUG = 'this is a fault of the doctor itself: report it with this line';
+
+/** @param given the process's environment, or a test's */
+export async function examineControlPlane(
+  given: Environment,
+  composed: ComposedProgram,
+): Promise<readonly Finding[]> {
+  const findings: Finding[] = [...versionFindings(given), openFilesFinding(OPEN_FILES_MIN)];
+  const database = orUndefined(() => loadDatabaseConfig(given));
+  const env = database === undefined ? given : await withSupervisorsToken(given, database.dataDir);
+  const { config, findings: ofConfiguration } = examineConfiguration(env, composed);
+  findings.push(...ofConfiguration);
+  if (config !== undefined) {
+    findings.push(...(await look('secrets', BUG, () => secretsFindings(config))));
+    findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
+  }
+  if (database !== undefined) {
+    const open = () => examineDatabase(database.databaseUrl, composed.migrations);
+    findings.push(...(await databaseFindings(open, config, env)));
+  }
+  const storage = orUndefined(() => loadStorageConfig(env, composed.storageKinds));
+  if (storage !== undefined) {
+    const advice = 'matting storage check; docs/operations.md, "Storage"';
+    findings.push(...(await look('storage', advice, () => storageFindings(storage))));
+    if (database !== undefined) {
+      const room = () => diskFindings(storage, database);
+      findings.push(...(await look('disk', 'see the file system', room)));
+    }
+  }
+  if (config !== undefined) {
+    findings.push(...(await look('control plane', BUG, () => controlPlaneFindings(config))));
+  }
+  return findings;
+}
+
+function versionFindings(env: Environment): Finding[] {
+  const { node } = process.versions;
+  const system = `${platform()} ${release()} ${arch()}`;
+  const found = `matting ${pkg.version} on Node ${node}, ${system}`;
+  const findings = [
+    Number.parseInt(node, 10) === NODE_MAJOR
+      ? ok('version', found)
+      : warning('version', found, `run it with Node ${NODE_MAJOR}: sh bin/node24`),
+  ];
+  if (env.NODE_TLS_REJECT_UNAUTHORIZED === '0') {
+    const off = 'NODE_TLS_REJECT_UNAUTHORIZED=0: no certificate is checked';
+    findings.push(warning('version', off, 'remove it; NODE_EXTRA_CA_CERTS names an authority'));
+  }
+  return findings;
+}
+
+/** What is wrong with the variables was said already. */
+function orUndefined<T>(load: () => T): T | undefined {
+  try {
+    return load();
+  } catch (error) {
+    if (error instanceof ConfigError) return undefined;
+    throw error;
+  }
+}
+
+/** Asks it everything, and closes it. */
+async function databaseFindings(
+  open: () => Promise<ExaminedDatabase>,
+  config: LookedAtConfig | undefined,
+  env: Environment,
+): Promise<readonly Finding[]> {
+  let examined: ExaminedDatabase | undefined;
+  const examine = async () => {
+    examined = await open();
+    return examined.findings;
+  };
+  const advice = 'see its log; requests get 503 meanwhile';
+  const findings = [...(await look('database', advice, examine))];
+  if (examined?.database === undefined) return findings;
+  const { database, current } = examined;
+  try {
+    if (current) findings.push(...(await contentFindings(database, config, env)));
+  } finally {
+    // It may be away by now, which was said.
+    await database.close().catch(() => undefined);
+  }
+  return findings;
+}
+
+async function contentFindings(
+  database: Database,
+  config: LookedAtConfig | undefined,
+  env: Environment,
+): Promise<Finding[]> {
+  const stores = createStores(database);
+  const retentionMs = config?.jobRetentionMs ?? JOB_RETENTION_DAYS_DEFAULT * DAY_MS;
+  const onDemand = env.MATTING_NODES_ON_DEMAND?.toLowerCase() === 'true';
+  const looks: readonly (readonly [string, () => Promise<readonly Finding[]>])[] = [
+    ['secrets', async () => (config === undefined ? [] : secretsKeyFindings(stores, config))],
+    ['nodes', async () => nodeFindings(await stores.nodes.listAll(), onDemand)],
+    ['queue', () => queueFindings(stores)],
+    ['webhooks', () => deliveryFindings(stores)],
+    ['sweeper', () => sweepFindings(stores, retentionMs)],
+    ['ledger', () => ledgerFindings(stores)],
+  ];
+  const findings: Finding[] = [];
+  for (const [subject, examine] of looks) {
+    findings.push(...(await look(subject, 'see the database and its log', examine)));
+  }
+  return findings;
+}
+
+/* `doctor`: one page about what a control plane needs, and whether it has it. */
+
+type DoctorOptions = { readonly strict?: boolean };
+
+export function addDoctorCommand(
+  program: Command,
+  context: CliContext,
+  composed: ComposedProgram,
+): void {
+  program
+    .command('doctor')
+    .description(
+      'look at everything this control plane needs; exits 1 where something fails (--node: a node)',
+    )
+    .option('--json', 'print JSON')
+    .option('--strict', 'exit 1 where there are warnings, too')
+    .action((options: DoctorOptions) => examine(context, options, composed));
+}
+
+async function examine(
+  context: CliContext,
+  options: DoctorOptions,
+  composed: ComposedProgram,
+): Promise<void> {
+  const { environment } = context;
+  const findings = await examineControlPlane(environment, composed);
+  const dataDir = environment.MATTING_DATA_DIR || 'data';
+  const secretsOut = new SecretsOut(environment, await secretsOfDirectory(dataDir));
+  const { failures, warnings } = summaryOf(findings);
+  const text = context.json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
+  context.print(secretsOut.of(text));
+  if (failures > 0) throw new CommandError(counted(failures, 'failure'));
+  if (options.strict && warnings > 0) throw new CommandError(counted(warnings, 'warning'));
+}
+
+/* The programs that run: this machine's control plane, and the nodes that registered. */
+
+const CONTROL_PLANE = 'control plane';
+const NODES = 'nodes';
+/** Beyond it a page says no more than the first ones do. */
+const NODES_ASKED_MAX = 64;
+const NODES_AT_ONCE_MAX = 8;
+
+/** What listens at the addresses of this configuration; no other machine is asked. */
+async function controlPlaneFindings(config: CoreSettings): Promise<readonly Finding[]> {
+  const { host, port, metricsHost, metricsPort } = config;
+  if (port === 0 || metricsPort === 0) return [];
+  const ready = await askHttp(`${baseOf(host, port)}/readyz`);
+  if (ready === undefined) {
+    const found = `none answers at ${host}:${port} of this machine`;
+    const advice = 'start it, or read its last line on standard error; else run this beside one';
+    return [warning(CONTROL_PLANE, found, advice)];
+  }
+  const metrics = (await askHttp(`${baseOf(metricsHost, metricsPort)}/metrics`))?.text ?? '';
+  const version = /^matting_control_info\{version="([^"]+)"\}/m.exec(metrics)?.[1];
+  const findings: Finding[] = [];
+  if (version === undefined) {
+    const found = `no control plane's metrics are at ${metricsHost}:${metricsPort}`;
+    const advice = `something else may listen at ${host}:${port}, or it has other variables`;
+    findings.push(warning(CONTROL_PLANE, found, advice));
+  } else if (version !== pkg.version) {
+    const found = `${version} runs, and this is ${pkg.version}`;
+    findings.push(warning(CONTROL_PLANE, found, 'finish the upgrade: restart it'));
+  }
+  if (ready.status === 200) return [...findings, ok(CONTROL_PLANE, `ready at ${host}:${port}`)];
+  const causes = [...metrics.matchAll(/^matting_control_unready\{cause="([^"]+)"\} 1$/gm)];
+  const why = causes.map(([, cause]) => cause).join(', ') || `/readyz is ${ready.status}`;
+  const advice = 'the line "not ready" of its log has the error';
+  return [...findings, failure(CONTROL_PLANE, `not ready: ${why}`, advice)];
+}
+
+/** @param onDemand nodes come when there is work */
+export async function nodeFindings(
+  members: readonly NodeMember[],
+  onDemand: boolean,
+): Promise<readonly Finding[]> {
+  const live = members.filter(({ live: isLive }) => isLive);
+  const findings = [...membershipFindings(members, live, onDemand)];
+  const asked = live.slice(0, NODES_ASKED_MAX);
+  const answers: (readonly Finding[])[] = [];
+  const queue = asked.entries();
+  const work = async () => {
+    for (const [index, member] of queue) {
+      const name = `node ${member.nodeId}`;
+      answers[index] = await look(name, 'see its log', () => oneNode(name, member));
+    }
+  };
+  await Promise.all(Array.from({ length: NODES_AT_ONCE_MAX }, work));
+  findings.push(...answers.flat());
+  if (live.length > asked.length) {
+    findings.push(ok(NODES, `${live.length - asked.length} more were not asked`));
+  }
+  return findings;
+}
+
+function membershipFindings(
+  members: readonly NodeMember[],
+  live: readonly NodeMember[],
+  onDemand: boolean,
+): Finding[] {
+  const findings: Finding[] = [];
+  const taking = live.filter(({ draining }) => !draining);
+  if (taking.length > 0 || onDemand) {
+    findings.push(ok(NODES, `${taking.length} of ${members.length} take images`));
+  } else {
+    const found = `none of ${members.length} takes images: nothing is cut out`;
+    const advice = 'start one; if one runs, see its log, its token and its registry address';
+    findings.push(failure(NODES, found, advice));
+  }
+  const names = (some: readonly NodeMember[]) =>
+    some
+      .slice(0, 10)
+      .map(({ nodeId }) => nodeId)
+      .join(', ');
+  const draining = live.filter(node => node.draining);
+  if (draining.length > 0) {
+    const found = `${draining.length} are drained: ${names(draining)}`;
+    findings.push(warning(NODES, found, 'matting nodes undrain NODE, where it should work'));
+  }
+  const silent = members.filter(node => !node.live && !node.gone);
+  if (silent.length > 0) {
+    const found = `${silent.length} fell silent: ${names(silent)}`;
+    const advice = 'a machine is gone or cut off; a week after its last sign it is forgotten';
+    findings.push(warning(NODES, found, advice));
+  }
+  const others = live.filter(({ version }) => version !== pkg.version);
+  if (others.length > 0) {
+    const versions = [...new Set(others.map(({ version }) => version))].join(', ');
+    const found = `${others.length} are of version ${versions}, and this is ${pkg.version}`;
+    findings.push(warning(NODES, found, 'finish the upgrade: restart them'));
+  }
+  return findings;
+}
+
+/** As control planes reach it: at the addresses it registered. */
+async function oneNode(name: string, { address, httpAddress }: NodeMember): Promise<Finding[]> {
+  const closed = await refusalOf(address);
+  if (closed !== undefined) {
+    const found = `${address} cannot be reached from here: ${closed}`;
+    const advice = 'correct its MATTING_NODE_ADVERTISE_ADDRESS, or the network between';
+    return [failure(name, found, advice)];
+  }
+  const info = httpAddress === '' ? undefined : await askHttp(`http://${httpAddress}/info`);
+  const said = info === undefined ? undefined : capacityOf(info.text);
+  if (said !== undefined) return [ok(name, said)];
+  const found = `takes connections at ${address}; its HTTP port does not say what it is`;
+  return [warning(name, found, 'open its MATTING_NODE_HTTP_PORT to the control planes')];
+}
+
+interface NodeInfo {
+  readonly version: string;
+  readonly plan: string;
+  readonly executionProviderSelected: string;
+  readonly executionProviderRequested: string;
+  readonly engines: number;
+  readonly pictureWorkers: number;
+  readonly limits: { readonly megapixelsMax: number; readonly imagesMax: number };
+}
+
+/** Undefined: not what a node answers. */
+function capacityOf(text: string): string | undefined {
+  let info: Partial<NodeInfo> | null;
+  try {
+    info = JSON.parse(text) as Partial<NodeInfo> | null;
+  } catch {
+    return undefined;
+  }
+  if (typeof info?.version !== 'string' || typeof info.limits?.imagesMax !== 'number') {
+    return undefined;
+  }
+  const { version, plan, executionProviderSelected: provider, limits } = info;
+  const room = `${limits.imagesMax} images, ${Math.round(limits.megapixelsMax)} megapixels at once`;
+  const { engines, pictureWorkers } = info;
+  return `${version}, ${plan} on ${provider}, ${engines} engines, ${pictureWorkers} workers: ${room}`;
+}
+
+/* The storage, and the disks that fill up. */
+
+const SUBJECT = 'storage';
+const DISK = 'disk';
+/** As MattingStorageNearlyFull; below the second a busy hour fills it. */
+const FREE_BYTES_WARN = 10e9;
+const FREE_BYTES_MIN = 1e9;
+
+/** Tries the storages, the fallback too, as `matting storage check` does. */
+async function storageFindings({
+  storageUrl,
+  fallbackUrl,
+  storageKinds,
+}: StorageSettings): Promise<readonly Finding[]> {
+  const findings = await triedFindings(storageUrl, 'MATTING_STORAGE_URL', storageKinds);
+  if (fallbackUrl === undefined) return findings;
+  const found = 'MATTING_STORAGE_FALLBACK_URL is set: blobs are being moved';
+  const moving = warning(SUBJECT, found, 'docs/operations.md, "Moving to a bucket"');
+  const variable = 'MATTING_STORAGE_FALLBACK_URL';
+  const ofFallback = await triedFindings(fallbackUrl, variable, storageKinds);
+  return [...findings, moving, ...ofFallback];
+}
+
+async function triedFindings(
+  storageUrl: string,
+  variable: string,
+  storageKinds: readonly StorageKind[],
+): Promise<Finding[]> {
+  const kind = `the ${storageKindOf(storageUrl, storageKinds)?.noun ?? 'directory'}`;
+  // Trying it would make it, with this user's rights in place of the service's.
+  const missing = await missingOfStorage(storageUrl, storageKinds);
+  if (missing.length > 0) {
+    const root = storageDirectory(storageUrl);
+    const lacks = `lacks ${missing.map(directory => path.relative(root, directory)).join(', ')}`;
+    const found = `${kind} of ${variable} ${missing.includes(root) ? 'is not there yet' : lacks}`;
+    return [warning(SUBJECT, found, 'the start of a control plane makes it')];
+  }
+  const tried = await checkStorage(storageUrl, storageKinds);
+  const failed = tried.filter(({ problem }) => problem !== undefined);
+  if (failed.length === 0) {
+    return [ok(SUBJECT, `${kind} of ${variable} does all ${tried.length} things asked of it`)];
+  }
+  const advice = 'matting storage check tries it again; docs/operations.md, "Storage"';
+  return failed.map(({ ability, problem }) =>
+    failure(SUBJECT, `${kind} of ${variable}, ${ability}: ${problem}`, advice),
+  );
+}
+
+/** Room where the service writes: data directory, SQLite file, storage directory, spool. */
+async function diskFindings(
+  { storageUrl, spoolDir, storageKinds }: StorageSettings,
+  { databaseUrl, dataDir }: { readonly databaseUrl: string; readonly dataDir: string },
+): Promise<readonly Finding[]> {
+  const sends = storageKindOf(storageUrl, storageKinds) !== undefined;
+  const places = new Set([
+    dataDir,
+    ...(databaseUrl.startsWith('sqlite:') ? [path.dirname(databaseUrl.slice(7))] : []),
+    sends ? spoolDir : storageDirectory(storageUrl),
+  ]);
+  const byDevice = new Map<number, Finding>();
+  for (const place of places) {
+    const found = await stat(place).catch(unlessMissing);
+    if (found === undefined || byDevice.has(found.dev)) continue;
+    byDevice.set(found.dev, await roomOf(place));
+  }
+  if (sends) {
+    await access(spoolDir, constants.W_OK | constants.X_OK).catch(error => {
+      const advice = 'set MATTING_SPOOL_DIR to a directory that the service may write';
+      byDevice.set(-1, failure(DISK, reasonOf(error), advice));
+    });
+  }
+  return [...byDevice.values()];
+}
+
+async function roomOf(place: string): Promise<Finding> {
+  const { bavail, bsize } = await statfs(place);
+  const free = bavail * bsize;
+  const found = `${(free / 1e9).toFixed(1)} GB are free at ${place}`;
+  const advice = 'make room: a full disk refuses images and fails jobs, retryable';
+  if (free < FREE_BYTES_MIN) return failure(DISK, found, advice);
+  return free < FREE_BYTES_WARN ? warning(DISK, found, advice) : ok(DISK, found);
+}
+
+function unlessMissing(error: NodeJS.ErrnoException): undefined {
+  if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return undefined;
+  throw error;
+}
