@@ -58,7 +58,6 @@ interface InputStoredOptions {
   readonly backgroundUrl?: string | undefined;
 }
 
-/** What became of a lease that was to be ended. */
 type LeaseEnding =
   | { readonly kind: 'ended'; readonly holder: string }
   /** It had none: the next dispatcher with room claims it. */
@@ -103,10 +102,7 @@ type JobLeases = ReturnType<typeof jobLeases>;
 
 export function jobLeases(database: Database) {
   return {
-    /**
-     * Compare-and-set on the fence and the lease: the claim, or undefined when somebody else was
-     * faster. Raises the fence; a take-over raises `takeovers`; accepted becomes fetching.
-     */
+    /** Undefined: somebody else was faster. Raises the fence; a take-over raises `takeovers`. */
     async claim(job: ClaimableJob, holder: string, leaseMs: number) {
       const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
       const values = { ...claim, fenceBefore: job.fence, leaseMs };
@@ -123,14 +119,11 @@ export function jobLeases(database: Database) {
     /** Gives the job back as it is, for anyone to claim: a refusal before Admitted. False: lost. */
     release: (claim: Claim, giveUp?: AbortSignal) =>
       query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
-    /**
-     * Ends whatever lease an open job has, so that it is claimed again. Its holder finds out with
-     * its next write or renewal, and counts nothing.
-     */
+    /** Its holder finds out with its next write or renewal, and counts nothing. */
     endLease: (jobId: string) => query(database, db => endLease(database, db, jobId)),
     /**
-     * fetching -> ready; keeps the lease. False: lost. The row may name the blob all the same: it
-     * was written by an earlier call whose answer was lost, and somebody else has the job since.
+     * fetching -> ready. False: lost; the row may name the blob all the same, by an earlier call
+     * whose answer was lost.
      */
     inputStored(claim: Claim, input: JobInput, options: InputStoredOptions = {}) {
       const { giveUp, backgroundUrl, finishing = null } = options;
@@ -143,7 +136,7 @@ export function jobLeases(database: Database) {
       const happened = (job: Job) => job.input?.blob === input.blob;
       return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },
-    /** The background's picture, after the input: fetching -> ready. As inputStored. */
+    /** After the input: fetching -> ready. As inputStored. */
     backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal) {
       const columns = { state: 'ready' as const, background: backgroundColumn(background) };
       const happened = (job: Job) => job.background?.input?.blob === background.blob;
@@ -152,9 +145,7 @@ export function jobLeases(database: Database) {
     /** ready or running -> running; sets started_at once. False: lost. */
     admitted: (claim: Claim, giveUp?: AbortSignal) =>
       query(database, db => keptMatchesOne(db, ADMITTED(database, claim)), giveUp),
-    /**
-     * Counts a lost attempt and gives the lease back. The job as it is then; undefined: lease lost.
-     */
+    /** Gives the lease back. The job as it is then; undefined: lost. */
     attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal) {
       let counted = false;
       const round = async (db: Db) => {
@@ -213,13 +204,10 @@ function holds(job: Job, claim: Claim): boolean {
   return job.fence === claim.fence && job.lease?.holder === claim.holder;
 }
 
-/*
+/**
  * A claim kept alive while work goes on under it. Its signal aborts at once when the lease is lost
- * (another replica claimed the job) or the work is to stop; everything done under the claim takes
- * that signal.
- *
- * A renewal that fails because the database does not answer loses nothing by itself: holder and
- * fence decide, and a holder that was not replaced may renew and finish when the database is back.
+ * or the work is to stop. A renewal that the database does not answer loses nothing by itself: a
+ * holder that was not replaced may renew and finish later.
  */
 
 type LeaseEnd = 'lost' | 'stopping';
@@ -229,7 +217,7 @@ interface HeldLeaseOptions {
   readonly claim: Claim;
   /** LEASE_TIMING where absent. */
   readonly timing?: LeaseTiming | undefined;
-  /** Aborts: the work is to stop and the job to be given back. */
+  /** Aborts: the job is to be given back. */
   readonly stop: AbortSignal;
   /** A renewal the database did not answer. */
   readonly onRenewFailure: (error: unknown) => void;
@@ -259,7 +247,6 @@ export class HeldLease {
     return this.#ended.signal;
   }
 
-  /** Why the signal aborted; undefined while it has not. */
   get end(): LeaseEnd | undefined {
     return this.#ending;
   }
@@ -317,7 +304,6 @@ export interface ClaimedJobDependencies {
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly resultTtlMs: number;
-  /** Of each result's link, as its row has it. */
   readonly resultTokens: { make(jobId: string): Pick<JobResult, 'token' | 'sealedToken'> };
   /** LEASE_TIMING where absent. */
   readonly leaseTiming?: LeaseTiming | undefined;
@@ -337,7 +323,6 @@ export type Ending =
   | { readonly kind: 'given-back' };
 
 export class ClaimedJob {
-  /** As the claim read it. */
   readonly job: Job;
   readonly claim: Claim;
   readonly #dependencies: ClaimedJobDependencies;
@@ -382,7 +367,7 @@ export class ClaimedJob {
     return readAtMs - createdAtMs + (performance.now() - this.#claimedAtMs);
   }
 
-  /** The work is over: ends the renewals. */
+  /** Ends the renewals. */
   close(): void {
     this.#lease.stopRenewing();
     if (!this.leaseLost) return;
@@ -403,14 +388,12 @@ export class ClaimedJob {
     return await this.#stands(this.#dependencies.jobs.inputStored(this.claim, input, options));
   }
 
-  /** As inputStored, after it. */
   async backgroundStored(background: JobInput): Promise<boolean> {
     this.#blobs.set('background', background.blob);
     const { jobs } = this.#dependencies;
     return await this.#stands(jobs.backgroundStored(this.claim, background, this.signal));
   }
 
-  /** A node admitted it. */
   async admitted(): Promise<void> {
     await this.#stands(this.#dependencies.jobs.admitted(this.claim, this.signal));
   }
@@ -429,7 +412,6 @@ export class ClaimedJob {
     }
   }
 
-  /** Its outcome is open where the lease was lost. */
   #tracedSuccess(ending: Extract<Ending, { kind: 'succeeded' }>): Promise<RunEnd> {
     return traced({ name: 'store' }, async () => {
       const end = await this.#succeed(ending);
@@ -532,11 +514,9 @@ export const STORAGE_FAILED: JobFailure = {
   retryable: true,
 };
 
-/** The control plane's own stages around the node's. */
 interface OwnTimes {
   /** From submission to the node's Admitted. */
   readonly queue: number;
-  /** Making the result durable. */
   readonly store: number;
 }
 
@@ -549,13 +529,11 @@ function roundedTimings(node: MatteResult['timings'], own: OwnTimes): StageTimin
 
 /* Where an attempt's result goes while it comes in, until it is committed or removed. */
 
-/** A result that is complete, and neither kept nor thrown away yet. */
 export interface ResultBlob {
   readonly blob: string;
   /**
-   * Makes it durable, and proves it by what the storage says: it is charged for only then. Where it
-   * rejects, what is left of it is to be removed.
-   * @param result what was received
+   * Makes it durable, and proves it by what the storage says. Where it rejects, what is left of it
+   * is to be removed.
    */
   commit(result: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void>;
   abort(): Promise<void>;
@@ -563,7 +541,6 @@ export interface ResultBlob {
 
 /** Opens its blob with the first byte: refused attempts cost no file. */
 export class BlobSink implements ResultSink, ResultBlob {
-  /** What the blob is called once it is committed. */
   readonly blob: string;
   readonly #blobs: Pick<BlobStore, 'createWriter' | 'stat' | 'signed'>;
   #writer: BlobWriter | undefined;
@@ -606,7 +583,6 @@ export class BlobSink implements ResultSink, ResultBlob {
 
 /* What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
 
-/** How the download of a picture ended. */
 export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;
 type FetchOutcome = (typeof FETCH_OUTCOMES)[number];
 
@@ -625,11 +601,10 @@ export interface JobObserver {
   jobAdmitted(mode: JobClass, waitMs: number): void;
   /** @param reason the code that ended it; undefined for a success or our own abort. */
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
-  /** The same of an attempt whose files went straight between node and storage, besides. */
+  /** Besides, where files went straight between node and storage. */
   directAttemptEnded(kind: AttemptOutcome['kind']): void;
   fetchEnded(outcome: FetchOutcome): void;
   jobEnded(ending: JobEnding): void;
-  /** Work went on under a lease that another replica has now. */
   leaseLost(): void;
   takenOver(): void;
 }

@@ -19,14 +19,12 @@ const DOWNLOAD_LIMITS: PlaceLimits = {
 /** A host whose download took longer shares its places with others of its kind. */
 const SLOW_MS = 5000;
 
-/** A job whose image is to be downloaded. */
 interface DownloadJob {
   readonly accountId: string;
   /** The URL's host; null: unknown, counted as a host of the account's own. */
   readonly sourceHost: string | null;
 }
 
-/** A place held. */
 export interface Download {
   /** The request begins now: its duration decides whether the host is slow. */
   started(): void;
@@ -51,17 +49,15 @@ export class Downloads {
     return this.#places.hasRoom(useOf(job));
   }
 
-  /** Whether the account may download from some host now. */
   hasRoomFor(accountId: string): boolean {
     return this.#places.hasRoomFor(accountId);
   }
 
-  /** Hosts that the account may not download from now. */
   fullHosts(accountId: string): string[] {
     return this.#places.fullFor(accountId);
   }
 
-  /** Undefined: there is no place for it now. */
+  /** Undefined: there is no slot now. */
   begin(job: DownloadJob): Download | undefined {
     const use = useOf(job);
     if (!this.#places.take(use)) return undefined;
@@ -86,8 +82,6 @@ function useOf({ accountId, sourceHost }: DownloadJob) {
   return { accountId, destination: sourceHost ?? accountId };
 }
 
-/* The picture behind one of a job's URLs into the blob store, under the job's claim. */
-
 export type SourceFetcher = Pick<ImageFetcher, 'fetchImage'>;
 
 type SourceFetchEnd =
@@ -101,7 +95,7 @@ interface SourceFetch {
   readonly fetcher: SourceFetcher;
   readonly kind: 'image' | 'background';
   readonly url: string;
-  /** Name of the blob. The fence is in it: an earlier claim may have stored its download and died. */
+  /** The fence is in it: an earlier claim may have stored its download and died. */
   readonly blob: string;
   readonly accountId: string;
   readonly signal: AbortSignal;
@@ -136,7 +130,7 @@ function isOfTheSource(error: unknown): error is ContractError {
   return error instanceof ContractError && error.code !== 'SERVICE_UNAVAILABLE';
 }
 
-/** What failed in it, if anything: the sweeper removes what is left. */
+/** What failed in it; the sweeper removes what is left. */
 async function abandon(writer: BlobWriter | undefined): Promise<unknown> {
   try {
     await writer?.abort();

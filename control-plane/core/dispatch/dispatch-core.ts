@@ -23,17 +23,16 @@ import {
   needsOf,
 } from './job-needs.ts';
 
-/** Jobs listed in a round: more than any fleet of one replica begins in a moment. */
+/** In a round: more than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
 /**
- * Part of the fleet's places that jobs of the playground may hold at once of this replica, but one
- * wherever there is any: a job that is paid for finds the others free.
+ * Part of the fleet's room that this replica gives to the playground, but for one job wherever
+ * there is any: a job that is paid for finds the rest free.
  */
 const PLAYGROUND_PLACES_SHARE = 0.25;
 /** A claim and a header, about: then the node has reported that it is taken. */
 const REPORT_PAUSE_MS = 10;
 
-/** A waiting job as it was listed. */
 export interface QueuedJob
   extends WaitingJob,
     AskedOfNode,
@@ -42,7 +41,6 @@ export interface QueuedJob
   readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
 }
 
-/** Room for jobs. */
 interface Room<Offer, Download> {
   /** The routable nodes, all that was taken counted in. */
   snapshots(): readonly NodeSnapshot[];
@@ -50,20 +48,16 @@ interface Room<Offer, Download> {
   offer(node: NodeSnapshot, megapixels: number, waitMsMax: number): Offer | undefined;
   readonly downloads: {
     hasRoom(job: QueuedJob): boolean;
-    /** Whether the account may download from some host. */
     hasRoomFor(accountId: string): boolean;
-    /** Hosts that the account may not download from now. */
     fullHosts(accountId: string): readonly string[];
-    /** Takes a place; undefined: there is none. */
+    /** Undefined: there is no slot. */
     begin(job: QueuedJob): Download | undefined;
   };
 }
 
-/** What a job begins with. */
 type Placement<Offer, Download> =
   | { readonly kind: 'node'; readonly offer: Offer }
   | { readonly kind: 'download'; readonly download: Download }
-  /** It is to be ended with this. */
   | { readonly kind: 'failure'; readonly failure: JobFailure };
 
 export interface Placed<J, Offer, Download> {
@@ -71,7 +65,6 @@ export interface Placed<J, Offer, Download> {
   readonly placement: Placement<Offer, Download>;
 }
 
-/** What is to be done now. */
 export interface Step<J, Offer, Download> {
   /** To be claimed and run, in this order; each ends with `runEnded`. */
   readonly placed: readonly Placed<J, Offer, Download>[];
@@ -79,7 +72,6 @@ export interface Step<J, Offer, Download> {
   readonly wakeInMs: number | undefined;
 }
 
-/** Lanes to list jobs of. */
 interface ChosenLanes {
   readonly lanes: readonly LaneRead[];
   /** No lane that something could begin of was left out. */
@@ -118,7 +110,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   #unread = true;
   /** Jobs that are paid for are known to wait for room on a node. */
   #nodesAwaited = false;
-  /** The same before the round under way, during which `#nodesAwaited` says what came since. */
+  /** Before the round under way, during which `#nodesAwaited` says what came since. */
   #nodesAwaitedBefore = false;
   /** Jobs of the playground are known to wait until others leave room. */
   #playgroundAwaited = false;
@@ -130,12 +122,12 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.memories = new JobMemories(options.now);
   }
 
-  /** Whether a job whose image has just been stored must wait for its turn like the others. */
+  /** A job whose image has just been stored waits for its turn like the others. */
   get nodesAwaited(): boolean {
     return this.#nodesAwaited || this.#nodesAwaitedBefore;
   }
 
-  /** Other replicas may have submitted jobs, or died: the next round reads the lanes too. */
+  /** Other replicas may have submitted jobs, or died: the next round reads the lanes. */
   outdate(): void {
     this.#lanes.outdate();
     this.#unread = true;
@@ -182,7 +174,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
-  /** A place to download was given back, which no node reports. A round is due. */
+  /** A download's slot was given back, which no node reports. */
   downloadEnded(): void {
     this.#unread = true;
   }
@@ -283,7 +275,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return { offer: room.offer(choice.node, megapixels, choice.waitMsMax) };
   }
 
-  /** The run of a job that was placed is over. A round is due. */
   runEnded(job: J, end: RunEnd): void {
     this.#running.delete(job.id);
     if (end.kind === 'final') this.memories.forget(job.id);
@@ -361,7 +352,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return held < Math.max(1, Math.floor(places * PLAYGROUND_PLACES_SHARE));
   }
 
-  /** How many jobs of whom this replica works on. */
   #shares(): Shares {
     const accounts = new Map<string, number>();
     const apiKeys = new Map<string, number>();
@@ -377,7 +367,6 @@ function isUnpaid(of: Pick<WaitingJob, 'class'>): boolean {
   return of.class === 'playground';
 }
 
-/** What a job waits for. */
 type WaitKind = 'node' | 'download' | 'playground';
 
 function waitKindOf(job: QueuedJob): WaitKind {
@@ -404,44 +393,39 @@ function sooner(a: number | undefined, b: number | undefined): number | undefine
 export const LANES_MAX = 32;
 
 /**
- * How much older an asynchronous job must be to go before a synchronous one: a caller waits 120 s
- * for the latter, and without a bound the former might never run.
+ * How much older an asynchronous job must be to go before a synchronous one, whose caller waits 120
+ * s.
  */
 export const ASYNC_HEAD_START_MS = 60_000;
 
-/** Where an open job stands in the queue, behind which all of the playground stand: smaller first. */
+/** Smaller first; those of the playground stand behind all others. */
 export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
   return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
 }
 
 /** Open jobs of one API key and class, with or without their image. */
 export interface JobLane {
-  /** Their images are to be downloaded. */
   readonly needsDownload: boolean;
   readonly class: JobClass;
   readonly accountId: string;
   readonly apiKeyId: string;
-  /** Where the first of them stands in the queue, running ones included. */
+  /** The first of them, running ones included. */
   readonly firstQueueAtMs: number;
-  /** The clock it was read by. */
   readonly readAtMs: number;
 }
 
 type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId' | 'apiKeyId'>;
 
-/** A lane whose jobs are to be listed, and which of them to pass over. */
 export interface LaneRead extends LaneIdentity {
-  /** In a lane of downloads: source hosts whose jobs are passed over. */
+  /** Source hosts whose downloads are passed over. */
   readonly exceptHosts?: readonly string[];
 }
 
-/** Tells lanes apart. */
 export function laneKey(lane: LaneIdentity): string {
   const step = lane.needsDownload ? 'download' : 'stored';
   return `${step} ${lane.class} ${lane.accountId} ${lane.apiKeyId}`;
 }
 
-/** What a job's lane follows from. */
 type LanedJob = Pick<Job, 'state' | 'class' | 'accountId' | 'apiKeyId'>;
 
 export function laneOf(job: LanedJob): LaneIdentity {
@@ -450,13 +434,11 @@ export function laneOf(job: LanedJob): LaneIdentity {
 }
 
 /**
- * The lanes to read now, LANES_MAX at most: those of synchronous and of aged jobs first; of
- * them the first of each account before the second of any, an account with running jobs as many
- * turns later. Within an account lanes whose jobs found no room in the last round come last, then
- * its key with the fewest running jobs is first, then the lane that has waited longest. So an
- * account with a thousand keys leaves the others their place in every round. Lanes of the
- * playground come behind all others.
- *
+ * The lanes to read now, LANES_MAX at most: of synchronous and aged jobs first, the playground's
+ * last; of them the first of each account before the second of any, an account with running jobs as
+ * many turns later. So an account with a thousand keys leaves the others their place in every
+ * round. Within an account lanes whose jobs found no room come last, then its key with the fewest
+ * running jobs is first, then the lane that has waited longest.
  * @param stuck keys of lanes whose jobs found no room in the last round
  */
 export function chooseLanes<L extends JobLane>(
@@ -489,15 +471,13 @@ export function chooseLanes<L extends JobLane>(
 
 type Rank = readonly [number, number, number, number];
 
-/** The first number that differs decides. */
 function compareRanks(a: Rank, b: Rank): number {
   return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3];
 }
 
-/** A job that waits, as far as its turn depends on it. */
 export type WaitingJob = Pick<Job, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'>;
 
-/** How many jobs of each account and key this replica works on; unknown ones count 0. */
+/** Jobs of each account and key that this replica works on; unknown ones count 0. */
 interface Shares {
   readonly accounts: ReadonlyMap<string, number>;
   readonly apiKeys: ReadonlyMap<string, number>;
@@ -515,12 +495,11 @@ interface AccountQueue<T> {
 }
 
 /**
- * The order in which jobs get their turn: synchronous ones before the others, and before them only
- * what has waited out its head start; behind both, however old, those of the playground; within
- * each of the three the account with the fewest running
- * jobs first, then its key with the fewest, then the job first in the queue. Every job placed
- * counts for its account and key from then on, so that two accounts alternate however many jobs
- * each has waiting.
+ * Synchronous jobs before the others, and before them only what has waited out its head start;
+ * behind both, however old, those of the playground. Within each of the three the account with the
+ * fewest running jobs is first, then its key with the fewest, then the job first in the queue.
+ * Every job placed counts from then on, so that two accounts alternate however many jobs each has
+ * waiting.
  */
 export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shares): T[] {
   const urgent: T[] = [];
@@ -606,13 +585,11 @@ function positionOf(job: WaitingJob): number {
   return queuePositionMs(job.class, job.createdAtMs);
 }
 
-/** A job as far as its lane depends on it. */
 type LaneJob = LanedJob & Pick<Job, 'createdAtMs' | 'readAtMs'>;
 
 /**
- * The lanes of the queue as this replica knows them between its rounds: which to read, and when the
- * table must be asked again for what other replicas submitted. Nothing is lost with it: whatever it
- * forgets is found again with the next poll.
+ * What this replica knows of the queue's lanes between its rounds. Nothing is lost with it: the
+ * next poll finds whatever it forgets.
  */
 export class KnownLanes {
   readonly #lanes = new Map<string, JobLane>();
@@ -647,8 +624,8 @@ export class KnownLanes {
   }
 
   /**
-   * The lanes of one round, which then calls `listed`. `all`: no open lane was left out.
-   * @param isOpen false for a lane of which no job could begin now
+   * The lanes of one round, which then calls `listed`. `all`: none that is open was left out.
+   * @param isOpen false where no job of it could begin now
    */
   choose(
     shares: Shares,

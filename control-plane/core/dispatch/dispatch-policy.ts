@@ -13,7 +13,6 @@ import {
   type NodeAbility,
 } from './job-needs.ts';
 
-/** What a node is, from its start to its end. */
 export interface NodeAbilities
   extends Pick<
     NodeSnapshot,
@@ -26,13 +25,11 @@ export interface NodeAbilities
     | 'megapixelsAloneMax'
     | 'engines'
   > {
-  /** Admitted at once. */
   readonly imagesMax: number;
   /** The sum admitted at once; a single larger image may be admitted alone. */
   readonly megapixelsMax: number;
 }
 
-/** A node's report of its load. */
 export interface NodeReport {
   readonly imagesInFlight: number;
   readonly imagesFree: number;
@@ -56,7 +53,6 @@ type Phase = 'offered' | 'admitted' | 'shown' | 'ended';
 /** Of a node that refused an image: for every image, or for those that are as large. */
 export type Fullness = 'for-all' | 'for-its-size';
 
-/** Room taken on a node for one attempt. */
 export interface Reservation {
   readonly megapixels: number;
   phase: Phase;
@@ -137,8 +133,7 @@ export class NodeView {
   #compute(report: NodeReport): NodeSnapshot {
     const { imagesMax, megapixelsMax, ...abilities } = this.abilities;
     const unreported = [...this.#reservations].filter(held => held.phase !== 'shown');
-    // A report that crossed an attempt's end counts it as freed already; ours are never more than
-    // this.
+    // A report that crossed an attempt's end counts it as freed; ours are never more than this.
     const imagesFree = Math.min(
       report.imagesFree + this.#freedImages - unreported.length,
       imagesMax - this.#reservations.size,
@@ -255,7 +250,6 @@ export function isProven(trust: NodeTrust): boolean {
   return trust.successes >= PROVEN_SUCCESSES;
 }
 
-/** With one more outcome, in a window that is not over. */
 function inWindow(trust: NodeTrust, nowMs: number): NodeTrust {
   if (trust.windowOutcomes > 0 && nowMs - trust.windowStartMs < WINDOW_MS) {
     return { ...trust, windowOutcomes: trust.windowOutcomes + 1 };
@@ -290,19 +284,15 @@ function ejected(trust: NodeTrust, nowMs: number): NodeTrust {
 
 /** Up to this size comparing every node costs less than it gains. */
 export const FULL_SCAN_NODES_MAX = 15;
-/** Nodes compared in a larger fleet. */
 const CHOICES = 2;
-/** Draws for them; after as many the fleet counts as nearly full, and every node is compared. */
+/** After as many draws the fleet counts as nearly full, and every node is compared. */
 const DRAWS_MAX = 64;
 
-/**
- * A job may be on its way this long before an engine is free: the claim, the header, the first
- * bytes.
- */
+/** How long before an engine is free a job may be sent: claim, header, first bytes take as long. */
 export const LEAD_MS = 50;
 /**
- * Share of the time a job has waited that it may wait again on a node: so it gets in even where
- * estimates are wrong or others keep the nodes busy.
+ * Share of the time a job has waited that it may wait again on a node, so that it gets in even
+ * where estimates are wrong.
  */
 const WAITED_SHARE = 0.1;
 
@@ -330,7 +320,7 @@ export interface NodeSnapshot extends NodeAbility {
   readonly megapixelsRefused: number | undefined;
   /** Admitted there or on their way from here. */
   readonly imagesInFlight: number;
-  /** Images in flight that this replica sent. */
+  /** Of them, sent by this replica. */
   readonly ownImages: number;
   readonly engines: number;
   readonly enginesReady: number;
@@ -344,11 +334,10 @@ export interface NodeSnapshot extends NodeAbility {
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
   readonly decodeMsPerMegapixel: number;
   readonly encodeMsPerMegapixel: number;
-  /** Images we have started that its report does not show yet. */
+  /** Started here, and not in its report yet. */
   readonly unreportedImages: number;
   /** False: slow start, it gets one image an engine at a time of us. */
   readonly proven: boolean;
-  /** Faults have put it out until then (dispatch-policy.ts). */
   readonly ejectedUntilMs: number;
 }
 
@@ -357,12 +346,11 @@ type NodeChoice =
   | { readonly kind: 'picked'; readonly node: NodeSnapshot; readonly waitMsMax: number }
   /** A node that can do it has no room now; `retryInMs` where time alone may change that. */
   | { readonly kind: 'busy'; readonly retryInMs: number | undefined }
-  /** Nodes are routable and none of them can ever do it. */
+  /** None of the routable ones can ever do it. */
   | { readonly kind: 'incapable' }
   | { readonly kind: 'no-nodes' };
 
 interface NodeChoiceOptions {
-  /** By the clock that snapshots are stamped with. */
   readonly nowMs: number;
   /** Since the job's submission. */
   readonly waitedMs: number;
@@ -374,7 +362,6 @@ interface NodeChoiceOptions {
   readonly random: () => number;
 }
 
-/** Whether nodes are routable and none of them can ever do it. */
 export function isIncapable(
   nodes: readonly NodeSnapshot[],
   needs: JobNeeds,
@@ -384,10 +371,9 @@ export function isIncapable(
   return !nodes.some(node => !excludedBoots?.has(node.bootId) && canDo(node, needs));
 }
 
-/** Whether the node has a place for the job, whatever it would wait there. */
+/** Whether it has room for the job, whatever the wait there. */
 export function hasPlace(node: NodeSnapshot, needs: JobNeeds): boolean {
-  // No engine ready: they are restarting, and the job is better kept where it can still go
-  // elsewhere.
+  // Engines that restart: the job can still go elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
   if (!node.proven && node.ownImages >= node.enginesReady) return false;
   const megapixels = admittedMegapixels(needs);
@@ -410,7 +396,7 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
   return reported + (ahead * node.inferMs) / engines;
 }
 
-/** Milliseconds of work that the job is for the node, by its own measurements. */
+/** By the node's own measurements. */
 export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   const { inputFormat, outputFormat, finishing } = needs;
   const pixels = needs.pixels ?? IMAGE_PIXELS_MAX;
@@ -425,7 +411,6 @@ export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   return node.inferMs + (decode * pixels + encode * encoded) / 1e6;
 }
 
-/** The longest wait for an engine with which a node may be given the job. */
 export function waitMsMax(waitedMs: number): number {
   return LEAD_MS + WAITED_SHARE * Math.max(0, waitedMs);
 }
@@ -505,7 +490,6 @@ function sample(nodes: NodeSnapshot[], random: () => number): readonly NodeSnaps
   );
 }
 
-/** One of them, each as likely as any other. */
 function drawn(nodes: readonly NodeSnapshot[], random: () => number): NodeSnapshot {
   const node = nodes[Math.floor(random() * nodes.length)];
   if (node === undefined) throw new Error('no node to draw, or a draw outside [0, 1)');

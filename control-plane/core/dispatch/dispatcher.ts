@@ -73,7 +73,7 @@ import {
   sizeOf,
 } from './job-needs.ts';
 
-/** A job of another replica waits this long at most before it is seen here. */
+/** How late a job of another replica is seen here at most. */
 const POLL_MS = 1000;
 
 export interface DispatcherDependencies extends JobRunDependencies {
@@ -81,12 +81,10 @@ export interface DispatcherDependencies extends JobRunDependencies {
   readonly events: JobEvents;
   /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
-  /** Nodes whose word of what they can do counts; absent or undefined: any may come. */
+  /** core/dispatch/job-needs.ts; absent or undefined: any may come. */
   readonly advertised?: (() => readonly NodeAbility[] | undefined) | undefined;
-  /** In [0, 1). */
   readonly random?: () => number;
   readonly now?: () => number;
-  /** Tests wait for less. */
   readonly pollMs?: number;
 }
 
@@ -140,20 +138,15 @@ export class Dispatcher {
     this.#loop.start();
   }
 
-  /** Jobs worked on here now. */
   get running(): number {
     return this.#runs.size;
   }
 
-  /** Downloads under way here now. */
   get downloading(): number {
     return this.#downloads.underWay;
   }
 
-  /**
-   * Claims nothing more, lets what runs finish within the limit, gives back the rest. Resolves when
-   * nothing is left.
-   */
+  /** Claims nothing more, lets what runs finish within the limit, then gives the rest back. */
   async stop(limitMs: number): Promise<void> {
     for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe();
     await this.#loop.stop();
@@ -163,7 +156,6 @@ export class Dispatcher {
     clearTimeout(limit);
   }
 
-  /** What still runs is given back now. */
   hurry(): void {
     this.#giveBack.abort();
   }
@@ -254,16 +246,13 @@ interface JobRunDependencies extends ClaimedJobDependencies {
   readonly events: ClaimedJobDependencies['events'] & Pick<JobEvents, 'imageDone'>;
   readonly fetcher: SourceFetcher;
   readonly observer: JobObserver;
-  /** This replica, as the holder of its leases. */
   readonly holder: string;
   readonly attemptTimeoutMs: number;
   /** Absent: every byte of a file goes through this process. */
   readonly direct?: DirectAttempts | undefined;
-  /** Absent: there are no traces. */
   readonly tracing?: Tracing | undefined;
 }
 
-/** The dispatcher as its runs know it. */
 interface RunOwner {
   readonly memories: JobMemories;
   /** Room on a node; undefined: none now. */
@@ -482,7 +471,6 @@ class JobRun {
     return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;
   }
 
-  /** Undefined: the attempt is streamed. */
   #direct(
     job: Job,
     { input, background }: Pictures,
@@ -531,7 +519,6 @@ class JobRun {
     this.#owner.memories.admitted(job.id);
   }
 
-  /** What follows an attempt without a result. */
   #after(
     outcome: Exclude<AttemptOutcome, { kind: 'done' }>,
     { nodeId, bootId }: Offer,
@@ -597,7 +584,7 @@ const NODE_FAULTS: JobFailure = {
   retryable: true,
 };
 
-/** The failure that callers see for a fault of the image; codes of nodes never reach them. */
+/** Codes of nodes never reach callers. */
 function failureOf(error: ContractError): JobFailure {
   const code = ERROR_CATALOGUE[error.code].scope === 'public' ? error.code : 'PROCESSING_FAILED';
   return { code, detail: error.message, retryable: error.retryable };
@@ -610,7 +597,6 @@ function reasonOf(outcome: AttemptOutcome) {
     : undefined;
 }
 
-/** What is sent to a node, stored. */
 interface Pictures {
   readonly input: JobInput;
   /** null: none. */
@@ -629,18 +615,16 @@ function finishingOf(
   return { channels, finishing, background: { ...background, open } };
 }
 
-/** What a node must be able to do for a job with these pictures. */
 function needsOfPictures(job: Job, { input, background }: Pictures): JobNeeds {
   return needsOf(input, { ...job, background: { input: background } });
 }
 
 /**
- * Why no node can do what was just seen or refused; undefined: some can, or may come. Only the
- * replica that found it out asks: others may not know a node yet, and let the job wait.
+ * Why no node can do it; undefined: some can, or may come. Only the replica that found it out asks:
+ * others may not know a node yet, and let the job wait.
  */
 type RefusalOfNodes = (jobId: string, needs: JobNeeds) => ContractError | undefined;
 
-/** Undefined: nothing is known against it. */
 function endingByPicture(
   job: Job,
   pictures: Pictures,
@@ -660,7 +644,7 @@ interface ClaimTimes {
   readonly answeredMs: number;
 }
 
-/** The run, to be ended by its owner; undefined: nothing is traced here. */
+/** Undefined: nothing is traced. */
 function beginRunSpan(
   tracing: Tracing | undefined,
   job: Job,

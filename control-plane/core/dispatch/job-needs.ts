@@ -17,7 +17,7 @@ import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { countedMegapixels } from '#contract/picture-memory.ts';
 import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 
-/** What a boot of a node can do, as it says of itself. */
+/** As a boot of a node says of itself. */
 export interface NodeAbility {
   /** A UUID of that start of the node's process. */
   readonly bootId: string;
@@ -30,7 +30,6 @@ export interface NodeAbility {
   readonly megapixelsAloneMax: number;
 }
 
-/** As far as they are known before the image is there. */
 interface AskedNeeds {
   /** null: the image is not there yet. */
   readonly inputFormat: InputFormat | null;
@@ -50,7 +49,7 @@ interface FinishingNeeds {
   readonly channels: Channels;
   /** Pixels of the result. */
   readonly frame: FrameRange;
-  /** The picture behind the subject; null where there is none, or none yet. */
+  /** null: none, or none yet. */
   readonly background: BackgroundNeeds | null;
 }
 
@@ -59,7 +58,6 @@ interface BackgroundNeeds {
   readonly pixels: number;
 }
 
-/** What a job asks for; absent and null: not. */
 export interface AskedOfNode {
   readonly outputFormat: OutputFormat;
   readonly channels?: Channels;
@@ -69,14 +67,12 @@ export interface AskedOfNode {
 
 type Picture = Pick<JobInput, 'format' | 'width' | 'height'>;
 
-/** What a node must be able to do for the job. */
 export function needsOf(input: Picture, asked: AskedOfNode): JobNeeds {
   const size = sizeOf(input);
   const pixels = size === undefined ? null : size.width * size.height;
   return { inputFormat: input.format, pixels, ...askedOf(asked, size) };
 }
 
-/** The same as long as its image is not there. */
 export function needsBeforeImage(asked: AskedOfNode): AskedNeeds {
   return { inputFormat: null, pixels: null, ...askedOf(asked, undefined) };
 }
@@ -104,15 +100,12 @@ function behindOf(input: Picture | null | undefined): BackgroundNeeds | null {
   return { inputFormat: input.format, pixels };
 }
 
-/**
- * Megapixels that a node has to work on: an unknown size counts as the largest, a frame that is
- * larger than the image in its place.
- */
+/** An unknown size counts as the largest, a frame that is larger in the image's place. */
 export function megapixelsOf({ pixels, finishing }: AskedNeeds): number {
   return Math.max(pixels ?? IMAGE_PIXELS_MAX, finishing?.frame.most ?? 0) / 1e6;
 }
 
-/** Megapixels that the image takes of what a node may have at once, as the node counts them. */
+/** Of what a node may have at once, as the node counts them. */
 export function admittedMegapixels(needs: AskedNeeds): number {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   return countedMegapixels({
@@ -161,12 +154,11 @@ function reads(node: NodeAbility, { inputFormat, pixels }: BackgroundNeeds): boo
   return isRead && (inputFormat !== 'jxl' || pixels <= node.jxlPixelsMax);
 }
 
-/** Whether the node can do the job at all, however long it waits. */
 export function canDo(node: NodeAbility, needs: AskedNeeds): boolean {
   return shortfallOf(node, needs) === undefined;
 }
 
-/** Whether the node can do it wherever the subject turns out to be. */
+/** Wherever the subject turns out to be. */
 export function canSurelyDo(node: NodeAbility, needs: JobNeeds): boolean {
   const most = needs.finishing?.frame.most ?? 0;
   return needs.outputFormat !== 'jxl' || most <= node.jxlPixelsMax;
@@ -177,18 +169,13 @@ export function canSurelyDo(node: NodeAbility, needs: JobNeeds): boolean {
  * what counts is in the row, and a replica that starts anew learns the rest again.
  */
 
-/** Beyond any number of jobs that meet trouble at once; the ones remembered longest go first. */
+/** Far above what meets trouble at once; those remembered longest go first. */
 const MEMORIES_MAX = 10_000;
-/**
- * After claims that met refusals only, doubling: a node that reports room and refuses must not
- * spin.
- */
+/** After claims that met refusals only, doubling: a node may report room and refuse. */
 const REFUSED_WAIT_MIN_MS = 100;
 const REFUSED_WAIT_MAX_MS = 2000;
 
-/** What this replica remembers of a job; losing it costs a detour at most. */
 interface JobMemory {
-  /** Boots of nodes that cannot do it. */
   readonly excludedBoots: ReadonlySet<string>;
   /** Nodes an attempt failed on. */
   readonly avoidedNodes: ReadonlySet<string>;
@@ -226,12 +213,10 @@ export class JobMemories {
     this.#entries.delete(jobId);
   }
 
-  /** That boot of a node said that it cannot do it. */
   nodeIncapable(jobId: string, bootId: string): void {
     this.#entry(jobId).excludedBoots.add(bootId);
   }
 
-  /** An attempt was lost with the node. */
   nodeLost(jobId: string, nodeId: string): void {
     this.#entry(jobId).avoidedNodes.add(nodeId);
   }
@@ -251,7 +236,6 @@ export class JobMemories {
     return entry.readFaults;
   }
 
-  /** Its next claim ends it with this. */
   mustFail(jobId: string, failure: JobFailure): void {
     this.#entry(jobId).failure = failure;
   }
@@ -261,7 +245,6 @@ export class JobMemories {
     if (entry !== undefined) entry.refusedClaims = 0;
   }
 
-  /** A claim met refusals only. */
   claimRefused(jobId: string): void {
     const entry = this.#entry(jobId);
     const waitMs = REFUSED_WAIT_MIN_MS * 2 ** entry.refusedClaims;
@@ -269,7 +252,6 @@ export class JobMemories {
     entry.waitUntilMs = this.#now() + Math.min(REFUSED_WAIT_MAX_MS, waitMs);
   }
 
-  /** Whether its last claims met nothing but refusals, and too short a time ago. */
   mustWait(jobId: string): boolean {
     return this.#now() < (this.#entries.get(jobId)?.waitUntilMs ?? Number.NEGATIVE_INFINITY);
   }
@@ -394,21 +376,17 @@ function unsupportedOutput(detail: string): ContractError {
   return new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
 }
 
-/** Looks in a grace: nodes report more often than this needs to know. */
 const LOOKS_IN_GRACE = 60;
 
 interface AdvertisedNodesOptions {
-  /** Those that are routable now. */
   readonly routable: () => readonly NodeAbility[];
   readonly graceMs: number;
-  /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
 }
 
 /**
- * What nodes have said lately that they can do: those that are routable, and those that were within
- * the grace for missing nodes, so that a restart of the only one with a codec refuses nothing. Each
- * replica has its own view; the clock is handed in.
+ * The nodes that are routable or were within the grace, as this replica saw them: a restart of the
+ * only one with a codec refuses nothing.
  */
 export class AdvertisedNodes {
   readonly #options: AdvertisedNodesOptions;
@@ -422,7 +400,6 @@ export class AdvertisedNodes {
     this.#startedAtMs = options.now();
   }
 
-  /** Nodes came, went or reported. */
   changed(): void {
     const { graceMs, now } = this.#options;
     if (now() - this.#lookedAtMs >= graceMs / LOOKS_IN_GRACE) this.#look();
@@ -456,28 +433,24 @@ export class AdvertisedNodes {
  * has queued never closes the queue for one that is below its share.
  */
 
-/** What one account has queued. */
 export interface AccountQueue {
   readonly jobs: number;
   /** Each job as `queuedMegapixels` counts it. */
   readonly megapixels: number;
-  /** Jobs whose image is not downloaded yet. */
+  /** Not downloaded yet. */
   readonly unfetched: number;
 }
 
 /**
- * The queue's bound unless the operator sets another, megapixels: about 4,000 photos of 12, more
- * than a CPU node does in the hour a job may queue.
+ * In megapixels, unless the operator sets another: about 4,000 photos of 12, more than a CPU node
+ * does in the hour a job may queue.
  */
 export const QUEUE_MEGAPIXELS_MAX = 50_000;
-/** A model's run costs the same for a picture below this, and the number of jobs is bounded too. */
+/** The least for any job: a model's run costs the same for a smaller picture. */
 export const MEGAPIXELS_MIN = 1;
-/**
- * A job whose image was not downloaded yet, at least: about a photo of a shop. What it turns out to
- * be counts from its download on.
- */
+/** The least for a job whose image is not downloaded: about a photo of a shop. */
 export const UNFETCHED_MEGAPIXELS = 4;
-/** A stored image whose header does not show its size: the contract's largest. */
+/** A stored image of unknown size: the contract's largest. */
 export const UNKNOWN_MEGAPIXELS = 100;
 
 /**
@@ -495,7 +468,7 @@ export function queuedFramePixels(
   return frameRange(finishing, size, { turned: true }).most;
 }
 
-/** What a queued job counts. core/jobs/job-rows.ts sums the same. */
+/** As job-rows.ts sums it in the table. */
 export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | 'input'>): number {
   const frame = (queuedFramePixels(finishing, input) ?? 0) / 1e6;
   if (input === null) return Math.max(UNFETCHED_MEGAPIXELS, frame);
@@ -512,7 +485,6 @@ interface Ahead {
   readonly ownExcess: number;
   /** Jobs of `ownExcess` that may be downloads. */
   readonly unfetched: number;
-  /** Accounts that have something queued, this one included. */
   readonly accounts: number;
 }
 
@@ -537,14 +509,11 @@ export function aheadOf(
 interface QueuePace {
   /** The whole fleet's; 0: nothing was finished lately. */
   readonly megapixelsPerS: number;
-  /** What a download may take at most. */
   readonly fetchMsMax: number;
 }
 
-/** Downloads of an account at once, where it has many to do. */
 const FETCHES_AT_ONCE = 16;
 export const RETRY_AFTER_MIN_S = 5;
-/** Coming too early costs one request, coming too late costs the caller time. */
 export const RETRY_AFTER_MAX_S = 120;
 /** Nothing was finished: a fleet that starts, or stands still, and may go on at any time. */
 const STANDSTILL_RETRY_AFTER_S = 15;

@@ -9,13 +9,12 @@
  * more than may be in flight.
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
-import { readJobs, selectJobs } from './job-rows.ts';
-import { JOB_CLASSES, type Job, type JobClass, type JobState, OPEN_STATES } from './job.ts';
+import type { NotNull } from 'kysely';
 import { type Database, query } from '../../database/database.ts';
 import { isAsciiWord, throughIndex } from '../../database/statements.ts';
-import type { NotNull } from 'kysely';
+import { JOB_CLASSES, type Job, type JobClass, type JobState, OPEN_STATES } from './job.ts';
+import { readJobs, selectJobs } from './job-rows.ts';
 
-/** Which jobs are wanted, for the operator or an account. */
 export interface JobFilter {
   /** open: by their place in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
@@ -39,7 +38,6 @@ export interface ListedJob extends Job {
 export function jobLists(database: Database) {
   return {
     openOf: (accountId: string, limit: number) => openOf(database, accountId, limit),
-    /** Open jobs in the order of the queue, then final ones, the latest first. */
     async list(filter: JobFilter): Promise<ListedJob[]> {
       const open = filter.states.filter(isOpen);
       const final = filter.states.filter(state => !isOpen(state));
@@ -53,10 +51,10 @@ export function jobLists(database: Database) {
   };
 }
 
-/** Entries of the index that are looked at: of more open jobs than that, any of them. */
+/** Entries of the index that are read: of an account with more open jobs, any of them. */
 const LOOKED_AT_MAX = 200;
 
-/** Open jobs of an account, the oldest first; where it has hundreds, of some of them. */
+/** The oldest first. */
 async function openOf(database: Database, accountId: string, limit: number): Promise<OpenJob[]> {
   if (!isAsciiWord(accountId)) return [];
   const rows = await query(database, db =>
@@ -77,7 +75,6 @@ const JOBS_BY_END = throughIndex('jobs', 'jobs_state_finished');
 const JOBS_BY_ACCOUNT_AND_END = throughIndex('jobs', 'jobs_account_finished');
 const JOBS_BY_KEY_AND_END = throughIndex('jobs', 'jobs_key_finished');
 const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
-/** Jobs read whole in one statement. */
 const READ_MAX = 100;
 
 /** The parts of a list in their order: what is paid for, the playground, what has ended. */
@@ -91,7 +88,6 @@ interface Place {
   readonly id: string;
 }
 
-/** True for what `ListedJob.cursor` may be. */
 export function isJobCursor(text: string): boolean {
   return CURSOR.test(text);
 }
@@ -140,7 +136,6 @@ async function listOpen(
   return readOpen(database, found.slice(0, limit));
 }
 
-/** The first of all classes by their places. */
 async function openPage(database: Database, after: Place | undefined): Promise<OpenRow[]> {
   const rows: OpenRow[] = [];
   for (const jobClass of JOB_CLASSES) rows.push(...(await classPage(database, jobClass, after)));
@@ -156,7 +151,6 @@ function comparePlaces(a: Place, b: Place): number {
   return byPart || a.atMs - b.atMs || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
 }
 
-/** In the queue's order. */
 async function openOfAccount(
   database: Database,
   states: readonly JobState[],

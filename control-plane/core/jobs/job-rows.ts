@@ -48,10 +48,8 @@ import {
   UNPAID_OPEN_MAX,
 } from './job.ts';
 
-/** A row of jobs with the database's clock beside it. */
 type JobRow = Selectable<JobsTable> & { readonly read_at: number };
 
-/** What the outbox says of a job's notification. */
 type NotificationRow = Pick<
   Selectable<OutboxTable>,
   'status' | 'attempts' | 'last_status_code' | 'last_attempt_at' | 'next_attempt_at'
@@ -102,7 +100,7 @@ function imageUrlFromRow(row: JobRow): string | null {
 /** 128 bits: two hosts with the same hash cannot be found. */
 const SOURCE_HOST_LENGTH = 32;
 
-/** An image_url's host as jobs keep it: hexadecimal, the same for every URL of one host and port. */
+/** Hexadecimal, the same for every URL of one host and port. */
 export function sourceHostOf(imageUrl: string): string {
   const hash = createHash('sha256').update(destinationOf(imageUrl)).digest('hex');
   return hash.slice(0, SOURCE_HOST_LENGTH);
@@ -217,9 +215,7 @@ function callbackFromRows(row: JobRow, notification?: NotificationRow): JobCallb
   };
 }
 
-/**
- * Code points of failure_detail; a longer one is cut, since a failure must never fail on its text.
- */
+/** Code points; a longer text is cut, since a failure must never fail on its text. */
 const FAILURE_DETAIL_LENGTH_MAX = 1_000;
 
 export function failureColumns(failure: JobFailure) {
@@ -249,7 +245,7 @@ function requireErrorCode(value: string): ErrorCode {
 
 /* Reads of jobs. Each row comes with the database's clock, by which its expiry is judged. */
 
-/** What callers send as an id or token: anything else matches nothing, and is not asked for. */
+/** Of callers: anything else matches nothing, and is not asked for. */
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
 const HASH = /^[0-9a-f]{64}$/;
@@ -270,9 +266,9 @@ interface JobRows {
 }
 
 /**
- * The rows' jobs. What the outbox says of a notification is asked for in a statement of its own,
- * since few jobs have one: a join made every read take 1.5 times as long (SQLite, 2 cores of an AMD
- * EPYC). The outbox's row comes with the job's final state, so it is there when that was seen.
+ * What the outbox says of a notification takes a statement of its own, since few jobs have one: a
+ * join made every read take 1.5 times as long (SQLite, 2 cores of an AMD EPYC). The outbox's row
+ * comes with the job's final state, so it is there when that was seen.
  */
 export async function readJobs(db: Db, select: JobRows): Promise<Job[]> {
   const rows = await select.execute();
@@ -291,7 +287,6 @@ export async function readJobs(db: Db, select: JobRows): Promise<Job[]> {
   return rows.map(row => jobFromRow(row, byJob.get(row.id)));
 }
 
-/** What a job and its callers ask most, compiled once. */
 const BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
   selectJobs(database, database.kysely).where('id', '=', jobId),
 );
@@ -373,32 +368,25 @@ export function jobReading(database: Database) {
   };
 }
 
-/*
- * The queue: its lanes, the heads of some of them, and what waits in it.
- *
+/**
  * A lane is the open jobs of one API key and class, those that have their image apart from those
  * whose image is to be downloaded. A listing takes the first few of each lane, so that no number of
- * jobs in one lane hides another; core/dispatch/dispatch-core.ts says why, and in which order jobs go.
- * Both reads walk jobs_lane_state and touch no final row: which lanes exist is read from the index
- * alone, once a second; the head of a lane is a seek for each of its two states. A listing may pass
- * over jobs of source hosts that no download may begin from: at most as many as an account may have
- * open.
+ * jobs in one lane hides another (core/dispatch/dispatch-core.ts). Both reads walk jobs_lane_state
+ * and touch no final row: which lanes exist is read from the index alone, once a second; the head
+ * of a lane is a seek for each of its two states.
  */
 
-/** What the dispatcher needs to choose among the open jobs. */
 export type ClaimableJob = ReturnType<typeof claimableFromRow>;
 
-/** What waits, as core/dispatch/job-needs.ts counts it. */
 export type QueuedWork = Awaited<ReturnType<typeof readQueued>>;
 
 export function jobQueue(database: Database) {
   return {
-    /** The lanes of the queue that have open jobs, running ones included. */
+    /** Lanes that have open jobs, running ones included. */
     listLanes: () => readLanes(database),
     /**
-     * Open jobs without a live lease, the first ones of each lane, `limit` at most together; then
-     * in the queue's order: sync first, then oldest; an asynchronous one goes before those that
-     * came ASYNC_HEAD_START_MS (core/dispatch/dispatch-core.ts) after it.
+     * Open jobs without a live lease: the first of each lane, `limit` at most together, in the
+     * queue's order, those of the playground last.
      * @param among absent: all of them, read now
      */
     async listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]> {
@@ -416,7 +404,7 @@ export function jobQueue(database: Database) {
       );
       return firstOfEach(rows, eachMax).slice(0, limit);
     },
-    /** Open jobs that nobody pays for, counted up to UNPAID_OPEN_MAX. */
+    /** Of the playground, counted up to UNPAID_OPEN_MAX. */
     async openUnpaid(): Promise<number> {
       const row = await query(database, db =>
         db
@@ -437,8 +425,7 @@ export function jobQueue(database: Database) {
     /** The jobs that wait for a node, or for their download; none of the playground. */
     queued: () => readQueued(database),
     /**
-     * Succeeded within the last `windowMs`, by the results' megapixels, each job at least
-     * MEGAPIXELS_MIN: the service's throughput.
+     * Succeeded within the last `windowMs`, by the results' megapixels: the service's throughput.
      */
     async doneWithin(windowMs: number) {
       const row = await query(database, db =>
@@ -536,7 +523,7 @@ async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax
 type LaneValues = Readonly<Record<string, string>>;
 type HeadsStatement = KeptStatement<LaneValues, LaneRow>;
 
-/** By how many lanes there are and of which kind: mostly one or two of the same. */
+/** By how many lanes there are and of which kind. */
 const HEADS = new Map<string, HeadsStatement>();
 const HEADS_MAX = 64;
 
@@ -569,7 +556,6 @@ function valuesOf(lanes: readonly LaneRead[]): LaneValues {
   );
 }
 
-/** @param lanes one at least */
 function selectHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
   const heads = lanes.flatMap(lane => {
     const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
@@ -600,7 +586,6 @@ function selectFirst(
   return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
 }
 
-/** @param rows in the queue's order */
 function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] {
   const counts = new Map<string, number>();
   return rows.flatMap(row => {
@@ -638,10 +623,9 @@ function claimableFromRow(row: LaneRow) {
 
 const PIXELS_PER_MEGAPIXEL = 1_000_000;
 
-/** Open jobs that are counted: twice as many as the queue holds by default, in the smallest jobs. */
+/** Open jobs that are counted: what the queue holds by default, twice, in the smallest jobs. */
 const OPEN_COUNTED_MAX = (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN;
 
-/** 1 for a job whose image was not downloaded yet, else 0. */
 const UNFETCHED = sql`case when input_blob is null then 1 else 0 end`;
 
 function atLeast(leastMegapixels: number, pixels: RawBuilder<unknown>): RawBuilder<unknown> {
@@ -664,9 +648,8 @@ const RESULT_PIXELS = atLeast(MEGAPIXELS_MIN, sql`result_width * result_height`)
 const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
 
 /**
- * One statement over the open jobs; their number is bounded as core/dispatch/job-needs.ts says. They are
- * a table of their own, in their order: grouped at once, SQLite would walk an index that is sorted
- * by account, and all final jobs with it.
+ * One statement over the open jobs. They are a table of their own, in their order: grouped at once,
+ * SQLite would walk an index that is sorted by account, and all final jobs with it.
  */
 async function readQueued(database: Database) {
   const open = database.kysely

@@ -25,18 +25,12 @@ export function createJobStore(database: Database) {
   };
 }
 
-/*
- * What the sweeper asks of jobs: results past their expiry, rows past their time, blobs that no row
- * names. Any number of replicas may sweep at once.
- */
-
 /**
  * Names asked for in one statement. From 200 on MySQL and MariaDB trust statistics instead of
  * looking into the index, and most rows name no blob: they would read the whole table.
  */
 const BLOB_NAMES_MAX = 100;
 
-/** What a sweep of old jobs removed. */
 export interface RemovedJobs {
   readonly rows: number;
   /** Results that those rows still named: no row names them now. */
@@ -45,9 +39,9 @@ export interface RemovedJobs {
 
 function jobRetention(database: Database) {
   return {
-    /** Results past expiry whose blob is still named, and clears the name. */
+    /** Clears the names of results past their expiry, and returns them. */
     takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
-    /** Removes rows final for longer than `afterMs`, at most `limit`; the ledger stays. */
+    /** Removes rows final for longer than `afterMs`; the ledger stays. */
     removeFinalOlderThan: (afterMs: number, limit: number) =>
       removeFinalOlderThan(database, afterMs, limit),
     /** Which of these blob names any row still refers to. */
@@ -80,8 +74,8 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
       .limit(limit)
       .execute();
     if (rows.length === 0) return [];
-    // Two sweepers may both take a name: removing a blob twice is no harm. The order is one
-    // everywhere, so that they wait for each other and never in a circle.
+    // Removing a blob twice is no harm. One order everywhere: sweepers wait for each other, and
+    // never in a circle.
     await tx
       .updateTable('jobs')
       .set({ result_blob: null, result_blob_expires_at: null })
@@ -114,7 +108,7 @@ async function removeFinalOlderThan(
   );
   const due = found.filter(row => (row.result_blob_expires_at ?? 0) <= row.read_at);
   if (due.length === 0) return { rows: 0, blobs: [] };
-  // In one order everywhere: two sweepers then wait for each other and never in a circle.
+  // In one order everywhere, as above.
   const ids = due.map(row => row.id).sort();
   const rows = await transact(database, async tx => {
     const { numDeletedRows } = await tx

@@ -56,7 +56,6 @@ import {
   sourceHostOf,
 } from './job-rows.ts';
 
-/** Where the end of a job is announced, and the secret that signs it. */
 interface NewJobCallback {
   readonly url: string;
   /** Encrypted; null: none. */
@@ -69,7 +68,7 @@ export interface NewJob {
   readonly id: string;
   readonly accountId: string;
   readonly apiKeyId: string;
-  /** The key had a cap when it was read last: what it has counted is read in the transaction. */
+  /** Its key had a cap when it was read last. */
   readonly keyHasCap?: boolean;
   readonly idempotencyKeyHash: string;
   readonly fingerprint: string;
@@ -80,13 +79,13 @@ export interface NewJob {
   readonly sourceUrl: string | null;
   /** rgba where absent. */
   readonly channels?: Channels;
-  /** As in core/jobs/job.ts; absent: a plain cut-out. */
+  /** Absent: a plain cut-out. */
   readonly finishing?: Finishing;
   /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
   readonly background?: JobBackground;
   /** Absent: no notification is sent. */
   readonly callback?: NewJobCallback;
-  /** The trace of its submission, as program/tracing/kept-context.ts writes it; absent: none. */
+  /** program/tracing writes it; absent: none. */
   readonly traceContext?: string | undefined;
 }
 
@@ -123,18 +122,14 @@ export type SubmitOutcome =
 
 export function jobSubmission(database: Database) {
   return {
-    /**
-     * One transaction: counts jobs in flight, reserves 1 credit, inserts job and ledger entry; or
-     * has its allowance count it, and inserts the job.
-     */
+    /** One transaction. An unpaid job is counted by its allowance, and reserves nothing. */
     async submit(job: NewJob, limits: SubmitLimits): Promise<SubmitOutcome> {
       requireWhole(job, limits);
       return query(database, db => submit(database, db, job, limits));
     },
     /**
-     * Compare-and-set: where that job is final and was submitted at least `rememberedMs` ago by the
-     * database's clock, or its result has expired (isForgotten), it no longer has this
-     * key, and the next submission under it is a new job. Else nothing changes.
+     * Frees the key of a final job that was submitted at least `rememberedMs` ago, or whose result
+     * has expired (isForgotten).
      */
     async freeKey(jobId: string, idempotencyKeyHash: string, rememberedMs: number): Promise<void> {
       await query(database, db =>
@@ -176,7 +171,6 @@ async function submit(
   throw new OvertakenError(`a twin of job ${job.id} freed its key after it was in the way`);
 }
 
-/** What the key of a new job has already made. */
 async function findTwin(
   database: Database,
   db: Db,
@@ -229,7 +223,7 @@ const INSERT_JOB = keepStatement<ReturnType<typeof newJobValues> & CountedIn>(
     }),
 );
 
-/** Its columns; queue_shift: how far its place in the queue is from now, ms. */
+/** queue_shift: how far its position in the queue is from now, ms. */
 function newJobValues(job: NewJob) {
   const nextUrl = job.input === null ? job.sourceUrl : (job.background?.url ?? null);
   return {
@@ -299,11 +293,11 @@ function requireWhole(job: NewJob, limits: SubmitLimits): void {
   }
 }
 
-/*
- * The end of a job: its state, its money, its notification and what packages do with it
- * (SettledStep) in one transaction, by the holder of the fence. The account's row comes first here
- * too, so that no two transactions wait for each other. An unpaid job has no money: the row of its
- * account's allowance comes first, where a picture is given back.
+/**
+ * A job's end: its state, its money, its notification and what packages do with it (SettledStep),
+ * by the holder of the fence. The account's row comes first here too, so that no two transactions
+ * wait for each other. An unpaid job has no money: the row of its account's allowance comes first,
+ * where a picture is given back.
  *
  * A second call with the same claim and the same end answers true and changes nothing: the answer
  * to a commit may be lost, and only the holder of that fence can have made it.
@@ -325,7 +319,6 @@ export interface JobCompletionOptions {
 const SUCCEEDS_FROM: Job['state'][] = ['running'];
 const FAILS_FROM: Job['state'][] = ['accepted', 'fetching', 'ready', 'running'];
 
-/** What ends a job. */
 function closing(
   { kysely, nowMs }: Database,
   claim: Claim,
@@ -390,7 +383,7 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
   return {
     /**
      * One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced
-     * off. `giveUp`: as claimed-job.ts has it.
+     * off.
      */
     succeed(
       claim: Claim,
@@ -411,8 +404,7 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
       return finish(claim, ending, giveUp);
     },
     /**
-     * One transaction: failure, release of the credit, outbox, lease gone; input and URL forgotten;
-     * a retryable failure sets the idempotency key's hash null. False: fenced off.
+     * The same with a failure and the credit's release; a retryable one frees the idempotency key.
      */
     fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean> {
       const ending: Ending = {
@@ -540,7 +532,6 @@ async function readCallbackSecret(tx: Transaction<Schema>, job: Job) {
  * core/retention/unsettled-jobs.ts does it later.
  */
 
-/** A job that ends. */
 export interface SettledJob {
   readonly accountId: string;
   readonly jobId: string;
@@ -551,7 +542,6 @@ export interface SettledJob {
   readonly retryable: boolean;
   /** Charged. */
   readonly credits: number;
-  /** Of its output. */
   readonly format: string;
   /** The day whose allowance it is counted in; null: it is paid for. */
   readonly unpaidDayMs: number | null;
@@ -586,7 +576,7 @@ interface LeftOut {
   readonly error: unknown;
 }
 
-/** The steps of one job's end, over all rounds of its transaction. */
+/** Of one job's end, over all rounds of its transaction. */
 class SettledSteps {
   readonly #steps: readonly SettledStep[];
   #ends = 0;

@@ -25,17 +25,11 @@ export const FINAL_STATES = ['succeeded', 'failed'] as const;
 const JOB_STATES = [...OPEN_STATES, ...FINAL_STATES] as const;
 export type JobState = (typeof JOB_STATES)[number];
 
-/**
- * How a job was submitted, and so when it goes: synchronous ones first, then asynchronous ones,
- * behind both those of the playground, which nobody pays for (core/dispatch/dispatch-core.ts).
- */
+/** Sync jobs go first, those of the playground, which nobody pays for, last (dispatch-core.ts). */
 export const JOB_CLASSES = ['sync', 'async', 'playground'] as const;
 export type JobClass = (typeof JOB_CLASSES)[number];
 
-/**
- * Open jobs that nobody pays for: their pictures are stored while they wait, 3.2 GB of the largest,
- * and a fleet that is busy with what is paid for may let them wait for an hour.
- */
+/** Open jobs that nobody pays for: they may hold 3.2 GB of pictures for an hour. */
 export const UNPAID_OPEN_MAX = 64;
 
 /** Whether its caller waits for it: nobody's request waits for a job of the playground. */
@@ -169,10 +163,7 @@ export function needsDownload({ state }: Pick<Job, 'state'>): boolean {
   return state === 'accepted' || state === 'fetching';
 }
 
-/**
- * Where a job's background is stored.
- * @param fence of the claim that downloaded it
- */
+/** @param fence of the claim that downloaded it; absent for an upload */
 export function backgroundBlob(jobId: string, fence?: number): string {
   return `backgrounds/${jobId}${fence === undefined ? '' : `-${fence}`}`;
 }
@@ -222,21 +213,19 @@ export function publicState(job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs'>
  * is void.
  */
 
-/** A claim's length. A holder that dies is replaced after this much at most. */
+/** A claim's length, and so how late a holder that died is replaced. */
 export const LEASE_MS = 15_000;
 /** Three renewals fit into a lease, so that two may fail. */
 export const LEASE_RENEW_MS = 5_000;
 
-/** How leases of jobs are kept; a test that waits for one to run out takes shorter ones. */
+/** Tests that wait for one to run out take shorter ones. */
 export type LeaseTiming = typeof LEASE_TIMING;
 
 export const LEASE_TIMING = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
 
 /** Admitted attempts lost with their node, engine or picture worker; this many end the job. */
 export const LOST_ATTEMPTS_MAX = 3;
-/**
- * Lost attempts that took an engine or a worker with them: such an image gets no third attempt.
- */
+/** Lost attempts that took an engine or a worker with them; this many end the job for good. */
 export const LOST_WITH_PROCESS_MAX = 2;
 /** Control planes that died holding the job; this many end it. */
 export const TAKEOVERS_MAX = 10;
@@ -258,9 +247,8 @@ type CountedJob = Pick<
 >;
 
 /**
- * The failure an open job must end with as it was read, or undefined while it may go on. The
- * claimer asks before any work. The verdict about the image comes first: it is the one that is
- * not retryable, and it must not be softened by a deadline that has passed as well.
+ * Undefined: it may go on. The verdict about the image comes first: it is not retryable, and no
+ * deadline that has passed as well may soften it.
  */
 export function failureDue(job: CountedJob): JobFailure | undefined {
   if (job.state === 'succeeded' || job.state === 'failed') return undefined;

@@ -38,13 +38,12 @@ export class JobViews {
     return `${this.#baseUrl}/v1/matting/jobs/${jobId}`;
   }
 
-  /** Times are ISO 8601 in UTC; null until set. */
   view(job: Job) {
     const view = this.viewWithoutCallback(job);
     return job.callback === null ? view : { ...view, callback: callbackOf(job.callback) };
   }
 
-  /** The job as its notification shows it. */
+  /** As its notification shows it. */
   viewWithoutCallback(job: Job) {
     const status = publicState(job);
     return {
@@ -85,7 +84,7 @@ function subjectOf({ sight }: JobResult) {
   return { ...inputBox, share };
 }
 
-/** Why a final job cannot be answered with a result; undefined for open and succeeded ones. */
+/** Undefined for open jobs, and for a result that is there. */
 export function refusalOf(job: Job): ContractError | undefined {
   if (job.failure !== null) {
     const { code, detail, retryable } = job.failure;
@@ -135,17 +134,15 @@ export class ReadJob {
   }
 }
 
-/*
- * The token of a result link, which is all that is needed to get the file. Who reads the database
- * or a backup of it gets none: a row has its SHA-256, to find it by, and the token itself only
- * sealed, to show the link again. While keys are changed each replica opens what any other sealed,
- * since whoever has two keys seals with both.
+/**
+ * The token of a result link is all that is needed to get the file. A row has its SHA-256, to find
+ * it by, and the token only sealed: who reads the database or a backup gets none. While keys are
+ * changed whoever has two seals with both, so that each replica opens what any other sealed.
  */
 
 /** 256 bits: the link is the capability. */
 const TOKEN_BYTES = 32;
 
-/** A token as its row has it. */
 interface StoredToken {
   readonly token: string;
   readonly sealedToken: string;
@@ -158,14 +155,13 @@ export class ResultTokens {
     this.#secrets = secrets;
   }
 
-  /** Of a new result. */
   make(jobId: string): StoredToken {
     const token = randomBytes(TOKEN_BYTES).toString('base64url');
     const sealedToken = this.#secrets.sealTextByAll(token, bindingOf(jobId));
     return { token: hash('sha256', token, 'hex'), sealedToken };
   }
 
-  /** The token again. Throws where no key that is here opens it. */
+  /** Throws where no key that is here opens it. */
   open(jobId: string, { sealedToken }: Pick<StoredToken, 'sealedToken'>): string {
     const opened = this.#secrets.openTextByAny(sealedToken, bindingOf(jobId));
     if (opened !== undefined) return opened;
@@ -177,17 +173,14 @@ function bindingOf(jobId: string): string {
   return `result token of ${jobId}`;
 }
 
-/*
- * Waiting for a job's end. The row is the truth; an event of this replica, or the poll for jobs that
- * end in another one, only decides when it is read. A wait that ends changes nothing about the job.
- *
- * All waits share one poll: one statement reads the jobs of all of them, so that the cost of
- * waiting depends on the number of replicas, not on the number of callers.
+/**
+ * Waiting for a job's end. The row is the truth; an event, or the poll for jobs that end in another
+ * replica, only decides when it is read. All waits share one poll, so that the cost of waiting
+ * depends on the number of replicas, not of callers.
  */
 
-/** Poll interval without an event: how late the end of a job in another replica is seen. */
+/** How late the end of a job in another replica is seen. */
 const POLL_MS = 500;
-/** Jobs named in one statement. */
 const POLL_JOBS_MAX = 500;
 
 type WaitingJobs = Pick<JobStore, 'findForKey' | 'findFinal'>;
@@ -215,7 +208,6 @@ export class WaitForJob {
     this.#events = events;
   }
 
-  /** Requests that wait now. */
   get waiting(): number {
     return this.#waiting;
   }
@@ -230,8 +222,8 @@ export class WaitForJob {
 
   /**
    * The job as last read: final, or as it was when `waitMs` had passed, the caller hung up or this
-   * replica began to drain. Reads at least once. While the database does not answer it is polled
-   * again; only when it still does not at the end does this reject with SERVICE_UNAVAILABLE.
+   * replica began to drain. Rejects with SERVICE_UNAVAILABLE where the database does not answer at
+   * the end.
    * @param hangUp aborted when the caller goes away
    */
   async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
@@ -314,9 +306,9 @@ export class WaitForJob {
   }
 }
 
-/*
- * What happens to jobs in this replica, for what waits in this replica: a hint, never the truth. A
- * listener reads the row; jobs of other replicas are found by a slow poll.
+/**
+ * What happens to jobs in this replica: a hint, never the truth. A listener reads the row; jobs of
+ * other replicas are found by a slow poll.
  */
 
 export class JobEvents {
@@ -354,7 +346,6 @@ export class JobEvents {
     this.#final.emit(jobId);
   }
 
-  /** A job that ended here left a notification to be sent. */
   notificationDue(): void {
     this.#notifications.emit('due');
   }

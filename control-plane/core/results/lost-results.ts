@@ -30,11 +30,10 @@ import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 
-/** Results that are looked at beside one that is gone: as many before it as behind. */
+/** Looked at beside one that is gone: as many before it as behind. */
 const NEIGHBOURS_EACH_WAY = 4;
 /** After most of them were gone, so long no other result is judged. */
 const SUSPECT_MS = 10_000;
-/** Retry-After while that is so. */
 const RETRY_AFTER_S = 60;
 
 export interface LossObserver {
@@ -49,7 +48,6 @@ interface LostResultsDependencies {
   readonly blobs: Pick<BlobStore, 'stat'>;
   readonly observer: LossObserver;
   readonly log: Pick<Logger, 'error'>;
-  /** Milliseconds of a clock that never goes back. */
   readonly now?: () => number;
 }
 
@@ -66,8 +64,7 @@ export class LostResults {
   }
 
   /**
-   * Why there was no file. A loss is on record when this resolves; who finds it first logs and
-   * counts it.
+   * A loss is on record when this resolves; who finds it first logs and counts it.
    * @throws ContractError SERVICE_UNAVAILABLE: the storage or the database does not say
    */
   async judge(jobId: string, by: LossFinder): Promise<LossVerdict> {
@@ -108,7 +105,7 @@ export class LostResults {
     }
   }
 
-  /** Whether most results beside that one are gone too: then it is the storage, and no loss. */
+  /** Whether most results beside it are gone too: then it is no loss. */
   async #isStorage(gone: LiveResult): Promise<boolean> {
     if (this.#now() < this.#suspectUntilMs) return true;
     const { lostResults, blobs, observer, log } = this.#dependencies;
@@ -146,15 +143,13 @@ interface ResultLookDependencies {
   readonly lostResults: Pick<LostResultStore, 'live' | 'dueLook' | 'saveLook'>;
   readonly losses: Pick<LostResults, 'judge'>;
   readonly blobs: Pick<BlobStore, 'stat'>;
-  /** Resolves after so many ms. */
   readonly rest?: (ms: number) => Promise<unknown>;
 }
 
 /**
- * The daily look: whether every result whose link is good still has its file. It is a step of the
- * sweeper, so one replica at a time does it, and its place is kept. It reads no file: it takes a
- * page of rows, asks the storage about each, and rests, so that it asks RATE_MAX times a second at
- * most. Where most of what is beside a result is gone too it ends, and comes again in an hour.
+ * The daily look whether every live result still has its file: a step of the sweeper, so one
+ * replica at a time does it, and its position is kept. It asks the storage RATE_MAX times a second
+ * at most. Where most of what is beside a result is gone too it ends, and comes again in an hour.
  */
 export function resultLookStep({
   lostResults,
@@ -206,16 +201,13 @@ export function resultLookStep({
  * kept in columns of the sweeper's row, since one replica at a time sweeps.
  */
 
-/** A place in an order by time and id. */
 interface ResultPlace {
   readonly atMs: number;
   readonly id: string;
 }
 
-/** Before the first. */
 const FIRST_RESULT: ResultPlace = { atMs: 0, id: '' };
 
-/** A result whose link is good. */
 export type LiveResult = Awaited<ReturnType<typeof liveResults>>[number];
 
 type FoundLoss = Awaited<ReturnType<typeof open>>[number];
@@ -225,14 +217,13 @@ type LossFinder = (typeof LOSS_FINDERS)[number];
 
 type Repayment =
   | 'paid'
-  /** Nothing was charged for the job: a picture of the playground. */
+  /** Nothing was charged: a picture of the playground. */
   | 'unpaid'
   /** Somebody else settled it meanwhile. */
   | 'settled';
 
 type LostResultStore = ReturnType<typeof createLostResultStore>;
 
-/** The one row of `sweeps`. */
 const SWEEP_ID = 'sweep';
 
 export function createLostResultStore(database: Database) {
@@ -246,7 +237,7 @@ export function createLostResultStore(database: Database) {
       by: LossFinder,
       findingId: string,
     ): Promise<boolean> => record(database, loss, by, findingId),
-    /** Those of them that are known to be lost. */
+    /** Of them those known to be lost. */
     async known(jobIds: readonly string[]): Promise<ReadonlySet<string>> {
       if (jobIds.length === 0) return new Set();
       const rows = await query(database, db =>
@@ -259,15 +250,13 @@ export function createLostResultStore(database: Database) {
       const lost = rows.filter(({ settlement }) => settlement !== 'returned');
       return new Set(lost.map(row => row.job_id));
     },
-    /** The live results whose links end next before and after that one, at most `count` each way. */
+    /** Live results whose links end next before and after that one, at most `count` each way. */
     neighbours: (of: Pick<LiveResult, 'jobId' | 'expiresAtMs'>, count: number) =>
       neighboursOf(database, of, count),
-    /** Live results in the order in which their links end; without those that end within `aheadMs`. */
+    /** In the order in which links end; without those that end within `aheadMs`. */
     live: (after: ResultPlace, aheadMs: number, limit: number) =>
       liveResults(database, after, aheadMs, limit),
-    /** What was found and is not settled, the earliest first. */
     open: (after: ResultPlace, limit: number) => open(database, after, limit),
-    /** Its file is there again. */
     returned: (jobId: string): Promise<boolean> =>
       query(database, db =>
         matchesOne(
@@ -278,9 +267,9 @@ export function createLostResultStore(database: Database) {
             .where('settled_at', 'is', null),
         ),
       ),
-    /** Grants the credit that the job was charged, once. The account's log says so. */
+    /** Grants the credit that the job was charged, once, and says so in the account's log. */
     repay: (jobId: string, auditId: string) => repay(database, jobId, auditId),
-    /** Where the look goes on; undefined: none is due. */
+    /** Undefined: none is due. */
     dueLook: () => dueLook(database),
     /** @param next where it goes on, or when the next one begins */
     async saveLook(next: { readonly after: ResultPlace } | { readonly inMs: number }) {
@@ -451,21 +440,18 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
   });
 }
 
-/*
- * The operator's use case on results that are lost: gives the credit of each back, once. A row that
- * was found is asked about again first, while its link is good: a file that came back with a backup
- * is no loss any more. What was found stays due when its link has ended, until it is settled.
+/**
+ * `credits repay-lost`: gives the credit of each lost result back, once. While its link is good its
+ * file is looked for again first: it may have come back with a backup.
  */
 
-/** Rows of a statement. */
 const PAGE = 200;
-/** Questions to the storage at once. */
 const HANDS = 4;
 
 interface RepayDependencies {
   readonly jobs: Pick<JobStore, 'find'>;
   readonly lostResults: LostResultStore;
-  /** Whether the storage has a file; rejects where it does not say. */
+  /** Rejects where the storage does not say. */
   readonly hasFile: (blob: string) => Promise<boolean>;
 }
 

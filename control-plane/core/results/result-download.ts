@@ -13,13 +13,12 @@ import type { JobStore } from '../jobs/job-store.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';
 import type { LostResults } from './lost-results.ts';
 
-/** Above any token this service makes; a longer one is not looked up. */
 const TOKEN_LENGTH_MAX = 128;
 /** Bytes read ahead for a caller: many may be slow at once. */
 const PIECE_BYTES = 64 * 1024;
-/** How long a URL at the storage is good for: what a client needs to follow it, late and slow. */
+/** Enough for a client to follow it, late and slow. */
 const SIGNED_MS_MAX = 60_000;
-/** How long an answer waits for the storage to say whether a file is there that it does not send. */
+/** For the storage to say whether a file is there that the answer does not send. */
 const THERE_MS_MAX = 3000;
 /** A signature counts whole seconds: one for less would be good for longer than the link. */
 const SIGNED_MS_MIN = 1000;
@@ -29,12 +28,11 @@ export interface ResultFile {
   readonly bytes: number;
   readonly contentType: string;
   readonly format: OutputFormat;
-  /** For the file's name on the caller's disk. */
   readonly jobId: string;
   readonly accountId: string;
   /** Hexadecimal. */
   readonly sha256: string;
-  /** When it was made, by the database's clock, UTC milliseconds; it never changes after. */
+  /** By the database's clock, UTC milliseconds; it never changes after. */
   readonly createdAtMs: number;
   /** Until the link expires, by the database's clock; above 0. */
   readonly remainingMs: number;
@@ -57,10 +55,8 @@ export interface ResultFile {
   signedUrl(reading: ResultReading): Promise<string | undefined>;
 }
 
-/** What a URL at the storage is good for. */
 export interface ResultReading {
   readonly method: 'GET' | 'HEAD';
-  /** Content-Disposition of its answer. */
   readonly disposition: string;
 }
 
@@ -68,7 +64,7 @@ export interface ResultDownloadOptions {
   readonly jobs: Pick<JobStore, 'findByResultToken'>;
   readonly blobs: Pick<BlobStore, 'openRead' | 'stat'>;
   readonly losses: Pick<LostResults, 'refusal'>;
-  /** Signs URLs at the storage; where absent, files are sent by this service. */
+  /** Absent: files are sent by this service. */
   readonly signed?: Pick<SignedAccess, 'signRead'> | undefined;
 }
 
@@ -89,7 +85,6 @@ export class ResultDownload {
   }
 
   /**
-   * The result of a job that succeeded, by its row as it was read.
    * @param by how its file is asked for
    * @throws ContractError RESULT_EXPIRED
    */
@@ -172,7 +167,6 @@ export const RESULT_READER_BOUNDS = {
   linkMax: 16,
   /** Readers of all links of one account, however many places are free. */
   accountMax: 256,
-  /** Readers of all links. */
   max: 1024,
 };
 
@@ -198,7 +192,6 @@ export class ResultReaders {
     });
   }
 
-  /** Answers under way. */
   get open(): number {
     return this.#all.held;
   }

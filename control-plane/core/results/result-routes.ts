@@ -29,8 +29,8 @@ export function registerResultRoutes(
 }
 
 /**
- * To the storage, whose own tag and date the caller's conditions are judged by. Conditions that name
- * ours come from somebody who got the file, or a part of it, from here: they are judged here.
+ * To the storage, whose own tag and date the caller's conditions are judged by. Conditions that
+ * name ours are judged here.
  */
 function redirect(reply: FastifyReply, url: string): FastifyReply {
   const headers = { location: url, 'cache-control': 'private, no-store' };

@@ -91,9 +91,7 @@ class MattingRoutes {
     return reply.headers(serverTimingOf(job)).send(this.#services.jobViews.view(job));
   }
 
-  /**
-   * Reads the body and submits it. Where no new job is created, what was stored of it is removed.
-   */
+  /** Where no new job is created, what was stored of the body is removed. */
   async #submit(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -121,7 +119,7 @@ class MattingRoutes {
     }
   }
 
-  /** The picture of a job that succeeded. What goes wrong now names the job: it stays as it is. */
+  /** What goes wrong now names the job: it stays as it is. */
   async #answerPicture(reply: FastifyReply, job: Job, created: boolean): Promise<FastifyReply> {
     const { resultDownload, resultReaders, jobViews } = this.#services;
     let file: ResultFile;

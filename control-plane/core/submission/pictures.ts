@@ -30,35 +30,32 @@ import {
   IMAGE_SIDE_PX_MAX,
 } from '#contract/limits.ts';
 import { type Release, Semaphore, type SemaphoreOptions } from '#program/semaphore.ts';
-import { sizeOf } from '../dispatch/job-needs.ts';
-import type { NewJob } from '../jobs/job-transactions.ts';
-import { backgroundBlob } from '../jobs/job.ts';
-import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 import { Base64Decoder } from '../../http/bodies.ts';
+import { sizeOf } from '../dispatch/job-needs.ts';
+import { backgroundBlob } from '../jobs/job.ts';
+import type { NewJob } from '../jobs/job-transactions.ts';
+import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
 /**
- * Bytes gathered before they are written. A photo of 400 KB took 2.2 ms in the 9 pieces it came in
- * and 1.6 ms in 2 (2 cores of an AMD EPYC). One buffer of this size an upload, however small the
- * pieces are that a sender chooses.
+ * Gathered before they are written: a photo of 400 KB took 2.2 ms in the 9 pieces it came in and
+ * 1.6 ms in 2 (2 cores of an AMD EPYC).
  */
 const WRITE_BYTES = 256 * 1024;
 
 /**
- * Requests whose images are received at once: each holds a file, a second one where it has a
- * background, and a few hundred KiB of buffers. All of them together take less than 200 MB of
- * memory and 16 GB of disk. A request without a slot waits for one, its body unread.
+ * Requests whose images are received at once: with their files, two at most, and a few hundred KiB
+ * of buffers each, less than 200 MB of memory and 16 GB of disk. Others wait, their body unread.
  */
 const UPLOADS_MAX = 256;
-/** Each holds one chunk of its body, 64 KiB at most. */
+/** Each holds a chunk of its body, 64 KiB at most. */
 const UPLOADS_WAITING_MAX = 2048;
-/** Far above what a burst of photos takes, far below what callers and proxies wait. */
+/** Far below what callers and proxies wait. */
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
 
 export type UploadBounds = Partial<Omit<SemaphoreOptions, 'refusal'>>;
 
 export interface UploadedImage {
-  /** Its name in the blob store once it is committed. */
   readonly blob: string;
   readonly bytes: number;
   readonly format: InputFormat;
@@ -67,7 +64,6 @@ export interface UploadedImage {
   readonly height: number | null;
 }
 
-/** An upload whose bytes are known. */
 interface FinishedUpload {
   /** Hexadecimal, of the decoded bytes. */
   readonly sha256: string;
@@ -93,7 +89,6 @@ export class ImageUploads {
     });
   }
 
-  /** Uploads that hold a file now. */
   get open(): number {
     return this.#slots.held;
   }
@@ -104,8 +99,8 @@ export class ImageUploads {
   }
 
   /**
-   * The uploads of a request that may have both; they share one slot, whichever comes first, and
-   * take neither it nor a file before their first piece.
+   * They share one slot, whichever comes first, and take neither it nor a file before a first
+   * piece.
    */
   beginBoth(accountId: string): RequestUploads {
     const place = new UploadPlace(this.#blobs, this.#slots, accountId);
@@ -118,16 +113,14 @@ export class ImageUploads {
   }
 }
 
-/** Each is to be committed or aborted. */
 export interface RequestUploads {
   readonly image: ImageUpload;
   readonly background: ImageUpload;
 }
 
 /**
- * The slot of one request, held as long as one of its uploads has a file. The parts of a body come
- * one after the other, so one of them at a time is written; a slot each could leave two requests
- * waiting for each other's.
+ * The slot of one request, held while one of its uploads has a file: a slot each could leave two
+ * requests waiting for each other's.
  */
 class UploadPlace {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
@@ -160,7 +153,6 @@ class UploadPlace {
   }
 }
 
-/** What makes the file's bytes of the pieces that are sent. */
 type PieceReader = Pick<Base64Decoder, 'decodedBytes' | 'push' | 'finish'>;
 
 export class ImageUpload {
@@ -315,8 +307,6 @@ export class ImageUpload {
   }
 }
 
-/* Bytes that are the file itself: what the Base64 reader is to text, without anything to decode. */
-
 export class RawBytes {
   readonly #field: string | undefined;
   #decodedBytes = 0;
@@ -330,7 +320,6 @@ export class RawBytes {
     return this.#decodedBytes;
   }
 
-  /** The same bytes, not copied. */
   push(chunk: Uint8Array): Uint8Array {
     this.#decodedBytes += chunk.length;
     return chunk;
@@ -346,14 +335,12 @@ export class RawBytes {
   }
 }
 
-/*
- * What an input file must be before a job takes it: of a supported format, still, and within the
- * contract's bounds, all judged by its header bytes. One function for uploads and for URLs.
+/**
+ * What a file must be before a job takes it, judged by its header bytes: one function for uploads
+ * and URLs.
  */
 
-/** What a picture is for, and the bounds it has for that. */
 export interface ImageRole {
-  /** The subject of the errors' sentences. */
   readonly noun: string;
   readonly bytesMax: number;
   readonly pixelsMax: number;
@@ -370,7 +357,6 @@ export const BACKGROUND_IMAGE: ImageRole = {
   pixelsMax: BACKGROUND_PIXELS_MAX,
 };
 
-/** The error for a file over the bound, also for readers who notice while it arrives. */
 export function imageTooLarge({ noun, bytesMax } = INPUT_IMAGE): ContractError {
   return new ContractError('IMAGE_TOO_LARGE', `${noun} is larger than ${bytesMax} bytes`);
 }
@@ -386,9 +372,9 @@ function requireResolution(width: number, height: number, { noun, pixelsMax }: I
 }
 
 /**
- * The header of an image the contract accepts. A known format whose dimensions cannot be read is
- * accepted: its job finds out. Throws IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT (animated too) and
- * IMAGE_RESOLUTION_TOO_LARGE; rejects also where `read` does.
+ * A known format whose dimensions cannot be read is accepted: its job finds out. Throws
+ * IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT (animated too) and IMAGE_RESOLUTION_TOO_LARGE; rejects
+ * also where `read` does.
  */
 export async function requireAcceptableImage(
   read: ByteReader,
@@ -412,11 +398,6 @@ function unsupported(role: ImageRole, wrong: string): ContractError {
   return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
 }
 
-/*
- * The pictures of a submission: what their uploads brought at the end of the body, and where they
- * are stored for its job.
- */
-
 /** What a request is sent with. Its owner aborts what is not committed. */
 export interface SentPictures {
   readonly upload: ImageUpload;
@@ -433,13 +414,11 @@ export interface Pictures {
   readonly background?: Picture;
 }
 
-/** Those that were uploaded. */
 export interface StoredPictures {
   readonly image: UploadedImage | undefined;
   readonly background: UploadedImage | undefined;
 }
 
-/** Undefined: the picture came with the body, or there is none. */
 interface PicturedRequest {
   readonly imageUrl: string | undefined;
   readonly backgroundUrl: string | undefined;
@@ -449,9 +428,8 @@ interface PicturedRequest {
 type AskedOfPictures = Omit<FingerprintedRequest, 'source' | 'background'>;
 
 /**
- * At the end of the body.
  * @throws ContractError what an upload's `finish` throws; INVALID_PARAMETER: the fields make too
- *   much of the image
+ * much of the image
  */
 export async function finishPictures(
   { upload, backgroundUpload }: SentPictures,
@@ -513,7 +491,6 @@ export async function commitPictures(
   }
 }
 
-/** Where no row names them. */
 export async function removePictures(blobs: Blobs, { input, background }: NewJob): Promise<void> {
   if (input !== null) await blobs.remove(input.blob);
   if (background?.input) await blobs.remove(background.input.blob);
@@ -572,17 +549,12 @@ function canonicalText(value: Finishing): string {
   );
 }
 
-/** The form in which an Idempotency-Key is stored: SHA-256, hexadecimal. */
+/** As it is stored: SHA-256, hexadecimal. */
 export function idempotencyKeyHash(idempotencyKey: string): string {
   return sha256(idempotencyKey);
 }
 
-/**
- * The same for a request that brings no key: a hash that no caller's key has, since line ends are
- * in none.
- * @param namespace of the interface
- * @param fingerprint of the request: the same picture, and the same of it asked for
- */
+/** For a request without a key: a hash that no caller's key has, since line ends are in none. */
 export function derivedKeyHash(namespace: string, apiKeyId: string, fingerprint: string): string {
   return sha256(`derived\n${namespace}\n${apiKeyId}\n${fingerprint}\n`);
 }

@@ -64,9 +64,7 @@ import {
   uploadedOf,
 } from './pictures.ts';
 
-/** Jobs end within seconds: a caller at its bound soon has room again. */
 const IN_FLIGHT_RETRY_AFTER_S = 5;
-/** Long enough for a proxy to find another replica. */
 const DRAINING_RETRY_AFTER_S = 1;
 
 interface SubmitMattingDependencies {
@@ -86,9 +84,8 @@ interface Sent extends SentPictures {
   readonly caller: Caller;
   /** Who the caller is now; rejects where the key may not any more. */
   readonly askAgain: () => Promise<Caller>;
-  /** Synchronous jobs go first. */
   readonly mode: 'sync' | 'async';
-  /** Given for what nobody pays for, which has bounds of its own. */
+  /** Of what nobody pays for, which has bounds of its own. */
   readonly unpaid?: UnpaidBounds;
 }
 
@@ -98,7 +95,6 @@ interface UnpaidBounds {
   readonly requireRoom: () => Promise<void>;
 }
 
-/** An unpaid job that its account may not have now. */
 export class AllowanceError extends Error {
   readonly reason: string;
 
@@ -111,14 +107,12 @@ export class AllowanceError extends Error {
 interface Submission extends Sent {
   readonly idempotencyKey: string;
   readonly fields: MattingFields;
-  /** JSON alone where absent. */
   readonly accepts?: AcceptedAnswers;
 }
 
-/** A request of another interface, whose fields that interface has read. */
+/** Of another interface, which has read its fields. */
 export interface KeylessSubmission extends Sent {
   readonly request: MattingRequest;
-  /** Whether the background came as a file. */
   readonly backgroundGiven: boolean;
   readonly derivedKey: DerivedKey;
   /** What the interface asks of the image besides; throws a ContractError. */
@@ -133,13 +127,12 @@ interface DerivedKey {
   readonly rememberedMs: number;
 }
 
-/** The key as it is stored; without an end it is remembered as long as the job's row. */
+/** Without an end it is remembered as long as the job's row. */
 interface StoredKey {
   readonly hash: string;
   readonly rememberedMs?: number;
 }
 
-/** A request that was read to its end. */
 interface Asked {
   readonly request: MattingRequest;
   readonly pictures: Pictures;
@@ -149,7 +142,6 @@ interface Asked {
 
 export interface Submitted {
   readonly job: Job;
-  /** Whether this request made it. */
   readonly created: boolean;
 }
 
@@ -161,7 +153,7 @@ export class SubmitMatting {
     this.#dependencies = dependencies;
   }
 
-  /** From now on no job is made here; joins and replays are answered. */
+  /** From now on only joins and replays are answered. */
   startDraining(): void {
     this.#draining = true;
   }
@@ -180,8 +172,8 @@ export class SubmitMatting {
   }
 
   /**
-   * The same for a caller who sends no key: the same request joins or replays, until its time is
-   * over; then it is a new one. Requests that meet there make one job, on any number of replicas.
+   * For a caller who sends no key: the same request joins or replays, until its time is over.
+   * Requests that meet there make one job, on any number of replicas.
    * @throws ContractError as `submit`, and what `requireImage` throws
    */
   async submitKeyless(submission: KeylessSubmission): Promise<Submitted> {
@@ -352,10 +344,7 @@ function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
 }
 
-/*
- * The fields of a submission and the rules that need neither the image's bytes nor the network nor
- * the database.
- */
+/** The fields, and the rules that need neither the image nor the network nor the database. */
 
 export const MATTING_FIELDS = [
   'image_url',
@@ -390,10 +379,8 @@ export interface MattingRequest {
   readonly callback: CallbackRequest | undefined;
 }
 
-/** As they were sent. */
 interface CallbackRequest {
   readonly url: string;
-  /** Never to be logged. */
   readonly secret: string;
 }
 
@@ -548,10 +535,7 @@ function requireAcceptedFormat(
   throw new ContractError('NOT_ACCEPTABLE', detail, { fieldErrors });
 }
 
-/*
- * Checks of image_url and background_url at submission: the text alone. Their addresses are checked
- * by the job.
- */
+/** image_url and background_url at submission: their text alone. The job checks their addresses. */
 
 /** The parser would drop some and escape others: what is requested would not be what was sent. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
@@ -559,7 +543,6 @@ const CONTROL_CHARACTER = /\p{Cc}/u;
 /** Before the host: the parser drops an empty one without a trace. */
 const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
-/** Throws INVALID_IMAGE_SOURCE with the field's error. */
 export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
   requireUsable(text, policy, cause => {
     const { message } = cause;
@@ -569,7 +552,6 @@ export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
   });
 }
 
-/** The same rules for background_url. Throws INVALID_PARAMETER with the field's error. */
 export function requireBackgroundUrl(text: string, policy: OutgoingPolicy): void {
   requireUsable(text, policy, ({ message }) =>
     invalidParameter('background_url', `is not usable: ${message}`),
@@ -595,15 +577,12 @@ function requireUsable(
   }
 }
 
-/*
- * How long a job answers for a key that the service derived from the request, and which so belongs
- * to no image for good. Pure; the store repeats the rule in the statement that frees the key.
+/**
+ * How long a job answers for a key that the service derived from the request. The statement that
+ * frees the key repeats the rule.
  */
 
-/**
- * Whether the job has ended and its time is over, counted from its submission by the database's
- * clock; or its result has expired. An open job answers however old it is.
- */
+/** Counted from its submission by the database's clock. An open job answers however old it is. */
 export function isForgotten(
   job: Pick<Job, 'state' | 'createdAtMs' | 'expiresAtMs' | 'readAtMs'>,
   rememberedMs: number,
@@ -615,28 +594,22 @@ export function isForgotten(
   );
 }
 
-/*
- * Whether the service takes another job of an account: checked after replay and join and before a
- * credit is reserved. Jobs that were accepted are not checked again; they wait.
+/**
+ * Acceptance is asked after replay and join, and before a credit is reserved. Accepted jobs are not
+ * asked again: they wait.
  */
 
-/**
- * The queue is counted at most this often; the rate limits bound what is accepted in between.
- */
+/** The rate limits bound what is accepted in between. */
 const QUEUE_CACHE_MS = 1000;
-/** A node that restarts is back within this. */
 const NO_NODE_RETRY_AFTER_S = 10;
-/** The pace is the work that all replicas finished in these windows. */
 const PACE_WINDOWS_MS = [60_000, 600_000];
-/** Read only where a submission is refused. */
 const PACE_CACHE_MS = 5000;
 
 interface AcceptanceDependencies {
   readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
   /**
-   * Milliseconds since a node was last routable here: 0 while one is; counted from the start of
-   * this process where none has been. Absent: nodes come when there is work, so that none is no
-   * reason to refuse it.
+   * Milliseconds since a node was last routable here, or since the start. Absent: nodes come when
+   * there is work, so that none is no reason to refuse it.
    */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
@@ -710,7 +683,7 @@ export class AcceptanceGate {
   }
 }
 
-/** The higher of two paces: a minute in which no job finished does not predict the next. */
+/** The higher of two: a minute in which no job finished does not predict the next. */
 async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
   const paces = PACE_WINDOWS_MS.map(async windowMs => {
     const { megapixels } = await jobs.doneWithin(windowMs);
