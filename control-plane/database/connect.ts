@@ -19,9 +19,7 @@ import { databaseNowMs } from './statements.ts';
 /** An account alone has half of them: as many as are committed together. */
 const SQLITE_REQUESTS_MAX = 2 * COMMITTED_TOGETHER_MAX;
 
-/**
- * The database cannot be used as configured; the message is for the operator and holds no secret.
- */
+/** The database cannot be used as configured; the message is for operators and holds no secret. */
 export class DatabaseOpenError extends Error {
   constructor(detail: string, cause?: unknown) {
     super(detail, { cause });
@@ -57,11 +55,12 @@ export async function openDatabase(
     shares: new RequestShares(requestsMax),
     nowMs: databaseNowMs(dialect),
     log: options.log,
-    ...(newMember === undefined ? {} : { newMember }),
+    newMember,
     close: () => kysely.destroy(),
   };
   try {
-    await (dialect === 'sqlite' ? probeSqlite(database) : probeMysql(database, member));
+    if (dialect === 'mysql') await probeMysql(database, member);
+    else await sql`select count(*) from sqlite_schema`.execute(kysely);
   } catch (error) {
     await kysely.destroy();
     // A file is named; a server's URL holds a password.
@@ -92,12 +91,7 @@ function openSqlite(path: string): Opened {
 }
 
 async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Promise<Opened> {
-  let pool: ReturnType<typeof parseMysqlUrl>;
-  try {
-    pool = parseMysqlUrl(databaseUrl);
-  } catch (error) {
-    throw new DatabaseOpenError(reasonOf(error), error);
-  }
+  const pool = parseMysqlUrl(databaseUrl);
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
   const { mysqlDialect, readMemberAt } = await import('./mysql.ts');
   const { log, statementMsMax } = options;
@@ -111,10 +105,6 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   const { connectionLimit = 1, ...place } = pool;
   const newMember = () => readMemberAt(place);
   return { kysely, requestsMax: connectionLimit, member: () => member, newMember };
-}
-
-async function probeSqlite(database: Database): Promise<void> {
-  await sql`select count(*) from sqlite_schema`.execute(database.kysely);
 }
 
 /** The oldest versions the store is tested with. */
@@ -152,8 +142,6 @@ function reasonOf(error: unknown): string {
   return error.message !== '' ? error.message : String(code ?? error.name);
 }
 
-/* The database with every table that this version expects. */
-
 interface OpenOptions {
   readonly log: StoreLog;
   /**
@@ -162,11 +150,13 @@ interface OpenOptions {
    * pending migrations are an error.
    */
   readonly migrations: 'run' | 'require';
-  /** Whose tables are expected beside the core's. */
   readonly packages: readonly MigrationSeries[];
 }
 
-/** @throws DatabaseOpenError, SchemaError: for the operator, in one line. */
+/**
+ * The database with every table that this version expects.
+ * @throws DatabaseOpenError, SchemaError: for the operator, in one line.
+ */
 export async function openCurrentDatabase(
   databaseUrl: string,
   { log, migrations, packages }: OpenOptions,
@@ -174,7 +164,9 @@ export async function openCurrentDatabase(
   const database = await openDatabase(databaseUrl, { log });
   try {
     if (migrations === 'run') {
-      await requireClocks(database);
+      await requireAgreeingClocks(database).catch(error => {
+        throw new DatabaseOpenError(reasonOf(error), error);
+      });
       const ran = await migrate(database, packages);
       if (ran.length > 0) log.info({ migrations: ran }, 'the database was migrated');
     } else {
@@ -187,19 +179,6 @@ export async function openCurrentDatabase(
   return database;
 }
 
-async function requireClocks(database: Database): Promise<void> {
-  try {
-    await requireAgreeingClocks(database);
-  } catch (error) {
-    throw new DatabaseOpenError(error instanceof Error ? error.message : String(error), error);
-  }
-}
-
-/*
- * `mysql://user:password@host:port/database?...` as mysql2's options. Never puts the URL into an
- * error.
- */
-
 /**
  * Connections a process opens at most. A transaction holds one for some five round trips; at 1 ms
  * each, 16 carry about 3,000 transactions a second, more than one control plane makes.
@@ -211,22 +190,32 @@ const SSL_MODES = ['DISABLED', 'REQUIRED', 'VERIFY_CA', 'VERIFY_IDENTITY'] as co
 const PARAMETERS = ['ssl-mode', 'ssl-ca', 'ssl-cert', 'ssl-key', 'socket', 'connection-limit'];
 
 /**
- * Parameters, named as MySQL's own clients name them: `ssl-mode` (DISABLED; REQUIRED encrypts,
- * VERIFY_CA checks the certificate, VERIFY_IDENTITY its name too), `ssl-ca`, `ssl-cert`, `ssl-key`
- * (paths), `socket` (a path, instead of host and port), `connection-limit`.
- * @throws Error that says what is wrong with the form, never the value.
+ * `mysql://user:password@host:port/database?...` as mysql2's options. Parameters are named as by
+ * MySQL's own clients: `ssl-mode` (DISABLED; REQUIRED encrypts, VERIFY_CA checks the certificate,
+ * VERIFY_IDENTITY its name too), `ssl-ca`, `ssl-cert`, `ssl-key` (paths), `socket` (a path, instead
+ * of host and port), `connection-limit`.
+ * @throws DatabaseOpenError that says what is wrong with the form, never the value.
  */
 export function parseMysqlUrl(databaseUrl: string): PoolOptions {
-  const url = parse(databaseUrl);
+  const url = URL.canParse(databaseUrl) ? new URL(databaseUrl) : undefined;
+  if (url === undefined || (url.protocol !== 'mysql:' && url.protocol !== 'mariadb:')) {
+    throw new DatabaseOpenError(
+      'the database URL must look like mysql://user:password@host:3306/database',
+    );
+  }
   const parameters = url.searchParams;
   for (const name of parameters.keys()) {
     if (!PARAMETERS.includes(name)) {
-      throw new Error(`the database URL has an unknown parameter; known: ${PARAMETERS.join(', ')}`);
+      throw new DatabaseOpenError(
+        `the database URL has an unknown parameter; known: ${PARAMETERS.join(', ')}`,
+      );
     }
   }
   const database = decode(url.pathname.slice(1));
   if (database === '' || database.includes('/')) {
-    throw new Error('the database URL names no database: mysql://user:password@host:3306/database');
+    throw new DatabaseOpenError(
+      'the database URL names no database: mysql://user:password@host:3306/database',
+    );
   }
   const socket = parameters.get('socket');
   return {
@@ -241,21 +230,12 @@ export function parseMysqlUrl(databaseUrl: string): PoolOptions {
   };
 }
 
-function parse(databaseUrl: string): URL {
-  const url = URL.canParse(databaseUrl) ? new URL(databaseUrl) : undefined;
-  if (url === undefined || (url.protocol !== 'mysql:' && url.protocol !== 'mariadb:')) {
-    throw new Error('the database URL must look like mysql://user:password@host:3306/database');
-  }
-  return url;
-}
-
 function decode(part: string): string {
   try {
     return decodeURIComponent(part);
   } catch (error) {
-    throw new Error('the database URL has a "%" that is no percent-encoding: write it as %25', {
-      cause: error,
-    });
+    const detail = 'the database URL has a "%" that is no percent-encoding: write it as %25';
+    throw new DatabaseOpenError(detail, error);
   }
 }
 
@@ -263,7 +243,9 @@ function connectionLimit(value: string | null): number {
   if (value === null) return CONNECTIONS_DEFAULT;
   const limit = /^\d{1,4}$/.test(value) ? Number(value) : 0;
   if (limit < 1 || limit > CONNECTIONS_MAX) {
-    throw new Error(`connection-limit in the database URL must be 1 to ${CONNECTIONS_MAX}`);
+    throw new DatabaseOpenError(
+      `connection-limit in the database URL must be 1 to ${CONNECTIONS_MAX}`,
+    );
   }
   return limit;
 }
@@ -272,7 +254,9 @@ function sslOptions(parameters: URLSearchParams): { ssl?: SslOptions } {
   const given = parameters.get('ssl-mode')?.toUpperCase() ?? 'DISABLED';
   const mode = SSL_MODES.find(known => known === given);
   if (mode === undefined) {
-    throw new Error(`ssl-mode in the database URL must be one of ${SSL_MODES.join(', ')}`);
+    throw new DatabaseOpenError(
+      `ssl-mode in the database URL must be one of ${SSL_MODES.join(', ')}`,
+    );
   }
   if (mode === 'DISABLED') return {};
   const ssl: SslOptions = {
@@ -291,8 +275,7 @@ function pem(parameters: URLSearchParams, name: 'ca' | 'cert' | 'key'): SslOptio
   try {
     return { [name]: readFileSync(path, 'utf8') };
   } catch (error) {
-    throw new Error(`the file named by ssl-${name} in the database URL cannot be read`, {
-      cause: error,
-    });
+    const detail = `the file named by ssl-${name} in the database URL cannot be read`;
+    throw new DatabaseOpenError(detail, error);
   }
 }

@@ -37,15 +37,15 @@ export interface Database {
   /** The database's clock, as an expression for a statement. */
   readonly nowMs: RawBuilder<number>;
   readonly log: StoreLog;
-  /** What a connection of its own, opened now and closed at once, learns of the server it is led to. */
-  readonly newMember?: () => Promise<Member>;
+  /** What a connection of its own, opened now and closed at once, learns of its server. */
+  readonly newMember?: (() => Promise<Member>) | undefined;
   /** Waits for what is running. */
   close(): Promise<void>;
 }
 
 /*
- * The one place where statements are retried: no caller above repeats a call of the stores, no
- * driver below repeats a statement (but SQLite's waits for its file's lock, sqlite.ts).
+ * Retries. No caller above repeats a call of the stores, no driver below a statement, but SQLite's
+ * that waits for its file's lock.
  *
  * A round is the work that `query` or `transact` runs: several statements, or a transaction. It is
  * repeated as a whole, so it must be correct if it has happened already: a commit whose answer was
@@ -70,9 +70,7 @@ export interface Database {
 
 /** Lost rounds against other transactions; the account's row comes first everywhere, so few are. */
 export const CONFLICT_RETRIES_MAX = 50;
-/**
- * Broken connections in a row: a restart of the pool's connections is bridged, an outage is not.
- */
+/** Broken connections in a row: a restart of the pool's is bridged, an outage is not. */
 export const CONNECTION_RETRIES_MAX = 4;
 /** No new round of a burst begins after this. */
 const RETRY_MS_MAX = 10_000;
@@ -88,15 +86,11 @@ const PATIENCE_MS_MAX = 120_000;
 /** Retry-After while the database is away. */
 const UNAVAILABLE_RETRY_AFTER_S = 5;
 
-/**
- * Thrown by a round that was overtaken: another transaction changed what it had read. It is rolled
- * back where it is a transaction, and repeated like one that lost a conflict.
- */
+/** Thrown by a round where another transaction changed what it had read: it is repeated. */
 export class OvertakenError extends Error {}
 
 /**
- * A transaction: all of `work` or nothing. `work` may run more than once, in one slot of the request
- * that it is for (RequestShares).
+ * All of `work` or nothing; `work` may run more than once, in one slot of the request it is for.
  */
 export function transact<T>(
   database: Database,
@@ -178,10 +172,8 @@ class Burst {
 }
 
 function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
-  return new ContractError('SERVICE_UNAVAILABLE', reasonOf(kind, cause), {
-    cause,
-    retryAfterS: UNAVAILABLE_RETRY_AFTER_S,
-  });
+  const options = { cause, retryAfterS: UNAVAILABLE_RETRY_AFTER_S };
+  return new ContractError('SERVICE_UNAVAILABLE', reasonOf(kind, cause), options);
 }
 
 /** For the one who searches for the fault: a bound of ours is no outage of the database. */
@@ -193,18 +185,6 @@ function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
   if (kind === 'conflict') return 'other transactions keep what is needed of the database';
   return 'the database is not available';
 }
-
-/*
- * The share that each account has of the database: how many of its requests may have a statement or
- * a transaction under way here. The others wait, so a burst of one account waits in its own queue
- * and not before the others in that of the connections. A request holds its slot only for its
- * statements: not while it receives, stores or waits for a job.
- *
- * Callers whose account is not known, with an API key that was not read before or the link of a
- * result, have slots of their own, by the secret they show or the network they come from, and take
- * none from accounts. What no request waits for (dispatch, leases, sweeps, commands) takes no slot:
- * the queue of the connections bounds it.
- */
 
 /** An account alone may have half of them wait: as many as could wait for a connection. */
 export const ACCOUNTS_WAITING_MAX = 4096;
@@ -220,6 +200,16 @@ const BUSY_RETRY_AFTER_S = 2;
 /** A request found no slot: the work has not begun, and nothing has changed. */
 export class NotBegunError extends ContractError {}
 
+/**
+ * The share that each account has: how many of its requests may have statements under way here. A
+ * burst of one account waits in its own queue, and not before others in that of the connections. A
+ * request holds its slot only for its statements: not while it receives, stores or waits for a job.
+ *
+ * Callers whose account is not known, with an API key that was not read before or the link of a
+ * result, have slots of their own, by the secret they show or the network they come from. What no
+ * request waits for (dispatch, leases, sweeps, commands) takes no slot: the queue of the
+ * connections bounds it.
+ */
 export class RequestShares {
   readonly #accounts: Semaphore;
   readonly #unknown: Semaphore;
@@ -256,9 +246,6 @@ export class RequestShares {
 }
 
 function busy(): ContractError {
-  return new NotBegunError(
-    'SERVICE_UNAVAILABLE',
-    'too many requests of yours wait for the database',
-    { retryAfterS: BUSY_RETRY_AFTER_S },
-  );
+  const detail = 'too many requests of yours wait for the database';
+  return new NotBegunError('SERVICE_UNAVAILABLE', detail, { retryAfterS: BUSY_RETRY_AFTER_S });
 }

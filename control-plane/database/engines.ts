@@ -1,11 +1,12 @@
 /**
- * The one table of database engines: what differs between those that speak SQLite's or MySQL's SQL.
- * Nothing else in the program asks which engine it is; another engine is another row.
+ * What differs between engines that speak SQLite's or MySQL's SQL, and what their errors mean.
+ * Nothing else in the program asks which engine it is, or reads error numbers; another engine is
+ * another row (docs/adr/0031).
  */
 
 export type DatabaseDialect = 'sqlite' | 'mysql';
 
-/** A server's variables by their names in lower case, those of SERVER_VARIABLES that it has. */
+/** Those of SERVER_VARIABLES that a server has, by their names in lower case. */
 export type ServerVariables = ReadonlyMap<string, string>;
 
 /** What must be so for all that the store promises; a start warns where it is not. */
@@ -21,7 +22,6 @@ export interface Engine {
   /** As logs and errors name it. */
   readonly name: string;
   readonly dialect: DatabaseDialect;
-  /** Whether a server is of this engine; the first row that says so has it. */
   readonly isServer: (variables: ServerVariables) => boolean;
   /** Why it is refused at the start. */
   readonly refusal?: string;
@@ -42,15 +42,16 @@ export interface Engine {
   /** A status variable and its value on a member that takes part. */
   readonly takesPart?: readonly [status: string, value: string];
   /**
-   * 'several': one address may lead to several servers, each of which may fall silent for itself, and
-   * now() is the clock of whichever a session is at.
+   * 'several': one address may lead to several servers, each of which may fall silent for itself,
+   * and now() is the clock of whichever a session is at.
    */
   readonly members: 'one' | 'several';
   readonly settings: readonly Setting[];
 }
 
-const isOn = (variables: ServerVariables, name: string) =>
-  ['ON', '1'].includes(variables.get(name) ?? '');
+export function isOn(variables: ServerVariables, name: string): boolean {
+  return ['ON', '1'].includes(variables.get(name) ?? '');
+}
 
 const DURABLE: readonly Setting[] = [
   {
@@ -132,7 +133,7 @@ const MULTI_PRIMARY: Engine = {
     'run it with group_replication_single_primary_mode=ON',
 };
 
-/** The first whose `isServer` says so; MySQL says so of any. */
+/** A server is of the first whose `isServer` says so; MySQL says so of any. */
 const SERVERS: readonly Engine[] = [GALERA, MULTI_PRIMARY, GROUP_REPLICATION, MARIADB, MYSQL];
 
 /** What a server is asked for when a connection to it begins. */
@@ -160,10 +161,9 @@ export function engineOf(variables: ServerVariables): Engine {
  * error numbers.
  */
 
+/** What an error means for the caller of a statement. */
 export type DatabaseErrorKind =
-  /**
-   * Another transaction was in the way; nothing was committed. Worth the whole transaction again.
-   */
+  /** Another transaction was in the way; nothing was committed. Worth the whole one again. */
   | 'conflict'
   /** No answer: a commit under way may or may not have happened. Worth another try, carefully. */
   | 'connection'
@@ -178,10 +178,7 @@ export type DatabaseErrorKind =
   | 'duplicate'
   | 'other';
 
-/**
- * Primary result codes of https://sqlite.org/rescode.html; extended ones keep these in the low
- * byte.
- */
+/** Codes of https://sqlite.org/rescode.html; extended ones keep these in the low byte. */
 const SQLITE_KINDS: Readonly<Record<number, DatabaseErrorKind>> = {
   5: 'conflict', // SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, SQLITE_BUSY_RECOVERY
   6: 'conflict', // SQLITE_LOCKED
@@ -250,17 +247,10 @@ const CONNECTION_CODES: ReadonlySet<string> = new Set([
   'ENOENT', // the server's socket is not there while it restarts
 ]);
 
-interface DriverError {
-  readonly code?: unknown;
-  readonly errno?: unknown;
-  readonly errcode?: unknown;
-  readonly fatal?: unknown;
-}
-
 export function databaseErrorKind(error: unknown): DatabaseErrorKind {
   if (!(error instanceof Error)) return 'other';
   if (error instanceof MemberError) return error.kind;
-  const { code, errno, errcode, fatal } = error as DriverError;
+  const { code, errno, errcode, fatal } = error as Error & Record<string, unknown>;
   if (code === 'ERR_SQLITE_ERROR' && typeof errcode === 'number') {
     if (errcode === SQLITE_CONSTRAINT_UNIQUE || errcode === SQLITE_CONSTRAINT_PRIMARYKEY) {
       return 'duplicate';

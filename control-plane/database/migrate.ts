@@ -1,15 +1,15 @@
 /**
- * Brings the schema up to date. Any number of processes may do so at once: MySQL's get_lock or
- * SQLite's write lock lets them in one after the other, and the later ones find nothing to do. On
- * Galera get_lock keeps out nobody at another member: two then run the same migration, which may
- * be repeated at any of its statements; the later one fails to enter it in the list,
- * and looks again.
+ * Brings the schema up to date, and has the words of DDL in which engines differ. Any number of
+ * processes may migrate at once: MySQL's get_lock or SQLite's write lock lets in one after the
+ * other, and the later ones find nothing to do. On Galera get_lock keeps out nobody at another
+ * member: two then run the same migration, which may be repeated at any of its statements; the
+ * later one fails to enter it in the list, and looks again.
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { type Migration, Migrator } from 'kysely/migration';
-import { type Database, type Db, query } from './database.ts';
+import { type Database, query } from './database.ts';
 import { type DatabaseDialect, databaseErrorKind } from './engines.ts';
 
 /**
@@ -43,29 +43,18 @@ export class SchemaError extends Error {
 }
 
 /**
- * Ends the name of a migration that does more than add: no version from before it can work on its
- * schema, and only a backup leads back. There is none so far (docs/adr/0037).
+ * Whether a migration does more than add: no version that does not know it works on its schema, and
+ * only a backup leads back. There is none so far (docs/adr/0037).
  */
-const NO_WAY_BACK = '-no-way-back';
-
-/** Whether no version works on a schema with this migration that does not know it. */
 export function leavesNoWayBack(name: string): boolean {
-  return name.endsWith(NO_WAY_BACK);
+  return name.endsWith('-no-way-back');
 }
 
-interface SchemaState {
-  /** One that this version does not read. */
-  readonly older: boolean;
-  /** Migrations that this version has and the database has not. */
-  readonly pending: readonly string[];
-  /** Migrations that the database has and this version does not know: a newer version made them. */
-  readonly unknown: readonly string[];
-}
-
-export async function schemaState(
-  database: Database,
-  all: readonly MigrationSeries[],
-): Promise<SchemaState> {
+/**
+ * `older`: this version does not read it. `pending`: migrations that it lacks. `unknown`: those
+ * that a newer version made.
+ */
+export async function schemaState(database: Database, all: readonly MigrationSeries[]) {
   const states = await seriesStates(database, all);
   return {
     older: states.some(({ older }) => older),
@@ -74,14 +63,7 @@ export async function schemaState(
   };
 }
 
-interface SeriesState extends SchemaState {
-  readonly series: MigrationSeries;
-}
-
-async function seriesStates(
-  database: Database,
-  all: readonly MigrationSeries[],
-): Promise<SeriesState[]> {
+async function seriesStates(database: Database, all: readonly MigrationSeries[]) {
   const applied = await appliedMigrations(database, all);
   return all.map((series, index) => {
     const known = Object.keys(series.migrations(database.dialect));
@@ -97,10 +79,7 @@ async function seriesStates(
 }
 
 /** Whether a migration of any version ever ran here: what else it holds is not the service's. */
-export async function hasSchema(
-  database: Database,
-  all: readonly MigrationSeries[],
-): Promise<boolean> {
+export async function hasSchema(database: Database, all: readonly MigrationSeries[]) {
   const applied = await appliedMigrations(database, all);
   return applied.some(names => names.length > 0);
 }
@@ -140,22 +119,18 @@ async function runPending(
   const ran: string[] = [];
   for (let round = 1; ; round += 1) {
     const { error, results = [] } = await migratorOf(database, series).migrateToLatest();
-    ran.push(
-      ...results
-        .filter(({ status }) => status === 'Success')
-        .map(({ migrationName }) => toldName(series, migrationName)),
-    );
+    const done = results.filter(({ status }) => status === 'Success');
+    ran.push(...done.map(({ migrationName }) => toldName(series, migrationName)));
     if (error === undefined) return ran;
     const kind = databaseErrorKind(error);
     if ((kind === 'duplicate' || kind === 'conflict') && round < pending + ROUNDS_MAX) {
       await delay(ROUND_PAUSE_MS * Math.min(round, ROUNDS_MAX));
       continue;
     }
-    const failed = results.find(result => result.status === 'Error')?.migrationName;
-    const which =
-      failed === undefined ? 'the migrations' : `the migration ${toldName(series, failed)}`;
+    const failed = results.find(({ status }) => status === 'Error')?.migrationName;
+    const which = failed === undefined ? 'migrations' : `migration ${toldName(series, failed)}`;
     const reason = error instanceof Error ? error.message : String(error);
-    throw new SchemaError(`${which} failed: ${reason}`, error);
+    throw new SchemaError(`the ${which} failed: ${reason}`, error);
   }
 }
 
@@ -182,14 +157,15 @@ export async function requireCurrentSchema(
   requireUsable(database, states);
   const pending = states.flatMap(({ pending }) => pending);
   if (pending.length > 0) {
-    throw new SchemaError(
-      `the database lacks ${pending.join(', ')}: run "npm run matting -- migrate" first`,
-    );
+    const lacks = `the database lacks ${pending.join(', ')}`;
+    throw new SchemaError(`${lacks}: run "npm run matting -- migrate" first`);
   }
 }
 
-/** A newer version only adds, so that this one works on its schema, unless a name says otherwise. */
-function requireUsable(database: Database, states: readonly SeriesState[]): void {
+/**
+ * A newer version only adds, so that this one works on its schema, unless a name says otherwise.
+ */
+function requireUsable(database: Database, states: Awaited<ReturnType<typeof seriesStates>>): void {
   const older = states.find(state => state.older);
   if (older !== undefined) throw new SchemaError(older.series.unreadable?.why ?? '');
   const newer = states.filter(({ unknown }) => unknown.length > 0);
@@ -212,28 +188,18 @@ function requireUsable(database: Database, states: readonly SeriesState[]): void
 }
 
 /** Of each series the names that are entered. */
-function appliedMigrations(
-  database: Database,
-  all: readonly MigrationSeries[],
-): Promise<string[][]> {
+function appliedMigrations(database: Database, all: readonly MigrationSeries[]) {
   return query(database, async db => {
     const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
     const applied: string[][] = [];
     for (const table of all.map(tableOf)) {
-      applied.push(tables.some(({ name }) => name === table) ? await namesIn(db, table) : []);
+      const names = sql<{ name: string }>`select name from ${sql.table(table)} order by name`;
+      const isThere = tables.some(({ name }) => name === table);
+      applied.push(isThere ? (await names.execute(db)).rows.map(({ name }) => name) : []);
     }
     return applied;
   });
 }
-
-async function namesIn(db: Db, table: string): Promise<string[]> {
-  const { rows } = await sql<{
-    name: string;
-  }>`select name from ${sql.table(table)} order by name`.execute(db);
-  return rows.map(({ name }) => name);
-}
-
-/* Definitions of tables, and the words of DDL in which SQLite and MySQL or MariaDB differ. */
 
 type ColumnType = Readonly<Record<DatabaseDialect, string>>;
 

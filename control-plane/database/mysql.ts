@@ -1,14 +1,14 @@
 /**
- * The pool of connections below Kysely's dialect for MySQL and MariaDB, for what a ledger needs:
- * every statement has a time limit, every connection has the same session, and a connection whose
- * state is not known for certain (a statement timed out, a rollback failed) is closed and never
- * reused: the server then rolls back what was open.
+ * The pool of connections below Kysely's dialect for MySQL and MariaDB. Every statement has a time
+ * limit, every connection the same session. A connection whose state is not known for certain (a
+ * statement timed out, a rollback failed) is closed and never reused: the server then rolls back
+ * what was open.
  *
  * A connection that met a read-only server is closed too, and with it every other one of its
- * generation, before anybody uses it again: after a fail-over the same name leads elsewhere, and a
- * connection that is used every second would stay with the old primary for ever. Of a server that
- * is one of several behind its address (engines.ts) each new connection asks first whether it may
- * be used; where it may not, the next one is tried.
+ * generation: after a fail-over the same name leads elsewhere, and a connection that is used every
+ * second would stay with the old primary for ever. Of a server that is one of several behind its
+ * address (engines.ts) each new connection asks first whether it may be used; where it may not, the
+ * next one is tried.
  */
 
 import { MysqlDialect, type MysqlPool, type MysqlPoolConnection } from 'kysely';
@@ -24,6 +24,7 @@ import {
   databaseErrorKind,
   type Engine,
   engineOf,
+  isOn,
   MemberError,
   SERVER_VARIABLES,
   type ServerVariables,
@@ -32,22 +33,20 @@ import {
 /** Time for TCP, TLS and the handshake. */
 const CONNECT_MS_MAX = 5_000;
 /**
- * Time for one statement; several hundred times what the store's slowest takes. Without it a server
- * that stopped answering would hold its callers for as long as TCP retransmits, about a quarter of
- * an hour.
+ * Time for one statement; several hundred times what the slowest takes. Without it a server that
+ * stopped answering would hold its callers until TCP gives up, about a quarter of an hour.
  */
 const STATEMENT_MS_MAX = 30_000;
 /**
- * Where another member may answer, the silence of one is not waited out for as long: it has frozen,
- * or its machine is gone. Longer than a wait for a row (LOCK_WAIT_S_MAX), and than the others stand
- * still until they have shut such a member out (Galera: 5 s, rarely 15).
+ * The same where another member may answer. Longer than a wait for a row (LOCK_WAIT_S_MAX), and
+ * than the others stand still until they have shut a silent member out (Galera: 5 s, rarely 15).
  */
 const SILENT_MEMBER_MS = 15_000;
 /** Waiting for a row's lock; the transaction is then tried again as a whole. */
 const LOCK_WAIT_S_MAX = 10;
 /** Callers that wait for a connection; one more gets POOL_QUEUE_LIMIT at once. */
 const POOL_WAITERS_MAX = 2_000;
-/** Connections that are kept although nobody uses them are closed after this. */
+/** An unused connection is closed after this. */
 const IDLE_MS_MAX = 60_000;
 /**
  * Between two generations: while there is no primary every write meets a read-only server, and
@@ -55,9 +54,8 @@ const IDLE_MS_MAX = 60_000;
  */
 const GENERATION_MS_MIN = 1_000;
 /**
- * Connections on which one caller meets members that take no writes before it is told so. An
- * address that leads to three in turn, asked by many at once, leads each of them to any: of three
- * with one primary 24 in a row miss it once in 17,000 times, 8 once in 25.
+ * Connections on which one caller meets members that take no writes before it is told so. At an
+ * address that leads to any of three, 24 in a row miss the primary once in 17,000, 8 once in 25.
  */
 const MEMBERS_TRIED_MAX = 24;
 /** After that nobody tries for so long: while a group elects its primary all would. */
@@ -90,7 +88,6 @@ interface MysqlPoolOptions {
   readonly pool: PoolOptions;
   /** Called when an idle connection broke. */
   readonly onLost: (error: Error) => void;
-  /** Undefined: STATEMENT_MS_MAX. */
   readonly statementMsMax?: number | undefined;
   /** Called with the server of each new connection. */
   readonly onMember?: ((member: Member) => void) | undefined;
@@ -133,8 +130,7 @@ class GuardedConnection implements MysqlPoolConnection {
 
   /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
   query(sql: string, parameters: readonly unknown[], callback: QueryCallback = () => undefined) {
-    // What is open on a closed connection the server rolls back by itself; the error that closed it
-    // is the one to report.
+    // The server has rolled back by itself; the error that closed the connection is to be reported.
     if (this.#closed && sql === 'rollback') callback(null, [] as never);
     else this.#query(sql, parameters, callback);
     return NO_STREAM;
@@ -276,8 +272,7 @@ class GuardedPool implements MysqlPool {
   async #prepare(raw: PoolConnection, generation: number): Promise<GuardedConnection> {
     const { onLost, onMember } = this.#options;
     const connection = new GuardedConnection(raw, this, generation);
-    // A pooled connection emits 'error' when it breaks while idle; without a listener that would
-    // end the process.
+    // Emitted when it breaks while idle; without a listener that would end the process.
     raw.on('error', onLost);
     const ask = (sql: string) =>
       new Promise((resolve, reject) => {
@@ -332,21 +327,17 @@ class GuardedPool implements MysqlPool {
   }
 }
 
-/** What a connection learns of the server that it has come to, before its first statement. */
+/** What a connection learns of its server before its first statement. */
 export interface Member {
   readonly engine: Engine;
   /** `host:port`, by its own word. */
   readonly name: string;
   readonly variables: ServerVariables;
-  /** Its clock less this process's, and how long the answer took; undefined: it does not say. */
-  readonly clock: ClockReading | undefined;
-}
-
-interface ClockReading {
-  /** Its clock less that of this process, which performance.now() moves on. */
-  readonly aheadMs: number;
-  /** The reading is as old as this at most, and as wrong as half of it. */
-  readonly roundMs: number;
+  /**
+   * Its clock less that of this process, which performance.now() moves on; as old as the round trip
+   * at most, and as wrong as half of it. Undefined: it does not say.
+   */
+  readonly clock: { readonly aheadMs: number; readonly roundMs: number } | undefined;
 }
 
 /** One statement's rows. */
@@ -394,11 +385,12 @@ export async function readMemberAt(place: ConnectionOptions): Promise<Member> {
 
 /** Rejects with MemberError where nothing may be asked of it. */
 export async function requireUsable(member: Member, ask: Ask): Promise<void> {
-  const { engine, name } = member;
+  const { engine, name, variables } = member;
+  const readOnly = isOn(variables, 'read_only') || isOn(variables, 'super_read_only');
   if (engine.refusal !== undefined) {
     throw new MemberError('unavailable', `${engine.name} is not supported: ${engine.refusal}`);
   }
-  if (engine.readOnlyMembers === 'leave' && isReadOnly(member)) {
+  if (engine.readOnlyMembers === 'leave' && readOnly) {
     throw new MemberError('read-only', `${name} of ${engine.name} takes no writes`);
   }
   if (engine.takesPart === undefined) return;
@@ -408,17 +400,11 @@ export async function requireUsable(member: Member, ask: Ask): Promise<void> {
   throw new MemberError('read-only', `${name} of ${engine.name} does not take part (${status})`);
 }
 
-function isReadOnly({ variables }: Member): boolean {
-  return ['read_only', 'super_read_only'].some(name =>
-    ['ON', '1'].includes(variables.get(name) ?? ''),
-  );
-}
-
 function readClock(
   variables: ServerVariables,
   askedAtMs: number,
   answeredAtMs: number,
-): ClockReading | undefined {
+): Member['clock'] {
   const seconds = Number(variables.get('timestamp') || Number.NaN);
   if (!Number.isFinite(seconds) || seconds <= 0) return undefined;
   const middleMs = performance.timeOrigin + (askedAtMs + answeredAtMs) / 2;

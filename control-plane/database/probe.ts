@@ -1,8 +1,7 @@
 /**
  * What doctors, backups, bundles and readiness ask of a database: what it is, what its user may do,
- * whether it takes writes at this moment, and what it counts of itself. Nothing here changes
- * anything: what proves the right to write are statements that match no row, which a server refuses
- * as it refuses any other.
+ * whether it takes writes, and what it counts of itself. Nothing here changes anything: the right
+ * to write is proved by statements that match no row.
  */
 import assert from 'node:assert/strict';
 import { constants } from 'node:fs';
@@ -11,8 +10,6 @@ import path from 'node:path';
 import { sql } from 'kysely';
 import { ContractError } from '#contract/errors.ts';
 import { type Database, type Db, query } from './database.ts';
-
-export type DatabaseProbe = Awaited<ReturnType<typeof probeDatabase>>;
 
 /**
  * `engine`: as the table of engines names it. `answerMs`: of one question. `clockAheadMs`: the
@@ -37,21 +34,12 @@ const DENIED: readonly unknown[] = [1044, 1142, 1143];
 const DEFEAT_READ_ONLY = /^(ALL PRIVILEGES|SUPER|CONNECTION[ _]ADMIN|READ[ _]ONLY ADMIN)$/;
 const GRANT = /^GRANT (.+?) ON (\S+) TO /;
 
-export interface DatabaseRights {
-  /** Of what every statement of the service needs. */
-  readonly missing: readonly string[];
-  /** Rights over the whole server that no fail-over protects from. */
-  readonly tooWide: readonly string[];
-}
-
 /**
- * On a schema that is current. A file has no rights of its own.
+ * On a schema that is current; a file has no rights of its own. `tooWide`: over the whole server,
+ * where no fail-over protects from them.
  * @param proofs by the name of each right a statement that needs it, and matches no row
  */
-export async function readRights(
-  database: Database,
-  proofs: Readonly<Record<string, string>>,
-): Promise<DatabaseRights> {
+export async function readRights(database: Database, proofs: Readonly<Record<string, string>>) {
   if (database.dialect === 'sqlite') return { missing: [], tooWide: [] };
   const missing: string[] = [];
   for (const [right, statement] of Object.entries(proofs)) {
@@ -117,22 +105,15 @@ const COUNTED =
   /^(Aborted_|Bytes_|Com_(select|insert|update|delete|commit|rollback|begin)$|Connections$|Created_tmp|Handler_read_rnd|Innodb_(buffer_pool_(reads|read_requests|wait_free)|deadlocks|row_lock|data_(reads|writes|fsyncs)|log_waits|rows_)|Max_used_connections$|Questions$|Slow_queries$|Table_locks|Threads_|Uptime$|wsrep_(cluster_size|local_(bf_aborts|cert_failures|recv_queue_avg)|flow_control_paused))/i;
 const NUMBER = /^-?\d+(\.\d+)?$/;
 
-export interface DatabaseStatistics {
-  /** The server's counters since its start, or a file's sizes. */
-  readonly counters: Readonly<Record<string, number>>;
-  /** About how many rows, and how many bytes with indexes; of a file there is none. */
-  readonly tables: readonly {
-    readonly name: string;
-    readonly rows: number;
-    readonly bytes: number;
-  }[];
-}
-
-export async function readStatistics(database: Database): Promise<DatabaseStatistics> {
+/**
+ * `counters`: a server's since its start, or a file's sizes. `tables`: of a server about how many
+ * rows each has, and how many bytes with indexes.
+ */
+export async function readStatistics(database: Database) {
   return await query(database, database.dialect === 'sqlite' ? ofFile : ofServer);
 }
 
-async function ofFile(kysely: Db): Promise<DatabaseStatistics> {
+async function ofFile(kysely: Db) {
   const counters: Record<string, number> = {};
   for (const name of ['page_count', 'page_size', 'freelist_count'] as const) {
     const { rows } = await sql<Record<string, number>>`${sql.raw(`pragma ${name}`)}`.execute(
@@ -143,7 +124,7 @@ async function ofFile(kysely: Db): Promise<DatabaseStatistics> {
   return { counters, tables: [] };
 }
 
-async function ofServer(kysely: Db): Promise<DatabaseStatistics> {
+async function ofServer(kysely: Db) {
   const status = await sql<{ Variable_name: string; Value: string }>`show global status`.execute(
     kysely,
   );

@@ -3,14 +3,14 @@
  *
  * What differs from Kysely's own SQLite dialect: a transaction begins IMMEDIATE, because a
  * deferred one that reads first and writes later meets SQLITE_BUSY_SNAPSHOT, which no time-out
- * retries. Waiting for another process's write lock is done between turns of the event loop,
- * because SQLite's busy_timeout sleeps inside the call and would stop every other request of this
- * process. Writes that are ready together are committed together (SqliteGroupCommit); reads
- * outside a transaction have a connection of their own, which sees what is committed and waits for
- * nobody. And DDL is transactional, so that two processes that migrate at once take turns.
+ * retries. Another process's write lock is waited for between turns of the event loop: SQLite's
+ * busy_timeout sleeps inside the call. Writes that are ready together are committed together
+ * (SqliteGroupCommit); reads outside a transaction have a connection of their own, which sees what
+ * is committed and waits for nobody. DDL is transactional, so that processes that migrate at once
+ * take turns.
  */
 
-import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
   type CompiledQuery,
@@ -153,7 +153,7 @@ class SqliteSession implements DatabaseConnection {
 }
 
 /*
- * Group commit for SQLite: a commit costs one sync of the disk, which stops the event loop, so the
+ * Group commit: a commit costs one sync of the disk, which stops the event loop, so the
  * transactions that are ready in one turn of the loop share one. Each is a savepoint of a common
  * transaction, runs whole before the next begins, and resolves when the common transaction is
  * committed. A member that fails is rolled back alone and rejects no earlier; where the common
@@ -209,7 +209,9 @@ export class SqliteGroupCommit {
     return this.#run<R>(statement);
   }
 
-  /** Resolves when it is durable. Where it rejects nothing of it is, and it is over all the same. */
+  /**
+   * Resolves when it is durable. Where it rejects nothing of it is, and it is over all the same.
+   */
   async commit(): Promise<void> {
     const group = this.#group;
     try {
@@ -279,7 +281,7 @@ export class SqliteGroupCommit {
     this.#group = group;
     setImmediate(() => {
       group.due = true;
-      if (this.#running.held === 0) this.#endOf(group);
+      if (this.#running.held === 0 && this.#group === group) this.#end();
     });
     return group;
   }
@@ -289,10 +291,6 @@ export class SqliteGroupCommit {
     const group = this.#group;
     if (group !== undefined && (group.due || group.members >= COMMITTED_TOGETHER_MAX)) this.#end();
     this.#pass();
-  }
-
-  #endOf(group: Group): void {
-    if (this.#group === group) this.#end();
   }
 
   #end(): void {
@@ -322,23 +320,14 @@ export class SqliteGroupCommit {
   }
 }
 
-/*
- * One connection to a SQLite file with its prepared statements. Statements run inside the call, on
- * the event loop; what makes them wait is kept out of it.
- */
-
 /** How long a statement waits for another process's write lock before it fails with SQLITE_BUSY. */
 export const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
-/**
- * The longest single pause of that wait; jittered, so that waiting processes do not march in step.
- */
+/** The longest pause of that wait; jittered, so that waiting processes do not march in step. */
 const SQLITE_BUSY_PAUSE_MS_MAX = 12;
 /** Prepared statements kept; the store has about a hundred texts. */
 const SQLITE_STATEMENTS_MAX = 256;
 /** Callers that wait for their turn; one more gets POOL_QUEUE_LIMIT at once. */
 export const SQLITE_WAITERS_MAX = 2_000;
-
-type SqliteValue = null | number | bigint | string | Uint8Array;
 
 type Statement = Pick<CompiledQuery, 'sql' | 'parameters'>;
 
@@ -347,6 +336,7 @@ interface Prepared {
   readonly answersRows: boolean;
 }
 
+/** With its prepared statements, which run inside the call, on the event loop. */
 export class SqliteConnection {
   readonly #db: DatabaseSync;
   /** By text, least recently used first. */
@@ -379,13 +369,12 @@ export class SqliteConnection {
   /** Throws SQLite's error, SQLITE_BUSY among them. */
   execute<R>({ sql, parameters }: Statement): QueryResult<R> {
     const { statement, answersRows } = this.#prepare(sql);
-    const values = parameters as SqliteValue[];
+    const values = parameters as SQLInputValue[];
     if (answersRows) return { rows: statement.all(...values) as R[] };
     const { changes } = statement.run(...values);
     return { rows: [], numAffectedRows: BigInt(changes) };
   }
 
-  /** A statement without parameters and rows. */
   control(sql: string): void {
     this.execute({ sql, parameters: [] });
   }

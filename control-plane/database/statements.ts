@@ -1,4 +1,7 @@
-/** What may be compared with a column, and what statements answer. */
+/**
+ * What statements are made of, and what they answer: the database's clock, texts that are made
+ * once, a table through one of its indexes, old rows removed.
+ */
 
 import {
   type Compilable,
@@ -40,8 +43,8 @@ export async function keptMatchesOne(db: Db, statement: CompiledQuery<unknown>):
 }
 
 /**
- * True for text that may be compared with an ASCII column. MySQL refuses to compare anything else
- * ("illegal mix of collations"), and pads spaces; it could match no row anyhow.
+ * Whether text may be compared with an ASCII column. MySQL refuses to compare anything else
+ * ("illegal mix of collations"), and pads spaces.
  */
 export function isAsciiWord(text: string): boolean {
   return /^[\x21-\x7e]{1,300}$/.test(text);
@@ -56,14 +59,7 @@ export function requireInteger(value: unknown): number {
   return number;
 }
 
-/*
- * Statements whose text is made once for a database. A job runs through fourteen, and each look at
- * the queue is one: building and compiling such a statement takes more processor time than SQLite
- * does to run it. What differs from one call to the next is a parameter, named where the statement
- * is built.
- */
-
-/** Stands where a call's value belongs. Kysely takes it for a value and asks nothing of it. */
+/** Stands where a call's value belongs; Kysely takes it for a value. */
 class Place {
   readonly name: string;
 
@@ -79,8 +75,10 @@ export type KeptStatement<Values extends object, Row> = (
 ) => CompiledQuery<Row>;
 
 /**
- * @param build makes the statement with places where the values belong. It must neither look at
- *   them nor compute with them: what decides the text (null or not, how many) is another statement
+ * A statement whose text is made once for a database: building and compiling takes more processor
+ * time than SQLite does to run it, and a job runs through fourteen.
+ * @param build makes it with places where the values of calls belong. It must neither look at them
+ *   nor compute with them: what decides the text (null or not, how many) is another statement
  */
 export function keepStatement<Values extends object, Row = unknown>(
   build: (database: Database, places: Values) => Compilable<Row>,
@@ -111,21 +109,18 @@ function valueAt(name: string, values: Readonly<Record<string, unknown>>): unkno
   return value;
 }
 
-/*
- * The database's clock, inside the statement that uses it: processes on several machines then agree
- * on what has expired, however wrong their own clocks are.
- */
-
 const DAY_MS = 86_400_000;
 
-/** UTC milliseconds; the same value wherever it stands in one statement. */
+/**
+ * The database's clock inside the statement that uses it, so that processes agree on what has
+ * expired, however wrong their own clocks are. UTC milliseconds, the same all over a statement.
+ */
 export function databaseNowMs(dialect: DatabaseDialect): RawBuilder<number> {
   return dialect === 'sqlite'
     ? sql<number>`cast(round(unixepoch('now', 'subsec') * 1000) as integer)`
     : sql<number>`cast(unix_timestamp(now(3)) * 1000 as signed)`;
 }
 
-/** The database's clock and a length of time. */
 export function nowPlusMs(nowMs: RawBuilder<number>, lengthMs: number): RawBuilder<number> {
   return sql<number>`${nowMs} + ${lengthMs}`;
 }
@@ -135,12 +130,10 @@ export function startOfDay(nowMs: RawBuilder<number>): RawBuilder<number> {
   return sql<number>`(${nowMs}) - (${nowMs}) % ${sql.lit(DAY_MS)}`;
 }
 
-/*
- * A table to be read through one of its indexes. By their statistics MariaDB and MySQL may take
- * another that reads far more rows, or read the whole table and sort it.
+/**
+ * A table through one of its indexes. By their statistics MariaDB and MySQL may take another that
+ * reads far more rows, or sort the whole table; SQLite chooses as we would.
  */
-
-/** By dialect: SQLite chooses as we would. */
 export function throughIndex<T extends keyof Schema>(table: T, index: string) {
   const rows = sql<Schema[T]>`${sql.raw(table)}`;
   return {
@@ -148,8 +141,6 @@ export function throughIndex<T extends keyof Schema>(table: T, index: string) {
     mysql: rows.as<T>(sql.raw(`${table} force index (${index})`)),
   };
 }
-
-/* Rows whose time is over, removed for the sweeper. */
 
 interface OldRows {
   readonly table: keyof Schema;
