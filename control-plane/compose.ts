@@ -19,7 +19,7 @@ import { openTracing } from '#program/tracing/open-tracing.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import pkg from '../package.json' with { type: 'json' };
 import type { Config } from './config.ts';
-import { ReadAccount } from './core/accounts/account.ts';
+import { accountViews } from './core/accounts/account.ts';
 import { OperateAccounts } from './core/accounts/operate-accounts.ts';
 import { Dispatcher, type DispatcherDependencies } from './core/dispatch/dispatcher.ts';
 import { AdvertisedNodes, type NodeAbility } from './core/dispatch/job-needs.ts';
@@ -361,7 +361,7 @@ export type Services = ReturnType<typeof composeServices>;
 /** The use cases behind the public port; metrics read some of them, and the drain ends some. */
 export function composeServices(parts: ServiceParts) {
   const { config, stores, blobs, events, guard, acceptance, observer, log } = parts;
-  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
+  const readAccount = accountViews(stores.ledger, stores.apiKeys);
   const submitMatting = new SubmitMatting({
     ...{ ...stores, readAccount, blobs, events, acceptance },
     callbackAddresses: new CallbackAddressCheck(guard),

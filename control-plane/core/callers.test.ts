@@ -5,8 +5,8 @@ import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../test/support/throws.ts';
 import type { ApiKeyStore } from './keys/api-key-store.ts';
-import { KeyUses } from './keys/authenticate.ts';
-import { isIpInNetworks, parseKeyNetwork, refusalOfKey } from './keys/key-policy.ts';
+import { isIpInNetworks, KeyUses, refusalOfKey } from './keys/authenticate.ts';
+import { parseKeyNetwork } from './keys/key-policy.ts';
 import { RateLimits, type RateQuotaStore } from './rates/rate-limits.ts';
 import {
   leaseQuota,

@@ -37,22 +37,19 @@ export interface FullPlaces {
 }
 
 /** Whether there was a place for a use when `full` was taken. */
-export function roomOutside(full: FullPlaces): {
-  readonly forUse: (use: PlaceUse) => boolean;
-  readonly toDestination: (destination: string) => boolean;
-} {
+export function roomOutside(full: FullPlaces) {
   const destinations = new Set(full.destinations);
   const accounts = new Set(full.accounts);
   const uses = new Set(full.uses.map(useKey));
   const slowAccounts = new Set(full.slow.accounts);
   const slow = new Set(full.slow.destinations);
   return {
-    forUse: use =>
+    forUse: (use: PlaceUse) =>
       !destinations.has(use.destination) &&
       !accounts.has(use.accountId) &&
       !uses.has(useKey(use)) &&
       !(slowAccounts.has(use.accountId) && slow.has(use.destination)),
-    toDestination: destination => !destinations.has(destination),
+    toDestination: (destination: string) => !destinations.has(destination),
   };
 }
 

@@ -87,7 +87,7 @@ a charged credit goes back to the cap
   + job.capWindowStartMs !== null
   = what is released goes back to the cap, what is charged does not
 
-file control-plane/core/keys/key-policy.ts
+file control-plane/core/keys/authenticate.ts
 tests control-plane/core/accounts/account.test.ts
 a key without the scope may
   - scopes !== undefined && !scopes.includes(scope)

@@ -1,6 +1,8 @@
 /** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
+import { type RawBuilder, sql } from 'kysely';
 import { type Database, type Db, query } from '../../database/database.ts';
+import type { DatabaseDialect } from '../../database/engines.ts';
 import { isAsciiWord, isInserted } from '../../database/statements.ts';
 
 export type Account = Awaited<ReturnType<typeof readPage>>[number];
@@ -105,4 +107,18 @@ function selectAccounts(db: Db) {
   return db
     .selectFrom('accounts')
     .select(['id', 'name', 'available', 'reserved', 'created_at as createdAtMs']);
+}
+
+/*
+ * Pages of one account's rows, in the order of an index whose first column is the account. Given
+ * `=` on that column, a server may use the index by that column alone and step over all older rows
+ * at every page; given a range, it uses both columns. SQLite uses both only with `=`.
+ */
+
+/** The condition on the account. Order by the account first: a range alone keeps no order. */
+export function ofAccount(dialect: DatabaseDialect, accountId: string): RawBuilder<boolean> {
+  const column = sql.ref('account_id');
+  return dialect === 'sqlite'
+    ? sql<boolean>`${column} = ${accountId}`
+    : sql<boolean>`(${column} >= ${accountId} and ${column} <= ${accountId})`;
 }

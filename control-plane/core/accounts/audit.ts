@@ -7,7 +7,7 @@ import type { Selection } from 'kysely';
 import { type Database, type Db, query, type Schema } from '../../database/database.ts';
 import { isAsciiWord, nowPlusMs, removeOldRows } from '../../database/statements.ts';
 import { takeAccount } from '../ledger/ledger-writer.ts';
-import { ofAccount } from './of-account.ts';
+import { ofAccount } from './account-store.ts';
 
 export interface NamedPerson {
   readonly kind: 'person';

@@ -94,21 +94,13 @@ export class CliContext {
       migrations: own ? 'run' : (options.migrations ?? 'require'),
       packages: this.packages.migrations,
     });
-    try {
-      return await work(createStores(database), database);
-    } finally {
-      await database.close();
-    }
+    return closing(database, () => work(createStores(database), database));
   }
 
   async withDatabase<T>(work: (database: Database) => Promise<T>): Promise<T> {
     const { databaseUrl } = loadDatabaseConfig(this.environment);
     const database = await openDatabase(databaseUrl, { log: this.log });
-    try {
-      return await work(database);
-    } finally {
-      await database.close();
-    }
+    return closing(database, () => work(database));
   }
 
   /**
@@ -138,6 +130,14 @@ export class CliContext {
       if (message !== undefined) this.warn(message);
     };
     return { info: () => undefined, warn: warn as StoreLog['warn'] };
+  }
+}
+
+async function closing<T>(database: Database, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } finally {
+    await database.close();
   }
 }
 

@@ -3,7 +3,7 @@
  * Redirects are not followed. Of the answer's body as much is read as lets a receiver finish it.
  */
 
-import type { Client, Dispatcher } from 'undici';
+import type { Dispatcher } from 'undici';
 import { ContractError } from '#contract/errors.ts';
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
 import {
@@ -94,7 +94,9 @@ export class GuardedPost {
     if (addresses.length === 0) throw new PostFailedError('unresolved');
     const client = this.#guard.openClient(url, addresses, this.#connection);
     try {
-      const response = await this.#request(client, url, request, signal);
+      const { headers, body } = request;
+      const path = `${url.pathname}${url.search}`;
+      const response = await client.request({ method: 'POST', path, headers, body, signal });
       await this.#drain(response.body);
       const retryAfter = response.headers['retry-after'];
       return {
@@ -110,16 +112,6 @@ export class GuardedPost {
   get #connection(): ConnectionLimits {
     const { totalMs, headerBytesMax, replyMs } = this.#limits;
     return { connectMs: totalMs, firstByteMs: totalMs, idleMs: replyMs, headerBytesMax };
-  }
-
-  #request(
-    client: Client,
-    url: URL,
-    { headers, body }: Omit<PostRequest, 'accountId'>,
-    signal: AbortSignal,
-  ): Promise<Dispatcher.ResponseData> {
-    const path = `${url.pathname}${url.search}`;
-    return client.request({ method: 'POST', path, headers, body, signal });
   }
 
   /** The status is known, so an error in the body changes nothing. */

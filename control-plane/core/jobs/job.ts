@@ -277,3 +277,10 @@ export function failureDue(job: CountedJob): JobFailure | undefined {
 function processingFailed(detail: string, retryable: boolean): JobFailure {
   return { code: 'PROCESSING_FAILED', detail, retryable };
 }
+
+/** ISO 8601 UTC, as every interface writes instants; null stays null. */
+export function isoTime(ms: number): string;
+export function isoTime(ms: number | null): string | null;
+export function isoTime(ms: number | null): string | null {
+  return ms === null ? null : new Date(ms).toISOString();
+}

@@ -5,8 +5,7 @@
 
 import { publicPrefix } from '../keys/authenticate.ts';
 import type { NodeMember } from '../nodes/node-store.ts';
-import { isoTime } from '../time-format.ts';
-import { type Job, modeOf, publicState } from './job.ts';
+import { isoTime, type Job, modeOf, publicState } from './job.ts';
 
 export type OperatorJob = ReturnType<typeof viewJob>;
 export type OperatorNode = ReturnType<typeof viewNode>;

@@ -12,9 +12,8 @@ import {
   transact,
 } from '../../database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
-import { requireName } from '../accounts/account-store.ts';
+import { ofAccount, requireName } from '../accounts/account-store.ts';
 import { type Actor, type AuditValues, requireAuthority } from '../accounts/audit.ts';
-import { ofAccount } from '../accounts/of-account.ts';
 import {
   type ApiKeyToken,
   createApiKeyToken,

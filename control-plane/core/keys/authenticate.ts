@@ -1,5 +1,5 @@
 /**
- * Whose request it is, by the API key that it shows: `mk_<id>_<secret><check>`.
+ * Whose request it is, and whether it may be made, by the API key that it shows: `mk_<id>_<secret><check>`.
  *
  * | part   | characters | what                                                                 |
  * |--------|------------|----------------------------------------------------------------------|
@@ -12,11 +12,12 @@
  * A plain hash is enough: nobody can search 256 random bits, so there is nothing to slow down.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { BlockList, isIP } from 'node:net';
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
 import { type Database, query } from '../../database/database.ts';
-import { type KeyPolicy, POLICY_COLUMNS, policyFromRow } from './key-policy.ts';
+import { type KeyPolicy, type KeyScope, POLICY_COLUMNS, policyFromRow } from './key-policy.ts';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const BASE = BigInt(ALPHABET.length);
@@ -304,6 +305,37 @@ export class Authenticate {
 /** An answer that hangs is shared no longer than a remembered key is trusted. */
 function mayJoin({ askedAtMs }: Reading): boolean {
   return performance.now() - askedAtMs < API_KEY_MEMORY_MS;
+}
+
+/** An IPv4 address as a socket of both families shows it. */
+const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
+
+/** Why a key may not do what it is used for; undefined: it may. */
+export function refusalOfKey(
+  { scopes, networks }: KeyPolicy,
+  scope: KeyScope,
+  address: string,
+): string | undefined {
+  if (networks !== undefined && !isIpInNetworks(address, networks)) {
+    return `the API key may not be used from ${address || 'an unknown address'}`;
+  }
+  if (scopes !== undefined && !scopes.includes(scope)) {
+    return `the API key does not have the scope ${scope}`;
+  }
+  return undefined;
+}
+
+/** False for what is no address. @param networks as parseKeyNetwork writes them */
+export function isIpInNetworks(address: string, networks: readonly string[]): boolean {
+  const plain = MAPPED.exec(address)?.[1] ?? address.replace(/%.*$/, '');
+  const family = isIP(plain);
+  if (family === 0) return false;
+  const list = new BlockList();
+  for (const network of networks) {
+    const [net = '', prefix] = network.split('/');
+    list.addSubnet(net, Number(prefix), isIP(net) === 4 ? 'ipv4' : 'ipv6');
+  }
+  return list.check(plain, family === 4 ? 'ipv4' : 'ipv6');
 }
 
 /*

@@ -6,8 +6,8 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import { parseName } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
+import { isoTime } from '../jobs/job.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
-import { isoTime } from '../time-format.ts';
 import type { ApiKey } from './api-key-store.ts';
 import { apiKeyIdOf } from './authenticate.ts';
 import {

@@ -2,7 +2,7 @@
  * What one API key may do, as its row has it and as people type it. Pure. A key without a policy
  * may do whatever its account may: every member of a policy only takes something away.
  */
-import { BlockList, isIP } from 'node:net';
+import { isIP } from 'node:net';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 
 /** read: states and results of jobs, by their ids. account: balance, keys, packages and usage. */
@@ -188,8 +188,6 @@ export function policyColumns(policy: KeyPolicy): PolicyColumns {
 export const KEY_NETWORKS_MAX = 32;
 
 const BITS = { 4: 32, 6: 128 } as const;
-/** An IPv4 address as a socket of both families shows it. */
-const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
 
 /**
  * `10.1.0.0/16`, `2001:db8::/32`, or an address alone: in the one way that it is stored, with its
@@ -205,34 +203,6 @@ export function parseKeyNetwork(text: string): string | undefined {
   const behind = (1n << BigInt(BITS[family] - prefix)) - 1n;
   const bits = family === 4 ? ipv4Bits(address) : ipv6Bits(address);
   return (bits & behind) === 0n ? `${canonical(address)}/${prefix}` : undefined;
-}
-
-/** Why a key may not do what it is used for; undefined: it may. */
-export function refusalOfKey(
-  { scopes, networks }: KeyPolicy,
-  scope: KeyScope,
-  address: string,
-): string | undefined {
-  if (networks !== undefined && !isIpInNetworks(address, networks)) {
-    return `the API key may not be used from ${address || 'an unknown address'}`;
-  }
-  if (scopes !== undefined && !scopes.includes(scope)) {
-    return `the API key does not have the scope ${scope}`;
-  }
-  return undefined;
-}
-
-/** False for what is no address. @param networks as parseKeyNetwork writes them */
-export function isIpInNetworks(address: string, networks: readonly string[]): boolean {
-  const plain = MAPPED.exec(address)?.[1] ?? address.replace(/%.*$/, '');
-  const family = isIP(plain);
-  if (family === 0) return false;
-  const list = new BlockList();
-  for (const network of networks) {
-    const [net = '', prefix] = network.split('/');
-    list.addSubnet(net, Number(prefix), isIP(net) === 4 ? 'ipv4' : 'ipv6');
-  }
-  return list.check(plain, family === 4 ? 'ipv4' : 'ipv6');
 }
 
 /** IPv6 compressed and in lower case, as RFC 5952 has it. */

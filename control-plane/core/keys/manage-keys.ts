@@ -4,7 +4,7 @@
  */
 import { isName } from '../accounts/account-store.ts';
 import type { Actor } from '../accounts/audit.ts';
-import { isoTime } from '../time-format.ts';
+import { isoTime } from '../jobs/job.ts';
 import type { ApiKey, ApiKeyStore, KeyChange, KeyPlace, NewKey } from './api-key-store.ts';
 import {
   KEY_SCOPES,

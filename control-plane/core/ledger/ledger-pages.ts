@@ -5,7 +5,7 @@
 import { sql } from 'kysely';
 import { type Database, type Db, query } from '../../database/database.ts';
 import { isInserted, matchesOne, requireInteger } from '../../database/statements.ts';
-import { ofAccount } from '../accounts/of-account.ts';
+import { ofAccount } from '../accounts/account-store.ts';
 import { OPEN_STATES } from '../jobs/job.ts';
 import { type LedgerCheckpoint, type LedgerSlot, NOTHING_CLOSED } from './ledger.ts';
 

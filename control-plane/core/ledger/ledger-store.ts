@@ -6,8 +6,8 @@
 import { type Database, query, transact } from '../../database/database.ts';
 import { databaseErrorKind } from '../../database/engines.ts';
 import { isAsciiWord } from '../../database/statements.ts';
+import { ofAccount } from '../accounts/account-store.ts';
 import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../accounts/audit.ts';
-import { ofAccount } from '../accounts/of-account.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
 import { type AuditOptions, auditLedger, auditOneAccount, readLastAudits } from './ledger-audit.ts';
 import type { PagePlace } from './ledger-pages.ts';
@@ -58,7 +58,7 @@ export function createLedgerStore(database: Database) {
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
     /** Undefined: no such account. One row is read. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
-    /** With the sums of its entries by kind, checked since the checkpoint. Undefined: no such account. */
+    /** With the sums of its entries by kind, checked since the checkpoint. */
     async credits(accountId: string) {
       if (!isAsciiWord(accountId)) return undefined;
       const { balances, sums } = await auditOneAccount(database, accountId);

@@ -4,7 +4,8 @@ import { ContractError } from '#contract/errors.ts';
 import type { ServiceActor } from '../accounts/audit.ts';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
-import { type Balances, isReservedReference } from './ledger.ts';
+import { isReservedReference } from './ledger.ts';
+import type { LedgerOutcome } from './ledger-store.ts';
 
 const ACTOR: ServiceActor = { kind: 'operator' };
 
@@ -16,10 +17,7 @@ export interface CreditMovement {
   readonly reference: string;
 }
 
-export type MovementOutcome =
-  | { readonly kind: 'entered' | 'already-entered'; readonly balances: Balances }
-  | { readonly kind: 'reference-conflict'; readonly amount: number }
-  | { readonly kind: 'insufficient-credits'; readonly balances: Balances };
+type MovementOutcome = Exclude<LedgerOutcome, { readonly kind: 'unknown-account' }>;
 
 export class OperateCredits {
   readonly #stores: Pick<StoresWithoutEnds, 'accounts' | 'ledger'>;

@@ -11,6 +11,7 @@ import { outsideRequests } from '#program/request-owner.ts';
 import type { Caller } from '../accounts/account.ts';
 import {
   isFinal,
+  isoTime,
   type Job,
   type JobCallback,
   type JobFailure,
@@ -19,7 +20,6 @@ import {
 } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
-import { isoTime } from '../time-format.ts';
 
 export class JobViews {
   readonly #baseUrl: string;

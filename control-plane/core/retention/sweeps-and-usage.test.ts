@@ -2,8 +2,12 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
-import { dayOf, USAGE_KEPT_DAYS, type UsageQuestion } from '../../portal/usage/usage-store.ts';
-import { createUsageStore } from '../../portal/usage/usage-store.ts';
+import {
+  createUsageStore,
+  dayOf,
+  USAGE_KEPT_DAYS,
+  type UsageQuestion,
+} from '../../portal/usage/usage-store.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import {
   fundedAccount,

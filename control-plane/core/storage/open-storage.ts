@@ -183,13 +183,14 @@ export function storageKindOf(
 export function storageDirectory(
   storageUrl: string,
   storageKinds: readonly StorageKind[] = [],
+  setting = SETTING,
 ): string {
   if (!HAS_SCHEME.test(storageUrl)) return storageUrl;
   try {
     return fileURLToPath(storageUrl);
   } catch (error) {
     const forms = ['a directory, a file:// URL of one', ...storageKinds.map(({ form }) => form)];
-    throw new StorageConfigError(`${SETTING}: must be ${forms.join(', or ')}`, error);
+    throw new StorageConfigError(`${setting}: must be ${forms.join(', or ')}`, error);
   }
 }
 
@@ -208,15 +209,10 @@ export async function openStorage(
   storageUrl: string,
   { setting = SETTING, storageKinds, ...options }: OpenStorageOptions = {},
 ): Promise<BlobStore> {
-  try {
-    const kind = storageKindOf(storageUrl, storageKinds);
-    return kind === undefined
-      ? await openDirectory(storageDirectory(storageUrl, storageKinds))
-      : await openKind(kind, storageUrl, options);
-  } catch (error) {
-    if (!(error instanceof StorageConfigError)) throw error;
-    throw new StorageConfigError(error.message.replace(SETTING, setting), error.cause);
-  }
+  const kind = storageKindOf(storageUrl, storageKinds);
+  return kind === undefined
+    ? await openDirectory(storageDirectory(storageUrl, storageKinds, setting), setting)
+    : await openKind(kind, storageUrl, setting, options);
 }
 
 /**
@@ -274,13 +270,13 @@ export async function checkStorage(
     : await kind.check(storageUrl);
 }
 
-async function openDirectory(directory: string): Promise<BlobStore> {
+async function openDirectory(directory: string, setting: string): Promise<BlobStore> {
   try {
     return await openDirectoryBlobStore(directory);
   } catch (error) {
     const cause = causeOf(error);
     const code = (cause as NodeJS.ErrnoException).code ?? 'unknown error';
-    const message = `MATTING_STORAGE_URL: the directory ${directory} cannot be written (${code})`;
+    const message = `${setting}: the directory ${directory} cannot be written (${code})`;
     throw new StorageConfigError(message, cause);
   }
 }
@@ -288,16 +284,17 @@ async function openDirectory(directory: string): Promise<BlobStore> {
 async function openKind(
   kind: StorageKind,
   storageUrl: string,
+  setting: string,
   options: StorageOpening,
 ): Promise<BlobStore> {
   const problem = kind.problemOf(storageUrl);
-  if (problem !== undefined) throw new StorageConfigError(`${SETTING} must be ${problem}`);
+  if (problem !== undefined) throw new StorageConfigError(`${setting} must be ${problem}`);
   try {
     return await kind.open(storageUrl, options);
   } catch (error) {
     const cause = causeOf(error);
     const said = kind.describeError(cause);
-    throw new StorageConfigError(`${SETTING}: the ${kind.noun} cannot be written: ${said}`, cause);
+    throw new StorageConfigError(`${setting}: the ${kind.noun} cannot be written: ${said}`, cause);
   }
 }
 

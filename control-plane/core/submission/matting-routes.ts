@@ -17,8 +17,7 @@ import { fileHeaders, openForReader } from '../http/result-file.ts';
 import { isFinal, type Job } from '../jobs/job.ts';
 import { refusalOf } from '../results/job-view.ts';
 import type { ResultFile } from '../results/result-download.ts';
-import type { Submitted } from './submit-matting.ts';
-import { type AcceptedAnswers, JSON_ALONE } from './submit-matting.ts';
+import { type AcceptedAnswers, JSON_ALONE, type Submitted } from './submit-matting.ts';
 
 /** Most photos are done by then. */
 const POLL_AFTER_S = 2;

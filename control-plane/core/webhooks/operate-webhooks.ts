@@ -2,9 +2,8 @@
 
 import { ContractError } from '#contract/errors.ts';
 import type { AuditEntry } from '../accounts/audit.ts';
-import type { CallbackStatus } from '../jobs/job.ts';
+import { type CallbackStatus, isoTime } from '../jobs/job.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
-import { isoTime } from '../time-format.ts';
 import type { NotificationFilter, NotificationSummary } from './outbox-store.ts';
 
 export const NOTIFICATION_STATUSES = [

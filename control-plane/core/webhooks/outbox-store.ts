@@ -338,7 +338,7 @@ export function createOutboxStore(database: Database) {
     eraseDueSecrets: (limit: number) => eraseDueSecrets(database, limit),
     /** Mails, or events of accounts, that ended so long ago. */
     removeOld: (kind: MessageKind, afterMs: number, limit: number) =>
-      removeOld(database, { kind, afterMs, limit }),
+      removeOld(database, kind, afterMs, limit),
     /** Makes mails due that wait for their next attempt, which is one more than they have. */
     sendMailsNow: (limit: number) => sendMailsNow(database, limit),
   };
@@ -442,11 +442,9 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
 /** Events are found among all webhooks: those of jobs go with their jobs' rows at the same age. */
 async function removeOld(
   database: Database,
-  {
-    kind,
-    afterMs,
-    limit,
-  }: { readonly kind: MessageKind; readonly afterMs: number; readonly limit: number },
+  kind: MessageKind,
+  afterMs: number,
+  limit: number,
 ): Promise<number> {
   const rows = await query(database, db =>
     db

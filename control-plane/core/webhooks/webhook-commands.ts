@@ -9,8 +9,8 @@ import type { AddressInfo } from 'node:net';
 import { type Command, Option } from 'commander';
 import { wholeNumber } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
+import { isoTime } from '../jobs/job.ts';
 import { signingKeyOf } from '../secrets/secret-box.ts';
-import { isoTime } from '../time-format.ts';
 import {
   NOTIFICATION_STATUSES,
   NOTIFICATIONS_LISTED_DEFAULT,

@@ -4,8 +4,7 @@ import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ContractError } from '#contract/errors.ts';
-import type { Credits } from '../../core/accounts/account.ts';
-import { LEDGER_KINDS, type LedgerKind } from '../../core/ledger/ledger.ts';
+import { type Balances, LEDGER_KINDS, type LedgerKind } from '../../core/ledger/ledger.ts';
 import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
 import type { LedgerStore, ListedEntry } from '../../core/ledger/ledger-store.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
@@ -79,7 +78,7 @@ export class LedgerHistory {
     this.#clockMs = clockMs;
   }
 
-  async balance(accountId: string): Promise<Credits> {
+  async balance(accountId: string): Promise<Balances> {
     const balances = await this.#ledger.balances(accountId);
     // Accounts are never removed.
     if (balances === undefined) throw new Error(`the ledger of an unknown account: ${accountId}`);

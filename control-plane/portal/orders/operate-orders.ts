@@ -7,7 +7,7 @@ import type { AccountStore } from '../../core/accounts/account-store.ts';
 import type { ServiceActor } from '../../core/accounts/audit.ts';
 import { wholeNumber } from '../../core/cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../../core/cli/context.ts';
-import { isoTime } from '../../core/time-format.ts';
+import { isoTime } from '../../core/jobs/job.ts';
 import { parsePlace, placeText } from '../page/paging.ts';
 import { createPortalStores } from '../portal-stores.ts';
 import { formatDecimal, isMoneyReference, type Order, parseDecimal } from './order-rules.ts';

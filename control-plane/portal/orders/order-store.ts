@@ -7,13 +7,13 @@
  */
 import { randomUUID } from 'node:crypto';
 import { type RawBuilder, sql } from 'kysely';
+import { ofAccount } from '../../core/accounts/account-store.ts';
 import {
   type Actor,
   insertAuditEntry,
   requireAuthority,
   type ServiceActor,
 } from '../../core/accounts/audit.ts';
-import { ofAccount } from '../../core/accounts/of-account.ts';
 import { CREDITS_PER_JOB } from '../../core/ledger/ledger.ts';
 import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
 import { enterOperatorEntry, holdAccount, readBalances } from '../../core/ledger/ledger-writer.ts';

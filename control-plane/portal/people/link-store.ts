@@ -11,13 +11,14 @@
  * Taken over: the sessions end, the password is the one that was typed now, or none, and the mail
  * is proven (docs/adr/0042-people-are-what-was-proven.md).
  */
+
+import { ofAccount } from '../../core/accounts/account-store.ts';
 import {
   type Actor,
   insertAuditEntry,
   lockAccount,
   requireAuthority,
 } from '../../core/accounts/audit.ts';
-import { ofAccount } from '../../core/accounts/of-account.ts';
 import { insertMail, type NewMail, withdrawMails } from '../../core/webhooks/outbox-store.ts';
 import {
   type Database,

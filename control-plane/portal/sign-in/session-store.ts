@@ -18,8 +18,8 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import type { ExpressionBuilder } from 'kysely';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
+import { ofAccount } from '../../core/accounts/account-store.ts';
 import { type ActingPerson, addressText, type NamedPerson } from '../../core/accounts/audit.ts';
-import { ofAccount } from '../../core/accounts/of-account.ts';
 import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
 import { isAsciiWord, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import { may, type Permission } from '../people/roles.ts';

@@ -6,7 +6,7 @@
  */
 
 import { sql } from 'kysely';
-import { ofAccount } from '../../core/accounts/of-account.ts';
+import { ofAccount } from '../../core/accounts/account-store.ts';
 import type { SettledJob } from '../../core/jobs/job-transactions.ts';
 import { type Database, type Db, query, readNowMs, transact } from '../../database/database.ts';
 import { keepStatement, requireInteger } from '../../database/statements.ts';
