@@ -15,8 +15,8 @@ import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { listening, openFilesMax } from '#program/ports/listening.ts';
 import { type ChannelSecurity, TlsFiles } from '#program/tls/tls-files.ts';
+import type { Tracing } from '#program/tracing/active-span.ts';
 import { openTracing } from '#program/tracing/open-tracing.ts';
-import type { Tracing } from '#program/tracing/span.ts';
 import pkg from '../package.json' with { type: 'json' };
 import type { Config } from './config.ts';
 import { accountViews } from './core/accounts/account.ts';
@@ -196,7 +196,7 @@ export async function openResources(
 }
 
 async function openDirect(blobs: BlobStore, log: Logger) {
-  const { openDirectPaths } = await import('./object-storage/direct/direct-paths.ts');
+  const { openDirectPaths } = await import('./object-storage/direct/direct-attempts.ts');
   return openDirectPaths(blobs, log);
 }
 

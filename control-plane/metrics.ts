@@ -13,7 +13,7 @@ import {
 } from '#program/known-counters.ts';
 import { GUARD_CAUSES } from '#program/ports/grpc-guard.ts';
 import { ENDED_CAUSES } from '#program/ports/http-guard.ts';
-import { SPAN_FATES } from '#program/tracing/span.ts';
+import { SPAN_FATES } from '#program/tracing/active-span.ts';
 import { settledWithin } from '#program/waiting.ts';
 import { FETCH_OUTCOMES, type JobEnding } from './core/attempts/claimed-job.ts';
 import { JOB_CLASSES } from './core/jobs/job.ts';

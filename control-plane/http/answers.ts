@@ -7,10 +7,12 @@ import { ContractError, type ErrorCode, type ErrorSpec } from '#contract/errors.
 import {
   describeSpan,
   failSpan,
+  type HttpSpanName,
   receivedCarrier,
+  type StartedSpan,
+  type Tracing,
   underSpan,
 } from '#program/tracing/active-span.ts';
-import type { HttpSpanName, StartedSpan, Tracing } from '#program/tracing/span.ts';
 import { headerValues } from './request-headers.ts';
 
 /** No CORS headers: keys do not belong in pages. */

@@ -2,9 +2,8 @@
 import type { StorageKind } from '../core/storage/blob-store.ts';
 import { openBucketBlobStore } from './bucket/bucket-blob-store.ts';
 import { checkBucket } from './bucket/bucket-check.ts';
-import { describeBucketError } from './bucket/bucket-errors.ts';
-import { bucketLifecycle } from './bucket/bucket-lifecycle.ts';
-import { BucketUrlError, parseBucketUrl } from './bucket/bucket-url.ts';
+import { describeBucketError } from './bucket/bucket-client.ts';
+import { BucketUrlError, bucketLifecycle, parseBucketUrl } from './bucket/bucket-url.ts';
 
 export const bucketStorage: StorageKind = {
   noun: 'bucket',

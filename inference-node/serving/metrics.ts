@@ -14,7 +14,7 @@ import {
   type KnownLabels,
 } from '#program/known-counters.ts';
 import { type GrpcGuard, GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
-import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
+import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/active-span.ts';
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/devices.ts';

@@ -4,7 +4,7 @@
 import { cpus } from 'node:os';
 import type { Logger } from 'pino';
 import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
-import type { Tracing } from '#program/tracing/span.ts';
+import type { Tracing } from '#program/tracing/active-span.ts';
 import { DirectFiles } from './direct/direct-files.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/devices.ts';

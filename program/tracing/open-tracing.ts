@@ -1,5 +1,5 @@
 /** The one way to a tracer: without an endpoint there is none, and OpenTelemetry is not loaded. */
-import type { TracedProgram, Tracing } from './span.ts';
+import type { TracedProgram, Tracing } from './active-span.ts';
 import type { TracingSettings } from './tracing-settings.ts';
 
 /** Rejects with TracingFileError, which has one line for the operator. */

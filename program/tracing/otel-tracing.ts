@@ -37,7 +37,7 @@ import {
   ATTR_SERVICE_VERSION,
 } from '@opentelemetry/semantic-conventions';
 import { settledWithin } from '../waiting.ts';
-import type { TraceCarrier, TracedProgram, Tracing } from './span.ts';
+import type { TraceCarrier, TracedProgram, Tracing } from './active-span.ts';
 import type { SamplerName, TracingSettings } from './tracing-settings.ts';
 
 const COMPLAINT_PAUSE_MS = 60_000;

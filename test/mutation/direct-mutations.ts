@@ -48,7 +48,7 @@ more bytes than were declared are taken
   + if (filled + piece.length > into.length) return undefined;
   = longer than declared, without saying so is a fault of the storage, after 1 tries
 
-file control-plane/object-storage/direct/direct-attempt.ts
+file control-plane/object-storage/direct/direct-attempts.ts
 tests control-plane/object-storage/direct/direct.test.ts: a result that is not what was placed
 a result that the storage has not is taken
   - if (stored === undefined) return 'the storage has no result';

@@ -18,10 +18,11 @@ import {
   describeSpan,
   failSpan,
   recordSpan,
+  type StartedSpan,
+  type Tracing,
   traced,
   underSpan,
 } from '#program/tracing/active-span.ts';
-import type { StartedSpan, Tracing } from '#program/tracing/span.ts';
 import {
   BlobSink,
   ClaimedJob,

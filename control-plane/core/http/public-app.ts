@@ -9,7 +9,7 @@ import fastify, {
   LogController,
 } from 'fastify';
 import { serveRequest } from '#program/request-owner.ts';
-import type { Tracing } from '#program/tracing/span.ts';
+import type { Tracing } from '#program/tracing/active-span.ts';
 import {
   type Answered,
   addAnswerLog,

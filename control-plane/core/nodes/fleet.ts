@@ -28,9 +28,9 @@ import {
   describeSpan,
   errorTypeOf,
   failSpan,
+  type SpanBegin,
   traced,
 } from '#program/tracing/active-span.ts';
-import type { SpanBegin } from '#program/tracing/span.ts';
 import {
   type Fullness,
   type NodeAbilities,

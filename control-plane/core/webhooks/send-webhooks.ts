@@ -10,8 +10,8 @@ import {
   carrierOf,
   describeSpan,
   failSpan,
+  type Tracing,
 } from '#program/tracing/active-span.ts';
-import type { Tracing } from '#program/tracing/span.ts';
 import { type GuardedPost, PostFailedError, type PostFailure } from '../fetching/guarded-post.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobEvents, JobViews } from '../results/job-view.ts';

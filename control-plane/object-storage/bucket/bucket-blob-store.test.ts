@@ -19,7 +19,7 @@ import type { BlobStore } from '../../core/storage/blob-store.ts';
 import { get, list, put, testBlobStore } from '../../core/test/blob-store.contract.ts';
 import { openStorage } from '../test/open-storage.ts';
 import { openBucketBlobStore } from './bucket-blob-store.ts';
-import type { BucketBounds } from './bucket-bounds.ts';
+import type { BucketBounds } from './bucket-connections.ts';
 import { parseBucketUrl } from './bucket-url.ts';
 
 const test = ava.serial;

@@ -9,21 +9,29 @@
  * An object appears whole, and replaces none. Beside it is the SHA-256 of its bytes, which whoever
  * reads all of them compares. It knows nothing of jobs.
  */
+
+import { createHash, type Hash, randomUUID } from 'node:crypto';
+import { type FileHandle, open, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { CompletedPart } from '@aws-sdk/client-s3';
 import { Semaphore } from '#program/semaphore.ts';
 import {
   type BlobStore,
+  type BlobWriter,
   requireBlobName,
   type SignedAccess,
   type StorageOpening,
   unreadable,
   unwritable,
 } from '../../core/storage/blob-store.ts';
-import { BucketBlobWriter } from './bucket-blob-writer.ts';
-import { BUCKET_BOUNDS, type BucketBounds, PART_BYTES } from './bucket-bounds.ts';
-import { BucketClient } from './bucket-client.ts';
-import { createBucketClients } from './bucket-connections.ts';
-import { isMissing } from './bucket-errors.ts';
+import { BucketClient, isAlreadyThere, isMissing, isUnanswered } from './bucket-client.ts';
+import {
+  BUCKET_BOUNDS,
+  type BucketBounds,
+  createBucketClients,
+  PART_BYTES,
+} from './bucket-connections.ts';
 import {
   BucketProof,
   listBucketOlderThan,
@@ -32,9 +40,8 @@ import {
 } from './bucket-reading.ts';
 import { createSignedAccess } from './bucket-signing.ts';
 import type { BucketOptions } from './bucket-url.ts';
-import { SpoolFile } from './spool-file.ts';
 
-export interface BucketBlobStoreOptions extends StorageOpening {
+interface BucketBlobStoreOptions extends StorageOpening {
   readonly bucket: BucketOptions;
   /** Instead of BUCKET_BOUNDS, in tests. */
   readonly bounds?: Partial<BucketBounds>;
@@ -123,5 +130,281 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
     return bucketBlobStore(client, proof, signed, { spoolDir, bounds });
   } catch (error) {
     throw unwritable(error);
+  }
+}
+
+/** Parts of one blob that are under way at once. */
+const PARTS_AT_ONCE_MAX = 4;
+/** The end of an upload that failed, for whose caller it is not worth more. */
+const ABORT_MS_MAX = 5000;
+
+/** What a commit sends. */
+interface Sending {
+  /** Of all bytes, hexadecimal. */
+  readonly sha256: string;
+  /** Aborts at the commit's bound. */
+  readonly signal: AbortSignal;
+}
+
+interface BucketWriting {
+  readonly client: BucketClient;
+  readonly name: string;
+  readonly spool: SpoolFile;
+  /** By bytes: what is being sent is in memory as often as it may have to be sent again. */
+  readonly sending: Semaphore;
+  readonly commitMsMax: number;
+}
+
+/**
+ * A blob of a bucket while it is written. Its bytes are spooled, and sent by the commit: what is
+ * never committed (a request that joins another, a picture that is refused, an attempt that fails)
+ * costs the store nothing, and what is sent can be sent again.
+ *
+ * | state     | entered by   | left by                        |
+ * |-----------|--------------|--------------------------------|
+ * | open      | createWriter | commit, abort                  |
+ * | committed | commit       | -; abort does nothing          |
+ * | aborted   | abort        | -; a second abort does nothing |
+ *
+ * A commit that fails leaves it open: the caller aborts. The blob may be there all the same, where
+ * the store's answer was lost; no row names it then, and the sweeper finds it.
+ */
+class BucketBlobWriter implements BlobWriter {
+  readonly #writing: BucketWriting;
+  #state: 'open' | 'committed' | 'aborted' = 'open';
+
+  constructor(writing: BucketWriting) {
+    this.#writing = writing;
+  }
+
+  get bytesWritten(): number {
+    return this.#writing.spool.bytes;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    await this.#writing.spool.append(chunk).catch(cause => {
+      throw unwritable(cause);
+    });
+  }
+
+  async readAt(offset: number, length: number): Promise<Uint8Array> {
+    return await this.#writing.spool.read(offset, length).catch(cause => {
+      throw unreadable(cause);
+    });
+  }
+
+  async commit(): Promise<void> {
+    const { spool, commitMsMax } = this.#writing;
+    const sending = { sha256: spool.sha256(), signal: AbortSignal.timeout(commitMsMax) };
+    try {
+      await (spool.bytes > PART_BYTES ? this.#sendParts(sending) : this.#sendWhole(sending));
+    } catch (cause) {
+      throw unwritable(cause);
+    }
+    this.#state = 'committed';
+    await this.#writing.spool.close();
+  }
+
+  async abort(): Promise<void> {
+    if (this.#state !== 'open') return;
+    this.#state = 'aborted';
+    await this.#writing.spool.close();
+  }
+
+  async #sendWhole({ sha256, signal }: Sending): Promise<void> {
+    const { client, name, spool, sending } = this.#writing;
+    await sending.run({ weight: spool.bytes, signal }, async () => {
+      const bytes = await spool.read(0, spool.bytes);
+      await client
+        .put(name, { bytes, sha256 }, signal)
+        .catch(error => this.#requireOurs(error, sha256));
+    });
+  }
+
+  async #sendParts({ sha256, signal }: Sending): Promise<void> {
+    const { client, name } = this.#writing;
+    const uploadId = await client.createMultipart(name, sha256, signal);
+    try {
+      const parts = await this.#uploadAll(uploadId, signal);
+      await client
+        .completeMultipart(name, { uploadId, parts }, signal)
+        .catch(error => this.#requireOurs(error, sha256));
+    } catch (error) {
+      await this.#endUpload(uploadId);
+      throw error;
+    }
+  }
+
+  /** What it leaves costs room: where this fails too, the sweeper ends the upload. */
+  async #endUpload(uploadId: string): Promise<void> {
+    const { client, name } = this.#writing;
+    const signal = AbortSignal.timeout(ABORT_MS_MAX);
+    // It is counted as a request that failed; the caller is told of what failed before.
+    await client.abortMultipart(name, uploadId, signal).catch(() => undefined);
+  }
+
+  async #uploadAll(uploadId: string, signal: AbortSignal): Promise<CompletedPart[]> {
+    const { spool } = this.#writing;
+    const parts = spool.parts();
+    const completed: CompletedPart[] = [];
+    const left = parts.entries();
+    let failed = false;
+    const sendSome = async () => {
+      for (const [index, part] of left) {
+        if (failed) return;
+        try {
+          completed[index] = await this.#uploadPart({ uploadId, number: index + 1, part }, signal);
+        } catch (error) {
+          failed = true;
+          throw error;
+        }
+      }
+    };
+    const hands = Math.min(PARTS_AT_ONCE_MAX, parts.length);
+    // All of them, though one fails: no part may arrive behind the upload's end.
+    const ends = await Promise.allSettled(Array.from({ length: hands }, sendSome));
+    for (const end of ends) if (end.status === 'rejected') throw end.reason;
+    return completed;
+  }
+
+  async #uploadPart(
+    {
+      uploadId,
+      number,
+      part,
+    }: { readonly uploadId: string; readonly number: number; readonly part: SpooledPart },
+    signal: AbortSignal,
+  ): Promise<CompletedPart> {
+    const { client, name, spool, sending } = this.#writing;
+    const { offset, length, sha256 } = part;
+    return await sending.run({ weight: length, signal }, async () => {
+      const bytes = await spool.read(offset, length);
+      return await client.uploadPart(name, { uploadId, number, bytes, sha256 }, signal);
+    });
+  }
+
+  /**
+   * An attempt whose answer was lost has written it, and the next one met it: the same bytes under
+   * this name are ours. A store that refuses before it has read the body may end the connection
+   * before its answer has come, so what looks like the network is looked at too.
+   */
+  async #requireOurs(error: unknown, sha256: string): Promise<void> {
+    const { client, name, spool } = this.#writing;
+    // An upload that is unknown to the store was completed, or never will be.
+    if (!isAlreadyThere(error) && !isMissing(error) && !isUnanswered(error)) throw error;
+    const there = await client.head(name).catch(() => {
+      throw error;
+    });
+    if (there.notedSha256 !== sha256 || there.bytes !== spool.bytes) throw error;
+  }
+}
+
+const FILE_MODE = 0o600;
+
+interface SpooledPart {
+  readonly offset: number;
+  readonly length: number;
+  /** Hexadecimal. */
+  readonly sha256: string;
+}
+
+/**
+ * A blob's bytes before they are sent: a file that has no name, so that neither this process's end
+ * nor its machine's leaves one behind. However many are open, their bytes are in no memory but the
+ * system's, which gives it back where it is needed.
+ *
+ * Hashes what is appended, as it comes: a file that changed it is found out by the store.
+ */
+export class SpoolFile {
+  readonly #file: FileHandle;
+  readonly #partBytes: number;
+  readonly #whole: Hash = createHash('sha256');
+  /** Of the part that is being written; the first part's is the whole's. */
+  #part: Hash = createHash('sha256');
+  /** Of the parts that are full, hexadecimal. */
+  readonly #ended: string[] = [];
+  #bytes = 0;
+
+  private constructor(file: FileHandle, partBytes: number) {
+    this.#file = file;
+    this.#partBytes = partBytes;
+  }
+
+  /** @param partBytes what `parts` divides it into */
+  static async open(directory: string, partBytes: number): Promise<SpoolFile> {
+    const name = path.join(directory, `matting-spool-${randomUUID()}`);
+    const file = await open(name, 'wx+', FILE_MODE);
+    try {
+      await unlink(name);
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+    return new SpoolFile(file, partBytes);
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  async append(chunk: Uint8Array): Promise<void> {
+    let done = 0;
+    while (done < chunk.length) {
+      const left = chunk.length - done;
+      done += (await this.#file.write(chunk, done, left, this.#bytes + done)).bytesWritten;
+    }
+    let rest = chunk;
+    while (rest.length > 0) {
+      const piece = rest.subarray(0, this.#partBytes - (this.#bytes % this.#partBytes));
+      this.#hash(piece);
+      rest = rest.subarray(piece.length);
+    }
+  }
+
+  /** @param piece within one part */
+  #hash(piece: Uint8Array): void {
+    const isFirst = this.#bytes < this.#partBytes;
+    this.#whole.update(piece);
+    if (!isFirst) this.#part.update(piece);
+    this.#bytes += piece.length;
+    if (this.#bytes % this.#partBytes > 0) return;
+    this.#ended.push((isFirst ? this.#whole.copy() : this.#part).digest('hex'));
+    this.#part = createHash('sha256');
+  }
+
+  /** All that was appended, hexadecimal. */
+  sha256(): string {
+    return this.#whole.copy().digest('hex');
+  }
+
+  /** What was appended in parts, the last one shorter; none of an empty file. */
+  parts(): readonly SpooledPart[] {
+    const hashes = [...this.#ended];
+    const isWhole = this.#bytes % this.#partBytes === 0;
+    if (!isWhole)
+      hashes.push((hashes.length === 0 ? this.#whole : this.#part).copy().digest('hex'));
+    return hashes.map((sha256, index) => {
+      const offset = index * this.#partBytes;
+      return { offset, length: Math.min(this.#partBytes, this.#bytes - offset), sha256 };
+    });
+  }
+
+  /** As much of it as there is. */
+  async read(offset: number, length: number): Promise<Buffer> {
+    const available = Math.max(0, Math.min(length, this.#bytes - offset));
+    const buffer = Buffer.allocUnsafe(available);
+    let done = 0;
+    while (done < available) {
+      const left = available - done;
+      const { bytesRead } = await this.#file.read(buffer, done, left, offset + done);
+      if (bytesRead === 0) throw new Error('the spool file is shorter than what was written');
+      done += bytesRead;
+    }
+    return buffer;
+  }
+
+  /** Its bytes are gone. */
+  async close(): Promise<void> {
+    await this.#file.close();
   }
 }

@@ -11,10 +11,14 @@ import {
   type StorageFinding,
   StorageProblem,
 } from '../../core/storage/blob-store.ts';
-import { BUCKET_BOUNDS, PART_BYTES } from './bucket-bounds.ts';
-import { BucketClient, type HashedBytes } from './bucket-client.ts';
-import { createBucketClients } from './bucket-connections.ts';
-import { describeBucketError, isAlreadyThere, isMissing } from './bucket-errors.ts';
+import {
+  BucketClient,
+  describeBucketError,
+  type HashedBytes,
+  isAlreadyThere,
+  isMissing,
+} from './bucket-client.ts';
+import { BUCKET_BOUNDS, createBucketClients, PART_BYTES } from './bucket-connections.ts';
 import { createSignedAccess } from './bucket-signing.ts';
 import type { BucketOptions } from './bucket-url.ts';
 

@@ -10,10 +10,10 @@ import ava from 'ava';
 import { throwsWith } from '../../../test/support/throws.ts';
 import { StorageConfigError } from '../../core/storage/open-storage.ts';
 import { openStorage } from '../test/open-storage.ts';
+import { SpoolFile } from './bucket-blob-store.ts';
 import { BucketRetries } from './bucket-connections.ts';
 import { BucketPresigner, type Signing } from './bucket-signing.ts';
 import { BucketUrlError, parseBucketUrl } from './bucket-url.ts';
-import { SpoolFile } from './spool-file.ts';
 
 const test = ava.serial;
 

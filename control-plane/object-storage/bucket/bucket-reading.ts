@@ -16,9 +16,15 @@ import {
   unreadable,
   unwritable,
 } from '../../core/storage/blob-store.ts';
-import type { BucketBounds } from './bucket-bounds.ts';
-import type { BucketClient, BucketItem, BucketListing, BucketObject } from './bucket-client.ts';
-import { isBehindTheEnd, isMissing } from './bucket-errors.ts';
+import {
+  type BucketClient,
+  type BucketItem,
+  type BucketListing,
+  type BucketObject,
+  isBehindTheEnd,
+  isMissing,
+} from './bucket-client.ts';
+import type { BucketBounds } from './bucket-connections.ts';
 
 /** Read ahead of the reader where nothing is said. */
 const PIECE_BYTES = 256 * 1024;

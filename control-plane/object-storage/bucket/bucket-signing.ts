@@ -9,8 +9,7 @@ import {
   type SignedWriting,
   unreadable,
 } from '../../core/storage/blob-store.ts';
-import { type BucketClient, SHA256_METADATA } from './bucket-client.ts';
-import { isMissing } from './bucket-errors.ts';
+import { type BucketClient, isMissing, SHA256_METADATA } from './bucket-client.ts';
 
 type GetSignedUrl = typeof import('@aws-sdk/s3-request-presigner').getSignedUrl;
 

@@ -27,7 +27,7 @@ import { failureOf, type Replica, silent, until, useHarness } from '../../core/t
 import { type Exchange, inTurn, type Script } from '../../core/test/scripted-exchange.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
 import { openStorage } from '../test/open-storage.ts';
-import { openDirectPaths } from './direct-paths.ts';
+import { openDirectPaths } from './direct-attempts.ts';
 
 const test = ava.serial;
 

@@ -7,8 +7,8 @@
  * ended, a result whose link did): nobody asks for those.
  *
  * Restoring wants both places empty: the database first, under a name nobody opens where it is a
- * file; then its schema is brought up to date; then the pictures that it names, and no others. A picture that came after the database's state may have the name that a job's next
- * attempt takes for its result.
+ * file; then its schema is brought up to date; then the pictures that it names, and no others. A
+ * picture that came after the database's state may have the name that a job's next attempt takes.
  *
  * `backup.json` is written last: a directory without it is no backup. It names the key that the
  * database's secrets were sealed with, and never holds it.

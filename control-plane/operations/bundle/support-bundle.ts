@@ -38,14 +38,47 @@ const FIELD = /^[A-Za-z][A-Za-z0-9_]{0,40}$/;
 const DEPTH_MAX = 3;
 
 /** Fields whose texts are kept. */
-const TEXT_FIELDS: ReadonlySet<string> = new Set(
-  (
-    'time msg program replicaId node version jobId nodeId reqId accountId mailId trace_id ' +
-    'span_id route method code outcome state cause step signal meaning kind mode provider ' +
-    'model plan selected precision engine stage command reason message type name stack ' +
-    'syscall errno'
-  ).split(' '),
-);
+const TEXT_FIELDS: ReadonlySet<string> = new Set([
+  'time',
+  'msg',
+  'program',
+  'replicaId',
+  'node',
+  'version',
+  'jobId',
+  'nodeId',
+  'reqId',
+  'accountId',
+  'mailId',
+  'trace_id',
+  'span_id',
+  'route',
+  'method',
+  'code',
+  'outcome',
+  'state',
+  'cause',
+  'step',
+  'signal',
+  'meaning',
+  'kind',
+  'mode',
+  'provider',
+  'model',
+  'plan',
+  'selected',
+  'precision',
+  'engine',
+  'stage',
+  'command',
+  'reason',
+  'message',
+  'type',
+  'name',
+  'stack',
+  'syscall',
+  'errno',
+]);
 /** Objects whose fields are kept by the same rules. */
 const OBJECT_FIELDS: ReadonlySet<string> = new Set(['err', 'timings', 'cause', 'queue', 'nodes']);
 /** 32 and 16 hexadecimal digits: nothing else is let through under these names. */

@@ -20,8 +20,15 @@ import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
 import { countedMegapixels } from '#contract/picture-memory.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
-import { asSpan, describeSpan, failSpan, receivedCarrier } from '#program/tracing/active-span.ts';
-import type { SpanAttributes, SpanBegin, Tracing } from '#program/tracing/span.ts';
+import {
+  asSpan,
+  describeSpan,
+  failSpan,
+  receivedCarrier,
+  type SpanAttributes,
+  type SpanBegin,
+  type Tracing,
+} from '#program/tracing/active-span.ts';
 import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';

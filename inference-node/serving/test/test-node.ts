@@ -20,7 +20,7 @@ import {
   type ResultHeader,
 } from '#gen/matting/v1/matte_service.ts';
 import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
-import type { Tracing } from '#program/tracing/span.ts';
+import type { Tracing } from '#program/tracing/active-span.ts';
 import { Admission, type AdmissionLimits } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ProviderChoice } from '../engine/choice/execution-provider.ts';

@@ -15,12 +15,13 @@ import {
   KEPT_CONTEXT_LENGTH_MAX,
   keptContext,
   recordSpan,
+  type SpanFate,
+  type Tracing,
   traced,
   traceFields,
   underNoSpan,
 } from '../active-span.ts';
 import { openTracing } from '../open-tracing.ts';
-import type { SpanFate, Tracing } from '../span.ts';
 import { readTracingSettings } from '../tracing-settings.ts';
 
 const test = ava.serial;
