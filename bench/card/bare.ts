@@ -11,7 +11,7 @@ import {
   type PreparedModel,
 } from '../../inference-node/serving/models/prepared-model.ts';
 import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
-import { prepareBatches } from '../../inference-node/serving/prepared/prepare-batches.ts';
+import { prepareBatches } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { cpuMsOf } from '../processes.ts';
 import { type Card, type Graph, percentile, shown } from './card.ts';
 import type { AddRow, Figures } from './options.ts';

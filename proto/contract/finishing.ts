@@ -41,7 +41,7 @@ export interface Finishing {
   /** 10 to 100. */
   readonly scalePercent?: number;
   readonly position?: Position;
-  /** Pixels, 1 to IMAGE_SIDE_PX_MAX; both together at most FRAME_PIXELS_MAX (serving/picture/finishing/frame.ts). */
+  /** Pixels, 1 to IMAGE_SIDE_PX_MAX; both together at most FRAME_PIXELS_MAX (serving/picture/worker/finish.ts). */
   readonly outputWidth?: number;
   readonly outputHeight?: number;
   /** 0.01 to 100. */

@@ -32,7 +32,7 @@ import { GpuDevice } from '../../inference-node/serving/engine/devices/devices.t
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
-import { prepareBatches } from '../../inference-node/serving/prepared/prepare-batches.ts';
+import { prepareBatches } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';

@@ -30,8 +30,11 @@ import {
   widenHalf,
 } from '../../serving/onnx/graph.ts';
 import { drawCheckPicture } from '../../serving/prepared/answer-check.ts';
-import { carriesInt8, detectInstructionSet } from '../../serving/prepared/load-prepared.ts';
-import { setBatch } from '../../serving/prepared/prepare-batches.ts';
+import {
+  carriesInt8,
+  detectInstructionSet,
+  setBatch,
+} from '../../serving/prepared/load-prepared.ts';
 import { isModelError } from '../../serving/test/is-model-error.ts';
 import { liftConstants, prepareGraph } from '../preparing/prepare.ts';
 import {

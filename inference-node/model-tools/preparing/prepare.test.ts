@@ -31,8 +31,8 @@ import {
   checkAnswerOnDevice,
   type DeviceAnswerOptions,
   type PrepareProgress,
+  prepareBatches,
 } from '../../serving/prepared/load-prepared.ts';
-import { prepareBatches } from '../../serving/prepared/prepare-batches.ts';
 import {
   listPrepared,
   PREPARER_REVISION,

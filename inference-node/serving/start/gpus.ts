@@ -34,8 +34,8 @@ import {
   checkAnswerOnDevice,
   detectInstructionSet,
   type MakePrepared,
+  prepareBatches,
 } from '../prepared/load-prepared.ts';
-import { prepareBatches } from '../prepared/prepare-batches.ts';
 import { runtimeVersion } from '../providers/provider-files.ts';
 import type { PoolSettings } from './pool-settings.ts';
 
