@@ -1,7 +1,4 @@
-/**
- * The node's configuration, from the environment. Every bad variable is named at once with the form
- * it should have, never with its value.
- */
+/** The node's configuration. Bad variables are named all at once, never with their values. */
 import { hostname } from 'node:os';
 import { EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';

@@ -45,10 +45,7 @@ export class Admission {
     this.limits = Object.freeze({ ...limits });
   }
 
-  /**
-   * @throws ContractError NODE_OVERLOADED, NODE_SHORT_OF_MEMORY (a smaller one may fit),
-   * NODE_INCAPABLE
-   */
+  /** @throws ContractError NODE_OVERLOADED, NODE_SHORT_OF_MEMORY, NODE_INCAPABLE */
   admit(request: Share): Permit {
     const { megapixels } = request;
     const inUse = this.snapshot();

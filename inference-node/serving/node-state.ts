@@ -84,9 +84,7 @@ export class NodeStatus {
   }
 }
 
-/*
- * For probes, Prometheus and operators, on a port that callers do not reach. No image, no secret.
- */
+/* For probes, Prometheus and operators, on a port of its own. No image, no secret. */
 
 interface HttpEndpointsOptions {
   readonly host: string;

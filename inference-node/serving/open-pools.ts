@@ -120,10 +120,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   return { provider, devices, plan, plans, pictures, admission, pipeline: new Pipeline(pictures) };
 }
 
-/**
- * An image holds its worker while engines have it. On a GPU the cores are free for pictures, but
- * for two: the node's own, and the engines'.
- */
+/** An image holds its worker while engines have it. A GPU's host has cores free, but two. */
 function defaultWorkers(
   provider: ExecutionProvider,
   { engines }: EngineLayout,

@@ -114,9 +114,7 @@ export class Pipeline {
     this.#pictures = pictures;
   }
 
-  /**
-   * The caller holds the image's permit. @throws ContractError of a stage, or the signal's reason.
-   */
+  /** The caller holds the permit. @throws ContractError of a stage, or the signal's reason. */
   async process(
     order: ImageOrder,
     exchange: ImageExchange,
@@ -337,9 +335,7 @@ function tracedModel(
   });
 }
 
-/**
- * Undefined: no subject's, and its engines are down or yet to start; only subjects' are waited for.
- */
+/** Undefined: no subject's, and its engines are down. Only subjects' are waited for. */
 async function runModel(
   run: PlanRun,
   inputs: ModelInputs,

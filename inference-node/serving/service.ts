@@ -1,6 +1,4 @@
-/**
- * What answers callers: complete before the models are loaded; `startServing` gives it its work.
- */
+/** What answers callers, before and after the models are loaded. */
 import { cpus } from 'node:os';
 import type { Logger } from 'pino';
 import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';

@@ -266,9 +266,7 @@ class PlainView implements ProgressView {
   }
 }
 
-/**
- * One JSON object a line: `{"event": "fetch" | "prepare", "model", …}` with the fields of progress.
- */
+/** One JSON object a line: `{"event": "fetch" | "prepare", "model", …}` and the progress. */
 class JsonView implements ProgressView {
   readonly #out: Writable;
   #lastMs = Number.NEGATIVE_INFINITY;

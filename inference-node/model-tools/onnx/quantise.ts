@@ -40,10 +40,7 @@ const BYTE_STEPS = 255;
 const WEIGHT_STEPS = 127;
 /** A channel of zeros and a value that never changes need some scale. */
 const SCALE_MIN = 1e-8;
-/**
- * A quarter of int32: weights near zero beside an ordinary bias would need steps so fine that the
- * bias overflows.
- */
+/** A quarter of int32: small weights beside an ordinary bias would let the bias overflow. */
 const BIAS_STEPS_MAX = 2 ** 29;
 
 /** @param graph float32, its input size fixed. Throws ModelError `prepare`. */
@@ -184,10 +181,7 @@ export function scaleOfRange([lower, upper]: Range): Scale {
   return { scale, zeroPoint: Math.max(0, Math.min(BYTE_STEPS, Math.round(-lower / scale))) };
 }
 
-/**
- * The greatest magnitude of each output channel becomes 127. `scaleMins`: each channel's least
- * scale.
- */
+/** The greatest magnitude of each output channel becomes 127. */
 function quantiseWeights(
   values: Float32Array,
   scaleMins: readonly number[],

@@ -69,9 +69,7 @@ const AXES_MOVED: ReadonlySet<string> = new Set(['Squeeze', 'Unsqueeze']);
 
 const CARRIED: ReadonlySet<string> = new Set([...UNCHANGED, ...AXES_MOVED]);
 
-/**
- * From opset 11 or 12 to 13. Throws ModelError `prepare` where an operator cannot be carried over.
- */
+/** From opset 11 or 12 to 13. Throws ModelError `prepare` where an operator forbids it. */
 export function raiseOpset(graph: Graph, wanted: typeof OPSET_OF_INT8): Graph {
   const own = graph.opsets.find(({ domain }) => domain === '');
   const version = own?.version ?? 0;

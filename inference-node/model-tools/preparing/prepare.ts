@@ -178,9 +178,7 @@ export function liftConstants(graph: Graph): Graph {
   return { ...graph, nodes, initialisers };
 }
 
-/**
- * @throws ModelError `manifest` where ranges and the float32 graph, at their size, do not match.
- */
+/** @throws ModelError `manifest` where the ranges are not of this float32 graph. */
 export function fitRanges(
   { name: file, ranges }: RangesFile,
   manifest: ModelManifest,

@@ -205,9 +205,7 @@ async function replace(folder: string, partial: string): Promise<void> {
   await syncPath(path.dirname(folder));
 }
 
-/*
- * An archive (a wheel or a NuGet package, both zip files) or a folder, as one unpacked leaves it.
- */
+/* An archive (a wheel or a NuGet package, both zip files), or a folder with one unpacked. */
 
 interface CopiedLibrary {
   readonly name: ProviderLibrary;

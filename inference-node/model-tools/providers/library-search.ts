@@ -32,10 +32,7 @@ const LINKED_WITH: Readonly<Record<ProviderLibrary, readonly string[]>> = {
   ],
   'libonnxruntime_providers_tensorrt.so': ['libnvinfer.so.10', 'libnvonnxparser.so.10'],
 };
-/**
- * As the files of cuDNN 9.19 name it: without a part the process ends with a line that names none.
- * NVRTC compiles kernels that are not in it.
- */
+/** Of cuDNN 9.19: without a part the process ends with a line that names none. */
 const OPENED_BY: readonly (readonly [name: string, neededBy: string])[] = [
   [CUDNN_GRAPH, CUDNN],
   ['libcudnn_ops.so.9', CUDNN],
@@ -109,10 +106,7 @@ export async function foldersToRecord(
   return [...new Set(folders)].filter(folder => !known.has(folder));
 }
 
-/**
- * Those at and below `given` with NVIDIA's libraries. @throws ModelError `disk` where it is
- * unreadable.
- */
+/** Those with NVIDIA's libraries. @throws ModelError `disk` where `given` is unreadable. */
 export async function foldersBelow(given: string): Promise<string[]> {
   const folders: string[] = [];
   let entries = 0;

@@ -34,10 +34,7 @@ export interface FetchOptions extends WeightsPlaces {
   readonly registryOptions: () => Promise<RegistryOptions>;
   readonly onProgress?: (progress: FetchProgress) => void;
   readonly signal?: AbortSignal;
-  /**
-   * False refuses a file that is altered: a start never silently replaces it. True fetches it
-   * again.
-   */
+  /** False: a start never silently replaces an altered file. True fetches it again. */
   readonly replaceAltered?: boolean;
   /** After the first attempt that broke; after the second, twice as long. */
   readonly retryWaitMs?: number;

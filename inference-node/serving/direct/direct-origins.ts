@@ -1,6 +1,4 @@
-/**
- * The origins that the operator listed. A reference is parsed once; what was parsed is requested.
- */
+/** The origins that the operator listed. What was parsed here is what is requested. */
 import { ContractError } from '#contract/errors.ts';
 
 /** A fleet has one bucket, perhaps two while it moves; as many as a mistyped list may have. */
@@ -21,9 +19,7 @@ export function parseOrigin(text: string): string | undefined {
   return bare && !text.endsWith('/') ? url.origin : undefined;
 }
 
-/**
- * `field` names it in the error; the URL itself is a secret. @throws ContractError INVALID_REQUEST
- */
+/** The URL itself is a secret: `field` names it. @throws ContractError INVALID_REQUEST */
 export function requireUrlOf(origin: string, text: string, field: string): StorageUrl {
   const url = text.length <= DIRECT_URL_LENGTH_MAX ? URL.parse(text) : null;
   if (url === null || url.origin !== origin) throw invalid(field, 'is no URL of direct_origin');

@@ -271,9 +271,7 @@ export class MatteExchange {
     return this.#inbox.shift();
   }
 
-  /**
-   * Two writes are under way at most; write() alone would take sixteen, 4 MiB, before it says so.
-   */
+  /** Two writes are under way at most; write() alone would take sixteen, 4 MiB. */
   async #write(message: MatteResponse, signal: AbortSignal): Promise<void> {
     await this.#flush(signal);
     this.#lastWrite = new Promise<Error | undefined>(resolve => {

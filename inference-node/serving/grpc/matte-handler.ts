@@ -70,10 +70,7 @@ const SPAN: SpanBegin = {
 /** A timer cannot wait longer; such a deadline is none. */
 const TIMER_MS_MAX = 2_147_483_647;
 
-/**
- * A deadline begins anew where it arrives, so a caller's own clock ends the call that much earlier:
- * its cancellation just before the deadline is the deadline.
- */
+/** It begins anew where it arrives: a cancellation just before the deadline is the deadline. */
 const DEADLINE_TRAVEL_MS = 100;
 
 /** Faults of the node, logged as errors; most other errors are the callers' own. */

@@ -99,9 +99,7 @@ export function gpuToProto({ facts, outReason }: GpuDevice): ProtoGpu {
  * means a dead node, and a slow watcher gets fewer messages, never a queue of old ones.
  */
 
-/**
- * Stale views cost refusals: 1.3 to 1.5 times as many with 50 ms as with 20 (simulated, 50 nodes).
- */
+/** Stale views cost refusals: 1.3 to 1.5 times as many with 50 ms as with 20 (simulated). */
 export const CHANGE_INTERVAL_MS = 20;
 const REPEAT_INTERVAL_MS = 1000;
 /** Streams at once of one watcher: a control plane has one, a direct caller a few. */

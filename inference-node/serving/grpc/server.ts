@@ -48,10 +48,7 @@ const MATTE_SERVICE = 'matting.v1.MatteService';
 const OPEN_PATHS_PREFIX = '/grpc.health.v1.Health/';
 const OVERALL = '';
 
-/**
- * Of one connection. Far above admission: over this http2 makes a call wait without an answer, and
- * a caller that is refused must know at once.
- */
+/** Far above admission: over it http2 lets a call wait, and the refused must know at once. */
 const STREAMS_MAX = 256;
 
 /**

@@ -6,15 +6,10 @@ import assert from 'node:assert/strict';
 import { Ajv, type ErrorObject, type SchemaObject } from 'ajv';
 import { ModelError } from './model-error.ts';
 
-/**
- * `verbose` gives an error its schema's description. The meta-schema would take 0.1 s of each
- * start.
- */
+/** `verbose` gives an error its schema. The meta-schema would take 0.1 s of each start. */
 const ajv = new Ajv({ verbose: true, meta: false, validateSchema: false });
 
-/**
- * A field that is null counts as missing. @throws ModelError `manifest`, for the first thing wrong.
- */
+/** A null field counts as missing. @throws ModelError `manifest`, for the first fault. */
 export function parseChecked<Value>(text: string, file: string, schema: SchemaObject): Value {
   let value: unknown;
   try {

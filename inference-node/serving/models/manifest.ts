@@ -151,9 +151,7 @@ const SCHEMA = fields<ModelManifest>({
   licence: LICENCE_SCHEMA,
 });
 
-/**
- * Throws ModelError `settings` (no such model: it names those there are), `manifest` (malformed).
- */
+/** Throws ModelError `settings` (no such model: it names others), `manifest` (malformed). */
 export async function loadManifest(
   name: string,
   directory = MANIFEST_DIRECTORY,

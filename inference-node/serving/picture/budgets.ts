@@ -26,9 +26,7 @@ export const CPU_MS_BUDGET: Budget = { base: 10_000, perMegapixel: 1_500 };
  */
 export const WALL_MS_BUDGET: Budget = { base: 60_000, perMegapixel: 6_000 };
 
-/**
- * Resident, bytes. Worst measured: 0.11 GB, 45 bytes a pixel (AVIF); JPEG XL 0.2 GB and 55 bytes.
- */
+/** Resident, bytes. Worst measured: 0.11 GB and 45 bytes a pixel; JPEG XL 0.2 GB and 55. */
 export const RESIDENT_BYTES_BUDGET: Budget = { base: 512 * 2 ** 20, perMegapixel: 100 * 2 ** 20 };
 
 /** A reading takes 30 us. */

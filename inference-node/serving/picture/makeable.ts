@@ -18,10 +18,7 @@ export interface FinishChoices {
   readonly finishing?: Finishing | undefined;
 }
 
-/**
- * Refused is what no subject would make possible. `turned`: `input` is perhaps not oriented.
- * @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE
- */
+/** @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE for what no subject makes possible */
 export function requireMakeable(
   { outputFormat, finishing }: Pick<FinishChoices, 'outputFormat' | 'finishing'>,
   input: Size | undefined,

@@ -1,7 +1,4 @@
-/**
- * Whether a picture is worth further runs, by how unsure the subject's matte is. On the main
- * thread.
- */
+/** Whether a picture is worth further runs, by how unsure its matte is. On the main thread. */
 import type { MatteRole } from '../models/prepared-model.ts';
 
 /** The subject is uncertain between these values of alpha (0 to 255). */

@@ -29,9 +29,7 @@ interface AnswerRecord {
 /** Recorded machines; the oldest is dropped. */
 const MACHINES_MAX = 32;
 
-/**
- * Else one line that says what is wrong. `stored` is asked for only where no answer was recorded.
- */
+/** Else one line that says what is wrong. `stored` is asked for where no answer was recorded. */
 export async function checkAnswer(
   model: PreparedModel,
   stored: () => Promise<readonly number[]>,
@@ -164,10 +162,7 @@ export function compareAnswers(
   return `it differs by ${mean.toFixed(1)} levels of 255 in the mean, ${largest} at most`;
 }
 
-/*
- * Kernels differ by the number of pictures, a driver may choose wrong ones, and a picture's matte
- * must never be another's.
- */
+/* Kernels differ by the number of pictures; a matte must never be another picture's. */
 
 /** Computes the alphas of a few runs; each has as many pictures as a graph of the model takes. */
 export type AnswerRuns = (

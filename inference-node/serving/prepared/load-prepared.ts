@@ -307,10 +307,7 @@ function describeMiss({ width, height }: Size): string {
   return width === height ? String(width) : `${width}x${height}`;
 }
 
-/*
- * At the first start on a kind of GPU: half precision, kernels that a driver chose, and a card that
- * computes wrongly show in a whole model only.
- */
+/* Half precision, a driver's kernels, a wrong card: they show in a whole model only. */
 
 export interface DeviceAnswerOptions
   extends Pick<

@@ -23,9 +23,7 @@ import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
 import { answerRecordPath } from './answer-check.ts';
 import type { RangesFile } from './ranges.ts';
 
-/**
- * Raise it with every change of what the passes of model-tools write: old files are then not used.
- */
+/** Raise it with every change of what model-tools write: old files are then not used. */
 export const PREPARER_REVISION = 2;
 
 const SUPERSEDED_UNUSED_MAX_MS = 24 * 3600 * 1000;

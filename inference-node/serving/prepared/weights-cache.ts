@@ -74,10 +74,7 @@ export async function recordChecked(path: string, file: WeightsFile): Promise<vo
   if (record !== null) await writeRecord(recordPath(path), record);
 }
 
-/**
- * The first that passes; where none does, an altered one before a missing one: a person has to
- * know.
- */
+/** The first that passes; else an altered one before a missing one, for a person to know. */
 export async function findWeightsFile(
   { cacheDir, weightsDir }: WeightsPlaces,
   manifest: ModelManifest,

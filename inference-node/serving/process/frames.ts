@@ -239,10 +239,7 @@ export class FrameChannel<Incoming> {
     this.socket = openSocket(connection, onread);
   }
 
-  /**
-   * Resolves, never rejects, when the last byte is with the kernel or the socket is gone; the parts
-   * must not change before.
-   */
+  /** Resolves, never rejects, once the last byte is with the kernel or the socket is gone. */
   send(head: object, parts: readonly Uint8Array[] = []): Promise<void> {
     const pieces = encodeFrame(head, parts);
     if (!this.socket.writable) return Promise.resolve();

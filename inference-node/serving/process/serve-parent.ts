@@ -8,10 +8,7 @@ import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
 /** Each check costs about a millisecond of processor time, in every child. */
 const GUARD_INTERVAL_MS = 1000;
 
-/**
- * SIGKILL: process.exit would wait for, or crash in, native threads. The whole group goes; a child
- * that leads no group ends alone.
- */
+/** SIGKILL: process.exit would wait for native threads. The group goes, if it leads one. */
 const GUARD_PROGRAM = `
 const { workerData: parentPid } = require('node:worker_threads');
 function endWithParent() {
@@ -26,10 +23,7 @@ setInterval(endWithParent, ${GUARD_INTERVAL_MS});
 endWithParent();
 `;
 
-/**
- * SIGKILL here too: process.exit ends the guard first, then waits for native threads, perhaps for
- * ever.
- */
+/** SIGKILL here too: process.exit ends the guard, then waits for native threads. */
 function endNow(): void {
   try {
     process.kill(-process.pid, 'SIGKILL');

@@ -235,10 +235,7 @@ export function watchDevices(start: GpuStart, plan: Plan): DeviceWatch {
   return new DeviceWatch({ devices, log, attempt: device => tryAgain(start, plan, device) });
 }
 
-/**
- * Where the operator says nothing: to keep what it built for minutes, and to compute in half
- * precision where the model does.
- */
+/** Where the operator says nothing: to keep what it built, and half precision as the model. */
 export function tensorrtEnv(
   engineEnv: EngineEnv,
   modelDir: string,
@@ -253,9 +250,7 @@ export function tensorrtEnv(
   };
 }
 
-/**
- * @throws ModelError where a model cannot take so many; ExecutionProviderError for other mattes.
- */
+/** @throws ModelError for too many; ExecutionProviderError for other mattes. */
 export async function prepareAsked(start: StartOn<ExecutionProvider>, plan: Plan): Promise<Plan> {
   const { batchMax } = start.config;
   if (batchMax === 1) return plan;
@@ -309,10 +304,7 @@ export async function wrongTogether(
   return undefined;
 }
 
-/**
- * Where none of a model's engines on a GPU (`engines`) loads for memory, the error names what would
- * do without.
- */
+/** Where no engine of a model loads for memory, the error names what would do without. */
 export async function namingSettings(
   ready: Promise<void>,
   model: PreparedModel,

@@ -62,10 +62,7 @@ function executionProviders({ provider }: SessionSpec) {
   return provider === 'tensorrt' ? ['tensorrt', 'cuda'] : [provider];
 }
 
-/**
- * Checked at the node's start, but an engine that died loads again hours later: a disk may have
- * lost a bit, or another release have made its own file. 0.15 s for 176 MB.
- */
+/** Again: it may load hours after the start's check, from a worse disk. 0.15 s for 176 MB. */
 async function requireUnaltered(path: string, sha256: string | undefined): Promise<void> {
   if (sha256 === undefined) return;
   if ((await hashFile(path)) === sha256) return;
@@ -103,9 +100,7 @@ export class EngineSession {
     return { session, warmMs };
   }
 
-  /**
-   * @param pictures HWC bytes, as many as a graph takes. @returns alphas, good until the next run.
-   */
+  /** HWC bytes, as many as a graph takes. @returns alphas, good until the next run. */
   async run(pictures: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
     const graph = this.#graphs.get(pictures.length);
     if (graph === undefined) throw new Error(`no graph takes ${pictures.length} pictures at once`);
@@ -196,10 +191,7 @@ function tensorOf(input: GraphInput): Tensor {
     : new Tensor('float32', input.data, dims);
 }
 
-/*
- * A graph made for another device takes and gives bytes (model-tools/onnx/rewrites.ts); every other
- * floats, which are converted here.
- */
+/* One made for another device takes bytes (model-tools/onnx/rewrites.ts), others floats. */
 
 interface GraphValue {
   readonly type: string;

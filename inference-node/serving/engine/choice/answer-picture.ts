@@ -66,10 +66,7 @@ function requireAlpha<Alpha>(alpha: Alpha | undefined): Alpha {
   return alpha;
 }
 
-/**
- * Resolves with the alphas of each run once the process is gone; rejects with one line, also where
- * the process does not die: such a machine is of no use.
- */
+/** The alphas of each run once the process is gone; rejects also where it does not die. */
 export function runSeries(options: RunSeriesOptions): Promise<readonly (readonly Buffer[])[]> {
   const { spec, graph, runs, childEnv, timeoutMs, killWaitMaxMs } = options;
   const { promise, resolve, reject } = Promise.withResolvers<readonly (readonly Buffer[])[]>();
@@ -128,9 +125,7 @@ function describeEnd(how: string, output: string): string {
   return lastWords ? `${ended} after "${lastWords}"` : ended;
 }
 
-/**
- * The binding says "Failed to load shared library"; the linker names it on stderr, cuDNN its own.
- */
+/** Where a library lacks, the linker or cuDNN names it on stderr, the binding does not. */
 function explain(failure: string, output: string): string {
   const short = shortenNativeError(failure);
   const missing =

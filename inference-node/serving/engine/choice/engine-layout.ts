@@ -55,8 +55,7 @@ export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
 }
 
 /*
- * The least of what the scheduler lets it run on and the quotas of its control groups, up to the
- * root. ONNX Runtime left alone sees the host's cores.
+ * The least of the scheduler's and all control groups' limits: ONNX Runtime sees the host's cores.
  */
 
 /** CPUs, fractions allowed: a quota of 150 ms in 100 ms is 1.5. */

@@ -91,9 +91,7 @@ export class BatchRule {
     return this.#losses < LOSSES_MAX ? (this.#sizes.at(-1) ?? 1) : 1;
   }
 
-  /**
-   * In the queue's order, as much as there is a graph for. `idle`: engines that share what waits.
-   */
+  /** As much of the queue as there is a graph for. `idle`: engines that share what waits. */
   next(queue: RunQueue<RunTask>, idle: number): [RunTask, ...RunTask[]] | undefined {
     const share = this.#fitting(Math.ceil(queue.length / idle));
     const first = queue.shift();
@@ -122,10 +120,7 @@ export class BatchRule {
 
 /* They share a GPU, or the cores; other groups go on. */
 
-/**
- * One that does not die is the sign of a driver, a device or a disk that is broken for the others
- * too: another node, or another GPU, does better.
- */
+/** One that does not die is the sign of a broken driver, device or disk: others do better. */
 const STUCK_SHARE_MAX = 0.5;
 
 /** A run of several may take this many times what its pictures take one after the other. */
@@ -210,10 +205,7 @@ export function groupOf(groups: readonly EngineGroup[], engine: Engine): EngineG
   return group;
 }
 
-/**
- * Undefined: memory that others took keeps it from loading, and its group serves: it is tried
- * again.
- */
+/** Undefined: others' memory keeps it from loading, and its group serves: it is tried again. */
 export function deathOf(
   group: EngineGroup,
   engine: Engine,
@@ -227,10 +219,7 @@ export function deathOf(
   return { atMs: performance.now(), engine: engine.index, cause, imageDigest };
 }
 
-/**
- * What lies above its pictures' time is for a machine that is slow for a moment. `meanMs`: of one
- * picture.
- */
+/** Above its pictures' time is room for a slow moment. `meanMs`: what one picture takes. */
 export function runTimeoutMs(
   { runTimeoutMinMs, runTimeoutMeans }: EngineTiming,
   images: number,

@@ -92,10 +92,7 @@ export interface EnginePool {
   /** The living engine processes, with those that are killed and do not die. */
   processes(): EngineProcess[];
   onChange(listener: () => void): () => void;
-  /**
-   * Lets runs finish up to `graceMs`, then kills. Resolves when only stuck processes are left; a
-   * later call with less time hurries the first.
-   */
+  /** Runs have `graceMs`, then are killed. Settles with stuck ones left; less time hurries. */
   close(graceMs: number): Promise<void>;
 }
 

@@ -50,15 +50,10 @@ const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
   avif: 'heif',
 };
 
-/**
- * libjpeg only warns of unreadable data, and the picture would be half grey; jpeg-file.ts mends
- * files that it warns of and reads correctly.
- */
+/** libjpeg only warns of unreadable data; jpeg-file.ts mends what it reads correctly. */
 const FAIL_ON = 'warning';
 
-/**
- * Where sharp (0.35) ignores a profile of grey: 16 bits, and three channels of libheif and libwebp.
- */
+/** Where sharp (0.35) ignores a profile of grey: 16 bits, or three channels. */
 const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
 
 /** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */

@@ -7,10 +7,7 @@
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
 
-/**
- * Of libjxl in WebAssembly. 12 MP take 1.4 s of processor time; two halve the slowest format's
- * wait.
- */
+/** Of libjxl in WebAssembly: two halve the wait for the slowest of the formats. */
 const THREADS = 2;
 
 let loading: Promise<typeof Vips> | undefined;

@@ -94,9 +94,7 @@ function prefixOf(value: number): { prefix: number; extraBits: number; extra: nu
   return { prefix, extraBits, extra: less & ((1 << extraBits) - 1) };
 }
 
-/**
- * Of a Huffman code (1952): counts of rare symbols are raised until it fits. A lone symbol has 0.
- */
+/** Of a Huffman code: counts of rare symbols are raised until it fits. A lone one has 0. */
 function codeLengths(counts: readonly number[]): number[] {
   for (let countMin = 1; ; countMin *= 2) {
     const lengths = huffmanLengths(
@@ -242,9 +240,7 @@ function fillBlock(
   }
 }
 
-/**
- * sRGB, by an ICC profile (RFC 9649, 2.7.1.4). PNG has a chunk for it, AVIF and JPEG XL numbers.
- */
+/** sRGB, by an ICC profile (RFC 9649, 2.7.1.4). PNG has a chunk for it, others numbers. */
 
 const RIFF_HEAD_BYTES = 12;
 const CHUNK_HEAD_BYTES = 8;
@@ -264,10 +260,7 @@ function webpChunk(type: string, body: Buffer): Buffer {
   return Buffer.concat([head, body, Buffer.alloc(body.length % 2)]);
 }
 
-/**
- * `webp` of our own encoder, without a profile. `alphaPlane`: of a file without one, since libwebp
- * leaves alpha out where the picture is opaque.
- */
+/** Of our own encoder, without a profile. `alphaPlane`: libwebp leaves opaque alpha out. */
 export function tagWebp(
   webp: Buffer,
   width: number,

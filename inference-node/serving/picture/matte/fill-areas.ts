@@ -136,10 +136,7 @@ export function gridSize({ width, height }: Size): Size {
   return { width: cells(width), height: cells(height) };
 }
 
-/**
- * An opinion is trusted where it calls hardly anything the subject that the first look does not,
- * but for areas inside of bodies.
- */
+/** An opinion is trusted where it calls hardly anything else the subject, but inside of bodies. */
 function trustedLooks(looks: readonly Look[], areas: readonly Area[], rules: AreaRules): boolean[] {
   const inner = areas.filter(({ enclosed }) => enclosed >= rules.enclosedMin);
   const inside = new Uint8Array(looks[0]?.alpha.length ?? 0);

@@ -285,10 +285,7 @@ class TileSolver {
   }
 }
 
-/*
- * One level (Germer et al., "Fast Multi-Level Foreground Estimation", ICPR 2020, section III);
- * inference-node/kernels/foreground.ts has the arithmetic.
- */
+/* One level (Germer et al. 2020, section III); inference-node/kernels/foreground.ts computes. */
 
 interface ColourLevel extends Size {
   /** Colour, 0 to 255, and alpha, 0 to 1. */
@@ -297,10 +294,7 @@ interface ColourLevel extends Size {
   readonly background: number;
 }
 
-/**
- * Of smoothness at the same alpha. The paper's values (1e-5, and 1) trust every alpha; others were
- * measured.
- */
+/** Of smoothness at the same alpha. The paper's 1e-5 and 1 trust every alpha. */
 const SMOOTHNESS = 0.02;
 const GRADIENT_WEIGHT = 0.02;
 
@@ -371,10 +365,7 @@ function carryVisible(
   return { grid, at };
 }
 
-/**
- * In place. Opaque pixels and all opacities stay. `pixels`: address of `count` from column `left`
- * on.
- */
+/** In place; opaque pixels and opacities stay. `pixels`: `count` from column `left` on. */
 function layOver(
   { grid, at }: VisibleColours,
   pixels: number,

@@ -37,9 +37,7 @@ function boxSide(from: number, to: number): number {
 /** Bounds the rows in memory, and a box to the 256 pixels that the kernel can sum. */
 const BOX_SIDE_MAX = 16;
 
-/**
- * Over grey where it is transparent. `strip`: address for the picture's rows of one row of boxes.
- */
+/** Over grey where it is transparent. `strip`: the picture's rows of one row of boxes. */
 function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRows {
   const { rgba, width, height, translucent } = picture;
   const plain = box.width === 1 && box.height === 1 && !translucent;

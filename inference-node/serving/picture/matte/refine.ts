@@ -238,10 +238,7 @@ export function applyColours({ guide, alpha, width, height }: Guided): void {
   });
 }
 
-/*
- * Region by region: only the few with an edge are filtered (inference-node/kernels/guided-
- * filter.ts).
- */
+/* Only the few regions with an edge are filtered (inference-node/kernels/guided-filter.ts). */
 
 export interface Region extends Size {
   readonly left: number;
@@ -262,9 +259,7 @@ interface LinearModels {
 }
 
 const RADIUS_MAX = 8;
-/**
- * Below it colour variance, in bytes, is noise. 4 times was a little worse, 0.4 times gains little.
- */
+/** Variance in bytes below which it is noise. 4 times was worse, 0.4 times gains little. */
 const EPSILON = 2.5e-5 * 255 * 255;
 
 export class GuidedFilter {

@@ -136,9 +136,7 @@ export interface PicturePool {
   processes(): PictureProcess[];
 }
 
-/**
- * How long an image admitted now waits for a worker: the rest of those in workers, then the queue.
- */
+/** How long an image waits for a worker: the rest of those in workers, then the queue. */
 
 /**
  * Least remaining share of the time an image has been in its worker. Estimates that ran out

@@ -44,8 +44,8 @@ interface FinishExtras {
 }
 
 /**
- * The picture's pixels are overwritten. @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED,
- * INVALID_PARAMETER (an empty region, a frame too large)
+ * The picture's pixels go. @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED,
+ * INVALID_PARAMETER
  */
 export async function finishPicture(
   picture: RgbaPicture,
@@ -161,7 +161,7 @@ export async function warmUp(): Promise<void> {
 }
 
 /**
- * As of an image; faults name it. @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE,
+ * Its faults name it. @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE,
  * IMAGE_RESOLUTION_TOO_LARGE
  */
 export async function decodeBackground(
@@ -181,10 +181,7 @@ function asBackgrounds(error: ContractError): ContractError {
   return new ContractError(code, `background: ${error.message}`, { cause: error.cause });
 }
 
-/*
- * A result of a cut-out: what its layout shows, scaled, in its place, over the background, in one
- * pass.
- */
+/* What a layout shows of a cut-out, scaled, over the background, in one pass. */
 
 type Backdrop =
   /** As pixels have it: red in the lowest byte, straight alpha in the highest. */

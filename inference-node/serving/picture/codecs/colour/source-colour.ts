@@ -39,8 +39,7 @@ export function divideByAlpha(
 }
 
 /*
- * The chunks rank (W3C, 2025, section 4.3): cICP, iCCP, sRGB, gAMA with cHRM. libpng gives libvips
- * only the profile.
+ * The chunks rank (W3C, 2025, 4.3): cICP, iCCP, sRGB, gAMA with cHRM. libpng gives a profile only.
  */
 
 const SIGNATURE_BYTES = 8;
@@ -209,10 +208,7 @@ export function colourOfGamma(
   };
 }
 
-/**
- * What is encoded by the cameras' curves (BT.709, BT.601, BT.2020) is made for displays of nearly
- * sRGB's, and browsers read it as sRGB.
- */
+/** The cameras' curves (BT.709, BT.601, BT.2020) are for displays of nearly sRGB's. */
 function transferOf(transfer: number): (sample: number) => number {
   switch (transfer) {
     case 4:

@@ -268,10 +268,7 @@ export function readCodedItems(file: Buffer): CodedItem[] {
   });
 }
 
-/**
- * Which items an AVIF has and where their data lies (ISO/IEC 14496-12, 8.11; ISO/IEC 23008-12).
- * Hostile files are expected: every loop is bounded.
- */
+/** Reads which items an AVIF has, and where. Hostile files are expected: loops are bounded. */
 
 /** Boxes and list entries of one file; a grid has at most 65,536 tiles, of three entries each. */
 const STEPS_MAX = 400_000;
@@ -526,10 +523,7 @@ interface AvifTile {
   write(): Buffer;
 }
 
-/**
- * None where the picture is no grid. @throws ContractError PROCESSING_FAILED: an item is not all
- * there
- */
+/** None where the picture is no grid. @throws ContractError PROCESSING_FAILED */
 export function readAvifTiles(file: Buffer): AvifTile[] {
   const items = readAvifItems(file);
   const { all, inGrid } = findPicture(items);

@@ -56,10 +56,7 @@ function passRestart(file: Uint8Array, at: number, number: number): number {
   return code > at && file[code] === 0xd0 + number ? code + 1 : BROKEN;
 }
 
-/**
- * In the low byte the bits of a code with its value, above it the coefficients by which it
- * advances.
- */
+/** The low byte: bits of a code and its value; above: coefficients that it advances. */
 type Step = number;
 
 function stepOf(codeBits: number, symbol: number, isAc: boolean): Step {
@@ -182,9 +179,7 @@ function passStuffing(file: Uint8Array, at: number): number {
   return file[code] === 0 ? code + 1 : BROKEN;
 }
 
-/**
- * The offset behind the MCUs, or BROKEN. `endsAtMarker`: only the rest of a byte may stand between.
- */
+/** The offset behind the MCUs, or BROKEN. `endsAtMarker`: a marker follows at once. */
 function readSpan(
   file: Uint8Array,
   start: number,
@@ -502,10 +497,7 @@ export function mendJpeg(file: Buffer): MendedJpeg {
   return { file: patches.length === 0 ? file : applyPatches(file, patches), requireWhole };
 }
 
-/**
- * libvips (8.18) overlooks a warning in the last rows, except where libjpeg decodes a row of MCUs
- * ahead, to upsample 4:2:0.
- */
+/** libvips (8.18) overlooks a warning in the last rows, unless 4:2:0 is upsampled. */
 function seesLastRows({ frame }: JpegLayout): boolean {
   if (frame?.components.length !== 3) return false;
   const [luma, ...chroma] = frame.components;
@@ -558,9 +550,7 @@ function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
   return low.every(bits => bits.every(bit => bit === 0));
 }
 
-/**
- * Zeros before the end marker, of which libjpeg warns. Undefined: another warning, or other bytes.
- */
+/** Zeros before the end marker, of which libjpeg warns. Undefined: something else. */
 export function withoutPadding(file: Buffer, warning: string): Buffer | undefined {
   const bytes = Number(PADDING_WARNING.exec(warning)?.[1] ?? 0);
   const end = file.lastIndexOf(END_MARKER);
