@@ -14,7 +14,6 @@ export interface ChangedBy {
   readonly actor: Actor;
 }
 
-/** How far an event's delivery has come. */
 export type EventDelivery = Awaited<ReturnType<typeof readDeliveries>>[number];
 
 /** Its secret is sealed, bound to the account; `test`: the last one's event. */
@@ -51,7 +50,6 @@ export function alertSettings(database: Database) {
     /** Addresses whose secrets were sealed with another key than this. */
     listSealedWithOthers: (keyId: string, limit: number) =>
       listSealedWithOthers(database, keyId, limit),
-    /** False: it was changed meanwhile. */
     reseal: (from: SealedWebhook, to: SealedWebhook) =>
       query(database, db =>
         matchesOne(
@@ -85,7 +83,6 @@ async function readSettings(db: Db, accountId: string) {
       delivery: deliveryOf(told_event),
     })),
     webhook: webhook ?? null,
-    /** Of the last test. */
     test: deliveryOf(webhook?.test),
   };
 }

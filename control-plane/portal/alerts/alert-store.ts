@@ -25,7 +25,6 @@ import { type Database, type Db, query, transact } from '../../database/database
 import { matchesOne } from '../../database/statements.ts';
 import { type Message, removeOldCounts, takeFromToday, type Withheld } from './messages.ts';
 
-/** A place in the order of accounts and their thresholds. */
 export interface AlertPlace {
   readonly accountId: string;
   readonly threshold: number;
@@ -61,14 +60,12 @@ export type AlertStore = ReturnType<typeof alertLooking>;
 
 export function alertLooking(database: Database) {
   return {
-    /** The next thresholds in order, each with its account's balances. */
     look: (after: AlertPlace, limit: number) => look(database, after, limit),
     owners: (accountId: string) => query(database, db => readOwners(db, accountId)),
     /** For the sweeper: counts of messages of days that are over; their number. */
     removeOldCounts: (limit: number) => removeOldCounts(database, limit),
     /** Undefined: another replica has told it, or the balance has risen since it was seen. */
     tell: (telling: Telling) => transact(database, tx => tell(database, tx, telling)),
-    /** False: it was armed, or told anew, since it was seen. */
     arm: ({ accountId, threshold, told }: SeenAlert) =>
       query(database, db =>
         matchesOne(
@@ -117,7 +114,6 @@ async function look(database: Database, after: AlertPlace, limit: number) {
       threshold: row.threshold,
       told,
       balances: { available, reserved },
-      /** The database's clock. */
       seenAtMs: row.seen_at,
     };
   });
@@ -192,7 +188,6 @@ async function hasTold(db: Db, { alert, eventId, mails }: Telling): Promise<Told
   return { mails: sent, event: sent < written.length, withheld: [] };
 }
 
-/** Thresholds of an account. */
 export const THRESHOLDS_MAX = 5;
 /** The largest: as much as one grant may be. */
 const THRESHOLD_CREDITS_MAX = 1_000_000_000;
@@ -233,7 +228,6 @@ function thresholdOf(text: string): number | undefined {
   return credits <= THRESHOLD_CREDITS_MAX ? credits : undefined;
 }
 
-/** Events of an account that its webhook is sent. */
 type AccountEvent = 'account.balance_low' | 'account.webhook_test';
 
 export interface LowBalance {
@@ -241,7 +235,6 @@ export interface LowBalance {
   readonly accountName: string;
   readonly threshold: number;
   readonly balances: Balances;
-  /** UTC milliseconds. */
   readonly atMs: number;
 }
 
@@ -262,7 +255,6 @@ export function lowBalanceBody(eventId: string, low: LowBalance): string {
   });
 }
 
-/** The body of account.webhook_test, which an owner asks for. */
 export function webhookTestBody(
   eventId: string,
   account: { readonly id: string; readonly name: string },

@@ -92,9 +92,7 @@ export function withheldTeller(
   };
 }
 
-/** Between two looks. */
 const LOOK_EVERY_MS = 5000;
-/** Thresholds of one statement. */
 const PAGE_ROWS = 200;
 /** Pages of a look: past 2000 thresholds the next look goes on. */
 const PAGES_MAX = 10;
@@ -105,12 +103,10 @@ export interface BalanceWatchDependencies {
   readonly alerts: AlertStore;
   readonly settings: Pick<AlertSettingsStore, 'webhook' | 'listSealedWithOthers' | 'reseal'>;
   readonly secrets: Pick<CallbackSecrets, 'rebind' | 'sealText' | 'keyId'>;
-  /** Whether there is a mail server. */
   readonly mails: boolean;
   /** Of an account a day. */
   readonly messagesMax: number;
   readonly onWithheld: OnWithheld;
-  /** Where the account area is. */
   readonly pageUrl: string;
   readonly observer: { balanceTold(): void };
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;

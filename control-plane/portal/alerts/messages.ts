@@ -17,10 +17,8 @@ import type { Database, Db, Schema } from '../../database/database.ts';
 import { nowPlusMs, removeOldRows, startOfDay } from '../../database/statements.ts';
 import { mailKeyOf } from '../people/mail-address.ts';
 
-/** Mails of an account, and events, unless the operator sets another number. */
 export const ACCOUNT_MAILS_DEFAULT = 100;
 export const ACCOUNT_MAILS_MAX = 1_000_000;
-/** Mails to one address. */
 export const RECIPIENT_MAILS_MAX = 20;
 /** Of them, from one account. */
 export const RECIPIENT_ACCOUNT_MAILS_MAX = RECIPIENT_MAILS_MAX / 2;
@@ -34,7 +32,6 @@ export const WITHHELD_REASONS = ['account', 'recipient'] as const;
 /** Whose messages of the day are used up. */
 export type WithheldReason = (typeof WITHHELD_REASONS)[number];
 
-/** Something that is counted, and how far. */
 interface MessageCount {
   readonly name: string;
   readonly max: number;
@@ -162,7 +159,6 @@ export async function takeTest(
   return undefined;
 }
 
-/** What an account has sent today. */
 export async function readSentToday({ nowMs }: Database, db: Db, accountId: string) {
   const [mails, events] = ['mail', 'event'].map(kind => hashOf(`${kind} of ${accountId}`));
   const rows = await db
@@ -223,7 +219,6 @@ function hashOf(name: string): string {
   return hash('sha256', name, 'hex');
 }
 
-/** Mails that one statement changes. */
 const PAGE = 500;
 
 export function addMailCommands(program: Command, context: CliContext): void {

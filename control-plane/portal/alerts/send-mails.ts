@@ -40,7 +40,6 @@ export interface OutgoingMail {
   readonly id: string;
   readonly to: string;
   readonly subject: string;
-  /** Plain text. */
   readonly text: string;
 }
 
@@ -49,7 +48,6 @@ export type MailOutcome =
   | { readonly kind: 'sent' }
   | { readonly kind: 'refused' | 'later'; readonly error: string };
 
-/** The way to the mail server. */
 interface MailSender {
   /** Rejects only for a bug. @param signal ends the attempt */
   send(mail: OutgoingMail, signal: AbortSignal): Promise<MailOutcome>;

@@ -16,34 +16,20 @@ import {
   notificationBody,
 } from '../../core/secrets/secret-box.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import {
-  button,
-  type Child,
-  checkbox,
-  codeBlock,
-  dataTable,
-  html,
-  notice,
-  panel,
-  postForm,
-  section,
-  textField,
-  time,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { formOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';
 import { type AlertStore, THRESHOLDS_MAX, thresholdsOf, webhookTestBody } from './alert-store.ts';
 import type { OnWithheld } from './balance-watch.ts';
 
-/** Between two test messages of an account. */
 export const TEST_EVERY_MS = 10_000;
 
 export type { EventDelivery };
 
 type AlertView = Awaited<ReturnType<ManageAlerts['view']>>;
 
-/** An account and who acts in it. */
 interface AlertScope {
   readonly accountId: string;
   readonly accountName: string;
@@ -243,19 +229,19 @@ function renderSettings(reply: FastifyReply, view: AlertView, shown: Shown): Fas
       ${
         secret === undefined
           ? null
-          : notice(
+          : ui.notice(
               'good',
               html`<p>${settings.secretMade}</p>
-              ${codeBlock(secret, common, settings.secretLabel)}`,
+              ${ui.codeBlock(secret, common, settings.secretLabel)}`,
             )
       }
-      ${section(
+      ${ui.section(
         { title: settings.low, lead: settings.lowLead },
         thresholdTable(visit, view),
         thresholdForm(visit, view, shown),
       )}
-      ${section({ title: settings.mails, lead: settings.mailsLead }, mailList(visit, view))}
-      ${section(
+      ${ui.section({ title: settings.mails, lead: settings.mailsLead }, mailList(visit, view))}
+      ${ui.section(
         { title: settings.webhook, lead: settings.webhookLead },
         webhookPart(visit, view, shown),
       )}
@@ -266,8 +252,8 @@ function renderSettings(reply: FastifyReply, view: AlertView, shown: Shown): Fas
 function thresholdTable({ words, formats }: Visit, { thresholds }: AlertView): VNode {
   const { settings } = words;
   const [before = '', after = ''] = settings.told.split('{time}');
-  const toldAt = (atMs: number): Child => html`${before}${time(atMs, formats.dateTime)}${after}`;
-  return dataTable({
+  const toldAt = (atMs: number): Child => html`${before}${ui.time(atMs, formats.dateTime)}${after}`;
+  return ui.dataTable({
     caption: settings.thresholds,
     columns: [settings.credits, settings.state, settings.delivery],
     rows: thresholds.map(({ threshold, toldAtMs, delivery }) => [
@@ -290,7 +276,7 @@ function thresholdForm({ words, csrf }: Visit, { thresholds }: AlertView, shown:
   const { settings } = words;
   const values = shown.typedThresholds ?? thresholds.map(({ threshold }) => String(threshold));
   const fields = Array.from({ length: THRESHOLDS_MAX }, (_, index) =>
-    textField({
+    ui.textField({
       name: 'threshold',
       id: `threshold-${index + 1}`,
       label: fill(settings.threshold, { number: index + 1 }),
@@ -301,23 +287,23 @@ function thresholdForm({ words, csrf }: Visit, { thresholds }: AlertView, shown:
       error: index === 0 ? shown.thresholdsError : undefined,
     }),
   );
-  return panel(
-    postForm(
+  return ui.panel(
+    ui.postForm(
       { action: `${PATH}/thresholds`, csrf },
       html`<div class="row">${fields}</div>`,
-      button({ label: settings.saveThresholds }),
+      ui.button({ label: settings.saveThresholds }),
     ),
   );
 }
 
 function mailList({ words }: Visit, { owners, mails, mailsUsedUp }: AlertView): VNode {
   const { settings } = words;
-  if (!mails) return notice('warning', settings.mailsOff);
-  if (owners.length === 0) return notice('warning', settings.noOwners);
-  const list = panel(html`<ul>${owners.map(mail => html`<li>${mail}</li>`)}</ul>`);
+  if (!mails) return ui.notice('warning', settings.mailsOff);
+  if (owners.length === 0) return ui.notice('warning', settings.noOwners);
+  const list = ui.panel(html`<ul>${owners.map(mail => html`<li>${mail}</li>`)}</ul>`);
   if (mailsUsedUp === undefined) return list;
   return html`<div class="stack">
-    ${notice('warning', fill(settings.mailsUsedUp, { count: mailsUsedUp }))}${list}
+    ${ui.notice('warning', fill(settings.mailsUsedUp, { count: mailsUsedUp }))}${list}
   </div>`;
 }
 
@@ -325,14 +311,14 @@ function webhookPart(visit: Visit, { webhook, test }: AlertView, shown: Shown): 
   const { words } = visit;
   const { settings } = words;
   return html`<div class="stack">
-    ${webhook?.readable === false ? notice('bad', settings.unreadable) : null}
-    ${panel(webhookForm(visit, webhook, shown))}
+    ${webhook?.readable === false ? ui.notice('bad', settings.unreadable) : null}
+    ${ui.panel(webhookForm(visit, webhook, shown))}
     ${
       webhook === null
         ? null
-        : panel(
+        : ui.panel(
             test && html`<p>${fill(settings.lastTest, { state: deliveryWords(words, test) })}</p>`,
-            html`<div class="actions">${webhookActions(visit)}</div>`,
+            ui.actions(webhookActions(visit)),
           )
     }
   </div>`;
@@ -340,9 +326,9 @@ function webhookPart(visit: Visit, { webhook, test }: AlertView, shown: Shown): 
 
 function webhookForm({ words, csrf }: Visit, webhook: AlertView['webhook'], shown: Shown): VNode {
   const { settings } = words;
-  return postForm(
+  return ui.postForm(
     { action: `${PATH}/webhook`, csrf },
-    textField({
+    ui.textField({
       name: 'url',
       label: settings.url,
       type: 'url',
@@ -354,26 +340,26 @@ function webhookForm({ words, csrf }: Visit, webhook: AlertView['webhook'], show
       autocomplete: 'off',
     }),
     webhook &&
-      checkbox({
+      ui.checkbox({
         name: 'new_secret',
         label: settings.newSecret,
         hint: settings.newSecretHint,
         checked: !webhook.readable,
       }),
-    button({ label: settings.saveWebhook }),
+    ui.button({ label: settings.saveWebhook }),
   );
 }
 
 function webhookActions({ words, csrf }: Visit): VNode[] {
   const { settings } = words;
   return [
-    postForm(
+    ui.postForm(
       { action: `${PATH}/webhook/test`, csrf, class: 'inline' },
-      button({ label: settings.test, kind: 'secondary' }),
+      ui.button({ label: settings.test, kind: 'secondary' }),
     ),
-    postForm(
+    ui.postForm(
       { action: `${PATH}/webhook/remove`, csrf, class: 'inline' },
-      button({ label: settings.removeWebhook, kind: 'danger', confirm: settings.removeConfirm }),
+      ui.button({ label: settings.removeWebhook, kind: 'danger', confirm: settings.removeConfirm }),
     ),
   ];
 }

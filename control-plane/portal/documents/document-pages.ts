@@ -31,9 +31,7 @@ const HTML_PAGE_HEADERS = {
 
 interface HtmlPage {
   readonly title: string;
-  /** With the page's one h1. */
   readonly header: Child;
-  /** What goes into the list of contents. */
   readonly contents: Child;
   readonly main: Child;
 }
@@ -57,7 +55,6 @@ function renderHtmlPage({ title, header, contents, main }: HtmlPage): string {
   return renderDocument(page).replace('<style>', () => `${NO_ICON}<style>${HTML_PAGE_STYLE}`);
 }
 
-/** The parts of the document that the page reads. */
 interface Header {
   readonly description?: string;
   readonly schema: JsonSchema;
@@ -103,7 +100,6 @@ interface Described {
   readonly operation: Operation;
 }
 
-/** @param options.documentPath where the document itself is read */
 export function renderDocsPage(
   openApi: unknown,
   options: { readonly documentPath: string; readonly errorDocsPath: string },
@@ -285,7 +281,6 @@ type JsonSchema = { readonly [keyword: string]: unknown };
 
 const SCHEMA_PREFIX = '#/components/schemas/';
 
-/** Where a component schema stands on the page. */
 function schemaAnchor(name: string): string {
   return `schema-${name}`;
 }
@@ -323,7 +318,6 @@ function propertiesOf(schema: JsonSchema, path = ''): Child {
   return html`${rows}`;
 }
 
-/** A component schema with all it says. */
 function renderSchema(schema: JsonSchema): Child {
   const body =
     schema.properties === undefined
@@ -355,7 +349,6 @@ function joined(parts: readonly Child[]): Child {
 /** A heading that is a code is an anchor of its name in lower case, as a problem's `type` names it. */
 const CODE = /^[A-Z_]+$/;
 
-/** @param options.docsPath where the whole interface is described */
 export function renderErrorsPage(markdown: string, options: { readonly docsPath: string }): string {
   const [first, ...blocks] = parseMarkdown(markdown);
   const title = first?.kind === 'heading' ? first.text : 'Errors';

@@ -26,30 +26,14 @@ import type { OperateWebhooks, ResendOutcome } from '../../core/webhooks/operate
 import type { NotificationSummary, OutboxStore } from '../../core/webhooks/outbox-store.ts';
 import { noteJob } from '../../http/answers.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import {
-  badge,
-  button,
-  type Child,
-  dataTable,
-  definitionList,
-  emptyState,
-  filterForm,
-  html,
-  linkButton,
-  notice,
-  pager,
-  postForm,
-  selectField,
-  type Tone,
-  time,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { pageOf } from '../page/paging.ts';
 import { may } from '../people/roles.ts';
 import type { PlaygroundStore } from '../playground/playground-store.ts';
 import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
 
-/** Groups that the list can be of, and their states. */
 const GROUPS = {
   all: [...OPEN_STATES, ...FINAL_STATES],
   open: OPEN_STATES,
@@ -62,7 +46,6 @@ const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGroup[];
 const DAYS_LISTED = [1, 7, 30] as const;
 type DaysListed = (typeof DAYS_LISTED)[number];
 const DAY_MS = 86_400_000;
-/** Jobs of a page. */
 const ACCOUNT_JOBS_PAGE = 50;
 /** Keys that the list can be filtered by from its form: the newest. */
 const KEYS_OFFERED_MAX = 200;
@@ -76,7 +59,6 @@ interface AccountJobQuestion {
   readonly after: string | undefined;
 }
 
-/** A key by which jobs can be listed, and which they are shown with. */
 interface JobKey {
   readonly id: string;
   readonly name: string;
@@ -89,7 +71,6 @@ interface AccountJob {
   readonly notification: NotificationSummary | undefined;
 }
 
-/** A notification as its account may see it. */
 type NotificationView = Pick<
   NotificationSummary,
   'receiver' | 'status' | 'attempts' | 'log' | 'nextAttemptAtMs' | 'secretEraseAtMs'
@@ -100,7 +81,6 @@ interface AccountJobsDependencies {
   readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
   readonly playground: Pick<PlaygroundStore, 'findKey'>;
   readonly outbox: Pick<OutboxStore, 'list'>;
-  /** The operator's own. */
   readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
 }
 
@@ -141,7 +121,6 @@ export class AccountJobs {
     ];
   }
 
-  /** Undefined: no job of this account. */
   async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {
     const { jobs, outbox } = this.#dependencies;
     const job = await jobs.find(jobId);
@@ -223,20 +202,13 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
     active: 'jobs',
     main: html`<div>
       ${filters(visit, question, keys)}
-      ${dataTable({
+      ${ui.dataTable({
         caption: said.title,
-        columns: [
-          said.job,
-          said.state,
-          said.key,
-          said.created,
-          { label: said.took, align: 'end' },
-          said.result,
-        ],
+        columns: [said.job, said.state, said.key, said.created, ui.end(said.took), said.result],
         rows: jobs.map(job => rowOf(visit, job, keys)),
-        empty: emptyState(question.after === undefined ? said.empty : said.emptyPage),
+        empty: ui.emptyState(question.after === undefined ? said.empty : said.emptyPage),
       })}
-      ${pager(words.common, PATH, { after: question.after, next }, queryFor(question))}
+      ${ui.pager(words.common, PATH, { after: question.after, next }, queryFor(question))}
     </div>`,
   });
 }
@@ -267,15 +239,15 @@ function queryFor({ group, apiKeyId, days }: AccountJobQuestion) {
 
 function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly JobKey[]): VNode {
   const said = words.jobs;
-  return filterForm(
+  return ui.filterForm(
     PATH,
-    selectField({
+    ui.selectField({
       name: 'state',
       label: said.state,
       value: question.group,
       options: ACCOUNT_JOB_GROUPS.map(group => ({ value: group, label: said.groups[group] })),
     }),
-    selectField({
+    ui.selectField({
       name: 'key',
       label: said.key,
       value: question.apiKeyId ?? '',
@@ -284,7 +256,7 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
         ...keys.map(({ id }) => ({ value: id, label: keyName(words, keys, id) })),
       ],
     }),
-    selectField({
+    ui.selectField({
       name: 'days',
       label: said.ended,
       value: String(question.days),
@@ -293,8 +265,8 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
         label: fill(days === 1 ? said.days.one : said.days.other, { count: days }),
       })),
     }),
-    button({ label: words.common.apply, kind: 'secondary' }),
-    linkButton({ href: PATH, label: words.common.clear, kind: 'quiet' }),
+    ui.button({ label: words.common.apply, kind: 'secondary' }),
+    ui.linkButton({ href: PATH, label: words.common.clear, kind: 'quiet' }),
   );
 }
 
@@ -303,20 +275,19 @@ function rowOf({ words, formats }: Visit, job: Job, keys: readonly JobKey[]): Ch
     html`<a class="mono" href=${`${PATH}/${job.id}`}>${job.id.slice(0, 8)}</a>`,
     statusBadge(words, publicState(job)),
     keyName(words, keys, job.apiKeyId),
-    time(job.createdAtMs, formats.dateTime),
+    ui.time(job.createdAtMs, formats.dateTime),
     job.finishedAtMs === null ? null : formats.duration(job.finishedAtMs - job.createdAtMs),
     resultText(words, formats, job),
   ];
 }
 
-/** The key's name; its id where it is none of the newest. */
 function keyName(words: Words, keys: readonly JobKey[], apiKeyId: string): string {
   const key = keys.find(({ id }) => id === apiKeyId);
   if (key?.isPlayground) return words.jobs.playground;
   return key?.name ?? `mk_${apiKeyId}`;
 }
 
-export const JOB_TONES: Readonly<Record<PublicJobState, Tone>> = {
+export const JOB_TONES: Readonly<Record<PublicJobState, ui.Tone>> = {
   queued: 'neutral',
   processing: 'accent',
   succeeded: 'good',
@@ -325,7 +296,7 @@ export const JOB_TONES: Readonly<Record<PublicJobState, Tone>> = {
 };
 
 function statusBadge(words: Words, status: PublicJobState): VNode {
-  return badge(words.jobs.states[status], JOB_TONES[status]);
+  return ui.badge(words.jobs.states[status], JOB_TONES[status]);
 }
 
 function resultText(words: Words, formats: Formats, { failure, result }: Job): Child {
@@ -335,7 +306,6 @@ function resultText(words: Words, formats: Formats, { failure, result }: Job): C
   return `${width} × ${height} ${format.toUpperCase()}, ${formats.bytes(bytes)}`;
 }
 
-/** What went wrong, in words for people. */
 export function failureText({ failures }: Words, code: string): string {
   const isKnown = code !== 'other' && Object.hasOwn(failures, code);
   return isKnown ? failures[code as keyof typeof failures] : fill(failures.other, { code });
@@ -358,7 +328,7 @@ function renderJob(
     scripts: ['compare.js'],
     said: said.resent,
     main: html`<div>
-      ${failure === null ? null : notice('bad', `${failureText(words, failure.code)} ${again}`)}
+      ${failure === null ? null : ui.notice('bad', `${failureText(words, failure.code)} ${again}`)}
       ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
       ${result(visit, job)}
       ${stages(visit, job)}
@@ -369,9 +339,9 @@ function renderJob(
 
 function facts({ words, formats }: Visit, job: Job, key: string): VNode {
   const said = words.jobs;
-  const instant = (ms: number | null) => time(ms, formats.exactTime);
+  const instant = (ms: number | null) => ui.time(ms, formats.exactTime);
   const status = publicState(job);
-  return definitionList([
+  return ui.definitionList([
     [said.job, html`<span class="mono">${job.id}</span>`],
     [said.state, statusBadge(words, status)],
     [said.key, key],
@@ -392,7 +362,6 @@ function chargeOf({ state }: Job): 'reserved' | 'one' | 'none' {
   return state === 'failed' ? 'none' : 'reserved';
 }
 
-/** Null: there is no result. */
 export function sizeOf(words: Words, formats: Formats, { result }: Job): string | null {
   return (
     result &&
@@ -417,7 +386,7 @@ function result({ words, role }: Visit, job: Job): Child {
   return section(
     said.result,
     resultStage(words, href, job.outputFormat),
-    html`<p class="actions">${linkButton({ href, label: words.playground.download, download: true })}</p>`,
+    html`<p class="actions">${ui.linkButton({ href, label: words.playground.download, download: true })}</p>`,
   );
 }
 
@@ -427,9 +396,9 @@ function stages({ words, formats }: Visit, { timings }: Job): Child {
   const names: Readonly<Record<string, string>> = said.stages;
   return section(
     said.times,
-    dataTable({
+    ui.dataTable({
       caption: said.times,
-      columns: [said.stage, { label: said.took, align: 'end' }],
+      columns: [said.stage, ui.end(said.took)],
       rows: Object.entries(timings).map(([stage, ms]) => [
         names[stage] ?? stage,
         formats.duration(ms),
@@ -446,23 +415,23 @@ function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefin
     const text = job.finishedAtMs === null ? said.notYet : said.notificationGone;
     return section(said.notification, html`<p class="soft">${text}</p>`);
   }
-  const columns = [said.attempt, said.at, said.answer, { label: said.took, align: 'end' as const }];
+  const columns = [said.attempt, said.at, said.answer, ui.end(said.took)];
   const unknown = sent.attempts - sent.log.length;
   const rows = sent.log.map(({ atMs, statusCode, durationMs }, index) => [
     String(unknown + index + 1),
-    time(atMs, formats.exactTime),
+    ui.time(atMs, formats.exactTime),
     statusCode === null ? said.noAnswer : `HTTP ${statusCode}`,
     formats.duration(durationMs),
   ]);
   return section(
     said.notification,
-    definitionList([
+    ui.definitionList([
       [said.receiver, sent.receiver],
-      [said.state, badge(said.statuses[sent.status], STATUS_TONES[sent.status])],
+      [said.state, ui.badge(said.statuses[sent.status], STATUS_TONES[sent.status])],
       [said.attempts, formats.credits(sent.attempts)],
-      [said.nextAttempt, time(sent.nextAttemptAtMs, formats.exactTime)],
+      [said.nextAttempt, ui.time(sent.nextAttemptAtMs, formats.exactTime)],
     ]),
-    rows.length === 0 ? null : dataTable({ caption: said.attempts, columns, rows }),
+    rows.length === 0 ? null : ui.dataTable({ caption: said.attempts, columns, rows }),
     unknown > 0
       ? html`<p class="hint">${fill(said.unknownAttempts, { count: unknown })}</p>`
       : null,
@@ -479,9 +448,9 @@ function resend({ words, csrf, role }: Visit, job: Job, sent: NotificationView):
   const isSigned = sent.secretEraseAtMs !== null && sent.secretEraseAtMs > job.readAtMs;
   if (!isSigned) return html`<p class="hint">${said.whyNot.erased}</p>`;
   if (!may(role, 'jobs.resend')) return html`<p class="hint">${said.whyNot.role}</p>`;
-  return postForm(
+  return ui.postForm(
     { action: `${PATH}/${job.id}/resend`, csrf, class: 'actions' },
-    button({ label: said.resend, kind: 'secondary' }),
+    ui.button({ label: said.resend, kind: 'secondary' }),
   );
 }
 

@@ -21,28 +21,8 @@ import {
 import { type ApiKey, type ManageKeys, parseKeyName } from '../../core/keys/manage-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '../../core/ledger/ledger.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import {
-  badge,
-  button,
-  type Child,
-  checkboxGroup,
-  codeBlock,
-  dataTable,
-  definitionList,
-  emptyState,
-  html,
-  linkButton,
-  notice,
-  pager,
-  panel,
-  postForm,
-  radioGroup,
-  section,
-  selectField,
-  textArea,
-  textField,
-  time,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { may } from '../people/roles.ts';
 import {
   type FormFields,
@@ -61,10 +41,8 @@ const MANAGE = { config: { permission: 'keys.manage' } } as const;
 
 type KeyRequest = FastifyRequest<{ Params: { id: string } }>;
 
-/** A form as it was typed, and what is wrong with it. */
 type TypedKey = Pick<ReturnType<typeof readKeyForm>, 'values' | 'errors'>;
 
-/** @param baseUrl for the line that shows how to call the API */
 export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, baseUrl: string) {
   account.get('/keys', READ, async (request, reply) => {
     const visit = visitOf(request);
@@ -80,7 +58,7 @@ export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, ba
       ...(mayManage && page.keys.length > 0 ? { actions: createLink(words.keys.create) } : {}),
       main: html`<div class="stack">
         ${keyTable(visit, page.keys)}
-        ${pager(words.common, KEYS_PATH, { after, next: next && `${next.createdAtMs}-${next.id}` })}
+        ${ui.pager(words.common, KEYS_PATH, { after, next: next && `${next.createdAtMs}-${next.id}` })}
       </div>`,
     });
   });
@@ -128,19 +106,19 @@ export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, ba
 function keyTable(visit: Visit, rows: readonly ApiKey[]): VNode {
   const { words, formats, role } = visit;
   const { keys, common } = words;
-  return dataTable({
+  return ui.dataTable({
     caption: keys.caption,
     columns: [keys.name, keys.key, keys.state, keys.lastUsed, keys.expires, keys.cap, keys.scopes],
     rows: rows.map(row => [
       html`<a href=${`/account/keys/${row.id}`}>${row.name}</a>`,
       html`<code>${row.prefix}</code>`,
       stateBadge(row, words),
-      time(row.lastUsedAtMs, formats.dateTime, common.never),
-      time(row.expiresAtMs, formats.date, common.never),
+      ui.time(row.lastUsedAtMs, formats.dateTime, common.never),
+      ui.time(row.expiresAtMs, formats.date, common.never),
       capText(row, visit) ?? common.none,
       scopesText(row.policy.scopes, words),
     ]),
-    empty: emptyState({
+    empty: ui.emptyState({
       title: keys.empty,
       text: keys.emptyText,
       action: may(role, 'keys.manage') ? createLink(keys.create) : null,
@@ -188,7 +166,7 @@ async function renderKey(
       ${
         mayChange
           ? [
-              section({ title: keys.edit, lead: keys.editLead }, keyForm(visit, form, row)),
+              ui.section({ title: keys.edit, lead: keys.editLead }, keyForm(visit, form, row)),
               rotation(visit, row),
               revocation(visit, row),
             ]
@@ -213,22 +191,25 @@ function renderMade(
       ? keys.oldEnded
       : fill(keys.oldUntil, { time: formats.dateTime(previousSecret.endsAtMs) });
   const tryIt = () =>
-    panel(html`<p>${keys.tryIt}</p>`, codeBlock(curlOf(baseUrl, token), common, keys.tryLabel));
+    ui.panel(
+      html`<p>${keys.tryIt}</p>`,
+      ui.codeBlock(curlOf(baseUrl, token), common, keys.tryLabel),
+    );
   return renderPage(reply, {
     title: rotated ? keys.rotatedTitle : keys.madeTitle,
     active: 'keys',
     back: { href: KEYS_PATH, label: keys.title },
     main: html`<div class="stack">
-      ${notice(
+      ${ui.notice(
         'good',
         html`<p>${rotated ? keys.rotated : keys.made}</p>
-        ${codeBlock(token, common, keys.madeLabel)}`,
+        ${ui.codeBlock(token, common, keys.madeLabel)}`,
       )}
       ${rotated ? html`<p>${oldSecret}</p>` : null}
       ${maySubmit ? tryIt() : null}
       <p class="actions">
-        ${linkButton({ href: `/account/keys/${key.id}`, label: keys.toKey })}
-        ${linkButton({ href: '/account/keys', label: keys.toKeys })}
+        ${ui.linkButton({ href: `/account/keys/${key.id}`, label: keys.toKey })}
+        ${ui.linkButton({ href: '/account/keys', label: keys.toKeys })}
       </p>
     </div>`,
   });
@@ -262,13 +243,13 @@ function facts(visit: Visit, row: ApiKey): VNode {
   const reset = capUse?.resetsAtMs ?? null;
   const cap = capText(row, visit);
   const rate = policy.submissionsPerMinute;
-  return definitionList([
+  return ui.definitionList([
     [keys.key, html`<code>${row.prefix}</code>`],
     [keys.state, stateBadge(row, words)],
-    [keys.created, time(row.createdAtMs, formats.dateTime)],
-    [keys.lastUsed, time(row.lastUsedAtMs, formats.dateTime, common.never)],
-    [keys.expires, time(row.expiresAtMs, formats.dateTime, common.never)],
-    [keys.revokedAt, time(row.revokedAtMs, formats.dateTime)],
+    [keys.created, ui.time(row.createdAtMs, formats.dateTime)],
+    [keys.lastUsed, ui.time(row.lastUsedAtMs, formats.dateTime, common.never)],
+    [keys.expires, ui.time(row.expiresAtMs, formats.dateTime, common.never)],
+    [keys.revokedAt, ui.time(row.revokedAtMs, formats.dateTime)],
     [keys.previous, previousSecret && previousText(previousSecret, visit)],
     [
       keys.cap,
@@ -286,10 +267,10 @@ function facts(visit: Visit, row: ApiKey): VNode {
 }
 
 function stateBadge(key: ApiKey, { keys }: Words): Child {
-  if (key.state === 'revoked') return badge(keys.states.revoked, 'bad');
-  if (key.state === 'expired') return badge(keys.states.expired, 'warning');
-  if (key.previousSecret !== null) return badge(keys.states.rotating, 'accent');
-  return badge(keys.states.active, 'good');
+  if (key.state === 'revoked') return ui.badge(keys.states.revoked, 'bad');
+  if (key.state === 'expired') return ui.badge(keys.states.expired, 'warning');
+  if (key.previousSecret !== null) return ui.badge(keys.states.rotating, 'accent');
+  return ui.badge(keys.states.active, 'good');
 }
 
 /** `12 of 1,000, every day`; null: the key has no cap. */
@@ -323,14 +304,14 @@ function previousText(
 function rotation({ words, formats, csrf }: Visit, { id, name, previousSecret }: ApiKey): VNode {
   const { keys } = words;
   const hints: Readonly<Record<string, string>> = keys.overlapHints;
-  return section(
+  return ui.section(
     { title: keys.rotateTitle, lead: keys.rotateLead },
-    postForm(
+    ui.postForm(
       { action: `/account/keys/${id}/rotate`, csrf, class: 'form panel' },
       previousSecret === null
         ? null
         : html`<p>${fill(keys.rotateAgain, { time: formats.dateTime(previousSecret.endsAtMs) })}</p>`,
-      radioGroup({
+      ui.radioGroup({
         name: 'overlap',
         label: keys.overlap,
         value: '24h',
@@ -338,11 +319,13 @@ function rotation({ words, formats, csrf }: Visit, { id, name, previousSecret }:
           return { value, label, hint: hints[value] };
         }),
       }),
-      html`<div class="actions">${button({
-        label: keys.rotate,
-        kind: 'secondary',
-        confirm: fill(keys.rotateConfirm, { name }),
-      })}</div>`,
+      ui.actions(
+        ui.button({
+          label: keys.rotate,
+          kind: 'secondary',
+          confirm: fill(keys.rotateConfirm, { name }),
+        }),
+      ),
     ),
   );
 }
@@ -353,21 +336,22 @@ function revocation({ words, formats, csrf }: Visit, { id, name, lastUsedAtMs }:
     lastUsedAtMs === null
       ? keys.revokeUnused
       : fill(keys.revokeUsed, { time: formats.dateTime(lastUsedAtMs) });
-  return section(
+  return ui.section(
     { title: keys.revokeTitle, lead: keys.revokeLead },
-    postForm(
+    ui.postForm(
       { action: `/account/keys/${id}/revoke`, csrf, class: 'form panel' },
       html`<p>${used}</p>`,
-      html`<div class="actions">${button({
-        label: keys.revoke,
-        kind: 'danger',
-        confirm: fill(keys.revokeConfirm, { name }),
-      })}</div>`,
+      ui.actions(
+        ui.button({
+          label: keys.revoke,
+          kind: 'danger',
+          confirm: fill(keys.revokeConfirm, { name }),
+        }),
+      ),
     ),
   );
 }
 
-/** @param key undefined: a new one */
 function keyForm({ words, csrf }: Visit, { values, errors }: TypedKey, key?: ApiKey): VNode {
   const { keys, common } = words;
   const field = (name: 'name' | 'expires' | 'cap' | 'period' | 'rate' | 'networks') => ({
@@ -379,17 +363,17 @@ function keyForm({ words, csrf }: Visit, { values, errors }: TypedKey, key?: Api
   });
   const number = { inputmode: 'numeric', autocomplete: 'off', maxlength: 12 } as const;
   const note = common.optional;
-  return postForm(
+  return ui.postForm(
     { action: key === undefined ? KEYS_PATH : `${KEYS_PATH}/${key.id}`, csrf, class: 'form panel' },
-    textField({ ...field('name'), required: true, maxlength: 64, autocomplete: 'off' }),
-    selectField({ ...field('expires'), options: expiryOptions(words, key !== undefined) }),
-    textField({ ...number, ...field('cap'), note }),
-    selectField({
+    ui.textField({ ...field('name'), required: true, maxlength: 64, autocomplete: 'off' }),
+    ui.selectField({ ...field('expires'), options: expiryOptions(words, key !== undefined) }),
+    ui.textField({ ...number, ...field('cap'), note }),
+    ui.selectField({
       ...field('period'),
       options: CAP_PERIODS.map(value => ({ value, label: keys.periods[value] })),
     }),
-    textField({ ...number, ...field('rate'), note }),
-    checkboxGroup({
+    ui.textField({ ...number, ...field('rate'), note }),
+    ui.checkboxGroup({
       name: 'scopes',
       label: keys.scopes,
       values: values.scopes,
@@ -398,9 +382,11 @@ function keyForm({ words, csrf }: Visit, { values, errors }: TypedKey, key?: Api
         return { value, label: keys.scopeNames[value], hint: keys.scopeHints[value] };
       }),
     }),
-    textArea({ ...field('networks'), note, maxlength: 2048 }),
-    html`<div class="actions">${button({ label: key === undefined ? keys.create : common.save })}
-        ${linkButton({ href: '/account/keys', label: common.cancel })}</div>`,
+    ui.textArea({ ...field('networks'), note, maxlength: 2048 }),
+    ui.actions(
+      ui.button({ label: key === undefined ? keys.create : common.save }),
+      ui.linkButton({ href: '/account/keys', label: common.cancel }),
+    ),
   );
 }
 
@@ -423,7 +409,6 @@ const NEW_KEY: TypedKey['values'] = {
   networks: '',
 };
 
-/** What the form of a key that is there begins with. */
 function valuesOf({ name, policy }: ApiKey): TypedKey['values'] {
   const { cap, submissionsPerMinute, scopes, networks } = policy;
   return {

@@ -19,29 +19,13 @@ import {
 } from '../orders/operate-orders.ts';
 import { ORDER_TONES } from '../orders/order-pages.ts';
 import { parseDecimal } from '../orders/order-rules.ts';
-import {
-  badge,
-  button,
-  type Child,
-  dataTable,
-  definitionList,
-  emptyState,
-  figures,
-  filterForm,
-  html,
-  linkButton,
-  notice,
-  pager,
-  postForm,
-  section,
-  selectField,
-  textField,
-  time,
-  withQuery,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { formOf } from '../session/visit.ts';
 import { counted, fill } from '../words/words.ts';
 import {
+  type AccountNames,
+  accountLink,
   type OperatorVisit,
   operatorVisitOf,
   PAGES_PATH,
@@ -53,7 +37,6 @@ import {
 const ACCOUNTS_PATH = `${PAGES_PATH}/accounts`;
 const PAGE_ROWS = 50;
 type Kind = 'grant' | 'revoke';
-/** What was typed into a form, and what is wrong with it. */
 interface Typed {
   readonly kind: Kind;
   readonly amount: string;
@@ -106,35 +89,29 @@ async function renderAccounts(
     lead: texts.lead,
     active: 'accounts',
     status: typed === undefined ? 200 : 422,
-    main: html`${filterForm(
+    main: html`${ui.filterForm(
       ACCOUNTS_PATH,
-      textField({ name: 'find', label: texts.find, type: 'search', maxlength: 64 }),
-      button({ label: texts.findSubmit, kind: 'secondary' }),
+      ui.textField({ name: 'find', label: texts.find, type: 'search', maxlength: 64 }),
+      ui.button({ label: texts.findSubmit, kind: 'secondary' }),
     )}
-    ${dataTable({
+    ${ui.dataTable({
       caption: texts.caption,
-      columns: [
-        texts.name,
-        { label: texts.available, align: 'end' },
-        { label: texts.reserved, align: 'end' },
-        own.created,
-        own.id,
-      ],
+      columns: [texts.name, ui.end(texts.available), ui.end(texts.reserved), own.created, own.id],
       rows: accounts.map(({ account_id, name, credits, created_at }) => [
         html`<a href=${`${ACCOUNTS_PATH}/${account_id}`}>${name}</a>`,
         formats.credits(credits.available),
         formats.credits(credits.reserved),
-        time(created_at, formats.date),
+        ui.time(created_at, formats.date),
         html`<code>${account_id}</code>`,
       ]),
-      empty: emptyState({ title: texts.empty, text: texts.emptyText }),
+      empty: ui.emptyState({ title: texts.empty, text: texts.emptyText }),
     })}
-    ${pager(words.common, ACCOUNTS_PATH, { after, next })}
-    ${section(
+    ${ui.pager(words.common, ACCOUNTS_PATH, { after, next })}
+    ${ui.section(
       { title: texts.create, lead: texts.createLead },
-      postForm(
+      ui.postForm(
         { action: ACCOUNTS_PATH, csrf: operatorVisitOf(request).csrf, class: 'form panel' },
-        textField({
+        ui.textField({
           name: 'name',
           label: texts.name,
           hint: texts.nameHint,
@@ -142,7 +119,7 @@ async function renderAccounts(
           error: typed?.error,
           required: true,
         }),
-        html`<div class="actions">${button({ label: texts.createSubmit })}</div>`,
+        ui.actions(ui.button({ label: texts.createSubmit })),
       ),
     )}`,
   });
@@ -166,14 +143,14 @@ async function renderAccount(
     back: { href: ACCOUNTS_PATH, label: words.title },
     active: 'accounts',
     status: typed === undefined ? 200 : 422,
-    actions: html`${linkButton({
-      href: withQuery(`${PAGES_PATH}/jobs`, { account: account.account_id }),
+    actions: html`${ui.linkButton({
+      href: ui.withQuery(`${PAGES_PATH}/jobs`, { account: account.account_id }),
       label: words.jobs,
-    })}${linkButton({
-      href: withQuery(`${PAGES_PATH}/orders`, { account: account.account_id }),
+    })}${ui.linkButton({
+      href: ui.withQuery(`${PAGES_PATH}/orders`, { account: account.account_id }),
       label: words.orders,
     })}`,
-    main: html`${figures([
+    main: html`${ui.figures([
       figure(words.available, credits.available),
       figure(words.reserved, credits.reserved),
       figure(words.charged, credits.charged),
@@ -196,9 +173,9 @@ function movementForm(
   const own = typed?.kind === kind ? typed : undefined;
   const submit = kind === 'grant' ? words.grantSubmit : words.revokeSubmit;
   const lead = kind === 'grant' ? words.grantLead : words.revokeLead;
-  return section(
+  return ui.section(
     { title: words[kind], lead },
-    postForm(
+    ui.postForm(
       {
         action: `${ACCOUNTS_PATH}/${account.account_id}/${kind}`,
         csrf: operatorVisitOf(request).csrf,
@@ -206,7 +183,7 @@ function movementForm(
         hidden: { fallback: `page ${randomUUID()}` },
         class: 'form panel',
       },
-      textField({
+      ui.textField({
         name: 'amount',
         id: `${kind}-amount`,
         label: words.amount,
@@ -215,7 +192,7 @@ function movementForm(
         value: own?.amount,
         error: own?.wrong.amount,
       }),
-      textField({
+      ui.textField({
         name: 'reference',
         id: `${kind}-reference`,
         label: words.reference,
@@ -224,11 +201,11 @@ function movementForm(
         value: own?.reference,
         error: own?.wrong.reference,
       }),
-      html`<div class="actions">${
+      ui.actions(
         kind === 'grant'
-          ? button({ label: submit })
-          : button({ label: submit, kind: 'danger', confirm: words.revokeConfirm })
-      }</div>`,
+          ? ui.button({ label: submit })
+          : ui.button({ label: submit, kind: 'danger', confirm: words.revokeConfirm }),
+      ),
     ),
   );
 }
@@ -347,50 +324,48 @@ async function renderOrders(
     title: own.orders.title,
     lead: own.orders.lead,
     active: 'orders',
-    main: html`${filterForm(
+    main: html`${ui.filterForm(
       ORDERS_PATH,
-      selectField({
+      ui.selectField({
         name: 'state',
         label: own.state,
         options: [{ value: '', label: own.all }, ...states],
         value: state ?? '',
       }),
-      textField({ name: 'account', label: own.accounts.find, value: account }),
-      button({ label: own.filter, kind: 'secondary' }),
+      ui.textField({ name: 'account', label: own.accounts.find, value: account }),
+      ui.button({ label: own.filter, kind: 'secondary' }),
     )}
     ${orderTable(orders, names, visit)}
-    ${pager(words.common, ORDERS_PATH, { after, next }, { state, account })}`,
+    ${ui.pager(words.common, ORDERS_PATH, { after, next }, { state, account })}`,
   });
 }
 
 function orderTable(
   orders: readonly OperatorListedOrder[],
-  names: ReadonlyMap<string, string>,
+  names: AccountNames,
   visit: OperatorVisit,
 ): VNode {
   const { own } = visit;
   const words = own.orders;
-  return dataTable({
+  return ui.dataTable({
     caption: words.caption,
     columns: [
       words.order,
       own.state,
       own.account,
-      { label: words.package, align: 'end' },
-      { label: words.price, align: 'end' },
+      ui.end(words.package),
+      ui.end(words.price),
       own.created,
     ],
     rows: orders.map(order => [
       html`<a href=${`${ORDERS_PATH}/${order.order_id}`}><code>${order.order_id}</code></a>`,
-      badge(words.states[order.state], ORDER_TONES[order.state]),
-      html`<a href=${`${PAGES_PATH}/accounts/${order.account_id}`}>${
-        names.get(order.account_id) ?? order.account_id
-      }</a>`,
+      ui.badge(words.states[order.state], ORDER_TONES[order.state]),
+      accountLink(order.account_id, names),
       packageOf(order, visit),
       money(order.price, order, visit),
       instant(order.created_at, visit),
     ]),
-    empty: emptyState({ title: words.empty, text: words.emptyText }),
+    empty: ui.emptyState({ title: words.empty, text: words.emptyText }),
   });
 }
 
@@ -413,15 +388,10 @@ async function renderOrder(
     back: { href: ORDERS_PATH, label: words.title },
     active: 'orders',
     status: refusal === undefined ? 200 : 422,
-    main: html`${refusal === undefined ? null : notice('bad', refusal)}
-    ${definitionList([
-      [own.state, badge(words.states[order.state], ORDER_TONES[order.state])],
-      [
-        own.account,
-        html`<a href=${`${PAGES_PATH}/accounts/${order.account_id}`}>${
-          names.get(order.account_id) ?? order.account_id
-        }</a>`,
-      ],
+    main: html`${refusal === undefined ? null : ui.notice('bad', refusal)}
+    ${ui.definitionList([
+      [own.state, ui.badge(words.states[order.state], ORDER_TONES[order.state])],
+      [own.account, accountLink(order.account_id, names)],
       [words.package, packageOf(order, visit)],
       [words.price, money(order.price, order, visit)],
       [own.created, instant(order.created_at, visit)],
@@ -447,20 +417,14 @@ async function renderOrder(
 }
 
 function tableOf(rows: number, title: string, table: VNode): VNode | null {
-  return rows === 0 ? null : section({ title }, table);
+  return rows === 0 ? null : ui.section({ title }, table);
 }
 
 function paymentTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
   const words = visit.own.orders;
-  return dataTable({
+  return ui.dataTable({
     caption: words.payments,
-    columns: [
-      words.payment,
-      { label: words.sum, align: 'end' },
-      words.outcome,
-      words.toldBy,
-      words.received,
-    ],
+    columns: [words.payment, ui.end(words.sum), words.outcome, words.toldBy, words.received],
     rows: order.payments.map(one => [
       html`<code>${one.payment}</code>`,
       one.sum === null ? `${one.amount} ${one.currency}` : money(one.sum, one, visit),
@@ -473,12 +437,12 @@ function paymentTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode 
 
 function refundTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
   const words = visit.own.orders;
-  return dataTable({
+  return ui.dataTable({
     caption: words.refunds,
     columns: [
       words.reference,
-      { label: words.sum, align: 'end' },
-      { label: words.creditsRevoked, align: 'end' },
+      ui.end(words.sum),
+      ui.end(words.creditsRevoked),
       words.toldBy,
       visit.own.created,
     ],
@@ -495,20 +459,22 @@ function refundTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
 function confirmForm(order: OperatorOrder, visit: OperatorVisit): VNode {
   const { csrf } = visit;
   const words = visit.own.orders;
-  return section(
+  return ui.section(
     { title: words.confirm, lead: words.confirmLead },
-    postForm(
+    ui.postForm(
       { action: `${ORDERS_PATH}/${order.order_id}/confirm`, csrf, class: 'form panel' },
-      textField({
+      ui.textField({
         name: 'reference',
         label: words.reference,
         hint: words.referenceHint,
         maxlength: 64,
       }),
-      html`<div class="actions">${button({
-        label: words.confirm,
-        confirm: fill(words.confirmAsk, { price: money(order.price, order, visit) }),
-      })}</div>`,
+      ui.actions(
+        ui.button({
+          label: words.confirm,
+          confirm: fill(words.confirmAsk, { price: money(order.price, order, visit) }),
+        }),
+      ),
     ),
   );
 }
@@ -516,9 +482,9 @@ function confirmForm(order: OperatorOrder, visit: OperatorVisit): VNode {
 function refundForm(order: OperatorOrder, visit: OperatorVisit): VNode {
   const { csrf } = visit;
   const words = visit.own.orders;
-  return section(
+  return ui.section(
     { title: words.refund, lead: words.refundLead },
-    postForm(
+    ui.postForm(
       {
         action: `${ORDERS_PATH}/${order.order_id}/refund`,
         csrf,
@@ -526,23 +492,25 @@ function refundForm(order: OperatorOrder, visit: OperatorVisit): VNode {
         hidden: { fallback: `page-${randomUUID()}` },
         class: 'form panel',
       },
-      textField({
+      ui.textField({
         name: 'amount',
         label: fill(words.amount, { currency: order.currency }),
         hint: words.amountHint,
         inputmode: 'decimal',
       }),
-      textField({
+      ui.textField({
         name: 'reference',
         label: visit.own.accounts.reference,
         hint: visit.own.accounts.referenceHint,
         maxlength: 64,
       }),
-      html`<div class="actions">${button({
-        label: words.refundSubmit,
-        kind: 'danger',
-        confirm: words.refundAsk,
-      })}</div>`,
+      ui.actions(
+        ui.button({
+          label: words.refundSubmit,
+          kind: 'danger',
+          confirm: words.refundAsk,
+        }),
+      ),
     ),
   );
 }
@@ -551,7 +519,6 @@ function packageOf(order: OperatorOrder, { language, words }: OperatorVisit): st
   return counted(language, words.common.credits, order.credits);
 }
 
-/** @param sum a decimal of major units */
 function money(
   sum: string,
   { currency }: { readonly currency: string },
@@ -561,5 +528,5 @@ function money(
 }
 
 function instant(iso: string | null, { formats }: OperatorVisit): Child {
-  return time(iso, formats.dateTime);
+  return ui.time(iso, formats.dateTime);
 }

@@ -1,8 +1,9 @@
 /** The frame of the operator's pages: their navigation, words, errors, and what their addresses ask. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
 import type { ContractError } from '#contract/errors.ts';
 import { errorPage, type PageContent, renderFramed } from '../page/frame.ts';
-import type { IconName } from '../page/html.ts';
+import { html, type IconName } from '../page/html.ts';
 import { localeOf, maybeCsrf, PageError, queryOf } from '../session/visit.ts';
 
 export const OPERATOR_PATH = '/operator';
@@ -59,7 +60,6 @@ export function writeOperatorError(
   renderOperatorPage(reply, errorPage(reply, error, way));
 }
 
-/** Longest value of an address: a cursor, a name, an id. */
 const VALUE_LENGTH_MAX = 200;
 
 /** Undefined where it is absent, empty, given twice or too long. */
@@ -70,7 +70,6 @@ export function queryValue(request: FastifyRequest, name: string): string | unde
   return text === '' || text.length > VALUE_LENGTH_MAX ? undefined : text;
 }
 
-/** One of the list; undefined where it is another. */
 export function queryChoice<T extends string>(
   request: FastifyRequest,
   name: string,
@@ -78,4 +77,11 @@ export function queryChoice<T extends string>(
 ): T | undefined {
   const value = queryValue(request, name);
   return choices.find(choice => choice === value);
+}
+
+/** By their ids. */
+export type AccountNames = ReadonlyMap<string, string>;
+
+export function accountLink(id: string, names: AccountNames): VNode {
+  return html`<a href=${`${PAGES_PATH}/accounts/${id}`}>${names.get(id) ?? id}</a>`;
 }

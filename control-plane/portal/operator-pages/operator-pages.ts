@@ -39,7 +39,6 @@ interface OperatorPagesOptions {
   readonly operatorKey: string | undefined;
 }
 
-/** What adds the pages to the operator's port. */
 export function operatorPages(
   services: OperatorServices,
   stores: ConstructorParameters<typeof OperateOrders>[0],
@@ -105,7 +104,6 @@ export class OperatorSessions {
     this.#key = Buffer.from(hkdfSync('sha256', operatorKey, '', about, 32));
   }
 
-  /** What the cookie holds. */
   create(nowMs = Date.now()): string {
     const signed = `${nowMs + SESSION_MS}.${randomBytes(RANDOM_BYTES).toString('base64url')}`;
     return `${signed}.${this.#sign(signed)}`;

@@ -20,27 +20,12 @@ import {
   type ResendOutcome,
 } from '../../core/webhooks/operate-webhooks.ts';
 import { JOB_TONES } from '../jobs/job-pages.ts';
-import {
-  badge,
-  button,
-  dataTable,
-  definitionList,
-  emptyState,
-  figures,
-  filterForm,
-  html,
-  notice,
-  pager,
-  postForm,
-  section,
-  selectField,
-  type Tone,
-  textField,
-  time,
-  withQuery,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { html } from '../page/html.ts';
 import { fill } from '../words/words.ts';
 import {
+  type AccountNames,
+  accountLink,
   OPERATOR_PATH,
   type OperatorVisit,
   operatorVisitOf,
@@ -51,7 +36,7 @@ import {
 } from './operator-frame.ts';
 
 const NODES_PATH = `${PAGES_PATH}/nodes`;
-const NODE_TONES: Readonly<Record<OperatorNode['state'], Tone>> = {
+const NODE_TONES: Readonly<Record<OperatorNode['state'], ui.Tone>> = {
   live: 'good',
   draining: 'warning',
   gone: 'neutral',
@@ -89,7 +74,7 @@ export function registerNodePages(
 function nodeTable(nodes: readonly OperatorNode[], visit: OperatorVisit): VNode {
   const { own, formats } = visit;
   const words = own.nodes;
-  return dataTable({
+  return ui.dataTable({
     caption: words.caption,
     columns: [
       words.node,
@@ -101,13 +86,13 @@ function nodeTable(nodes: readonly OperatorNode[], visit: OperatorVisit): VNode 
     ],
     rows: nodes.map(node => [
       node.node_id,
-      badge(words.states[node.state], NODE_TONES[node.state]),
+      ui.badge(words.states[node.state], NODE_TONES[node.state]),
       html`<code>${node.address}</code>`,
       node.version,
-      time(node.heartbeat_at, formats.exactTime),
+      ui.time(node.heartbeat_at, formats.exactTime),
       drainForm(node, visit),
     ]),
-    empty: emptyState({ title: words.empty, text: words.emptyText }),
+    empty: ui.emptyState({ title: words.empty, text: words.emptyText }),
   });
 }
 
@@ -118,13 +103,13 @@ function drainForm(node: OperatorNode, { own, csrf }: OperatorVisit): VNode | nu
   const label = words[command];
   const name = { node: node.node_id };
   const ask = node.draining ? {} : { confirm: fill(words.drainAsk, name) };
-  return postForm(
+  return ui.postForm(
     {
       action: `${NODES_PATH}/${encodeURIComponent(node.node_id)}/${command}`,
       csrf,
       class: 'inline',
     },
-    button({ label, kind: 'secondary', describe: `${label} ${node.node_id}`, ...ask }),
+    ui.button({ label, kind: 'secondary', describe: `${label} ${node.node_id}`, ...ask }),
   );
 }
 
@@ -147,7 +132,7 @@ function renderOverview(reply: FastifyReply, queue: QueueView, nodes: readonly O
     title: words.title,
     lead: words.lead,
     active: 'overview',
-    main: html`${figures([
+    main: html`${ui.figures([
       { label: words.jobs, value: formats.credits(queue.jobs) },
       { label: words.megapixels, value: formats.credits(queue.megapixels), note },
       {
@@ -160,7 +145,7 @@ function renderOverview(reply: FastifyReply, queue: QueueView, nodes: readonly O
         note: fill(words.nodesOf, { count: formats.credits(nodes.length) }),
       },
     ])}
-    ${section(
+    ${ui.section(
       {
         title: words.queue,
         lead:
@@ -168,19 +153,14 @@ function renderOverview(reply: FastifyReply, queue: QueueView, nodes: readonly O
             ? fill(words.queueMore, { count: formats.credits(queue.accountCount) })
             : undefined,
       },
-      dataTable({
+      ui.dataTable({
         caption: words.queueCaption,
-        columns: [
-          own.account,
-          { label: words.jobs, align: 'end' },
-          { label: words.megapixels, align: 'end' },
-          { label: words.share, align: 'end' },
-        ],
+        columns: [own.account, ui.end(words.jobs), ui.end(words.megapixels), ui.end(words.share)],
         rows,
-        empty: emptyState({ title: words.queueEmpty, text: words.queueEmptyText }),
+        empty: ui.emptyState({ title: words.queueEmpty, text: words.queueEmptyText }),
       }),
     )}
-    ${section({ title: words.fleet }, nodeTable(nodes, visit))}`,
+    ${ui.section({ title: words.fleet }, nodeTable(nodes, visit))}`,
   });
 }
 
@@ -193,7 +173,7 @@ export function registerJobPages(pages: FastifyInstance, services: OperatorServi
   pages.get<{ Params: { job: string } }>(`${JOBS_PATH}/:job`, async (request, reply) => {
     const job = await operateJobs.show(request.params.job);
     const names = await services.operateAccounts.namesOf([job.account_id]);
-    return renderJob(reply, job, names.get(job.account_id) ?? job.account_id);
+    return renderJob(reply, job, names);
   });
   pages.post<{ Params: { job: string } }>(`${JOBS_PATH}/:job/retry`, async (request, reply) => {
     const retried = await operateJobs.retry(request.params.job);
@@ -222,36 +202,36 @@ async function renderJobs(reply: FastifyReply, { operateJobs, operateAccounts }:
     title: own.jobs.title,
     lead: own.jobs.lead,
     active: 'jobs',
-    main: html`${filterForm(
+    main: html`${ui.filterForm(
       JOBS_PATH,
-      selectField({
+      ui.selectField({
         name: 'state',
         label: own.state,
         options: JOB_GROUPS.map(value => ({ value, label: own.jobs.groups[value] })),
         value: group,
       }),
-      textField({ name: 'account', label: own.accounts.find, value: account }),
-      textField({
+      ui.textField({ name: 'account', label: own.accounts.find, value: account }),
+      ui.textField({
         name: 'within',
         label: own.jobs.within,
         value: within,
         inputmode: 'numeric',
         error: isHours ? undefined : wrong,
       }),
-      button({ label: own.filter, kind: 'secondary' }),
+      ui.button({ label: own.filter, kind: 'secondary' }),
     )}
     ${jobTable(jobs, names, operatorVisitOf(request))}
-    ${pager(words.common, JOBS_PATH, { after, next }, { state: group, account, within })}`,
+    ${ui.pager(words.common, JOBS_PATH, { after, next }, { state: group, account, within })}`,
   });
 }
 
 function jobTable(
   jobs: readonly OperatorJob[],
-  names: ReadonlyMap<string, string>,
+  names: AccountNames,
   { own, formats }: OperatorVisit,
 ): VNode {
   const words = own.jobs;
-  return dataTable({
+  return ui.dataTable({
     caption: words.caption,
     columns: [
       words.job,
@@ -259,40 +239,38 @@ function jobTable(
       own.account,
       words.created,
       words.holder,
-      { label: words.lost, align: 'end' },
+      ui.end(words.lost),
       words.error,
     ],
     rows: jobs.map(job => [
       html`<a href=${`${JOBS_PATH}/${job.job_id}`}><code>${job.job_id}</code></a>`,
-      badge(words.states[job.status], JOB_TONES[job.status]),
-      html`<a href=${`${PAGES_PATH}/accounts/${job.account_id}`}>${
-        names.get(job.account_id) ?? job.account_id
-      }</a>`,
-      time(job.created_at, formats.exactTime),
+      ui.badge(words.states[job.status], JOB_TONES[job.status]),
+      accountLink(job.account_id, names),
+      ui.time(job.created_at, formats.exactTime),
       job.lease?.holder ?? '–',
       formats.credits(job.lost_attempts),
       job.error?.code ?? '–',
     ]),
-    empty: emptyState({ title: words.empty, text: words.emptyText }),
+    empty: ui.emptyState({ title: words.empty, text: words.emptyText }),
   });
 }
 
-function renderJob(reply: FastifyReply, job: OperatorJob, accountName: string): FastifyReply {
+function renderJob(reply: FastifyReply, job: OperatorJob, names: AccountNames): FastifyReply {
   const { request } = reply;
   const visit = operatorVisitOf(request);
   const { own, formats } = visit;
   const words = own.jobs;
   const isOpen = job.finished_at === null;
-  const instant = (iso: string | null) => time(iso, formats.exactTime);
+  const instant = (iso: string | null) => ui.time(iso, formats.exactTime);
   return renderOperatorPage(reply, {
     title: words.job,
     lead: html`<code>${job.job_id}</code>`,
     back: { href: JOBS_PATH, label: words.title },
     active: 'jobs',
-    main: html`${definitionList([
-      [own.state, badge(words.states[job.status], JOB_TONES[job.status])],
+    main: html`${ui.definitionList([
+      [own.state, ui.badge(words.states[job.status], JOB_TONES[job.status])],
       [words.error, job.error && html`<code>${job.error.code}</code> ${job.error.detail}`],
-      [own.account, html`<a href=${`${PAGES_PATH}/accounts/${job.account_id}`}>${accountName}</a>`],
+      [own.account, accountLink(job.account_id, names)],
       [words.key, html`<code>${job.key}</code>`],
       [words.mode, job.mode],
       [words.created, instant(job.created_at)],
@@ -308,18 +286,20 @@ function renderJob(reply: FastifyReply, job: OperatorJob, accountName: string): 
       [words.lost, String(job.lost_attempts)],
       [words.takeovers, String(job.takeovers)],
     ])}
-    ${job.timings === null ? null : section({ title: words.stages }, stageTable(job, visit))}
+    ${job.timings === null ? null : ui.section({ title: words.stages }, stageTable(job, visit))}
     ${
       isOpen
-        ? section(
+        ? ui.section(
             { title: words.retry, lead: words.retryLead },
-            postForm(
+            ui.postForm(
               { action: `${JOBS_PATH}/${job.job_id}/retry`, csrf: operatorVisitOf(request).csrf },
-              html`<div class="actions">${button({
-                label: words.retry,
-                kind: 'secondary',
-                confirm: words.retryAsk,
-              })}</div>`,
+              ui.actions(
+                ui.button({
+                  label: words.retry,
+                  kind: 'secondary',
+                  confirm: words.retryAsk,
+                }),
+              ),
             ),
           )
         : null
@@ -331,9 +311,9 @@ function stageTable(job: OperatorJob, { own, formats }: OperatorVisit): VNode {
   const times = Object.entries(job.timings ?? {}).filter(
     (entry): entry is [string, number] => typeof entry[1] === 'number',
   );
-  return dataTable({
+  return ui.dataTable({
     caption: own.jobs.stages,
-    columns: [own.jobs.stage, { label: own.jobs.time, align: 'end' }],
+    columns: [own.jobs.stage, ui.end(own.jobs.time)],
     rows: times.map(([stage, ms]) => [html`<code>${stage}</code>`, formats.duration(ms)]),
   });
 }
@@ -354,7 +334,7 @@ function pictureText(
 }
 
 const NOTIFICATIONS_PATH = `${PAGES_PATH}/notifications`;
-const NOTIFICATION_TONES: Readonly<Record<OperatorNotification['status'], Tone>> = {
+const NOTIFICATION_TONES: Readonly<Record<OperatorNotification['status'], ui.Tone>> = {
   pending: 'neutral',
   delivered: 'good',
   failed: 'bad',
@@ -372,7 +352,7 @@ export function registerNotificationPages(
       const outcome = await services.operateWebhooks.retry(job);
       if (outcome !== 'retried') return renderNotifications(reply, services, outcome);
       request.log.info({ command: 'webhooks retry', jobId: job }, 'operator');
-      return reply.redirect(withQuery(NOTIFICATIONS_PATH, { job, said: 'resent' }), 303);
+      return reply.redirect(ui.withQuery(NOTIFICATIONS_PATH, { job, said: 'resent' }), 303);
     },
   );
 }
@@ -397,10 +377,10 @@ async function renderNotifications(
     lead: texts.lead,
     active: 'notifications',
     status: whyNot === undefined ? 200 : 409,
-    main: html`${whyNot === undefined ? null : notice('bad', texts.whyNot[whyNot])}
-    ${filterForm(
+    main: html`${whyNot === undefined ? null : ui.notice('bad', texts.whyNot[whyNot])}
+    ${ui.filterForm(
       NOTIFICATIONS_PATH,
-      selectField({
+      ui.selectField({
         name: 'status',
         label: texts.status,
         options: [
@@ -409,11 +389,11 @@ async function renderNotifications(
         ],
         value: status ?? '',
       }),
-      textField({ name: 'job', label: texts.jobField, value: job }),
-      button({ label: own.filter, kind: 'secondary' }),
+      ui.textField({ name: 'job', label: texts.jobField, value: job }),
+      ui.button({ label: own.filter, kind: 'secondary' }),
     )}
     ${notificationTable(found, visit)}
-    ${pager(words.common, NOTIFICATIONS_PATH, { after, next }, { status, job })}`,
+    ${ui.pager(words.common, NOTIFICATIONS_PATH, { after, next }, { status, job })}`,
   });
 }
 
@@ -422,14 +402,14 @@ function notificationTable(
   { own, formats, csrf }: OperatorVisit,
 ): VNode {
   const words = own.notifications;
-  const instant = (iso: string | null) => time(iso, formats.exactTime, '–');
-  return dataTable({
+  const instant = (iso: string | null) => ui.time(iso, formats.exactTime, '–');
+  return ui.dataTable({
     caption: words.caption,
     columns: [
       words.jobField,
       words.status,
       { label: words.receiver, cut: true },
-      { label: words.attempts, align: 'end' },
+      ui.end(words.attempts),
       words.last,
       words.lastAt,
       words.nextAt,
@@ -437,7 +417,7 @@ function notificationTable(
     ],
     rows: found.map(one => [
       subjectOf(one),
-      badge(words.statuses[one.status], NOTIFICATION_TONES[one.status]),
+      ui.badge(words.statuses[one.status], NOTIFICATION_TONES[one.status]),
       one.receiver,
       formats.credits(one.attempts),
       one.last_status_code ?? (one.attempts === 0 ? '–' : words.noAnswer),
@@ -445,20 +425,20 @@ function notificationTable(
       instant(one.next_attempt_at),
       one.status === 'delivered'
         ? null
-        : postForm(
+        : ui.postForm(
             {
               action: `${NOTIFICATIONS_PATH}/${one.job_id}/retry`,
               csrf,
               class: 'inline',
             },
-            button({
+            ui.button({
               label: words.resend,
               kind: 'secondary',
               describe: `${words.resend}: ${one.job_id}`,
             }),
           ),
     ]),
-    empty: emptyState({ title: words.empty, text: words.emptyText }),
+    empty: ui.emptyState({ title: words.empty, text: words.emptyText }),
   });
 }
 

@@ -8,29 +8,14 @@ import { type Balances, LEDGER_KINDS, type LedgerKind } from '../../core/ledger/
 import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
 import type { LedgerStore, ListedEntry } from '../../core/ledger/ledger-store.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import {
-  button,
-  type Child,
-  dataTable,
-  emptyState,
-  figures,
-  filterForm,
-  html,
-  linkButton,
-  pager,
-  section,
-  selectField,
-  textField,
-  time,
-  withQuery,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { pageOf, placeText } from '../page/paging.ts';
 import { PageError, placeOf, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { dayOfIso } from '../usage/usage-store.ts';
 import type { Formats, Words } from '../words/words.ts';
 import { creditsTabs } from './order-pages.ts';
 
-/** Entries of one page. */
 const ENTRIES_PAGE_ROWS = 50;
 /** Entries of one statement of an export: about a millisecond on SQLite. */
 const EXPORT_PAGE_ROWS = 500;
@@ -65,7 +50,6 @@ export class LedgerHistory {
   readonly #ledger: LedgerStore;
   readonly #exportPageRows: number;
   readonly #clockMs: () => number;
-  /** By account. */
   readonly #exporting = new Map<string, Export>();
 
   /** @param clockMs milliseconds of a clock that never goes back */
@@ -85,7 +69,6 @@ export class LedgerHistory {
     return { available: balances.available, reserved: balances.reserved };
   }
 
-  /** The latest entries first. */
   async page(
     accountId: string,
     filter: LedgerFilter,
@@ -224,7 +207,7 @@ export function registerCreditRoutes(account: FastifyInstance, ledgerHistory: Le
       status: isWrong ? 422 : 200,
       main: html`<div>
         ${creditsTabs(visit, 'credits')}
-        ${figures([
+        ${ui.figures([
           {
             label: credits.available,
             value: formats.credits(available),
@@ -232,19 +215,19 @@ export function registerCreditRoutes(account: FastifyInstance, ledgerHistory: Le
           },
           { label: credits.reserved, value: formats.credits(reserved), note: credits.reservedNote },
         ])}
-        ${section(
+        ${ui.section(
           {
             title: credits.ledger,
             lead: credits.ledgerLead,
-            actions: linkButton({
-              href: withQuery(`${CREDITS_PATH}/export`, typed),
+            actions: ui.linkButton({
+              href: ui.withQuery(`${CREDITS_PATH}/export`, typed),
               label: credits.export,
               download: true,
             }),
           },
           ledgerFilter(words, typed, wrong),
           isWrong ? null : ledgerTable(visit, page, typed),
-          pager(words.common, CREDITS_PATH, { after, next }, typed),
+          ui.pager(words.common, CREDITS_PATH, { after, next }, typed),
         )}
       </div>`,
     });
@@ -279,16 +262,16 @@ function ledgerFilter({ credits, common }: Words, typed: TypedFilter, wrong: Wro
   const badDay = { form: credits.badDay, order: credits.badOrder };
   const kinds = LEDGER_KINDS.map(kind => ({ value: kind, label: credits.kinds[kind] }));
   const day = (name: 'from' | 'to') =>
-    textField({
+    ui.textField({
       name,
       type: 'date',
       label: credits[name],
       value: typed[name],
       error: wrong[name] && badDay[wrong[name]],
     });
-  return filterForm(
+  return ui.filterForm(
     CREDITS_PATH,
-    selectField({
+    ui.selectField({
       name: 'kind',
       label: credits.kind,
       value: typed.kind,
@@ -297,10 +280,12 @@ function ledgerFilter({ credits, common }: Words, typed: TypedFilter, wrong: Wro
     }),
     day('from'),
     day('to'),
-    html`<div class="actions">
-      ${button({ label: common.apply, kind: 'secondary' })}
-      ${isFiltered(typed) ? linkButton({ href: CREDITS_PATH, label: common.clear, kind: 'quiet' }) : null}
-    </div>`,
+    ui.actions(
+      ui.button({ label: common.apply, kind: 'secondary' }),
+      isFiltered(typed)
+        ? ui.linkButton({ href: CREDITS_PATH, label: common.clear, kind: 'quiet' })
+        : null,
+    ),
   );
 }
 
@@ -310,21 +295,16 @@ function isFiltered(typed: TypedFilter): boolean {
 
 function ledgerTable({ words, formats }: Visit, { entries }: LedgerPage, typed: TypedFilter) {
   const { credits } = words;
-  return dataTable({
+  return ui.dataTable({
     caption: credits.ledger,
-    columns: [
-      credits.time,
-      credits.kind,
-      { label: credits.amount, align: 'end' },
-      credits.reference,
-    ],
+    columns: [credits.time, credits.kind, ui.end(credits.amount), credits.reference],
     rows: entries.map(entry => [
-      time(entry.atMs, formats.exactTime),
+      ui.time(entry.atMs, formats.exactTime),
       credits.kinds[entry.kind],
       signed(entry, formats),
       referenceOf(entry),
     ]),
-    empty: emptyState(
+    empty: ui.emptyState(
       isFiltered(typed)
         ? { title: credits.nothingFound }
         : { title: credits.empty, text: credits.emptyText },
@@ -343,7 +323,6 @@ function signed({ kind, amount }: Entry, formats: Formats): string {
 
 const OF_ORDER = /^(?:order|refund):([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:$|:)/;
 
-/** A link where the reference is an order or a job. */
 function referenceOf({ kind, reference }: Entry): Child {
   const order = OF_ORDER.exec(reference)?.[1];
   const isMovement = kind === 'grant' || kind === 'revoke';

@@ -81,7 +81,6 @@ export class OperateOrders {
     }));
   }
 
-  /** @throws ContractError NOT_FOUND */
   async show(orderId: string) {
     const order = await this.#require(orderId);
     const { payments, refunds } = await this.#orders.details(order.id);

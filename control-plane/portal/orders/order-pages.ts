@@ -6,24 +6,8 @@ import type { VNode } from 'preact';
 import type { Actor } from '../../core/accounts/audit.ts';
 import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import {
-  badge,
-  button,
-  codeBlock,
-  dataTable,
-  definitionList,
-  emptyState,
-  html,
-  linkButton,
-  notice,
-  pager,
-  panel,
-  postForm,
-  section,
-  type Tone,
-  tabs,
-  time,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { html } from '../page/html.ts';
 import { pageOf, placeText } from '../page/paging.ts';
 import { may } from '../people/roles.ts';
 import { formOf, PageError, placeOf, type Visit, visitOf } from '../session/visit.ts';
@@ -39,7 +23,6 @@ import {
 } from './order-rules.ts';
 import type { OrderStore } from './order-store.ts';
 
-/** Orders of one page. */
 const ORDERS_PAGE_ROWS = 50;
 
 type PackageOnSale = ReturnType<typeof packagesOf>[number];
@@ -140,7 +123,7 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
       main: html`<div>
         ${creditsTabs(visit, 'orders')}
         ${orderTable(visit, rows)}
-        ${pager(words.common, ORDERS_PATH, { after, next })}
+        ${ui.pager(words.common, ORDERS_PATH, { after, next })}
       </div>`,
     });
   });
@@ -173,7 +156,7 @@ export function creditsTabs(
     { href: ORDERS_PATH, label: orders.title, active: active === 'orders' },
   ];
   const seen = all.filter(({ href }) => may(role, 'orders.manage') || href !== PACKAGES_PATH);
-  return tabs(credits.title, seen);
+  return ui.tabs(credits.title, seen);
 }
 
 const FORM = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -225,20 +208,17 @@ function renderPackages(
     status: refused === undefined ? 200 : 422,
     main: html`<div>
       ${creditsTabs(visit, 'packages')}
-      ${refused === undefined ? null : notice('bad', orders.refused[refused])}
-      ${dataTable({
+      ${refused === undefined ? null : ui.notice('bad', orders.refused[refused])}
+      ${ui.dataTable({
         caption: orders.packages,
         columns: [
           orders.credits,
-          {
-            label: packages[0]?.list === 'image' ? orders.perImage : orders.perCredit,
-            align: 'end',
-          },
-          { label: orders.price, align: 'end' },
+          ui.end(packages[0]?.list === 'image' ? orders.perImage : orders.perCredit),
+          ui.end(orders.price),
           { label: orders.order, silent: true },
         ],
         rows: packages.map(one => packageRow(visit, one, form)),
-        empty: emptyState({ title: orders.nothingOnSale, text: orders.nothingOnSaleText }),
+        empty: ui.emptyState({ title: orders.nothingOnSale, text: orders.nothingOnSaleText }),
       })}
     </div>`,
   });
@@ -252,9 +232,9 @@ function packageRow({ words, formats, csrf }: Visit, sold: PackageOnSale, form: 
     count,
     formats.money(Number(unitPrice), currency),
     moneyOf(formats, price, currency),
-    postForm(
+    ui.postForm(
       { action: ORDERS_PATH, csrf, hidden, class: 'inline' },
-      button({
+      ui.button({
         label: words.orders.order,
         kind: 'secondary',
         describe: fill(words.orders.orderPackage, { count }),
@@ -265,24 +245,18 @@ function packageRow({ words, formats, csrf }: Visit, sold: PackageOnSale, form: 
 
 function orderTable({ words, formats, role }: Visit, orders: readonly Order[]): VNode {
   const text = words.orders;
-  const buy = linkButton({ href: PACKAGES_PATH, label: text.buy, kind: 'primary' });
-  return dataTable({
+  const buy = ui.linkButton({ href: PACKAGES_PATH, label: text.buy, kind: 'primary' });
+  return ui.dataTable({
     caption: text.title,
-    columns: [
-      text.placedAt,
-      text.state,
-      { label: text.credits, align: 'end' },
-      { label: text.price, align: 'end' },
-      text.number,
-    ],
+    columns: [text.placedAt, text.state, ui.end(text.credits), ui.end(text.price), text.number],
     rows: orders.map(order => [
-      time(order.createdAtMs, formats.dateTime),
+      ui.time(order.createdAtMs, formats.dateTime),
       stateBadge(words, order.state),
       formats.credits(order.credits),
       moneyOf(formats, order.price, order.currency),
       html`<a href=${`${ORDERS_PATH}/${order.id}`}>${order.id}</a>`,
     ]),
-    empty: emptyState({
+    empty: ui.emptyState({
       title: text.empty,
       text: text.emptyText,
       action: may(role, 'orders.manage') ? buy : undefined,
@@ -309,9 +283,9 @@ async function renderOrder(
     said: text.said,
     status: refused === undefined ? 200 : 422,
     main: html`<div>
-      ${refused === undefined ? null : notice('bad', text.refused[refused])}
-      ${odd.length === 0 ? null : notice('warning', text.oddPayments)}
-      ${order.unrevoked === 0 ? null : notice('accent', text.unrevokedNote)}
+      ${refused === undefined ? null : ui.notice('bad', text.refused[refused])}
+      ${odd.length === 0 ? null : ui.notice('warning', text.oddPayments)}
+      ${order.unrevoked === 0 ? null : ui.notice('accent', text.unrevokedNote)}
       ${orderFacts(visit, order)}
       ${order.state === 'pending' ? howToPay(visit, order.id, orders.instructions) : null}
       ${odd.length === 0 ? null : oddPayments(visit, order, odd)}
@@ -322,10 +296,10 @@ async function renderOrder(
 
 function orderFacts({ words, formats }: Visit, order: Order): VNode {
   const text = words.orders;
-  const at = (ms: number | null) => time(ms, formats.dateTime);
+  const at = (ms: number | null) => ui.time(ms, formats.dateTime);
   const { refunded, revoked, unrevoked, currency, credits } = order;
   const wasRefunded = refunded > 0;
-  return definitionList([
+  return ui.definitionList([
     [text.state, stateBadge(words, order.state)],
     [text.credits, formats.credits(credits)],
     [text.price, moneyOf(formats, order.price, currency)],
@@ -340,23 +314,22 @@ function orderFacts({ words, formats }: Visit, order: Order): VNode {
   ]);
 }
 
-/** @param instructions the operator's words */
 function howToPay({ words, csrf, role }: Visit, id: string, instructions: string | undefined) {
   const text = words.orders;
   const lines = (instructions ?? text.defaultInstructions).split('\n');
-  return section(
+  return ui.section(
     { title: text.howToPay },
-    panel(
+    ui.panel(
       ...lines.map(line => html`<p>${line}</p>`),
       html`<p class="hint">${text.numberHint}</p>`,
-      codeBlock(id, words.common, text.number),
+      ui.codeBlock(id, words.common, text.number),
     ),
     may(role, 'orders.manage')
-      ? postForm(
+      ? ui.postForm(
           { action: `${ORDERS_PATH}/${id}/cancel`, csrf },
-          html`<div class="actions">
-            ${button({ label: text.cancel, kind: 'danger', confirm: text.cancelConfirm })}
-          </div>`,
+          ui.actions(
+            ui.button({ label: text.cancel, kind: 'danger', confirm: text.cancelConfirm }),
+          ),
         )
       : null,
   );
@@ -364,14 +337,14 @@ function howToPay({ words, csrf, role }: Visit, id: string, instructions: string
 
 function oddPayments({ words, formats }: Visit, order: Order, odd: ShownOrder['payments']): VNode {
   const text = words.orders;
-  return section(
+  return ui.section(
     { title: text.payments },
-    dataTable({
+    ui.dataTable({
       caption: text.payments,
-      columns: [text.payment, text.receivedAt, { label: text.sum, align: 'end' }, text.outcome],
+      columns: [text.payment, text.receivedAt, ui.end(text.sum), text.outcome],
       rows: odd.map(({ payment, receivedAtMs, amount, currency, outcome }) => [
         payment,
-        time(receivedAtMs, formats.dateTime),
+        ui.time(receivedAtMs, formats.dateTime),
         // The smallest unit of another currency is not known.
         currency === order.currency
           ? moneyOf(formats, amount, currency)
@@ -388,20 +361,20 @@ function refundTable(
   refunds: ShownOrder['refunds'],
 ): VNode {
   const text = words.orders;
-  return section(
+  return ui.section(
     { title: text.refunds },
-    dataTable({
+    ui.dataTable({
       caption: text.refunds,
       columns: [
         text.refund,
         text.receivedAt,
-        { label: text.sum, align: 'end' },
-        { label: text.revoked, align: 'end' },
-        { label: text.unrevoked, align: 'end' },
+        ui.end(text.sum),
+        ui.end(text.revoked),
+        ui.end(text.unrevoked),
       ],
       rows: refunds.map(({ refund, createdAtMs, amount, credits, revoked, appliedAtMs }) => [
         refund,
-        time(createdAtMs, formats.dateTime),
+        ui.time(createdAtMs, formats.dateTime),
         moneyOf(formats, amount, currency),
         appliedAtMs === null ? text.waits : formats.credits(revoked),
         formats.credits(credits - revoked),
@@ -410,7 +383,7 @@ function refundTable(
   );
 }
 
-export const ORDER_TONES: Readonly<Record<OrderState, Tone>> = {
+export const ORDER_TONES: Readonly<Record<OrderState, ui.Tone>> = {
   pending: 'warning',
   expired: 'neutral',
   cancelled: 'neutral',
@@ -420,7 +393,7 @@ export const ORDER_TONES: Readonly<Record<OrderState, Tone>> = {
 };
 
 function stateBadge(words: Words, state: OrderState): VNode {
-  return badge(words.orders.states[state], ORDER_TONES[state]);
+  return ui.badge(words.orders.states[state], ORDER_TONES[state]);
 }
 
 function moneyOf(formats: Formats, amount: number, currency: string): string {

@@ -16,7 +16,6 @@
 export type StoredOrderState = 'pending' | 'cancelled' | 'paid';
 export type OrderState = StoredOrderState | 'expired' | 'partly-refunded' | 'refunded';
 
-/** Pending orders an account may have at once. */
 export const ORDERS_PENDING_MAX = 5;
 /** Orders an account may place in DAY_MS, whatever became of them: their rows are kept. */
 export const ORDERS_A_DAY_MAX = 20;
@@ -58,7 +57,6 @@ export interface Order {
   readonly cancelledAtMs: number | null;
 }
 
-/** What an order reads as. @param nowMs the database's clock. */
 export function orderStateOf(
   order: { readonly stored: StoredOrderState } & Pick<Order, 'price' | 'refunded' | 'expiresAtMs'>,
   nowMs: number,
@@ -75,7 +73,6 @@ export function orderStateOf(
  */
 export type PaymentOutcome = 'accepted' | 'again' | 'differs';
 
-/** What somebody who takes money tells of a payment. */
 export interface Payment {
   /** The payment's id where the money is: isMoneyReference. */
   readonly payment: string;
@@ -83,7 +80,6 @@ export interface Payment {
   readonly currency: string;
 }
 
-/** What becomes of a payment that was not accepted before. */
 export function judgePayment(
   order: Pick<Order, 'price' | 'currency' | 'stored'>,
   { amount, currency }: Pick<Payment, 'amount' | 'currency'>,
@@ -109,7 +105,6 @@ export function creditsOfRefund(
   return keptCredits(credits, price, refunded) - keptCredits(credits, price, refunded + amount);
 }
 
-/** Whole credits that are paid for by what is left of the price. */
 function keptCredits(credits: number, price: number, refunded: number): number {
   return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));
 }
@@ -124,12 +119,10 @@ export function isMoneyReference(value: unknown): value is string {
   return typeof value === 'string' && /^[\x21-\x7e]{1,64}$/.test(value);
 }
 
-/** Of the grant in the ledger. */
 export function grantReferenceOf(orderId: string): string {
   return `order:${orderId}`;
 }
 
-/** Of the revocation in the ledger. */
 export function refundReferenceOf(orderId: string, refund: string): string {
   return `refund:${orderId}:${refund}`;
 }
@@ -148,7 +141,6 @@ function minorDigitsOf(currency: string): number {
   return digits;
 }
 
-/** Whole units of a currency in its smallest one. */
 export function smallestUnits(wholeUnits: number, currency: string): number {
   return wholeUnits * 10 ** minorDigitsOf(currency);
 }

@@ -57,7 +57,6 @@ export type CancelOutcome =
   | { readonly kind: 'not-pending'; readonly order: Order }
   | { readonly kind: 'unknown' };
 
-/** A payment as it was told of. */
 export interface ToldPayment extends Payment {
   /** Who told: `operator`, or a provider's name. */
   readonly toldBy: string;
@@ -73,7 +72,6 @@ export type PayOutcome =
   | { readonly kind: 'differs'; readonly order: Order; readonly field: 'amount' | 'currency' }
   | { readonly kind: 'unknown' };
 
-/** A refund as it was told of. */
 export interface ToldRefund {
   /** Where the money is: isMoneyReference. */
   readonly refund: string;
@@ -88,7 +86,6 @@ export interface ToldRefund {
 
 export type RefundOutcome =
   | { readonly kind: 'refunded'; readonly order: Order; readonly refund: OrderRefund }
-  /** It was told of before. */
   | { readonly kind: 'already-refunded'; readonly order: Order; readonly refund: OrderRefund }
   /** The order is not paid yet: it is done when it is. */
   | { readonly kind: 'waiting'; readonly order: Order; readonly refund: OrderRefund }
@@ -140,7 +137,6 @@ export function createOrderStore(database: Database) {
       const payments = await query(database, db => readPayments(db, orderId));
       return { payments, refunds: await query(database, db => readRefunds(db, orderId)) };
     },
-    /** The latest first. */
     async list(filter: OrderFilter): Promise<Order[]> {
       const rows = await query(database, db => selectPage(database, db, filter).execute());
       return rows.map(orderOf);
@@ -167,7 +163,6 @@ const ORDER_COLUMNS = [
   'cancelled_at as cancelledAtMs',
 ] as const;
 
-/** `db` is the database or a transaction of it. */
 export async function readOrder(
   database: Database,
   db: Db,

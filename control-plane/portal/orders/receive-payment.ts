@@ -26,7 +26,6 @@ import { bodyChunks, wantBody } from '../../http/bodies.ts';
 import { isMoneyAmount, isMoneyReference, type Payment } from './order-rules.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from './order-store.ts';
 
-/** Where what a type of notification tells of is named. */
 const REFERENCE_FIELDS = { 'order.paid': 'payment_id', 'order.refunded': 'refund_id' } as const;
 type NoticeType = keyof typeof REFERENCE_FIELDS;
 
@@ -167,7 +166,6 @@ type ReceivedOutcome = (typeof RECEIVED_OUTCOMES)[number];
 export const TOLD_OUTCOMES = [...RECEIVED_OUTCOMES, 'refused'] as const;
 export type ToldOutcome = (typeof TOLD_OUTCOMES)[number];
 
-/** What the sender is answered. */
 interface Received {
   readonly order_id: string;
   readonly outcome: ReceivedOutcome;

@@ -48,7 +48,6 @@ const YEAR_SECONDS = 31_536_000;
 /** Of SHA-256 in hexadecimal digits: two files of a name are never alike in them. */
 const HASH_DIGITS = 16;
 
-/** Every file of the folder that a browser loads, by its name. */
 const assets = new Map(
   readdirSync(FOLDER).flatMap(name => {
     const type = TYPES[path.extname(name)];
@@ -69,7 +68,6 @@ function assetHref(prefix: string, name: string): string {
   return `${prefix}/assets/${asset.hash}/${name}`;
 }
 
-/** GET `<path>/<hash>/<name>`, for everyone. */
 export function registerAssets(app: FastifyInstance, below: string): void {
   app.get<{ Params: { hash: string; name: string } }>(
     `${below}/:hash/:name`,
@@ -90,13 +88,10 @@ export function registerAssets(app: FastifyInstance, below: string): void {
   );
 }
 
-/** What a page is apart from its frame. */
 export interface PageContent {
   /** The page's one h1, and the title of the window. */
   readonly title: string;
-  /** One sentence below it. */
   readonly lead?: Child;
-  /** Buttons beside it. */
   readonly actions?: Child;
   /** The list that the page is one row of. */
   readonly back?: { readonly href: string; readonly label: string };
@@ -119,7 +114,6 @@ interface NavLink {
   readonly active: boolean;
 }
 
-/** What differs between the doors. */
 interface Frame {
   /** Where the mark leads; below it are the assets, and the forms `/sign-out` and `/language`. */
   readonly path: string;
@@ -127,14 +121,12 @@ interface Frame {
   readonly nav: readonly NavLink[];
   /** What screen readers call it. */
   readonly navigation: string;
-  /** Whose account it is. */
   readonly person?: SignedIn | undefined;
 }
 
 type FrameProps = Omit<PageContent, 'said'> &
   Frame &
   Locale & {
-    /** Path and query of this page. */
     readonly address: string;
     /** For the forms of the frame; undefined: nobody is signed in. */
     readonly csrf: string | undefined;
@@ -166,7 +158,6 @@ const PAGE_HEADERS = {
   'cache-control': 'no-store',
 } as const;
 
-/** They run on every page. */
 const SCRIPTS = ['copy.js', 'confirm.js', 'times.js'] as const;
 
 /** Answers with a page, in the language of who asked. */
@@ -322,7 +313,6 @@ const LANGUAGE_NAMES: Readonly<Record<Language, string>> = { en: 'English', 'zh-
 
 export const ACCOUNT_PATH = '/account';
 
-/** Entries of the navigation, in its order, and the roles that see them. */
 const ENTRIES = [
   { name: 'overview', path: '' },
   { name: 'keys', path: '/keys' },

@@ -10,7 +10,6 @@ import { renderToString } from 'preact-render-to-string';
 
 export type Child = VNode | string | number | null | undefined | false | readonly Child[];
 
-/** Attributes that hold an address. */
 const ADDRESSES = new Set(['href', 'src', 'action', 'formaction', 'poster']);
 /** Paths of this host, places of the page, other hosts by http(s), mail; pictures made in scripts. */
 const SAFE_ADDRESS = /^(?:$|\/(?![/\\])|[#?]|https?:\/\/|mailto:|data:image\/(?:png|webp|avif);)/i;
@@ -46,12 +45,10 @@ interface Htm {
   bind(create: typeof element): (strings: TemplateStringsArray, ...values: unknown[]) => VNode;
 }
 
-/** The text of a whole page. */
 export function renderDocument(root: VNode): string {
   return `<!doctype html>${renderToString(root)}`;
 }
 
-/** The text of a part of a page, for tests. */
 export function renderPart(part: Child): string {
   return renderToString(h('div', null, part)).slice('<div>'.length, -'</div>'.length);
 }
@@ -90,7 +87,6 @@ export function icon(name: IconName): VNode {
     aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 }
 
-/** The mark of the product: a figure before a chequered ground. */
 export function mark(): VNode {
   return html`<svg class="mark" viewBox="0 0 20 20" width="20" height="20" aria-hidden="true">
     <rect class="mark-ground" width="20" height="20" rx="5" />
@@ -131,7 +127,6 @@ interface FieldProps {
   readonly name: string;
   readonly label: Child;
   readonly hint?: Child;
-  /** What is wrong with it, in words. */
   readonly error?: string | undefined;
   /** Where the label says more than the page needs: `(optional)`. */
   readonly note?: string;
@@ -309,13 +304,17 @@ export function button(props: ButtonProps): VNode {
     data-confirm=${confirm} disabled=${disabled} aria-label=${nameOf(label, describe)}>${label}</button>`;
 }
 
+/** A row of buttons. */
+export function actions(...children: Child[]): VNode {
+  return html`<div class="actions">${children}</div>`;
+}
+
 /** Who speaks to the browser says what is to be seen: it is in the name (WCAG 2.5.3). */
 function nameOf(label: Child, describe: string | undefined): string | undefined {
   if (describe === undefined || typeof label !== 'string') return describe;
   return describe.toLowerCase().includes(label.toLowerCase()) ? describe : `${label}: ${describe}`;
 }
 
-/** A link that looks like a button. */
 export function linkButton({
   href,
   label,
@@ -325,7 +324,6 @@ export function linkButton({
   readonly href: string;
   readonly label: Child;
   readonly kind?: ButtonKind;
-  /** The browser saves what it leads to. */
   readonly download?: boolean;
 }): VNode {
   return html`<a class=${`button ${kind}`} href=${href} download=${download || undefined}>${label}</a>`;
@@ -350,12 +348,16 @@ type Column = string | ColumnProps;
 
 interface ColumnProps {
   readonly label: string;
-  /** Numbers stand at the end of their column. */
   readonly align?: 'end';
   /** The header is for screen readers alone: a column of buttons. */
   readonly silent?: boolean;
   /** The column gives room to the others: long text is cut by an ellipsis. */
   readonly cut?: boolean;
+}
+
+/** Numbers stand at the end of their column. */
+export function end(label: string): Column {
+  return { label, align: 'end' };
 }
 
 interface TableProps {
@@ -400,7 +402,6 @@ function inCell(content: Child): Child {
   return isEmpty ? null : html`<div>${content}</div>`;
 }
 
-/** Names and values of one thing. Pairs without a value are left out. */
 export function definitionList(pairs: readonly (readonly [label: string, value: Child])[]): VNode {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined);
   return html`<dl class="panel pairs">${shown.map(
@@ -414,7 +415,6 @@ interface Figure {
   readonly note?: Child;
 }
 
-/** The few figures that a page is about. */
 export function figures(list: readonly Figure[]): VNode {
   return html`<dl class="figures">${list.map(
     ({ label, value, note }) => html`<div class="panel">
@@ -444,7 +444,6 @@ export function pager(
   </nav>`;
 }
 
-/** The parts of one page of the navigation, each with an address of its own. */
 export function tabs(
   label: string,
   links: readonly { readonly href: string; readonly label: string; readonly active: boolean }[],
@@ -455,7 +454,6 @@ export function tabs(
   )}</nav>`;
 }
 
-/** A part of a page with a heading of its own. */
 export function section(
   props: { readonly title: string; readonly lead?: Child; readonly actions?: Child },
   ...children: Child[]
@@ -470,7 +468,6 @@ export function section(
   </section>`;
 }
 
-/** A framed area. */
 export function panel(...children: Child[]): VNode {
   return html`<div class="panel padded">${children}</div>`;
 }

@@ -196,7 +196,6 @@ async function insertMember(
 
 // Only the hash of a link's token is stored; who has the link can use it, once, until it expires.
 
-/** Made by the caller, outside of what is repeated. */
 export interface NewLink {
   readonly id: string;
   /** SHA-256 of the token, hexadecimal. */
@@ -211,7 +210,6 @@ export interface NewLink {
    * it out.
    */
   readonly provesMail: boolean;
-  /** Of the audit entry. */
   readonly entryId: string;
   /** Brings the link, under its id; absent: no mail does. */
   readonly letter?: NewMail | undefined;
@@ -239,7 +237,6 @@ export function createLinkStore(database: Database) {
     /** False: the account has no such link (any more). */
     withdraw: (accountId: string, id: string, by: { actor: Actor; entryId: string }) =>
       transact(database, tx => withdrawLink(database, tx, accountId, id, by)),
-    /** Makes the person where they are new, the membership and the session, all of it or nothing. */
     use: (use: LinkUse) => transact(database, tx => useLink(database, tx, use)),
   };
 }
@@ -350,7 +347,6 @@ const SIGN_IN_LINKS_LISTED_MAX = 50;
 
 export type OpenLink = Awaited<ReturnType<typeof listOpenLinks>>[number];
 
-/** Newest first. */
 async function listOpenLinks(database: Database, db: Db, accountId: string, purpose: LinkPurpose) {
   if (!isAsciiWord(accountId)) return [];
   return openLinks(database, db, accountId)

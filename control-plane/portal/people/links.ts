@@ -40,7 +40,6 @@ interface MadeLink {
   readonly lifeMs: number;
 }
 
-/** Mails of today are used up. */
 type LinkRefusal = 'too-many' | Withheld;
 
 /**
@@ -56,7 +55,6 @@ export async function createLink(
     readonly mail: string;
     readonly role: Role;
     readonly purpose: LinkPurpose;
-    /** Absent: no mail brings it. */
     readonly letterOf?: LetterOf | undefined;
   },
   actor: Actor,
@@ -93,7 +91,6 @@ interface LinksParts {
   readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack' | 'knownId'>;
   readonly browsers: KnownBrowsers;
   readonly baseUrl: string;
-  /** Whether invitations go by mail too. */
   readonly mails: boolean;
   readonly sealMail: LetterOf['seal'];
   /** Of an account a day. */
@@ -101,7 +98,6 @@ interface LinksParts {
   readonly onWithheld: OnWithheld;
 }
 
-/** Who uses a link: a browser, with whom it is signed in. */
 interface LinkUser extends Browser {
   readonly userId: string | undefined;
 }
@@ -118,7 +114,6 @@ export class Links {
     return this.#parts.mails;
   }
 
-  /** Undefined: none that can be used (any more). */
   find(token: string, purpose: LinkPurpose): Promise<FoundLink | undefined> {
     const hash = hashOfSecret(token);
     noteRequestSecret(hash);
@@ -215,7 +210,6 @@ export class Links {
 
 /** The way to make one, for whoever may send mails. */
 interface LetterOf {
-  /** Named in it. */
   readonly accountName: string;
   /** @param id the mail's, which the text is bound to */
   readonly seal: (text: string, id: string) => string;
@@ -281,7 +275,6 @@ export function addPeopleCommands(program: Command, context: CliContext): void {
     );
 }
 
-/** One that the core has made. */
 function commandOf(program: Command, name: string): Command {
   const command = program.commands.find(one => one.name() === name);
   if (command === undefined) throw new Error(`there is no command ${name}`);

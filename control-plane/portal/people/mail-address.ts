@@ -28,7 +28,6 @@ export function providerName(of: {
   readonly mail: unknown;
   /** Printable ASCII. */
   readonly subject: string;
-  /** A URL. */
   readonly issuer: string;
 }): string {
   const mark = ` (${new URL(of.issuer).host.slice(0, MARK_LENGTH_MAX)})`;

@@ -9,23 +9,8 @@ import type { AuditRecord } from '../../core/accounts/audit.ts';
 import type { ManageKeys } from '../../core/keys/manage-keys.ts';
 import type { Stores } from '../../core/stores.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import {
-  badge,
-  button,
-  type Child,
-  codeBlock,
-  dataTable,
-  emptyState,
-  html,
-  notice,
-  pager,
-  panel,
-  postForm,
-  radioGroup,
-  section,
-  textField,
-  time,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { pageOf, parsePlace, placeText } from '../page/paging.ts';
 import { formOf, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
@@ -101,7 +86,7 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
       active: 'audit',
       main: html`<div class="stack">
         ${auditTable(visit, rows)}
-        ${pager(common, AUDIT_PATH, { after, next: last && placeText(last) })}
+        ${ui.pager(common, AUDIT_PATH, { after, next: last && placeText(last) })}
       </div>`,
     });
   });
@@ -186,16 +171,19 @@ async function renderPeople(
     status: typed !== undefined || problem !== undefined ? 422 : 200,
     said: people.said,
     main: html`<div>
-      ${problem === undefined ? null : notice('bad', problem)}
+      ${problem === undefined ? null : ui.notice('bad', problem)}
       ${made === undefined ? null : madeLink(visit, made)}
       ${keysLeft.length === 0 ? null : keysNotice(visit, removed ?? '', keysLeft)}
       ${memberTable(visit, rows)}
-      ${section({ title: people.inviteTitle, lead }, inviteForm(visit, typed))}
-      ${section({ title: people.invitations }, linkTable(visit, invitations, people.invitations))}
+      ${ui.section({ title: people.inviteTitle, lead }, inviteForm(visit, typed))}
+      ${ui.section(
+        { title: people.invitations },
+        linkTable(visit, invitations, people.invitations),
+      )}
       ${
         signInLinks.length === 0
           ? null
-          : section(
+          : ui.section(
               { title: people.signInLinks, lead: people.signInLinksLead },
               linkTable(visit, signInLinks, people.signInLinks),
             )
@@ -210,11 +198,11 @@ function madeLink(
 ): VNode {
   const { people, common } = words;
   const until = formats.dateTime(untilMs);
-  if (url === undefined) return notice('good', fill(people.sent, { mail, time: until }));
-  return notice(
+  if (url === undefined) return ui.notice('good', fill(people.sent, { mail, time: until }));
+  return ui.notice(
     'good',
     html`<p>${fill(people.link, { mail, time: until })}</p>
-      ${codeBlock(url, common, people.linkLabel)}`,
+      ${ui.codeBlock(url, common, people.linkLabel)}`,
   );
 }
 
@@ -224,20 +212,20 @@ function keysNotice(
   keys: readonly { readonly name: string; readonly prefix: string }[],
 ): VNode {
   const { people } = words;
-  return notice(
+  return ui.notice(
     'warning',
     html`<p>${people.keysLiveOn}</p>
       <ul>${keys.map(key => html`<li>${key.name} <code>${key.prefix}</code></li>`)}</ul>
-      ${postForm(
+      ${ui.postForm(
         { action: `${PEOPLE_PATH}/${userId}/revoke-keys`, csrf, class: 'inline' },
-        button({ label: people.revokeKeys, kind: 'danger', confirm: people.revokeKeysConfirm }),
+        ui.button({ label: people.revokeKeys, kind: 'danger', confirm: people.revokeKeysConfirm }),
       )}`,
   );
 }
 
 function memberTable(visit: Visit, members: readonly Member[]): VNode {
   const { people } = visit.words;
-  return dataTable({
+  return ui.dataTable({
     caption: people.title,
     columns: [people.mail, people.role, people.since, { label: people.actions, silent: true }],
     rows: members.map(row => memberCells(visit, row)),
@@ -249,12 +237,12 @@ function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member):
   const { mail, userId } = row;
   const byGroup = row.source === 'oidc';
   return [
-    html`${mail}${userId === own ? html` ${badge(people.you, 'accent')}` : null}${
+    html`${mail}${userId === own ? html` ${ui.badge(people.you, 'accent')}` : null}${
       row.isProven ? null : html` <span class="hint">${people.unproven}</span>`
     }`,
     byGroup
       ? html`${roles[row.role]} <span class="hint">${people.byGroup}</span>`
-      : postForm(
+      : ui.postForm(
           { action: `${PEOPLE_PATH}/${userId}/role`, csrf, class: 'inline' },
           html`<select name="role" id=${`role-${userId}`}
             aria-label=${fill(people.roleOf, { mail })}>
@@ -263,18 +251,18 @@ function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member):
                 html`<option value=${role} selected=${role === row.role}>${roles[role]}</option>`,
             )}
           </select>`,
-          button({
+          ui.button({
             label: people.change,
             kind: 'quiet',
             describe: fill(people.changeOf, { mail }),
           }),
         ),
-    time(row.createdAtMs, formats.date),
+    ui.time(row.createdAtMs, formats.date),
     byGroup
       ? null
-      : postForm(
+      : ui.postForm(
           { action: `${PEOPLE_PATH}/${userId}/remove`, csrf, class: 'inline' },
-          button({
+          ui.button({
             label: people.remove,
             kind: 'danger',
             describe: fill(people.removeOf, { mail }),
@@ -289,9 +277,9 @@ function inviteForm({ words, csrf }: Visit, typed: Shown['typed']): VNode {
   const options = ROLES.map(role => {
     return { value: role, label: roles[role], hint: people.roleHints[role] };
   });
-  return postForm(
+  return ui.postForm(
     { action: `${PEOPLE_PATH}/invite`, csrf },
-    textField({
+    ui.textField({
       name: 'mail',
       label: people.mail,
       type: 'email',
@@ -301,20 +289,20 @@ function inviteForm({ words, csrf }: Visit, typed: Shown['typed']): VNode {
       maxlength: 254,
       autocomplete: 'off',
     }),
-    radioGroup({
+    ui.radioGroup({
       name: 'role',
       label: people.role,
       value: typed?.role ?? 'member',
       error: typed?.errors.role,
       options,
     }),
-    button({ label: people.invite }),
+    ui.button({ label: people.invite }),
   );
 }
 
 function linkTable({ words, formats, csrf }: Visit, links: readonly OpenLink[], caption: string) {
   const { people, roles } = words;
-  return dataTable({
+  return ui.dataTable({
     caption,
     columns: [
       people.mail,
@@ -329,31 +317,31 @@ function linkTable({ words, formats, csrf }: Visit, links: readonly OpenLink[], 
         mail,
         roles[role],
         createdBy === 'operator' ? people.operator : createdBy,
-        time(expiresAtMs, formats.dateTime),
-        postForm(
+        ui.time(expiresAtMs, formats.dateTime),
+        ui.postForm(
           { action: `${PEOPLE_PATH}/invitations/${id}/withdraw`, csrf, class: 'inline' },
-          button({ label: people.withdraw, kind: 'quiet', describe: fill(label, { mail }) }),
+          ui.button({ label: people.withdraw, kind: 'quiet', describe: fill(label, { mail }) }),
         ),
       ];
     }),
-    empty: panel(html`<p>${people.noInvitations}</p>`),
+    empty: ui.panel(html`<p>${people.noInvitations}</p>`),
   });
 }
 
 function auditTable({ words, formats }: Visit, rows: readonly AuditRecord[]): VNode {
   const { audit } = words;
-  return dataTable({
+  return ui.dataTable({
     caption: audit.title,
     columns: [audit.time, audit.who, audit.from, audit.what, audit.subject, audit.change],
     rows: rows.map(row => [
-      time(row.atMs, formats.exactTime),
+      ui.time(row.atMs, formats.exactTime),
       row.mail ?? audit.actors[row.actorKind],
       row.address === null ? null : html`<code>${row.address}</code>`,
       actionIn(audit, row.action),
       row.subject,
       changesOf(row),
     ]),
-    empty: emptyState({ title: audit.empty }),
+    empty: ui.emptyState({ title: audit.empty }),
   });
 }
 

@@ -9,7 +9,6 @@ import type { Role } from './roles.ts';
 
 export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 
-/** A password that is set, of whom, and by which right. */
 export interface PasswordSet {
   readonly userId: string;
   readonly passwordHash: string;
@@ -59,7 +58,6 @@ export function createPeopleStore(database: Database) {
         const row = await selectPeople(db).where('id', '=', userId).executeTakeFirst();
         return row && personFromRow(row);
       }),
-    /** By their mails. */
     listMembers: (accountId: string) => query(database, db => listMembers(db, accountId)),
     /** Ends every other session of theirs too. */
     setPassword: (of: PasswordSet, by: ChangedBy) =>

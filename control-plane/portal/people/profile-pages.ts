@@ -5,19 +5,8 @@ import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import type { ActingPerson } from '../../core/accounts/audit.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import {
-  badge,
-  button,
-  dataTable,
-  definitionList,
-  html,
-  panel,
-  postForm,
-  section,
-  tabs,
-  textField,
-  time,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { html } from '../page/html.ts';
 import { readCookie, returnPathOf } from '../session/guard.ts';
 import { formOf, PageError, type Visit, visitOf } from '../session/visit.ts';
 import { type PasswordFault, type Passwords, passwordFaultOf } from '../sign-in/passwords.ts';
@@ -27,7 +16,6 @@ import { keepKnown, throttledText } from '../sign-in/sign-in-pages.ts';
 import { fill, isLanguage } from '../words/words.ts';
 import type { PeopleStore } from './people-store.ts';
 
-/** The one who is signed in. */
 interface Self {
   readonly userId: string;
   readonly mail: string;
@@ -171,9 +159,8 @@ function registerSessionRoutes(account: FastifyInstance, sessions: SessionStore)
   });
 }
 
-/** The two pages about oneself. */
 function profileTabs({ words: { profile } }: Visit, active: 'profile' | 'sessions'): VNode {
-  return tabs(profile.tabs, [
+  return ui.tabs(profile.tabs, [
     { href: '/account/profile', label: profile.profileTab, active: active === 'profile' },
     { href: '/account/sessions', label: profile.sessionsTab, active: active === 'sessions' },
   ]);
@@ -194,14 +181,14 @@ async function renderProfile(reply: FastifyReply, service: Profile, errors: Pass
     said: profile.said,
     main: html`<div>
       ${profileTabs(visit, 'profile')}
-      ${definitionList([
+      ${ui.definitionList([
         [profile.mail, visit.mail],
         [profile.account, visit.accountName],
         [profile.role, roles[visit.role]],
       ])}
-      ${section(
+      ${ui.section(
         { title: profile.passwordTitle, lead: mayHavePassword ? profile.passwordLead : undefined },
-        mayHavePassword ? passwordForm(visit, errors) : panel(profile.byProvider),
+        mayHavePassword ? passwordForm(visit, errors) : ui.panel(profile.byProvider),
       )}
     </div>`,
   });
@@ -210,11 +197,11 @@ async function renderProfile(reply: FastifyReply, service: Profile, errors: Pass
 function passwordForm({ words, csrf, mail, method }: Visit, errors: PasswordErrors): VNode {
   const { profile } = words;
   const asksForCurrent = method !== 'link';
-  return postForm(
+  return ui.postForm(
     { action: '/account/profile/password', csrf },
     html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
     asksForCurrent
-      ? textField({
+      ? ui.textField({
           name: 'current',
           label: profile.current,
           type: 'password',
@@ -224,7 +211,7 @@ function passwordForm({ words, csrf, mail, method }: Visit, errors: PasswordErro
           maxlength: 256,
         })
       : null,
-    textField({
+    ui.textField({
       name: 'next',
       label: profile.next,
       type: 'password',
@@ -235,16 +222,16 @@ function passwordForm({ words, csrf, mail, method }: Visit, errors: PasswordErro
       minlength: 12,
       maxlength: 256,
     }),
-    button({ label: asksForCurrent ? profile.changePassword : profile.set }),
+    ui.button({ label: asksForCurrent ? profile.changePassword : profile.set }),
   );
 }
 
 function sessionList(visit: Visit, rows: readonly ListedSession[]): VNode {
   const { sessions } = visit.words;
   const endOthers = () =>
-    postForm(
+    ui.postForm(
       { action: '/account/sessions/end-others', csrf: visit.csrf, class: 'inline' },
-      button({
+      ui.button({
         label: sessions.endOthers,
         kind: 'danger',
         confirm: sessions.endOthersConfirm,
@@ -252,7 +239,7 @@ function sessionList(visit: Visit, rows: readonly ListedSession[]): VNode {
     );
   return html`<div class="stack">
     ${profileTabs(visit, 'sessions')}
-    ${dataTable({
+    ${ui.dataTable({
       caption: sessions.title,
       columns: [
         sessions.browser,
@@ -275,17 +262,17 @@ function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSes
   const isThis = row.id === sessionId;
   return [
     html`<span title=${row.agent}>${browser}</span>${
-      isThis ? html` ${badge(sessions.this, 'accent')}` : null
+      isThis ? html` ${ui.badge(sessions.this, 'accent')}` : null
     }`,
     html`<code>${row.address}</code>`,
     sessions.methods[row.method],
-    time(row.createdAtMs, formats.dateTime),
-    time(row.seenAtMs, formats.dateTime),
+    ui.time(row.createdAtMs, formats.dateTime),
+    ui.time(row.seenAtMs, formats.dateTime),
     isThis
       ? null
-      : postForm(
+      : ui.postForm(
           { action: `/account/sessions/${row.id}/end`, csrf, class: 'inline' },
-          button({
+          ui.button({
             label: sessions.end,
             kind: 'quiet',
             describe: fill(sessions.endOf, { browser, time: began }),

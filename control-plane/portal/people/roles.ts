@@ -18,7 +18,6 @@ export type Permission =
   | 'people.manage'
   | 'settings.manage'
   | 'audit.read'
-  /** One's own profile and sessions. */
   | 'self';
 
 const VIEWER: readonly Permission[] = [

@@ -24,19 +24,8 @@ import {
   sizeOf,
 } from '../jobs/job-pages.ts';
 import { renderPage } from '../page/frame.ts';
-import {
-  button,
-  type Child,
-  checkbox,
-  codeBlock,
-  emptyState,
-  fileField,
-  html,
-  linkButton,
-  notice,
-  selectField,
-  textField,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { createSecret, readGuarded } from '../session/guard.ts';
 import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
@@ -71,7 +60,7 @@ export function registerPlaygroundRoutes(
     const allowance = playground.isOn ? await playground.allowance(visit.accountId) : undefined;
     const main =
       allowance === undefined
-        ? html`<div class="panel">${emptyState(off)}</div>`
+        ? html`<div class="panel">${ui.emptyState(off)}</div>`
         : html`<div class="playground">
             <div id="try">${refusalNotice(visit, allowance, shown.refusal)}${form(visit, allowance, options, shown.refusal)}</div>
             <div id="outcome" aria-live="polite">${outcome(visit, shown.job)}</div>
@@ -184,7 +173,7 @@ function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: R
   const { words, formats } = visit;
   const said = words.playground;
   const usedUp = () =>
-    notice(
+    ui.notice(
       'warning',
       fill(said.usedUp, {
         count: formats.credits(allowance.imagesMax),
@@ -197,13 +186,13 @@ function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: R
     case 'allowance-used':
       return usedUp();
     case 'too-many-open':
-      return notice('warning', said.tooManyOpen);
+      return ui.notice('warning', said.tooManyOpen);
     case 'busy':
-      return notice('warning', said.busy);
+      return ui.notice('warning', said.busy);
     case 'invalid':
       return invalidField(refusal) === 'other'
-        ? notice('bad', said.invalid.other)
-        : notice('bad', words.common.checkFields);
+        ? ui.notice('bad', said.invalid.other)
+        : ui.notice('bad', words.common.checkFields);
   }
 }
 
@@ -226,7 +215,6 @@ const PICTURE_ERRORS: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'IMAGE_RESOLUTION_TOO_LARGE',
 ]);
 
-/** The field that the error belongs beside. */
 function invalidField(refusal: Refusal | undefined): InvalidField | undefined {
   if (refusal?.kind !== 'invalid') return undefined;
   const named = INVALID_FIELDS.get(refusal.field ?? '');
@@ -255,7 +243,7 @@ function form(
     <input type="hidden" name="csrf" value=${csrf} />
     <input type="hidden" name="once" value=${createSecret()} />
     ${optionFields(words, values, errorOf, wrong)}
-    ${fileField({
+    ${ui.fileField({
       name: 'image_file',
       label: said.picture,
       hint: said.pictureHint,
@@ -264,8 +252,8 @@ function form(
       drop: said.chosen,
     })}
     <div class="actions">
-      ${button({ label: said.send, disabled: left === 0 })}
-      ${button({ label: said.demo, kind: 'secondary', name: 'demo', value: '1', disabled: left === 0 })}
+      ${ui.button({ label: said.send, disabled: left === 0 })}
+      ${ui.button({ label: said.demo, kind: 'secondary', name: 'demo', value: '1', disabled: left === 0 })}
     </div>
     <p class="hint" role="status" data-progress hidden></p>
     <p class="hint"><b>${count}</b> ${note}</p>
@@ -280,11 +268,11 @@ function optionFields(
 ): VNode {
   const said = words.playground;
   const text = (name: InvalidField, label: string, more: object = {}) =>
-    textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more });
+    ui.textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more });
   const hasMore =
     MORE.some(name => values.has(name) || wrong === name) || wrong === 'background_file';
   return html`<div class="row">
-      ${selectField({
+      ${ui.selectField({
         name: 'output_format',
         label: said.format,
         value: values.get('output_format') ?? 'png',
@@ -296,7 +284,7 @@ function optionFields(
       })}
       ${text('background', said.background, { hint: said.backgroundHint, placeholder: 'white, #f5f5f5' })}
     </div>
-    ${checkbox({
+    ${ui.checkbox({
       name: 'crop',
       label: said.crop,
       // As the API has it.
@@ -318,7 +306,7 @@ function optionFields(
           ${text('size_max_megapixels', said.sizeMax, { inputmode: 'decimal' })}
         </div>
         <div class="row">
-          ${selectField({
+          ${ui.selectField({
             name: 'channels',
             label: said.channels,
             value: values.get('channels') ?? '',
@@ -328,7 +316,7 @@ function optionFields(
             ],
             error: error('channels'),
           })}
-          ${fileField({
+          ${ui.fileField({
             name: 'background_file',
             label: said.backgroundFile,
             error: error('background_file'),
@@ -366,9 +354,9 @@ function outcome({ words, formats }: Visit, job: Job | undefined): Child {
     <div class="section-head">
       <div><h2 id="outcome-head">${said.outcome}</h2>
         <p class="soft">${said.state[status]}${isOpen(job) ? ` ${said.refreshing}` : ''}</p></div>
-      ${status === 'succeeded' ? linkButton({ href: path, label: said.download, kind: 'primary', download: true }) : null}
+      ${status === 'succeeded' ? ui.linkButton({ href: path, label: said.download, kind: 'primary', download: true }) : null}
     </div>
-    ${status === 'failed' && why ? notice('bad', why) : null}
+    ${status === 'failed' && why ? ui.notice('bad', why) : null}
     ${status === 'succeeded' ? resultStage(words, path, job.outputFormat) : null}
     ${status === 'succeeded' && size ? html`<p class="hint">${size}</p>` : null}
   </section>`;
@@ -383,7 +371,7 @@ function theCall(words: Words, baseUrl: string, options: Options): VNode {
     <div class="stack">${samples.map(
       ({ name, text }, index) => html`<details open=${index === 0 || undefined}>
         <summary>${name}</summary>
-        ${codeBlock(text, words.common, fill(said.callOf, { name }))}
+        ${ui.codeBlock(text, words.common, fill(said.callOf, { name }))}
       </details>`,
     )}</div>
   </section>`;
@@ -391,7 +379,6 @@ function theCall(words: Words, baseUrl: string, options: Options): VNode {
 
 interface SampledCall {
   readonly baseUrl: string;
-  /** Fields of the API with a value, in their order. */
   readonly options: ReadonlyMap<string, string>;
 }
 
@@ -482,7 +469,6 @@ function python(call: SampledCall): string {
   ].join('\n');
 }
 
-/** One word of a POSIX shell. */
 function shell(text: string): string {
   return /^[\w:/.@=%+-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }

@@ -154,7 +154,6 @@ export async function giveImageBack(tx: Db, accountId: string, dayMs: number): P
 
 const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
 
-/** Of the one key that the account's playground has. */
 async function countOpen(
   { dialect }: Database,
   tx: Transaction<Schema>,

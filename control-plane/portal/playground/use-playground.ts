@@ -42,7 +42,6 @@ interface PlaygroundDependencies {
 export interface PlaygroundAllowance {
   readonly imagesMax: number;
   readonly left: number;
-  /** When the next day begins. */
   readonly resetsAtMs: number;
 }
 
@@ -70,7 +69,6 @@ export class UsePlayground {
     return this.#dependencies.imagesMax > 0;
   }
 
-  /** Pictures that are being received here. */
   get uploading(): number {
     return this.#uploading.held;
   }
@@ -134,7 +132,6 @@ function busy(retryAfterS: number): ContractError {
   return new ContractError('SERVICE_UNAVAILABLE', 'the playground is busy', { retryAfterS });
 }
 
-/** Options of the API that the form has. */
 export const PLAYGROUND_OPTIONS = [
   'output_format',
   'background',
@@ -192,7 +189,6 @@ export class PlaygroundForm {
     }
   }
 
-  /** The options that have come, for the form to show again. */
   get options(): Options {
     const given = PLAYGROUND_OPTIONS.flatMap(name => {
       const text = this.#texts.get(name);
@@ -254,7 +250,6 @@ function isOwn({ name }: PartHead): boolean {
   return OWN.some(own => own === name);
 }
 
-/** The options that an address names, as far as they are any. */
 export function optionsOfQuery(query: unknown): Options {
   const given = new Map<PlaygroundOption, string>();
   for (const name of PLAYGROUND_OPTIONS) {
@@ -272,7 +267,6 @@ const DEMO_FILE = path.join(import.meta.dirname, '../../../docs/images/demo.jpg'
 
 let bytes: Promise<Buffer> | undefined;
 
-/** The file's bytes, read once. */
 export function demoPicture(): Promise<Buffer> {
   bytes ??= readFile(DEMO_FILE);
   // A failure is not kept: the next who asks reads again.

@@ -123,7 +123,6 @@ interface Door {
   tokenOf(request: FastifyRequest): string | undefined;
 }
 
-/** To be called before any route of the scope is added. */
 export function guardRoutes(scope: FastifyInstance, door: Door): void {
   scope.addHook('onRequest', async (request, reply) => {
     const { cookieless, body } = request.routeOptions.config;

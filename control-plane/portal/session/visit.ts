@@ -22,7 +22,6 @@ import {
 
 /** Why a page is refused. The words of each are in words/*.json, below `errors`. */
 const PAGE_ERRORS = {
-  /** The role does not allow it. */
   forbidden: 403,
   /** No such thing in this account, or not in this one. */
   notFound: 404,
@@ -61,7 +60,6 @@ export class PageError extends Error {
   }
 }
 
-/** Who is signed in at the account area. */
 export interface SignedIn {
   readonly userId: string;
   readonly mail: string;
@@ -80,14 +78,12 @@ export interface SignedIn {
   readonly actor: ActingPerson;
 }
 
-/** How a page writes words, dates and numbers. */
 export interface Locale {
   readonly language: Language;
   readonly words: Words;
   readonly formats: Formats;
 }
 
-/** What a page of the account area is made with. */
 export type Visit = SignedIn & Locale;
 
 interface Noted {
@@ -184,7 +180,6 @@ export class FormFields {
     return this.#fields.get(name) ?? [];
   }
 
-  /** Whether a check box was ticked. */
   has(name: string): boolean {
     return this.#fields.has(name);
   }
@@ -212,7 +207,6 @@ export async function readFormBody(
   return parseForm(Buffer.concat(chunks));
 }
 
-/** @throws PageError badForm */
 export function parseForm(bytes: Buffer): FormFields {
   let text: string;
   try {

@@ -15,11 +15,8 @@ export interface IdentityEntry {
   readonly issuer: string;
   /** 1 to 255 printable ASCII characters. */
   readonly subject: string;
-  /** What they are called here: providerName. */
   readonly mail: string;
-  /** What the person's groups are here: an account once. */
   readonly grants: readonly { readonly accountId: string; readonly role: Role }[];
-  /** Of a person who is new; a random UUID. */
   readonly newUserId: string;
   readonly session: NewSession;
   readonly endedIdHash: string | null;

@@ -24,7 +24,6 @@ const HASH_BYTES = 32;
 
 /** Of strangers at once; with those below 57 MiB, and a few of the threads that read files. */
 const STRANGERS_HASHES_MAX = 2;
-/** Of those who are known. */
 const KNOWN_HASHES_MAX = 1;
 /** A few seconds' worth of them, of strangers, and as many of those who are known. */
 const WAITING_MAX = 64;
@@ -48,7 +47,6 @@ export class Passwords {
     this.#costs = costs;
   }
 
-  /** Those that wait for their turn. */
   get waiting(): number {
     return this.#strangers.waiting + this.#known.waiting;
   }
@@ -133,7 +131,6 @@ function busy(): ContractError {
   });
 }
 
-/** Characters. */
 export const PASSWORD_LENGTH_MIN = 12;
 export const PASSWORD_LENGTH_MAX = 128;
 
@@ -164,7 +161,6 @@ export async function passwordFaultOf(
   return isListed || isShort || new Set(lower).size < 4 ? 'common' : undefined;
 }
 
-/** Without the digits and marks behind it. */
 function trunkOf(password: string): string {
   return password.replace(/[\d\p{P}\p{S}]+$/u, '');
 }
@@ -189,7 +185,6 @@ async function readCommonPasswords(): Promise<ReadonlySet<string>> {
   return new Set(dictionary['passwords-common'].map(one => String(one).toLowerCase()));
 }
 
-/** Nothing but the name and up to three characters. */
 function isMostly(password: string, name: string): boolean {
   return name.length > 0 && password.includes(name) && password.length - name.length <= 3;
 }

@@ -34,7 +34,6 @@ export interface ProviderSignInParts {
   readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
   readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack'>;
   readonly grants: readonly GroupGrant[];
-  /** What the button calls the provider. */
   readonly name: string;
 }
 
@@ -106,7 +105,6 @@ export class ProviderSignIn {
   }
 }
 
-/** Of one request to the provider. */
 const PROVIDER_TIMEOUT_S = 10;
 /** What the provider says of itself is asked for again after this. */
 const METADATA_MS = 3_600_000;
@@ -122,7 +120,6 @@ export interface OpenIdConnectOptions {
   readonly clientSecret: string | undefined;
   readonly scopes: readonly string[];
   readonly groupsClaim: string;
-  /** Where the provider sends people back to. */
   readonly redirectUrl: string;
 }
 

@@ -27,7 +27,6 @@ import type { SignInMethod } from '../tables.ts';
 
 const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;
-/** Of one person. */
 export const SESSIONS_MAX = 20;
 /** A person is a member of as many accounts at most. */
 const MEMBERSHIPS_MAX = 100;
@@ -35,16 +34,13 @@ const MEMBERSHIPS_MAX = 100;
 const SEEN_LATE_MS = 60_000;
 const AGENT_LENGTH_MAX = 255;
 
-/** Made by the caller, outside of what is repeated. */
 export interface NewSession {
   /** A random UUID: what lists call it. */
   readonly id: string;
   /** SHA-256 of what the cookie holds, hexadecimal. */
   readonly idHash: string;
   readonly method: SignInMethod;
-  /** Where the request came from. */
   readonly address: string;
-  /** The User-Agent header. */
   readonly agent: string;
 }
 
@@ -93,7 +89,6 @@ export function createSessionStore(database: Database) {
       }),
     endOthers: (userId: string, sessionId: string) =>
       query(database, db => endOtherSessions(db, userId, sessionId)),
-    /** False: the person is no member of it. */
     switchAccount: (idHash: string, accountId: string) =>
       query(database, async db => {
         if (!isAsciiWord(accountId)) return false;
@@ -200,7 +195,6 @@ export async function endOtherSessions(db: Db, userId: string, sessionId: string
     .execute();
 }
 
-/** Neither of a session's bounds has come. */
 function isAlive(nowMs: Database['nowMs']) {
   return (eb: ExpressionBuilder<Schema, 'sessions'>) =>
     eb.and([
@@ -236,7 +230,6 @@ async function findSession({ nowMs }: Database, db: Db, idHash: string) {
   return { ...session, memberships };
 }
 
-/** By the accounts' names. */
 async function readMemberships(db: Db, userId: string) {
   const rows = await db
     .selectFrom('members')
@@ -264,13 +257,11 @@ function listSessions(database: Database, db: Db, userId: string) {
 
 const SECRET_BYTES = 32;
 
-/** A browser that signs in. */
 export interface Browser {
   readonly address: string;
   readonly agent: string;
   /** The secret of the session that it had before. */
   readonly sessionSecret: string | undefined;
-  /** The cookie of a known browser. */
   readonly known: string | undefined;
 }
 
@@ -308,7 +299,6 @@ export function hashOfSecret(secret: string): string {
   return createHash('sha256').update(secret).digest('hex');
 }
 
-/** Of one account. */
 export const MEMBERS_MAX = 200;
 
 /**

@@ -121,17 +121,13 @@ export function throttledText(reply: FastifyReply, text: string, waitMs: number)
 }
 
 interface SignInPage {
-  /** Where it leads afterwards. */
   readonly to: string | undefined;
-  /** What was typed before. */
   readonly mail?: string;
   readonly provider: ProviderSignIn | undefined;
-  /** Why nobody was let in. */
   readonly problem?: string;
   readonly status?: number;
 }
 
-/** The form, and the way to the identity provider where there is one. */
 function renderSignIn(
   reply: FastifyReply,
   { to, mail = '', provider, problem, status = 200 }: SignInPage,

@@ -101,9 +101,7 @@ export class SignIn {
 interface Attempt {
   readonly mail: string;
   readonly address: string;
-  /** The cookie of a known browser. */
   readonly browser: string | undefined;
-  /** Who has that mail; undefined: nobody. */
   readonly person: PasswordOwner | undefined;
 }
 
@@ -115,7 +113,6 @@ interface OwnAttempt {
    */
   readonly by: 'provider' | 'session';
   readonly address: string;
-  /** Of the session. */
   readonly sessionId?: string;
 }
 
@@ -171,7 +168,6 @@ const KEY_BYTES = 32;
 const ID_BYTES = 16;
 const FORM = /^([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
-/** Who has a password. */
 interface PasswordOwner {
   readonly userId: string;
   /** Null: none was set, so no browser is known. */
@@ -226,7 +222,6 @@ export const FAILURES_MAX = {
   session: 10,
 } as const;
 
-/** What attempts are counted by. */
 interface ThrottleKey {
   /** SHA-256 of what it stands for, hexadecimal: no table of mails and addresses. */
   readonly hash: string;
@@ -243,7 +238,6 @@ export function createSignInThrottleStore(database: Database) {
   return {
     /** 0: the attempt is counted; more: none is, and how long until one may be made. */
     take: (keys: readonly ThrottleKey[]) => transact(database, tx => take(database, tx, keys)),
-    /** An attempt that succeeded. */
     giveBack: (keys: readonly ThrottleKey[]) =>
       query(database, async db => {
         for (const { hash } of keys) {

@@ -13,24 +13,8 @@ import { givenTwice, unknownField } from '../../http/bodies.ts';
 import { failureText } from '../jobs/job-pages.ts';
 import { csvLine, sendCsv } from '../orders/credit-pages.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import {
-  badge,
-  button,
-  type Child,
-  codeBlock,
-  dataTable,
-  figures,
-  filterForm,
-  html,
-  linkButton,
-  notice,
-  panel,
-  section,
-  selectField,
-  textField,
-  time,
-  withQuery,
-} from '../page/html.ts';
+import * as ui from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { may } from '../people/roles.ts';
 import type { PortalStores } from '../portal-stores.ts';
 import { PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
@@ -54,10 +38,8 @@ import {
   usageQuestionOf,
 } from './usage-store.ts';
 
-/** As they were asked. */
 type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
 
-/** Figures of one day, key, outcome or format. */
 type UsageEntry = UsageFigures &
   (
     | { readonly day: string }
@@ -152,7 +134,6 @@ function wrong({ field, detail }: UsageFieldError): ContractError {
   return new ContractError('INVALID_PARAMETER', `${field} ${detail}`, { fieldErrors });
 }
 
-/** Jobs of each list. */
 const LISTED_MAX = 5;
 /** Failures that are older are on the page of jobs. */
 const FAILED_WITHIN_MS = 7 * DAY_MS;
@@ -259,39 +240,39 @@ function renderOverview(reply: FastifyReply, view: OverviewView, baseUrl: string
     active: 'overview',
     main: html`<div>
       ${view.available > 0 ? null : emptyNotice(words, may(role, 'orders.manage'))}
-      ${figures(creditFigures(visit, view))}
-      ${section(
+      ${ui.figures(creditFigures(visit, view))}
+      ${ui.section(
         {
           title: overview.usage,
-          actions: linkButton({ href: PATH, label: overview.moreUsage }),
+          actions: ui.linkButton({ href: PATH, label: overview.moreUsage }),
         },
-        panel(usageChart(visit, overview.usageTitle, view.usage)),
+        ui.panel(usageChart(visit, overview.usageTitle, view.usage)),
       )}
-      ${section(
+      ${ui.section(
         {
           title: overview.running,
-          actions: linkButton({ href: '/account/jobs', label: overview.moreJobs }),
+          actions: ui.linkButton({ href: '/account/jobs', label: overview.moreJobs }),
         },
-        dataTable({
+        ui.dataTable({
           caption: overview.running,
           columns: [overview.job, overview.state, overview.since],
           rows: view.running.map(({ id, state, createdAtMs }) => [
             jobLink(id),
-            badge(overview.states[state], state === 'processing' ? 'accent' : 'neutral'),
-            time(createdAtMs, formats.exactTime),
+            ui.badge(overview.states[state], state === 'processing' ? 'accent' : 'neutral'),
+            ui.time(createdAtMs, formats.exactTime),
           ]),
           empty: html`<p class="padded soft">${overview.runningNone}</p>`,
         }),
       )}
-      ${section(
+      ${ui.section(
         { title: overview.failures, lead: overview.failuresLead },
-        dataTable({
+        ui.dataTable({
           caption: overview.failures,
           columns: [overview.job, overview.why, overview.time],
           rows: view.failures.map(({ id, code, endedAtMs }) => [
             jobLink(id),
             failureText(words, code),
-            time(endedAtMs, formats.exactTime),
+            ui.time(endedAtMs, formats.exactTime),
           ]),
           empty: html`<p class="padded soft">${overview.failuresNone}</p>`,
         }),
@@ -302,7 +283,7 @@ function renderOverview(reply: FastifyReply, view: OverviewView, baseUrl: string
 }
 
 function emptyNotice({ overview }: Words, mayOrder: boolean): VNode {
-  return notice(
+  return ui.notice(
     'bad',
     html`<p>${overview.empty}</p>
       ${mayOrder ? html`<p><a href="/account/orders/packages">${overview.low}</a></p>` : null}`,
@@ -331,11 +312,11 @@ const KEY_PLACE = 'YOUR_API_KEY';
 
 function firstPicture({ overview, common }: Words, baseUrl: string, mayMakeKeys: boolean): VNode {
   const actions = mayMakeKeys
-    ? linkButton({ href: '/account/keys', label: overview.makeKey })
+    ? ui.linkButton({ href: '/account/keys', label: overview.makeKey })
     : null;
-  return section(
+  return ui.section(
     { title: overview.curl, lead: fill(overview.curlLead, { key: KEY_PLACE }), actions },
-    codeBlock(curlLine(baseUrl), common, overview.curlLabel),
+    ui.codeBlock(curlLine(baseUrl), common, overview.curlLabel),
   );
 }
 
@@ -364,40 +345,38 @@ async function renderUsage(reply: FastifyReply, readUsage: ReadUsage) {
     return renderPage(reply, { ...page, status: 422, main });
   }
   const { from, to, group } = answer;
-  const href = withQuery(`${PATH}.csv`, { from, to, group });
-  const actions = linkButton({ href, label: usage.export, download: true });
+  const href = ui.withQuery(`${PATH}.csv`, { from, to, group });
+  const actions = ui.linkButton({ href, label: usage.export, download: true });
   return renderPage(reply, {
     ...page,
     main: html`<div>
       ${filterOf(visit.words, { from, to, group })}
-      ${figures(totalFigures(visit, answer))}
-      ${section({ title: usage.groups[group], actions }, chartAndTable(visit, answer))}
+      ${ui.figures(totalFigures(visit, answer))}
+      ${ui.section({ title: usage.groups[group], actions }, chartAndTable(visit, answer))}
       ${kept}
     </div>`,
   });
 }
 
-/** As typed; '' where it was not. */
 type TypedUsage = ReturnType<typeof typedOf>;
 
-/** @param errors what is wrong with a field, in words */
 function filterOf(
   { usage, common }: Words,
   typed: TypedUsage,
   errors: { readonly from?: string; readonly to?: string } = {},
 ): VNode {
   const { from, to } = errors;
-  return filterForm(
+  return ui.filterForm(
     PATH,
-    textField({ name: 'from', label: usage.from, type: 'date', value: typed.from, error: from }),
-    textField({ name: 'to', label: usage.to, type: 'date', value: typed.to, error: to }),
-    selectField({
+    ui.textField({ name: 'from', label: usage.from, type: 'date', value: typed.from, error: from }),
+    ui.textField({ name: 'to', label: usage.to, type: 'date', value: typed.to, error: to }),
+    ui.selectField({
       name: 'group',
       label: usage.group,
       value: typed.group,
       options: USAGE_GROUPS.map(value => ({ value, label: usage.groups[value] })),
     }),
-    button({ label: common.apply, kind: 'secondary' }),
+    ui.button({ label: common.apply, kind: 'secondary' }),
   );
 }
 
@@ -415,7 +394,7 @@ function chartAndTable(visit: Visit, view: UsageView): Child {
   const { usage } = visit.words;
   const { formats } = visit;
   const number = (label: string) => ({ label, align: 'end' as const });
-  const table = dataTable({
+  const table = ui.dataTable({
     caption: usage.groups[view.group],
     columns: [
       usage.groups[view.group],
@@ -432,7 +411,7 @@ function chartAndTable(visit: Visit, view: UsageView): Child {
     empty: html`<p class="padded soft">${usage.empty}</p>`,
   });
   if (view.group !== 'day' || view.usage.length === 0) return table;
-  return html`<div class="stack">${panel(usageChart(visit, usage.chart, view))}${table}</div>`;
+  return html`<div class="stack">${ui.panel(usageChart(visit, usage.chart, view))}${table}</div>`;
 }
 
 /** Beside the name of a key, the part of it that is no secret. */
@@ -471,7 +450,6 @@ function usageChart({ words, formats }: Visit, title: string, { from, to, usage 
   });
 }
 
-/** @throws PageError given twice */
 function typedOf(request: FastifyRequest) {
   const text = (name: string) => queryText(request, name);
   return { from: text('from'), to: text('to'), group: text('group') };
@@ -498,7 +476,6 @@ interface BarChartProps {
   /** Names of the parts of a bar, at least two. */
   readonly series: readonly string[];
   readonly bars: readonly Bar[];
-  /** A number as the language writes it. */
   readonly format: (value: number) => string;
   /** Says that the table below is the chart. */
   readonly tableLabel: string;

@@ -28,7 +28,6 @@ export function dayOf(atMs: number): number {
   return Math.floor(atMs / DAY_MS);
 }
 
-/** `2026-11-21`. */
 export function isoOfDay(day: number): string {
   return new Date(day * DAY_MS).toISOString().slice(0, 10);
 }
@@ -42,13 +41,11 @@ export function dayOfIso(text: string): number | undefined {
   return isoOfDay(day) === text ? day : undefined;
 }
 
-/** The first day of a day's month. */
 export function monthStartOf(day: number): number {
   const date = new Date(day * DAY_MS);
   return dayOf(Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1));
 }
 
-/** The first and the last day of a question. */
 interface UsageDays {
   readonly from: number;
   readonly to: number;
@@ -104,7 +101,6 @@ export interface UsageFigures {
   readonly images: number;
   /** Those of them that failed: without a charge. */
   readonly failed: number;
-  /** Charged. */
   readonly credits: number;
 }
 
@@ -144,7 +140,6 @@ export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
       const { images = 0, failed = 0, credits = 0 } = rows?.[0] ?? {};
       return rows && { images, failed, credits };
     },
-    /** The database's clock. */
     today: async () => dayOf(await readNowMs(database)),
     /** For the sweeper: rows of days past USAGE_KEPT_DAYS; their number. */
     removeOld: (limit: number) => removeOld(database, limit),

@@ -75,7 +75,6 @@ function makeFormats(language: Language) {
       maximumFractionDigits: digits,
     }).format(value);
   return {
-    /** A day: `21 Nov 2026`. */
     date: (instant: number) => date.format(instant),
     /** A moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
     dateTime: (instant: number) => `${dateTime.format(instant)} UTC`,
