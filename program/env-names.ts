@@ -107,7 +107,6 @@ const EDITS_MAX = 3;
 
 export interface UnknownVariable {
   readonly variable: string;
-  /** The known one that is nearest, where one is near. */
   readonly meant: string | undefined;
 }
 

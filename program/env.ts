@@ -9,7 +9,6 @@
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** One variable and the form it should have. */
 export interface EnvProblem {
   readonly variable: string;
   /** Reads on after "must be ". */
@@ -57,7 +56,6 @@ export interface UrlOptions {
 /** Kept low so that a typo of many commas cannot make a list of thousands. */
 const LIST_ITEMS_MAX = 64;
 
-/** Reads some of it. @throws ConfigError naming every variable that is not usable. */
 export function readEnvironment<T>(env: Environment, read: (reader: EnvReader) => T): T {
   const reader = new EnvReader(env);
   const settings = read(reader);
@@ -149,7 +147,6 @@ export class EnvReader {
     return this.parsed<readonly T[], D>(variable, form, parseList, options);
   }
 
-  /** An absolute URL, as given. */
   url<D = never>(variable: string, options: UrlOptions & Partial<EnvOptions<D>> = {}) {
     const { schemes } = options;
     const forms = schemes?.map(scheme => `${scheme}://...`).join(' or ');
@@ -181,7 +178,6 @@ export class EnvReader {
     return options.default as D;
   }
 
-  /** Whether the variable is set and not empty. */
   has(variable: string): boolean {
     const text = this.#env[variable];
     return text !== undefined && text !== '';

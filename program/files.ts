@@ -22,7 +22,6 @@ export function makeDirectory(directory: string, mode = 0o777): void {
     try {
       mkdirSync(at, { mode });
     } catch (error) {
-      // Another process was faster.
       const raced = (error as NodeJS.ErrnoException).code === 'EEXIST';
       if (!raced || !statSync(at).isDirectory()) throw error;
     }

@@ -21,7 +21,6 @@ export const YOUNG_FLAG = '--no-parallel-scavenge';
  */
 const GROWTH_PERCENT = 300;
 
-/** For a program's main, before it works. */
 export function letHeapGrow(): void {
   // V8 reads these flags at each collection, so that they may be set while it runs.
   setFlagsFromString(`${GROWTH_FLAG}=${GROWTH_PERCENT}`);
@@ -33,7 +32,6 @@ export const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
 const LOOK_INTERVAL_MS = 100;
 
 interface BufferHeap {
-  /** Outside of the heap and held by it. */
   externalBytes(): number;
   collectYoung(): void;
 }

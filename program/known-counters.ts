@@ -44,7 +44,6 @@ export function createOpenCounter<Name extends string>(
   return counter;
 }
 
-/** Every combination of the values. */
 export function everyOf<const Known extends KnownLabels>(known: Known): LabelsOf<Known>[] {
   let combined: Readonly<Record<string, string>>[] = [{}];
   for (const [name, values] of Object.entries(known)) {

@@ -16,13 +16,11 @@ const LEFT_OUT = 'log lines were left out';
 
 interface LogOptions {
   readonly level: LogLevel;
-  /** As LogOutputOptions. */
   readonly batchBytes: number;
   /** Fields of every line: which program it is, and which of several. */
   readonly base: Readonly<Record<string, string>>;
   /** Lines name the trace that they are written under. */
   readonly traced?: boolean;
-  /** Every line is written where absent. */
   readonly sampling?: LogSampling | undefined;
 }
 
@@ -61,7 +59,6 @@ export interface LogSettings {
   readonly logSampling: LogSampling | undefined;
 }
 
-/** MATTING_LOG_*, of both programs. */
 export function readLogSettings(reader: EnvReader): LogSettings {
   return {
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
@@ -99,7 +96,6 @@ interface Seen {
   leftOut: number;
 }
 
-/** Lines left out since the last time that it was asked. */
 interface LeftOut {
   readonly of: string;
   readonly lines: number;
@@ -121,7 +117,6 @@ export class LogSampler {
     this.#now = now;
   }
 
-  /** Whether this line is written. Counts it. */
   keeps(message: string): boolean {
     const seen = this.#seenOf(message);
     if (seen === undefined) return true;
@@ -210,7 +205,6 @@ export class LogOutput {
   /** The system has the batch. */
   #underWay = false;
   #lost = 0;
-  /** A line was cut off in its middle. */
   #torn = false;
   readonly #flushed: (() => void)[] = [];
 

@@ -17,7 +17,6 @@ export function requestOwner(): RequestOwner | undefined {
   return served.getStore()?.owner;
 }
 
-/** Runs `work`, and all that follows from it, as one request. */
 export function serveRequest<T>(owner: RequestOwner, work: () => T): T {
   return served.run({ owner }, work);
 }

@@ -100,7 +100,6 @@ export class Semaphore {
     const giveUp = (reason: unknown) => {
       this.#leave(waiter);
       reject(reason);
-      // What waited behind may be lighter.
       this.#grant();
     };
     const onAbort = () => giveUp(signal?.reason);

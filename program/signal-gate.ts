@@ -6,7 +6,6 @@ const SAME_SIGNAL_MS = 1000;
 
 export type SignalMeaning = 'drain' | 'repeat' | 'hurry';
 
-/** Tells one request to end from the next. */
 export class SignalGate {
   #lastMs: number | undefined;
 

@@ -4,7 +4,6 @@ import type { CliPackages } from '../core/cli/context.ts';
 import type { CoreSettings } from '../core/settings.ts';
 import type { StorageKind } from '../core/storage/blob-store.ts';
 
-/** Of all variables, what is looked at. */
 export interface LookedAtConfig extends CoreSettings {
   readonly warnings: readonly string[];
   /** Absent where nothing is sold. */

@@ -103,7 +103,6 @@ export class UrlencodedReader {
     }
   }
 
-  /** After the last chunk. @throws ContractError INVALID_REQUEST */
   *finish(): Generator<PartEvent, void, void> {
     yield* this.#endPair();
   }
@@ -188,9 +187,7 @@ type Target =
   | { readonly kind: 'picture'; readonly field: RemovebgPicture }
   | { readonly kind: 'skipped' };
 
-/** A part of it; that of JSON is read elsewhere. */
 interface RemovebgBody extends RemovebgFields {
-  /** Names that are no field of this interface, as far as they may be shown. */
   readonly unknown: readonly string[];
 }
 
@@ -220,7 +217,6 @@ class RemovebgForm {
     }
   }
 
-  /** After the last part. */
   finish(): RemovebgBody {
     return { texts: this.#texts, pictures: this.#pictures, unknown: this.#unknown.names };
   }

@@ -19,7 +19,6 @@ const OF_ITS_OWN = {
 export class RemovebgRefusal extends ContractError {
   readonly removebgCode: keyof typeof OF_ITS_OWN;
 
-  /** @param field of the request, as this interface names it */
   constructor(code: keyof typeof OF_ITS_OWN, field: string, detail: string) {
     super(OF_ITS_OWN[code], detail, { fieldErrors: [{ field, detail }] });
     this.removebgCode = code;
@@ -87,7 +86,6 @@ export function isRemovebgRequest(path: string): boolean {
   return path.startsWith(REMOVEBG_PATH);
 }
 
-/** The ErrorHandler's writer for this interface. */
 export function writeRemovebgError(
   error: ContractError,
   _request: FastifyRequest,

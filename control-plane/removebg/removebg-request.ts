@@ -72,7 +72,6 @@ function span([from, to]: readonly [Length, Length], side: number): number {
 }
 
 interface RemovebgPolicy extends OutgoingPolicy {
-  /** The size of requests that name none. */
   readonly removebgDefaultSize: RemovebgSize;
 }
 
@@ -143,7 +142,6 @@ function requireOneSource({ texts, pictures }: RemovebgFields): void {
     : new RemovebgRefusal('multiple_sources', given[1] ?? '', `${names} exclude each other`);
 }
 
-/** @throws ContractError INVALID_PARAMETER, INVALID_IMAGE_SOURCE */
 function requireShort(given: RemovebgFields['texts']): Texts<RemovebgText> {
   const texts = new Map<RemovebgText, string>();
   for (const [field, text] of given) {

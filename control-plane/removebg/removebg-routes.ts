@@ -65,11 +65,9 @@ interface RemovebgAnswer {
   /** Whether this request made the job, and so is charged for it. */
   readonly created: boolean;
   readonly saysType: boolean;
-  /** Names of fields that were skipped. */
   readonly unknown: readonly string[];
 }
 
-/** The headers of a picture and of its JSON alike. */
 function removebgHeaders(answer: RemovebgAnswer): Record<string, string> {
   const { job, created, saysType, unknown } = answer;
   const { result } = job;
@@ -104,7 +102,6 @@ function largestOf({ result, finishing }: Job): { width: number; height: number 
   return { width: sight.inputWidth, height: sight.inputHeight };
 }
 
-/** undefined: the node did not say. */
 function foregroundOf({ result }: Job): Box | undefined {
   if (!result?.sight) return undefined;
   return result.sight.subject?.resultBox ?? NOWHERE;
@@ -129,7 +126,6 @@ function removebgJson(
 
 async function* base64Json(start: string, picture: Readable, end: string): AsyncGenerator<string> {
   yield start;
-  // What is left of three bytes waits for the next piece.
   let left: Buffer = Buffer.alloc(0);
   for await (const piece of picture as AsyncIterable<Buffer>) {
     const bytes = left.length === 0 ? piece : Buffer.concat([left, piece]);
@@ -140,14 +136,12 @@ async function* base64Json(start: string, picture: Readable, end: string): Async
   yield `${left.toString('base64')}${end}`;
 }
 
-/** Characters of Base64 for so many bytes. */
 function base64Length(bytes: number): number {
   return 4 * Math.ceil(bytes / 3);
 }
 
 const METHODS = 'GET, POST, OPTIONS';
 const REQUEST_HEADERS = 'X-Api-Key, Authorization, Content-Type, Accept';
-/** What a page may read of an answer. */
 const ANSWER_HEADERS = [
   ...['X-Width', 'X-Height', 'X-Max-Width', 'X-Max-Height', 'X-Type', 'X-Credits-Charged'],
   ...['X-Foreground-Top', 'X-Foreground-Left', 'X-Foreground-Width', 'X-Foreground-Height'],

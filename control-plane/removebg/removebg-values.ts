@@ -15,7 +15,6 @@ import type { CropMargins, Position, Region } from '#contract/finishing.ts';
 import type { TextValue } from '../http/bodies.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
 
-/** Those that are kept as text. */
 export const REMOVEBG_TEXTS = [
   'image_url',
   'size',
@@ -95,7 +94,6 @@ const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: 
 
 export type Texts<Name extends string> = ReadonlyMap<Name, string>;
 
-/** One of these values, the first where the field is absent. */
 export function oneOf<Value extends string>(
   texts: Texts<string>,
   field: string,
@@ -123,7 +121,6 @@ export function sizeOf(texts: Texts<string>, absent: RemovebgSize): RemovebgSize
   return oneOf(texts, 'size', [first, ...others]);
 }
 
-/** undefined: as large as it is. */
 export function megapixelsMaxOf(size: RemovebgSize, isPng: boolean): number | undefined {
   if (isPng && (size === 'full' || size === '4k')) return FULL_PNG_MEGAPIXELS;
   return SIZES[size];
@@ -150,7 +147,6 @@ export function requireUnrendered(texts: Texts<string>): void {
   }
 }
 
-/** none: the answer says no type. */
 export function typeLevelOf(texts: Texts<string>): string {
   return oneOf(texts, 'type_level', TYPE_LEVELS);
 }
@@ -174,7 +170,6 @@ export function cropOf(texts: Texts<string>): CropMargins | undefined {
   return isCropped ? margins : undefined;
 }
 
-/** undefined: as large as it is in the image. */
 export function scaleOf(texts: Texts<string>): number | undefined {
   const { min, max } = SCALE_PERCENT;
   const text = texts.get('scale')?.toLowerCase();
@@ -195,7 +190,6 @@ export function positionOf(
 ): Position | undefined {
   const text = texts.get('position');
   if (text === undefined) return undefined;
-  // A 0 without a unit is a 0.
   const position = parsePosition(text.replaceAll(/(?<=^| )0(?= |$)/g, '0%'));
   if (position === undefined) {
     throw invalidParameter('position', 'must be original, center, x% or x% y%, each 0% to 100%');

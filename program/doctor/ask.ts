@@ -13,7 +13,6 @@ interface HttpAnswer {
   readonly text: string;
 }
 
-/** Where a listener's host is reached from this machine. */
 export function baseOf(host: string, port: number): string {
   const dialled = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host;
   return `http://${dialled.includes(':') ? `[${dialled}]` : dialled}:${port}`;
@@ -33,7 +32,6 @@ export async function askHttp(url: string): Promise<HttpAnswer | undefined> {
     }
     return { status: answer.status, text: Buffer.concat(pieces).toString('utf8') };
   } catch {
-    // Whoever asks says that nobody answered: there is nothing more to tell of it.
     return undefined;
   }
 }

@@ -9,7 +9,6 @@ export interface Finding {
   /** What was looked at, in a word or two; the same at every run. */
   readonly subject: string;
   readonly status: FindingStatus;
-  /** One line. */
   readonly found: string;
   /** What to do, one line; absent where it is ok. */
   readonly advice?: string;
@@ -56,7 +55,6 @@ export async function look(
   }
 }
 
-/** An error's words and those of what caused it, in one line. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const code = (error as NodeJS.ErrnoException).code;
@@ -95,12 +93,10 @@ function oneLine(text: string): string {
   return text.replaceAll(/\p{Cc}+/gu, ' ');
 }
 
-/** `1 warning`, `2 warnings`. */
 export function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`;
 }
 
-/** The same for scripts. */
 export function jsonOf(findings: readonly Finding[]) {
   const summary = summaryOf(findings);
   return { ok: summary.failures === 0, summary, findings };

@@ -7,7 +7,6 @@ const SECRET_NAME = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|SESSION/i;
 const NO_SECRET = /_(FILE|HOST|PORT|AGENT_PID|SOCK)$|^MATTING_READS_REQUIRE_IDEMPOTENCY_KEY$/;
 /** Shorter ones would take words of the text with them; nothing that short is a secret here. */
 const SECRET_LENGTH_MIN = 6;
-/** An empty place that says what was there. */
 const LEFT_OUT = '[left out]';
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -27,7 +26,6 @@ export class SecretsOut {
     this.#secrets = [...new Set(forms)].sort((a, b) => b.length - a.length);
   }
 
-  /** The text without them. */
   of(text: string): string {
     return this.#secrets.reduce((rest, secret) => rest.replaceAll(secret, LEFT_OUT), text);
   }
@@ -82,7 +80,6 @@ export function weaknessOf(secret: string): string | undefined {
   return bits < BITS_MIN ? `can hold no more than ${Math.floor(bits)} bits` : undefined;
 }
 
-/** The same of bytes. */
 export function weaknessOfBytes(secret: Uint8Array): string | undefined {
   const bits = bitsOf(Buffer.from(secret).toString('latin1'));
   return bits < BITS_MIN ? `can hold no more than ${Math.floor(bits)} bits` : undefined;

@@ -36,7 +36,6 @@ export class TlsFileError extends Error {
   }
 }
 
-/** How to reach another program. */
 export interface ChannelSecurity {
   readonly credentials: ChannelCredentials;
   readonly options: ChannelOptions;
@@ -49,7 +48,6 @@ export interface TlsLog {
 
 export interface TlsFilesOptions {
   readonly log: TlsLog;
-  /** POLL_MS where absent. */
   readonly pollMs?: number;
 }
 
@@ -87,7 +85,6 @@ export class TlsFiles {
     this.#timer.unref();
   }
 
-  /** @throws TlsFileError */
   static async open(settings: TlsSettings, options: TlsFilesOptions): Promise<TlsFiles> {
     return new TlsFiles(settings, await readContent(settings), options);
   }
@@ -121,7 +118,6 @@ export class TlsFiles {
     };
   }
 
-  /** Reads the files now. Never rejects. */
   reload(): Promise<void> {
     this.#reading ??= this.#readAgain().finally(() => {
       this.#reading = undefined;

@@ -40,7 +40,6 @@ export type SpanAttributes = {
   readonly 'rpc.method'?: 'matting.v1.MatteService/Matte' | undefined;
   /** The name of the status. */
   readonly 'rpc.response.status_code'?: string | undefined;
-  /** A code of the catalogue, or the word for what went wrong. */
   readonly 'error.type'?: string | undefined;
   readonly 'matting.job.id'?: string | undefined;
   readonly 'matting.account.id'?: string | undefined;
@@ -84,7 +83,6 @@ export interface StartedSpan {
   readonly tracing: Tracing;
 }
 
-/** Where the spans of this program begin. */
 export interface Tracing {
   /**
    * @param parent of this process, of another or of an earlier time; undefined, or none that W3C
@@ -104,7 +102,6 @@ export interface Tracing {
 export const SPAN_FATES = ['exported', 'failed', 'dropped'] as const;
 export type SpanFate = (typeof SPAN_FATES)[number];
 
-/** Counts; the metrics implement it. */
 export interface SpanObserver {
   spansEnded(fate: SpanFate, count: number): void;
 }
@@ -142,7 +139,6 @@ export function traced<T>(begin: SpanBegin, work: () => Promise<T>): Promise<T> 
   return parent === undefined ? work() : asSpan(parent.tracing.start(begin, parent.span), work);
 }
 
-/** `work` as this span, which ends with it; without one, just so. */
 export function asSpan<T>(span: StartedSpan | undefined, work: () => Promise<T>): Promise<T> {
   return span === undefined ? work() : active.run(span, () => endedWith(span, work));
 }
@@ -164,7 +160,6 @@ export function recordSpan(begin: SpanBegin & { readonly startTime: number }, en
   parent?.tracing.start(begin, parent.span).span.end(endMs);
 }
 
-/** Says more of the active span. */
 export function describeSpan(attributes: SpanAttributes): void {
   active.getStore()?.span.setAttributes(attributes);
 }
@@ -220,7 +215,6 @@ export function receivedCarrier(
   return states.length === 0 ? { traceparent } : { traceparent, tracestate: states.join(',') };
 }
 
-/** The context of a trace as text of one line, for a row that outlives the process. */
 export function keptContext({ traceparent, tracestate }: TraceCarrier): string {
   const whole = tracestate ? `${traceparent} ${tracestate}` : traceparent;
   // The vendors' part may be left out; the trace itself may not.

@@ -161,7 +161,6 @@ class CountedExport {
     this.#queueSpansMax = queueSpansMax;
   }
 
-  /** Before the queue. */
   processor(queue: SpanProcessor): SpanProcessor {
     return {
       onStart: (span, context) => queue.onStart(span, context),
@@ -178,7 +177,6 @@ class CountedExport {
     };
   }
 
-  /** Behind it. */
   exporter(exporter: SpanExporter): SpanExporter {
     return {
       export: (spans, done) => {

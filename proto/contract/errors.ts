@@ -129,7 +129,6 @@ export function isErrorCode(value: string): value is ErrorCode {
   return Object.hasOwn(ERROR_CATALOGUE, value);
 }
 
-/** One of a request's fields and what is wrong with it. */
 export interface FieldError {
   readonly field: string;
   readonly detail: string;
@@ -141,7 +140,6 @@ export interface ContractErrorOptions {
   /** Where the cause, not the code, decides (IMAGE_DOWNLOAD_FAILED, PROCESSING_FAILED). */
   readonly retryable?: boolean | undefined;
   readonly fieldErrors?: readonly FieldError[];
-  /** The job it concerns, where there is one. */
   readonly jobId?: string | undefined;
   /** Seconds, for Retry-After. */
   readonly retryAfterS?: number | undefined;

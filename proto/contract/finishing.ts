@@ -49,13 +49,11 @@ export interface Finishing {
   readonly background?: Background;
 }
 
-/** Of a picture or a plane, in pixels. */
 export interface Size {
   readonly width: number;
   readonly height: number;
 }
 
-/** Pixels. */
 export interface Box {
   readonly left: number;
   readonly top: number;
@@ -63,7 +61,6 @@ export interface Box {
   readonly height: number;
 }
 
-/** What a node saw in a picture. */
 export interface Subject {
   /** In the oriented input. */
   readonly inputBox: Box;
@@ -73,7 +70,6 @@ export interface Subject {
   readonly share: number;
 }
 
-/** What a node says of a picture it saw. */
 export interface Sight {
   /** Pixels of the oriented input. */
   readonly inputWidth: number;

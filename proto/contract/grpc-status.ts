@@ -29,7 +29,6 @@ export function toStatus(error: unknown): StatusObject {
   return { code: ERROR_CATALOGUE[known.code].grpc, details: known.message, metadata };
 }
 
-/** The ContractError a failed call stands for. */
 export function fromServiceError(error: ServiceError): ContractError {
   const sent = error.metadata?.get(ERROR_CODE_TRAILER)[0];
   const flag = error.metadata?.get(RETRYABLE_TRAILER)[0];

@@ -22,7 +22,6 @@ import {
 
 export type { ByteReader, ImageHeader };
 
-/** Bytes that tell the five formats apart. */
 const SIGNATURE_BYTES = 12;
 
 type FormatReader = (window: ByteWindow) => Promise<ImageHeader | undefined>;

@@ -86,9 +86,7 @@ const HELD_BYTES_PER_PIXEL = 4;
 /** A cut-out with its matte while the result is made of it. */
 const CUT_OUT_BYTES_PER_PIXEL = 5;
 
-/** What finishing adds. */
 export interface FinishingCost {
-  /** Of the result, at most. */
   readonly framePixels: number;
   readonly background:
     | { readonly inputFormat: InputFormat | undefined; readonly pixels: number }

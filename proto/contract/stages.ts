@@ -27,7 +27,6 @@ const ON_REQUEST: StageName = 'finish';
 /** Milliseconds of each stage; 0 where it did not take place. */
 export type StageTimings = Readonly<Record<(typeof STAGES)[StageName], number>>;
 
-/** The times of an image by the names of the stages, in their order. */
 export function timesByStage(timings: StageTimings): [stage: StageName, ms: number][] {
   const stages = Object.keys(STAGES) as StageName[];
   return stages

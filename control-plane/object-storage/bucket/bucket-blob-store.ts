@@ -47,7 +47,6 @@ interface BucketBlobStoreOptions extends StorageOpening {
   readonly bounds?: Partial<BucketBounds>;
 }
 
-/** @param spoolDir where blobs are spooled before they are sent */
 function bucketBlobStore(
   client: BucketClient,
   proof: BucketProof,
@@ -133,16 +132,13 @@ export async function openBucketBlobStore(options: BucketBlobStoreOptions): Prom
   }
 }
 
-/** Parts of one blob that are under way at once. */
 const PARTS_AT_ONCE_MAX = 4;
 /** The end of an upload that failed, for whose caller it is not worth more. */
 const ABORT_MS_MAX = 5000;
 
-/** What a commit sends. */
 interface Sending {
   /** Of all bytes, hexadecimal. */
   readonly sha256: string;
-  /** Aborts at the commit's bound. */
   readonly signal: AbortSignal;
 }
 
@@ -239,7 +235,6 @@ class BucketBlobWriter implements BlobWriter {
   async #endUpload(uploadId: string): Promise<void> {
     const { client, name } = this.#writing;
     const signal = AbortSignal.timeout(ABORT_MS_MAX);
-    // It is counted as a request that failed; the caller is told of what failed before.
     await client.abortMultipart(name, uploadId, signal).catch(() => undefined);
   }
 
@@ -321,7 +316,6 @@ export class SpoolFile {
   readonly #whole: Hash = createHash('sha256');
   /** Of the part that is being written; the first part's is the whole's. */
   #part: Hash = createHash('sha256');
-  /** Of the parts that are full, hexadecimal. */
   readonly #ended: string[] = [];
   #bytes = 0;
 
@@ -361,7 +355,6 @@ export class SpoolFile {
     }
   }
 
-  /** @param piece within one part */
   #hash(piece: Uint8Array): void {
     const isFirst = this.#bytes < this.#partBytes;
     this.#whole.update(piece);
@@ -389,7 +382,6 @@ export class SpoolFile {
     });
   }
 
-  /** As much of it as there is. */
   async read(offset: number, length: number): Promise<Buffer> {
     const available = Math.max(0, Math.min(length, this.#bytes - offset));
     const buffer = Buffer.allocUnsafe(available);

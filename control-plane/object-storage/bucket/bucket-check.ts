@@ -24,7 +24,6 @@ import type { BucketOptions } from './bucket-url.ts';
 
 /** A read, or a request by a signed URL. */
 const STEP_MS_MAX = 30_000;
-/** How long the URLs that it signs for itself are good for. */
 const SIGNED_MS = 60_000;
 
 interface Step {
@@ -89,7 +88,6 @@ class BucketCheck {
   readonly #key = `results/${this.#id}`;
   readonly #placed = `inputs/${this.#id}`;
   readonly #large = `backgrounds/${this.#id}`;
-  /** Begun, and neither completed nor ended. */
   readonly #uploads = new Set<string>();
 
   constructor(client: BucketClient, signed: SignedAccess) {

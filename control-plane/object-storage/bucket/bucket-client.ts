@@ -24,7 +24,6 @@ import type { BucketOptions } from './bucket-url.ts';
 /** Of what a store says of a failure; more of it is left out. */
 const MESSAGE_LENGTH_MAX = 300;
 
-/** What the SDK calls an error whose name it was not told. */
 const UNNAMED = new Set(['Unknown', 'UnknownError', 'Error']);
 
 /**
@@ -71,7 +70,6 @@ export function isMissing(error: unknown): boolean {
   return error instanceof BucketError && error.status === 404 && error.code !== 'NoSuchBucket';
 }
 
-/** There is an object under this name, or it is another one than was asked for. */
 export function isAlreadyThere(error: unknown): boolean {
   return error instanceof BucketError && error.status === 412;
 }
@@ -81,7 +79,6 @@ export function isUnanswered(error: unknown): boolean {
   return error instanceof BucketError && error.status === undefined;
 }
 
-/** The range begins behind the end. */
 export function isBehindTheEnd(error: unknown): boolean {
   return error instanceof BucketError && error.status === 416;
 }
@@ -102,7 +99,6 @@ function outcomeOf({ code, status }: BucketError): StorageOutcome {
 const ELSEWHERE = 'the bucket is in another region: name it by the parameter region';
 const LATE_WORDS = 'the store did not answer in time';
 
-/** What the operator can do about it. */
 const WORDS: Readonly<Record<string, string>> = {
   NoSuchBucket: 'there is no such bucket',
   AccessDenied: 'its user may not write there',
@@ -133,7 +129,6 @@ export function describeBucketError(error: unknown): string {
   return words === undefined ? answered : `${words} (${answered})`;
 }
 
-/** Bytes and their SHA-256, hexadecimal. */
 export interface HashedBytes {
   readonly bytes: Uint8Array;
   readonly sha256: string;
@@ -141,9 +136,7 @@ export interface HashedBytes {
 
 export interface BucketObject {
   readonly body: Readable;
-  /** Another object has another one. */
   readonly etag: string | undefined;
-  /** Of the whole object, hexadecimal, as its writer noted it. */
   readonly sha256: string | undefined;
 }
 
@@ -157,7 +150,6 @@ interface BucketObjectHead {
 
 export interface BucketListing {
   readonly items: readonly BucketItem[];
-  /** By the store's clock, UTC milliseconds. */
   readonly nowMs: number;
   /** Gives the next page; undefined: this was the last. */
   readonly next: string | undefined;
@@ -167,13 +159,11 @@ export interface BucketItem {
   readonly key: string;
   /** When it was written, or a multipart upload begun. */
   readonly atMs: number;
-  /** Of an unfinished multipart upload. */
   readonly uploadId?: string;
 }
 
 interface BucketPart extends HashedBytes {
   readonly uploadId: string;
-  /** From 1. */
   readonly number: number;
 }
 
@@ -210,7 +200,6 @@ export class BucketClient {
     return this.clients.writes.config.systemClockOffset;
   }
 
-  /** How each object is written. */
   writing(
     key: string,
   ): Pick<PutObjectCommandInput, 'Bucket' | 'Key' | 'ServerSideEncryption' | 'SSEKMSKeyId'> {
@@ -236,7 +225,6 @@ export class BucketClient {
     await this.#send('put', this.clients.writes, withPayloadHash(command, sha256), signal);
   }
 
-  /** One attempt, over what is there. */
   async probe(key: string, { bytes, sha256 }: HashedBytes, signal: AbortSignal): Promise<void> {
     const command = new this.sdk.PutObjectCommand({
       ...this.writing(key),
@@ -247,7 +235,6 @@ export class BucketClient {
     await this.#send('put', this.clients.probes, withPayloadHash(command, sha256), signal);
   }
 
-  /** @returns the upload's id */
   async createMultipart(key: string, sha256: string, signal?: AbortSignal): Promise<string> {
     const command = new this.sdk.CreateMultipartUploadCommand({
       ...this.writing(key),
@@ -278,7 +265,6 @@ export class BucketClient {
     return { PartNumber: number, ChecksumSHA256, ...(ETag === undefined ? {} : { ETag }) };
   }
 
-  /** Only where there is no such object: PreconditionFailed otherwise. */
   async completeMultipart(
     key: string,
     { uploadId, parts }: { readonly uploadId: string; readonly parts: CompletedPart[] },
@@ -366,7 +352,6 @@ export class BucketClient {
     return { items, nowMs: date(), next };
   }
 
-  /** Multipart uploads neither completed nor aborted, a page of them. */
   async listMultipart(prefix: string, from?: string): Promise<BucketListing> {
     const [keyMarker, uploadIdMarker] = from?.split('\n') ?? [];
     const command = new this.sdk.ListMultipartUploadsCommand({

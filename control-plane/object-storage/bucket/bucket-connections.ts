@@ -13,7 +13,6 @@ export interface BucketBounds {
    */
   readonly readConnectionsMax: number;
   readonly connectionsMax: number;
-  /** To an open connection. */
   readonly connectMsMax: number;
   /** From the beginning of an attempt, its body sent, to the head of its answer. */
   readonly answerMsMax: number;
@@ -25,9 +24,7 @@ export interface BucketBounds {
   readonly resumesMax: number;
   /** At what must not be lost: some 6 s of waits, 11 s at most, for a store that restarts. */
   readonly writeAttemptsMax: number;
-  /** At what a caller waits for. */
   readonly readAttemptsMax: number;
-  /** A request with all its attempts. */
   readonly requestMsMax: number;
   /** A commit, its turn among all that is sent included. */
   readonly commitMsMax: number;
@@ -62,7 +59,6 @@ export const BUCKET_BOUNDS: BucketBounds = {
   probeMsMax: 1500,
 };
 
-/** Kept open for the next request. */
 const FREE_CONNECTIONS_MAX = 64;
 /** At the proof that the store can be written: the first may only learn the store's clock. */
 const PROBE_ATTEMPTS_MAX = 2;
@@ -84,7 +80,6 @@ export interface BucketConnections {
   readonly clients: BucketClients;
 }
 
-/** What the SDK has to say by itself. */
 type SdkLog = NonNullable<S3ClientConfig['logger']>;
 
 /** Opens nothing; loads the SDK: 0.1 s and 35 MB, where the storage is a bucket and only there. */

@@ -99,7 +99,6 @@ class Pieces {
     if (held !== undefined) yield held;
   }
 
-  /** Of one connection after the other. */
   async *#pieces(): AsyncGenerator<Buffer> {
     let { body } = this.#source.first;
     for (;;) {
@@ -148,7 +147,6 @@ class Pieces {
       const { body } = await client.get(name, asked);
       return body;
     } catch (error) {
-      // All of it had come when the connection ended.
       if (isBehindTheEnd(error)) return Readable.from([]);
       throw unreadable(error);
     }
@@ -161,7 +159,6 @@ class Pieces {
 const FIRST = '0123456789abcdef';
 const UNFINISHED = 'tmp/';
 
-/** An unfinished upload as the name of a blob: what `remove` is called with. */
 function unfinishedName(key: string, uploadId: string): string {
   return `${UNFINISHED}${key}/${uploadId}`;
 }
@@ -257,7 +254,6 @@ const KEY = 'tmp/check';
 const BYTES = Buffer.from('check');
 const SHA256 = createHash('sha256').update(BYTES).digest('hex');
 
-/** What says nothing against the store. */
 const ANSWERS: readonly StorageOutcome[] = ['ok', 'not-found', 'exists'];
 
 export class BucketProof {
@@ -275,7 +271,6 @@ export class BucketProof {
     else if (operation === 'put' && outcome === 'ok') this.#provenAtMs = performance.now();
   }
 
-  /** Rejects with SERVICE_UNAVAILABLE. */
   async require(client: BucketClient): Promise<void> {
     if (performance.now() - this.#provenAtMs < this.#bounds.proofMs) return;
     this.#probing ??= this.#probe(client).finally(() => {

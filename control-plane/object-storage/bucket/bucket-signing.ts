@@ -79,7 +79,6 @@ export async function createSignedAccess(client: BucketClient): Promise<SignedAc
   };
 }
 
-/** Those that are to be signed as they are. */
 function namesOf(headers: SignedWrite['headers']) {
   const names = Object.keys(headers);
   return { unhoistableHeaders: new Set(names), signableHeaders: new Set(names) };
@@ -174,7 +173,6 @@ export interface Signing {
 
 const MISMATCHES_MAX = 3;
 
-/** What the URLs of one kind have in common. */
 interface Kind {
   readonly signer: Signer;
   /** Without the object's name. */
@@ -194,7 +192,6 @@ export class BucketPresigner {
     this.#Signer = S3RequestPresigner;
   }
 
-  /** Rejects where there are no credentials. */
   async sign(signing: Signing): Promise<string> {
     const { method, query, headers } = signing;
     const id = [method, ...Object.keys(query), ...Object.keys(headers)].join();
@@ -268,7 +265,6 @@ function escaped(text: string): string {
   );
 }
 
-/** But for the order of the query. */
 function isSame(one: string, other: string): boolean {
   const [a, b] = [new URL(one), new URL(other)];
   a.searchParams.sort();

@@ -22,12 +22,9 @@ export interface BucketOptions {
   readonly bucket: string;
   /** Before every key: empty, or ends with a slash. */
   readonly prefix: string;
-  /** Absent: AWS's own, by the region. */
   readonly endpoint?: URL;
-  /** Absent: where the SDK finds it. */
   readonly region?: string;
   readonly pathStyle: boolean;
-  /** Absent: the bucket's own default. */
   readonly encryption?: {
     readonly algorithm: (typeof SSE)[number];
     readonly kmsKeyId?: string;
@@ -158,7 +155,6 @@ interface Lifecycle {
   readonly Rules: readonly LifecycleRule[];
 }
 
-/** Days after an object's creation, in which its upload counts as the beginning. */
 function daysFor(lifeMs: number): number {
   return Math.ceil(lifeMs / DAY_MS) + SPARE_DAYS;
 }

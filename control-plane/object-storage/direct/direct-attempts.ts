@@ -37,7 +37,6 @@ const VALID_MIN_MS = 1000;
 interface DirectParts {
   readonly signed: SignedAccess;
   readonly blobs: BlobStore;
-  /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
   readonly log: Logger;
 }
@@ -153,7 +152,6 @@ const ZIP_NAME_AT = 30;
 
 interface ResultHead {
   readonly format: OutputFormat;
-  /** Undefined where the header does not show it. */
   readonly width: number | undefined;
   readonly height: number | undefined;
 }
@@ -197,7 +195,6 @@ const PAUSE_MIN_MS = 30_000;
 const PAUSE_MAX_MS = 600_000;
 /** Beyond any fleet; the ones remembered longest go first. */
 const NODES_MAX = 1000;
-/** Jobs of which an attempt failed on this way, the same. */
 const JOBS_MAX = 10_000;
 
 interface Pause {
@@ -205,7 +202,6 @@ interface Pause {
   readonly lengthMs: number;
 }
 
-/** Undefined: the storage signs nothing. */
 export function openDirectPaths(blobs: BlobStore, log: Logger): DirectAttempts | undefined {
   const { signed } = blobs;
   return signed && new DirectPaths({ signed, blobs, log, now: () => performance.now() });

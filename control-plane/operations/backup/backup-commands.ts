@@ -107,7 +107,6 @@ async function backup(
   ]);
 }
 
-/** Opening a SQLite file that is not there would make it. */
 function requireDatabase(context: CliContext): DatabaseConfig {
   const config = loadDatabaseConfig(context.environment);
   const file = /^sqlite:(.+)$/.exec(config.databaseUrl)?.[1];
@@ -162,7 +161,6 @@ async function restoreFrom(
 ): Promise<void> {
   const manifest = await readManifest(directory);
   await requireKey(context, manifest.secrets_key_id);
-  // Restored before, by the engine's own means.
   const { databaseUrl } =
     manifest.database === null ? requireDatabase(context) : loadDatabaseConfig(context.environment);
   const { blobsFrom } = options;
@@ -192,7 +190,6 @@ async function openRestoreBlobs(context: CliContext, directory: string, given: s
     context.packages.storageKinds,
   );
   const place = given === BLOBS ? pathToFileURL(path.join(directory, BLOBS)).href : given;
-  // Before anything is written: a disk that is not mounted is found now.
   const from = await openStorageToRead(place, { spoolDir, storageKinds, setting: '--blobs-from' });
   return { from, to: await openStorage(storageUrl, { spoolDir, storageKinds }) };
 }
@@ -244,7 +241,6 @@ function megabytes(bytes: number): string {
 /** Jobs that are read at once, and blobs that are looked at at once. */
 const PAGE = 100;
 const BLOBS_AT_ONCE_MAX = 8;
-/** Named one by one; of more only their number is said. */
 const NAMED_MAX = 20;
 /** No link lives longer (MATTING_RESULT_TTL_MS). */
 const LINK_LIFE_MS_MAX = 31 * 86_400_000;
@@ -252,7 +248,6 @@ const LINK_LIFE_MS_MAX = 31 * 86_400_000;
 interface RestoredParts {
   readonly stores: Pick<StoresWithoutEnds, 'jobs' | 'ledger'>;
   readonly blobs: Pick<BlobStore, 'stat' | 'openRead' | 'signed'>;
-  /** Compares sizes, and reads nothing. */
   readonly sizesOnly: boolean;
 }
 
@@ -316,7 +311,6 @@ function named(missing: readonly Expected[]): string {
   return more > 0 ? `${names.join(', ')} and ${more} more` : names.join(', ');
 }
 
-/** Over all jobs of these states, a page at a time. */
 async function look(
   parts: RestoredParts,
   states: typeof FINAL_STATES | typeof OPEN_STATES,

@@ -43,13 +43,10 @@ const MANIFEST = 'backup.json';
 
 interface BackupManifest {
   readonly format: typeof FORMAT;
-  /** Of the program that made it. */
   readonly version: string;
   /** ISO 8601 UTC, by the database's clock: what was committed until then is in it. */
   readonly taken_at: string;
-  /** Null: it was left out. */
   readonly database: BackedUpDatabase | null;
-  /** Null: blobs were left out. */
   readonly blobs: { readonly place: string } | null;
   /** Null: no control plane has started on this database yet. */
   readonly secrets_key_id: string | null;
@@ -62,7 +59,6 @@ interface BackedUpDatabase {
   /** Beside the manifest. */
   readonly file: string;
   readonly bytes: number;
-  /** Hexadecimal. */
   readonly sha256: string;
 }
 
@@ -91,7 +87,6 @@ async function writeManifest(
   await syncPath(directory);
 }
 
-/** @throws BackupError */
 export async function readManifest(directory: string): Promise<BackupManifest> {
   let text: string;
   try {
@@ -150,16 +145,12 @@ interface BackupParts {
   /** The live service's; its URL, with a password, for the engine's program. */
   readonly database: Database;
   readonly databaseUrl: string;
-  /** Undefined: the database is left out. */
   readonly withDatabase: boolean;
-  /** Undefined: blobs are left out. */
   readonly blobs:
     | { readonly from: BlobStore; readonly to: BlobStore; readonly place: string }
     | undefined;
-  /** Where the engine's programs are. */
   readonly searchPath: string;
   readonly onProgress?: (line: string) => void;
-  /** Ends after the blobs under way. */
   readonly signal?: AbortSignal;
 }
 
@@ -227,7 +218,6 @@ async function copyAll(
   const first = differing ?? failures[0];
   if (first !== undefined) {
     const message = `${failures.length} pictures were not copied, one is ${first.name}`;
-    // The same command would find the same bytes there.
     const advice = differing === undefined ? 'run the same command again' : ANOTHER_PLACE;
     throw new BackupError(`${message}: ${advice}`, first.error);
   }
@@ -240,7 +230,6 @@ async function copyDatabase(directory: string, parts: BackupParts): Promise<Back
   const { dialect: kind, engine } = database;
   const file = kind === 'sqlite' ? SQLITE_FILE : SQL_FILE;
   const place = path.join(directory, file);
-  // Half of one, of an interrupted run.
   await rm(place, { force: true });
   if (kind === 'sqlite') await copySqlite(databaseUrl.slice('sqlite:'.length), place);
   else {
@@ -250,18 +239,15 @@ async function copyDatabase(directory: string, parts: BackupParts): Promise<Back
   return { kind, engine: engine.name, file, ...(await measure(place)) };
 }
 
-/** Names that are asked about in one go. */
 const NAMES_AT_ONCE = 500;
 
 interface RestoreParts {
   readonly manifest: BackupManifest;
   readonly databaseUrl: string;
-  /** Where the engine's programs are. */
   readonly searchPath: string;
   readonly log: StoreLog;
   /** Of the packages whose tables are expected. */
   readonly packages: readonly MigrationSeries[];
-  /** Undefined: no pictures are copied. */
   readonly blobs: { readonly from: BlobStore; readonly to: BlobStore } | undefined;
   readonly onProgress?: (line: string) => void;
 }
@@ -284,7 +270,6 @@ export async function restoreBackup(directory: string, parts: RestoreParts) {
   return kind === 'sqlite' ? restoreFile(file, parts) : restoreServer(file, parts);
 }
 
-/** Its database was restored by the engine's own means before. */
 async function restoreBlobsAlone(parts: RestoreParts) {
   return await withDatabase(parts.databaseUrl, parts, async database => {
     if (!(await hasSchema(database, parts.packages))) {

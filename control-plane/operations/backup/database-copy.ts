@@ -55,7 +55,6 @@ async function fill(from: string, to: string): Promise<void> {
   const source = new DatabaseSync(from, { timeout: BUSY_MS_MAX });
   try {
     source.exec('begin');
-    // The snapshot is taken by the first read.
     source.prepare('select count(*) from sqlite_schema').get();
     await backup(source, to, { rate: PAGES_A_STEP });
     source.exec('rollback');
@@ -64,7 +63,6 @@ async function fill(from: string, to: string): Promise<void> {
   }
 }
 
-/** Reads all of it. @throws DatabaseCopyError */
 function requireSound(file: string): void {
   const copy = new DatabaseSync(file);
   try {
@@ -78,7 +76,6 @@ function requireSound(file: string): void {
   }
 }
 
-/** What a program says when it fails: its first lines. */
 const SAID_BYTES_MAX = 4096;
 /** Of the process that waits for such a program. */
 const ENDING = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
@@ -93,9 +90,7 @@ const NAMES: Readonly<Record<MysqlTool, readonly [mariadb: string, mysql: string
 
 export interface ToolPlace {
   readonly databaseUrl: string;
-  /** Whether the server is of MariaDB's kind. */
   readonly mariadb: boolean;
-  /** PATH. */
   readonly searchPath: string;
 }
 
@@ -110,7 +105,6 @@ export async function dumpMysql(place: ToolPlace, file: string): Promise<void> {
   await into.sync();
 }
 
-/** Runs the statements of a dump on an empty database. @throws DatabaseCopyError */
 export async function loadMysql(place: ToolPlace, file: string): Promise<void> {
   const program = await findTool('client', place);
   await using from = await open(file, constants.O_RDONLY);

@@ -37,7 +37,6 @@ const FIELD = /^[A-Za-z][A-Za-z0-9_]{0,40}$/;
 /** As `timings` and `limits` are; deeper than errors with their causes nothing is. */
 const DEPTH_MAX = 3;
 
-/** Fields whose texts are kept. */
 const TEXT_FIELDS: ReadonlySet<string> = new Set([
   'time',
   'msg',
@@ -79,7 +78,6 @@ const TEXT_FIELDS: ReadonlySet<string> = new Set([
   'syscall',
   'errno',
 ]);
-/** Objects whose fields are kept by the same rules. */
 const OBJECT_FIELDS: ReadonlySet<string> = new Set(['err', 'timings', 'cause', 'queue', 'nodes']);
 /** 32 and 16 hexadecimal digits: nothing else is let through under these names. */
 const TRACE = /^(?:[0-9a-f]{32}|[0-9a-f]{16})$/;
@@ -105,7 +103,6 @@ export async function readLog(file: string): Promise<BundledLog> {
   const bytes = Buffer.alloc(Math.min(size, LOG_BYTES_MAX));
   const { bytesRead } = await handle.read(bytes, 0, bytes.length, start);
   const lines = bytes.toString('utf8', 0, bytesRead).split('\n');
-  // Cut in its middle.
   if (start > 0) lines.shift();
   return bundled(lines.filter(line => line !== ''));
 }
@@ -168,7 +165,6 @@ const WORDS: Readonly<Record<string, RegExp>> = {
 const PLAIN_NAMES =
   /_(MS|S|PORT|MAX|MIN|DAYS|DEMAND|ENGINES|THREADS|WORKERS|IMAGES|REFINEMENT|ESTIMATION|API|AREA|STORAGE|KEY|ADDRESSES|CALLBACKS|MINUTE|SIZE)$/;
 const NEVER = /(SECRETS?|OPERATOR|API)_KEY(_PREVIOUS)?$|TOKEN|SECRET|PASSWORD/;
-/** Of a URL how it begins, and which parameters it has. */
 const URLS = /_(URL|ISSUER)$/;
 const HOSTS = /_HOST$/;
 /** Of others that change what the programs do: names alone. */
@@ -217,9 +213,7 @@ function hostKind(value: string): string {
 const LISTED_MAX = 200;
 const DAYS = 7;
 const DAY_MS = 86_400_000;
-/** Nodes whose metrics are asked for. */
 const NODES_MAX = 16;
-/** Logs that are read. */
 const LOGS_MAX = 10;
 /** Names as the programs give them. */
 const METRIC = /^(?:# (?:HELP|TYPE) )?(?:matting|nodejs|process)_/;
@@ -227,7 +221,6 @@ const METRIC = /^(?:# (?:HELP|TYPE) )?(?:matting|nodejs|process)_/;
 interface BundleOptions {
   readonly env: Environment;
   readonly composed: ComposedProgram;
-  /** Files of log lines, LOGS_MAX at most. */
   readonly logs: readonly string[];
   readonly secretsOut: SecretsOut;
 }
@@ -299,7 +292,6 @@ async function addDatabase(add: Add, env: Environment, composed: ComposedProgram
   await add('database.json', async () => {
     const log = { info: () => undefined, warn: () => undefined };
     const { databaseUrl } = loadDatabaseConfig(env);
-    // Opening it would make it.
     if ((await missingFile(databaseUrl)) !== undefined) throw new Error('there is no file');
     database = await openDatabase(databaseUrl, { log });
     const { name } = database.engine;
@@ -388,7 +380,6 @@ async function addNodes(add: Add, { nodes }: StoresWithoutEnds): Promise<void> {
   }
 }
 
-/** As the doctor reads it. @throws ConfigError */
 async function configOf(
   env: Environment,
   { loadConfig, storageKinds }: ComposedProgram,

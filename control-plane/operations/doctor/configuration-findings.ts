@@ -58,7 +58,6 @@ export async function secretsOfDirectory(dataDir: string): Promise<string[]> {
   return (await Promise.all(files)).filter(text => text !== undefined);
 }
 
-/** Their strength, and who may read the files they are in. */
 export async function secretsFindings(config: LookedAtConfig): Promise<readonly Finding[]> {
   const { nodeToken, nodeTokenAccepted, operatorKey, secretsKey } = config;
   const { secretsKeyPrevious, sales, dataDir } = config;

@@ -41,7 +41,6 @@ export interface ExaminedDatabase {
   readonly findings: readonly Finding[];
   /** To be closed. Undefined: it cannot be asked anything. */
   readonly database: Database | undefined;
-  /** Every table is there as this version expects it. */
   readonly current: boolean;
 }
 
@@ -83,7 +82,6 @@ export async function examineDatabase(
   }
 }
 
-/** The path of a SQLite file that is not there: opening it would make it. */
 export async function missingFile(databaseUrl: string): Promise<string | undefined> {
   if (!databaseUrl.startsWith('sqlite:')) return undefined;
   const file = databaseUrl.slice('sqlite:'.length);

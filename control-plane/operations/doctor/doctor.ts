@@ -68,7 +68,6 @@ const NODE_MAJOR = 24;
 const OPEN_FILES_MIN = 8192;
 const BUG = 'this is a fault of the doctor itself: report it with this line';
 
-/** @param given the process's environment, or a test's */
 export async function examineControlPlane(
   given: Environment,
   composed: ComposedProgram,
@@ -127,7 +126,6 @@ function orUndefined<T>(load: () => T): T | undefined {
   }
 }
 
-/** Asks it everything, and closes it. */
 async function databaseFindings(
   open: () => Promise<ExaminedDatabase>,
   config: LookedAtConfig | undefined,
@@ -145,7 +143,6 @@ async function databaseFindings(
   try {
     if (current) findings.push(...(await contentFindings(database, config, env)));
   } finally {
-    // It may be away by now, which was said.
     await database.close().catch(() => undefined);
   }
   return findings;
@@ -333,7 +330,6 @@ interface NodeInfo {
   readonly limits: { readonly megapixelsMax: number; readonly imagesMax: number };
 }
 
-/** Undefined: not what a node answers. */
 function capacityOf(text: string): string | undefined {
   let info: Partial<NodeInfo> | null;
   try {

@@ -20,7 +20,6 @@ import {
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;
-/** Failures that are named one by one. */
 const NAMED_MAX = 20;
 const DAY_MS = 86_400_000;
 
@@ -141,7 +140,6 @@ function reasonOf(error: unknown): string {
     : message;
 }
 
-/** Blobs under way. */
 const MOVES_AT_ONCE_MAX = 8;
 /** Runs over the list: new blobs appear while a service still writes to the first store. */
 const PASSES_MAX = 10;
@@ -156,9 +154,7 @@ interface MoveOptions {
   readonly remove?: boolean;
   /** False: what is there already is not compared. True where absent. */
   readonly prove?: boolean;
-  /** Called after each blob. */
   readonly onProgress?: (progress: MoveSummary) => void;
-  /** Ends after the blobs under way. */
   readonly signal?: AbortSignal;
 }
 
@@ -168,7 +164,6 @@ interface MoveFailure {
 }
 
 export interface MoveSummary {
-  /** Blobs copied, and their bytes. */
   readonly copied: number;
   readonly copiedBytes: number;
   /** Blobs that were in the second store before, with the same checksum. */
@@ -178,11 +173,9 @@ export interface MoveSummary {
   readonly removed: number;
   /** Blobs whose copy could not be made, or is another one. */
   readonly failures: readonly MoveFailure[];
-  /** Nothing is left to be copied. */
   readonly complete: boolean;
 }
 
-/** The copy of a blob has other bytes. */
 export class CopyDiffersError extends Error {
   constructor(name: string) {
     super(`${name} has other bytes in the second storage`);
@@ -190,7 +183,6 @@ export class CopyDiffersError extends Error {
   }
 }
 
-/** What is asked of the first store. */
 export type MovedFrom = Pick<BlobStore, 'listOlderThan' | 'openRead' | 'remove'>;
 
 /**

@@ -84,7 +84,6 @@ export function parseFinishing(texts: FinishingTexts, beside: FinishingBeside): 
   return { channels, finishing: isAsked ? finishing : undefined };
 }
 
-/** A colour that is wholly transparent asks for nothing. */
 function backgroundOf(texts: FinishingTexts, fileGiven: boolean): Background | undefined {
   const given = [
     ...(['background', 'background_url'] as const).filter(field => texts.has(field)),

@@ -76,7 +76,6 @@ function pixelsOf({ width, height }: Size): number {
   return width * height;
 }
 
-/** Pixels of a result. */
 export interface FrameRange {
   /** Of whatever subject is seen; where none is, a crop is left out and it may be less. */
   readonly least: number;

@@ -11,7 +11,6 @@ const BRANDS_MAX = 64;
 /** Properties associated with one item; the format's own bound. */
 const ASSOCIATIONS_MAX = 255;
 
-/** Brand of image sequences. */
 const SEQUENCE = 'avis';
 const AV1_ITEM = 'av01';
 /** Items made of other items: what those are coded in decides. */
@@ -37,13 +36,11 @@ async function readBrands(window: ByteWindow, ftyp: Box): Promise<ReadonlySet<st
   const brands = new Set<string>();
   const bytes = await window.upTo(ftyp.start, Math.min(ftyp.end - ftyp.start, 4 * BRANDS_MAX));
   for (let offset = 0; offset + 4 <= bytes.length; offset += 4) {
-    // The second word is the minor version.
     if (offset !== 4) brands.add(bytes.toString('latin1', offset, offset + 4));
   }
   return brands;
 }
 
-/** Reads the primary item's id from the box `pitm`. */
 async function readPrimaryId(window: ByteWindow, pitm: Box): Promise<number | undefined> {
   const version = (await window.at(pitm.start, 1))?.[0];
   if (version === 0) return (await window.at(pitm.start + 4, 2))?.readUInt16BE(0);
@@ -157,7 +154,6 @@ async function readMeta(window: ByteWindow, meta: Box, budget: StepBudget): Prom
   return { primaryId, typesById, size };
 }
 
-/** Undefined: the items do not show what the picture is coded in. */
 function isCodedInAv1(meta: MetaBox | undefined): boolean | undefined {
   if (meta?.primaryId === undefined) return undefined;
   const type = meta.typesById.get(meta.primaryId);
@@ -169,7 +165,6 @@ function isCodedInAv1(meta: MetaBox | undefined): boolean | undefined {
 /** Boxes on the way from `moov` to how many pictures a track has. */
 const SAMPLE_PATH = ['trak', 'mdia', 'minf', 'stbl'];
 
-/** How many pictures each track has. */
 async function readSampleCounts(
   window: ByteWindow,
   parent: Box,
@@ -182,7 +177,6 @@ async function readSampleCounts(
       counts.push(...(await readSampleCounts(window, child, depth + 1, budget)));
     }
     if (depth < SAMPLE_PATH.length || (child.type !== 'stsz' && child.type !== 'stz2')) continue;
-    // Version and flags, the size of all of them, how many there are.
     const head = await window.at(child.start, 12);
     counts.push(head === undefined ? 0 : head.readUInt32BE(8));
   }
@@ -235,7 +229,6 @@ interface AvifColour {
 }
 
 const NO_COLOUR: AvifColour = { cicp: undefined, hasProfile: false, premultiplied: false };
-/** FullBox: version and flags. */
 const FULL_BOX_BYTES = 4;
 
 async function readColr(window: ByteWindow, colr: Box): Promise<AvifColour> {
@@ -273,7 +266,6 @@ async function readProperties(
   };
 }
 
-/** A reference of type `prem` from the item, to its alpha. */
 async function readPremultiplied(
   window: ByteWindow,
   iref: Box,

@@ -3,7 +3,6 @@ import type { ByteWindow } from './byte-window.ts';
 
 export interface Box {
   readonly type: string;
-  /** Offset of its content. */
   readonly start: number;
   /** Offset behind its content: never beyond its parent's. */
   readonly end: number;

@@ -205,7 +205,6 @@ function isLastFrame(bits: BitReader, { isXyb, extraChannels, hasTimecodes }: Me
   if (isDefault) return true;
   const isRegular = bits.bits(2) === 0;
   const isModular = bits.bool();
-  // Noise, patches and splines.
   const hasFlags = bits.bits(2) !== 0;
   const isYcc = !isXyb && bits.bool();
   if (!isRegular || hasFlags || isYcc) return false;
@@ -301,7 +300,6 @@ const ALPHA = 0;
 const SPOT_COLOUR = 2;
 const CFA = 5;
 
-/** What the next two bits choose. */
 function oneOf<T>(bits: BitReader, choices: Four<T>): T {
   return choices[bits.bits(2) as 0 | 1 | 2 | 3];
 }
@@ -321,11 +319,9 @@ function skipBitDepth(bits: BitReader): void {
   if (isFloat) bits.bits(4);
 }
 
-/** Whether frames have time codes. */
 function readAnimation(bits: BitReader): boolean {
   ranged(bits, TICKS_RANGES);
   ranged(bits, TICKS_DIVISOR_RANGES);
-  // The number of loops.
   skipBits(bits, oneOf(bits, [0, 3, 16, 32]));
   return bits.bool();
 }
@@ -349,7 +345,6 @@ function readChannel(bits: BitReader): { isAlpha: boolean; isAssociated: boolean
  * in ImageMetadata (ISO/IEC 18181-1, annex D.3). Decoders hand such colours out as they are.
  */
 
-/** Orientation, intrinsic size, preview and animation. */
 function skipExtraFields(bits: BitReader): void {
   bits.bits(3);
   if (bits.bool()) readSize(bits);
