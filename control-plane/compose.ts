@@ -30,9 +30,8 @@ import { CallbackAddressCheck, GuardedPost } from './core/fetching/guarded-post.
 import { OutgoingGuard } from './core/fetching/outgoing-guard.ts';
 import { FleetSizing } from './core/fleet-size/fleet-sizing.ts';
 import type { AppServices } from './core/http/app-services.ts';
-import type { HttpInterface } from './core/http/http-interface.ts';
 import { buildOperatorApp } from './core/http/operator-app.ts';
-import { type App, buildApp } from './core/http/public-app.ts';
+import { type App, buildApp, type HttpInterface } from './core/http/public-app.ts';
 import { LEASE_TIMING, type LeaseTiming } from './core/jobs/job.ts';
 import type { JobCompletionOptions, SettledObserver } from './core/jobs/job-transactions.ts';
 import { OperateJobs } from './core/jobs/operate-jobs.ts';

@@ -120,7 +120,7 @@ export type ErrorWriter = (
   reply: FastifyReply,
 ) => void;
 
-interface ErrorHandlerOptions {
+export interface ErrorHandlerOptions {
   /** The scopes whose codes this port answers with; others are its own failures. Public alone. */
   readonly shown?: readonly ErrorSpec['scope'][] | undefined;
   /** Who writes the errors of this request; undefined, as where absent: problem+json. */

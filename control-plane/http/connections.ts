@@ -15,7 +15,14 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import net from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setImmediate as afterPolling } from 'node:timers/promises';
-import type { FastifyBaseLogger, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import fastify, {
+  type FastifyBaseLogger,
+  type FastifyHttpOptions,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  LogController,
+} from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { networkOf } from '#program/ports/addresses.ts';
 import {
@@ -26,10 +33,19 @@ import {
   UNREAD_STRANGERS_MAX,
 } from '#program/ports/http-guard.ts';
 import { connectionsWithin } from '#program/ports/listening.ts';
+import { serveRequest } from '#program/request-owner.ts';
 import { type Release, Semaphore } from '#program/semaphore.ts';
 import { settledWithin } from '#program/waiting.ts';
-import { ANSWER_HEADERS, type Answered, PROBLEM_TYPE, problemOf } from './answers.ts';
-import { createRequestId, hasBody, requestIdOf } from './request-headers.ts';
+import {
+  ANSWER_HEADERS,
+  type Answered,
+  createErrorHandler,
+  type ErrorHandlerOptions,
+  PROBLEM_TYPE,
+  problemOf,
+  setAnswerHeaders,
+} from './answers.ts';
+import { createRequestId, hasBody, readForwardedFor, requestIdOf } from './request-headers.ts';
 
 /** For requests sent before the listener closed: a way around the world takes half of it. */
 const LINGER_MS_MAX = 500;
@@ -51,6 +67,52 @@ const PUBLIC_SHARE = 0.5;
 /** Scrapers and people. */
 const OPERATOR_MAX = 128;
 const OPERATOR_SHARE = 1 / 16;
+
+const HEADER_BYTES_MAX = 16 * 1024;
+
+export interface PortOptions extends ErrorHandlerOptions {
+  readonly baseUrl: string;
+  readonly logger?: FastifyBaseLogger | undefined;
+  readonly connectionsMax: number;
+  /** As of setAnswerHeaders. */
+  readonly negotiated?: string;
+  readonly onAnswered?: ((answered: Answered) => void) | undefined;
+  readonly bounds: FastifyHttpOptions<Server>;
+}
+
+/**
+ * A port whose answers are all ours, those to bytes that are no request too. Bodies are read by the
+ * routes that want them, as they arrive.
+ */
+export function createPort(options: PortOptions): FastifyInstance {
+  const { baseUrl, logger, negotiated, onAnswered, bounds } = options;
+  const errors = { baseUrl, log: logger, onAnswered };
+  const handleError = createErrorHandler(baseUrl, options);
+  const app = fastify({
+    ...bounds,
+    ...(logger && { loggerInstance: logger }),
+    // Routes and addAnswerLog write lines, without URLs: a result's link is a secret.
+    logController: new LogController({ disableRequestLogging: true }),
+    genReqId: requestIdOf,
+    clientErrorHandler: createClientErrorHandler(errors),
+    frameworkErrors: (error, request, reply) => {
+      setAnswerHeaders(request, reply, negotiated);
+      handleError(error, request, reply);
+    },
+    http: {
+      ...bounds.http,
+      maxHeaderSize: HEADER_BYTES_MAX,
+      // Node's own refusal would go out without our headers; requireHost refuses instead.
+      requireHostHeader: false,
+    },
+  });
+  app.server.maxConnections = options.connectionsMax;
+  watchConnections(app.server, errors);
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
+  app.setErrorHandler(handleError);
+  return app;
+}
 
 export function publicConnectionsMax(filesMax?: number): number {
   return connectionsWithin(PUBLIC_MAX, PUBLIC_SHARE, filesMax);
@@ -119,9 +181,27 @@ export class Connections {
     server.on('drop', () => onDropped?.());
   }
 
-  /** Called when a request of it has shown a valid key of the account. */
-  noteKnown(socket: net.Socket, accountId: string): void {
-    this.#accounts.set(socket, accountId);
+  /** To be called before any route is added, and before hooks that run for the request's owner. */
+  serve(app: FastifyInstance, callers: Callers): void {
+    const { accountOf, isDraining } = callers;
+    awaitBodies(app, this.room, callers);
+    app.addHook('preClose', () => this.#linger());
+    // While the backlog is accepted requests wait: a caller who is answered at once connects again
+    // at once, and could fill the backlog as fast as it empties.
+    app.addHook('onRequest', (_request, _reply, done) => {
+      if (this.#takingBacklog === undefined) done();
+      else void this.#takingBacklog.then(() => done());
+    });
+    // Also without trusted proxies: then nobody reads the header.
+    app.addHook('onRequest', readForwardedFor);
+    app.addHook('onRequest', (request, _reply, done) => serveRequest({ shows: request.ip }, done));
+    app.addHook('onSend', (request, reply, payload, done) => {
+      // The caller's next request must go to another replica, not to this one on this connection.
+      if (isDraining()) reply.header('connection', 'close');
+      const accountId = accountOf(request);
+      if (accountId !== undefined) this.#accounts.set(request.raw.socket, accountId);
+      done(null, payload);
+    });
   }
 
   /**
@@ -136,17 +216,8 @@ export class Connections {
     return this.#open;
   }
 
-  /**
-   * The onRequest hook. While the backlog is accepted requests wait: a caller who is answered at
-   * once connects again at once, and could fill the backlog as fast as it empties.
-   */
-  readonly hold = (_request: unknown, _reply: unknown, done: () => void): void => {
-    if (this.#takingBacklog === undefined) done();
-    else void this.#takingBacklog.then(done);
-  };
-
   /** Resolves when no connection is open, or after LINGER_MS_MAX. */
-  async linger(): Promise<void> {
+  async #linger(): Promise<void> {
     if (!this.#server.listening) return;
     this.#takingBacklog = this.#takeBacklog();
     await this.#takingBacklog;
@@ -173,11 +244,13 @@ export class Connections {
   }
 }
 
-export interface Senders {
-  /** Whose request it is; undefined: a stranger's. Nobody is known where absent. */
-  readonly accountOf?: (request: FastifyRequest) => string | undefined;
+/** Who calls on a port where keys are shown. */
+interface Callers {
+  /** Whose request it is; undefined: a stranger's. */
+  readonly accountOf: (request: FastifyRequest) => string | undefined;
   /** Whether it came with an API key. */
-  readonly hasKey?: (request: FastifyRequest) => boolean;
+  readonly hasKey: (request: FastifyRequest) => boolean;
+  readonly isDraining: () => boolean;
 }
 
 /**
@@ -185,22 +258,23 @@ export interface Senders {
  * headers are judged by until the body is whole or the answer is written, whether a handler reads
  * the body or what was refused is read away. Only a submission with an API key is none of them: it
  * holds a place of its account's. To be called before any route is added.
+ * @param callers absent: strangers all
  */
 export function awaitBodies(
   app: FastifyInstance,
   room: PortRoom,
-  { accountOf, hasKey }: Senders = {},
+  callers?: Pick<Callers, 'accountOf' | 'hasKey'>,
 ): void {
   const note = (request: FastifyRequest, reply: FastifyReply) => {
     // Undefined where a test injects a request without a socket.
     if (request.raw.complete !== false || !hasBody(request.raw)) return;
-    const account = accountOf?.(request);
+    const account = callers?.accountOf(request);
     const owner = account === undefined ? { network: networkOf(request.ip) } : { account };
     room.awaitBody(request.raw, reply.raw, owner);
   };
   // After all checks of headers, whatever they had to ask the database.
   app.addHook('preParsing', (request, reply, _payload, done) => {
-    if (hasKey?.(request) !== true) note(request, reply);
+    if (callers?.hasKey(request) !== true) note(request, reply);
     done(null);
   });
   app.addHook('onSend', (request, reply, payload, done) => {
@@ -220,7 +294,7 @@ const responses = new WeakMap<Duplex, ServerResponse>();
 
 type RequestListener = (request: IncomingMessage, response: ServerResponse) => void;
 
-export interface ClientErrorOptions {
+interface ClientErrorOptions {
   readonly baseUrl: string;
   readonly log: Pick<FastifyBaseLogger, 'info'> | undefined;
   readonly onAnswered: ((answered: Answered) => void) | undefined;
@@ -233,7 +307,7 @@ export interface ClientErrorOptions {
  * nothing behind it on its connection is a request. Also answers CONNECT, whose connection Node
  * would close without an answer.
  */
-export function watchConnections(server: Server, options: ClientErrorOptions): void {
+function watchConnections(server: Server, options: ClientErrorOptions): void {
   const listeners = server.listeners('request') as RequestListener[];
   const refused = new WeakSet<Duplex>();
   server.removeAllListeners('request');
@@ -264,7 +338,7 @@ function isFramedOtherwise({ headers, httpVersion }: IncomingMessage): boolean {
   return httpVersion === '1.0' || coding.trim().toLowerCase() !== 'chunked';
 }
 
-export function createClientErrorHandler(options: ClientErrorOptions) {
+function createClientErrorHandler(options: ClientErrorOptions) {
   /** Connections that failed before: their further errors are ignored. */
   const failed = new WeakSet<Duplex>();
   return (error: NodeJS.ErrnoException, socket: Duplex & { bytesRead: number }): void => {

@@ -1,7 +1,7 @@
 /** The portal, as the public port is given it: what programs ask of it, and its pages for people. */
 import type { FastifyInstance } from 'fastify';
 import { callerOf, type HeaderChecks } from '../core/http/header-checks.ts';
-import type { HttpInterface } from '../core/http/http-interface.ts';
+import type { HttpInterface } from '../core/http/public-app.ts';
 import { registerAccountArea } from './account-app.ts';
 import { documentPages } from './documents/document-pages.ts';
 import { registerPaymentRoutes } from './orders/receive-payment.ts';

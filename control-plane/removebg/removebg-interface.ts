@@ -2,7 +2,7 @@
 
 import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
 import type { AppServices } from '../core/http/app-services.ts';
-import type { HttpInterface } from '../core/http/http-interface.ts';
+import type { HttpInterface } from '../core/http/public-app.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
 import { RemoveBackground } from './removebg-request.ts';
 import { allowOrigins, createRemovebgChecks, registerRemovebgRoutes } from './removebg-routes.ts';

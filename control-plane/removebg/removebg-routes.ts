@@ -3,13 +3,7 @@
  * headers alone, and their answers, the picture or JSON with the picture in it.
  */
 import { Readable } from 'node:stream';
-import type {
-  FastifyInstance,
-  FastifyReply,
-  FastifyRequest,
-  onRequestAsyncHookHandler,
-  onRequestHookHandler,
-} from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import { ContractError } from '#contract/errors.ts';
 import type { Box } from '#contract/finishing.ts';
@@ -17,20 +11,17 @@ import type { AppServices } from '../core/http/app-services.ts';
 import {
   askingAgain,
   bearerTokenOf,
+  type Check,
   callerOf,
   holdPlace,
-  requireAllowed,
   requireApiKey,
+  requireRate,
   TOKEN_LENGTH_MAX,
-  takeRates,
+  type ToldRate,
 } from '../core/http/header-checks.ts';
-import { serverTimingOf, waitForEnd, withJob } from '../core/http/job-answers.ts';
-import { openForReader } from '../core/http/result-file.ts';
 import { isFinal, type Job } from '../core/jobs/job.ts';
-import type { RateLimits } from '../core/rates/rate-limits.ts';
-import type { RateKind } from '../core/rates/rate-windows.ts';
-import { refusalOf } from '../core/results/job-view.ts';
-import type { ResultFile } from '../core/results/result-download.ts';
+import { refusalOf, serverTimingOf, waitForEnd, withJob } from '../core/results/job-view.ts';
+import { openForReader, type ResultFile } from '../core/results/result-download.ts';
 import { noteJob, pathOf } from '../http/answers.ts';
 import { wantBody } from '../http/bodies.ts';
 import type { Connections } from '../http/connections.ts';
@@ -302,8 +293,6 @@ function notYet({ id }: Job): ContractError {
   });
 }
 
-type Check = onRequestHookHandler | onRequestAsyncHookHandler;
-
 interface RemovebgChecks {
   readonly submission: Check[];
   readonly account: Check[];
@@ -320,11 +309,14 @@ export function createRemovebgChecks(
   return {
     submission: [
       apiKey,
-      requireRate(rateLimits, 'submissions'),
+      requireRate(rateLimits, 'submissions', tellRate),
       requireRemovebgBody,
       holdPlace(connections),
     ],
-    account: [requireApiKey(services, 'account', requireKey), requireRate(rateLimits, 'reads')],
+    account: [
+      requireApiKey(services, 'account', requireKey),
+      requireRate(rateLimits, 'reads', tellRate),
+    ],
     askAgain: askingAgain(apiKey),
   };
 }
@@ -347,22 +339,14 @@ function requireKey(request: FastifyRequest): string {
   throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key');
 }
 
-/** As core/http/header-checks.ts, told in the headers that these clients read. */
-function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAsyncHookHandler {
-  return async (request, reply) => {
-    let least = Number.POSITIVE_INFINITY;
-    for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {
-      const { allowed, limit, remaining, resetS } = rate;
-      // One rate can be told: the one that refuses first.
-      if (!allowed || remaining < least) {
-        reply.headers({
-          'x-ratelimit-limit': String(limit),
-          'x-ratelimit-remaining': String(remaining),
-          'x-ratelimit-reset': String(Math.ceil(Date.now() / 1000) + resetS),
-        });
-      }
-      least = Math.min(least, remaining);
-      requireAllowed(rate);
-    }
-  };
+/** One rate can be told: the first that refuses, else the one with least left. */
+function tellRate([latest, before]: readonly ToldRate[], reply: FastifyReply): void {
+  if (latest === undefined) return;
+  const { allowed, limit, remaining, resetS } = latest;
+  if (allowed && before !== undefined && remaining >= before.remaining) return;
+  reply.headers({
+    'x-ratelimit-limit': String(limit),
+    'x-ratelimit-remaining': String(remaining),
+    'x-ratelimit-reset': String(Math.ceil(Date.now() / 1000) + resetS),
+  });
 }

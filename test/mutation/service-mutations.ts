@@ -27,7 +27,7 @@ a key is answered with the job of other content
   + return
   = join, replay and 409 come before the address
 
-file control-plane/core/http/result-file.ts
+file control-plane/core/results/result-download.ts
 tests control-plane/core/http/callers.test.ts: callers who take the picture as their answer
 a reader of a result takes no place
   - const leave = readers.enter(file);

@@ -15,7 +15,6 @@
 import type { FastifyInstance, HTTPMethods } from 'fastify';
 import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '#contract/errors.ts';
 import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '../../http/answers.ts';
-import type { HttpInterface } from './http-interface.ts';
 import source from './openapi.json' with { type: 'json' };
 
 type JsonObject = { readonly [name: string]: unknown };
@@ -144,22 +143,35 @@ const CACHE_CONTROL = 'public, max-age=300';
 
 type Headers = Readonly<Record<string, string>>;
 
+/** The documents of the service, for people who read them in a browser. */
+export interface DocumentPages {
+  readonly headers: Readonly<Record<string, string>>;
+  /** Of the OpenAPI document. */
+  renderInterface(
+    document: unknown,
+    paths: { readonly documentPath: string; readonly errorDocsPath: string },
+  ): string;
+  /** Of docs/errors.md. */
+  renderErrors(markdown: string, paths: { readonly docsPath: string }): string;
+}
+
 interface DocumentOptions {
   readonly baseUrl: string;
   readonly version: string;
   /** docs/errors.md, as the `type` of every problem points into it. */
   readonly errorsPage: string;
-  readonly interfaces: readonly HttpInterface[];
+  /** Absent: the documents are served as they are, for programs. */
+  readonly pages: DocumentPages | undefined;
 }
 
 export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOptions): void {
+  const { pages } = options;
   const whole = openApiDocument(options);
   // Asked for once every route is there.
   const document = () => servedBy(app, whole);
   const markdown = { 'content-type': 'text/markdown; charset=utf-8', vary: 'accept' };
   const json = prepare(() => JSON.stringify(document()), { 'content-type': JSON_TYPE });
   const errors = prepare(() => options.errorsPage, markdown);
-  const pages = options.interfaces.find(one => one.documentPages)?.documentPages;
   serve(app, OPENAPI_PATH, json);
   if (pages === undefined) {
     serve(app, ERROR_DOCS_PATH, errors);

@@ -1,9 +1,15 @@
 /**
- * Authentication: the first check of every call that needs a key, made from headers alone, before a
- * body byte is read. `callerOf(request)` is then the caller.
+ * The checks made from headers alone, before a body byte is read, in the contract's order:
+ * Authorization (the key, then where it may be used from and for what), Idempotency-Key, the rates
+ * of the key and the account, and for submissions what the headers say of the body and whether the
+ * account has a place for one more. `callerOf(request)` is then the caller.
  */
-
-import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
+import type {
+  FastifyReply,
+  FastifyRequest,
+  onRequestAsyncHookHandler,
+  onRequestHookHandler,
+} from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { Connections } from '../../http/connections.ts';
 import { headerValues, requireIdempotencyKey } from '../../http/request-headers.ts';
@@ -68,9 +74,9 @@ export function askingAgain(
   };
 }
 
-/** Undefined where no key was required, or the key is none; one that may not is its caller's. */
-export function knownCallerOf(request: FastifyRequest): Caller | undefined {
-  return callers.get(request);
+/** Also where the key may not do what it asks. */
+export function hasKnownKey(request: FastifyRequest): boolean {
+  return callers.has(request);
 }
 
 export function noteKnownAccount(request: FastifyRequest, accountId: string): void {
@@ -84,7 +90,7 @@ export function knownAccountOf(request: FastifyRequest): string | undefined {
 
 /** Only for routes with requireApiKey. */
 export function callerOf(request: FastifyRequest): Caller {
-  const caller = knownCallerOf(request);
+  const caller = callers.get(request);
   if (caller === undefined) throw new Error('a route without requireApiKey asked for its caller');
   return caller;
 }
@@ -108,55 +114,51 @@ export function bearerTokenOf(request: FastifyRequest): string {
   return token;
 }
 
-/*
- * The third check of every call with a key, behind the API key and the Idempotency-Key and before a
- * body byte is read: how often the account asks, and the key where it has a rate of its own. Every
- * answer from here on has the quota of each that was asked in the fields of
- * draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651).
- */
-
-/** The onRequest hook. @throws ContractError RATE_LIMITED */
-function requireRate(rateLimits: RateLimits, kind: RateKind): onRequestAsyncHookHandler {
-  return async (request, reply) => {
-    const told: ToldRate[] = [];
-    for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {
-      told.unshift(rate);
-      reply.headers({
-        'ratelimit-policy': told
-          .map(({ name, limit, windowS }) => `"${name}";q=${limit};w=${windowS}`)
-          .join(', '),
-        ratelimit: told
-          .map(({ name, remaining, resetS }) => `"${name}";r=${remaining};t=${resetS}`)
-          .join(', '),
-      });
-      requireAllowed(rate);
-    }
-  };
-}
-
 /** A rate, and by which name it is told. */
-interface ToldRate extends RateState {
+export interface ToldRate extends RateState {
   readonly name: RateKind | 'key-submissions';
 }
 
 /**
- * That of the key, where it has one of its own, and then the account's: what the key refuses takes
- * nothing of what other keys share.
+ * The onRequest hook: how often the account asks, and the key where it has a rate of its own. That
+ * of the key comes first: what it refuses takes nothing of what other keys share.
+ * @param tell sets headers, of all that were taken, the last first
+ * @throws ContractError RATE_LIMITED
  */
-export async function* takeRates(
+export function requireRate(
   rateLimits: RateLimits,
-  { accountId, apiKeyId, policy }: Caller,
   kind: RateKind,
-): AsyncGenerator<ToldRate> {
-  const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
-  if (ofKey !== undefined) {
-    yield { name: 'key-submissions', ...(await rateLimits.takeOfKey(apiKeyId, ofKey)) };
-  }
-  yield { name: kind, ...(await rateLimits.take(accountId, kind)) };
+  tell: (rates: readonly ToldRate[], reply: FastifyReply) => void = tellRates,
+): onRequestAsyncHookHandler {
+  return async (request, reply) => {
+    const { accountId, apiKeyId, policy } = callerOf(request);
+    const told: ToldRate[] = [];
+    const take = (rate: ToldRate) => {
+      told.unshift(rate);
+      tell(told, reply);
+      requireAllowed(rate);
+    };
+    const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
+    if (ofKey !== undefined) {
+      take({ name: 'key-submissions', ...(await rateLimits.takeOfKey(apiKeyId, ofKey)) });
+    }
+    take({ name: kind, ...(await rateLimits.take(accountId, kind)) });
+  };
 }
 
-/** @throws ContractError RATE_LIMITED */
-export function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRate): void {
+/** By draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651). */
+function tellRates(rates: readonly ToldRate[], reply: FastifyReply): void {
+  reply.headers({
+    'ratelimit-policy': rates
+      .map(({ name, limit, windowS }) => `"${name}";q=${limit};w=${windowS}`)
+      .join(', '),
+    ratelimit: rates
+      .map(({ name, remaining, resetS }) => `"${name}";r=${remaining};t=${resetS}`)
+      .join(', '),
+  });
+}
+
+function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRate): void {
   if (allowed) return;
   const [who, what] =
     name === 'key-submissions' ? ['the API key', 'submissions'] : ['the account', name];
@@ -164,14 +166,7 @@ export function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRa
   throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
 }
 
-/*
- * The checks made from headers alone, before a body byte is read, in the contract's order:
- * Authorization (the key, then where it may be used from and for what), Idempotency-Key, the rates
- * of the key and the account, and for submissions what the headers say of the body and whether the
- * account has a place for one more.
- */
-
-type Check = onRequestHookHandler | onRequestAsyncHookHandler;
+export type Check = onRequestHookHandler | onRequestAsyncHookHandler;
 
 export interface HeaderChecks {
   readonly submission: Check[];

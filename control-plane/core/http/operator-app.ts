@@ -4,30 +4,18 @@
  * with callers, so that a proxy in front of the public port cannot expose any of its paths.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import fastify, {
-  type FastifyBaseLogger,
-  type FastifyInstance,
-  type FastifyRequest,
-  LogController,
-  type onRequestHookHandler,
+import type {
+  FastifyBaseLogger,
+  FastifyInstance,
+  FastifyRequest,
+  onRequestHookHandler,
 } from 'fastify';
 import { ContractError, type FieldError } from '#contract/errors.ts';
 import { guardHttpServer } from '#program/ports/http-guard.ts';
-import {
-  answeredCodeOf,
-  checkRequests,
-  createErrorHandler,
-  onAnswerEnd,
-  setAnswerHeaders,
-} from '../../http/answers.ts';
+import { answeredCodeOf, checkRequests, onAnswerEnd } from '../../http/answers.ts';
 import { finishUnreadBody } from '../../http/bodies.ts';
-import {
-  awaitBodies,
-  createClientErrorHandler,
-  operatorConnectionsMax,
-  watchConnections,
-} from '../../http/connections.ts';
-import { headerValues, requestIdOf } from '../../http/request-headers.ts';
+import { awaitBodies, createPort, operatorConnectionsMax } from '../../http/connections.ts';
+import { headerValues } from '../../http/request-headers.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
@@ -48,7 +36,6 @@ const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
 const SPARE_SHARE = 0.25;
 const BODIES_SHARE = 0.25;
 const UNREAD_ANSWERS_MAX = 32;
-const HEADER_BYTES_MAX = 16 * 1024;
 
 interface OperatorAppOptions {
   readonly baseUrl: string;
@@ -67,12 +54,24 @@ export function buildOperatorApp(
   options: OperatorAppOptions,
 ): FastifyInstance {
   const { baseUrl, logger, metrics } = options;
-  const app = createServer(options);
-  watchConnections(app.server, { baseUrl, log: logger, onAnswered: undefined });
-  boundConnections(app);
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
-
+  const app = createPort({
+    baseUrl,
+    logger,
+    connectionsMax: operatorConnectionsMax(),
+    shown: ['public', 'operator'],
+    bounds: {
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      forceCloseConnections: true,
+      http: { connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS },
+    },
+  });
+  // Nobody has a key before a form or a header is read: all are strangers here.
+  const room = guardHttpServer(app.server, {
+    spareShare: SPARE_SHARE,
+    bodiesShare: BODIES_SHARE,
+    unreadStrangersMax: UNREAD_ANSWERS_MAX,
+  });
+  awaitBodies(app, room);
   onAnswerEnd(app, (request, _reply, end) => {
     const { url: route } = request.routeOptions;
     const answered = { route, code: answeredCodeOf(request), ...end };
@@ -81,7 +80,6 @@ export function buildOperatorApp(
   });
   checkRequests(app);
   app.addHook('onSend', finishUnreadBody);
-  app.setErrorHandler(createErrorHandler(baseUrl, { shown: ['public', 'operator'] }));
 
   app.get('/metrics', async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.metrics()),
@@ -94,39 +92,6 @@ export function buildOperatorApp(
     await registerNodeProxy(operator, { httpAddressOf, ...options.nodeProxy });
   });
   return app;
-}
-
-function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance {
-  const handleError = createErrorHandler(baseUrl, { shown: ['public', 'operator'] });
-  const app = fastify({
-    ...(logger && { loggerInstance: logger }),
-    logController: new LogController({ disableRequestLogging: true }),
-    genReqId: requestIdOf,
-    requestTimeout: REQUEST_TIMEOUT_MS,
-    forceCloseConnections: true,
-    clientErrorHandler: createClientErrorHandler({ baseUrl, log: logger, onAnswered: undefined }),
-    frameworkErrors: (error, request, reply) => {
-      setAnswerHeaders(request, reply);
-      handleError(error, request, reply);
-    },
-    http: {
-      maxHeaderSize: HEADER_BYTES_MAX,
-      connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
-      requireHostHeader: false,
-    },
-  });
-  app.server.maxConnections = operatorConnectionsMax();
-  return app;
-}
-
-/** Nobody has a key before a form or a header is read: all are strangers here. */
-function boundConnections(app: FastifyInstance): void {
-  const room = guardHttpServer(app.server, {
-    spareShare: SPARE_SHARE,
-    bodiesShare: BODIES_SHARE,
-    unreadStrangersMax: UNREAD_ANSWERS_MAX,
-  });
-  awaitBodies(app, room);
 }
 
 const BEARER = /^Bearer +([\x21-\x7e]{1,256})$/i;

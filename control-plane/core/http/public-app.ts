@@ -2,43 +2,36 @@
  * The HTTP application: every route, hook and limit of the public port, in the order they apply. It
  * does not listen by itself and owns none of the services it is given.
  */
-import fastify, {
-  type FastifyBaseLogger,
-  type FastifyInstance,
-  type FastifyRequest,
-  LogController,
-} from 'fastify';
-import { serveRequest } from '#program/request-owner.ts';
+import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
 import type { Tracing } from '#program/tracing/active-span.ts';
 import {
   type Answered,
   addAnswerLog,
   addRequestSpans,
   checkRequests,
-  createErrorHandler,
-  type ErrorHandler,
+  type ErrorWriter,
   pathOf,
-  setAnswerHeaders,
 } from '../../http/answers.ts';
 import { deferContinue, finishUnreadBody } from '../../http/bodies.ts';
 import {
-  awaitBodies,
-  type ClientErrorOptions,
   Connections,
   type ConnectionsOptions,
-  createClientErrorHandler,
+  createPort,
   publicConnectionsMax,
-  watchConnections,
 } from '../../http/connections.ts';
-import { readForwardedFor, requestIdOf } from '../../http/request-headers.ts';
 import { registerAccountRoutes } from '../accounts/account-routes.ts';
+import type { Readiness, ReadinessCause } from '../readiness.ts';
 import { registerResultRoutes } from '../results/result-routes.ts';
 import { registerMattingRoutes } from '../submission/matting-routes.ts';
 import type { AppServices } from './app-services.ts';
-import { registerDocumentRoutes } from './document-routes.ts';
-import { createHeaderChecks, knownAccountOf, knownCallerOf } from './header-checks.ts';
-import { registerHealthRoutes } from './health-routes.ts';
-import type { HttpInterface } from './http-interface.ts';
+import { type DocumentPages, registerDocumentRoutes } from './document-routes.ts';
+import {
+  createHeaderChecks,
+  type HeaderChecks,
+  hasKnownKey,
+  knownAccountOf,
+} from './header-checks.ts';
 
 /** A body of 72 MiB arrives in time over 5 Mbit/s. */
 const REQUEST_TIMEOUT_MS = 120_000;
@@ -49,11 +42,28 @@ const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 /** Beyond the longest wait: a connection on which nothing moves is given up. */
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
-const HEADER_BYTES_MAX = 16 * 1024;
 /** Parameters are judged by their routes, whose errors are the contract's. */
-const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
+const PARAM_LENGTH_MAX = 16 * 1024;
 /** Where Accept decides between JSON and a picture. */
 const NEGOTIATED_PATH = '/v1/matting';
+
+/** What a package adds to the public port, next to the core's own routes. */
+export interface HttpInterface {
+  /** Adds its routes and hooks, once, after the core's routes of jobs and accounts. */
+  register(app: FastifyInstance, context: HttpContext): void;
+  /** Who writes the errors of this request; undefined, as where absent: not this interface. */
+  readonly errorWriterOf?: (request: FastifyRequest, path: string) => ErrorWriter | undefined;
+  /** How long a route of it may hold a request before its answer begins. */
+  readonly longestWaitMs?: number;
+  /** Absent: the documents are served as they are, for programs. */
+  readonly documentPages?: DocumentPages;
+}
+
+export interface HttpContext {
+  readonly connections: Connections;
+  /** Those of the core's own routes. */
+  readonly checks: HeaderChecks;
+}
 
 export interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
@@ -82,86 +92,39 @@ export interface App {
 
 /** Closed by `app.close`: no new connection is accepted, callers already connected are answered. */
 export function buildApp(services: AppServices, options: AppOptions): App {
+  const { interfaces, onRoute, tracing } = options;
+  const { readiness } = services;
   const app = createServer(options);
   deferContinue(app.server);
-  watchConnections(app.server, clientErrorOptions(options));
   const connections = new Connections(app.server, options);
-  const hasKey = (request: FastifyRequest) => knownCallerOf(request) !== undefined;
-  awaitBodies(app, connections.room, { accountOf: knownAccountOf, hasKey });
-  app.addHook('preClose', () => connections.linger());
-  app.addHook('onRequest', connections.hold);
-  // Also without trusted proxies: then nobody reads the header.
-  app.addHook('onRequest', readForwardedFor);
-  app.addHook('onRequest', (request, _reply, done) => serveRequest({ shows: request.ip }, done));
-  if (options.tracing !== undefined) addRequestSpans(app, options.tracing);
-  // Bodies are read by the routes that want them, as they arrive.
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
-
+  const isDraining = () => readiness.draining;
+  connections.serve(app, { accountOf: knownAccountOf, hasKey: hasKnownKey, isDraining });
+  if (tracing !== undefined) addRequestSpans(app, tracing);
   app.addHook('onRoute', ({ url, method }) => {
-    for (const one of [method].flat()) options.onRoute?.(url, one);
+    for (const one of [method].flat()) onRoute?.(url, one);
   });
   checkRequests(app, NEGOTIATED_PATH);
   app.addHook('onSend', finishUnreadBody);
-  app.addHook('onSend', (_request, reply, payload, done) => {
-    // The caller's next request must go to another replica, not to this one on this connection.
-    if (services.readiness.draining) reply.header('connection', 'close');
-    done(null, payload);
-  });
   addAnswerLog(app, { accountOf: knownAccountOf, onAnswered: options.onAnswered });
-  app.addHook('onSend', (request, _reply, payload, done) => {
-    const accountId = knownAccountOf(request);
-    if (accountId !== undefined) connections.noteKnown(request.raw.socket, accountId);
-    done(null, payload);
-  });
-  app.setErrorHandler(errorHandlerOf(options));
 
   const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);
   registerResultRoutes(app, services);
   registerAccountRoutes(app, services, checks);
-  for (const one of options.interfaces) one.register(app, { connections, checks });
-  registerDocumentRoutes(app, options);
-  registerHealthRoutes(app, services.readiness);
+  for (const one of interfaces) one.register(app, { connections, checks });
+  const pages = interfaces.find(one => one.documentPages)?.documentPages;
+  registerDocumentRoutes(app, { ...options, pages });
+  registerHealthRoutes(app, readiness);
   return { app, connections };
 }
 
-function createServer(options: AppOptions): FastifyInstance {
-  const handleError = errorHandlerOf(options);
-  const waits = options.interfaces.map(({ longestWaitMs = 0 }) => longestWaitMs);
-  const app = fastify({
-    ...(options.logger && { loggerInstance: options.logger }),
-    // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
-    logController: new LogController({ disableRequestLogging: true }),
-    genReqId: requestIdOf,
-    ...(options.trustedProxies.length > 0 && { trustProxy: [...options.trustedProxies] }),
-    requestTimeout: REQUEST_TIMEOUT_MS,
-    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-    connectionTimeout: Math.max(options.syncWaitMs, ...waits) + IDLE_TIMEOUT_MARGIN_MS,
-    routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
-    // While closing, requests of open connections are answered by their routes, not by the
-    // framework.
-    return503OnClosing: false,
-    clientErrorHandler: createClientErrorHandler(clientErrorOptions(options)),
-    frameworkErrors: (error, request, reply) => {
-      setAnswerHeaders(request, reply, NEGOTIATED_PATH);
-      handleError(error, request, reply);
-    },
-    http: {
-      headersTimeout: HEADERS_TIMEOUT_MS,
-      connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
-      maxHeaderSize: HEADER_BYTES_MAX,
-      // Node's own refusal would go out without our headers; requireHost refuses instead.
-      requireHostHeader: false,
-    },
-  });
-  app.server.maxConnections = publicConnectionsMax();
-  return app;
-}
-
-/** What another interface says is its own has the errors that its clients read. */
-function errorHandlerOf({ baseUrl, interfaces }: AppOptions): ErrorHandler {
-  return createErrorHandler(baseUrl, {
+function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {
+  const waits = interfaces.map(({ longestWaitMs = 0 }) => longestWaitMs);
+  return createPort({
+    ...options,
+    negotiated: NEGOTIATED_PATH,
+    connectionsMax: publicConnectionsMax(),
+    // What another interface says is its own has the errors that its clients read.
     writerOf: request => {
       const path = pathOf(request);
       for (const { errorWriterOf } of interfaces) {
@@ -170,9 +133,43 @@ function errorHandlerOf({ baseUrl, interfaces }: AppOptions): ErrorHandler {
       }
       return undefined;
     },
+    bounds: {
+      ...(options.trustedProxies.length > 0 && { trustProxy: [...options.trustedProxies] }),
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+      connectionTimeout: Math.max(options.syncWaitMs, ...waits) + IDLE_TIMEOUT_MARGIN_MS,
+      routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
+      // While closing, requests of open connections are answered by their routes, not by the
+      // framework.
+      return503OnClosing: false,
+      http: {
+        headersTimeout: HEADERS_TIMEOUT_MS,
+        connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
+      },
+    },
   });
 }
 
-function clientErrorOptions({ baseUrl, logger, onAnswered }: AppOptions): ClientErrorOptions {
-  return { baseUrl, log: logger, onAnswered };
+const CAUSES: Readonly<Record<ReadinessCause, string>> = {
+  draining: 'this replica is shutting down',
+  database: 'the database does not answer, or takes no writes',
+  storage: 'the storage does not answer',
+  'no-node-yet': 'no inference node has been available since this replica started',
+};
+const NOT_READY_RETRY_AFTER_S = 1;
+
+/** GET /livez and /readyz: for supervisors and load balancers. No key. */
+function registerHealthRoutes(
+  app: FastifyInstance,
+  readiness: { check(): Promise<Readiness> },
+): void {
+  app.get('/livez', async () => ({ status: 'alive' }));
+  app.get('/readyz', async () => {
+    const state = await readiness.check();
+    if (state.ready) return { status: 'ready' };
+    const detail = state.causes.map(cause => CAUSES[cause]).join('; ');
+    throw new ContractError('SERVICE_UNAVAILABLE', detail, {
+      retryAfterS: NOT_READY_RETRY_AFTER_S,
+    });
+  });
 }

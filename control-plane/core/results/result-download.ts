@@ -3,11 +3,13 @@
  * key; or as the answer of the call that made it.
  */
 import type { Readable } from 'node:stream';
+import type { FastifyReply } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import { noteRequestSecret } from '#program/request-owner.ts';
 import { Semaphore } from '#program/semaphore.ts';
 import { settledWithin } from '#program/waiting.ts';
+import type { ByteRange } from '../../http/request-headers.ts';
 import { type Job, publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';
@@ -40,7 +42,7 @@ export interface ResultFile {
    * Bytes [start, end] inclusive, all without a range.
    * @throws ContractError RESULT_EXPIRED, RESULT_LOST, SERVICE_UNAVAILABLE
    */
-  open(range?: { readonly start: number; readonly end: number }): Promise<Readable>;
+  open(range?: ByteRange): Promise<Readable>;
   /**
    * For answers that do not open it. A storage that does not say in time is no lost result: the
    * reader who opens it will hear.
@@ -133,7 +135,7 @@ export class ResultDownload {
     jobId: string,
     blob: string,
     by: 'download' | 'replay',
-    range?: { start: number; end: number },
+    range?: ByteRange,
   ): Promise<Readable> {
     const { blobs, losses } = this.#options;
     const open = () => blobs.openRead(blob, { ...range, pieceBytes: PIECE_BYTES });
@@ -226,4 +228,46 @@ export class ResultReaders {
 
 function refused(code: 'RATE_LIMITED' | 'SERVICE_UNAVAILABLE', detail: string): ContractError {
   return new ContractError(code, detail, { retryAfterS: RETRY_AFTER_S });
+}
+
+/**
+ * Opens the file for the reader of this answer, whose place it holds until the answer is sent or
+ * its connection closed. Called before the file's headers are set: a file that is missing is answered
+ * with an error.
+ * @param range all of the file where absent
+ * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE, RESULT_EXPIRED, RESULT_LOST
+ */
+export async function openForReader(
+  reply: FastifyReply,
+  file: ResultFile,
+  readers: ResultReaders,
+  range?: ByteRange,
+): Promise<Readable> {
+  const leave = readers.enter(file);
+  reply.raw.once('close', leave);
+  // If the caller hung up before, 'close' was already emitted.
+  if (reply.raw.closed) leave();
+  const stream = await file.open(range);
+  // The caller is gone: the stream is not read.
+  if (reply.raw.closed) stream.destroy();
+  return stream;
+}
+
+/** What names the file: in the answer of its link and in that of the call that made it. */
+export function fileHeaders(file: ResultFile): Record<string, string> {
+  return {
+    'content-type': file.contentType,
+    'content-disposition': dispositionOf(file).disposition,
+    etag: etagOf(file),
+  };
+}
+
+/** The file's name on the caller's disk. */
+export function dispositionOf({ jobId, format }: Pick<ResultFile, 'jobId' | 'format'>) {
+  return { disposition: `attachment; filename="cutout-${jobId}.${format}"` } as const;
+}
+
+/** Strong, with its quotes. */
+export function etagOf({ sha256 }: Pick<ResultFile, 'sha256'>): string {
+  return `"${sha256}"`;
 }

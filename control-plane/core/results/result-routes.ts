@@ -11,8 +11,14 @@ import {
   type Validators,
 } from '../../http/request-headers.ts';
 import type { AppServices } from '../http/app-services.ts';
-import { dispositionOf, etagOf, fileHeaders, openForReader } from '../http/result-file.ts';
-import type { ResultFile, ResultReaders } from './result-download.ts';
+import {
+  dispositionOf,
+  etagOf,
+  fileHeaders,
+  openForReader,
+  type ResultFile,
+  type ResultReaders,
+} from './result-download.ts';
 
 export function registerResultRoutes(
   app: FastifyInstance,

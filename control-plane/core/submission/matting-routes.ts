@@ -11,12 +11,16 @@ import {
 } from '../../http/request-headers.ts';
 import type { AppServices } from '../http/app-services.ts';
 import { callerOf, type HeaderChecks } from '../http/header-checks.ts';
-import { serverTimingOf, subjectHeaders, waitForEnd, withJob } from '../http/job-answers.ts';
 import { mattingBodyReaderOf } from '../http/read-matting-body.ts';
-import { fileHeaders, openForReader } from '../http/result-file.ts';
 import { isFinal, type Job } from '../jobs/job.ts';
-import { refusalOf } from '../results/job-view.ts';
-import type { ResultFile } from '../results/result-download.ts';
+import {
+  refusalOf,
+  serverTimingOf,
+  subjectHeaders,
+  waitForEnd,
+  withJob,
+} from '../results/job-view.ts';
+import { fileHeaders, openForReader, type ResultFile } from '../results/result-download.ts';
 import { type AcceptedAnswers, JSON_ALONE, type Submitted } from './submit-matting.ts';
 
 /** Most photos are done by then. */

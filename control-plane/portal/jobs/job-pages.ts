@@ -9,7 +9,6 @@ import type { VNode } from 'preact';
 import { ContractError } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { Actor } from '../../core/accounts/audit.ts';
-import { fileHeaders, openForReader } from '../../core/http/result-file.ts';
 import {
   FINAL_STATES,
   type Job,
@@ -21,7 +20,12 @@ import {
 import { isJobCursor } from '../../core/jobs/job-lists.ts';
 import type { JobStore } from '../../core/jobs/job-store.ts';
 import type { ApiKeyStore } from '../../core/keys/api-key-store.ts';
-import type { ResultDownload, ResultReaders } from '../../core/results/result-download.ts';
+import {
+  fileHeaders,
+  openForReader,
+  type ResultDownload,
+  type ResultReaders,
+} from '../../core/results/result-download.ts';
 import type { OperateWebhooks, ResendOutcome } from '../../core/webhooks/operate-webhooks.ts';
 import type { NotificationSummary, OutboxStore } from '../../core/webhooks/outbox-store.ts';
 import { noteJob } from '../../http/answers.ts';
