@@ -427,7 +427,7 @@ function composeBackground(
       replica: holder,
       running: () => dispatcher.running,
     });
-  const clockWatch = watchClocks(() => stores.compareClocks(), log);
+  const clockWatch = watchClocks(stores.compareClocks, log);
   const clockLooks = pollingLoop(
     CLOCK_LOOK_MS,
     () => clockWatch.look(),

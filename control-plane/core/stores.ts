@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { type Database, type Db, transact } from '../database/database.ts';
 import { databaseErrorKind } from '../database/engines.ts';
-import { MemberClocks } from '../database/member-clocks.ts';
+import { memberClocks } from '../database/member-clocks.ts';
 import { requireWritable } from '../database/probe.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
@@ -53,7 +53,6 @@ export function createStores(database: Database, ends?: JobCompletionOptions): S
 }
 
 function storesWithoutEnds(database: Database) {
-  const clocks = new MemberClocks(database);
   return {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database),
@@ -70,7 +69,7 @@ function storesWithoutEnds(database: Database) {
     shares: database.shares,
     bootstrap: (accountName: string, credits: number) => bootstrap(database, accountName, credits),
     /** Compares the clocks of the database's members; undefined: it has one. */
-    compareClocks: () => clocks.look(),
+    compareClocks: memberClocks(database),
     check: () => requireWrites(database),
     close: () => database.close(),
   };

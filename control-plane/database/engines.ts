@@ -21,7 +21,6 @@ interface Setting {
 export interface Engine {
   /** As logs and errors name it. */
   readonly name: string;
-  readonly dialect: DatabaseDialect;
   readonly isServer: (variables: ServerVariables) => boolean;
   /** Why it is refused at the start. */
   readonly refusal?: string;
@@ -70,7 +69,6 @@ const DURABLE: readonly Setting[] = [
 
 export const SQLITE: Engine = {
   name: 'SQLite',
-  dialect: 'sqlite',
   isServer: () => false,
   conflicts: 'locks',
   session: [],
@@ -83,7 +81,6 @@ export const SQLITE: Engine = {
 const MYSQL: Engine = {
   ...SQLITE,
   name: 'MySQL',
-  dialect: 'mysql',
   isServer: () => true,
   settings: DURABLE,
 };
@@ -155,11 +152,6 @@ export const SERVER_VARIABLES: readonly string[] = [
 export function engineOf(variables: ServerVariables): Engine {
   return SERVERS.find(({ isServer }) => isServer(variables)) ?? MYSQL;
 }
-
-/**
- * What a database's error means for the caller of a statement. Nothing else in the program reads
- * error numbers.
- */
 
 /** What an error means for the caller of a statement. */
 export type DatabaseErrorKind =

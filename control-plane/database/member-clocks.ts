@@ -37,44 +37,41 @@ interface Seen {
   readonly atMs: number;
 }
 
-export class MemberClocks {
-  readonly #database: Database;
-  readonly #seen = new Map<string, Seen>();
-
-  constructor(database: Database) {
-    this.#database = database;
-  }
-
-  /** Undefined: the database has one clock. Rejects where no member answers. */
-  async look(): Promise<ClockComparison | undefined> {
-    const { engine, newMember } = this.#database;
+/**
+ * What looks at the clock of one more member, and compares those seen within SEEN_MS. Undefined:
+ * the database has one clock. Rejects where no member answers.
+ */
+export function memberClocks(database: Database): () => Promise<ClockComparison | undefined> {
+  const seen = new Map<string, Seen>();
+  return async () => {
+    const { engine, newMember } = database;
     if (engine.members === 'one' || newMember === undefined) return undefined;
-    this.#note(await newMember());
-    return this.#compare();
-  }
+    note(seen, await newMember());
+    return furthestApart([...seen.values()]);
+  };
+}
 
-  #note({ name, clock }: Member): void {
-    const nowMs = performance.now();
-    for (const [known, { atMs }] of this.#seen) {
-      if (nowMs - atMs > SEEN_MS) this.#seen.delete(known);
-    }
-    if (clock === undefined || this.#seen.size >= MEMBERS_MAX) return;
-    const { aheadMs, roundMs } = clock;
-    this.#seen.set(name, { name, aheadMs, errorMs: roundMs / 2, atMs: nowMs });
+function note(seen: Map<string, Seen>, { name, clock }: Member): void {
+  const nowMs = performance.now();
+  for (const [known, { atMs }] of seen) {
+    if (nowMs - atMs > SEEN_MS) seen.delete(known);
   }
+  if (clock === undefined || seen.size >= MEMBERS_MAX) return;
+  const { aheadMs, roundMs } = clock;
+  seen.set(name, { name, aheadMs, errorMs: roundMs / 2, atMs: nowMs });
+}
 
-  #compare(): ClockComparison {
-    let most: ClockComparison = { differenceMs: 0, behind: '', ahead: '' };
-    for (const ahead of this.#seen.values()) {
-      for (const behind of this.#seen.values()) {
-        const error = ahead.errorMs + behind.errorMs;
-        const differenceMs = Math.max(0, ahead.aheadMs - behind.aheadMs - error);
-        if (differenceMs <= most.differenceMs) continue;
-        most = { differenceMs, behind: behind.name, ahead: ahead.name };
-      }
+function furthestApart(seen: readonly Seen[]): ClockComparison {
+  let most: ClockComparison = { differenceMs: 0, behind: '', ahead: '' };
+  for (const ahead of seen) {
+    for (const behind of seen) {
+      const error = ahead.errorMs + behind.errorMs;
+      const differenceMs = ahead.aheadMs - behind.aheadMs - error;
+      if (differenceMs <= most.differenceMs) continue;
+      most = { differenceMs, behind: behind.name, ahead: ahead.name };
     }
-    return most;
   }
+  return most;
 }
 
 /** For the operator, in one line. */
@@ -88,24 +85,15 @@ function describeClocks({ differenceMs, behind, ahead }: ClockComparison): strin
 
 /** Rejects with an Error for the operator where they are too far apart. */
 export async function requireAgreeingClocks(database: Database): Promise<void> {
-  const clocks = new MemberClocks(database);
-  for (let look = 0; look < LOOKS_AT_START; look += 1) {
-    const compared = await lookOrLog(clocks, database);
+  const look = memberClocks(database);
+  for (let looks = 0; looks < LOOKS_AT_START; looks += 1) {
+    const compared = await look().catch(err => {
+      // One that does not answer says nothing: the others may start without it.
+      database.log.warn({ err }, 'the clock of a member of the database was not read');
+      return furthestApart([]);
+    });
     if (compared === undefined) return;
     if (compared.differenceMs > MEMBER_CLOCKS_MS_MAX) throw new Error(describeClocks(compared));
-  }
-}
-
-/** One that does not answer says nothing: the others may start without it. */
-async function lookOrLog(
-  clocks: MemberClocks,
-  { log }: Database,
-): Promise<ClockComparison | undefined> {
-  try {
-    return await clocks.look();
-  } catch (error) {
-    log.warn({ err: error }, 'the clock of a member of the database was not read');
-    return { differenceMs: 0, behind: '', ahead: '' };
   }
 }
 

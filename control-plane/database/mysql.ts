@@ -128,7 +128,6 @@ class GuardedConnection implements MysqlPoolConnection {
     // The pool has connected it.
   }
 
-  /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
   query(sql: string, parameters: readonly unknown[], callback: QueryCallback = () => undefined) {
     // The server has rolled back by itself; the error that closed the connection is to be reported.
     if (this.#closed && sql === 'rollback') callback(null, [] as never);
@@ -136,6 +135,7 @@ class GuardedConnection implements MysqlPoolConnection {
     return NO_STREAM;
   }
 
+  /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
   #query(sql: string, parameters: readonly unknown[], callback: QueryCallback): void {
     const limitMs = this.#statementMsMax;
     let ended = false;
@@ -248,12 +248,11 @@ class GuardedPool implements MysqlPool {
         return await this.#prepare(raw, generation);
       } catch (error) {
         if (!(error instanceof MemberError) || error.kind !== 'read-only') throw error;
-        if (tried < MEMBERS_TRIED_MAX) {
-          tried += 1;
-          continue;
+        if (tried === MEMBERS_TRIED_MAX) {
+          this.#noMember = { error, untilMs: performance.now() + NO_MEMBER_MS };
+          throw error;
         }
-        this.#noMember = { error, untilMs: performance.now() + NO_MEMBER_MS };
-        throw error;
+        tried += 1;
       }
     }
   }

@@ -78,15 +78,19 @@ class NodeSqliteDriver implements Driver {
   }
 
   async beginTransaction(session: SqliteSession): Promise<void> {
-    await session.begin();
+    await session.sides.writes.begin();
+    session.inTransaction = true;
   }
 
   async commitTransaction(session: SqliteSession): Promise<void> {
-    await session.commit();
+    session.inTransaction = false;
+    await session.sides.writes.commit();
   }
 
   async rollbackTransaction(session: SqliteSession): Promise<void> {
-    await session.rollback();
+    if (!session.inTransaction) return;
+    session.inTransaction = false;
+    await session.sides.writes.rollback();
   }
 
   async releaseConnection(): Promise<void> {
@@ -104,19 +108,19 @@ class NodeSqliteDriver implements Driver {
 
 /** One caller's use of the two connections. */
 class SqliteSession implements DatabaseConnection {
-  readonly #sides: Sides;
-  #inTransaction = false;
+  readonly sides: Sides;
+  inTransaction = false;
 
   constructor(sides: Sides) {
-    this.#sides = sides;
+    this.sides = sides;
   }
 
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    const { writes } = this.#sides;
-    if (this.#inTransaction) return writes.execute<R>(query);
+    const { writes, reads, reading } = this.sides;
+    if (this.inTransaction) return writes.execute<R>(query);
     switch (query.query.kind) {
       case 'SelectQueryNode':
-        return this.#read<R>(query);
+        return await reading.run({}, () => reads.executeWhenFree<R>(query));
       case 'InsertQueryNode':
       case 'UpdateQueryNode':
       case 'DeleteQueryNode':
@@ -128,27 +132,6 @@ class SqliteSession implements DatabaseConnection {
 
   streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
     throw new Error('the SQLite driver does not stream');
-  }
-
-  async begin(): Promise<void> {
-    await this.#sides.writes.begin();
-    this.#inTransaction = true;
-  }
-
-  async commit(): Promise<void> {
-    this.#inTransaction = false;
-    await this.#sides.writes.commit();
-  }
-
-  async rollback(): Promise<void> {
-    if (!this.#inTransaction) return;
-    this.#inTransaction = false;
-    await this.#sides.writes.rollback();
-  }
-
-  async #read<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    const { reads, reading } = this.#sides;
-    return await reading.run({}, () => reads.executeWhenFree<R>(query));
   }
 }
 

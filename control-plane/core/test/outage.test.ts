@@ -15,7 +15,7 @@ import { type Database, transact } from '../../database/database.ts';
 import { GALERA } from '../../database/engines.ts';
 import {
   MEMBER_CLOCKS_MS_MAX,
-  MemberClocks,
+  memberClocks,
   requireAgreeingClocks,
   watchClocks,
 } from '../../database/member-clocks.ts';
@@ -294,9 +294,9 @@ async function openMembers(t: ExecutionContext): Promise<{ one: Database; severa
 
 onPair('clocks of members › agree on one machine', async t => {
   const { several } = await openMembers(t);
-  const clocks = new MemberClocks(several);
-  await clocks.look();
-  const compared = await clocks.look();
+  const look = memberClocks(several);
+  await look();
+  const compared = await look();
   t.true(compared !== undefined && compared.differenceMs < MEMBER_CLOCKS_MS_MAX);
   await requireAgreeingClocks(several);
 });
@@ -319,9 +319,8 @@ onPair(
     const { several } = await openMembers(t);
     const said: string[] = [];
     const note = (level: string) => () => said.push(level);
-    const clocks = new MemberClocks(several);
     const log = { info: note('agree'), error: note('differ') };
-    const watch = watchClocks(() => clocks.look(), log);
+    const watch = watchClocks(memberClocks(several), log);
     const lookAtBoth = async () => {
       await watch.look();
       await watch.look();
