@@ -163,7 +163,7 @@ export interface JobsTable {
   callback_secret_key_id: string | null;
   /** The count of its key's cap that it is in: api_keys.cap_window_start then; null: none. */
   cap_window_start: number | null;
-  /** The day that a job of the playground is counted in (PlaygroundsTable.day_at then); else null. */
+  /** The day that a job of the playground is counted in (playgrounds.day_at then); else null. */
   playground_day: number | null;
   /** W3C Trace Context of its submission; null: it was not traced. */
   trace_context: string | null;

@@ -38,10 +38,7 @@ export function alertSettings(database: Database) {
     /** @param thresholds THRESHOLDS_MAX at most; those that stay keep their state */
     setThresholds: (accountId: string, thresholds: readonly number[], by: ChangedBy) =>
       transact(database, tx => setThresholds(database, tx, { accountId, thresholds, by })),
-    /**
-     * False: its secret was to stay, and there is none.
-     * @param webhook without a secret the one that is there stays; null: no address any more
-     */
+    /** False: there is no secret that could stay. @param webhook null: no address any more */
     setWebhook: (accountId: string, webhook: NewWebhook | null, by: ChangedBy) =>
       transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
     /** Sends an event now, unless the account had one within `everyMs`, whatever its address was. */

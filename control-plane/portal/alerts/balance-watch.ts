@@ -35,10 +35,7 @@ interface MailText {
 /** Code points of an account's name in a subject; longer ones are cut. */
 const NAME_LENGTH_MAX = 60;
 
-/**
- * @param language of the owner; null or another: English
- * @param pageUrl where credits are ordered
- */
+/** @param language null or another: English. @param pageUrl where credits are ordered */
 export function lowBalanceMail(
   low: LowBalance,
   language: string | null,

@@ -87,10 +87,7 @@ export interface Withheld {
 /** A row is of no use once its day is over. */
 const KEPT_MS = 86_400_000;
 
-/**
- * Counts those that may be sent, and says of each of the others why not, in their order.
- * @param max of the account, of each kind
- */
+/** Counts those that may be sent, and says of each why not. @param max of each kind */
 export async function takeFromToday(
   database: Database,
   tx: Db,
@@ -130,10 +127,7 @@ export interface TestBounds {
   readonly messagesMax: number;
 }
 
-/**
- * Counts a test of an account's address, whose row is taken; its time outlives the address.
- * Undefined: it is to be sent.
- */
+/** Counts a test, whose time outlives the address. Undefined: it is to be sent. */
 export async function takeTest(
   database: Database,
   tx: Db,

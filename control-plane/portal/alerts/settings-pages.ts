@@ -67,10 +67,7 @@ export class ManageAlerts {
     this.#dependencies = dependencies;
   }
 
-  /**
-   * `webhook`: null where there is none; unless it is `readable` a new secret is to be made.
-   * `mailsUsedUp`: undefined where mails of today are left.
-   */
+  /** Unless `webhook` is `readable` a new secret is to be made. @returns mailsUsedUp of today's */
   async view(accountId: string) {
     const { settings, alerts, secrets, mails, messagesMax } = this.#dependencies;
     const { thresholds, webhook, test, sentToday } = await settings.read(accountId);
@@ -120,10 +117,7 @@ export class ManageAlerts {
     await settings.setWebhook(accountId, null, by);
   }
 
-  /**
-   * no-webhook: there is no address, or its secret does not open. used-up: the account has sent as
-   * many events today as it may.
-   */
+  /** no-webhook: there is no address, or its secret does not open. used-up: of today's events. */
   async sendTest(scope: AlertScope): Promise<'sent' | 'too-soon' | 'no-webhook' | 'used-up'> {
     const { settings, secrets, messagesMax, onWithheld } = this.#dependencies;
     const { accountId, accountName } = scope;

@@ -383,10 +383,7 @@ function renderHeading(text: string): Child {
   return html`<h3 id="${text.toLowerCase()}">${text}</h3>`;
 }
 
-/**
- * As much of Markdown as docs/errors.md is written in: headings, paragraphs, fenced code, and
- * inside of them code, emphasis and links. Everything else is text.
- */
+/** As much of Markdown as docs/errors.md is written in; everything else is text. */
 type Block =
   | { readonly kind: 'heading'; readonly level: number; readonly text: string }
   | { readonly kind: 'code'; readonly text: string }

@@ -95,10 +95,7 @@ export class AccountJobs {
     this.#dependencies = dependencies;
   }
 
-  /**
-   * Open ones by their place in the queue, then those that ended, the latest first. `next` is where
-   * the next page begins, if there is one.
-   */
+  /** Open ones by their place in the queue, then those that ended, the latest first. */
   async list(accountId: string, question: AccountJobQuestion) {
     const { jobs } = this.#dependencies;
     const { group, apiKeyId, days, after } = question;
@@ -489,10 +486,7 @@ export function resultStage(words: Words, path: string, format: OutputFormat): V
   </div>`;
 }
 
-/**
- * A picture that a node made of a stranger's: shown in an img or saved, never run as a page of this
- * host, whatever its bytes are.
- */
+/** Of a stranger's picture: shown in an img or saved, never run as a page of this host. */
 const RESULT_HEADERS = {
   'x-content-type-options': 'nosniff',
   'content-security-policy': "default-src 'none'; sandbox",

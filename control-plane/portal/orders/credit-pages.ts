@@ -170,10 +170,7 @@ function lineOf({ atMs, kind, amount, reference }: ListedEntry): string {
  */
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
-/**
- * Numbers stay numbers. Text is quoted; where it begins like a formula, an apostrophe goes before
- * it (OWASP, CSV injection).
- */
+/** Text is quoted; where it begins like a formula, after an apostrophe (OWASP, CSV injection). */
 export function csvLine(cells: readonly (string | number)[]): string {
   const text = cells.map(cell => {
     if (typeof cell === 'number') return String(cell);

@@ -63,11 +63,7 @@ export class OperateOrders {
     this.#accounts = accounts;
   }
 
-  /**
-   * The latest first.
-   * @throws ContractError NOT_FOUND where there is no such account, INVALID_REQUEST where `after` is
-   * no cursor.
-   */
+  /** The latest first. @throws ContractError NOT_FOUND: the account; INVALID_REQUEST: `after` */
   async list({ state, account, limit, after }: OrderQuestion) {
     const place = after === undefined ? undefined : parsePlace(after);
     if (after !== undefined && place === undefined) {

@@ -42,10 +42,7 @@ export interface Order {
   readonly state: OrderState;
   /** Of the price, paid back. */
   readonly refunded: number;
-  /**
-   * Credits that refunds took back, then or as open jobs gave them back; and those they could not
-   * take: they were spent, or are reserved.
-   */
+  /** Credits that refunds took back, and that they could not take: spent, or reserved. */
   readonly revoked: number;
   readonly unrevoked: number;
   readonly createdAtMs: number;
@@ -163,10 +160,7 @@ export function parseDecimal(text: string, currency: string): number | undefined
   return isMoneyAmount(amount) ? amount : undefined;
 }
 
-/**
- * The packages credits are sold in: two price lists, as published. Pure data; a sale itself is a
- * grant in the ledger, entered by the operator who took the money.
- */
+/** The packages credits are sold in: two price lists, as published. */
 
 interface CreditPackage {
   readonly credits: number;

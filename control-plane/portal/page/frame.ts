@@ -58,10 +58,7 @@ const assets = new Map(
   }),
 );
 
-/**
- * The address of an asset below `prefix`.
- * @throws Error for a name that is no file of the folder: a mistake of the page
- */
+/** @throws Error for a name that is no file of the folder: a mistake of the page */
 function assetHref(prefix: string, name: string): string {
   const asset = assets.get(name);
   if (asset === undefined) throw new Error(`there is no asset ${name}`);
@@ -100,10 +97,7 @@ export interface PageContent {
   readonly status?: number;
   /** Files of assets/ that this page runs, beside those that every page runs. */
   readonly scripts?: readonly string[];
-  /**
-   * What the last change came to, by the code of `?said=`: `words.keys.said`. Free text of an address
-   * never gets onto a page.
-   */
+  /** Words by the code of `?said=`: free text of an address never gets onto a page. */
   readonly said?: Readonly<Record<string, string>>;
 }
 

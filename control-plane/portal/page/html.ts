@@ -329,10 +329,7 @@ export function linkButton({
   return html`<a class=${`button ${kind}`} href=${href} download=${download || undefined}>${label}</a>`;
 }
 
-/**
- * Copies a text; hidden where scripts do not run.
- * @param words what the button says before and after
- */
+/** Copies a text; hidden where scripts do not run. */
 export function copyButton(
   text: string,
   words: { readonly copy: string; readonly copied: string },
@@ -513,10 +510,7 @@ export function emptyState(props: {
   </div>`;
 }
 
-/**
- * A time that machines and people read.
- * @param at milliseconds or ISO 8601 @param none where there is no time
- */
+/** @param at milliseconds or ISO 8601 @param none where there is no time */
 export function time(
   at: number | string | null,
   format: (instantMs: number) => string,

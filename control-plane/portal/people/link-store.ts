@@ -205,10 +205,7 @@ export interface NewLink {
   readonly mail: string;
   readonly role: Role;
   readonly lifeMs: number;
-  /**
-   * Whether who opens it has that mail: nobody but the mail's reader sees it, or the operator hands
-   * it out.
-   */
+  /** Whether who opens it has that mail: its reader alone, or the operator, brought it. */
   readonly provesMail: boolean;
   readonly entryId: string;
   /** Brings the link, under its id; absent: no mail does. */
@@ -380,10 +377,7 @@ export async function endLinksOf(
   );
 }
 
-/**
- * A link that was withdrawn is one that has expired, and what waits to bring it is not sent.
- * @returns how many could still be used
- */
+/** A withdrawn link has expired, and its mail is not sent. @returns how many could be used */
 async function endLinks({ nowMs }: Database, tx: Db, ids: readonly string[]): Promise<number> {
   if (ids.length === 0) return 0;
   await withdrawMails(tx, ids.toSorted());

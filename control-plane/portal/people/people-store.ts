@@ -69,10 +69,7 @@ export function createPeopleStore(database: Database) {
     },
     changeRole: (accountId: string, userId: string, role: Role, by: ChangedBy) =>
       transact(database, tx => changeMember(database, tx, { accountId, userId, role }, by)),
-    /**
-     * Ends their sessions for this account too, and the links by which they would come back, as
-     * does a role below owner.
-     */
+    /** Ends their sessions and links for this account too, as does a role below owner. */
     removeMember: (accountId: string, userId: string, by: ChangedBy) =>
       transact(database, tx => changeMember(database, tx, { accountId, userId, role: null }, by)),
   };

@@ -55,10 +55,7 @@ export class Profile {
     return (await this.#parts.people.find(userId))?.hasMailKey ?? false;
   }
 
-  /**
-   * Ends every other session of the person.
-   * @throws ContractError SERVICE_UNAVAILABLE
-   */
+  /** Ends every other session of the person. @throws ContractError SERVICE_UNAVAILABLE */
   async changePassword(
     self: Self,
     given: { readonly current: string; readonly next: string },

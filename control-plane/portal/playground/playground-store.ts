@@ -32,10 +32,7 @@ export type PlaygroundStore = ReturnType<typeof createPlaygroundStore>;
 
 export function createPlaygroundStore(database: Database) {
   return {
-    /**
-     * The key that the jobs of the account's playground are of, made when it is first asked for. It
-     * cannot authenticate: its secret is forgotten as it is made. The account must exist.
-     */
+    /** The key of its jobs, made when first asked for. Its secret is forgotten as it is made. */
     internalKey: (accountId: string) => internalKey(database, accountId),
     /** Undefined: the account has not used its playground yet. */
     findKey: (accountId: string) => findKey(database, accountId),

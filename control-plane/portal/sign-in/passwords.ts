@@ -165,10 +165,7 @@ function trunkOf(password: string): string {
   return password.replace(/[\d\p{P}\p{S}]+$/u, '');
 }
 
-/**
- * What it is made of where it is that again and again, the last time perhaps in part, with a few
- * characters behind; itself where it is not.
- */
+/** What it repeats again and again, a few characters behind; itself where it does not. */
 function repeatedPart(password: string): string {
   for (let length = 1; length <= password.length / 2; length += 1) {
     const part = password.slice(0, length);

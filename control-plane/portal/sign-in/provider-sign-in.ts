@@ -56,10 +56,7 @@ export class ProviderSignIn {
     return this.#parts.provider.begin(address);
   }
 
-  /**
-   * @param query what the provider sent the browser back with, `?` included
-   * @throws OpenIdError; ContractError SERVICE_UNAVAILABLE
-   */
+  /** @param query of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
   async finish(query: string, flow: OpenIdFlow, browser: Browser): Promise<ProviderOutcome> {
     const { provider, identities, throttle } = this.#parts;
     const { address } = browser;
@@ -186,10 +183,7 @@ export class OpenIdConnect {
     return { url: url.href, flow };
   }
 
-  /**
-   * @param query what the provider sent the browser back with, `?` included
-   * @throws OpenIdError; ContractError SERVICE_UNAVAILABLE
-   */
+  /** @param query of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
   finish(from: string, query: string, flow: OpenIdFlow): Promise<OpenIdPerson> {
     return this.#talk(from, async () => {
       const configuration = await this.#configuration.get();

@@ -111,10 +111,7 @@ export function createSessionStore(database: Database) {
   };
 }
 
-/**
- * Enters the session and ends the oldest of the person's beyond SESSIONS_MAX. Entered once, however
- * often the transaction runs.
- */
+/** Once, however often the transaction runs. Ends the oldest beyond SESSIONS_MAX. */
 export async function insertSession(
   database: Database,
   tx: Db,

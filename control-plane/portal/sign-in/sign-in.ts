@@ -107,10 +107,7 @@ interface Attempt {
 
 /** What is counted by itself, so that nobody else uses it up. */
 interface OwnAttempt {
-  /**
-   * 'provider': a way back from the identity provider, which is asked whether it is true; 'session':
-   * the password before, of who is signed in.
-   */
+  /** 'provider': a way back from it; 'session': the password before, of who is signed in. */
   readonly by: 'provider' | 'session';
   readonly address: string;
   readonly sessionId?: string;
@@ -230,10 +227,7 @@ interface ThrottleKey {
 
 type SignInThrottleStore = ReturnType<typeof createSignInThrottleStore>;
 
-/**
- * An attempt is counted before the password is looked at, so that attempts at once pass no bound;
- * one that succeeds is given back.
- */
+/** Counted before the password is looked at: attempts at once pass no bound. */
 export function createSignInThrottleStore(database: Database) {
   return {
     /** 0: the attempt is counted; more: none is, and how long until one may be made. */

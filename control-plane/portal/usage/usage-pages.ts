@@ -193,10 +193,7 @@ function namesOf(entry: UsageEntry): string[] {
 
 const FIELDS = ['from', 'to', 'group'] as const;
 
-/**
- * @param target the request's, with its path
- * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8
- */
+/** @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8 */
 export function readUsageQuery(target: string): UsageTexts {
   const texts: Partial<Record<(typeof FIELDS)[number], string>> = {};
   for (const { name, text } of parametersOf(target)) {

@@ -57,10 +57,7 @@ export interface UsageQuestion extends UsageDays {
 
 export type UsageField = 'from' | 'to' | 'group';
 
-/**
- * form: no date, or no group, that there is. order: `from` is after `to`. long: too many days. heavy:
- * too much would be read.
- */
+/** order: `from` is after `to`. heavy: too much would be read. */
 type UsageFault = 'form' | 'order' | 'long' | 'heavy';
 
 export interface UsageFieldError {
@@ -69,10 +66,7 @@ export interface UsageFieldError {
   readonly detail: string;
 }
 
-/**
- * The question that these texts ask; an absent one takes its default: the last thirty days, by day.
- * @param today as `dayOf` has it
- */
+/** An absent text takes its default: the last thirty days, by day. @param today as of dayOf */
 export function usageQuestionOf(
   texts: Readonly<Partial<Record<UsageField, string>>>,
   today: number,
@@ -114,10 +108,7 @@ export function addUsage(one: UsageFigures, other: UsageFigures): UsageFigures {
   };
 }
 
-/**
- * Rows that one question may read: a year of 60 keys, each with two outcomes of a format a day. On
- * more the caller asks for fewer days.
- */
+/** Rows that one question may read: a year of 60 keys, each with two outcomes a day. */
 const USAGE_ROWS_MAX = 50_000;
 
 export interface UsageOf extends UsageFigures {
@@ -128,10 +119,7 @@ export interface UsageOf extends UsageFigures {
 /** @param rowsMax another bound in tests alone */
 export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
   return {
-    /**
-     * By the groups' names, those without a job left out. Undefined: it would read more than
-     * `rowsMax`.
-     */
+    /** By the groups' names. Undefined: it would read more than `rowsMax`. */
     read: (accountId: string, question: UsageQuestion) =>
       readUsage(database, { accountId, rowsMax, ...question }, question.group),
     /** The sum of the days; undefined as above. */
