@@ -13,18 +13,9 @@ import {
   type NodeAbility,
 } from './job-needs.ts';
 
-export interface NodeAbilities
-  extends Pick<
-    NodeSnapshot,
-    | 'nodeId'
-    | 'bootId'
-    | 'inputFormats'
-    | 'outputFormats'
-    | 'imagePixelsMax'
-    | 'jxlPixelsMax'
-    | 'megapixelsAloneMax'
-    | 'engines'
-  > {
+export interface NodeAbilities extends NodeAbility {
+  readonly nodeId: string;
+  readonly engines: number;
   readonly imagesMax: number;
   /** The sum admitted at once; a single larger image may be admitted alone. */
   readonly megapixelsMax: number;
@@ -145,9 +136,9 @@ export class NodeView {
     // An empty node reports room for the one large image it would take alone.
     const reportedFree = report.megapixelsFree + this.#freedMegapixels;
     const unreportedMegapixels = unreported.reduce((sum, held) => sum + held.megapixels, 0);
-    const { decodeRates, encodeRates, decodeMsPerMegapixel, encodeMsPerMegapixel } = report;
     return {
       ...abilities,
+      ...report,
       imagesFree: this.#fullUntilReport ? 0 : imagesFree,
       megapixelsRefused: this.#megapixelsRefused,
       megapixelsFree:
@@ -156,14 +147,7 @@ export class NodeView {
           : reportedFree,
       imagesInFlight,
       ownImages: this.#reservations.size,
-      enginesReady: report.enginesReady,
-      estimatedWaitMs: report.estimatedWaitMs,
       reportedAtMs: this.#reportedAtMs,
-      inferMs: report.inferMs,
-      decodeRates,
-      encodeRates,
-      decodeMsPerMegapixel,
-      encodeMsPerMegapixel,
       unreportedImages: unreported.length,
       proven: isProven(this.#trust),
       ejectedUntilMs: this.#trust.ejectedUntilMs,
@@ -311,29 +295,14 @@ const ENCODE_MS_PER_MEGAPIXEL = {
 } as const;
 
 /** One node as one replica knows it now, its own attempts included. */
-export interface NodeSnapshot extends NodeAbility {
+export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly nodeId: string;
-  /** Further images it would admit: its own report less what we have started since. */
-  readonly imagesFree: number;
-  readonly megapixelsFree: number;
+  readonly engines: number;
   /** It has refused as many for want of memory since its last report; undefined: it has not. */
   readonly megapixelsRefused: number | undefined;
-  /** Admitted there or on their way from here. */
-  readonly imagesInFlight: number;
-  /** Of them, sent by this replica. */
+  /** Of those in flight, sent by this replica. */
   readonly ownImages: number;
-  readonly engines: number;
-  readonly enginesReady: number;
-  /** By its own report: until an engine takes an image admitted at `reportedAtMs`. */
-  readonly estimatedWaitMs: number;
   readonly reportedAtMs: number;
-  /** Running mean of a run; 0: none yet. */
-  readonly inferMs: number;
-  /** Running means of the formats measured, then of all. */
-  readonly decodeRates: ReadonlyMap<InputFormat, number>;
-  readonly encodeRates: ReadonlyMap<OutputFormat, number>;
-  readonly decodeMsPerMegapixel: number;
-  readonly encodeMsPerMegapixel: number;
   /** Started here, and not in its report yet. */
   readonly unreportedImages: number;
   /** False: slow start, it gets one image an engine at a time of us. */

@@ -639,17 +639,11 @@ function endingByPicture(
   return refusal && { kind: 'failed', failure: failureOf(refusal) };
 }
 
-interface ClaimTimes {
-  /** UTC milliseconds of this process: when the claim was asked for, and answered. */
-  readonly askedMs: number;
-  readonly answeredMs: number;
-}
-
 /** Undefined: nothing is traced. */
 function beginRunSpan(
   tracing: Tracing | undefined,
   job: Job,
-  { askedMs, answeredMs }: ClaimTimes,
+  { askedMs, answeredMs }: { readonly askedMs: number; readonly answeredMs: number },
 ): StartedSpan | undefined {
   if (tracing === undefined) return undefined;
   const parent = carrierOf(job.traceContext);

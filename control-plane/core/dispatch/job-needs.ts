@@ -175,16 +175,11 @@ const MEMORIES_MAX = 10_000;
 const REFUSED_WAIT_MIN_MS = 100;
 const REFUSED_WAIT_MAX_MS = 2000;
 
+/** Losing it costs a detour at most. */
 interface JobMemory {
-  readonly excludedBoots: ReadonlySet<string>;
-  /** Nodes an attempt failed on. */
-  readonly avoidedNodes: ReadonlySet<string>;
-  /** What its last lost attempt made due. */
-  readonly failure: JobFailure | undefined;
-}
-
-interface Entry {
+  /** Boots that said that they cannot do it. */
   readonly excludedBoots: Set<string>;
+  /** Nodes an attempt failed on. */
   readonly avoidedNodes: Set<string>;
   nodeFaults: number;
   readFaults: number;
@@ -193,19 +188,20 @@ interface Entry {
   /** Until then the job is not offered. */
   waitUntilMs: number;
   incapableSinceMs: number | undefined;
+  /** What its last lost attempt made due. */
   failure: JobFailure | undefined;
 }
 
 export class JobMemories {
   readonly #now: () => number;
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Map<string, JobMemory>();
 
   constructor(now: () => number) {
     this.#now = now;
   }
 
   /** Undefined: nothing. */
-  find(jobId: string): JobMemory | undefined {
+  find(jobId: string): Readonly<JobMemory> | undefined {
     return this.#entries.get(jobId);
   }
 
@@ -268,10 +264,10 @@ export class JobMemories {
     return entry.incapableSinceMs;
   }
 
-  #entry(jobId: string): Entry {
+  #entry(jobId: string): JobMemory {
     const known = this.#entries.get(jobId);
     if (known !== undefined) return known;
-    const entry: Entry = {
+    const entry: JobMemory = {
       excludedBoots: new Set(),
       avoidedNodes: new Set(),
       nodeFaults: 0,
@@ -463,18 +459,16 @@ export function queuedFramePixels(
 ): number | null {
   if (finishing === null) return null;
   if (input === null) return framePixelsUnseen(finishing) || null;
-  const { width, height } = input;
-  const size = width === null || height === null ? undefined : { width, height };
-  return frameRange(finishing, size, { turned: true }).most;
+  return frameRange(finishing, sizeOf(input), { turned: true }).most;
 }
 
 /** As job-rows.ts sums it in the table. */
 export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | 'input'>): number {
   const frame = (queuedFramePixels(finishing, input) ?? 0) / 1e6;
   if (input === null) return Math.max(UNFETCHED_MEGAPIXELS, frame);
-  const { width, height } = input;
-  if (width === null || height === null) return UNKNOWN_MEGAPIXELS;
-  return Math.max(MEGAPIXELS_MIN, (width * height) / 1e6, frame);
+  const size = sizeOf(input);
+  if (size === undefined) return UNKNOWN_MEGAPIXELS;
+  return Math.max(MEGAPIXELS_MIN, (size.width * size.height) / 1e6, frame);
 }
 
 /** What keeps a caller out. It gets in when either of the first two is gone. */

@@ -1,8 +1,7 @@
 /** The use cases behind the public port, as its routes are given them. */
 import type { Authenticator, ReadAccount } from '../accounts/account.ts';
 import type { OperateAccounts } from '../accounts/operate-accounts.ts';
-import type { ReadQueue } from '../dispatch/read-queue.ts';
-import type { OperateJobs } from '../jobs/operate-jobs.ts';
+import type { OperateJobs, ReadQueue } from '../jobs/operate-jobs.ts';
 import type { KeyUses } from '../keys/authenticate.ts';
 import type { OperateCredits } from '../ledger/operate-credits.ts';
 import type { OperateNodes } from '../nodes/operate-nodes.ts';

@@ -2,6 +2,7 @@
 import { type Command, Option } from 'commander';
 import { wholeNumber } from '../cli/arguments.ts';
 import { type CliContext, table } from '../cli/context.ts';
+import type { OperatorJob } from './operate-jobs.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
@@ -11,7 +12,6 @@ import {
   type JobGroup,
   OperateJobs,
 } from './operate-jobs.ts';
-import type { OperatorJob } from './operator-view.ts';
 
 interface ListOptions {
   readonly state: JobGroup;

@@ -205,7 +205,7 @@ async function readOpen(database: Database, places: readonly Place[]): Promise<L
   for (let from = 0; from < places.length; from += READ_MAX) {
     const ids = places.slice(from, from + READ_MAX).map(({ id }) => id);
     const read = await query(database, db =>
-      readJobs(db, selectJobs(database, db).where('id', 'in', ids)),
+      readJobs(db, selectJobs(database, db).where('id', 'in', ids).execute()),
     );
     for (const job of read) jobs.set(job.id, job);
     await turnOfTheLoop();
@@ -254,7 +254,8 @@ async function listEnded(
           .where('finished_at', '<=', atMs)
           .where(eb => eb.or([eb('finished_at', '<', atMs), eb('id', '<', id)]));
       }
-      return readJobs(db, select.orderBy('finished_at', 'desc').orderBy('id', 'desc').limit(take));
+      const ordered = select.orderBy('finished_at', 'desc').orderBy('id', 'desc');
+      return readJobs(db, ordered.limit(take).execute());
     });
     const ended = page.filter(hasEnded);
     const within = ended.filter(job => job.finishedAtMs > job.readAtMs - endedWithinMs);

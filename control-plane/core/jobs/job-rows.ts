@@ -261,17 +261,13 @@ export function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
     .select(() => database.nowMs.as('read_at'));
 }
 
-interface JobRows {
-  execute(): Promise<JobRow[]>;
-}
-
 /**
  * What the outbox says of a notification takes a statement of its own, since few jobs have one: a
  * join made every read take 1.5 times as long (SQLite, 2 cores of an AMD EPYC). The outbox's row
  * comes with the job's final state, so it is there when that was seen.
  */
-export async function readJobs(db: Db, select: JobRows): Promise<Job[]> {
-  const rows = await select.execute();
+export async function readJobs(db: Db, asked: Promise<JobRow[]>): Promise<Job[]> {
+  const rows = await asked;
   const notified = rows.filter(row => row.callback_url !== null && row.finished_at !== null);
   if (notified.length === 0) return rows.map(row => jobFromRow(row));
   const notifications = await db
@@ -311,13 +307,12 @@ const BY_RESULT_TOKEN = keepStatement<{ hashed: string }, JobRow>((database, { h
   selectJobs(database, database.kysely).where('result_token', '=', hashed),
 );
 
-/** A kept statement as `readJobs` takes it. */
-function kept(db: Db, statement: CompiledQuery<JobRow>): JobRows {
-  return { execute: async () => (await db.executeQuery(statement)).rows };
+async function runKept(db: Db, statement: CompiledQuery<JobRow>): Promise<JobRow[]> {
+  return (await db.executeQuery(statement)).rows;
 }
 
 async function firstJob(db: Db, statement: CompiledQuery<JobRow>): Promise<Job | undefined> {
-  return (await readJobs(db, kept(db, statement)))[0];
+  return (await readJobs(db, runKept(db, statement)))[0];
 }
 
 export async function readJob(database: Database, db: Db, jobId: string): Promise<Job | undefined> {
@@ -345,9 +340,9 @@ export function jobReading(database: Database) {
       if (ids.length === 0) return [];
       return query(database, db => {
         const [jobId = ''] = ids;
-        if (ids.length === 1) return readJobs(db, kept(db, FINAL_BY_ID(database, { jobId })));
+        if (ids.length === 1) return readJobs(db, runKept(db, FINAL_BY_ID(database, { jobId })));
         const select = selectJobs(database, db).where('id', 'in', ids);
-        return readJobs(db, select.where('finished_at', 'is not', null));
+        return readJobs(db, select.where('finished_at', 'is not', null).execute());
       });
     },
     /** Undefined also for another key's job. */

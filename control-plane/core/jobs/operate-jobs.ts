@@ -1,11 +1,21 @@
-/** The operator's use cases on jobs: list them, read one, make one claimable again. */
+/**
+ * The operator's use cases on jobs: list them, read one, make one claimable again, read the queue.
+ */
 import { ContractError } from '#contract/errors.ts';
 import { requireAccount } from '../accounts/operate-accounts.ts';
+import { publicPrefix } from '../keys/authenticate.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../retention/retention.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
-import { FINAL_STATES, type JobState, OPEN_STATES } from './job.ts';
+import {
+  FINAL_STATES,
+  isoTime,
+  type Job,
+  type JobState,
+  modeOf,
+  OPEN_STATES,
+  publicState,
+} from './job.ts';
 import { isJobCursor } from './job-lists.ts';
-import { type OperatorJob, viewJob } from './operator-view.ts';
 
 /** The groups that an operator may list, and their states. */
 const GROUPS = {
@@ -38,7 +48,7 @@ export interface JobQuestion {
   readonly after: string | undefined;
 }
 
-export type OperatorListedJob = OperatorJob & { readonly cursor: string };
+type OperatorListedJob = OperatorJob & { readonly cursor: string };
 
 export class OperateJobs {
   readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>;
@@ -103,4 +113,76 @@ export class OperateJobs {
 
 function notFound(jobId: string): ContractError {
   return new ContractError('JOB_NOT_FOUND', `there is no job "${jobId}"`);
+}
+
+export type OperatorJob = ReturnType<typeof viewJob>;
+
+/** On the command line and over HTTP alike: without a result's link and without a source. */
+function viewJob(job: Job) {
+  const { input, result, lease } = job;
+  return {
+    job_id: job.id,
+    status: publicState(job),
+    state: job.state,
+    account_id: job.accountId,
+    key: publicPrefix(job.apiKeyId),
+    mode: modeOf(job),
+    playground: job.class === 'playground',
+    created_at: isoTime(job.createdAtMs),
+    started_at: isoTime(job.startedAtMs),
+    finished_at: isoTime(job.finishedAtMs),
+    expires_at: isoTime(job.expiresAtMs),
+    input: input && {
+      format: input.format,
+      bytes: input.bytes,
+      width: input.width,
+      height: input.height,
+    },
+    output_format: job.outputFormat,
+    result: result && { bytes: result.bytes, width: result.width, height: result.height },
+    error: job.failure,
+    lease: lease && { holder: lease.holder, expires_at: isoTime(lease.expiresAtMs) },
+    fence: job.fence,
+    lost_attempts: job.lostAttempts,
+    takeovers: job.takeovers,
+    timings: job.timings,
+  };
+}
+
+/** Those that have most megapixels queued are shown. */
+export const QUEUED_ACCOUNTS_MAX = 50;
+
+export type QueueView = Awaited<ReturnType<ReadQueue['read']>>;
+
+export class ReadQueue {
+  readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>;
+  readonly #megapixelsMax: number;
+
+  /** @param megapixelsMax the queue's bound, MATTING_QUEUE_MEGAPIXELS_MAX */
+  constructor(stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>, megapixelsMax: number) {
+    this.#stores = stores;
+    this.#megapixelsMax = megapixelsMax;
+  }
+
+  /** `oldestAgeMs` is 0 where nothing waits; `accountCount` counts those not shown, too. */
+  async read() {
+    const { jobs, megapixels, oldestAgeMs, byAccount } = await this.#stores.jobs.queued();
+    const largest = [...byAccount]
+      .sort(([, a], [, b]) => b.megapixels - a.megapixels)
+      .slice(0, QUEUED_ACCOUNTS_MAX);
+    const names = await this.#stores.accounts.namesOf(largest.map(([id]) => id));
+    return {
+      jobs,
+      megapixels,
+      megapixelsMax: this.#megapixelsMax,
+      oldestAgeMs,
+      accountCount: byAccount.size,
+      accounts: largest.map(([accountId, queue]) => ({
+        accountId,
+        name: names.get(accountId) ?? accountId,
+        jobs: queue.jobs,
+        megapixels: queue.megapixels,
+      })),
+    };
+  }
 }

@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import { parseCredits, parseReference } from '../cli/arguments.ts';
 import { type CliContext, CommandError } from '../cli/context.ts';
-import { RepayLost } from '../results/lost-results.ts';
+import { repayLost as repayAll } from '../results/lost-results.ts';
 import { loadStorageConfig } from '../settings.ts';
 import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
 import { OperateCredits } from './operate-credits.ts';
@@ -117,7 +117,7 @@ async function repayLost(
   const blobs = await openStorages(config, {}, openStorageToRead);
   const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
   const repaid = await context.withStores(stores =>
-    new RepayLost({ ...stores, hasFile }).run({ dryRun, all: allMissing }),
+    repayAll({ ...stores, hasFile }, { dryRun, all: allMissing }),
   );
   context.report({ dry_run: dryRun, ...repaid }, () => [
     ...(allMissing ? [`${repaid.looked} results looked at, ${repaid.found} found gone`] : []),

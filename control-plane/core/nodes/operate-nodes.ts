@@ -1,7 +1,9 @@
 /** The operator's use cases on nodes: list them, drain and undrain one, find its HTTP endpoints. */
 import { ContractError } from '#contract/errors.ts';
-import { type OperatorNode, viewNode } from '../jobs/operator-view.ts';
+import { isoTime } from '../jobs/job.ts';
 import type { NodeMember, NodeStore } from './node-store.ts';
+
+export type OperatorNode = ReturnType<typeof viewNode>;
 
 export class OperateNodes {
   readonly #nodes: NodeStore;
@@ -47,4 +49,24 @@ export class OperateNodes {
 
 function notFound(nodeId: string): ContractError {
   return new ContractError('NOT_FOUND', `there is no node "${nodeId}"`);
+}
+
+function viewNode(member: NodeMember) {
+  return {
+    node_id: member.nodeId,
+    state: nodeState(member),
+    draining: member.draining,
+    address: member.address,
+    http_address: member.httpAddress === '' ? null : member.httpAddress,
+    version: member.version,
+    registered_at: isoTime(member.registeredAtMs),
+    heartbeat_at: isoTime(member.heartbeatAtMs),
+  };
+}
+
+/** live, draining: its lease is valid. gone: it deregistered. silent: its lease ran out. */
+function nodeState(member: NodeMember): 'live' | 'draining' | 'gone' | 'silent' {
+  if (member.gone) return 'gone';
+  if (!member.live) return 'silent';
+  return member.draining ? 'draining' : 'live';
 }

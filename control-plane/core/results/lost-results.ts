@@ -465,80 +465,73 @@ interface RepayOptions {
   readonly all: boolean;
 }
 
-export class RepayLost {
-  readonly #dependencies: RepayDependencies;
-
-  constructor(dependencies: RepayDependencies) {
-    this.#dependencies = dependencies;
+/**
+ * `repaid`: jobs whose credit was granted again; with a dry run those whose would be. `returned`:
+ * their file is there again. `unpaid`: nothing was charged for them; 0 with a dry run. `looked`
+ * and `found`: 0 unless all results were to be looked at.
+ * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again
+ */
+export async function repayLost(dependencies: RepayDependencies, options: RepayOptions) {
+  const look = options.all
+    ? await lookAtAll(dependencies, options)
+    : { looked: 0, found: 0, due: 0 };
+  const settled = { repaid: look.due, returned: 0, unpaid: 0 };
+  const { lostResults } = dependencies;
+  let after = FIRST_RESULT;
+  for (;;) {
+    const page = await lostResults.open(after, PAGE);
+    for (const loss of page) {
+      const outcome = await settleLoss(dependencies, loss, options);
+      if (outcome !== 'settled') settled[outcome] += 1;
+    }
+    const last = page.at(-1);
+    if (last === undefined || page.length < PAGE) break;
+    after = { atMs: last.foundAtMs, id: last.jobId };
   }
+  return { ...settled, looked: look.looked, found: look.found };
+}
 
-  /**
-   * `repaid`: jobs whose credit was granted again; with a dry run those whose would be. `returned`:
-   * their file is there again. `unpaid`: nothing was charged for them; 0 with a dry run. `looked`
-   * and `found`: 0 unless all results were to be looked at.
-   * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again
-   */
-  async run(options: RepayOptions) {
-    const look = options.all ? await this.#lookAtAll(options) : { looked: 0, found: 0, due: 0 };
-    const settled = { repaid: look.due, returned: 0, unpaid: 0 };
-    const { lostResults } = this.#dependencies;
-    let after = FIRST_RESULT;
-    for (;;) {
-      const page = await lostResults.open(after, PAGE);
-      for (const loss of page) {
-        const outcome = await this.#settle(loss, options);
-        if (outcome !== 'settled') settled[outcome] += 1;
+async function settleLoss(
+  dependencies: RepayDependencies,
+  { jobId }: FoundLoss,
+  { dryRun }: RepayOptions,
+): Promise<'repaid' | 'returned' | 'unpaid' | 'settled'> {
+  const { lostResults } = dependencies;
+  if (await isThere(dependencies, jobId)) {
+    if (!dryRun && !(await lostResults.returned(jobId))) return 'settled';
+    return 'returned';
+  }
+  if (dryRun) return 'repaid';
+  const repayment = await lostResults.repay(jobId, randomUUID());
+  return repayment === 'paid' ? 'repaid' : repayment;
+}
+
+async function isThere({ jobs, hasFile }: RepayDependencies, jobId: string): Promise<boolean> {
+  const job = await jobs.find(jobId);
+  if (job === undefined || job.result === null || publicState(job) !== 'succeeded') return false;
+  return await hasFile(job.result.blob);
+}
+
+/** `due`: would be on record but for the dry run. */
+async function lookAtAll({ lostResults, hasFile }: RepayDependencies, { dryRun }: RepayOptions) {
+  const counts = { looked: 0, found: 0, due: 0 };
+  let after = FIRST_RESULT;
+  for (;;) {
+    const page = await lostResults.live(after, 0, PAGE);
+    const known = await lostResults.known(page.map(({ jobId }) => jobId));
+    const left = page.values();
+    const lookAtSome = async () => {
+      for (const { jobId, accountId, blob } of left) {
+        counts.looked += 1;
+        if (known.has(jobId) || (await hasFile(blob))) continue;
+        counts.found += 1;
+        if (dryRun) counts.due += 1;
+        else await lostResults.record({ jobId, accountId }, 'operator', randomUUID());
       }
-      const last = page.at(-1);
-      if (last === undefined || page.length < PAGE) break;
-      after = { atMs: last.foundAtMs, id: last.jobId };
-    }
-    return { ...settled, looked: look.looked, found: look.found };
-  }
-
-  async #settle(
-    { jobId }: FoundLoss,
-    { dryRun }: RepayOptions,
-  ): Promise<'repaid' | 'returned' | 'unpaid' | 'settled'> {
-    const { lostResults } = this.#dependencies;
-    if (await this.#isThere(jobId)) {
-      if (!dryRun && !(await lostResults.returned(jobId))) return 'settled';
-      return 'returned';
-    }
-    if (dryRun) return 'repaid';
-    const repayment = await lostResults.repay(jobId, randomUUID());
-    return repayment === 'paid' ? 'repaid' : repayment;
-  }
-
-  async #isThere(jobId: string): Promise<boolean> {
-    const { jobs, hasFile } = this.#dependencies;
-    const job = await jobs.find(jobId);
-    if (job === undefined || job.result === null || publicState(job) !== 'succeeded') return false;
-    return await hasFile(job.result.blob);
-  }
-
-  /** `due`: would be on record but for the dry run. */
-  async #lookAtAll({ dryRun }: RepayOptions) {
-    const { lostResults, hasFile } = this.#dependencies;
-    const counts = { looked: 0, found: 0, due: 0 };
-    let after = FIRST_RESULT;
-    for (;;) {
-      const page = await lostResults.live(after, 0, PAGE);
-      const known = await lostResults.known(page.map(({ jobId }) => jobId));
-      const left = page.values();
-      const lookAtSome = async () => {
-        for (const { jobId, accountId, blob } of left) {
-          counts.looked += 1;
-          if (known.has(jobId) || (await hasFile(blob))) continue;
-          counts.found += 1;
-          if (dryRun) counts.due += 1;
-          else await lostResults.record({ jobId, accountId }, 'operator', randomUUID());
-        }
-      };
-      await Promise.all(Array.from({ length: HANDS }, lookAtSome));
-      const last = page.at(-1);
-      if (last === undefined || page.length < PAGE) return counts;
-      after = { atMs: last.expiresAtMs, id: last.jobId };
-    }
+    };
+    await Promise.all(Array.from({ length: HANDS }, lookAtSome));
+    const last = page.at(-1);
+    if (last === undefined || page.length < PAGE) return counts;
+    after = { atMs: last.expiresAtMs, id: last.jobId };
   }
 }

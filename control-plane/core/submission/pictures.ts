@@ -20,7 +20,7 @@ import { createHash, type Hash, hash, randomUUID } from 'node:crypto';
 import { ContractError, type FieldError } from '#contract/errors.ts';
 import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
 import type { Channels, Finishing } from '#contract/finishing.ts';
-import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+import type { OutputFormat } from '#contract/formats.ts';
 import { type ByteReader, type ImageHeader, readImageHeader } from '#contract/image-header.ts';
 import {
   BACKGROUND_BYTES_MAX,
@@ -32,7 +32,7 @@ import {
 import { type Release, Semaphore, type SemaphoreOptions } from '#program/semaphore.ts';
 import { Base64Decoder } from '../../http/bodies.ts';
 import { sizeOf } from '../dispatch/job-needs.ts';
-import { backgroundBlob } from '../jobs/job.ts';
+import { backgroundBlob, type JobInput } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
@@ -55,20 +55,11 @@ const BUSY_RETRY_AFTER_S = 5;
 
 export type UploadBounds = Partial<Omit<SemaphoreOptions, 'refusal'>>;
 
-export interface UploadedImage {
-  readonly blob: string;
-  readonly bytes: number;
-  readonly format: InputFormat;
-  /** As stored; null where the header does not show it. */
-  readonly width: number | null;
-  readonly height: number | null;
-}
-
 interface FinishedUpload {
   /** Hexadecimal, of the decoded bytes. */
   readonly sha256: string;
   /** What may be committed; or why there is nothing to commit: SERVICE_UNAVAILABLE. */
-  readonly image: UploadedImage | ContractError;
+  readonly image: JobInput | ContractError;
 }
 
 export class ImageUploads {
@@ -213,7 +204,7 @@ export class ImageUpload {
     return { sha256: this.#hash.digest('hex'), image };
   }
 
-  async #judge(): Promise<UploadedImage> {
+  async #judge(): Promise<JobInput> {
     const writer = this.#writer;
     if (writer === undefined) throw new Error('an upload without bytes passed its decoder');
     const header = await requireAcceptableImage(
@@ -415,8 +406,8 @@ export interface Pictures {
 }
 
 export interface StoredPictures {
-  readonly image: UploadedImage | undefined;
-  readonly background: UploadedImage | undefined;
+  readonly image: JobInput | undefined;
+  readonly background: JobInput | undefined;
 }
 
 interface PicturedRequest {
@@ -461,13 +452,13 @@ export function fingerprintOfPictures(
 }
 
 /** undefined: a URL, or not stored. */
-export function uploadedOf(picture: Picture): UploadedImage | undefined {
+export function uploadedOf(picture: Picture): JobInput | undefined {
   if ('url' in picture || picture.image instanceof ContractError) return undefined;
   return picture.image;
 }
 
 /** undefined: there is none, or a URL. @throws ContractError SERVICE_UNAVAILABLE: not stored */
-export function requireStored(picture: Picture | undefined): UploadedImage | undefined {
+export function requireStored(picture: Picture | undefined): JobInput | undefined {
   if (picture === undefined || 'url' in picture) return undefined;
   if (picture.image instanceof ContractError) throw picture.image;
   return picture.image;

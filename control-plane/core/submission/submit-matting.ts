@@ -60,7 +60,6 @@ import {
   requireStored,
   type SentPictures,
   type StoredPictures,
-  type UploadedImage,
   uploadedOf,
 } from './pictures.ts';
 
@@ -116,7 +115,7 @@ export interface KeylessSubmission extends Sent {
   readonly backgroundGiven: boolean;
   readonly derivedKey: DerivedKey;
   /** What the interface asks of the image besides; throws a ContractError. */
-  readonly requireImage?: (image: UploadedImage) => void;
+  readonly requireImage?: (image: JobInput) => void;
 }
 
 /** Stands for the Idempotency-Key of callers who send none: made of what they ask for. */

@@ -5,14 +5,16 @@
 
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { QUEUED_ACCOUNTS_MAX, type QueueView } from '../../core/dispatch/read-queue.ts';
 import type { OperatorServices } from '../../core/http/app-services.ts';
+import type { OperatorJob } from '../../core/jobs/operate-jobs.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
   JOB_GROUPS,
+  QUEUED_ACCOUNTS_MAX,
+  type QueueView,
 } from '../../core/jobs/operate-jobs.ts';
-import type { OperatorJob, OperatorNode } from '../../core/jobs/operator-view.ts';
+import type { OperatorNode } from '../../core/nodes/operate-nodes.ts';
 import {
   NOTIFICATION_STATUSES,
   notificationCursor,
