@@ -16,25 +16,25 @@ import { ofAccount, requireName } from '../accounts/account-store.ts';
 import { type Actor, type AuditValues, requireAuthority } from '../accounts/audit.ts';
 import {
   type ApiKeyToken,
+  capFromRow,
   createApiKeyToken,
   hashSecret,
   type KeyUse,
   KnownKeys,
+  POLICY_COLUMNS,
+  policyColumns,
+  policyFromRow,
   publicPrefix,
   writeKeyUses,
 } from './authenticate.ts';
 import {
   capCountAt,
-  capFromRow,
   capReached,
   capResetsAtMs,
   countOfNewCap,
   type KeyCap,
   type KeyPolicy,
   NO_POLICY,
-  POLICY_COLUMNS,
-  policyColumns,
-  policyFromRow,
   takeOfCap,
 } from './key-policy.ts';
 

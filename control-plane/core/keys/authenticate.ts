@@ -16,8 +16,8 @@ import { BlockList, isIP } from 'node:net';
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
-import { type Database, query } from '../../database/database.ts';
-import { type KeyPolicy, type KeyScope, POLICY_COLUMNS, policyFromRow } from './key-policy.ts';
+import { type Database, query, type Schema } from '../../database/database.ts';
+import { isKeyScope, type KeyPolicy, type KeyScope } from './key-policy.ts';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const BASE = BigInt(ALPHABET.length);
@@ -88,6 +88,47 @@ function base62(bytes: Uint8Array, length: number): string {
     rest /= BASE;
   }
   return text.padStart(length, '0');
+}
+
+/* A policy as its row has it. */
+
+export const POLICY_COLUMNS = [
+  'cap_credits',
+  'cap_period',
+  'submissions_per_minute',
+  'scopes',
+  'networks',
+] as const satisfies readonly (keyof Schema['api_keys'])[];
+
+type PolicyColumns = Pick<Schema['api_keys'], (typeof POLICY_COLUMNS)[number]>;
+
+export function capFromRow(row: Pick<PolicyColumns, 'cap_credits' | 'cap_period'>) {
+  const { cap_credits: credits, cap_period: period } = row;
+  return credits === null || period === null ? undefined : { credits, period };
+}
+
+/** A scope that this version does not know gives nothing. */
+export function policyFromRow(row: PolicyColumns): KeyPolicy {
+  const cap = capFromRow(row);
+  return {
+    ...(cap === undefined ? {} : { cap }),
+    ...(row.submissions_per_minute === null
+      ? {}
+      : { submissionsPerMinute: row.submissions_per_minute }),
+    ...(row.scopes === null ? {} : { scopes: row.scopes.split(',').filter(isKeyScope) }),
+    ...(row.networks === null ? {} : { networks: row.networks.split(',') }),
+  };
+}
+
+export function policyColumns(policy: KeyPolicy): PolicyColumns {
+  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  return {
+    cap_credits: cap?.credits ?? null,
+    cap_period: cap?.period ?? null,
+    submissions_per_minute: submissionsPerMinute ?? null,
+    scopes: scopes?.join(',') ?? null,
+    networks: networks?.join(',') ?? null,
+  };
 }
 
 /*

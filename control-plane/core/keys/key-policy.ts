@@ -1,6 +1,6 @@
 /**
- * What one API key may do, as its row has it and as people type it. Pure. A key without a policy
- * may do whatever its account may: every member of a policy only takes something away.
+ * What one API key may do, and how people type it. Pure. A key without a policy may do whatever its
+ * account may: every member of a policy only takes something away.
  */
 import { isIP } from 'node:net';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
@@ -134,53 +134,6 @@ export function capReached({ credits, period }: KeyCap, resetsAtMs: number | nul
       ? 'they do not come back by themselves'
       : `they begin again at ${new Date(resetsAtMs).toISOString()}`;
   return `the API key has used its cap of ${of}; ${until}`;
-}
-
-/* A policy as its row has it. */
-
-interface PolicyColumns {
-  readonly cap_credits: number | null;
-  readonly cap_period: CapPeriod | null;
-  readonly submissions_per_minute: number | null;
-  readonly scopes: string | null;
-  readonly networks: string | null;
-}
-
-export const POLICY_COLUMNS = [
-  'cap_credits',
-  'cap_period',
-  'submissions_per_minute',
-  'scopes',
-  'networks',
-] as const satisfies readonly (keyof PolicyColumns)[];
-
-export function capFromRow(row: Pick<PolicyColumns, 'cap_credits' | 'cap_period'>) {
-  const { cap_credits: credits, cap_period: period } = row;
-  return credits === null || period === null ? undefined : { credits, period };
-}
-
-/** A scope that this version does not know gives nothing. */
-export function policyFromRow(row: PolicyColumns): KeyPolicy {
-  const cap = capFromRow(row);
-  return {
-    ...(cap === undefined ? {} : { cap }),
-    ...(row.submissions_per_minute === null
-      ? {}
-      : { submissionsPerMinute: row.submissions_per_minute }),
-    ...(row.scopes === null ? {} : { scopes: row.scopes.split(',').filter(isKeyScope) }),
-    ...(row.networks === null ? {} : { networks: row.networks.split(',') }),
-  };
-}
-
-export function policyColumns(policy: KeyPolicy): PolicyColumns {
-  const { cap, submissionsPerMinute, scopes, networks } = policy;
-  return {
-    cap_credits: cap?.credits ?? null,
-    cap_period: cap?.period ?? null,
-    submissions_per_minute: submissionsPerMinute ?? null,
-    scopes: scopes?.join(',') ?? null,
-    networks: networks?.join(',') ?? null,
-  };
 }
 
 /* Where a key may be used from, and what people type. */

@@ -240,15 +240,10 @@ const TUNING = {
 
 type AccountTuning = Pick<typeof TUNING, 'pageRows' | 'spanEntriesMax' | 'closeMarginMs'>;
 
-export interface LedgerAudit {
+export interface LedgerAudit extends Omit<AuditProgress, 'startedAtMs' | 'phase' | 'after'> {
   readonly kind: LedgerAuditKind;
   /** It went on with an interrupted full one. */
   readonly resumed: boolean;
-  readonly accounts: number;
-  readonly entries: number;
-  readonly jobs: number;
-  readonly problems: readonly LedgerProblem[];
-  readonly problemCount: number;
 }
 
 /** @throws ContractError SERVICE_UNAVAILABLE: no database, or another full audit is under way. */
