@@ -47,6 +47,35 @@ export function givenTwice(field: string): ContractError {
   return malformed(`${field} is given twice`, field, 'given twice');
 }
 
+/**
+ * Of a target's query, in their order, as forms write them: `+` and `%20` are spaces.
+ * @throws ContractError INVALID_REQUEST: not percent-encoded UTF-8
+ */
+export function* parametersOf(
+  target: string,
+): Generator<{ readonly name: string; readonly text: string }> {
+  const start = target.indexOf('?');
+  if (start === -1) return;
+  const pairs = target.slice(start + 1).split('&', FIELDS_MAX + 1);
+  if (pairs.length > FIELDS_MAX) throw tooManyFields('the query');
+  for (const pair of pairs) {
+    if (pair === '') continue;
+    const equals = pair.indexOf('=');
+    const name = decoded(equals === -1 ? pair : pair.slice(0, equals));
+    yield { name, text: equals === -1 ? '' : decoded(pair.slice(equals + 1), name) };
+  }
+}
+
+function decoded(text: string, field?: string): string {
+  try {
+    return decodeURIComponent(text.replaceAll('+', ' '));
+  } catch (cause) {
+    const shown = field === undefined ? undefined : shownName(field);
+    const detail = 'the query is not percent-encoded UTF-8; a per cent sign is written %25';
+    throw malformed(detail, shown, 'not percent-encoded UTF-8', cause);
+  }
+}
+
 /** A string longer than every rule allows: its text was dropped. */
 export const OVERLONG: unique symbol = Symbol('overlong');
 export type TextValue = string | typeof OVERLONG;

@@ -4,10 +4,10 @@
  * accepted, then open ones have time to send a request, which is answered with `Connection: close`;
  * what is idle after that is closed.
  *
- * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
- * nearly full, those that wait for their client make room for newcomers (http-guard.ts), strangers'
- * before those of accounts. Those with a submission under way may be held for minutes: accounts
- * share them.
+ * A connection is a stranger's until one of its requests has shown a good API key. Where the port
+ * is nearly full, those that wait for their client make room for newcomers (http-guard.ts),
+ * strangers' before those of accounts. Those with a submission under way may be held for minutes:
+ * accounts share them.
  *
  * Bytes that are no valid request, or not a complete one in time, are answered without a route.
  */
@@ -183,7 +183,7 @@ export class Connections {
 
   /** To be called before any route is added, and before hooks that run for the request's owner. */
   serve(app: FastifyInstance, callers: Callers): void {
-    const { accountOf, isDraining } = callers;
+    const { accountOf, readiness } = callers;
     awaitBodies(app, this.room, callers);
     app.addHook('preClose', () => this.#linger());
     // While the backlog is accepted requests wait: a caller who is answered at once connects again
@@ -197,7 +197,7 @@ export class Connections {
     app.addHook('onRequest', (request, _reply, done) => serveRequest({ shows: request.ip }, done));
     app.addHook('onSend', (request, reply, payload, done) => {
       // The caller's next request must go to another replica, not to this one on this connection.
-      if (isDraining()) reply.header('connection', 'close');
+      if (readiness.draining) reply.header('connection', 'close');
       const accountId = accountOf(request);
       if (accountId !== undefined) this.#accounts.set(request.raw.socket, accountId);
       done(null, payload);
@@ -250,7 +250,7 @@ interface Callers {
   readonly accountOf: (request: FastifyRequest) => string | undefined;
   /** Whether it came with an API key. */
   readonly hasKey: (request: FastifyRequest) => boolean;
-  readonly isDraining: () => boolean;
+  readonly readiness: { readonly draining: boolean };
 }
 
 /**

@@ -2,8 +2,8 @@
  * A body that is JSON, read as it arrives: one flat object whose values are strings, null or, for
  * some fields, true, false or a number. Small texts are kept; that of the image is handed on
  * unescaped and never kept, so that a body of 70 MB costs the memory of one chunk. Syntax,
- * duplicates and types are this file's, which fields there are its caller's. A field that is skipped
- * may be an object or an array, within a bound.
+ * duplicates and types are this file's, which fields there are its caller's. A field that is
+ * skipped may be an object or an array, within a bound.
  *
  * | state      | expects                         | then                               |
  * |------------|---------------------------------|------------------------------------|
@@ -159,8 +159,8 @@ export class JsonFieldsParser<Text extends string> {
   }
 
   /**
-   * The unescaped text of the image's field in this chunk, empty where there is none. It is valid until
-   * the next push, and may be a view of `chunk`, which is never written to.
+   * The unescaped text of the image's field in this chunk, empty where there is none. It is valid
+   * until the next push, and may be a view of `chunk`, which is never written to.
    * @throws ContractError INVALID_REQUEST
    */
   push(chunk: Buffer): Buffer {
@@ -429,8 +429,8 @@ class JsonImageText {
   }
 
   /**
-   * The path of a chunk with escapes: some encoders write `\/` for every slash. By indexes below the
-   * length, since a large body goes through here byte by byte.
+   * The path of a chunk with escapes: some encoders write `\/` for every slash. By indexes below
+   * the length, since a large body goes through here byte by byte.
    */
   #unescape(chunk: Buffer, from: number): Run {
     if (this.#scratch.length < chunk.length) this.#scratch = Buffer.allocUnsafe(chunk.length);

@@ -53,8 +53,8 @@ const UTF8_CHARSETS = ['utf-8', 'utf8', 'us-ascii', 'ascii'];
 const PLAIN_ENCODINGS = ['7bit', '8bit', 'binary'];
 
 /**
- * The boundary that a Content-Type of multipart/form-data names. Its charset means nothing (RFC 7578
- * section 4.6). @throws ContractError INVALID_REQUEST: none, two, or one that is not allowed
+ * The boundary that a Content-Type of multipart/form-data names. Its charset means nothing (RFC
+ * 7578 section 4.6). @throws ContractError INVALID_REQUEST: none, two, or one that is not allowed
  */
 export function boundaryOf({ parameters }: ContentType): string {
   const boundary = parameters?.get('boundary');

@@ -1,17 +1,7 @@
 /**
- * The Accept header (RFC 9110 section 12.5.1): whether a caller takes JSON or the picture itself.
- *
- * | Accept                                      | answer                                             |
- * |---------------------------------------------|----------------------------------------------------|
- * | none, or no image type with a quality above 0 | JSON, whatever else it takes or refuses          |
- * | with `text/html`                            | JSON: what browsers, and the HTTP clients of some  |
- * |                                             | languages, send of themselves                      |
- * | an image type, and JSON not before it       | the picture, in the format it prefers              |
- * | an image type that is not made, and no JSON | none: the request is refused                       |
- *
- * Before means: a higher quality, else named more exactly, else named first. Pure.
+ * What the headers of a request say: Accept, Range, conditions, Content-Type, X-Forwarded-For,
+ * dates, Idempotency-Key, Prefer and X-Request-ID. Pure, but for what hooks keep of a request.
  */
-
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
@@ -39,7 +29,20 @@ interface AcceptHeader {
 
 const JSON_ALONE: AcceptHeader = { prefer: () => 'json' };
 
-/** @param header all Accept headers of the request, joined by commas. What cannot be read is ignored. */
+/**
+ * Whether a caller takes JSON or the picture itself, by Accept (RFC 9110 section 12.5.1).
+ *
+ * | Accept                                      | answer                                             |
+ * |---------------------------------------------|----------------------------------------------------|
+ * | none, or no image type with a quality above 0 | JSON, whatever else it takes or refuses          |
+ * | with `text/html`                            | JSON: what browsers, and the HTTP clients of some  |
+ * |                                             | languages, send of themselves                      |
+ * | an image type, and JSON not before it       | the picture, in the format it prefers              |
+ * | an image type that is not made, and no JSON | none: the request is refused                       |
+ *
+ * Before means: a higher quality, else named more exactly, else named first.
+ * @param header all Accept headers of the request, joined by commas. What cannot be read is ignored.
+ */
 export function acceptedAnswers(header: string | undefined): AcceptHeader {
   if (header === undefined || header.length > ACCEPT_LENGTH_MAX) return JSON_ALONE;
   const negotiator = new Negotiator({ headers: { accept: header } });
@@ -62,8 +65,6 @@ export function acceptedAnswers(header: string | undefined): AcceptHeader {
   };
 }
 
-/** Range requests (RFC 9110 section 14). Pure. */
-
 export interface ByteRange {
   /** Inclusive, both. */
   readonly start: number;
@@ -73,8 +74,8 @@ export interface ByteRange {
 const ONE_RANGE = /^bytes=[ \t]*(\d*)-(\d*)[ \t]*$/i;
 
 /**
- * The range asked for. Undefined: none, several, or one that cannot be read, so the whole file is
- * sent. `unsatisfiable`: outside of the file.
+ * The range asked for (RFC 9110 section 14). Undefined: none, several, or one that cannot be read,
+ * so the whole file is sent. `unsatisfiable`: outside of the file.
  */
 export function parseRange(
   header: string | undefined,
@@ -94,12 +95,7 @@ export function parseRange(
   return { start, end: Math.min(last, sizeBytes - 1) };
 }
 
-/*
- * Conditional requests for a file (RFC 9110 section 13): one that never changes, so that its date
- * is as strong a validator as its tag. Pure.
- */
-
-/** What identifies a version of a file. */
+/** What identifies a file that never changes: its date is as strong a validator as its tag. */
 export interface Validators {
   /** Strong, with its quotes. */
   readonly etag: string;
@@ -111,8 +107,8 @@ export interface Validators {
 const TAG = /(?:W\/)?"[^"]*"/g;
 
 /**
- * How to answer a GET or HEAD, in the order of section 13.2.2: where a tag is given, the date
- * beside it is ignored; so is a date that cannot be read.
+ * How to answer a GET or HEAD, in the order of RFC 9110 section 13.2.2: where a tag is given, the
+ * date beside it is ignored; so is a date that cannot be read.
  */
 export function judgeConditions(
   headers: IncomingHttpHeaders,
@@ -152,11 +148,7 @@ function names(list: string, etag: string, comparison: 'strong' | 'weak'): boole
   return (list.match(TAG) ?? []).some(tag => tag === etag || tag === weakened);
 }
 
-/*
- * What a Content-Type says (RFC 9110 section 8.3), of a request and of a part of its body. Of bytes
- * the bytes decide: a charset counts only where it would make others of the bytes of ASCII.
- */
-
+/** Of a request, or of a part of its body (RFC 9110 section 8.3). */
 export interface ContentType {
   /** In lower case. */
   readonly type: string;
@@ -189,7 +181,8 @@ export function parseContentType(text: string): ContentType | undefined {
 
 /**
  * The type of a request's body. Each Content-Type counts: Node keeps the first, something before us
- * may have gone by another. @returns none: there is no body; undefined: none that is one
+ * may have gone by another. A charset counts only where it would make others of the bytes of ASCII.
+ * @returns none: there is no body; undefined: none that is one
  */
 export function bodyTypeOf(request: IncomingMessage): ContentType | 'none' | undefined {
   const given = headerValues(request, 'content-type');
@@ -242,18 +235,16 @@ export function hasBody({ headers }: IncomingMessage): boolean {
   return Number(headers['content-length'] ?? 0) > 0;
 }
 
-/*
- * X-Forwarded-For as proxies write it, before anybody asks whose address a request has: some put a
- * port behind an address (Azure's gateways), some pass on whatever a caller wrote. With a port each
- * connection would be an address of its own, and no bound by address would hold.
- */
-
 /** What RFC 7239 calls an address that nobody names. No network has it. */
 const UNKNOWN_ADDRESS = 'unknown';
 /** `203.0.113.9:4711`, `[2001:db8::1]:4711` and `[2001:db8::1]`. */
 const WITH_PORT = /^(?:([\d.]+):\d{1,5}|\[([^\]]+)\](?::\d{1,5})?)$/;
 
-/** The onRequest hook, ahead of all others. */
+/**
+ * The onRequest hook, before anybody asks whose address a request has: some proxies put a port
+ * behind an address (Azure's gateways), some pass on whatever a caller wrote. With a port each
+ * connection would be an address of its own, and no bound by address would hold.
+ */
 export function readForwardedFor(
   { raw: { headers } }: FastifyRequest,
   _reply: unknown,
@@ -279,8 +270,6 @@ function addressOf(entry: string): string {
   return isIP(address) === 0 ? UNKNOWN_ADDRESS : address;
 }
 
-/** Dates in headers (RFC 9110 section 5.6.7): written in one form, read in all three. Pure. */
-
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 const MONTH = `(?<month>${MONTHS.join('|')})`;
 const TIME = '(?<hour>\\d\\d):(?<minute>\\d\\d):(?<second>\\d\\d)';
@@ -295,7 +284,7 @@ const FORMS = [
 /** A year of two digits that would be further ahead than this is in the century before. */
 const AHEAD_YEARS_MAX = 50;
 
-/** UTC milliseconds; undefined for text that is not a date. */
+/** UTC milliseconds; undefined for text that is no date of RFC 9110 section 5.6.7. */
 export function parseHttpDate(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const groups = FORMS.map(form => form.exec(text)?.groups).find(found => found !== undefined);
@@ -323,10 +312,6 @@ function fullYear(text: string): number {
   const year = thisYear - (thisYear % 100) + Number(text);
   return year > thisYear + AHEAD_YEARS_MAX ? year - 100 : year;
 }
-
-/*
- * The Idempotency-Key header: the second check, after the API key and before a body byte is read.
- */
 
 const KEY = new RegExp(`^[\\x20-\\x7e]{1,${IDEMPOTENCY_KEY_LENGTH_MAX}}$`);
 
@@ -368,7 +353,6 @@ function invalid(detail: string): ContractError {
 }
 
 /** The Prefer header (RFC 7240), as far as this service honours it. */
-
 export interface Preferences {
   /** The caller would rather have the job at once than wait for its end. */
   readonly respondAsync: boolean;
@@ -411,9 +395,10 @@ function splitList(text: string): string[] {
   return (text.match(/(?:"(?:[^"\\]|\\.)*"|[^,"]|")+/g) ?? []).map(member => member.trim());
 }
 
-/* Headers as they were sent. Node keeps the first of some repeated headers and joins others. */
-
-/** Every value of a header, in the order sent. @param name in lower case. */
+/**
+ * Every value of a header, in the order sent: Node keeps the first of some and joins others.
+ * @param name in lower case
+ */
 export function headerValues(request: IncomingMessage, name: string): string[] {
   const { rawHeaders } = request;
   const values: string[] = [];
@@ -426,17 +411,12 @@ export function headerValues(request: IncomingMessage, name: string): string[] {
   return values;
 }
 
-/*
- * The id of one request in answers and logs: the caller's, where it sent one that is safe in a
- * header and a log line, otherwise ours.
- */
-
 /** Letters and digits with what UUIDs, ULIDs, trace ids and Base64 have between them. */
 const WELL_FORMED = /^[A-Za-z0-9][A-Za-z0-9._~:+/=@-]{0,127}$/;
 
 const requestIds = new WeakMap<IncomingMessage, string>();
 
-/** The same for every call with the same request. */
+/** The caller's, where it sent one that is safe in a header and a log line, otherwise ours. */
 export function requestIdOf(request: IncomingMessage): string {
   const known = requestIds.get(request);
   if (known !== undefined) return known;

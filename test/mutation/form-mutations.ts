@@ -87,12 +87,14 @@ an unknown value of JSON is skipped unread
   - JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
   = refuses "{]", which is skipped by nobody
 
-file control-plane/core/http/read-matting-body.ts
+file control-plane/http/bodies.ts
 tests control-plane/core/http/bodies.test.ts: bounds
 pairs of a query are not counted
   - if (pairs.length > FIELDS_MAX) throw
   + if (false) throw
   = a query of empty pairs is refused at the bound
+
+file control-plane/core/http/read-matting-body.ts
 tests control-plane/core/submission/forms.test.ts
 a secret is taken from the query
   - 'callback_secret',

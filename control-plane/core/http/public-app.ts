@@ -97,8 +97,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const app = createServer(options);
   deferContinue(app.server);
   const connections = new Connections(app.server, options);
-  const isDraining = () => readiness.draining;
-  connections.serve(app, { accountOf: knownAccountOf, hasKey: hasKnownKey, isDraining });
+  connections.serve(app, { accountOf: knownAccountOf, hasKey: hasKnownKey, readiness });
   if (tracing !== undefined) addRequestSpans(app, tracing);
   app.addHook('onRoute', ({ url, method }) => {
     for (const one of [method].flat()) onRoute?.(url, one);

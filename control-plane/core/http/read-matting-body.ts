@@ -1,9 +1,9 @@
 /**
- * A submission as multipart/form-data: parts of text, which are kept, and files and Base64, whose
- * bytes go into their uploads as they arrive. Unknown parts, parts that come twice, texts that are
- * no UTF-8, and files where texts belong are this file's; what a value means is not.
+ * Moves a submission's body, in whichever form it comes, into its fields and its uploads, chunk by
+ * chunk: what is held of it is one chunk and the small texts. Unknown fields, fields that come
+ * twice, texts that are no UTF-8, and files where texts belong are this file's; what a value means
+ * is not.
  */
-
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
@@ -11,14 +11,12 @@ import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX, URL_LENGTH_MAX } from '#contra
 import {
   type BodyBounds,
   bodyChunks,
-  FIELDS_MAX,
   givenTwice,
   malformed,
   OVERLONG,
+  parametersOf,
   requireBodyHead,
-  shownName,
   type TextValue,
-  tooManyFields,
   unknownField,
 } from '../../http/bodies.ts';
 import { type JsonFields, JsonFieldsParser, type LiteralKind } from '../../http/json-fields.ts';
@@ -121,15 +119,13 @@ function notOneSource(seen: ReadonlySet<FormField>): ContractError {
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
 }
 
-/*
- * The fields of a submission whose body is the picture itself: parameters of the query, as forms
- * write them (`+` and `%20` are spaces). A query stands in the logs of every proxy on the way, so
- * nothing that is secret, or leads to a picture, is taken there.
- */
-
 type QueryFields = ReadonlyMap<TextField, TextValue>;
 
-/** An image_url may itself have a secret in it, as links that were signed do. */
+/**
+ * A query stands in the logs of every proxy on the way, so nothing that is secret, or leads to a
+ * picture, is taken there. An image_url may itself have a secret in it, as links that were signed
+ * do.
+ */
 export const NOT_IN_A_QUERY: readonly string[] = [
   'image_url',
   'image_base64',
@@ -140,6 +136,7 @@ export const NOT_IN_A_QUERY: readonly string[] = [
 ];
 
 /**
+ * Of a submission whose body is the picture itself.
  * @param target the request's, with its path
  * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8;
  * INVALID_PARAMETER: a URL, a secret or a file
@@ -169,38 +166,10 @@ function requireNoQueryFields(target: string): void {
   }
 }
 
-/** Of the query, in their order. @throws ContractError INVALID_REQUEST: not percent-encoded UTF-8 */
-export function* parametersOf(
-  target: string,
-): Generator<{ readonly name: string; readonly text: string }> {
-  const start = target.indexOf('?');
-  if (start === -1) return;
-  const pairs = target.slice(start + 1).split('&', FIELDS_MAX + 1);
-  if (pairs.length > FIELDS_MAX) throw tooManyFields('the query');
-  for (const pair of pairs) {
-    if (pair === '') continue;
-    const equals = pair.indexOf('=');
-    const name = decoded(equals === -1 ? pair : pair.slice(0, equals));
-    yield { name, text: equals === -1 ? '' : decoded(pair.slice(equals + 1), name) };
-  }
-}
-
-function decoded(text: string, field?: string): string {
-  try {
-    return decodeURIComponent(text.replaceAll('+', ' '));
-  } catch (cause) {
-    const shown = field === undefined ? undefined : shownName(field);
-    const detail = 'the query is not percent-encoded UTF-8; a per cent sign is written %25';
-    throw malformed(detail, shown, 'not percent-encoded UTF-8', cause);
-  }
-}
-
 function misplaced(field: string, wrong: string): ContractError {
   const fieldErrors = [{ field, detail: wrong }];
   return new ContractError('INVALID_PARAMETER', `${field} ${wrong}`, { fieldErrors });
 }
-
-/* The fields of a submission as JSON; every other one is refused. */
 
 /** What is no string in every caller's mind. */
 const LITERALS: Readonly<Record<string, readonly LiteralKind[]>> = {
@@ -220,16 +189,8 @@ export const MATTING_JSON: JsonFields<TextField> = {
   literalsOf: field => LITERALS[field ?? ''] ?? [],
 };
 
-/*
- * Moves a submission's body, in whichever form it comes, into its fields and its uploads, chunk by
- * chunk: what is held of it is one chunk and the small texts.
- */
-
 /** Which picture it is, its bytes say. */
 const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
-/** RFC 9110 section 12.5.1: what a caller may send instead. */
-const ACCEPTED = 'application/json, multipart/form-data, image/*, application/octet-stream';
-
 export type BodyForm =
   | { readonly kind: 'json' }
   | { readonly kind: 'multipart'; readonly boundary: string }
@@ -238,7 +199,8 @@ export type BodyForm =
 
 /** The onRequest hook. @throws ContractError as bodyFormOf; UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
 export const requireBodyForm = requireBodyHead({
-  accepted: ACCEPTED,
+  // RFC 9110 section 12.5.1: what a caller may send instead.
+  accepted: 'application/json, multipart/form-data, image/*, application/octet-stream',
   wanted: 'application/json in UTF-8, multipart/form-data or the picture itself',
   bytesMaxOf: request => {
     const form = bodyFormOf(request);
@@ -260,16 +222,13 @@ export function bodyBytesMax({ kind }: BodyForm): number {
 }
 
 /**
- * Resolves at the end of the body. The uploads are the caller's to commit or abort.
- * @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE
- */
-type ReadMattingBody = (uploads: RequestUploads) => Promise<MattingFields>;
-
-/**
  * How to read this request's body, of which no byte was read yet; only where `requireBodyForm` has
- * passed. @throws ContractError INVALID_REQUEST, INVALID_PARAMETER: what its query says
+ * passed. The uploads are the caller's to commit or abort.
+ * @throws ContractError INVALID_REQUEST, INVALID_PARAMETER: what its query says
  */
-export function mattingBodyReaderOf(request: IncomingMessage): ReadMattingBody {
+export function mattingBodyReaderOf(
+  request: IncomingMessage,
+): (uploads: RequestUploads) => Promise<MattingFields> {
   const form = bodyFormOf(request);
   if (form === undefined) throw new Error('a body of an unsupported type is to be read');
   const bounds = { bytesMax: bodyBytesMax(form) };
@@ -287,7 +246,7 @@ export function mattingBodyReaderOf(request: IncomingMessage): ReadMattingBody {
   }
 }
 
-/** A JSON object. @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
+/** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
 export async function readMattingJson(
   body: Readable,
   upload: ImageUpload,
@@ -301,10 +260,7 @@ export async function readMattingJson(
   return parser.finish();
 }
 
-/**
- * multipart/form-data.
- * @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE
- */
+/** @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE */
 export async function readMattingForm(
   body: Readable,
   { boundary, uploads }: { readonly boundary: string; readonly uploads: RequestUploads },

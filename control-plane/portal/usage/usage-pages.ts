@@ -6,10 +6,9 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ContractError } from '#contract/errors.ts';
-import { parametersOf } from '../../core/http/read-matting-body.ts';
 import { publicState } from '../../core/jobs/job.ts';
 import type { StoresWithoutEnds } from '../../core/stores.ts';
-import { givenTwice, unknownField } from '../../http/bodies.ts';
+import { givenTwice, parametersOf, unknownField } from '../../http/bodies.ts';
 import { failureText } from '../jobs/job-pages.ts';
 import { csvLine, sendCsv } from '../orders/credit-pages.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
