@@ -145,9 +145,8 @@ function reasonOf(error: unknown): string {
 interface OpenOptions {
   readonly log: StoreLog;
   /**
-   * 'run', for a control plane: pending migrations are run, under a lock that lets any number of
-   * processes start at once, and clocks of members that differ too much are an error. 'require':
-   * pending migrations are an error.
+   * 'run': pending ones are run, and clocks of members that differ too much are an error.
+   * 'require': pending ones are an error.
    */
   readonly migrations: 'run' | 'require';
   readonly packages: readonly MigrationSeries[];
@@ -179,10 +178,7 @@ export async function openCurrentDatabase(
   return database;
 }
 
-/**
- * Connections a process opens at most. A transaction holds one for some five round trips; at 1 ms
- * each, 16 carry about 3,000 transactions a second, more than one control plane makes.
- */
+/** At 1 ms a round trip 16 carry about 3,000 transactions a second: more than a process makes. */
 const CONNECTIONS_DEFAULT = 16;
 const CONNECTIONS_MAX = 1_000;
 

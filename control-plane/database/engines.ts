@@ -92,9 +92,8 @@ export const MARIADB: Engine = {
 };
 
 /**
- * A session waits at its statements and where its transactions begin, and not within them: what a
- * transaction then misses is a conflict at its commit, where it changes a row that the other has
- * changed too.
+ * A session waits at its statements and where its transactions begin, not within them: what one
+ * then misses is a conflict at its commit, where it changes a row that another has changed too.
  */
 export const GALERA: Engine = {
   ...MYSQL,
@@ -160,8 +159,8 @@ export type DatabaseErrorKind =
   /** No answer: a commit under way may or may not have happened. Worth another try, carefully. */
   | 'connection'
   /**
-   * The server is not the primary any more; nothing was committed. Its connections stay with it for
-   * as long as they are used, so they are closed: the same name may lead to the new primary.
+   * The server is not the primary any more; nothing was committed. Its connections are closed: the
+   * same name may lead to the new primary.
    */
   | 'read-only'
   /** The server answers, but can not do it now: a full disk. */

@@ -87,8 +87,7 @@ export async function hasSchema(database: Database, all: readonly MigrationSerie
 /**
  * Runs what is pending.
  * @returns the names of the migrations that this call ran.
- * @throws SchemaError where the schema is of an older version, a newer one has left no way back, or
- * a migration failed.
+ * @throws SchemaError where the schema cannot be used, or a migration failed.
  */
 export async function migrate(
   database: Database,
@@ -105,8 +104,8 @@ export async function migrate(
 }
 
 /**
- * Beside one for each migration, which another member may enter first: a change of tables that
- * comes from another member ends what reads about them here, on Galera even a mere read.
+ * Beside one for each migration, which another member may enter first: on Galera its change of
+ * tables ends what reads about them here.
  */
 const ROUNDS_MAX = 5;
 const ROUND_PAUSE_MS = 200;

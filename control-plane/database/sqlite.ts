@@ -205,10 +205,7 @@ export class SqliteGroupCommit {
     await group?.committed.promise;
   }
 
-  /**
-   * Resolves when what the member saw is durable, since an earlier member may have made it fail (a
-   * unique key): rejects where that is undone.
-   */
+  /** Resolves when what the member saw is durable: an earlier one may have made it fail. */
   async rollback(): Promise<void> {
     const group = this.#group;
     try {
@@ -330,8 +327,7 @@ export class SqliteConnection {
   }
 
   static open(path: string): SqliteConnection {
-    // Opening may meet another process that is just switching the file to WAL: here, before anybody
-    // is served, SQLite's own wait is right.
+    // Another process may just be switching the file to WAL: here SQLite's own wait is right.
     const db = new DatabaseSync(path, { timeout: SQLITE_BUSY_WAIT_MS_MAX });
     try {
       db.exec('pragma journal_mode = wal');

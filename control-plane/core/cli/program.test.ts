@@ -1,6 +1,7 @@
 /** Whether the operator's commands of the core work where no package adds any. */
 import ava from 'ava';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+import { CORE_MIGRATIONS } from '../migrations.ts';
 import { type Commands, runCommand } from './program.ts';
 
 const ALONE: Commands = {
@@ -8,7 +9,7 @@ const ALONE: Commands = {
   packages: [],
   helpOrder: [],
   storageKinds: [],
-  migrations: [],
+  migrations: [CORE_MIGRATIONS],
 };
 
 async function run(env: Readonly<Record<string, string>>, ...args: string[]) {

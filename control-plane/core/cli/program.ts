@@ -2,11 +2,13 @@
  * The operator's commands on the control plane's database: the core's, and those that packages add.
  * It never ends the process: the program's entry does.
  */
+
+import { setTimeout as delay } from 'node:timers/promises';
 import { Command, CommanderError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
 import { CONFIG_EXIT_CODE, ConfigError, type Environment } from '#program/env.ts';
 import { DatabaseOpenError } from '../../database/connect.ts';
-import { SchemaError } from '../../database/migrate.ts';
+import { migrate, SchemaError } from '../../database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from '../accounts/account-commands.ts';
 import { addJobCommands } from '../jobs/job-commands.ts';
 import { addKeyCommands } from '../keys/key-commands.ts';
@@ -15,8 +17,8 @@ import { addNodeCommands } from '../nodes/node-commands.ts';
 import { SecretsKeyError } from '../secrets/secrets-key.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
 import { addWebhookCommands } from '../webhooks/webhook-commands.ts';
+import { wholeNumber } from './arguments.ts';
 import { CliContext, type CliOutput, type CliPackages, CommandError } from './context.ts';
-import { addMigrateCommand } from './migrate-command.ts';
 
 const CORE_COMMANDS: readonly AddCommands[] = [
   addMigrateCommand,
@@ -120,4 +122,46 @@ function addJsonOptions(command: Command): void {
   const isOwn = command.options.some(({ long }) => long === '--json');
   if (command.commands.length > 0 || isOwn || command.name() === 'lifecycle') return;
   command.option('--json', 'print JSON');
+}
+
+const WAIT_S_MAX = 3600;
+/** Between two tries; a try at a host that does not answer takes seconds itself. */
+const RETRY_MS = 1000;
+
+/** Waits for a database that is not there yet. */
+function addMigrateCommand(program: Command, context: CliContext): void {
+  const parseWait = wholeNumber(0, WAIT_S_MAX, `seconds are a whole number, 0 to ${WAIT_S_MAX}`);
+  program
+    .command('migrate')
+    .description('bring the database up to date; safe while other processes start')
+    .option('--wait-s <seconds>', 'wait so long for a database that cannot be opened', parseWait, 0)
+    .action(async ({ waitS }: { readonly waitS: number }) => {
+      const ran = await whenOpened(context, waitS, () =>
+        context.withDatabase(database => migrate(database, context.packages.migrations)),
+      );
+      context.report({ migrations: ran }, () =>
+        ran.length === 0 ? ['the database is up to date'] : ran.map(name => `${name}: done`),
+      );
+    });
+}
+
+/** Says once for each reason why it waits. @throws the last DatabaseOpenError when time is up. */
+async function whenOpened<T>(
+  context: CliContext,
+  waitS: number,
+  work: () => Promise<T>,
+): Promise<T> {
+  const endMs = performance.now() + waitS * 1000;
+  let said: string | undefined;
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      const passes = error instanceof DatabaseOpenError;
+      if (!passes || performance.now() + RETRY_MS > endMs) throw error;
+      if (error.message !== said) context.warn(`waiting: ${error.message}`);
+      said = error.message;
+    }
+    await delay(RETRY_MS);
+  }
 }
