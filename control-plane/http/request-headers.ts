@@ -41,7 +41,7 @@ const JSON_ALONE: AcceptHeader = { prefer: () => 'json' };
  * | an image type that is not made, and no JSON | none: the request is refused                       |
  *
  * Before means: a higher quality, else named more exactly, else named first.
- * @param header all Accept headers of the request, joined by commas. What cannot be read is ignored.
+ * @param header all of the request's, joined by commas; what cannot be read is ignored
  */
 export function acceptedAnswers(header: string | undefined): AcceptHeader {
   if (header === undefined || header.length > ACCEPT_LENGTH_MAX) return JSON_ALONE;
