@@ -13,22 +13,23 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
+import { loadConfig } from '../control-plane/core/config.ts';
+import { OutgoingGuard } from '../control-plane/core/fetching/outgoing-guard.ts';
+import { buildApp } from '../control-plane/core/http/public-app.ts';
+import { LEASE_TIMING } from '../control-plane/core/jobs/job.ts';
+import { ControlMetrics } from '../control-plane/core/metrics/control-metrics.ts';
 import {
   composeConditions,
   composeDispatch,
   composeServices,
   openResources,
-} from '../control-plane/compose.ts';
-import { loadConfig } from '../control-plane/config.ts';
-import { OutgoingGuard } from '../control-plane/core/fetching/outgoing-guard.ts';
-import { buildApp } from '../control-plane/core/http/public-app.ts';
-import { LEASE_TIMING } from '../control-plane/core/jobs/job.ts';
+} from '../control-plane/core/open-core.ts';
 import { JobEvents } from '../control-plane/core/results/job-view.ts';
 import { until } from '../control-plane/core/test/harness.ts';
 import { ScriptedNode, TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
 import { createStores } from '../control-plane/core/test/stores.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
-import { ControlMetrics } from '../control-plane/metrics.ts';
+import { PACKAGES } from '../control-plane/packages.ts';
 import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { openMeteredDatabase } from '../test/support/statement-meter.ts';
@@ -44,13 +45,16 @@ const test = await createTestDatabase('mysql');
 const { database, statements } = openMeteredDatabase('mysql', test.url);
 const stores = createStores(database, { renderOutboxBody: () => '{}', settled: SETTLED_STEPS });
 const log = pino({ level: 'silent' });
-const config = loadConfig({
-  MATTING_DATA_DIR: directory,
-  MATTING_SECRETS_KEY: 'ab'.repeat(32),
-  MATTING_NODE_TOKEN: TEST_TOKEN,
-  MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
-  MATTING_READS_PER_MINUTE: '1000000',
-});
+const config = loadConfig(
+  {
+    MATTING_DATA_DIR: directory,
+    MATTING_SECRETS_KEY: 'ab'.repeat(32),
+    MATTING_NODE_TOKEN: TEST_TOKEN,
+    MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+    MATTING_READS_PER_MINUTE: '1000000',
+  },
+  PACKAGES,
+);
 const resources = await openResources(config, log);
 const events = new JobEvents();
 const guard = new OutgoingGuard({ policy: config, systemLookupsMax: 1 });
@@ -62,7 +66,7 @@ const dispatch = composeDispatch({
   stores,
   fetcher: { fetchImage: () => Promise.reject(new Error('nothing is fetched')) },
   events,
-  observer: new ControlMetrics(),
+  observer: new ControlMetrics([]),
   leaseTiming: LEASE_TIMING,
   security: { credentials: ChannelCredentials.createInsecure(), options: {} },
 });
@@ -72,7 +76,7 @@ const services = composeServices({
   ...resources,
   ...conditions,
   ...{ config, log, stores, events, guard },
-  observer: new ControlMetrics(),
+  observer: new ControlMetrics([]),
 });
 const { app } = buildApp(services, {
   ...{ ...config, version: '0.0.0', errorsPage: '', interfaces: [] },

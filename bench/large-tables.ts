@@ -13,9 +13,10 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client } from 'undici';
+import { migrationsOf } from '../control-plane/core/package.ts';
 import { openDatabase } from '../control-plane/database/connect.ts';
 import { migrate } from '../control-plane/database/migrate.ts';
-import { MIGRATIONS } from '../control-plane/migrations.ts';
+import { PACKAGES } from '../control-plane/packages.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
 import { fillLargeTables } from '../test/support/large-tables.ts';
 import { startControlPlane } from './control-plane-process.ts';
@@ -46,7 +47,7 @@ interface Latency {
 async function fill(): Promise<void> {
   const database = await openDatabase(`sqlite:${file}`, { log: SILENT_LOG });
   try {
-    await migrate(database, MIGRATIONS);
+    await migrate(database, migrationsOf(PACKAGES));
     const sizes = { jobs: jobs + OLD_JOBS, oldJobs: OLD_JOBS, lean: true };
     await fillLargeTables(database, sizes);
   } finally {

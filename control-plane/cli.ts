@@ -1,7 +1,7 @@
 /** `node control-plane/cli.ts <command>`: the operator's commands, of the core and all packages. */
 import { wholeEnvironment } from './config.ts';
 import { runCommand } from './core/cli/program.ts';
-import { COMMANDS } from './packages.ts';
+import { PACKAGES } from './packages.ts';
 
 const enough = Promise.withResolvers<void>();
 
@@ -19,7 +19,7 @@ const output = {
     await enough.promise;
   },
 };
-process.exitCode = await runCommand(process.argv.slice(2), output, wholeEnvironment(), COMMANDS);
+process.exitCode = await runCommand(process.argv.slice(2), output, wholeEnvironment(), PACKAGES);
 
 // What a look of the doctor still waits for, or a connection kept alive, holds nobody's terminal.
 process.stdout.write('', () => process.exit());

@@ -7,22 +7,25 @@
  * | 78        | the configuration is not valid: every bad variable is on stderr    |
  * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
  */
+import { readFile } from 'node:fs/promises';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { collectYoungBuffers, letHeapGrow } from '#program/heap.ts';
 import { createLog } from '#program/log.ts';
 import { SignalGate } from '#program/signal-gate.ts';
-import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
-import { type Config, growThreadPool, loadConfig, loadStorageKinds } from './config.ts';
+import pkg from '../package.json' with { type: 'json' };
+import { growThreadPool, wholeEnvironment } from './config.ts';
+import { type Config, loadConfig } from './core/config.ts';
+import { type ControlPlane, createReplicaId, openCore } from './core/open-core.ts';
+import { PACKAGES } from './packages.ts';
 
 /** Longest wait for the log to be written before the process ends. */
 const LOG_FLUSH_MAX_MS = 1000;
 /** Lines are written together: a write for each costs 7 % of the time it takes to read a job. */
 const LOG_BATCH_BYTES = 4096;
 
-async function requireConfig(): Promise<Config> {
-  const kinds = await loadStorageKinds();
+function requireConfig(): Config {
   try {
-    return loadConfig(undefined, kinds);
+    return loadConfig(wholeEnvironment(), PACKAGES);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     process.stderr.write(`${error.message}\n`);
@@ -33,7 +36,7 @@ async function requireConfig(): Promise<Config> {
 letHeapGrow();
 collectYoungBuffers();
 growThreadPool();
-const config = await requireConfig();
+const config = requireConfig();
 const replicaId = createReplicaId();
 const log = createLog({
   level: config.logLevel,
@@ -95,7 +98,13 @@ process.on('disconnect', () => {
 process.on('uncaughtException', fail);
 process.on('unhandledRejection', fail);
 
-opening = openControlPlane(config, log, replicaId);
+async function openControlPlane(): Promise<ControlPlane> {
+  const errorsPage = await readFile(new URL('../docs/errors.md', import.meta.url), 'utf8');
+  const about = { version: pkg.version, errorsPage };
+  return await openCore(config, { log, replicaId, about });
+}
+
+opening = openControlPlane();
 opening.catch((error: unknown) => {
   // A process that is told to end while it starts has not failed.
   if (ending === undefined) fail(error);

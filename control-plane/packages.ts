@@ -1,20 +1,18 @@
-/** The packages of this program, and what each plugs into the core. */
-import { loadConfig } from './config.ts';
-import type { Commands } from './core/cli/program.ts';
-import { MIGRATIONS } from './migrations.ts';
-import { bucketStorage } from './object-storage/bucket-storage.ts';
-import { operationsCommands } from './operations/operations-commands.ts';
-import { addPortalCommands } from './portal/portal-commands.ts';
+/**
+ * The packages of this program, in the order in which they are plugged in. Each is small here, and
+ * loads the rest of itself where its setting is on.
+ */
+import type { Package } from './core/package.ts';
+import { fleetSize } from './fleet-size/fleet-size.ts';
+import { objectStorage } from './object-storage/object-storage.ts';
+import { operations } from './operations/operations.ts';
+import { portal } from './portal/portal.ts';
+import { removebg } from './removebg/removebg.ts';
 
-/** What operators can type besides the core's commands. */
-export const COMMANDS: Commands = {
-  description:
-    'the control plane’s accounts, keys, credits, orders, jobs, mails, nodes, storage, webhooks',
-  packages: [addPortalCommands, operationsCommands(loadConfig)],
-  helpOrder: [
-    ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders'],
-    ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],
-  ],
-  storageKinds: [bucketStorage],
-  migrations: MIGRATIONS,
-};
+export const PACKAGES: readonly Package[] = [
+  objectStorage,
+  fleetSize,
+  removebg,
+  portal,
+  operations,
+];

@@ -11,7 +11,7 @@ import {
   WorkMeter,
   wantedNodes,
   workOf,
-} from '../../control-plane/core/fleet-size/wanted-nodes.ts';
+} from '../../control-plane/fleet-size/wanted-nodes.ts';
 import { EventQueue } from './event-queue.ts';
 import type { JobTimes } from './ideal-queue.ts';
 import { JobTable } from './job-table.ts';
@@ -19,7 +19,7 @@ import { SimulatedNode } from './simulated-node.ts';
 import { SimulatedReplica } from './simulated-replica.ts';
 import { createRandom, type NodeKind, type SimulatedJob, STARTED_MS } from './workload.ts';
 
-/** As core/fleet-size/fleet-sizing.ts has them. */
+/** As fleet-size/fleet-sizing.ts has them. */
 const REPORT_EVERY_MS = 5000;
 /** Coarser than there, so that a day is simulated in a minute. */
 const SAMPLE_EVERY_MS = 1000;

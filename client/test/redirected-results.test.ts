@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
-import { bucketStorage } from '../../control-plane/object-storage/bucket-storage.ts';
+import { bucketStorage } from '../../control-plane/object-storage/object-storage.ts';
 import { FaultProxy } from '../../test/support/object-storage/fault-proxy.ts';
 import { useObjectStore } from '../../test/support/object-storage/object-store.ts';
 import type { Retry, SucceededJob } from '../src/index.ts';

@@ -33,11 +33,12 @@ import {
   schemaState,
 } from '../database/migrate.ts';
 import { tapped } from '../database/test/tapped-database.ts';
-import { MIGRATIONS } from '../migrations.ts';
 import { examineDatabase } from '../operations/doctor/database-findings.ts';
+import { PACKAGES } from '../packages.ts';
 import { isFinal } from './jobs/job.ts';
 import type { NewJob } from './jobs/job-transactions.ts';
 import { CORE_MIGRATIONS, OLDER_FOUND } from './migrations.ts';
+import { migrationsOf } from './package.ts';
 import { createStores } from './stores.ts';
 import {
   NOTHING_RECORDED,
@@ -78,13 +79,14 @@ function namesIn(directory: string, before = ''): string[] {
 }
 
 const CORE_NAMES = namesIn(CORE_DIRECTORY);
-const PORTAL_NAMES = namesIn(PORTAL_DIRECTORY, 'portal/');
+const PACKAGE_NAMES = ['fleet-size/0001-baseline', ...namesIn(PORTAL_DIRECTORY, 'portal/')];
 const PORTAL_TABLES = ['orders', 'usage_days', 'users'];
 
 /** Of the core alone. */
 const ALONE = [CORE_MIGRATIONS];
 
-const options = { log: SILENT_LOG, packages: MIGRATIONS };
+const SERIES = migrationsOf(PACKAGES);
+const options = { log: SILENT_LOG, packages: SERIES };
 
 onDatabases(test, 'migrations', (test, dialect) => {
   async function on(
@@ -104,12 +106,14 @@ onDatabases(test, 'migrations', (test, dialect) => {
 
   test('run once, each of them, however many processes start at the same time', t =>
     onEmpty(async (fixture, database) => {
-      await t.throwsAsync(requireCurrentSchema(database, MIGRATIONS), { message: /migrate/ });
+      await t.throwsAsync(requireCurrentSchema(database, SERIES), {
+        message: /migrate/,
+      });
       const replicas = await Promise.all([1, 2, 3].map(() => fixture.open()));
-      const ran = await Promise.all(replicas.map(replica => migrate(replica, MIGRATIONS)));
-      t.deepEqual(ran.flat().sort(), [...CORE_NAMES, ...PORTAL_NAMES]);
-      await requireCurrentSchema(database, MIGRATIONS);
-      t.deepEqual(await migrate(database, MIGRATIONS), []);
+      const ran = await Promise.all(replicas.map(replica => migrate(replica, SERIES)));
+      t.deepEqual(ran.flat().sort(), [...CORE_NAMES, ...PACKAGE_NAMES]);
+      await requireCurrentSchema(database, SERIES);
+      t.deepEqual(await migrate(database, SERIES), []);
     }));
 
   test('that were cut off half way run again from the start', t =>
@@ -117,10 +121,14 @@ onDatabases(test, 'migrations', (test, dialect) => {
       await database.kysely.schema.dropTable('jobs').execute();
       await database.kysely.schema.dropTable('nodes').execute();
       await database.kysely.schema.dropTable('orders').execute();
-      for (const table of ['kysely_migration', 'kysely_migration_portal']) {
+      for (const table of [
+        'kysely_migration',
+        'kysely_migration_portal',
+        'kysely_migration_fleet-size',
+      ]) {
         await sql`delete from ${sql.table(table)}`.execute(database.kysely);
       }
-      t.deepEqual(await migrate(database, MIGRATIONS), [...CORE_NAMES, ...PORTAL_NAMES]);
+      t.deepEqual(await migrate(database, SERIES), [...CORE_NAMES, ...PACKAGE_NAMES]);
       const tables = await tableNames(database);
       for (const name of ['jobs', 'nodes', 'orders']) t.true(tables.includes(name), name);
     }));
@@ -130,11 +138,11 @@ onDatabases(test, 'migrations', (test, dialect) => {
       t.deepEqual(await migrate(database, ALONE), CORE_NAMES);
       await requireCurrentSchema(database, ALONE);
       t.deepEqual(await tablesOfPortal(database), []);
-      t.deepEqual((await schemaState(database, MIGRATIONS)).pending, PORTAL_NAMES);
-      await t.throwsAsync(requireCurrentSchema(database, MIGRATIONS), {
-        message: /^the database lacks portal\/0001-baseline: /,
+      t.deepEqual((await schemaState(database, SERIES)).pending, PACKAGE_NAMES);
+      await t.throwsAsync(requireCurrentSchema(database, SERIES), {
+        message: /^the database lacks fleet-size\/0001-baseline, portal\/0001-baseline: /,
       });
-      t.deepEqual(await migrate(database, MIGRATIONS), PORTAL_NAMES);
+      t.deepEqual(await migrate(database, SERIES), PACKAGE_NAMES);
       t.deepEqual(await tablesOfPortal(database), PORTAL_TABLES);
     }));
 
@@ -153,7 +161,7 @@ onDatabases(test, 'migrations', (test, dialect) => {
         await opened.close();
       }
       t.false(JSON.stringify(warned).includes('0999-later'));
-      await t.throwsAsync(migrate(database, MIGRATIONS), {
+      await t.throwsAsync(migrate(database, SERIES), {
         message: /newer version \(portal\/0999-later-no-way-back\), and there is no way back/,
       });
     }));
@@ -163,10 +171,12 @@ onDatabases(test, 'migrations', (test, dialect) => {
       const before = await readSchemaShape(database);
       const user = { id: 'u', mail: 'a@b.example', mail_key: 'a@b.example', created_at: 1 };
       await database.kysely.insertInto('users').values(user).execute();
-      for (const table of ['kysely_migration_portal', 'kysely_migration_portal_lock']) {
-        await database.kysely.schema.dropTable(table).execute();
+      for (const name of ['portal', 'fleet-size']) {
+        for (const table of [`kysely_migration_${name}`, `kysely_migration_${name}_lock`]) {
+          await database.kysely.schema.dropTable(table).execute();
+        }
       }
-      t.deepEqual(await migrate(database, MIGRATIONS), PORTAL_NAMES);
+      t.deepEqual(await migrate(database, SERIES), PACKAGE_NAMES);
       const after = await readSchemaShape(database);
       t.deepEqual([...brokenFor(before, after), ...brokenFor(after, before)], []);
       const rows = await database.kysely.selectFrom('users').select('id').execute();
@@ -176,7 +186,7 @@ onDatabases(test, 'migrations', (test, dialect) => {
   test('only add: nothing that an old replica uses goes or changes', t =>
     onEmpty(async (_, database) => {
       let before = await readSchemaShape(database);
-      for (const series of MIGRATIONS) {
+      for (const series of SERIES) {
         for (const name of Object.keys(series.migrations(dialect))) {
           await migrateTo(database, series, name);
           const after = await readSchemaShape(database);
@@ -193,9 +203,9 @@ onDatabases(test, 'migrations', (test, dialect) => {
         seen += 1;
         if (seen === 1 || seen === 20) throw CONFLICT;
       });
-      await migrate(losing, MIGRATIONS);
+      await migrate(losing, SERIES);
       t.true(seen > 20, `${seen} statements`);
-      await requireCurrentSchema(database, MIGRATIONS);
+      await requireCurrentSchema(database, SERIES);
     }));
 
   const enter = (database: Database, name: string, table = 'kysely_migration') =>
@@ -205,9 +215,9 @@ onDatabases(test, 'migrations', (test, dialect) => {
   test('of a newer version are left alone, and said: they only added', t =>
     onMigrated(async (fixture, database) => {
       await enter(database, '0999-later');
-      t.deepEqual((await schemaState(database, MIGRATIONS)).unknown, ['0999-later']);
-      t.deepEqual(await migrate(database, MIGRATIONS), []);
-      await requireCurrentSchema(database, MIGRATIONS);
+      t.deepEqual((await schemaState(database, SERIES)).unknown, ['0999-later']);
+      t.deepEqual(await migrate(database, SERIES), []);
+      await requireCurrentSchema(database, SERIES);
       for (const migrations of ['run', 'require'] as const) {
         const warned: unknown[] = [];
         const log = { ...SILENT_LOG, warn: (fields: unknown) => warned.push(fields) };
@@ -223,8 +233,8 @@ onDatabases(test, 'migrations', (test, dialect) => {
     onMigrated(async (fixture, database) => {
       const [first] = CORE_NAMES;
       await enter(database, '0999-later-no-way-back');
-      await t.throwsAsync(migrate(database, MIGRATIONS), { instanceOf: SchemaError });
-      await t.throwsAsync(requireCurrentSchema(database, MIGRATIONS), {
+      await t.throwsAsync(migrate(database, SERIES), { instanceOf: SchemaError });
+      await t.throwsAsync(requireCurrentSchema(database, SERIES), {
         message: /newer version .* no way back/,
       });
       for (const migrations of ['run', 'require'] as const) {
@@ -235,10 +245,12 @@ onDatabases(test, 'migrations', (test, dialect) => {
       await sql`delete from kysely_migration where name like '0999%'`.execute(database.kysely);
       await sql`delete from kysely_migration where name = ${first}`.execute(database.kysely);
       await enter(database, '0999-later');
-      await t.throwsAsync(migrate(database, MIGRATIONS), {
+      await t.throwsAsync(migrate(database, SERIES), {
         message: /newer version .* that lacks 0001-baseline/,
       });
-      await t.throwsAsync(requireCurrentSchema(database, MIGRATIONS), { instanceOf: SchemaError });
+      await t.throwsAsync(requireCurrentSchema(database, SERIES), {
+        instanceOf: SchemaError,
+      });
     }));
 
   test('of 0.1.0 are refused by name, and nothing changes', t =>
@@ -261,7 +273,7 @@ onDatabases(test, 'migrations', (test, dialect) => {
       for (const migrations of ['run', 'require'] as const) {
         await rejectsWith(t, openCurrentDatabase(fixture.url, { ...options, migrations }), refused);
       }
-      const examined = await examineDatabase(fixture.url, MIGRATIONS);
+      const examined = await examineDatabase(fixture.url, SERIES);
       await examined.database?.close();
       t.false(examined.current);
       t.true(examined.findings.some(one => one.status === 'failure' && one.found === OLDER_FOUND));
@@ -386,8 +398,8 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   }
 
   test('migrates what the last release made', async t => {
-    await migrate(database, MIGRATIONS);
-    await requireCurrentSchema(database, MIGRATIONS);
+    await migrate(database, SERIES);
+    await requireCurrentSchema(database, SERIES);
     const balances = await stores.ledger.balances(legacy.accountId);
     t.is(balances?.available, legacy.available, 'no balance moved');
   });

@@ -7,7 +7,6 @@ import { memberClocks } from '../database/member-clocks.ts';
 import { requireWritable } from '../database/probe.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
-import { createFleetReportStore } from './fleet-size/fleet-sizing.ts';
 import { createJobStore, type JobStore } from './jobs/job-store.ts';
 import {
   type JobCompletion,
@@ -57,7 +56,6 @@ function storesWithoutEnds(database: Database) {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database),
     audit: createAuditStore(database),
-    fleetReports: createFleetReportStore(database),
     jobs: createJobStore(database),
     ledger: createLedgerStore(database),
     lostResults: createLostResultStore(database),

@@ -267,18 +267,6 @@ export interface NodesTable {
   draining: number;
 }
 
-/** One row a control plane with a fleet that sleeps. */
-export interface FleetReportsTable {
-  /** Holder of its leases. */
-  replica: string;
-  reported_at: number;
-  /** Submitted to it a second. */
-  inflow_pixels: number;
-  done_pixels: number;
-  node_ms: number;
-  wanted_nodes: number;
-}
-
 /** At most one row: what only the right secrets key can open. */
 export interface SecretsCanaryTable {
   id: string;
@@ -317,7 +305,6 @@ declare module '../database/database.ts' {
     rate_quotas: RateQuotasTable;
     audit_entries: AuditEntriesTable;
     nodes: NodesTable;
-    fleet_reports: FleetReportsTable;
     sweeps: SweepsTable;
     secrets_canary: SecretsCanaryTable;
   }

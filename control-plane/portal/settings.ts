@@ -58,14 +58,12 @@ function isSignInUrl(baseUrl: string): boolean {
   return isSafe && pathname === '/';
 }
 
-export function warnOfAccountArea({
-  accountArea,
-}: Pick<PortalSettings, 'accountArea'>): string | undefined {
-  if (accountArea?.canSignIn !== false) return undefined;
-  return (
+export function warnOfAccountArea({ accountArea }: Pick<PortalSettings, 'accountArea'>): string[] {
+  if (accountArea?.canSignIn !== false) return [];
+  return [
     'nobody can sign in at /account: MATTING_BASE_URL must be https, or http of this machine, ' +
-    'without a path'
-  );
+      'without a path',
+  ];
 }
 
 // The identity provider that people may sign in by, and what its groups may do here.

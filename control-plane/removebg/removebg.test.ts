@@ -8,8 +8,9 @@ import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import type { JobFailure } from '../core/jobs/job.ts';
-import { BASE_URL, openTestApp, pngHeader, useTestApp } from '../core/test/support/test-app.ts';
+import { BASE_URL, pngHeader } from '../core/test/support/test-app.ts';
 import { FORM_TYPE } from '../http/test/forms.ts';
+import { openTestApp, useTestApp } from '../test/app.ts';
 import { removebgErrorOf } from './removebg-errors.ts';
 import source from './removebg-openapi.json' with { type: 'json' };
 import { REMOVEBG_TEXTS } from './removebg-values.ts';
@@ -247,7 +248,7 @@ test('an account of the remove.bg interface › over its rate is told when to co
 });
 
 test('an account of the remove.bg interface › over its jobs in flight is told to wait', async t => {
-  const app = await openTestApp({ jobsInFlightMax: 1, removebg: allowing() }, t);
+  const app = await openTestApp({ jobsInFlightMax: 1, settings: { removebg: allowing() } }, t);
   const client = new RemovebgClient(app);
   assertRefused(t, await client.form(), 503, 'service_unavailable');
   const second = await client.form({ image_file: pngHeader(9, 9) });
@@ -255,7 +256,7 @@ test('an account of the remove.bg interface › over its jobs in flight is told 
 });
 
 test('the remove.bg interface › is not there where the operator turned it off', async t => {
-  const app = await openTestApp({ removebg: undefined }, t);
+  const app = await openTestApp({ settings: { removebg: undefined } }, t);
   const client = new RemovebgClient(app);
   for (const answer of [await client.form(), await client.account()]) {
     t.is(answer.statusCode, 404);
@@ -264,7 +265,7 @@ test('the remove.bg interface › is not there where the operator turned it off'
 });
 
 test('the remove.bg interface › is called from pages of the origins that the operator allows, and of no others', async t => {
-  const app = await openTestApp({ removebg: allowing('https://shop.example') }, t);
+  const app = await openTestApp({ settings: { removebg: allowing('https://shop.example') } }, t);
   const preflight = (origin: string) =>
     app.app.inject({ method: 'OPTIONS', url: '/v1.0/removebg', headers: { origin } });
   const allowed = await preflight('https://shop.example');
@@ -284,7 +285,7 @@ test('the remove.bg interface › is called from pages of the origins that the o
 });
 
 test('the remove.bg interface › is called from every page where the operator says so, and from none otherwise', async t => {
-  const open = await openTestApp({ removebg: allowing('*') }, t);
+  const open = await openTestApp({ settings: { removebg: allowing('*') } }, t);
   const called = await new RemovebgClient(open).account({ origin: 'https://any.example' });
   t.is(called.headers['access-control-allow-origin'], '*');
   const headers = { origin: 'https://shop.example' };

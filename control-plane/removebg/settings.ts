@@ -40,8 +40,10 @@ function parseOrigin(text: string): string | undefined {
 }
 
 /** A key in a page is in the hands of everyone who opens it. */
-export function warnOfOrigins(removebg: RemovebgSettings | undefined): string | undefined {
-  if (removebg === undefined || removebg.origins.length === 0) return undefined;
+export function warnOfOrigins(removebg: RemovebgSettings | undefined): string[] {
+  if (removebg === undefined || removebg.origins.length === 0) return [];
   const from = removebg.origins.includes('*') ? 'every origin' : removebg.origins.join(', ');
-  return `MATTING_REMOVEBG_CORS lets pages of ${from} call /v1.0: a key in a page can be read there`;
+  return [
+    `MATTING_REMOVEBG_CORS lets pages of ${from} call /v1.0: a key in a page can be read there`,
+  ];
 }

@@ -13,6 +13,7 @@ import { at } from '../../test/support/at.ts';
 import { onDatabases, useTestDatabase } from '../../test/support/database.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { runCommand } from '../core/cli/program.ts';
+import { migrationsOf } from '../core/package.ts';
 import { CallbackSecrets, mailBody, SecretBox, signingKeyOf } from '../core/secrets/secret-box.ts';
 import { openDirectoryBlobStore } from '../core/storage/directory-blob-store.ts';
 import {
@@ -33,8 +34,7 @@ import { until } from '../core/test/harness.ts';
 import { runCli } from '../core/test/support/cli.ts';
 import { insertMail } from '../core/webhooks/outbox-store.ts';
 import { signMessage } from '../core/webhooks/send-webhooks.ts';
-import { MIGRATIONS } from '../migrations.ts';
-import { COMMANDS } from '../packages.ts';
+import { PACKAGES } from '../packages.ts';
 import { hashOfSecret } from '../portal/sign-in/session-store.ts';
 import { dueMails, mailEnd } from '../portal/test/alerts-fixtures.ts';
 import { OPERATOR, placed } from '../portal/test/orders.ts';
@@ -44,7 +44,7 @@ const test = ava.serial;
 const PROGRAM = path.resolve(import.meta.dirname, '../cli.ts');
 
 /** All of them, as a new database gets them. */
-const ALL = MIGRATIONS.flatMap(series =>
+const ALL = migrationsOf(PACKAGES).flatMap(series =>
   Object.keys(series.migrations('sqlite')).map(name =>
     series.package === undefined ? name : `${series.package}/${name}`,
   ),
@@ -619,7 +619,7 @@ test('webhooks listen says of each delivery whether its signature holds', async 
     interrupted: () => ends.promise,
   };
   const args = ['webhooks', 'listen', '--port', '0', '--secret', secret, '--json'];
-  const listening = runCommand(args, output, {}, COMMANDS);
+  const listening = runCommand(args, output, {}, PACKAGES);
   const next = async () => {
     await until(() => lines.length > 0, 'a line');
     return JSON.parse(lines.shift() ?? '');
@@ -670,7 +670,7 @@ test('a command waits for a database as long as it is told to', async t => {
       err += text;
     },
   };
-  t.is(await runCommand(['migrate', '--wait-s', '60'], output, env, COMMANDS), 0);
+  t.is(await runCommand(['migrate', '--wait-s', '60'], output, env, PACKAGES), 0);
   t.regex(err, /^matting: waiting: the database.*\n$/);
   t.is((await runCli(env, 'migrate', '--wait-s', '1.5')).code, 64);
 });

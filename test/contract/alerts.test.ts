@@ -14,10 +14,14 @@ import { syncBuiltinESMExports } from 'node:module';
 import path from 'node:path';
 import timers from 'node:timers/promises';
 import ava from 'ava';
-import { Registry } from 'prom-client';
+import type { Registry } from 'prom-client';
 import sinon from 'sinon';
 import { parse, stringify } from 'yaml';
-import { ControlMetrics, registerGauges } from '../../control-plane/metrics.ts';
+import { ControlMetrics } from '../../control-plane/core/metrics/control-metrics.ts';
+import { registerGauges } from '../../control-plane/core/metrics/gauges.ts';
+import { MetricSet } from '../../control-plane/core/metrics/metric-set.ts';
+import { registerWanted } from '../../control-plane/fleet-size/fleet-sizing.ts';
+import { portalMetrics } from '../../control-plane/portal/portal-metrics.ts';
 import {
   FakeEnginePool,
   StageGates,
@@ -237,7 +241,8 @@ let ofControl: Series[];
 let ofNode: Series[];
 
 test.before(async () => {
-  control = new ControlMetrics();
+  control = new ControlMetrics(['usage']);
+  portalMetrics(control, READABLE);
   // As composed: the public port tells of each route (control-plane/test/compose/main.test.ts).
   control.routeAdded('/v1/matting', 'POST');
   const model = { ...TINY_MODEL, model: 'second' };
@@ -249,10 +254,11 @@ test.before(async () => {
 test.after.always(() => node?.close());
 
 test('rules ask for metrics that there are', async t => {
-  const gauges = new Registry();
-  registerGauges(gauges, READABLE, () => assert.fail());
+  const gauges = allGauges({}, () => assert.fail());
   const metrics = await Promise.all(
-    [control.registry, gauges, node.metrics.registry].map(each => each.getMetricsAsArray()),
+    [control.registry, gauges.registry, node.metrics.registry].map(each =>
+      each.getMetricsAsArray(),
+    ),
   );
   const made = new Set(metrics.flat().map(({ name }) => name));
   const names = [...ALERTS, ...RECORDED].flatMap(
@@ -279,10 +285,21 @@ test('what rules count is there at 0 before the first event', t => {
   t.true(new Set(counted.map(({ metric }) => metric)).size > 15);
 });
 
-async function page(changes: Partial<Parameters<typeof registerGauges>[1]>) {
-  const registry = new Registry();
+type Sources = Parameters<typeof registerGauges>[1] & Parameters<typeof portalMetrics>[1];
+
+/** Of the core and of packages. */
+function allGauges(changes: Partial<Sources>, onFailure: (what: string) => void): MetricSet {
+  const metrics = new MetricSet(onFailure);
+  const sources = { ...READABLE, ...changes };
+  registerGauges(metrics, sources);
+  portalMetrics(metrics, sources);
+  registerWanted(metrics, READABLE.nodesWanted);
+  return metrics;
+}
+
+async function page(changes: Partial<Sources>) {
   const failures: string[] = [];
-  registerGauges(registry, { ...READABLE, ...changes }, what => failures.push(what));
+  const { registry } = allGauges(changes, what => failures.push(what));
   return { text: () => registry.metrics(), failures };
 }
 
@@ -342,13 +359,11 @@ test('a database that hangs holds no scrape up, and is asked once', async t => {
   t.is(asked, 1);
 });
 
-test('the wanted number of nodes is shown where nodes come on demand, once somebody said it', async t => {
+test('the wanted number of nodes is shown once somebody said it', async t => {
   t.regex(await (await page({})).text(), /^matting_control_nodes_wanted 21$/m);
-  const unsaid = await page({ nodesWanted: async () => undefined });
-  t.notRegex(await unsaid.text(), /^matting_control_nodes_wanted /m);
-  t.regex(await unsaid.text(), /^matting_control_queue_jobs 12$/m);
-  const off = await page({ nodesWanted: undefined });
-  t.notRegex(await off.text(), /nodes_wanted/);
+  const metrics = new MetricSet();
+  registerWanted(metrics, async () => undefined);
+  t.notRegex(await metrics.registry.metrics(), /^matting_control_nodes_wanted /m);
 });
 
 test('each cause of not being ready is told apart', async t => {

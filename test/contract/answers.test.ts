@@ -2,18 +2,15 @@
  * Real answers against the OpenAPI document and the document against real answers: whatever is
  * answered is described, and every status, code and header described is provoked here.
  */
+
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
-import {
-  BASE_URL,
-  imageBody,
-  openTestApp,
-  pngHeader,
-  useTestApp,
-} from '../../control-plane/core/test/support/test-app.ts';
+import { BASE_URL, imageBody, pngHeader } from '../../control-plane/core/test/support/test-app.ts';
+import { portalOf } from '../../control-plane/portal/test/portal-app.ts';
+import { openTestApp, useTestApp } from '../../control-plane/test/app.ts';
 import { AnswerChecker } from '../support/openapi.ts';
 import { openLeadingApp, type Request, sendTo } from './send.ts';
 
@@ -335,7 +332,8 @@ for (const [fault, status, code] of [
   test(`${code} on every operation that may answer it`, async t => {
     const { jobId } = await submitted();
     const fail = (target: object, name: string) => failWith(t, target, name, fault);
-    const { services, portal } = app;
+    const { services } = app;
+    const portal = portalOf(app);
     fail(services.waitForJob, 'wait');
     const left = await post(t, SYNC, imageBody(), status, code, { prefer: 'wait=0' });
     const made = await app.stores.jobs.find(left.json().job_id);

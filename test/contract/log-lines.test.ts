@@ -16,7 +16,7 @@ import { runCommand } from '../../control-plane/core/cli/program.ts';
 import { until } from '../../control-plane/core/test/harness.ts';
 import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
 import { pictureBody, submitTo } from '../../control-plane/core/test/support/replicas.ts';
-import { COMMANDS } from '../../control-plane/packages.ts';
+import { PACKAGES } from '../../control-plane/packages.ts';
 import { FakeCollector } from '../support/fake-collector.ts';
 import { loggedMessages } from '../support/log-calls.ts';
 import { Program } from '../support/program.ts';
@@ -114,7 +114,7 @@ async function live({ http, metrics }: Ports): Promise<void> {
     stdout += text;
   };
   const env = { PATH: process.env.PATH, MATTING_DATA_DIR: directory };
-  assert.equal(await runCommand(setup, { out, err: out }, env, COMMANDS), 0, stdout);
+  assert.equal(await runCommand(setup, { out, err: out }, env, PACKAGES), 0, stdout);
   const { api_key: apiKey } = JSON.parse(stdout);
   const traceparent = () => `00-${traceId}-${randomBytes(8).toString('hex')}-01`;
   const post = (body: unknown, token = apiKey) => {

@@ -13,9 +13,10 @@ import { contentTypeOf, OUTPUT_FORMATS, TRANSPARENT_FORMATS } from '#contract/fo
 import { IDEMPOTENCY_KEY_LENGTH_MAX, IMAGE_SIDE_PX_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import { NOT_IN_A_QUERY } from '../../control-plane/core/http/read-matting-body.ts';
 import { MATTING_FIELDS } from '../../control-plane/core/submission/submit-matting.ts';
-import { imageBody, useTestApp } from '../../control-plane/core/test/support/test-app.ts';
+import { imageBody } from '../../control-plane/core/test/support/test-app.ts';
 import { renderOutboxBody } from '../../control-plane/core/webhooks/send-webhooks.ts';
 import { FORM_TYPE, formOf } from '../../control-plane/http/test/forms.ts';
+import { useTestApp } from '../../control-plane/test/app.ts';
 import { AnswerChecker, escapePointer, resolvePointer } from '../support/openapi.ts';
 import { fc } from '../support/property-tests.ts';
 

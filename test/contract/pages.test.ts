@@ -9,7 +9,7 @@ import path from 'node:path';
 import test from 'ava';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
 import { runCommand } from '../../control-plane/core/cli/program.ts';
-import { COMMANDS } from '../../control-plane/packages.ts';
+import { PACKAGES } from '../../control-plane/packages.ts';
 import { commandsOf, ownArgumentsOf, readPage, runbookPages } from '../runbook/runbook-page.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -33,7 +33,7 @@ test('the control plane knows the others, with their options', async t => {
   const takeAll = (text: string) => {
     all += text;
   };
-  await runCommand(['--help'], { out: takeAll, err: takeAll }, {}, COMMANDS);
+  await runCommand(['--help'], { out: takeAll, err: takeAll }, {}, PACKAGES);
   const own = [...all.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name);
   // The others are the node's, or those of bin/matting.ts itself.
   const lines = documented.filter(line => own.includes(line.split(' ')[0] ?? ''));
@@ -47,7 +47,7 @@ test('the control plane knows the others, with their options', async t => {
     const take = (text: string) => {
       help += text;
     };
-    const code = await runCommand([...names, '--help'], { out: take, err: take }, {}, COMMANDS);
+    const code = await runCommand([...names, '--help'], { out: take, err: take }, {}, PACKAGES);
     t.is(code, 0, `${line}: ${help}`);
     t.regex(help, new RegExp(`^Usage: matting ${names.join(' ')} `, 'm'), line);
     for (const option of line.match(/--[a-z-]+/g) ?? []) {

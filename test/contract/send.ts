@@ -1,7 +1,8 @@
 /** Requests of the tests of the contract. */
 import type { ExecutionContext } from 'ava';
-import { openTestApp, type TestApp } from '../../control-plane/core/test/support/test-app.ts';
-import { bucketStorage } from '../../control-plane/object-storage/bucket-storage.ts';
+import type { TestApp } from '../../control-plane/core/test/support/test-app.ts';
+import { bucketStorage } from '../../control-plane/object-storage/object-storage.ts';
+import { openTestApp } from '../../control-plane/test/app.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
 
 export interface Request {
@@ -19,7 +20,11 @@ export async function openLeadingApp(t: ExecutionContext): Promise<TestApp> {
   const store = await createObjectStore('stand-in');
   t.teardown(() => store.close());
   const app = await openTestApp(
-    { storageUrl: store.url(), storageKinds: [bucketStorage], resultDownloads: 'redirect' },
+    {
+      storageUrl: store.url(),
+      storageKinds: [bucketStorage],
+      resultDownloads: 'redirect',
+    },
     t,
   );
   return app;

@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const MAIL_MUTATIONS = mutationsOf`
-file control-plane/compose.ts
+file control-plane/core/open-core.ts
 tests control-plane/core/webhooks/callbacks.test.ts
 the body of a notification waits unsealed
   - secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id))

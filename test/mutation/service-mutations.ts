@@ -203,8 +203,8 @@ the terms of the training data are not asked for
   + if (gate === undefined) asked
   = strict starts none of the bundled models, and says so
 
-file control-plane/core/fleet-size/wanted-nodes.ts
-tests control-plane/core/fleet-size/wanted-nodes.test.ts: the wanted number of nodes
+file control-plane/fleet-size/wanted-nodes.ts
+tests control-plane/fleet-size/wanted-nodes.test.ts: the wanted number of nodes
 a fleet that sleeps grows without a bound
   - Math.min(nodesMax, Math.max(nodesMin, unbounded(needs, policy)))
   + Math.max(nodesMin, unbounded(needs, policy))

@@ -15,7 +15,8 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { imageBody, openTestApp } from '../../control-plane/core/test/support/test-app.ts';
+import { imageBody } from '../../control-plane/core/test/support/test-app.ts';
+import { openTestApp } from '../../control-plane/test/app.ts';
 
 const VERSION = '4.32.5';
 const ROOT = path.resolve(import.meta.dirname, '../..');

@@ -26,11 +26,12 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ExecutionContext, SerialFn } from 'ava';
 import { sql } from 'kysely';
 import mysql, { type Connection, format, type RowDataPacket } from 'mysql2/promise';
+import { migrationsOf } from '../../control-plane/core/package.ts';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import type { Database, StoreLog } from '../../control-plane/database/database.ts';
 import { type DatabaseDialect, type Engine, GALERA } from '../../control-plane/database/engines.ts';
 import { migrate } from '../../control-plane/database/migrate.ts';
-import { MIGRATIONS } from '../../control-plane/migrations.ts';
+import { PACKAGES } from '../../control-plane/packages.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
 /** Of an address that leads to one member alone; one of three would have been met long before. */
@@ -133,7 +134,7 @@ export async function createTestDatabase(
       await place.remove();
     },
   };
-  if (migrated && template === undefined) await migrate(await test.open(), MIGRATIONS);
+  if (migrated && template === undefined) await migrate(await test.open(), migrationsOf(PACKAGES));
   return test;
 }
 

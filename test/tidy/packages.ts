@@ -7,6 +7,7 @@ export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   'control-plane/http': ['program', 'proto'],
   'control-plane/database': ['program', 'proto'],
   'control-plane/core': ['control-plane/http', 'control-plane/database', 'program', 'proto'],
+  'control-plane/fleet-size': ['control-plane/core', 'control-plane/database', 'program', 'proto'],
   'control-plane/object-storage': ['control-plane/core', 'program', 'proto'],
   'control-plane/removebg': ['control-plane/core', 'control-plane/http', 'program', 'proto'],
   'control-plane/portal': [
@@ -21,6 +22,7 @@ export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   'control-plane': [
     'control-plane/core',
     'control-plane/database',
+    'control-plane/fleet-size',
     'control-plane/http',
     'control-plane/object-storage',
     'control-plane/operations',

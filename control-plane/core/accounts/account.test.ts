@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
+import { openTestApp, useTestApp } from '../../test/app.ts';
 import type { KeyPolicy } from '../keys/key-policy.ts';
-import { imageBody, openTestApp, type TestApp, useTestApp } from '../test/support/test-app.ts';
+import { imageBody, type TestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 

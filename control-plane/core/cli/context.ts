@@ -1,4 +1,5 @@
 /** What every command uses: the database, opened when it is needed, and an output. */
+import type { Command } from 'commander';
 import type { Environment } from '#program/env.ts';
 import { openCurrentDatabase, openDatabase } from '../../database/connect.ts';
 import type { Database, StoreLog } from '../../database/database.ts';
@@ -9,7 +10,7 @@ import {
   readSecretsKey,
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
-import { loadDatabaseConfig, loadKeyConfig } from '../settings.ts';
+import { type CoreSettings, loadDatabaseConfig, loadKeyConfig } from '../settings.ts';
 import type { StorageKind } from '../storage/blob-store.ts';
 import { createStores, type StoresWithoutEnds } from '../stores.ts';
 
@@ -27,12 +28,24 @@ export interface CliOutput {
   interrupted?(): Promise<void>;
 }
 
+/** Of all variables, what commands look at. */
+export interface LookedAtConfig extends CoreSettings {
+  readonly warnings: readonly string[];
+  /** Of packages, by the variable. */
+  readonly secrets: Readonly<Record<string, string | undefined>>;
+}
+
+/** Adds a package's commands, and what it adds to the core's, which are there by then. */
+export type AddCommands = (program: Command, context: CliContext) => void;
+
 /** What packages give that the commands of others need, too. */
 export interface CliPackages {
   /** Those that a storage's URL may be of, beside directories. */
   readonly storageKinds: readonly StorageKind[];
   /** Whose tables are expected beside the core's. */
   readonly migrations: readonly MigrationSeries[];
+  /** Reads every variable, as a start does. @throws ConfigError */
+  readonly loadConfig: (env: Environment) => LookedAtConfig;
 }
 
 export class CliContext {

@@ -1,21 +1,12 @@
 /** Whether the operator's commands of the core work where no package adds any. */
 import ava from 'ava';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { CORE_MIGRATIONS } from '../migrations.ts';
-import { type Commands, runCommand } from './program.ts';
-
-const ALONE: Commands = {
-  description: 'the core’s commands',
-  packages: [],
-  helpOrder: [],
-  storageKinds: [],
-  migrations: [CORE_MIGRATIONS],
-};
+import { runCommand } from './program.ts';
 
 async function run(env: Readonly<Record<string, string>>, ...args: string[]) {
   const lines: string[] = [];
   const take = (text: string) => void lines.push(text);
-  const code = await runCommand(args, { out: take, err: take }, env, ALONE);
+  const code = await runCommand(args, { out: take, err: take }, env, []);
   return { code, text: lines.join('') };
 }
 

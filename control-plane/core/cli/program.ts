@@ -10,15 +10,17 @@ import { CONFIG_EXIT_CODE, ConfigError, type Environment } from '#program/env.ts
 import { DatabaseOpenError } from '../../database/connect.ts';
 import { migrate, SchemaError } from '../../database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from '../accounts/account-commands.ts';
+import { loadConfig } from '../config.ts';
 import { addJobCommands } from '../jobs/job-commands.ts';
 import { addKeyCommands } from '../keys/key-commands.ts';
 import { addCreditCommands } from '../ledger/credit-commands.ts';
 import { addNodeCommands } from '../nodes/node-commands.ts';
+import { migrationsOf, type Package, secretsOf, storageKindsOf } from '../package.ts';
 import { SecretsKeyError } from '../secrets/secrets-key.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
 import { addWebhookCommands } from '../webhooks/webhook-commands.ts';
 import { wholeNumber } from './arguments.ts';
-import { CliContext, type CliOutput, type CliPackages, CommandError } from './context.ts';
+import { type AddCommands, CliContext, type CliOutput, CommandError } from './context.ts';
 
 const CORE_COMMANDS: readonly AddCommands[] = [
   addMigrateCommand,
@@ -35,27 +37,30 @@ const FAILED_EXIT_CODE = 1;
 /** The command could not be understood: EX_USAGE of sysexits.h. */
 const USAGE_EXIT_CODE = 64;
 
-/** Adds a package's commands, and what it adds to the core's, which are there by then. */
-export type AddCommands = (program: Command, context: CliContext) => void;
-
-export interface Commands extends CliPackages {
-  /** What all of them are about. */
-  readonly description: string;
-  readonly packages: readonly AddCommands[];
-  /** Names of commands; those that it does not name come last. */
-  readonly helpOrder: readonly string[];
-}
+/** The order of the help; commands that it does not name come last. */
+const HELP_ORDER = [
+  ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders'],
+  ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],
+];
 
 /** @returns the exit code of one command; errors have been printed on `err` */
 export async function runCommand(
   args: readonly string[],
   output: CliOutput,
   environment: Environment,
-  commands: Commands,
+  packages: readonly Package[],
 ): Promise<number> {
-  const context = new CliContext(output, environment, commands);
+  const context = new CliContext(output, environment, {
+    storageKinds: storageKindsOf(packages),
+    migrations: migrationsOf(packages),
+    loadConfig: env => {
+      const config = loadConfig(env, packages);
+      return { ...config, secrets: secretsOf(config.packages) };
+    },
+  });
+  const loaded = await Promise.all(packages.map(({ loadCommands }) => loadCommands?.() ?? []));
   try {
-    await createProgram(context, output, commands).parseAsync(args, { from: 'user' });
+    await createProgram(context, output, loaded.flat()).parseAsync(args, { from: 'user' });
     return 0;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
@@ -93,10 +98,12 @@ function reasonOf(error: Error): string {
 function createProgram(
   context: CliContext,
   output: CliOutput,
-  { description, packages, helpOrder }: Commands,
+  ofPackages: readonly AddCommands[],
 ): Command {
   const program = new Command('matting')
-    .description(description)
+    .description(
+      'the control plane’s accounts, keys, credits, orders, jobs, mails, nodes, storage, webhooks',
+    )
     .helpCommand(false)
     .exitOverride()
     .configureOutput({
@@ -104,11 +111,11 @@ function createProgram(
       writeErr: text => output.err(text),
       outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
     });
-  for (const add of [...CORE_COMMANDS, ...packages]) add(program, context);
+  for (const add of [...CORE_COMMANDS, ...ofPackages]) add(program, context);
   addJsonOptions(program);
   const place = (command: Command) => {
-    const index = helpOrder.indexOf(command.name());
-    return index < 0 ? helpOrder.length : index;
+    const index = HELP_ORDER.indexOf(command.name());
+    return index < 0 ? HELP_ORDER.length : index;
   };
   (program.commands as Command[]).sort((a, b) => place(a) - place(b));
   return program.hook('preAction', (_, command) => {

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
-import { FleetSizing, HOLD_MS } from '../fleet-size/fleet-sizing.ts';
+import { FleetSizing, HOLD_MS } from '../../fleet-size/fleet-sizing.ts';
 import { JobEvents } from '../results/job-view.ts';
 import {
   claimed,

@@ -13,13 +13,13 @@ import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import { HalfSentForms } from '../../../test/support/half-sent-forms.ts';
 import { createSecret, csrfTokenOf } from '../../portal/session/guard.ts';
 import { FORM_BYTES_MAX, FORM_MS_MAX } from '../../portal/session/visit.ts';
+import { openTestApp } from '../../test/app.ts';
 import type { ResultReaderBounds, ResultReaders } from '../results/result-download.ts';
 import { until } from '../test/harness.ts';
 import { appOn, KEY, listen } from '../test/operator-port.ts';
 import {
   BASE_URL,
   imageBody,
-  openTestApp,
   type TestApp,
   type TestAppOptions,
 } from '../test/support/test-app.ts';
@@ -512,7 +512,7 @@ async function answerTo(socket: net.Socket, text: string): Promise<number> {
 }
 
 test('half-sent forms on the public port › from one network keep no caller with a key out, and no form that is sent', async t => {
-  await open({ sales: SALES });
+  await open({ settings: { portal: { sales: SALES } } });
   app.app.server.maxConnections = CONNECTIONS_MAX;
   const heads = [
     formHead('/account/sign-in'),
@@ -554,7 +554,7 @@ test('half-sent forms on the public port › from one network keep no caller wit
 });
 
 test('half-sent forms on the public port › are refused for what their headers say before a byte is awaited', async t => {
-  await open({ sales: SALES });
+  await open({ settings: { portal: { sales: SALES } } });
   app.app.server.maxConnections = CONNECTIONS_MAX;
   const [request = '', host = '', origin = '', cookie = '', type = ''] =
     formHead('/account/sign-in');
@@ -573,7 +573,7 @@ test('half-sent forms on the public port › are refused for what their headers 
 });
 
 test('half-sent forms on the public port › have some seconds in all', async t => {
-  await open({ sales: SALES });
+  await open({ settings: { portal: { sales: SALES } } });
   app.app.server.maxConnections = CONNECTIONS_MAX;
   const timers = sinon.spy(globalThis, 'setTimeout');
   t.teardown(() => timers.restore());

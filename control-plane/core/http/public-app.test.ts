@@ -5,8 +5,9 @@ import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import type { Answered } from '../../http/answers.ts';
+import { openTestApp, useTestApp } from '../../test/app.ts';
 import { converse, headOf, jsonIn, linesLogger } from '../test/support/raw-http.ts';
-import { ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../test/support/test-app.ts';
+import { ERRORS_PAGE, imageBody } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 
@@ -325,7 +326,7 @@ test('headers › a Content-Length that is the largest lawful one is not refused
 });
 
 test("a port without the interfaces of packages serves what is the core's, and documents that alone", async t => {
-  const bare = await openTestApp({ interfaces: [] }, t);
+  const bare = await openTestApp({ packages: [] }, t);
   const asPerson = { accept: 'text/html' };
   for (const url of [
     '/docs',

@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { actorOf, personOfAccount } from '../../portal/test/people.ts';
+import { useTestApp } from '../../test/app.ts';
 import type { ActingPerson } from '../accounts/audit.ts';
-import { imageBody, useTestApp } from '../test/support/test-app.ts';
+import { imageBody } from '../test/support/test-app.ts';
 import { KEYS_ALIVE_MAX } from './key-policy.ts';
 import { KEYS_PAGE, ManageKeys } from './manage-keys.ts';
 

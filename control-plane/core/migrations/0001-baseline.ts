@@ -369,22 +369,6 @@ const TABLES: readonly TableDefinition[] = [
     checks: { nodes_draining: 'draining in (0, 1)' },
   },
   {
-    name: 'fleet_reports',
-    columns: {
-      replica: ascii(64),
-      reported_at: INTEGER,
-      inflow_pixels: INTEGER,
-      done_pixels: INTEGER,
-      node_ms: INTEGER,
-      wanted_nodes: INTEGER,
-    },
-    primaryKey: ['replica'],
-    checks: {
-      fleet_reports_counts:
-        'inflow_pixels >= 0 and done_pixels >= 0 and node_ms >= 0 and wanted_nodes >= 0',
-    },
-  },
-  {
     name: 'sweeps',
     columns: { id: ascii(16), fence: INTEGER, walk_part: INTEGER },
     nullable: {

@@ -7,7 +7,8 @@ import { DatabaseSync } from 'node:sqlite';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
 import { type SignedInBrowser, signIn } from '../../portal/test/signed-in-browser.ts';
-import { BASE_URL, imageBody, openTestApp, useTestApp } from '../test/support/test-app.ts';
+import { openTestApp, useTestApp } from '../../test/app.ts';
+import { BASE_URL, imageBody } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 

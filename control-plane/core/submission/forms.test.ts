@@ -5,9 +5,10 @@ import ava, { type ExecutionContext } from 'ava';
 import type { ErrorCode } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '../../http/test/forms.ts';
+import { useTestApp } from '../../test/app.ts';
 import { backgroundBlob } from '../jobs/job.ts';
 import { ASYNC, assertRefused, SYNC, snapshot } from '../test/refusals.ts';
-import { imageBody, pngHeader, useTestApp } from '../test/support/test-app.ts';
+import { imageBody, pngHeader } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 

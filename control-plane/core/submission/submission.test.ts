@@ -4,10 +4,11 @@ import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { RemovebgClient } from '../../removebg/test/removebg-client.ts';
+import { openTestApp, useTestApp } from '../../test/app.ts';
 import type { NodeAbility } from '../dispatch/job-needs.ts';
 import { ASYNC, assertRefused, png, SYNC, snapshot } from '../test/refusals.ts';
 import { converse, headOf } from '../test/support/raw-http.ts';
-import { imageBody, openTestApp, pngHeader, useTestApp } from '../test/support/test-app.ts';
+import { imageBody, pngHeader } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 

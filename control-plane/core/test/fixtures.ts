@@ -13,7 +13,7 @@ import {
 import { openCurrentDatabase } from '../../database/connect.ts';
 import { type Database, RequestShares } from '../../database/database.ts';
 import type { DatabaseDialect } from '../../database/engines.ts';
-import { MIGRATIONS } from '../../migrations.ts';
+import { PACKAGES } from '../../packages.ts';
 import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
 import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
 import {
@@ -25,6 +25,7 @@ import {
   LEASE_MS,
 } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
+import { migrationsOf } from '../package.ts';
 import type { FullPlaces } from '../shared-places.ts';
 import { createStores, type Stores } from './stores.ts';
 
@@ -140,7 +141,7 @@ export async function fundedCaller(stores: MoneyStores, credits: number) {
 
 /** On a database that may hold nothing yet. */
 export async function openStores(databaseUrl: string): Promise<Stores> {
-  const options = { log: SILENT_LOG, migrations: 'run', packages: MIGRATIONS } as const;
+  const options = { log: SILENT_LOG, migrations: 'run', packages: migrationsOf(PACKAGES) } as const;
   return storesOn(await openCurrentDatabase(databaseUrl, options), () => '{}');
 }
 

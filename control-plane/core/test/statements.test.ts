@@ -22,7 +22,8 @@ import {
   openMeteredDatabase,
 } from '../../../test/support/statement-meter.ts';
 import { requireCurrentSchema } from '../../database/migrate.ts';
-import { MIGRATIONS } from '../../migrations.ts';
+import { PACKAGES } from '../../packages.ts';
+import { migrationsOf } from '../package.ts';
 import type { Fixture } from './changing-methods.ts';
 import { excessOf, soundOn, TABLES } from './exercise.ts';
 import { methodsOf, storesOn } from './fixtures.ts';
@@ -62,7 +63,7 @@ for (const [dialect, analyzed] of [
     sound = soundOn(database);
     metered = openMeteredDatabase(dialect, fixture.url);
     stores = storesOn(metered.database);
-    await requireCurrentSchema(database, MIGRATIONS);
+    await requireCurrentSchema(database, migrationsOf(PACKAGES));
     // A server reads its own tables when one of ours is opened first.
     for (const exercise of ['jobs.find', 'nodes.find', 'rateQuotas.lease'] as const) {
       await EXERCISES[exercise]!(stores, metered.database, sound);

@@ -5,15 +5,10 @@ import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { openDatabase } from '../../database/connect.ts';
 import { hold } from '../../portal/test/area/held-form.ts';
+import { openTestApp, useTestApp } from '../../test/app.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
 import { linesLogger } from '../test/support/raw-http.ts';
-import {
-  imageBody,
-  openTestApp,
-  pngHeader,
-  TEST_SECRETS_KEY,
-  useTestApp,
-} from '../test/support/test-app.ts';
+import { imageBody, pngHeader, TEST_SECRETS_KEY } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 

@@ -7,7 +7,8 @@ import { sql } from 'kysely';
 import { at } from '../../../test/support/at.ts';
 import { SILENT_LOG, type TestDatabase } from '../../../test/support/database.ts';
 import { findMariadb, MariadbServer } from '../../../test/support/mariadb-server.ts';
-import { MIGRATIONS } from '../../migrations.ts';
+import { migrationsOf } from '../../core/package.ts';
+import { PACKAGES } from '../../packages.ts';
 import { openDatabase } from '../connect.ts';
 import type { Database, Schema } from '../database.ts';
 import { migrate } from '../migrate.ts';
@@ -87,7 +88,9 @@ export class DatabasePair {
   /** Both have the tables; the address leads to the first. */
   static async create(): Promise<DatabasePair> {
     const [first, second] = await Promise.all([Member.create(), Member.create()]);
-    await Promise.all([first, second].map(member => migrate(member.database, MIGRATIONS)));
+    await Promise.all(
+      [first, second].map(member => migrate(member.database, migrationsOf(PACKAGES))),
+    );
     const proxy = new DatabaseProxy(first.url);
     await proxy.open();
     return new DatabasePair(first, second, proxy);

@@ -16,6 +16,7 @@ import type { Environment } from '#program/env.ts';
 import { MATTING_VARIABLES, unknownVariables } from '#program/env-names.ts';
 import { isLoopback } from '#program/ports/addresses.ts';
 import pkg from '../../../package.json' with { type: 'json' };
+import type { CliPackages, LookedAtConfig } from '../../core/cli/context.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
 import { modeOf } from '../../core/jobs/job.ts';
 import type { NodeMember } from '../../core/nodes/node-store.ts';
@@ -26,7 +27,6 @@ import { openDatabase } from '../../database/connect.ts';
 import type { Database } from '../../database/database.ts';
 import { schemaState } from '../../database/migrate.ts';
 import { readStatistics } from '../../database/probe.ts';
-import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
 import { secretsOfDirectory, withSupervisorsToken } from '../doctor/configuration-findings.ts';
 import { missingFile } from '../doctor/database-findings.ts';
 import { examineControlPlane } from '../doctor/doctor.ts';
@@ -220,7 +220,7 @@ const METRIC = /^(?:# (?:HELP|TYPE) )?(?:matting|nodejs|process)_/;
 
 interface BundleOptions {
   readonly env: Environment;
-  readonly composed: ComposedProgram;
+  readonly packages: CliPackages;
   readonly logs: readonly string[];
   readonly secretsOut: SecretsOut;
 }
@@ -231,7 +231,7 @@ type BundleFiles = Map<string, string>;
 /** Never rejects because of what is broken: that is what it is for. */
 async function collectBundle({
   env,
-  composed,
+  packages,
   logs,
   secretsOut,
 }: BundleOptions): Promise<BundleFiles> {
@@ -247,10 +247,10 @@ async function collectBundle({
   await add('versions.json', () => json(versions()));
   await add('configuration.json', () => json(shownConfiguration(env)));
   await add('doctor.json', async () =>
-    json(jsonOf(shownFindings(await examineControlPlane(env, composed)))),
+    json(jsonOf(shownFindings(await examineControlPlane(env, packages)))),
   );
-  await add('metrics-control-plane.txt', () => controlPlaneMetrics(env, composed));
-  await addDatabase(add, env, composed);
+  await add('metrics-control-plane.txt', () => controlPlaneMetrics(env, packages));
+  await addDatabase(add, env, packages);
   for (const [index, file] of logs.slice(0, LOGS_MAX).entries()) {
     const name = `log-${index + 1}.jsonl`;
     await add(name, async () => {
@@ -287,7 +287,7 @@ function shownFindings(findings: readonly Finding[]): Finding[] {
 
 type Add = (name: string, make: () => Promise<string> | string) => Promise<void>;
 
-async function addDatabase(add: Add, env: Environment, composed: ComposedProgram): Promise<void> {
+async function addDatabase(add: Add, env: Environment, packages: CliPackages): Promise<void> {
   let database: Database | undefined;
   await add('database.json', async () => {
     const log = { info: () => undefined, warn: () => undefined };
@@ -295,7 +295,7 @@ async function addDatabase(add: Add, env: Environment, composed: ComposedProgram
     if ((await missingFile(databaseUrl)) !== undefined) throw new Error('there is no file');
     database = await openDatabase(databaseUrl, { log });
     const { name } = database.engine;
-    const state = await schemaState(database, composed.migrations);
+    const state = await schemaState(database, packages.migrations);
     return json({ engine: name, ...state, ...(await readStatistics(database)) });
   });
   if (database === undefined) return;
@@ -305,7 +305,7 @@ async function addDatabase(add: Add, env: Environment, composed: ComposedProgram
     await add('jobs-open.json', async () => json(await jobsOf(stores, OPEN)));
     await add('notifications-failed.json', async () => json(await notificationsOf(stores)));
     await add('work.json', async () =>
-      json(await workOf(stores, await retentionMsOf(env, composed))),
+      json(await workOf(stores, await retentionMsOf(env, packages))),
     );
     await addNodes(add, stores);
   } finally {
@@ -380,21 +380,18 @@ async function addNodes(add: Add, { nodes }: StoresWithoutEnds): Promise<void> {
   }
 }
 
-async function configOf(
-  env: Environment,
-  { loadConfig, storageKinds }: ComposedProgram,
-): Promise<LookedAtConfig> {
+async function configOf(env: Environment, { loadConfig }: CliPackages): Promise<LookedAtConfig> {
   const { dataDir } = loadDatabaseConfig(env);
-  return loadConfig(await withSupervisorsToken(env, dataDir), storageKinds);
+  return loadConfig(await withSupervisorsToken(env, dataDir));
 }
 
-async function retentionMsOf(env: Environment, composed: ComposedProgram): Promise<number> {
-  const config = await configOf(env, composed).catch(() => undefined);
+async function retentionMsOf(env: Environment, packages: CliPackages): Promise<number> {
+  const config = await configOf(env, packages).catch(() => undefined);
   return config?.jobRetentionMs ?? JOB_RETENTION_DAYS_DEFAULT * DAY_MS;
 }
 
-async function controlPlaneMetrics(env: Environment, composed: ComposedProgram): Promise<string> {
-  const { metricsHost, metricsPort } = await configOf(env, composed);
+async function controlPlaneMetrics(env: Environment, packages: CliPackages): Promise<string> {
+  const { metricsHost, metricsPort } = await configOf(env, packages);
   return await metricsOf(`${baseOf(metricsHost, metricsPort)}/metrics`);
 }
 
@@ -441,31 +438,22 @@ interface BundleCommand {
   readonly log?: readonly string[];
 }
 
-export function addSupportBundleCommand(
-  program: Command,
-  context: CliContext,
-  composed: ComposedProgram,
-): void {
+export function addSupportBundleCommand(program: Command, context: CliContext): void {
   program
     .command('support-bundle')
     .description('gather what a maintainer would ask for into a ZIP file, secrets left out')
     .argument('<file>', 'to write; it must not be there')
     .option('--log <file...>', `log lines of the programs, ${LOGS_MAX} files at most`)
-    .action((file: string, options: BundleCommand) => gather(context, composed, file, options));
+    .action((file: string, options: BundleCommand) => gather(context, file, options));
 }
 
-async function gather(
-  context: CliContext,
-  composed: ComposedProgram,
-  file: string,
-  options: BundleCommand,
-): Promise<void> {
+async function gather(context: CliContext, file: string, options: BundleCommand): Promise<void> {
   const { log: logs = [] } = options;
   if (logs.length > LOGS_MAX) throw new CommandError(`--log takes ${LOGS_MAX} files at most`);
   const env = context.environment;
   const secrets = await secretsOfDirectory(env.MATTING_DATA_DIR || 'data');
   const secretsOut = new SecretsOut(env, secrets);
-  const files = await collectBundle({ env, composed, logs, secretsOut });
+  const files = await collectBundle({ env, packages: context.packages, logs, secretsOut });
   const place = path.resolve(file);
   const bytes = await writeBundle(place, files).catch((error: NodeJS.ErrnoException) => {
     throw new CommandError(`${place} cannot be written (${error.code ?? error.message})`);

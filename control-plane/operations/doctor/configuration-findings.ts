@@ -5,7 +5,7 @@ import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts'
 import { secondTokenFinding, weaknessOf, weaknessOfBytes } from '#program/doctor/secrets.ts';
 import { ConfigError, type Environment } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
-import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
+import type { CliPackages, LookedAtConfig } from '../../core/cli/context.ts';
 
 const SUBJECT = 'configuration';
 const SECRETS = 'secrets';
@@ -16,12 +16,9 @@ const NODE_TOKEN_FILE = 'node-token';
 const OTHERS = 0o077;
 
 /** `config` as far as it can be used. */
-export function examineConfiguration(
-  env: Environment,
-  { loadConfig, storageKinds }: ComposedProgram,
-) {
+export function examineConfiguration(env: Environment, { loadConfig }: CliPackages) {
   try {
-    const config = loadConfig(env, storageKinds);
+    const config = loadConfig(env);
     const findings = config.warnings.map(line =>
       warning(SUBJECT, line, `correct it, or leave it where it is meant: ${VARIABLES}`),
     );
@@ -60,13 +57,15 @@ export async function secretsOfDirectory(dataDir: string): Promise<string[]> {
 
 export async function secretsFindings(config: LookedAtConfig): Promise<readonly Finding[]> {
   const { nodeToken, nodeTokenAccepted, operatorKey, secretsKey } = config;
-  const { secretsKeyPrevious, sales, dataDir } = config;
+  const { secretsKeyPrevious, dataDir } = config;
   const weak: (readonly [string, string | undefined])[] = [
     ['MATTING_NODE_TOKEN', weaknessOf(nodeToken)],
     ['MATTING_NODE_TOKEN_ACCEPTED', nodeTokenAccepted && weaknessOf(nodeTokenAccepted)],
     ['MATTING_OPERATOR_KEY', operatorKey && weaknessOf(operatorKey)],
     ['MATTING_SECRETS_KEY', secretsKey && weaknessOfBytes(secretsKey)],
-    ['MATTING_PAYMENT_SECRET', sales?.paymentSecret && weaknessOf(sales.paymentSecret)],
+    ...Object.entries(config.secrets).map(
+      ([variable, secret]) => [variable, secret && weaknessOf(secret)] as const,
+    ),
   ];
   const findings = weak.flatMap(([variable, weakness]) =>
     weakness === undefined || weakness === ''

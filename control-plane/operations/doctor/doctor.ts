@@ -26,7 +26,12 @@ import { openFilesFinding, tlsFindings } from '#program/doctor/program-findings.
 import { SecretsOut } from '#program/doctor/secrets.ts';
 import { ConfigError, type Environment } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import { type CliContext, CommandError } from '../../core/cli/context.ts';
+import {
+  type CliContext,
+  type CliPackages,
+  CommandError,
+  type LookedAtConfig,
+} from '../../core/cli/context.ts';
 import type { NodeMember } from '../../core/nodes/node-store.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
 import {
@@ -44,7 +49,6 @@ import {
 } from '../../core/storage/open-storage.ts';
 import { createStores } from '../../core/stores.ts';
 import type { Database } from '../../database/database.ts';
-import type { ComposedProgram, LookedAtConfig } from '../composed-program.ts';
 import {
   examineConfiguration,
   secretsFindings,
@@ -70,22 +74,22 @@ const BUG = 'this is a fault of the doctor itself: report it with this line';
 
 export async function examineControlPlane(
   given: Environment,
-  composed: ComposedProgram,
+  packages: CliPackages,
 ): Promise<readonly Finding[]> {
   const findings: Finding[] = [...versionFindings(given), openFilesFinding(OPEN_FILES_MIN)];
   const database = orUndefined(() => loadDatabaseConfig(given));
   const env = database === undefined ? given : await withSupervisorsToken(given, database.dataDir);
-  const { config, findings: ofConfiguration } = examineConfiguration(env, composed);
+  const { config, findings: ofConfiguration } = examineConfiguration(env, packages);
   findings.push(...ofConfiguration);
   if (config !== undefined) {
     findings.push(...(await look('secrets', BUG, () => secretsFindings(config))));
     findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
   }
   if (database !== undefined) {
-    const open = () => examineDatabase(database.databaseUrl, composed.migrations);
+    const open = () => examineDatabase(database.databaseUrl, packages.migrations);
     findings.push(...(await databaseFindings(open, config, env)));
   }
-  const storage = orUndefined(() => loadStorageConfig(env, composed.storageKinds));
+  const storage = orUndefined(() => loadStorageConfig(env, packages.storageKinds));
   if (storage !== undefined) {
     const advice = 'matting storage check; docs/operations.md, "Storage"';
     findings.push(...(await look('storage', advice, () => storageFindings(storage))));
@@ -175,11 +179,7 @@ async function contentFindings(
 
 type DoctorOptions = { readonly strict?: boolean };
 
-export function addDoctorCommand(
-  program: Command,
-  context: CliContext,
-  composed: ComposedProgram,
-): void {
+export function addDoctorCommand(program: Command, context: CliContext): void {
   program
     .command('doctor')
     .description(
@@ -187,16 +187,12 @@ export function addDoctorCommand(
     )
     .option('--json', 'print JSON')
     .option('--strict', 'exit 1 where there are warnings, too')
-    .action((options: DoctorOptions) => examine(context, options, composed));
+    .action((options: DoctorOptions) => examine(context, options));
 }
 
-async function examine(
-  context: CliContext,
-  options: DoctorOptions,
-  composed: ComposedProgram,
-): Promise<void> {
+async function examine(context: CliContext, options: DoctorOptions): Promise<void> {
   const { environment } = context;
-  const findings = await examineControlPlane(environment, composed);
+  const findings = await examineControlPlane(environment, context.packages);
   const dataDir = environment.MATTING_DATA_DIR || 'data';
   const secretsOut = new SecretsOut(environment, await secretsOfDirectory(dataDir));
   const { failures, warnings } = summaryOf(findings);

@@ -5,7 +5,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
-import { ERRORS_PAGE, useTestApp } from '../../core/test/support/test-app.ts';
+import { ERRORS_PAGE } from '../../core/test/support/test-app.ts';
+import { useTestApp } from '../../test/app.ts';
 import { renderDocsPage, renderErrorsPage } from './document-pages.ts';
 
 const test = ava.serial;

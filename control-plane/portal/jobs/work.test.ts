@@ -1,8 +1,9 @@
 /** What people see of their jobs, keys and usage, and what each role may change. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
-import { imageBody, useTestApp } from '../../core/test/support/test-app.ts';
+import { imageBody } from '../../core/test/support/test-app.ts';
 import { RESEND_EVERY_MS } from '../../core/webhooks/operate-webhooks.ts';
+import { useTestApp } from '../../test/app.ts';
 import { type SignedInBrowser, signIn, signInElsewhere } from '../test/signed-in-browser.ts';
 
 const test = ava.serial;

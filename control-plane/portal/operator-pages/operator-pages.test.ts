@@ -6,7 +6,7 @@ import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
 import sinon from 'sinon';
 import { claimed, fundedAccount, newJob, submitted, useStores } from '../../core/test/fixtures.ts';
 import { appOn, ask, KEY } from '../../core/test/operator-port.ts';
-import { openTestApp } from '../../core/test/support/test-app.ts';
+import { openTestApp } from '../../test/app.ts';
 import { csrfTokenOf } from '../session/guard.ts';
 import { hold, listening } from '../test/area/held-form.ts';
 import { placed } from '../test/orders.ts';

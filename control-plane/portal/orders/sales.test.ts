@@ -1,4 +1,5 @@
 /** Credits and orders: their pages, and notifications of payments. */
+
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -6,9 +7,10 @@ import { once } from 'node:events';
 import path from 'node:path';
 import ava from 'ava';
 import { assertBalanced, fundedAccount } from '../../core/test/fixtures.ts';
-import { openTestApp, useTestApp } from '../../core/test/support/test-app.ts';
 import { signMessage } from '../../core/webhooks/send-webhooks.ts';
+import { openTestApp, useTestApp } from '../../test/app.ts';
 import { paid, placed } from '../test/orders.ts';
+import { portalOf } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
 import type { Order } from './order-rules.ts';
 import { NOTIFICATIONS_A_MINUTE_MAX } from './receive-payment.ts';
@@ -25,7 +27,7 @@ const sales = {
   paymentSecret: SECRET,
   paymentInstructions: 'Bank <b>of</b> Somewhere\nAccount 7',
 } as const;
-const app = useTestApp(test, { credits: 1000, sales }, async () => {
+const app = useTestApp(test, { credits: 1000, settings: { portal: { sales } } }, async () => {
   await app.stores.ledger.revoke(app.accountId, 10, '=cmd()');
   owner = await signIn(app);
   viewer = await signIn(app, { role: 'viewer' });
@@ -134,7 +136,7 @@ test('the pages of orders › say that an order is no longer pending', async t =
 
 test('the pages of orders › sell nothing where nothing is on sale', async t => {
   const none = { ...sales, paymentInstructions: undefined, priceList: 'none' } as const;
-  const closed = await openTestApp({ sales: none }, t);
+  const closed = await openTestApp({ settings: { portal: { sales: none } } }, t);
   const person = await signIn(closed);
   const page = await person.get('/account/orders/packages');
   t.false(page.body.includes('action="/account/orders"'));
@@ -266,7 +268,7 @@ test('a notification of a payment › names every field that makes no sense', as
 const example = path.resolve(import.meta.dirname, '../../../docs/examples/tell-payment.ts');
 
 test('the example of the docs › tells of a payment', async t => {
-  const own = await openTestApp({ sales }, t);
+  const own = await openTestApp({ settings: { portal: { sales } } }, t);
   const url = await own.app.listen({ port: 0, host: '127.0.0.1' });
   const { id } = await placed(own.stores, own.accountId);
   const tell = async (...args: string[]) => {
@@ -288,8 +290,8 @@ test('notifications of payments › are nowhere where no provider is configured'
 });
 
 test('notifications of payments › are told to come later beyond their rate; forged ones do not spend it', async t => {
-  const own = await openTestApp({ sales }, t);
-  const { receivePayment } = own.portal;
+  const own = await openTestApp({ settings: { portal: { sales } } }, t);
+  const { receivePayment } = portalOf(own);
   assert.ok(receivePayment);
   const event = paidEvent({ ...(await placed(own.stores, own.accountId)), id: randomUUID() });
   const body = Buffer.from(JSON.stringify(event));

@@ -316,8 +316,7 @@ async function printLink(
   const made = await context.withStores(async (stores, database): Promise<MadeLink> => {
     const { id: accountId, name } = await requireAccount(stores, of.account);
     const { baseUrl, accountArea, mail: server } = loadLinkConfig(context.environment);
-    const warning = warnOfAccountArea({ accountArea });
-    if (warning !== undefined) context.warn(warning);
+    for (const warning of warnOfAccountArea({ accountArea })) context.warn(warning);
     const isMailed = server !== undefined && purpose === 'invitation';
     const letterOf = isMailed
       ? { accountName: name, seal: await context.mailSealer(stores) }

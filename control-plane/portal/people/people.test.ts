@@ -3,10 +3,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
-import { BASE_URL, openTestApp, useTestApp } from '../../core/test/support/test-app.ts';
+import { BASE_URL } from '../../core/test/support/test-app.ts';
+import { openTestApp, useTestApp } from '../../test/app.ts';
 import { dueMails, mailEnd } from '../test/alerts-fixtures.ts';
 import { operatorLink } from '../test/area/sign-in.ts';
 import { SMTP } from '../test/mail.ts';
+import { areaOf } from '../test/portal-app.ts';
 import {
   Browser,
   type SignedInBrowser,
@@ -59,7 +61,7 @@ const SESSION = '__Host-matting-session';
 const browser = (address?: string) => new Browser(fixture, address);
 
 async function invited(role: Role = 'owner', mail = `${randomUUID()}@example.org`) {
-  const { links } = fixture.portal.accountArea;
+  const { links } = areaOf(fixture);
   const made = await links.invite(
     fixture.accountId,
     { mail, role, accountName: 'tester' },
@@ -166,7 +168,7 @@ test('people who come in › use a sign-in link once, by its button', async t =>
 });
 
 test('the area › can be off', async t => {
-  const off = await openTestApp({ accountArea: undefined }, t);
+  const off = await openTestApp({ settings: { portal: { accountArea: undefined } } }, t);
   const answer = await off.app.inject({ url: '/account/sign-in' });
   t.is(answer.statusCode, 404);
   t.is(answer.headers['content-type'], 'application/problem+json');
@@ -176,9 +178,13 @@ test('the area › can be off', async t => {
 const MAILS = 6;
 
 let sender: SignedInBrowser;
-const mailing = useTestApp(test, { mail: SMTP, accountMails: MAILS }, async () => {
-  sender = await signIn(mailing);
-});
+const mailing = useTestApp(
+  test,
+  { settings: { portal: { mail: SMTP, accountMails: MAILS } } },
+  async () => {
+    sender = await signIn(mailing);
+  },
+);
 
 const waiting = () => dueMails(mailing.stores, 100);
 

@@ -1,13 +1,16 @@
 /** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
+
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
-import { BASE_URL, openTestApp, pngHeader, useTestApp } from '../../core/test/support/test-app.ts';
+import { BASE_URL, pngHeader } from '../../core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '../../http/test/forms.ts';
+import { openTestApp, useTestApp } from '../../test/app.ts';
 import { createSecret } from '../session/guard.ts';
 import { multipartOf } from '../test/area/person.ts';
 import { type Member, openWorld } from '../test/area/world.ts';
+import { areaOf } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
 import { PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground-store.ts';
 import { PLAYGROUND_UPLOADS_MAX } from './use-playground.ts';
@@ -21,9 +24,13 @@ const areaWith = (playgroundImages: number) =>
   ({ canSignIn: true, oidc: undefined, playgroundImages }) as const;
 
 let owner: SignedInBrowser;
-const fixture = useTestApp(test, { credits: 0, accountArea: areaWith(8) }, async () => {
-  owner = await signIn(fixture);
-});
+const fixture = useTestApp(
+  test,
+  { credits: 0, settings: { portal: { accountArea: areaWith(8) } } },
+  async () => {
+    owner = await signIn(fixture);
+  },
+);
 
 const text = (name: string, body: string): Part => ({ name, body });
 const formParts = (by = owner): Part[] => [text('csrf', by.csrf), text('once', createSecret())];
@@ -190,7 +197,7 @@ test('the playground › takes few at once, and no more than a day has', async t
 });
 
 test('the playground › can be off', async t => {
-  const off = await openTestApp({ accountArea: areaWith(0) }, t);
+  const off = await openTestApp({ settings: { portal: { accountArea: areaWith(0) } } }, t);
   t.regex((await (await signIn(off)).get(PAGE)).body, /The playground is off/);
 });
 
@@ -198,8 +205,8 @@ test('the playground › can be off', async t => {
 const SHARE = PLAYGROUND_UPLOADS_MAX / 2;
 
 test('an account that holds its share back leaves the others theirs', async t => {
-  const world = await openWorld({ accountArea: areaWith(100) }, t);
-  const { playground } = world.test.portal.accountArea;
+  const world = await openWorld({ settings: { portal: { accountArea: areaWith(100) } } }, t);
+  const { playground } = areaOf(world.test);
   const formOf = async (person: Member) =>
     multipartOf({ csrf: await person.token(), once: createSecret() }, pngHeader(4, 3));
   const send = async (person: Member) =>

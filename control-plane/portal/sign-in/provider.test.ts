@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { OpenIdProvider } from '../../../test/support/openid-provider.ts';
-import { BASE_URL, openTestApp, type TestApp } from '../../core/test/support/test-app.ts';
+import { BASE_URL, type TestApp } from '../../core/test/support/test-app.ts';
+import { openTestApp } from '../../test/app.ts';
 import { addressOf } from '../people/mail-address.ts';
 import { identityEntry, newLink, OPERATOR } from '../test/people.ts';
 import { Browser, signIn } from '../test/signed-in-browser.ts';
@@ -46,22 +47,26 @@ let otherId: string;
 test.before(async () => {
   provider = await OpenIdProvider.start({ redirectUris: [BACK] });
   fixture = await openTestApp({
-    accountArea: {
-      canSignIn: true,
-      playgroundImages: 0,
-      oidc: {
-        issuer: provider.issuer,
-        clientId: provider.clientId,
-        clientSecret: provider.clientSecret,
-        name: 'Shop ID',
-        scopes: ['openid', 'email', 'groups'],
-        groupsClaim: 'groups',
-        grants: [
-          { group: 'shop-owners', account: 'tester', role: 'owner' },
-          { group: 'shop-staff', account: 'tester', role: 'viewer' },
-          { group: 'other-staff', account: 'other', role: 'member' },
-          { group: 'shop-staff', account: 'not there yet', role: 'owner' },
-        ],
+    settings: {
+      portal: {
+        accountArea: {
+          canSignIn: true,
+          playgroundImages: 0,
+          oidc: {
+            issuer: provider.issuer,
+            clientId: provider.clientId,
+            clientSecret: provider.clientSecret,
+            name: 'Shop ID',
+            scopes: ['openid', 'email', 'groups'],
+            groupsClaim: 'groups',
+            grants: [
+              { group: 'shop-owners', account: 'tester', role: 'owner' },
+              { group: 'shop-staff', account: 'tester', role: 'viewer' },
+              { group: 'other-staff', account: 'other', role: 'member' },
+              { group: 'shop-staff', account: 'not there yet', role: 'owner' },
+            ],
+          },
+        },
       },
     },
   });
@@ -247,7 +252,7 @@ test('are told where it does not answer, and passwords go on', async t => {
   const settings = { name: 'SSO', scopes: ['openid'], groupsClaim: 'groups', grants: [] };
   const oidc = { issuer, clientId, clientSecret, ...settings };
   const accountArea = { canSignIn: true, playgroundImages: 0, oidc };
-  const own = new Browser(await openTestApp({ accountArea }, t));
+  const own = new Browser(await openTestApp({ settings: { portal: { accountArea } } }, t));
   const answer = await own.get(START);
   t.is(answer.statusCode, 502);
   t.regex(answer.body, /identity provider does not answer/);

@@ -1,6 +1,7 @@
 /** GET /v1/account/usage: what it counts, and which questions it takes. */
 import ava from 'ava';
-import { imageBody, useTestApp } from '../../core/test/support/test-app.ts';
+import { imageBody } from '../../core/test/support/test-app.ts';
+import { useTestApp } from '../../test/app.ts';
 import { dayOf, isoOfDay } from './usage-store.ts';
 
 const test = ava.serial;

@@ -8,7 +8,8 @@ import path from 'node:path';
 import ava from 'ava';
 import { ConfigError, type Environment } from '#program/env.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { growThreadPool, loadConfig } from '../../config.ts';
+import { growThreadPool } from '../../config.ts';
+import { loadConfig } from '../../core/config.ts';
 import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
@@ -17,7 +18,7 @@ import {
   SecretsKeyError,
 } from '../../core/secrets/secrets-key.ts';
 import { loadDatabaseConfig } from '../../core/settings.ts';
-import { bucketStorage } from '../../object-storage/bucket-storage.ts';
+import { PACKAGES } from '../../packages.ts';
 
 const test = ava.serial;
 
@@ -30,7 +31,7 @@ test('has threads for the names of callers where the system resolves them', t =>
   const lookups = (more: Environment) => {
     const grown = env(more);
     growThreadPool(grown);
-    return loadConfig(grown).systemLookupsMax;
+    return loadConfig(grown, PACKAGES).systemLookupsMax;
   };
   const trusted = { MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' };
   t.is(lookups({}), 2);
@@ -41,7 +42,7 @@ test('has threads for the names of callers where the system resolves them', t =>
 
 function variablesOf(env: Environment): string[] {
   try {
-    loadConfig(env, [bucketStorage]);
+    loadConfig(env, PACKAGES);
   } catch (error) {
     assert.ok(error instanceof ConfigError);
     for (const value of Object.values(env)) {
@@ -52,7 +53,7 @@ function variablesOf(env: Environment): string[] {
   return [];
 }
 
-const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env }, [bucketStorage]);
+const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env }, PACKAGES);
 const everywhere = { MATTING_HOST: '0.0.0.0' };
 
 test('loadConfig › hosts › of the registry and the metrics are loopback, whatever the public one is', t => {
@@ -144,7 +145,7 @@ test('loadConfig › asks for the node token', t => {
 test('loadConfig › asks for the secrets key with any database but SQLite', t => {
   const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_DATABASE_URL: MYSQL };
   t.deepEqual(variablesOf(env), ['MATTING_SECRETS_KEY']);
-  const config = loadConfig({ ...env, MATTING_SECRETS_KEY: KEY_HEX });
+  const config = loadConfig({ ...env, MATTING_SECRETS_KEY: KEY_HEX }, PACKAGES);
   t.is(config.databaseUrl, MYSQL);
   t.is(config.secretsKey?.toString('hex'), KEY_HEX);
 });
@@ -157,7 +158,10 @@ test('loadConfig › takes any free ports, and asks then for the base URL', t =>
 });
 
 test('loadConfig › has the defaults that the documentation gives', t => {
-  const config = loadConfig({ MATTING_NODE_TOKEN: TOKEN, MATTING_DATA_DIR: '/srv/matting' });
+  const config = loadConfig(
+    { MATTING_NODE_TOKEN: TOKEN, MATTING_DATA_DIR: '/srv/matting' },
+    PACKAGES,
+  );
   t.is(config.baseUrl, 'http://127.0.0.1:8080');
   t.is(config.databaseUrl, 'sqlite:/srv/matting/matting.sqlite');
   t.is(config.storageUrl, 'file:///srv/matting');

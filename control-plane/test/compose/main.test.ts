@@ -13,9 +13,8 @@ import { onDatabases, SILENT_LOG, useTestDatabase } from '../../../test/support/
 import { Program } from '../../../test/support/program.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
-import { type ControlPlane, openControlPlane } from '../../compose.ts';
-import { loadConfig } from '../../config.ts';
 import { type DrainSteps, drainControlPlane } from '../../core/drain.ts';
+import type { ControlPlane } from '../../core/open-core.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../../core/secrets/secret-box.ts';
 import { SecretsKeyError } from '../../core/secrets/secrets-key.ts';
 import { openCaller } from '../../core/test/fixtures.ts';
@@ -24,6 +23,7 @@ import { cutOutAfter, cutOutOf } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../core/test/scripted-node.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
+import { openTestPlane } from '../../core/test/support/test-plane.ts';
 import { openDatabase } from '../../database/connect.ts';
 
 const test = ava.serial;
@@ -246,17 +246,34 @@ const TELL_LOADED = `
   registerHooks({ load(url, context, next) { loaded.push(url); return next(url, context); } });
   process.on('exit', () => console.error(JSON.stringify(loaded)));`;
 
-test('a control plane on a directory loads no file of the buckets', async t => {
+test('what settings switch off is not loaded', async t => {
   const hook = `--import=data:text/javascript,${encodeURIComponent(TELL_LOADED)}`;
-  const told = new Program('control plane', [hook, MAIN], environment());
+  const off = { MATTING_ACCOUNT_AREA: 'false', MATTING_REMOVEBG_API: 'false' };
+  const told = new Program('control plane', [hook, MAIN], environment(off));
   programs.push(told);
   told.start();
   await told.line('listening');
   t.is(await told.stop(), 0);
   const loaded: string[] = JSON.parse(told.complaint);
-  t.true(loaded.some(url => url.endsWith('/core/storage/directory-blob-store.ts')));
+  const ofPackage = (name: string) =>
+    loaded.flatMap(url => url.split(`/control-plane/${name}/`)[1] ?? []).sort();
+  t.true(ofPackage('core').includes('storage/directory-blob-store.ts'));
+  t.deepEqual(ofPackage('object-storage'), [
+    'bucket/bucket-client.ts',
+    'bucket/bucket-url.ts',
+    'object-storage.ts',
+  ]);
+  t.false(ofPackage('removebg').some(name => /routes|interface|body/.test(name)));
+  t.deepEqual(ofPackage('fleet-size'), ['fleet-size.ts', 'migrations.ts']);
+  t.deepEqual(ofPackage('operations'), ['operations.ts']);
   t.deepEqual(
-    loaded.filter(url => /control-plane\/object-storage\/|@aws-sdk/.test(url)),
+    ofPackage('portal').filter(name =>
+      /^account-area|^(?!documents).*-pages\.ts$|^(session|operator-pages)\//.test(name),
+    ),
+    [],
+  );
+  t.deepEqual(
+    loaded.filter(url => /@aws-sdk|commander/.test(url)),
     [],
   );
 });
@@ -266,7 +283,7 @@ async function open(
   t: ExecutionContext,
   env: Readonly<Record<string, string | undefined>>,
 ): Promise<ControlPlane> {
-  const plane = await openControlPlane(loadConfig(env), silent, 'in-process');
+  const plane = await openTestPlane(env, 'in-process');
   t.teardown(() => plane.drain(AbortSignal.abort()));
   return plane;
 }

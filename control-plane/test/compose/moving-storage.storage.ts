@@ -9,15 +9,13 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ListObjectsV2Command } from '@aws-sdk/client-s3';
 import ava from 'ava';
-import { pino } from 'pino';
 import { createTestDatabase, groupIf, type TestDatabase } from '../../../test/support/database.ts';
 import {
   missingStore,
   OBJECT_STORES,
   useObjectStore,
 } from '../../../test/support/object-storage/object-store.ts';
-import { type ControlPlane, openControlPlane } from '../../compose.ts';
-import { loadConfig, loadStorageKinds } from '../../config.ts';
+import type { ControlPlane } from '../../core/open-core.ts';
 import { openStorage } from '../../core/storage/open-storage.ts';
 import { assertBalanced, fundedAccount, storesOn } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
@@ -25,6 +23,7 @@ import { ScriptedNode } from '../../core/test/scripted-node.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
 import { runCli } from '../../core/test/support/cli.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
+import { openTestPlane } from '../../core/test/support/test-plane.ts';
 
 const test = ava.serial;
 
@@ -64,8 +63,7 @@ for (const kind of OBJECT_STORES) {
       MATTING_READS_PER_MINUTE: '1000000',
       ...storage,
     };
-    const config = loadConfig(env, await loadStorageKinds(env));
-    const plane = await openControlPlane(config, pino({ level: 'silent' }), name);
+    const plane = await openTestPlane(env, name);
     await node.join(plane.ports.registry);
     const ready = async () => (await fetch(urlOf(plane, '/readyz'))).ok;
     await until(ready, 'readiness');

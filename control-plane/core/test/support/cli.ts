@@ -1,5 +1,5 @@
 /** A command of the operator in this process, so that it costs milliseconds. */
-import { COMMANDS } from '../../../packages.ts';
+import { PACKAGES } from '../../../packages.ts';
 import { runCommand } from '../../cli/program.ts';
 
 export type Env = Readonly<Record<string, string>>;
@@ -21,5 +21,5 @@ export async function runCli(env: Env, ...args: string[]): Promise<Ran> {
       err += text;
     },
   };
-  return { code: await runCommand(args, output, env, COMMANDS), out, err };
+  return { code: await runCommand(args, output, env, PACKAGES), out, err };
 }

@@ -7,22 +7,21 @@ import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { pino } from 'pino';
 import {
   createTestDatabase,
   type GroupTest,
   type TestDatabase,
 } from '../../../../test/support/database.ts';
-import { type ControlPlane, openControlPlane } from '../../../compose.ts';
-import { loadConfig, loadStorageKinds } from '../../../config.ts';
 import type { Database } from '../../../database/database.ts';
 import type { DatabaseDialect } from '../../../database/engines.ts';
+import type { ControlPlane } from '../../open-core.ts';
 import { fundedCaller, storesOn } from '../fixtures.ts';
 import { until } from '../harness.ts';
 import { ScriptedNode } from '../scripted-node.ts';
 import type { Stores } from '../stores.ts';
 import { planeEnv } from './child.ts';
 import { pngHeader } from './test-app.ts';
+import { openTestPlane } from './test-plane.ts';
 
 const BASE_URL = 'http://links.example';
 
@@ -99,11 +98,9 @@ export class Replicas {
       ...(options.storageDir && { MATTING_STORAGE_URL: `file://${options.storageDir}` }),
       ...options.env,
     };
-    const log = pino({ level: 'silent' });
-    const kinds = await loadStorageKinds(env);
     const starts = await Promise.allSettled(
       Array.from({ length: options.replicas ?? 2 }, (_, index) =>
-        openControlPlane(loadConfig(env, kinds), log, `replica-${index}`),
+        openTestPlane(env, `replica-${index}`),
       ),
     );
     this.planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));

@@ -14,21 +14,25 @@ import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } fr
 import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
+import type { Environment } from '#program/env.ts';
 import type { GroupTest } from '../../../../test/support/database.ts';
-import {
-  composeInterfaces,
-  composeServices,
-  openResources,
-  type ServiceParts,
-  type Services,
-} from '../../../compose.ts';
-import { type Config, loadConfig } from '../../../config.ts';
-import { type PortalServices, portalServices } from '../../../portal/portal-services.ts';
+import { type Config, loadConfig } from '../../config.ts';
 import type { NodeAbility } from '../../dispatch/job-needs.ts';
 import { OutgoingGuard, type ResolveHost } from '../../fetching/outgoing-guard.ts';
 import { type AppOptions, buildApp } from '../../http/public-app.ts';
 import type { Claim, JobFailure, JobResult, StageTimings } from '../../jobs/job.ts';
 import type { KeyPolicy } from '../../keys/key-policy.ts';
+import { MetricSet } from '../../metrics/metric-set.ts';
+import {
+  composeOperatorServices,
+  composeServices,
+  interfacesOf,
+  openPackages,
+  openResources,
+  type ServiceParts,
+  type Services,
+} from '../../open-core.ts';
+import type { Package, PackageParts } from '../../package.ts';
 import type { Readiness } from '../../readiness.ts';
 import { JobEvents } from '../../results/job-view.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
@@ -36,12 +40,16 @@ import type { ResultReaderBounds } from '../../results/result-download.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { UploadBounds } from '../../submission/pictures.ts';
 import { AcceptanceGate } from '../../submission/submit-matting.ts';
-import type { Stores } from '../stores.ts';
+import { type Stores, withPackages } from '../stores.ts';
 
 export const BASE_URL = 'https://matting.example.com';
 export const ERRORS_PAGE = '# Errors\n';
 
-export interface TestAppOptions extends Partial<Config> {
+export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
+  /** None unless given. */
+  readonly packages?: readonly Package[];
+  /** In place of what packages read of the environment, by their names; undefined: all of it. */
+  readonly settings?: Readonly<Record<string, object | undefined>>;
   readonly credits?: number;
   readonly uploadSlots?: UploadBounds;
   readonly resultReaders?: ResultReaderBounds;
@@ -50,27 +58,29 @@ export interface TestAppOptions extends Partial<Config> {
   /** Resolves callback hosts; to a public address for every name unless given. */
   readonly resolveHost?: ResolveHost;
   readonly onAnswered?: AppOptions['onAnswered'];
-  /** Those of all packages unless given. */
-  readonly interfaces?: AppOptions['interfaces'];
   readonly logger?: AppOptions['logger'];
   /** Told of results that are lost. */
   readonly log?: ServiceParts['log'];
   readonly lossObserver?: LossObserver;
 }
 
-/** Those of the service take a tenth of a second of a core each. */
-const CHEAP_PASSWORDS = { memory: 8, passes: 1 };
 /** Seals callback secrets here. */
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
 const noop = () => undefined;
-const IGNORED = {
-  resultLost: noop,
-  resultsMissing: noop,
-  messageWithheld: noop,
-  paymentTold: noop,
-};
+const IGNORED = { resultLost: noop, resultsMissing: noop };
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
+
+function configOf(env: Environment, options: TestAppOptions): Config {
+  const { packages = [], settings: changes = {}, ...settings } = options;
+  const config = loadConfig(env, packages);
+  const configured = config.packages.map(({ use, settings: read }) => {
+    if (!(use.name in changes)) return { use, settings: read };
+    const change = changes[use.name];
+    return { use, settings: change && { ...(read as object), ...change } };
+  });
+  return { ...config, ...settings, packages: configured };
+}
 
 /** A route of a scope that the application opens as it gets ready: those of the account area. */
 export interface ScopedRoute {
@@ -85,7 +95,7 @@ export class TestApp {
   app!: FastifyInstance;
   readonly scopedRoutes: ScopedRoute[] = [];
   services!: Services;
-  portal!: PortalServices;
+  plugged!: readonly PackageParts[];
   stores!: Stores;
   blobs!: BlobStore;
   readonly events = new JobEvents();
@@ -95,6 +105,7 @@ export class TestApp {
   token!: string;
   /** What nodes say from now on that they saw. */
   sight: Sight | null = null;
+  readonly #log = pino({ level: 'silent' });
   #resources!: Awaited<ReturnType<typeof openResources>>;
   #resultTtlMs!: number;
   readonly #switches: Switches = {
@@ -116,10 +127,11 @@ export class TestApp {
       MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
       MATTING_READS_PER_MINUTE: '1000000',
     };
-    const config = { ...loadConfig(env), ...options };
+    const config = configOf(env, options);
     this.#resultTtlMs = config.resultTtlMs;
     this.#resources = await openResources(config, pino({ level: 'silent' }));
-    const { stores, blobs } = this.#resources;
+    const { blobs, database } = this.#resources;
+    const stores = withPackages(this.#resources.stores, database);
     this.stores = stores;
     this.blobs = blobs;
     const account = await stores.accounts.create('tester');
@@ -132,14 +144,14 @@ export class TestApp {
     const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
     const parts = {
       ...this.#resources,
+      stores,
       config,
       events: this.events,
-      log: options.log ?? pino({ level: 'silent' }),
+      log: this.#log,
       observer: { ...IGNORED, ...options.lossObserver },
       guard: new OutgoingGuard({ policy: config, resolveHost }),
       uploadSlots: options.uploadSlots,
       resultReaders: options.resultReaders,
-      passwordCosts: CHEAP_PASSWORDS,
     };
     this.services = composeServices({
       ...parts,
@@ -153,11 +165,17 @@ export class TestApp {
       },
     });
     const about = { version: '0.0.0-test', errorsPage: ERRORS_PAGE };
-    const core = this.services;
-    const portal = portalServices(parts, core);
-    this.portal = portal;
-    const interfaces =
-      options.interfaces ?? composeInterfaces(config, { core, portal }, about.version);
+    this.plugged = await openPackages({
+      ...parts,
+      about,
+      replicaId: HOLDER,
+      metrics: new MetricSet(),
+      services: this.services,
+      operatorServices: composeOperatorServices(parts, noop),
+      fleet: { snapshots: () => [], unroutableMs: () => 0 },
+      running: () => 0,
+    });
+    const interfaces = interfacesOf(this.plugged);
     this.app = buildApp(this.services, { ...config, ...about, interfaces }).app;
     this.app.addHook('onRoute', ({ method, url, config: route = {} }) => {
       for (const one of [method].flat())

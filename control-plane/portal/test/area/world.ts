@@ -8,11 +8,11 @@ import type { ExecutionContext, SerialFn } from 'ava';
 import type { Stores } from '../../../core/test/stores.ts';
 import {
   BASE_URL,
-  openTestApp,
   type ScopedRoute,
   type TestApp,
   type TestAppOptions,
 } from '../../../core/test/support/test-app.ts';
+import { openTestApp } from '../../../test/app.ts';
 import type { NewLink } from '../../people/link-store.ts';
 import { ROLES, type Role } from '../../people/roles.ts';
 import { createSecret } from '../../session/guard.ts';

@@ -1,4 +1,5 @@
 /** People under attack: passwords that are guessed, sessions that are stolen, names that somebody typed, forms that are held. */
+
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -21,6 +22,7 @@ import {
 import { makeThings } from '../area/things.ts';
 import { filled, type Member, openWorld, useWorld, type World } from '../area/world.ts';
 import { linkUse, newLink, OPERATOR } from '../people.ts';
+import { areaOf } from '../portal-app.ts';
 
 const test = ava.serial;
 
@@ -206,7 +208,7 @@ test('a name that somebody typed › has known browsers until the password is an
 
 {
   const world = useWorld(test, {
-    mail: { smtpUrl: 'smtp://127.0.0.1:1', from: 'matting@example.com' },
+    settings: { portal: { mail: { smtpUrl: 'smtp://127.0.0.1:1', from: 'matting@example.com' } } },
   });
 
   test('an invitation where there is a mail server › is seen by its reader alone, whom it proves', async t => {
@@ -362,7 +364,7 @@ test('held forms › with a picture make no job once the person may not any more
 
 test('held forms › make nothing where the end comes between the last question and the change', async t => {
   const { accountId } = world.ours;
-  const { sessions } = world.test.portal.accountArea;
+  const { sessions } = areaOf(world.test);
   const { people } = world.test.stores;
   const by = () => ({ actor: OPERATOR, entryId: randomUUID() });
   const ends = {

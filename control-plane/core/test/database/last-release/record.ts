@@ -14,7 +14,8 @@ import {
   type Unwatched,
 } from '../../../../../test/support/watched-database.ts';
 import { migrate } from '../../../../database/migrate.ts';
-import { MIGRATIONS } from '../../../../migrations.ts';
+import { PACKAGES } from '../../../../packages.ts';
+import { migrationsOf } from '../../../package.ts';
 import { storesOn } from '../../fixtures.ts';
 import { liveOn } from './life.ts';
 import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';
@@ -43,7 +44,7 @@ for (const dialect of DIALECTS) {
     statements = [];
     return said;
   };
-  await migrate(database, MIGRATIONS);
+  await migrate(database, migrationsOf(PACKAGES));
   const schema = phase().filter(({ sql }) => CHANGES_TABLES.test(sql));
   const legacy = await liveOn(storesOn(database));
   const before = phase();

@@ -1,14 +1,14 @@
 /**
- * Makes every long-lived object of the control plane and ties them together. The order of coming
- * up:
+ * Makes every long-lived object of the core and ties them together, and plugs the packages in. The
+ * order of coming up:
  *
  * 1. Storage, secrets key, database: checked, migrated, proven. Nothing listens yet.
- * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
- * 3. The fleet is followed, the dispatcher claims, notifications are delivered, the sweeper sweeps.
+ * 2. The core's services, then the packages, which are given them.
+ * 3. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
+ * 4. The fleet is followed, the dispatcher claims, notifications are delivered, the sweeper sweeps.
  */
 
 import { randomUUID } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
@@ -17,67 +17,61 @@ import { listening, openFilesMax } from '#program/ports/listening.ts';
 import { type ChannelSecurity, TlsFiles } from '#program/tls/tls-files.ts';
 import type { Tracing } from '#program/tracing/active-span.ts';
 import { openTracing } from '#program/tracing/open-tracing.ts';
-import pkg from '../package.json' with { type: 'json' };
+import { openCurrentDatabase } from '../database/connect.ts';
+import { CLOCK_LOOK_MS, watchClocks } from '../database/member-clocks.ts';
+import { accountViews } from './accounts/account.ts';
+import { OperateAccounts } from './accounts/operate-accounts.ts';
 import type { Config } from './config.ts';
-import { accountViews } from './core/accounts/account.ts';
-import { OperateAccounts } from './core/accounts/operate-accounts.ts';
-import { Dispatcher, type DispatcherDependencies } from './core/dispatch/dispatcher.ts';
-import { AdvertisedNodes, type NodeAbility } from './core/dispatch/job-needs.ts';
-import { type DrainSteps, drainControlPlane } from './core/drain.ts';
-import { GuardedFetch, ImageFetcher } from './core/fetching/fetch-image.ts';
-import { CallbackAddressCheck, GuardedPost } from './core/fetching/guarded-post.ts';
-import { OutgoingGuard } from './core/fetching/outgoing-guard.ts';
-import { FleetSizing } from './core/fleet-size/fleet-sizing.ts';
-import type { AppServices } from './core/http/app-services.ts';
-import { buildOperatorApp } from './core/http/operator-app.ts';
-import { type App, buildApp, type HttpInterface } from './core/http/public-app.ts';
-import { LEASE_TIMING, type LeaseTiming } from './core/jobs/job.ts';
-import type { JobCompletionOptions, SettledObserver } from './core/jobs/job-transactions.ts';
-import { OperateJobs, ReadQueue } from './core/jobs/operate-jobs.ts';
-import { Authenticate, KeyUses } from './core/keys/authenticate.ts';
-import { OperateCredits } from './core/ledger/operate-credits.ts';
-import { Fleet } from './core/nodes/fleet.ts';
-import { OperateNodes } from './core/nodes/operate-nodes.ts';
+import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.ts';
+import { AdvertisedNodes, type NodeAbility } from './dispatch/job-needs.ts';
+import { type DrainSteps, drainControlPlane } from './drain.ts';
+import { GuardedFetch, ImageFetcher } from './fetching/fetch-image.ts';
+import { CallbackAddressCheck, GuardedPost } from './fetching/guarded-post.ts';
+import { OutgoingGuard } from './fetching/outgoing-guard.ts';
+import type { AppServices, OperatorServices } from './http/app-services.ts';
+import { buildOperatorApp } from './http/operator-app.ts';
+import type { HttpInterface } from './http/public-app.ts';
+import { type App, buildApp } from './http/public-app.ts';
+import { LEASE_TIMING, type LeaseTiming } from './jobs/job.ts';
+import type {
+  JobCompletionOptions,
+  SettledObserver,
+  SettledStep,
+} from './jobs/job-transactions.ts';
+import { OperateJobs, ReadQueue } from './jobs/operate-jobs.ts';
+import { Authenticate, KeyUses } from './keys/authenticate.ts';
+import { OperateCredits } from './ledger/operate-credits.ts';
+import { ControlMetrics } from './metrics/control-metrics.ts';
+import { registerGauges } from './metrics/gauges.ts';
+import { Fleet } from './nodes/fleet.ts';
+import { OperateNodes } from './nodes/operate-nodes.ts';
 import {
   NODE_TIMING,
   type NodeTiming,
   noteRefusals,
   RegistryServer,
-} from './core/nodes/registry-server.ts';
-import { RateLimits } from './core/rates/rate-limits.ts';
-import { ReadinessService } from './core/readiness.ts';
-import { JobEvents, JobViews, ReadJob, ResultTokens, WaitForJob } from './core/results/job-view.ts';
-import { type LossObserver, LostResults, resultLookStep } from './core/results/lost-results.ts';
+} from './nodes/registry-server.ts';
+import { type About, type Core, migrationsOf, type PackageParts } from './package.ts';
+import { RateLimits } from './rates/rate-limits.ts';
+import { ReadinessService } from './readiness.ts';
+import { JobEvents, JobViews, ReadJob, ResultTokens, WaitForJob } from './results/job-view.ts';
+import { type LossObserver, LostResults, resultLookStep } from './results/lost-results.ts';
 import {
   ResultDownload,
   type ResultReaderBounds,
   ResultReaders,
-} from './core/results/result-download.ts';
-import { removalSteps, Sweeper } from './core/retention/sweep.ts';
-import { pollingLoop } from './core/round-loop.ts';
-import { CallbackSecrets, notificationBody, SecretBox } from './core/secrets/secret-box.ts';
-import { loadOrCreateSecretsKey, requireSameSecretsKey } from './core/secrets/secrets-key.ts';
-import type { BlobStore, StorageObserver } from './core/storage/blob-store.ts';
-import { openStorages } from './core/storage/open-storage.ts';
-import { createStores, type Stores } from './core/stores.ts';
-import { ImageUploads, type UploadBounds } from './core/submission/pictures.ts';
-import { AcceptanceGate, SubmitMatting } from './core/submission/submit-matting.ts';
-import { OperateWebhooks } from './core/webhooks/operate-webhooks.ts';
-import { renderOutboxBody, webhookDelivery } from './core/webhooks/send-webhooks.ts';
-import { openCurrentDatabase } from './database/connect.ts';
-import { CLOCK_LOOK_MS, watchClocks } from './database/member-clocks.ts';
-import { ControlMetrics, registerGauges } from './metrics.ts';
-import { MIGRATIONS } from './migrations.ts';
-import { operatorPages } from './portal/operator-pages/operator-pages.ts';
-import { portalInterface } from './portal/portal-interface.ts';
-import { portalLoops } from './portal/portal-loops.ts';
-import { type PortalServices, portalServices } from './portal/portal-services.ts';
-import { createPortalStores } from './portal/portal-stores.ts';
-import { portalRemovalSteps } from './portal/removal-steps.ts';
-import { SETTLED_STEPS } from './portal/settled-steps.ts';
-import { removebgInterface } from './removebg/removebg-interface.ts';
-
-const ERRORS_PAGE = new URL('../docs/errors.md', import.meta.url);
+} from './results/result-download.ts';
+import { removalSteps, Sweeper } from './retention/sweep.ts';
+import { pollingLoop } from './round-loop.ts';
+import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';
+import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
+import type { BlobStore, StorageObserver } from './storage/blob-store.ts';
+import { openStorages } from './storage/open-storage.ts';
+import { createStores, type Stores } from './stores.ts';
+import { ImageUploads, type UploadBounds } from './submission/pictures.ts';
+import { AcceptanceGate, SubmitMatting } from './submission/submit-matting.ts';
+import { OperateWebhooks } from './webhooks/operate-webhooks.ts';
+import { renderOutboxBody, webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {
   /** As bound, where the configuration said 0. */
@@ -103,30 +97,40 @@ export interface Timing {
   readonly nodes: NodeTiming;
 }
 
+export interface CoreOptions {
+  readonly log: Logger;
+  readonly replicaId: string;
+  readonly about: About;
+  readonly timing?: Partial<Timing> | undefined;
+}
+
 const TIMING: Timing = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
 
 /**
  * Rejects with nothing left open: ConfigError's siblings (TlsFileError, StorageConfigError,
  * DatabaseOpenError, SchemaError, SecretsKeyError, ListenError) have one line for the operator.
  */
-export async function openControlPlane(
+export async function openCore(
   config: Config,
-  log: Logger,
-  replicaId: string,
-  timing: Partial<Timing> = {},
+  { log, replicaId, about, timing }: CoreOptions,
 ): Promise<ControlPlane> {
   // It would write to stderr, which is for the one line about an end.
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
-  const metrics = new ControlMetrics();
-  const program = { name: 'matting-control-plane', version: pkg.version, instanceId: replicaId };
+  const metrics = new ControlMetrics(
+    settledOf(config).map(({ name }) => name),
+    (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
+  );
+  const { version } = about;
+  const program = { name: 'matting-control-plane', version, instanceId: replicaId };
   const tracing = await openTracing(config.traces, { ...program, log, observer: metrics });
   const resources = await openResources(config, log, metrics);
-  const { stores, secrets } = resources;
+  const { stores, secrets, secretsKey } = resources;
   for (const warning of config.warnings) log.warn(warning);
   warnOfGuardExceptions(config, log);
-  const parts = compose({
+  const parts = await compose({
     ...resources,
+    about,
     config,
     log,
     replicaId,
@@ -137,11 +141,7 @@ export async function openControlPlane(
     tracing,
   });
   try {
-    await requireSameSecretsKey(
-      stores.secretsCanary,
-      resources.secretsKey,
-      config.secretsKeyPrevious,
-    );
+    await requireSameSecretsKey(stores.secretsCanary, secretsKey, config.secretsKeyPrevious);
     await warnOfSecretsOfOtherKeys(stores, secrets, log);
     return await start(config, log, parts);
   } catch (error) {
@@ -159,12 +159,11 @@ export async function openResources(
   log: Logger,
   observer?: StorageObserver & SettledObserver,
 ) {
-  const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
   const tls = await TlsFiles.open(config.tls, { log });
   try {
     const { spoolDir } = config;
     const blobs = await openStorages(config, { spoolDir, log, ...(observer && { observer }) });
-    const direct = config.directStorage ? await openDirect(blobs, log) : undefined;
+    const direct = config.directStorage ? await openDirect(config, blobs, log) : undefined;
     const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
     const previous = config.secretsKeyPrevious;
     const secrets = new CallbackSecrets(
@@ -176,26 +175,31 @@ export async function openResources(
     const database = await openCurrentDatabase(config.databaseUrl, {
       log,
       migrations: 'run',
-      packages: MIGRATIONS,
+      packages: migrationsOf(config.packages.map(({ use }) => use)),
     });
     const ends: JobCompletionOptions = {
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
-      settled: SETTLED_STEPS,
+      settled: settledOf(config),
       ...(observer && { observer }),
       webhookFirstWaitMs: config.webhookScheduleMs[0],
     };
-    const stores = { ...createStores(database, ends), ...createPortalStores(database) };
-    return { tls, blobs, direct, stores, secretsKey, secrets, resultTokens, views, errorsPage };
+    const stores = createStores(database, ends);
+    return { tls, blobs, direct, database, stores, secretsKey, secrets, resultTokens, views };
   } catch (error) {
     tls.close();
     throw error;
   }
 }
 
-async function openDirect(blobs: BlobStore, log: Logger) {
-  const { openDirectPaths } = await import('./object-storage/direct/direct-attempts.ts');
-  return openDirectPaths(blobs, log);
+/** Undefined: no package of the storage has such a way, or the storage signs nothing. */
+async function openDirect({ storageUrl, packages }: Config, blobs: BlobStore, log: Logger) {
+  const own = packages.find(({ use }) => use.storageKind?.isFor(storageUrl));
+  return await own?.use.openDirect?.(blobs, log);
+}
+
+function settledOf({ packages }: Pick<Config, 'packages'>): SettledStep[] {
+  return packages.flatMap(({ use }) => use.settled ?? []);
 }
 
 /** Every start logs the exceptions of the outgoing guard. */
@@ -221,6 +225,7 @@ async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets
 
 /** What every composing function is given. */
 interface Base extends Awaited<ReturnType<typeof openResources>> {
+  readonly about: About;
   readonly config: Config;
   readonly log: Logger;
   /** Holder of the leases taken here. */
@@ -233,16 +238,23 @@ interface Base extends Awaited<ReturnType<typeof openResources>> {
   readonly tracing: Tracing | undefined;
 }
 
-type Running = ReturnType<typeof composeRunning>;
+type Running = Awaited<ReturnType<typeof composeRunning>>;
 
-/** Opens nothing; each part is complete when it is made. */
-function compose(base: Base) {
-  const running = composeRunning(base);
-  composeGauges(base, running);
-  return { ...running, steps: composeDrain(base, running) };
+/** Rejects with nothing left open. */
+async function compose(base: Base) {
+  try {
+    const running = await composeRunning(base);
+    composeGauges(base, running);
+    return { ...running, steps: composeDrain(base, running) };
+  } catch (error) {
+    base.tls.close();
+    await base.stores.close();
+    await base.tracing?.close();
+    throw error;
+  }
 }
 
-function composeRunning(base: Base) {
+async function composeRunning(base: Base) {
   const dispatch = composeDispatch({
     ...base,
     fetcher: new ImageFetcher(new GuardedFetch(base.guard)),
@@ -250,19 +262,37 @@ function composeRunning(base: Base) {
     leaseTiming: base.timing.jobs,
     security: base.tls.channelSecurity(),
   });
-  const { fleet } = dispatch;
+  const { fleet, dispatcher } = dispatch;
   const conditions = composeConditions(base, dispatch);
   const services = composeServices({ ...base, ...conditions, observer: base.metrics });
-  const portal = portalServices({ ...base, observer: base.metrics }, services);
+  const operatorServices = composeOperatorServices(base, () => void fleet.refresh());
+  const running = () => dispatcher.running;
+  const plugged = await openPackages({ ...base, services, operatorServices, fleet, running });
   return {
     ...dispatch,
     ...conditions,
     services,
     registry: composeRegistry(base, fleet),
-    background: composeBackground(base, dispatch, services),
-    publicPort: composePublicPort(base, services, portal),
-    operatorPort: composeOperatorPort(base, () => void fleet.refresh()),
+    background: composeBackground(base, services, plugged),
+    publicPort: composePublicPort(base, services, plugged),
+    operatorPort: composeOperatorPort(base, operatorServices, plugged),
   };
+}
+
+/** Opens the packages of the configuration, in the order of its list. */
+export async function openPackages(
+  core: Omit<Core, 'config'> & { readonly config: Config },
+): Promise<readonly PackageParts[]> {
+  const opened: PackageParts[] = [];
+  for (const { use, settings } of core.config.packages) {
+    if (use.open !== undefined) opened.push(await use.open(core, settings));
+  }
+  return opened;
+}
+
+/** The interfaces that packages add to the public port. */
+export function interfacesOf(plugged: readonly PackageParts[]): HttpInterface[] {
+  return plugged.flatMap(({ httpInterface }) => httpInterface ?? []);
 }
 
 interface DispatchParts
@@ -389,26 +419,8 @@ export function composeServices(parts: ServiceParts) {
   };
 }
 
-/** What packages add to the public port. */
-export function composeInterfaces(
-  config: Config,
-  { core, portal }: { readonly core: AppServices; readonly portal: PortalServices },
-  version: string,
-): HttpInterface[] {
-  const { removebg, baseUrl } = config;
-  const offered = removebg && { ...removebg, baseUrl, version, policy: config };
-  return [
-    ...(offered === undefined ? [] : [removebgInterface(core, offered)]),
-    portalInterface(portal, config),
-  ];
-}
-
-/** What works unasked: delivers notifications and mails, watches balances, deletes what expired. */
-function composeBackground(
-  base: Base,
-  { fleet, dispatcher }: ReturnType<typeof composeDispatch>,
-  { losses }: Services,
-) {
+/** What works unasked: delivers notifications, deletes what expired, and the packages' loops. */
+function composeBackground(base: Base, { losses }: Services, plugged: readonly PackageParts[]) {
   const { config, stores, secrets, events, guard, metrics, log, replicaId: holder } = base;
   const delivery = webhookDelivery({
     outbox: stores.outbox,
@@ -417,30 +429,16 @@ function composeBackground(
     scheduleMs: config.webhookScheduleMs,
     tracing: base.tracing,
   });
-  const fleetSizing =
-    config.onDemand &&
-    new FleetSizing({
-      ...{ ...stores, fleet, events, log },
-      reports: stores.fleetReports,
-      policy: config.onDemand,
-      replica: holder,
-      running: () => dispatcher.running,
-    });
   const clockWatch = watchClocks(stores.compareClocks, log);
   const clockLooks = pollingLoop(
     CLOCK_LOOK_MS,
     () => clockWatch.look(),
     err => log.warn({ err }, 'the clocks of the database were not read'),
   );
-  const loops: { start(): void; stop(): Promise<void> }[] = [
-    ...portalLoops({ ...base, observer: metrics, holder }),
-    composeSweeper(base, losses),
-    clockLooks,
-  ];
-  if (fleetSizing !== undefined) loops.push(fleetSizing);
+  const sweeper = composeSweeper(base, losses, plugged);
+  const loops = [...plugged.flatMap(({ loops = [] }) => loops), sweeper, clockLooks];
   return {
     delivery,
-    fleetSizing,
     clockWatch,
     start() {
       for (const loop of [delivery, ...loops]) loop.start();
@@ -452,8 +450,11 @@ function composeBackground(
   };
 }
 
-function composeSweeper(base: Base, losses: LostResults): Sweeper {
-  const { config, stores, blobs, metrics, log, replicaId } = base;
+function composeSweeper(
+  { config, stores, blobs, metrics, log, replicaId }: Base,
+  losses: LostResults,
+  plugged: readonly PackageParts[],
+): Sweeper {
   const { jobRetentionMs } = config;
   return new Sweeper({
     jobStore: stores.jobs,
@@ -463,7 +464,7 @@ function composeSweeper(base: Base, losses: LostResults): Sweeper {
     others: [
       { name: 'unsettled jobs', page: size => stores.unsettled.repair(size) },
       ...removalSteps(stores, jobRetentionMs),
-      ...portalRemovalSteps(stores),
+      ...plugged.flatMap(({ sweepSteps = [] }) => sweepSteps),
       resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
     ],
     holder: replicaId,
@@ -474,9 +475,11 @@ function composeSweeper(base: Base, losses: LostResults): Sweeper {
 }
 
 /** @param onNodesChanged this process has changed the table of nodes */
-function composeOperatorPort({ config, stores, metrics, log }: Base, onNodesChanged: () => void) {
-  const { baseUrl, operatorKey } = config;
-  const services = {
+export function composeOperatorServices(
+  { config, stores }: Pick<Base, 'config' | 'stores'>,
+  onNodesChanged: () => void,
+): OperatorServices {
+  return {
     operateAccounts: new OperateAccounts(stores),
     operateCredits: new OperateCredits(stores),
     operateJobs: new OperateJobs(stores),
@@ -484,9 +487,19 @@ function composeOperatorPort({ config, stores, metrics, log }: Base, onNodesChan
     operateWebhooks: new OperateWebhooks(stores),
     readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
   };
+}
+
+function composeOperatorPort(
+  { config, metrics, log }: Base,
+  services: OperatorServices,
+  plugged: readonly PackageParts[],
+) {
+  const { baseUrl, operatorKey } = config;
   return buildOperatorApp(services, {
     ...{ baseUrl, operatorKey, metrics: metrics.registry, logger: log },
-    pages: operatorPages(services, stores, config),
+    pages: app => {
+      for (const { operatorPages } of plugged) operatorPages?.(app);
+    },
   });
 }
 
@@ -506,16 +519,15 @@ function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
   });
 }
 
-function composePublicPort(base: Base, core: Services, portal: PortalServices): App {
-  const { config, errorsPage, metrics, log } = base;
-  return buildApp(core, {
+function composePublicPort(base: Base, services: Services, plugged: readonly PackageParts[]): App {
+  const { about, config, metrics, log } = base;
+  return buildApp(services, {
+    ...about,
     baseUrl: config.baseUrl,
     syncWaitMs: config.syncWaitMs,
-    interfaces: composeInterfaces(config, { core, portal }, pkg.version),
+    interfaces: interfacesOf(plugged),
     trustedProxies: config.trustedProxies,
     readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
-    version: pkg.version,
-    errorsPage,
     logger: log,
     tracing: base.tracing,
     onRoute: (route, method) => metrics.routeAdded(route, method),
@@ -526,36 +538,28 @@ function composePublicPort(base: Base, core: Services, portal: PortalServices): 
 }
 
 function composeGauges(base: Base, running: Running): void {
-  const { config, log, metrics, blobs, stores } = base;
+  const { about, config, metrics, blobs, stores } = base;
   const { fleet, dispatcher, services } = running;
-  const { fleetSizing } = running.background;
-  registerGauges(
-    metrics.registry,
-    {
-      version: pkg.version,
-      readiness: () => running.readiness.check(),
-      fleet: () => fleet.counts(),
-      running: () => dispatcher.running,
-      downloading: () => dispatcher.downloading,
-      uploads: () => services.uploads,
-      databaseWaiting: () => stores.shares.waiting,
-      connections: () => running.publicPort.connections.open,
-      resultReaders: () => services.resultReaders.open,
-      registryConnections: () => running.registry.connections,
-      storageFreeBytes: () => blobs.freeBytes(),
-      queueMegapixelsMax: config.queueMegapixelsMax,
-      queued: () => stores.jobs.queued(),
-      nodesWanted: fleetSizing && (() => fleetSizing.wanted()),
-      playgroundJobs: () => stores.jobs.openUnpaid(),
-      webhooksInFlight: () => running.background.delivery.inFlight,
-      webhooksDue: () => stores.outbox.due(),
-      ledgerAudits: () => stores.ledger.lastAudits(),
-      mailsWaiting: () => stores.outbox.mailsWaiting(),
-      clockDifferenceMs: () => running.background.clockWatch.differenceMs,
-      sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
-    },
-    (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
-  );
+  registerGauges(metrics, {
+    version: about.version,
+    readiness: () => running.readiness.check(),
+    fleet: () => fleet.counts(),
+    running: () => dispatcher.running,
+    downloading: () => dispatcher.downloading,
+    uploads: () => services.uploads,
+    databaseWaiting: () => stores.shares.waiting,
+    connections: () => running.publicPort.connections.open,
+    resultReaders: () => services.resultReaders.open,
+    registryConnections: () => running.registry.connections,
+    storageFreeBytes: () => blobs.freeBytes(),
+    queueMegapixelsMax: config.queueMegapixelsMax,
+    queued: () => stores.jobs.queued(),
+    webhooksInFlight: () => running.background.delivery.inFlight,
+    webhooksDue: () => stores.outbox.due(),
+    ledgerAudits: () => stores.ledger.lastAudits(),
+    clockDifferenceMs: () => running.background.clockWatch.differenceMs,
+    sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
+  });
 }
 
 function composeDrain({ tls, stores, tracing }: Base, running: Running): DrainSteps {
@@ -594,7 +598,7 @@ const CONNECTIONS_FEW = 4096;
 async function start(
   config: Config,
   log: Logger,
-  parts: ReturnType<typeof compose>,
+  parts: Awaited<ReturnType<typeof compose>>,
 ): Promise<ControlPlane> {
   const { registry, operatorPort, steps } = parts;
   const { app } = parts.publicPort;

@@ -10,13 +10,15 @@
  */
 
 import type { Logger } from 'pino';
-import { type Database, query } from '../../database/database.ts';
-import { isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
-import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
-import { MEGAPIXELS_MIN, queuedMegapixels } from '../dispatch/job-needs.ts';
-import type { JobStore } from '../jobs/job-store.ts';
-import type { JobEvents } from '../results/job-view.ts';
-import { pollingLoop } from '../round-loop.ts';
+import type { NodeSnapshot } from '../core/dispatch/dispatch-policy.ts';
+import { MEGAPIXELS_MIN, queuedMegapixels } from '../core/dispatch/job-needs.ts';
+import type { JobStore } from '../core/jobs/job-store.ts';
+import type { MetricSet } from '../core/metrics/metric-set.ts';
+import type { Core } from '../core/package.ts';
+import type { JobEvents } from '../core/results/job-view.ts';
+import { pollingLoop } from '../core/round-loop.ts';
+import { type Database, query } from '../database/database.ts';
+import { isInserted, matchesOne, nowPlusMs } from '../database/statements.ts';
 import {
   type FleetSizePolicy,
   HeldPeak,
@@ -132,6 +134,29 @@ interface FleetSizingDependencies {
   readonly log: Pick<Logger, 'info' | 'warn'>;
   /** Milliseconds of a clock that never goes back. */
   readonly now?: () => number;
+}
+
+/** Its gauge is what scales the nodes. */
+export function openFleetSize(core: Core, policy: FleetSizePolicy): FleetSizing {
+  const { database, stores, fleet, running, events, log, metrics, replicaId: replica } = core;
+  const reports = createFleetReportStore(database);
+  const { jobs } = stores;
+  const sizing = new FleetSizing({ jobs, reports, fleet, running, events, policy, replica, log });
+  registerWanted(metrics, () => sizing.wanted());
+  return sizing;
+}
+
+/** @param wanted undefined: nobody has said it yet */
+export function registerWanted(
+  metrics: MetricSet,
+  wanted: () => Promise<number | undefined>,
+): void {
+  const reading = metrics.reading('the database', wanted);
+  metrics.gauge(
+    'matting_control_nodes_wanted',
+    'Nodes the fleet should have by what waits and comes; follow the maximum',
+    reading(count => count),
+  );
 }
 
 export class FleetSizing {

@@ -1,4 +1,4 @@
-import { expectedWaitMs, LEAD_MS, type NodeSnapshot } from '../dispatch/dispatch-policy.ts';
+import { expectedWaitMs, LEAD_MS, type NodeSnapshot } from '../core/dispatch/dispatch-policy.ts';
 
 /**
  * How many nodes a fleet that sleeps should have: for an autoscaler to follow, in the number of

@@ -1,0 +1,51 @@
+/**
+ * The control plane's configuration: what the core and each package read of the environment. Every
+ * bad variable is named at once with the form it should have, never with its value, before anything
+ * is opened.
+ */
+import { type Environment, EnvReader } from '#program/env.ts';
+import { warnOfUnknownVariables } from '#program/env-names.ts';
+import { readLogSettings } from '#program/log.ts';
+import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
+import { type ConfiguredPackage, type Package, storageKindsOf } from './package.ts';
+import { readCoreSettings, requireDistinctPorts, warnOfHosts } from './settings.ts';
+
+type Settings = ReturnType<typeof readSettings>;
+
+export interface Config extends Settings {
+  /** In the order in which they are plugged in. */
+  readonly packages: readonly ConfiguredPackage[];
+  /** Lines that every start logs. */
+  readonly warnings: readonly string[];
+}
+
+/** @throws ConfigError naming every variable that is not usable. */
+export function loadConfig(env: Environment, packages: readonly Package[]): Config {
+  const reader = new EnvReader(env);
+  const settings = readSettings(reader, env, packages);
+  const configured = packages.map(use => ({
+    use,
+    settings: use.readSettings?.(reader, settings),
+  }));
+  requireDistinctPorts(reader, settings);
+  reader.requireValid();
+  const warnings = [
+    ...warnOfHosts(reader, settings),
+    ...configured.flatMap(({ use, settings }) => use.warnings?.(settings) ?? []),
+    warnOfUnknownVariables(env),
+  ];
+  return {
+    ...settings,
+    packages: configured,
+    warnings: warnings.filter(line => line !== undefined),
+  };
+}
+
+function readSettings(reader: EnvReader, env: Environment, packages: readonly Package[]) {
+  return {
+    ...readCoreSettings(reader, env, storageKindsOf(packages)),
+    ...readLogSettings(reader),
+    /** Undefined: there are no traces. */
+    traces: readTracingSettings(reader),
+  };
+}

@@ -1,0 +1,137 @@
+/**
+ * The metrics of one program: counters that exist with every known label from the start, and gauges
+ * that are read at a scrape. The core and each package define theirs on it.
+ */
+import { Gauge, Histogram, Registry } from 'prom-client';
+import { createKnownCounter, type KnownLabels } from '#program/known-counters.ts';
+import { settledWithin } from '#program/waiting.ts';
+
+/** Two scrapes within this time share one reading. */
+const CACHE_MS = 1000;
+/** Scrapers give up after 10 s and then get nothing, just when it matters most. */
+const READ_MS_MAX = 2000;
+
+/** Several where the gauge has labels. Undefined: not known, and left out. */
+export type GaugeValues =
+  | number
+  | undefined
+  | readonly (readonly [number, Readonly<Record<string, string>>])[];
+
+export class MetricSet {
+  readonly registry = new Registry();
+  readonly #onUnreadable: (what: string, error: unknown) => void;
+
+  /** @param onUnreadable is told what a scrape could not read; the rest of the page is still served */
+  constructor(onUnreadable: (what: string, error: unknown) => void = () => undefined) {
+    this.#onUnreadable = onUnreadable;
+  }
+
+  /** What a counter is made of. */
+  named(name: string, help: string) {
+    return { name, help, registry: this.registry };
+  }
+
+  counter<const Known extends KnownLabels>(name: string, help: string, known: Known) {
+    return createKnownCounter(this.named(name, help), known);
+  }
+
+  /** @returns what counts one */
+  counted(name: string, help: string): () => void {
+    const counter = this.counter(name, help, {});
+    return () => counter.inc({});
+  }
+
+  /**
+   * @param label the one that it has, with every value
+   * @returns what counts one of a value
+   */
+  countedBy<const Value extends string>(
+    name: string,
+    help: string,
+    label: Readonly<Record<string, readonly Value[]>>,
+  ): (value: Value, by?: number) => void {
+    const [labelName = ''] = Object.keys(label);
+    const counter = this.counter(name, help, label);
+    return (value, by) => counter.inc({ [labelName]: value }, by);
+  }
+
+  histogram<L extends string>(
+    name: string,
+    help: string,
+    labelNames: readonly L[],
+    buckets: number[],
+  ): Histogram<L> {
+    const registers = [this.registry];
+    return new Histogram({ name, help, labelNames: [...labelNames], buckets, registers });
+  }
+
+  /** @param read is called at each scrape */
+  gauge(
+    name: string,
+    help: string,
+    read: () => GaugeValues | Promise<GaugeValues>,
+    labelNames: readonly string[] = [],
+  ): void {
+    new Gauge({
+      name,
+      help,
+      labelNames: [...labelNames],
+      registers: [this.registry],
+      async collect() {
+        // A value that cannot be read is left out, rather than shown as it was before.
+        if (labelNames.length === 0) this.remove();
+        else this.reset();
+        const values = await read();
+        if (typeof values === 'number') this.set(values);
+        else for (const [value, labels] of values ?? []) this.set(labels, value);
+      },
+    });
+  }
+
+  /**
+   * One reading for all gauges that show it. No second one begins while the first hangs, and a
+   * scrape waits at most READ_MS_MAX for it.
+   * @param what is asked, for `onUnreadable`: the database
+   */
+  reading<T>(
+    what: string,
+    ask: () => Promise<T>,
+  ): (pick: (answer: T) => GaugeValues) => () => Promise<GaugeValues> {
+    let reading: Reading<T> | undefined;
+    return pick => async () => {
+      if (reading === undefined || performance.now() >= reading.validUntilMs) {
+        reading = begin(ask, error => this.#onUnreadable(what, error));
+      }
+      let answer: T | undefined;
+      const answered = reading.answer.then(found => {
+        answer = found;
+      });
+      await settledWithin(answered, READ_MS_MAX);
+      return answer === undefined ? undefined : pick(answer);
+    };
+  }
+}
+
+export function seconds(ms: number | undefined): number | undefined {
+  return ms === undefined ? undefined : ms / 1000;
+}
+
+interface Reading<T> {
+  /** Undefined: it could not be read. */
+  readonly answer: Promise<T | undefined>;
+  /** Infinite until it has ended. */
+  validUntilMs: number;
+}
+
+function begin<T>(ask: () => Promise<T>, onFailure: (error: unknown) => void): Reading<T> {
+  const answer = ask().catch((error: unknown) => {
+    onFailure(error);
+    return undefined;
+  });
+  const reading: Reading<T> = { answer, validUntilMs: Number.POSITIVE_INFINITY };
+  const beganMs = performance.now();
+  void answer.then(() => {
+    reading.validUntilMs = beganMs + CACHE_MS;
+  });
+  return reading;
+}

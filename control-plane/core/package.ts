@@ -1,0 +1,118 @@
+/**
+ * A package of the control plane: what it gives the core, and what it is given of it.
+ * `packages.ts` lists those of this program; a package whose setting is off is not loaded.
+ */
+import type { FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
+import type { EnvReader } from '#program/env.ts';
+import type { Database } from '../database/database.ts';
+import type { MigrationSeries } from '../database/migrate.ts';
+import type { DirectAttempts } from './attempts/direct-attempts.ts';
+import type { AddCommands } from './cli/context.ts';
+import type { OutgoingGuard } from './fetching/outgoing-guard.ts';
+import type { AppServices, OperatorServices } from './http/app-services.ts';
+import type { HttpInterface } from './http/public-app.ts';
+import type { SettledStep } from './jobs/job-transactions.ts';
+import type { MetricSet } from './metrics/metric-set.ts';
+import { CORE_MIGRATIONS } from './migrations.ts';
+import type { Fleet } from './nodes/fleet.ts';
+import type { JobEvents } from './results/job-view.ts';
+import type { SweepStep } from './retention/sweep.ts';
+import type { CallbackSecrets } from './secrets/secret-box.ts';
+import type { CoreSettings } from './settings.ts';
+import type { BlobStore, StorageKind } from './storage/blob-store.ts';
+import type { Stores } from './stores.ts';
+
+export interface Package<Settings = unknown> {
+  /** That of its folder. It never changes: its series of migrations bears it. */
+  readonly name: string;
+  /** Its tables, in a series of its own, after the core's. */
+  readonly migrations?: MigrationSeries;
+  /** What it does in the transaction that ends a job, in this order. */
+  readonly settled?: readonly SettledStep[];
+  /** A kind of storage beside directories. */
+  readonly storageKind?: StorageKind;
+  /** Of files that go straight between nodes and its storage. Undefined: the storage signs nothing. */
+  openDirect?(blobs: BlobStore, log: Logger): Promise<DirectAttempts | undefined>;
+  /** Loads what adds its commands to the operator's. */
+  readonly loadCommands?: () => Promise<AddCommands>;
+  /** Reads its variables; what is wrong with them is the reader's problems. */
+  readSettings?(reader: EnvReader, core: CoreSettings): Settings;
+  /** Lines about its settings that every start logs. */
+  warnings?(settings: Settings): readonly string[];
+  /** Secrets of its settings by the variable, so that the doctor names weak ones. */
+  secrets?(settings: Settings): Readonly<Record<string, string | undefined>>;
+  /** Called once, when the core's services are made and nothing listens yet. */
+  open?(core: Core, settings: Settings): Promise<PackageParts> | PackageParts;
+}
+
+/** What the program says of itself. */
+export interface About {
+  /** Of this program. */
+  readonly version: string;
+  /** docs/errors.md. */
+  readonly errorsPage: string;
+}
+
+/** What a package is given. */
+export interface Core {
+  readonly config: CoreSettings;
+  readonly about: About;
+  readonly log: Logger;
+  /** Holder of the leases taken here. */
+  readonly replicaId: string;
+  /** With the package's own tables. */
+  readonly database: Database;
+  readonly stores: Stores;
+  /** Seals what is kept for later. */
+  readonly secrets: CallbackSecrets;
+  readonly secretsKey: Buffer;
+  /** What URLs of callers may reach. */
+  readonly guard: OutgoingGuard;
+  readonly events: JobEvents;
+  /** The nodes, to read. */
+  readonly fleet: Pick<Fleet, 'snapshots' | 'unroutableMs'>;
+  /** Jobs that this replica holds. */
+  readonly running: () => number;
+  readonly metrics: MetricSet;
+  readonly services: AppServices;
+  readonly operatorServices: OperatorServices;
+}
+
+/** What a package does while the program runs. */
+export interface PackageParts {
+  readonly httpInterface?: HttpInterface | undefined;
+  /** Adds its pages to the operator's port. */
+  readonly operatorPages?: ((app: FastifyInstance) => void) | undefined;
+  /** Works unasked, from when the ports listen until the drain. */
+  readonly loops?: readonly Loop[];
+  /** What the sweeper removes of its own. */
+  readonly sweepSteps?: readonly SweepStep[];
+}
+
+export interface Loop {
+  start(): void;
+  stop(): Promise<void>;
+}
+
+/** A package that is part of the program, with what it read of the environment. */
+export interface ConfiguredPackage {
+  readonly use: Package;
+  readonly settings: unknown;
+}
+
+/** The core's and the packages', in the order in which they run. */
+export function migrationsOf(packages: readonly Package[]): MigrationSeries[] {
+  return [CORE_MIGRATIONS, ...packages.flatMap(({ migrations }) => migrations ?? [])];
+}
+
+export function storageKindsOf(packages: readonly Package[]): StorageKind[] {
+  return packages.flatMap(({ storageKind }) => storageKind ?? []);
+}
+
+/** By the variable. */
+export function secretsOf(
+  packages: readonly ConfiguredPackage[],
+): Readonly<Record<string, string | undefined>> {
+  return Object.assign({}, ...packages.map(({ use, settings }) => use.secrets?.(settings)));
+}

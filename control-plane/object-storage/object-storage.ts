@@ -1,0 +1,41 @@
+/** Buckets as a storage, by `s3://bucket/prefix`, and bytes that go straight between it and nodes. */
+import type { Package } from '../core/package.ts';
+import type { StorageKind } from '../core/storage/blob-store.ts';
+import { describeBucketError } from './bucket/bucket-client.ts';
+import { BucketUrlError, bucketLifecycle, parseBucketUrl } from './bucket/bucket-url.ts';
+
+/** The SDK is large: it is loaded where a URL asks for a bucket. */
+export const bucketStorage: StorageKind = {
+  noun: 'bucket',
+  form: 's3://bucket/prefix',
+  isFor: storageUrl => /^s3:/i.test(storageUrl),
+  problemOf(storageUrl) {
+    try {
+      parseBucketUrl(storageUrl);
+      return undefined;
+    } catch (error) {
+      if (error instanceof BucketUrlError) return error.message;
+      throw error;
+    }
+  },
+  async open(storageUrl, options) {
+    const { openBucketBlobStore } = await import('./bucket/bucket-blob-store.ts');
+    return await openBucketBlobStore({ ...options, bucket: parseBucketUrl(storageUrl) });
+  },
+  describeError: describeBucketError,
+  async check(storageUrl) {
+    const { checkBucket } = await import('./bucket/bucket-check.ts');
+    return await checkBucket(parseBucketUrl(storageUrl));
+  },
+  lifecycle: (storageUrl, lives) =>
+    bucketLifecycle({ ...lives, prefix: parseBucketUrl(storageUrl).prefix }),
+};
+
+export const objectStorage: Package = {
+  name: 'object-storage',
+  storageKind: bucketStorage,
+  async openDirect(blobs, log) {
+    const { openDirectPaths } = await import('./direct/direct-attempts.ts');
+    return openDirectPaths(blobs, log);
+  },
+};

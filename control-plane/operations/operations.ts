@@ -1,0 +1,8 @@
+/** What operators look with and keep copies by: `storage`, `doctor`, `backup`, `restore`, `support-bundle`. */
+import type { Package } from '../core/package.ts';
+
+/** Commands alone: a service that runs loads nothing of it. */
+export const operations: Package = {
+  name: 'operations',
+  loadCommands: async () => (await import('./operations-commands.ts')).addOperationsCommands,
+};

@@ -1,0 +1,178 @@
+/**
+ * The account area: pages for people, below /account of the public port, in a scope of their own.
+ * Its routes know the session's cookie and no API key; those of the API know no cookie.
+ */
+import cookie from '@fastify/cookie';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { CallbackAddressCheck } from '../core/fetching/guarded-post.ts';
+import type { HttpInterface } from '../core/http/public-app.ts';
+import { ManageKeys } from '../core/keys/manage-keys.ts';
+import type { Core } from '../core/package.ts';
+import { mailBody } from '../core/secrets/secret-box.ts';
+import type { Stores } from '../core/stores.ts';
+import { OperateWebhooks } from '../core/webhooks/operate-webhooks.ts';
+import type { OnWithheld } from './alerts/balance-watch.ts';
+import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
+import { AccountJobs, registerJobsRoutes } from './jobs/job-pages.ts';
+import { registerKeyRoutes } from './keys/key-pages.ts';
+import { LedgerHistory, registerCreditRoutes } from './orders/credit-pages.ts';
+import { Orders, registerOrderRoutes } from './orders/order-pages.ts';
+import { registerAssets, wantsPage, writeErrorPage } from './page/frame.ts';
+import { Links } from './people/links.ts';
+import { registerPeopleRoutes } from './people/people-pages.ts';
+import { Profile, registerProfileRoutes } from './people/profile-pages.ts';
+import { registerPlaygroundRoutes } from './playground/playground-pages.ts';
+import { UsePlayground } from './playground/use-playground.ts';
+import type { PortalStores } from './portal-stores.ts';
+import { askToSignIn, guardAccountArea } from './session/guard.ts';
+import { PageError } from './session/visit.ts';
+import type { PortalSettings } from './settings.ts';
+import { type PasswordCosts, Passwords } from './sign-in/passwords.ts';
+import { OpenIdConnect, ProviderSignIn } from './sign-in/provider-sign-in.ts';
+import { AuthorityError, type Sessions, sessionsIn } from './sign-in/session-store.ts';
+import { KnownBrowsers, SignIn, SignInThrottle } from './sign-in/sign-in.ts';
+import { registerSignInRoutes } from './sign-in/sign-in-pages.ts';
+import type { ReadUsage } from './usage/read-usage.ts';
+import { Overview, registerUsageRoutes } from './usage/usage-pages.ts';
+
+/** The use cases and stores behind the pages. */
+export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
+  Parameters<typeof registerProfileRoutes>[1] &
+  Parameters<typeof registerPeopleRoutes>[1] &
+  Parameters<typeof registerJobsRoutes>[1] &
+  Parameters<typeof registerPlaygroundRoutes>[1] &
+  Parameters<typeof registerUsageRoutes>[1] & {
+    readonly alerts: ManageAlerts;
+    readonly ledgerHistory: LedgerHistory;
+    readonly manageKeys: ManageKeys;
+    readonly orders: Orders;
+    readonly sessions: Sessions;
+  };
+
+/** What the area is made of. */
+export interface AccountAreaParts {
+  readonly core: Core;
+  readonly settings: PortalSettings;
+  readonly stores: Stores & PortalStores;
+  readonly readUsage: ReadUsage;
+  readonly onWithheld: OnWithheld;
+  /** The service's own where undefined. */
+  readonly passwordCosts: PasswordCosts | undefined;
+}
+
+type AreaSettings = NonNullable<PortalSettings['accountArea']>;
+
+export interface AccountArea {
+  readonly services: AccountAreaServices;
+  register(app: FastifyInstance): void;
+  /** Errors are a page where a browser asked for one. */
+  readonly errorWriterOf: NonNullable<HttpInterface['errorWriterOf']>;
+}
+
+export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings): AccountArea {
+  const services = accountAreaServices(parts, settings);
+  const { baseUrl } = parts.core.config;
+  const { canSignIn } = settings;
+  return {
+    services,
+    register: app => registerAccountArea(app, services, { baseUrl, canSignIn }),
+    errorWriterOf: (request, path) => (wantsPage(request, path) ? writeErrorPage : undefined),
+  };
+}
+
+function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): AccountAreaServices {
+  const { core, settings, stores, readUsage, onWithheld } = parts;
+  const { priceList, paymentInstructions } = settings.sales;
+  const { config, secrets, guard } = core;
+  const { resultDownload, resultReaders, uploads, submitMatting } = core.services;
+  const browsers = new KnownBrowsers(core.secretsKey);
+  const passwords = new Passwords(parts.passwordCosts);
+  const throttle = new SignInThrottle(stores.signInThrottles, browsers);
+  const signing = { ...stores, passwords, throttle, browsers };
+  const messages = {
+    mails: settings.mail !== undefined,
+    messagesMax: settings.accountMails,
+    onWithheld,
+  };
+  return {
+    ...{ readUsage, resultDownload, resultReaders },
+    orders: new Orders(stores.orders, priceList, paymentInstructions),
+    /** What people read and change without a rule besides the store's own. */
+    stores,
+    ledgerHistory: new LedgerHistory(stores.ledger),
+    sessions: sessionsIn(stores.sessions),
+    manageKeys: new ManageKeys(stores.apiKeys),
+    signIn: new SignIn(signing),
+    links: new Links({
+      ...{ ...signing, ...messages },
+      baseUrl: config.baseUrl,
+      sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
+    }),
+    profile: new Profile(signing),
+    overview: new Overview({ ...stores, readUsage }),
+    alerts: new ManageAlerts({
+      ...messages,
+      settings: stores.alertSettings,
+      alerts: stores.alerts,
+      secrets,
+      addresses: new CallbackAddressCheck(guard),
+      policy: config,
+    }),
+    provider: providerOf(parts, area, throttle),
+    playground: new UsePlayground({
+      ...{ ...stores, uploads, submitMatting },
+      imagesMax: area.playgroundImages,
+    }),
+    accountJobs: new AccountJobs({ ...stores, operateWebhooks: new OperateWebhooks(stores) }),
+  };
+}
+
+/** Undefined: people sign in by passwords alone. */
+function providerOf(
+  { core, stores }: AccountAreaParts,
+  { oidc }: AreaSettings,
+  throttle: SignInThrottle,
+): ProviderSignIn | undefined {
+  if (oidc === undefined) return undefined;
+  const redirectUrl = `${core.config.baseUrl}/account/sign-in/provider/back`;
+  const { grants, name } = oidc;
+  const provider = new OpenIdConnect({ ...oidc, redirectUrl });
+  return new ProviderSignIn({ ...stores, provider, throttle, grants, name });
+}
+
+/** @param options.canSignIn whether people can sign in at the base URL: see isSignInUrl */
+function registerAccountArea(
+  app: FastifyInstance,
+  services: AccountAreaServices,
+  options: { readonly baseUrl: string; readonly canSignIn: boolean },
+): void {
+  const { baseUrl } = options;
+  app.register(
+    async account => {
+      await account.register(cookie);
+      account.setErrorHandler(answerPageError);
+      guardAccountArea(account, services.sessions, options);
+      registerSignInRoutes(account, services);
+      registerProfileRoutes(account, services);
+      registerPeopleRoutes(account, services);
+      registerCreditRoutes(account, services.ledgerHistory);
+      registerOrderRoutes(account, services.orders);
+      registerJobsRoutes(account, services);
+      registerPlaygroundRoutes(account, services, baseUrl);
+      registerKeyRoutes(account, services.manageKeys, baseUrl);
+      registerUsageRoutes(account, services, baseUrl);
+      registerSettingsRoutes(account, services.alerts);
+      registerAssets(account, '/assets');
+    },
+    { prefix: '/account' },
+  );
+}
+
+/** The scope's own: what is no page's refusal is left to the public port's. */
+function answerPageError(error: unknown, request: FastifyRequest, reply: FastifyReply) {
+  if (error instanceof PageError) return writeErrorPage(error, request, reply);
+  if (!(error instanceof AuthorityError)) throw error;
+  if (error.loss === 'signed-out') return askToSignIn(request, reply);
+  const kind = error.loss === 'forbidden' ? 'forbidden' : 'tooManyAttempts';
+  return writeErrorPage(new PageError(kind, error), request, reply);
+}

@@ -1,0 +1,152 @@
+/** Makes what the portal does while the service runs, on what the core gives it. */
+import type { FastifyInstance } from 'fastify';
+import { callerOf, type HeaderChecks } from '../core/http/header-checks.ts';
+import type { HttpInterface } from '../core/http/public-app.ts';
+import type { Core, Loop, PackageParts } from '../core/package.ts';
+import type { SweepStep } from '../core/retention/sweep.ts';
+import { removalStep } from '../core/retention/sweep.ts';
+import { signingKeyOf } from '../core/secrets/secret-box.ts';
+import type { AccountArea, AccountAreaParts } from './account-area.ts';
+import { BalanceWatch, withheldTeller } from './alerts/balance-watch.ts';
+import { mailDelivery, SmtpSender } from './alerts/send-mails.ts';
+import { documentPages } from './documents/document-pages.ts';
+import { PACKAGES_VIEW } from './orders/order-rules.ts';
+import {
+  ReceivePayment,
+  registerPaymentRoutes,
+  SignedNotifications,
+} from './orders/receive-payment.ts';
+import { type PortalMetrics, portalMetrics } from './portal-metrics.ts';
+import { createPortalStores, type PortalStores } from './portal-stores.ts';
+import type { PortalSettings } from './settings.ts';
+import type { PasswordCosts } from './sign-in/passwords.ts';
+import { ReadUsage, readUsageQuery } from './usage/read-usage.ts';
+
+export interface OpenedPortal extends PackageParts {
+  readonly httpInterface: HttpInterface;
+  readonly readUsage: ReadUsage;
+  readonly readPackages: { view(): typeof PACKAGES_VIEW };
+  /** Undefined: nobody tells of payments. */
+  readonly receivePayment: ReceivePayment | undefined;
+  /** Undefined: there are no pages for people. */
+  readonly accountArea: AccountArea | undefined;
+}
+
+/** @param passwordCosts the service's own where absent; tests take cheaper ones */
+export async function openPortal(
+  core: Core,
+  settings: PortalSettings,
+  passwordCosts?: PasswordCosts,
+): Promise<OpenedPortal> {
+  const { log } = core;
+  const stores = { ...core.stores, ...createPortalStores(core.database) };
+  const metrics = portalMetrics(core.metrics, {
+    mailsWaiting: () => stores.outbox.mailsWaiting(),
+    playgroundJobs: () => stores.jobs.openUnpaid(),
+  });
+  const parts = {
+    core,
+    settings,
+    stores,
+    passwordCosts,
+    readUsage: new ReadUsage(stores),
+    onWithheld: withheldTeller(metrics, log),
+  };
+  const receivePayment = paymentsOf(settings, stores, metrics);
+  const accountArea = await openArea(parts);
+  const { readUsage } = parts;
+  const readPackages = { view: () => PACKAGES_VIEW };
+  return {
+    ...{ readUsage, readPackages },
+    receivePayment,
+    accountArea,
+    httpInterface: {
+      register(app, { checks }) {
+        registerAccountReads(app, { readUsage, readPackages }, checks);
+        accountArea?.register(app);
+        if (receivePayment !== undefined) registerPaymentRoutes(app, receivePayment);
+      },
+      errorWriterOf: accountArea?.errorWriterOf ?? (() => undefined),
+      documentPages,
+    },
+    operatorPages: await openOperatorPages(core, stores),
+    loops: loopsOf(parts, metrics),
+    sweepSteps: sweepStepsOf(stores),
+  };
+}
+
+/** Its pages are loaded where it is on. */
+async function openArea(parts: AccountAreaParts): Promise<AccountArea | undefined> {
+  const { accountArea } = parts.settings;
+  if (accountArea === undefined) return undefined;
+  const { openAccountArea } = await import('./account-area.ts');
+  return openAccountArea(parts, accountArea);
+}
+
+/** Its pages are loaded where there is a key that opens them. */
+async function openOperatorPages(
+  { config, operatorServices }: Core,
+  stores: Core['stores'] & PortalStores,
+): Promise<((app: FastifyInstance) => void) | undefined> {
+  if (config.operatorKey === undefined) return undefined;
+  const { operatorPages } = await import('./operator-pages/operator-pages.ts');
+  return operatorPages(operatorServices, stores, config);
+}
+
+function paymentsOf(
+  { sales: { paymentSecret } }: PortalSettings,
+  { orders }: PortalStores,
+  metrics: PortalMetrics,
+): ReceivePayment | undefined {
+  if (paymentSecret === undefined) return undefined;
+  return new ReceivePayment({
+    provider: new SignedNotifications(signingKeyOf(paymentSecret)),
+    orders,
+    onTold: outcome => metrics.paymentTold(outcome),
+  });
+}
+
+/** What programs read of an account, next to the core's own. */
+function registerAccountReads(
+  app: FastifyInstance,
+  { readUsage, readPackages }: Pick<OpenedPortal, 'readUsage' | 'readPackages'>,
+  checks: HeaderChecks,
+): void {
+  const read = { onRequest: checks.account };
+  app.get('/v1/account/packages', read, async () => readPackages.view());
+  app.get('/v1/account/usage', read, request =>
+    readUsage.view(callerOf(request).accountId, readUsageQuery(request.url)),
+  );
+}
+
+/** Watches balances, and sends mails where there is a mail server. */
+function loopsOf(
+  { core, settings, stores, onWithheld }: AccountAreaParts,
+  observer: PortalMetrics,
+): Loop[] {
+  const { secrets, log, replicaId: holder } = core;
+  const { mail, accountMails: messagesMax } = settings;
+  const watch = new BalanceWatch({
+    alerts: stores.alerts,
+    settings: stores.alertSettings,
+    ...{ secrets, observer, log, messagesMax, onWithheld },
+    mails: mail !== undefined,
+    pageUrl: `${core.config.baseUrl}/account`,
+  });
+  // What waits where there is no mail server is left to a replica that has one.
+  if (mail === undefined) return [watch.loop];
+  const sender = new SmtpSender(mail);
+  const { outbox } = stores;
+  return [watch.loop, mailDelivery({ sender, outbox, secrets, observer, log, holder })];
+}
+
+/** Each a page of old rows. */
+function sweepStepsOf({ alerts, people, usage }: PortalStores): SweepStep[] {
+  return [
+    removalStep('old usage', size => usage.removeOld(size)),
+    removalStep('old counts of messages', size => alerts.removeOldCounts(size)),
+    removalStep('ended sessions', size => people.removeEndedSessions(size)),
+    removalStep('old links', size => people.removeOldLinks(size)),
+    removalStep('old failures of sign-in', size => people.removeOldThrottles(size)),
+  ];
+}

@@ -1,0 +1,55 @@
+/** What the portal counts as things happen, and what its gauges show. */
+import { type MetricSet, seconds } from '../core/metrics/metric-set.ts';
+import { WITHHELD_REASONS } from './alerts/messages.ts';
+import { MAIL_ATTEMPT_OUTCOMES } from './alerts/send-mails.ts';
+import { TOLD_OUTCOMES } from './orders/receive-payment.ts';
+
+export type PortalMetrics = ReturnType<typeof portalMetrics>;
+
+interface Sources {
+  /** Mails that wait, and since when the oldest of them was to be sent. */
+  readonly mailsWaiting: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
+  /** Open jobs of playgrounds. */
+  readonly playgroundJobs: () => Promise<number>;
+}
+
+export function portalMetrics(metrics: MetricSet, { mailsWaiting, playgroundJobs }: Sources) {
+  const mails = metrics.reading('the database', mailsWaiting);
+  metrics.gauge(
+    'matting_control_mails_waiting',
+    'Mails that wait for the mail server',
+    mails(({ count }) => count),
+  );
+  metrics.gauge(
+    'matting_control_mails_oldest_due_seconds',
+    'Since when the oldest was to be sent, however often it was tried',
+    mails(({ oldestMs }) => seconds(oldestMs)),
+  );
+  const unpaid = metrics.reading('the database', playgroundJobs);
+  metrics.gauge(
+    'matting_control_playground_jobs',
+    'Open jobs of playgrounds, counted up to 64',
+    unpaid(count => count),
+  );
+  return {
+    mailAttempted: metrics.countedBy(
+      'matting_control_mail_attempts_total',
+      'Attempts to hand mails to the mail server by how they ended',
+      { outcome: MAIL_ATTEMPT_OUTCOMES },
+    ),
+    messageWithheld: metrics.countedBy(
+      'matting_control_messages_withheld_total',
+      'Mails, and events of accounts, not sent because as many were sent today as may be',
+      { reason: WITHHELD_REASONS },
+    ),
+    balanceTold: metrics.counted(
+      'matting_control_low_balances_told_total',
+      'Thresholds of balances that owners were told of from here',
+    ),
+    paymentTold: metrics.countedBy(
+      'matting_control_payment_notifications_total',
+      'Proven notifications of payments, by what became of them',
+      { outcome: TOLD_OUTCOMES },
+    ),
+  };
+}

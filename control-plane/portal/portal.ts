@@ -1,0 +1,19 @@
+/** The portal: people and their pages, usage, orders, alerts and the playground. */
+import type { Package } from '../core/package.ts';
+import { PORTAL_MIGRATIONS } from './migrations.ts';
+import { type PortalSettings, readPortalSettings, warnOfAccountArea } from './settings.ts';
+import { SETTLED_STEPS } from './settled-steps.ts';
+
+export const portal: Package<PortalSettings> = {
+  name: 'portal',
+  migrations: PORTAL_MIGRATIONS,
+  settled: SETTLED_STEPS,
+  loadCommands: async () => (await import('./portal-commands.ts')).addPortalCommands,
+  readSettings: (reader, { baseUrl }) => readPortalSettings(reader, baseUrl),
+  warnings: warnOfAccountArea,
+  secrets: ({ sales }) => ({ MATTING_PAYMENT_SECRET: sales.paymentSecret }),
+  async open(core, settings) {
+    const { openPortal } = await import('./open-portal.ts');
+    return await openPortal(core, settings);
+  },
+};

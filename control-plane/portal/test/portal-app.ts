@@ -1,0 +1,28 @@
+/** The portal of a test's application. */
+import assert from 'node:assert/strict';
+import type { Package } from '../../core/package.ts';
+import type { TestApp } from '../../core/test/support/test-app.ts';
+import { type OpenedPortal, openPortal } from '../open-portal.ts';
+import { portal } from '../portal.ts';
+import type { PortalSettings } from '../settings.ts';
+
+/** Those of the service take a tenth of a second of a core each. */
+const CHEAP_PASSWORDS = { memory: 8, passes: 1 };
+
+export const testPortal: Package<PortalSettings> = {
+  ...portal,
+  open: (core, settings) => openPortal(core, settings, CHEAP_PASSWORDS),
+};
+
+export function portalOf(app: Pick<TestApp, 'plugged'>): OpenedPortal {
+  const opened = app.plugged.find(parts => 'accountArea' in parts);
+  assert.ok(opened, 'the portal is not plugged in');
+  return opened as OpenedPortal;
+}
+
+/** The use cases behind its pages. */
+export function areaOf(app: Pick<TestApp, 'plugged'>) {
+  const { accountArea } = portalOf(app);
+  assert.ok(accountArea, 'the account area is off');
+  return accountArea.services;
+}

@@ -1,0 +1,128 @@
+/** What an account used, as programs read it: GET /v1/account/usage. */
+import { ContractError } from '#contract/errors.ts';
+import type { StoresWithoutEnds } from '../../core/stores.ts';
+import { givenTwice, parametersOf, unknownField } from '../../http/bodies.ts';
+import type { PortalStores } from '../portal-stores.ts';
+import {
+  addUsage,
+  isoOfDay,
+  monthStartOf,
+  NO_USAGE,
+  type UsageField,
+  type UsageFieldError,
+  type UsageFigures,
+  type UsageGroup,
+  type UsageOf,
+  type UsageQuestion,
+  usageQuestionOf,
+} from './usage-store.ts';
+
+export type UsageTexts = Readonly<Partial<Record<UsageField, string>>>;
+
+export type UsageEntry = UsageFigures &
+  (
+    | { readonly day: string }
+    /** `key` is the part that is no secret; null: not known any more. */
+    | { readonly key: string | null; readonly name: string | null }
+    | { readonly outcome: string }
+    | { readonly format: string }
+  );
+
+/** What GET /v1/account/usage answers. */
+export interface UsageView {
+  /** Dates, both included. */
+  readonly from: string;
+  readonly to: string;
+  readonly group: UsageGroup;
+  readonly total: UsageFigures;
+  /** In the order of days or names; what was not used is left out. */
+  readonly usage: readonly UsageEntry[];
+}
+
+export class ReadUsage {
+  readonly #stores: Pick<StoresWithoutEnds & PortalStores, 'usage' | 'apiKeys'>;
+
+  constructor(stores: Pick<StoresWithoutEnds & PortalStores, 'usage' | 'apiKeys'>) {
+    this.#stores = stores;
+  }
+
+  /** @throws ContractError INVALID_PARAMETER, which names the field */
+  async view(accountId: string, texts: UsageTexts): Promise<UsageView> {
+    const answer = await this.ask(accountId, texts);
+    if ('fault' in answer) throw wrong(answer);
+    return answer;
+  }
+
+  /** The same, with what is wrong as an answer. */
+  async ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
+    const { usage } = this.#stores;
+    const question = usageQuestionOf(texts, await usage.today());
+    if ('fault' in question) return question;
+    const rows = await usage.read(accountId, question);
+    if (rows === undefined) return TOO_MUCH;
+    return {
+      from: isoOfDay(question.from),
+      to: isoOfDay(question.to),
+      group: question.group,
+      total: rows.map(figuresOf).reduce(addUsage, NO_USAGE),
+      usage: await this.#entries(accountId, question, rows),
+    };
+  }
+
+  /** Credits charged since the month began, UTC. */
+  async chargedThisMonth(accountId: string): Promise<number> {
+    const { usage } = this.#stores;
+    const to = await usage.today();
+    const total = await usage.total(accountId, { from: monthStartOf(to), to });
+    if (total === undefined) throw wrong(TOO_MUCH);
+    return total.credits;
+  }
+
+  async #entries(accountId: string, { group }: UsageQuestion, rows: readonly UsageOf[]) {
+    if (group === 'key') return this.#byKey(accountId, rows);
+    return rows.map(row => {
+      const figures = figuresOf(row);
+      if (group === 'day') return { day: isoOfDay(Number(row.name)), ...figures };
+      if (group === 'outcome') return { outcome: row.name, ...figures };
+      return { format: row.name, ...figures };
+    });
+  }
+
+  async #byKey(accountId: string, rows: readonly UsageOf[]): Promise<UsageEntry[]> {
+    const keys = await this.#stores.apiKeys.list(accountId);
+    const byId = new Map(keys.map(key => [key.id, key]));
+    return rows.map(row => {
+      const key = byId.get(row.name);
+      return { key: key?.prefix ?? null, name: key?.name ?? null, ...figuresOf(row) };
+    });
+  }
+}
+
+function figuresOf({ images, failed, credits }: UsageFigures): UsageFigures {
+  return { images, failed, credits };
+}
+
+const TOO_MUCH: UsageFieldError = {
+  field: 'from',
+  fault: 'heavy',
+  detail: 'leaves too many days of too many keys until to: ask for fewer days',
+};
+
+function wrong({ field, detail }: UsageFieldError): ContractError {
+  const fieldErrors = [{ field, detail }];
+  return new ContractError('INVALID_PARAMETER', `${field} ${detail}`, { fieldErrors });
+}
+
+const FIELDS = ['from', 'to', 'group'] as const;
+
+/** @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8 */
+export function readUsageQuery(target: string): UsageTexts {
+  const texts: Partial<Record<(typeof FIELDS)[number], string>> = {};
+  for (const { name, text } of parametersOf(target)) {
+    const field = FIELDS.find(known => known === name);
+    if (field === undefined) throw unknownField(name);
+    if (texts[field] !== undefined) throw givenTwice(field);
+    texts[field] = text;
+  }
+  return texts;
+}
