@@ -195,7 +195,7 @@ class RemovebgForm {
   readonly #uploads: RequestUploads;
   readonly #texts = new Map<RemovebgText, TextValue>();
   readonly #pictures = new Set<RemovebgPicture>();
-  readonly #unknown = new UnknownFields();
+  readonly #unknown = new Set<string>();
   readonly #text = new PartText();
   #target: Target = { kind: 'skipped' };
   #isEmpty = true;
@@ -218,7 +218,7 @@ class RemovebgForm {
   }
 
   finish(): RemovebgBody {
-    return { texts: this.#texts, pictures: this.#pictures, unknown: this.#unknown.names };
+    return { texts: this.#texts, pictures: this.#pictures, unknown: [...this.#unknown] };
   }
 
   #targetOf(name: string): Target {
@@ -226,7 +226,7 @@ class RemovebgForm {
     if (picture !== undefined) return { kind: 'picture', field: picture };
     const text = REMOVEBG_TEXTS.find(known => known === name);
     if (text !== undefined) return { kind: 'text', field: text };
-    this.#unknown.note(name);
+    noteUnknown(this.#unknown, name);
     return { kind: 'skipped' };
   }
 
@@ -308,7 +308,7 @@ async function readUrlencoded(request: IncomingMessage, uploads: RequestUploads)
 }
 
 async function readJson(request: IncomingMessage, image: ImageUpload): Promise<RemovebgBody> {
-  const unknown = new UnknownFields();
+  const unknown = new Set<string>();
   const parser = new JsonFieldsParser<RemovebgText>(jsonFields(unknown));
   let hasImage = false;
   for await (const chunk of bodyChunks(request, BOUNDS)) {
@@ -321,18 +321,18 @@ async function readJson(request: IncomingMessage, image: ImageUpload): Promise<R
   return {
     texts: new Map(given),
     pictures: new Set(hasImage ? [IMAGE_BASE64] : []),
-    unknown: unknown.names,
+    unknown: [...unknown],
   };
 }
 
 /** Any value may come as JSON's own: clients send `crop: false`, `shadow_opacity: 30`. */
-function jsonFields(unknown: UnknownFields): JsonFields<RemovebgText> {
+function jsonFields(unknown: Set<string>): JsonFields<RemovebgText> {
   return {
     image: IMAGE_BASE64,
     fieldOf: name => {
       if (name === IMAGE_BASE64) return name;
       const field = REMOVEBG_TEXTS.find(known => known === name);
-      if (field === undefined) unknown.note(name);
+      if (field === undefined) noteUnknown(unknown, name);
       return field;
     },
     literalsOf: field => (field === IMAGE_BASE64 ? [] : ['boolean', 'number']),
@@ -344,20 +344,11 @@ function isTaken(type: ContentType | 'none' | undefined): boolean {
   return type === 'none' || TYPES.includes(type?.type ?? '');
 }
 
-/** More than any client sends; the header stays small. */
+/** Unknown names that the answer lists: more than any client sends; the header stays small. */
 const NAMES_MAX = 16;
 const NAME = /^[A-Za-z0-9_.[\]-]{1,64}$/;
 
-class UnknownFields {
-  readonly #names = new Set<string>();
-
-  /** A name that no header should carry is left out. @param name undefined: too long to be kept. */
-  note(name: string | undefined): void {
-    if (name === undefined || !NAME.test(name) || this.#names.size >= NAMES_MAX) return;
-    this.#names.add(name);
-  }
-
-  get names(): readonly string[] {
-    return [...this.#names];
-  }
+/** A name that no header should carry is left out. @param name undefined: too long to be kept. */
+function noteUnknown(names: Set<string>, name: string | undefined): void {
+  if (name !== undefined && NAME.test(name) && names.size < NAMES_MAX) names.add(name);
 }

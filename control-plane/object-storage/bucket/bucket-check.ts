@@ -77,6 +77,20 @@ function hashed(bytes: Uint8Array): HashedBytes {
   return { bytes, sha256: createHash('sha256').update(bytes).digest('hex') };
 }
 
+/** Whether it is refused as it should be. Rejects where it fails in another way. */
+async function fails(
+  request: Promise<unknown>,
+  isExpected: (error: { $metadata?: { httpStatusCode?: number } }) => boolean,
+): Promise<boolean> {
+  return await request.then(
+    () => false,
+    error => {
+      if (!isExpected(error)) throw error;
+      return true;
+    },
+  );
+}
+
 class BucketCheck {
   readonly #client: BucketClient;
   readonly #signed: SignedAccess;
@@ -156,24 +170,14 @@ class BucketCheck {
       Body: this.#small.bytes,
       ChecksumSHA256: other,
     });
-    const refused = await clients.probes.send(command).then(
-      () => false,
-      error => {
-        if (error.$metadata?.httpStatusCode !== 400) throw error;
-        return true;
-      },
-    );
+    const sent = clients.probes.send(command);
+    const refused = await fails(sent, error => error.$metadata?.httpStatusCode === 400);
     requireThat(refused, 'bytes that are not those of their SHA-256 were stored');
   }
 
   async #replace(): Promise<void> {
-    const refused = await this.#client.put(this.#key, hashed(randomBytes(10))).then(
-      () => false,
-      error => {
-        if (!isAlreadyThere(error)) throw error;
-        return true;
-      },
-    );
+    const put = this.#client.put(this.#key, hashed(randomBytes(10)));
+    const refused = await fails(put, isAlreadyThere);
     requireThat(refused, 'If-None-Match: * was not heeded: an object was replaced');
   }
 
@@ -258,13 +262,7 @@ class BucketCheck {
 
   async #remove(): Promise<void> {
     await this.#client.delete(this.#key);
-    const there = await this.#client.head(this.#key).then(
-      () => true,
-      error => {
-        if (!isMissing(error)) throw error;
-        return false;
-      },
-    );
-    requireThat(!there, 'an object that was removed is still there');
+    const gone = await fails(this.#client.head(this.#key), isMissing);
+    requireThat(gone, 'an object that was removed is still there');
   }
 }

@@ -7,9 +7,9 @@ import {
   counted,
   type Finding,
   failure,
+  jsonOf,
   ok,
   pageOf,
-  summaryOf,
   warning,
 } from '#program/doctor/findings.ts';
 import { type CliContext, CommandError } from '../../core/cli/context.ts';
@@ -220,10 +220,9 @@ async function checkRestored(
     const { sizesOnly = false } = options;
     findings.push(...(await restoredFindings({ stores, blobs, sizesOnly })));
   });
-  const summary = summaryOf(findings);
-  const value = { ok: summary.failures === 0, summary, findings };
+  const value = jsonOf(findings);
   context.report(value, () => pageOf(findings));
-  if (summary.failures > 0) throw new CommandError('what is there is not whole');
+  if (!value.ok) throw new CommandError('what is there is not whole');
 }
 
 /** Leases and links go by the clock of the database, which may be another server's now. */
