@@ -14,7 +14,7 @@ a form may end before its last boundary
   - if (this.#state !== 'end') throw
   + if (false) throw
   = that are cut at whatever byte are refused and leave nothing
-tests control-plane/http/form-readers.test.ts: multipart
+tests control-plane/http/multipart.test.ts: multipart
 a line that begins like a boundary ends a part
   - if (text.length < PADDING_BYTES_MAX && DELIMITER_END_START.test(text)) return undefined;
   -       throw malformed('a boundary is followed by something else than the end of its line');
@@ -36,7 +36,7 @@ parts have no bound
   = refuses headers and parts that are too many
 
 file control-plane/http/request-headers.ts
-tests control-plane/http/form-readers.test.ts: multipart
+tests control-plane/http/multipart.test.ts: multipart
 a parameter of a disposition may come twice
   - if (parameters.has(key)) return undefined;
   = refuses two names, wherever the body is split
@@ -58,7 +58,7 @@ a text of a form has no bound
   = a form: one source, then its values in the order of JSON
 
 file control-plane/http/multipart.ts
-tests control-plane/http/form-readers.test.ts: multipart
+tests control-plane/http/multipart.test.ts: multipart
 a part in Base64 is taken for bytes
   - if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;
   + return;

@@ -105,7 +105,7 @@ test('a picture as the body, by whatever type of a picture, its fields in the qu
 
 test('a form: syntax, names and kinds of its parts', async t => {
   const file = imagePart(image);
-  // Every way in which a form cannot be read: http/form-readers.test.ts.
+  // Every way in which a form cannot be read: http/multipart.test.ts.
   const cut = formOf([file]).subarray(0, -6);
   const detail = /last boundary/;
   await refused(t, { body: cut, headers: FORM_TYPE }, 'INVALID_REQUEST', { detail });
