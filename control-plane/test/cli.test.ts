@@ -15,7 +15,7 @@ import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { runCommand } from '../core/cli/program.ts';
 import { migrationsOf } from '../core/package.ts';
 import { CallbackSecrets, mailBody, SecretBox, signingKeyOf } from '../core/secrets/secret-box.ts';
-import { openDirectoryBlobStore } from '../core/storage/directory-blob-store.ts';
+import { openDirectoryBlobStore } from '../core/storage/blob-store.ts';
 import {
   assertBalanced,
   claimed,

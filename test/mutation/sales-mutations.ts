@@ -102,7 +102,7 @@ all results of a disk that is not mounted are lost
   + if (missing >= 0) return false;
   = is one of a storage that is not there, or lost all it had at once
 
-file control-plane/core/storage/directory-blob-store.ts
+file control-plane/core/storage/blob-store.ts
 tests control-plane/core/storage/directories.test.ts: a directory that is gone, as that of a disk that is not mounted
 a file is missing though its whole directory is
   - await this.#requireDirectoryOf(name);

@@ -11,7 +11,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import ava, { type ExecutionContext } from 'ava';
 import { sql } from 'kysely';
 import { Sweeper } from '../../control-plane/core/retention/sweep.ts';
-import { openDirectoryBlobStore } from '../../control-plane/core/storage/directory-blob-store.ts';
+import { openDirectoryBlobStore } from '../../control-plane/core/storage/blob-store.ts';
 import type { Fixture } from '../../control-plane/core/test/changing-methods.ts';
 import { excessOf, soundOn, TABLES } from '../../control-plane/core/test/exercise.ts';
 import { HOUR_MS, NONE_FULL, storesOn } from '../../control-plane/core/test/fixtures.ts';

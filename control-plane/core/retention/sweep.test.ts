@@ -4,8 +4,7 @@ import path from 'node:path';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import type { RemovedJobs } from '../jobs/job-store.ts';
-import type { BlobPart, BlobStore } from '../storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../storage/directory-blob-store.ts';
+import { type BlobPart, type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
 import { Sweeper, type SweeperOptions, WALK_PARTS } from './sweep.ts';
 import type { SweepClaim, SweepWalk } from './sweep-store.ts';
 

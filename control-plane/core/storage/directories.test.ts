@@ -18,8 +18,12 @@ import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { get, list, put, testBlobStore } from '../test/blob-store.contract.ts';
-import { BlobNotFoundError, type BlobStore, type StorageKind } from './blob-store.ts';
-import { openDirectoryBlobStore } from './directory-blob-store.ts';
+import {
+  BlobNotFoundError,
+  type BlobStore,
+  openDirectoryBlobStore,
+  type StorageKind,
+} from './blob-store.ts';
 import {
   absoluteStorage,
   joinBlobStores,

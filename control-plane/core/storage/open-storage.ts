@@ -11,17 +11,15 @@ import type { EnvReader } from '#program/env.ts';
 import {
   BlobNotFoundError,
   type BlobStore,
+  checkDirectory,
+  missingDirectories,
+  openDirectoryBlobStore,
+  readDirectoryBlobs,
   type SignedAccess,
   type StorageFinding,
   type StorageKind,
   type StorageOpening,
 } from './blob-store.ts';
-import {
-  checkDirectory,
-  missingDirectories,
-  openDirectoryBlobStore,
-  readDirectoryBlobs,
-} from './directory-blob-store.ts';
 
 const STORAGE = 'MATTING_STORAGE_URL';
 /** The storage that blobs move from, or will move to. */

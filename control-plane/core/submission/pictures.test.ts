@@ -15,8 +15,7 @@ import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
 import { Base64Decoder } from '../../http/bodies.ts';
 import { type FetchLimits, GuardedFetch, ImageFetcher } from '../fetching/fetch-image.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../storage/directory-blob-store.ts';
+import { type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
 import { openRawSource, openSource } from '../test/loopback-source.ts';
 import { requireAcceptableImage } from './pictures.ts';
 

@@ -14,7 +14,7 @@ import {
   onDatabases,
   type TestDatabase,
 } from '../../../test/support/database.ts';
-import { openDirectoryBlobStore } from '../../core/storage/directory-blob-store.ts';
+import { openDirectoryBlobStore } from '../../core/storage/blob-store.ts';
 import { assertBalanced, fundedCaller, storesOn } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { Receiver } from '../../core/test/receiver.ts';
@@ -39,7 +39,7 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
       const store = await openDirectoryBlobStore(root);
       const writer = await store.createWriter('inputs/upload');
       await writer.write(Buffer.from('an upload under way'));
-      const module = new URL('../../core/storage/directory-blob-store.ts', import.meta.url);
+      const module = new URL('../../core/storage/blob-store.ts', import.meta.url);
       const list = `import { openDirectoryBlobStore } from ${JSON.stringify(module.href)};
           const store = await openDirectoryBlobStore(${JSON.stringify(root)});
           console.log(Date.now());
