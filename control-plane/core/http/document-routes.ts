@@ -1,7 +1,9 @@
 /**
- * The OpenAPI 3.1 document of the public port: openapi.json with the service's address and version,
- * and with its short forms written out. Tests hold every real answer against the document, the
- * document against the answers, and its limits and codes against proto/contract.
+ * What callers read about this service: the page of error codes and the OpenAPI 3.1 document, each
+ * as a page for people too where a package renders them. No key. The document is openapi.json with
+ * the service's address and version, and with its short forms written out. Tests hold every real
+ * answer against the document, the document against the answers, and its limits and codes against
+ * proto/contract.
  *
  * | in openapi.json                 | in the document                                             |
  * |---------------------------------|-------------------------------------------------------------|
@@ -130,11 +132,6 @@ function problemExample(code: ErrorCode): JsonObject {
     retryable: retry !== 'never',
   };
 }
-
-/*
- * What callers read about this service: the OpenAPI document and the page of error codes, each as a
- * page for people too where a package renders them. No key.
- */
 
 const OPENAPI_PATH = '/v1/openapi.json';
 const DOCS_PATH = '/docs';
