@@ -1,4 +1,4 @@
-/** The node's configuration. Bad variables are named all at once, never with their values. */
+/** The only reader of the environment. Bad variables are named at once, never with values. */
 import { hostname } from 'node:os';
 import { EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';

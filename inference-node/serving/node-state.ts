@@ -1,6 +1,6 @@
 /**
- * What the node is doing, for all that ask: admission, the capacity stream, gRPC health,
- * /readyz and the metrics read this one place. It holds one fact (why it drains, if it does) and
+ * What the node is doing, for all that ask (admission, the capacity stream, gRPC health, metrics),
+ * and the HTTP port that tells it. It holds one fact (why it drains, if it does) and
  * derives the rest from the engines, so that no copy of their state can go stale.
  *
  * | state    | while                                  | new images  | left when                  |
