@@ -55,7 +55,6 @@ export interface ManageAlertsDependencies {
   readonly addresses: Pick<CallbackAddressCheck, 'require'>;
   readonly policy: CallbackPolicy;
   readonly mails: boolean;
-  /** Of an account a day. */
   readonly messagesMax: number;
   readonly onWithheld: OnWithheld;
 }

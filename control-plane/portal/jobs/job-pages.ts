@@ -51,7 +51,6 @@ const DAYS_LISTED = [1, 7, 30] as const;
 type DaysListed = (typeof DAYS_LISTED)[number];
 const DAY_MS = 86_400_000;
 const ACCOUNT_JOBS_PAGE = 50;
-/** Keys that the list can be filtered by from its form: the newest. */
 const KEYS_OFFERED_MAX = 200;
 
 interface AccountJobQuestion {
@@ -131,7 +130,6 @@ export class AccountJobs {
     return { job, notification };
   }
 
-  /** Has the notification sent once more, or says why not. */
   async resend(
     accountId: string,
     jobId: string,
@@ -159,7 +157,6 @@ export function registerJobsRoutes(
   services: ResultServices & { readonly accountJobs: AccountJobs },
 ): void {
   const { accountJobs } = services;
-  /** @throws PageError notFound: no job of this account */
   const find = async (request: JobRequest): Promise<AccountJob> => {
     const found = await accountJobs.find(visitOf(request).accountId, request.params.jobId);
     if (found === undefined) throw new PageError('notFound');
@@ -442,7 +439,6 @@ function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefin
 
 const STATUS_TONES = { pending: 'warning', delivered: 'good', failed: 'bad' } as const;
 
-/** A button while it can be sent again; else why not. */
 function resend({ words, csrf, role }: Visit, job: Job, sent: NotificationView): Child {
   const said = words.jobs;
   if (sent.status === 'delivered') return html`<p class="hint">${said.whyNot.delivered}</p>`;

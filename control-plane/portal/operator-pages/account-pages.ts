@@ -488,7 +488,6 @@ function refundForm(order: OperatorOrder, visit: OperatorVisit): VNode {
       {
         action: `${ORDERS_PATH}/${order.order_id}/refund`,
         csrf,
-        // Sent twice by a double click it is entered once.
         hidden: { fallback: `page-${randomUUID()}` },
         class: 'form panel',
       },

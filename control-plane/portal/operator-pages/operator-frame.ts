@@ -79,7 +79,6 @@ export function queryChoice<T extends string>(
   return choices.find(choice => choice === value);
 }
 
-/** By their ids. */
 export type AccountNames = ReadonlyMap<string, string>;
 
 export function accountLink(id: string, names: AccountNames): VNode {

@@ -117,7 +117,6 @@ export class OperatorSessions {
     return isSameText(signature, expected) && !isOver;
   }
 
-  /** @param token of a session that is valid */
   end(token: string): void {
     this.#ended.add(token);
     const [first] = this.#ended;
@@ -159,7 +158,6 @@ function tokensOf({ cookies }: FastifyRequest, sessions: OperatorSessions): stri
   return given.filter(token => token !== undefined && sessions.isValid(token)) as string[];
 }
 
-/** The door of the operator's pages: all but the sign-in are behind the session. */
 function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions): void {
   pages.addHook('onRequest', async request => {
     note(request, { language: request.cookies[LANGUAGE_COOKIE] });
@@ -264,7 +262,6 @@ function requireSafeOrigin(request: FastifyRequest): boolean {
 
 const BACK = /^\/operator(?:\/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.+:-]*)?$/;
 
-/** A path of these pages, never another host's. */
 function backOf(text: string): string {
   return BACK.test(text) ? text : OPERATOR_PATH;
 }

@@ -93,7 +93,6 @@ export interface PageContent {
   /** The list that the page is one row of. */
   readonly back?: { readonly href: string; readonly label: string };
   readonly main: Child;
-  /** 200 where absent. */
   readonly status?: number;
   /** Files of assets/ that this page runs, beside those that every page runs. */
   readonly scripts?: readonly string[];
@@ -113,7 +112,6 @@ interface Frame {
   readonly path: string;
   /** Empty: a stranger's page, in one narrow column. */
   readonly nav: readonly NavLink[];
-  /** What screen readers call it. */
   readonly navigation: string;
   readonly person?: SignedIn | undefined;
 }
@@ -154,7 +152,6 @@ const PAGE_HEADERS = {
 
 const SCRIPTS = ['copy.js', 'confirm.js', 'times.js'] as const;
 
-/** Answers with a page, in the language of who asked. */
 export function renderFramed(reply: FastifyReply, page: PageContent, frame: Frame): FastifyReply {
   const { request } = reply;
   const csrf = maybeCsrf(request);
@@ -344,7 +341,6 @@ export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
   return renderFramed(reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
 }
 
-/** Sections of `words.errors` that are pages. */
 type ErrorPageKind = {
   [K in keyof Words['errors']]: Words['errors'][K] extends { title: string } ? K : never;
 }[keyof Words['errors']];
@@ -391,7 +387,6 @@ export function errorPage(
   };
 }
 
-/** A refusal, or an error of the catalogue, as a page. @see createErrorHandler */
 export function writeErrorPage(
   error: PageError | ContractError,
   request: FastifyRequest,

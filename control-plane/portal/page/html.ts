@@ -40,7 +40,6 @@ type Props = Record<string, unknown> | null;
  */
 export const html = (htm as unknown as Htm).bind(element);
 
-/** Its own types are those of another module system. */
 interface Htm {
   bind(create: typeof element): (strings: TemplateStringsArray, ...values: unknown[]) => VNode;
 }
@@ -118,7 +117,6 @@ export function postForm(
   </form>`;
 }
 
-/** A form that asks: GET, so that its answer has an address. */
 export function filterForm(action: string, ...children: Child[]): VNode {
   return html`<form method="get" action=${action} class="filters">${children}</form>`;
 }
@@ -188,14 +186,12 @@ export function selectField(
   return field({ ...props, id }, control);
 }
 
-/** Boxes of one name: the form sends those that are ticked. */
 export function checkboxGroup(
   props: FieldProps & { readonly options: readonly Option[]; readonly values: readonly string[] },
 ): VNode {
   return choices(props, 'checkbox', option => props.values.includes(option.value));
 }
 
-/** One of a few, all seen at once. */
 export function radioGroup(
   props: FieldProps & { readonly options: readonly Option[]; readonly value: string | undefined },
 ): VNode {
@@ -297,14 +293,12 @@ interface ButtonProps {
   readonly describe?: string;
 }
 
-/** A submit button of the form around it. */
 export function button(props: ButtonProps): VNode {
   const { label, kind = 'primary', name, value, confirm, disabled = false, describe } = props;
   return html`<button type="submit" class=${`button ${kind}`} name=${name} value=${value}
     data-confirm=${confirm} disabled=${disabled} aria-label=${nameOf(label, describe)}>${label}</button>`;
 }
 
-/** A row of buttons. */
 export function actions(...children: Child[]): VNode {
   return html`<div class="actions">${children}</div>`;
 }
@@ -340,13 +334,11 @@ export function copyButton(
 
 // What a page shows: tables, pairs, figures, pages of a list, tabs, states.
 
-/** Its label alone; or with how it stands. */
 type Column = string | ColumnProps;
 
 interface ColumnProps {
   readonly label: string;
   readonly align?: 'end';
-  /** The header is for screen readers alone: a column of buttons. */
   readonly silent?: boolean;
   /** The column gives room to the others: long text is cut by an ellipsis. */
   readonly cut?: boolean;
@@ -358,12 +350,10 @@ export function end(label: string): Column {
 }
 
 interface TableProps {
-  /** What the rows are, read out before them. */
   readonly caption: string;
   readonly columns: readonly Column[];
   /** As many cells a row as there are columns; the first names the row. */
   readonly rows: readonly (readonly Child[])[];
-  /** Instead of a table without rows. */
   readonly empty?: Child;
 }
 
@@ -482,7 +472,6 @@ export function withQuery(path: string, query: Query): string {
 
 export type Tone = 'neutral' | 'good' | 'warning' | 'bad' | 'accent';
 
-/** One or two words about a row: its state. */
 export function badge(label: string, tone: Tone = 'neutral'): VNode {
   return html`<span class=${`badge ${tone}`}>${label}</span>`;
 }

@@ -136,7 +136,6 @@ function answerChange(
 }
 
 interface Shown {
-  /** The form of an invitation, where it was not accepted. */
   readonly typed?: {
     readonly mail: string;
     readonly role: string;
@@ -145,7 +144,6 @@ interface Shown {
   /** An invitation; its url is undefined where it is in the mail alone. */
   readonly made?: { readonly mail: string; readonly url: string | undefined; untilMs: number };
   readonly problem?: string;
-  /** Somebody who was removed: what lives on of theirs is shown. */
   readonly removed?: string;
 }
 
@@ -345,7 +343,6 @@ function auditTable({ words, formats }: Visit, rows: readonly AuditRecord[]): VN
   });
 }
 
-/** One that has no words yet is shown by its code. */
 function actionIn({ actions }: Words['audit'], action: string): Child {
   const isKnown = Object.hasOwn(actions, action);
   return isKnown ? actions[action as keyof typeof actions] : html`<code>${action}</code>`;

@@ -115,7 +115,6 @@ declare module 'fastify' {
 
 /** What the doors of the account area and of the operator's pages do each in a way of its own. */
 interface Door {
-  /** Whether a page of ours is at that origin. */
   isOwnOrigin(origin: string, request: FastifyRequest): boolean;
   /** Notes whom the cookie names. @throws AuthorityError it names nobody who may */
   admit(request: FastifyRequest, reply: FastifyReply): void | Promise<void>;
@@ -230,7 +229,6 @@ export function guardAccountArea(
   });
 }
 
-/** A mistake of ours, found when the program starts. */
 function requireAccess({ config, method, url }: RouteOptions): void {
   const { permission, public: isPublic, cookieless } = config ?? {};
   const named = [permission !== undefined, isPublic === true, cookieless === true];

@@ -31,7 +31,6 @@ const PAGE_ERRORS = {
   otherOrigin: 403,
   /** Nobody signs in where others can read along. */
   insecure: 403,
-  /** Not what a form sends. */
   badForm: 400,
   tooManyAttempts: 429,
   /** The identity provider does not answer, or refuses. */
@@ -42,7 +41,6 @@ type PageErrorKind = keyof typeof PAGE_ERRORS;
 
 export class PageError extends Error {
   readonly kind: PageErrorKind;
-  /** Seconds, for Retry-After. */
   readonly retryAfterS: number | undefined;
 
   constructor(
@@ -71,9 +69,7 @@ export interface SignedIn {
   readonly role: Role;
   /** For the hidden field `csrf` of forms. */
   readonly csrf: string;
-  /** How the session began. */
   readonly method: 'password' | 'oidc' | 'link';
-  /** Every account of the person, by name. */
   readonly accounts: readonly { readonly id: string; readonly name: string; readonly role: Role }[];
   readonly actor: ActingPerson;
 }
@@ -106,7 +102,6 @@ export function maybeSignedIn(request: FastifyRequest): SignedIn | undefined {
   return noted.get(request)?.person;
 }
 
-/** Only for routes that name a permission. */
 export function visitOf(request: FastifyRequest): Visit {
   const person = maybeSignedIn(request);
   if (person === undefined) throw new Error('a route without a permission asked who signed in');
@@ -175,7 +170,6 @@ export class FormFields {
     return values[0] ?? '';
   }
 
-  /** All values of a field that may be given several times: check boxes. */
   all(name: string): readonly string[] {
     return this.#fields.get(name) ?? [];
   }

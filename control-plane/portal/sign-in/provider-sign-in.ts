@@ -51,7 +51,6 @@ export class ProviderSignIn {
     return this.#parts.name;
   }
 
-  /** @throws OpenIdError; ContractError SERVICE_UNAVAILABLE */
   begin({ address }: Pick<Browser, 'address'>) {
     return this.#parts.provider.begin(address);
   }
@@ -120,7 +119,6 @@ export interface OpenIdConnectOptions {
   readonly redirectUrl: string;
 }
 
-/** What the browser keeps between its way there and back. */
 export interface OpenIdFlow {
   readonly state: string;
   readonly nonce: string;
@@ -162,7 +160,6 @@ export class OpenIdConnect {
     this.#options = options;
   }
 
-  /** @throws OpenIdError; ContractError SERVICE_UNAVAILABLE */
   async begin(from: string): Promise<{ readonly url: string; readonly flow: OpenIdFlow }> {
     const flow = {
       state: client.randomState(),

@@ -230,7 +230,6 @@ function registerProviderRoutes(account: FastifyInstance, provider: ProviderSign
   });
 }
 
-/** @throws PageError providerDown: the log has why */
 async function orProviderDown<T>({ log }: FastifyRequest, work: Promise<T>): Promise<T> {
   try {
     return await work;
