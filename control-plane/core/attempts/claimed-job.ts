@@ -113,7 +113,6 @@ export function jobLeases(database: Database) {
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
     },
-    /** False: the lease is lost, stop at once. */
     renew: (claim: Claim, leaseMs: number) =>
       query(database, db => keptMatchesOne(db, RENEW(database, { ...claim, leaseMs }))),
     /** Gives the job back as it is, for anyone to claim: a refusal before Admitted. False: lost. */
@@ -219,7 +218,6 @@ interface HeldLeaseOptions {
   readonly timing?: LeaseTiming | undefined;
   /** Aborts: the job is to be given back. */
   readonly stop: AbortSignal;
-  /** A renewal the database did not answer. */
   readonly onRenewFailure: (error: unknown) => void;
 }
 
@@ -242,7 +240,6 @@ export class HeldLease {
     else options.stop.addEventListener('abort', this.#onStop, { once: true });
   }
 
-  /** Aborts when the work must end. */
   get signal(): AbortSignal {
     return this.#ended.signal;
   }
@@ -315,7 +312,6 @@ export type Ending =
       readonly result: MatteResult;
       readonly stored: ResultBlob;
       readonly nodeId: string;
-      /** From submission to Admitted. */
       readonly waitMs: number;
     }
   | { readonly kind: 'failed'; readonly failure: JobFailure }
@@ -361,13 +357,11 @@ export class ClaimedJob {
     return this.#lease.end === 'lost';
   }
 
-  /** Since its submission: its age when it was claimed, plus what has passed here since. */
   get ageMs(): number {
     const { createdAtMs, readAtMs } = this.job;
     return readAtMs - createdAtMs + (performance.now() - this.#claimedAtMs);
   }
 
-  /** Ends the renewals. */
   close(): void {
     this.#lease.stopRenewing();
     if (!this.leaseLost) return;
@@ -492,7 +486,6 @@ export class ClaimedJob {
     return { kind: 'open' };
   }
 
-  /** A write that is refused (false, undefined) means that another replica has the job. */
   async #stands<T>(write: Promise<T>): Promise<T> {
     const answer = await write;
     if (answer === false || answer === undefined) this.#lease.lose();
@@ -515,7 +508,6 @@ export const STORAGE_FAILED: JobFailure = {
 };
 
 interface OwnTimes {
-  /** From submission to the node's Admitted. */
   readonly queue: number;
   readonly store: number;
 }
@@ -590,14 +582,11 @@ export interface JobEnding {
   readonly outcome: 'succeeded' | 'failed';
   /** The label of the metrics is older than the classes. */
   readonly mode: JobClass;
-  /** Undefined for a success. */
   readonly failure: Pick<JobFailure, 'code' | 'retryable'> | undefined;
-  /** From submission. */
   readonly totalMs: number;
 }
 
 export interface JobObserver {
-  /** A node admitted the job for the first time, this long after its submission. */
   jobAdmitted(mode: JobClass, waitMs: number): void;
   /** @param reason the code that ended it; undefined for a success or our own abort. */
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;

@@ -57,7 +57,6 @@ export class Downloads {
     return this.#places.fullFor(accountId);
   }
 
-  /** Undefined: there is no slot now. */
   begin(job: DownloadJob): Download | undefined {
     const use = useOf(job);
     if (!this.#places.take(use)) return undefined;

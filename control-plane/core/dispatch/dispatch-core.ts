@@ -37,7 +37,6 @@ export interface QueuedJob
   extends WaitingJob,
     AskedOfNode,
     Pick<Job, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'sourceHost'> {
-  /** Set once nothing of it is to be downloaded. */
   readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
 }
 
@@ -93,7 +92,6 @@ interface DispatchCoreOptions<Offer, Download> {
   readonly room: Room<Offer, Download>;
   /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
-  /** In [0, 1). */
   readonly random: () => number;
   /** Milliseconds, by the clock of the snapshots. */
   readonly now: () => number;
@@ -112,9 +110,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   #nodesAwaited = false;
   /** Before the round under way, during which `#nodesAwaited` says what came since. */
   #nodesAwaitedBefore = false;
-  /** Jobs of the playground are known to wait until others leave room. */
   #playgroundAwaited = false;
-  /** Jobs are known to wait for a place to download. */
   #downloadsAwaited = false;
 
   constructor(options: DispatchCoreOptions<Offer, Download>) {
@@ -266,7 +262,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       avoidedNodes: memory?.avoidedNodes,
       random,
       nowMs: now(),
-      // As it was listed: what has passed since is little.
       waitedMs: job.readAtMs - job.createdAtMs,
     });
     if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
@@ -286,7 +281,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#unread = true;
   }
 
-  /** Nothing placed: it waits for room. */
   #place(job: J): Step<J, Offer, Download> {
     const failure = this.#failureDue(job);
     if (failure !== undefined) return this.#begin(job, { kind: 'failure', failure });
@@ -389,7 +383,6 @@ function sooner(a: number | undefined, b: number | undefined): number | undefine
  * those that wait for a download one that waits for a node.
  */
 
-/** Lanes read in one round. */
 export const LANES_MAX = 32;
 
 /**
@@ -409,7 +402,6 @@ export interface JobLane {
   readonly class: JobClass;
   readonly accountId: string;
   readonly apiKeyId: string;
-  /** The first of them, running ones included. */
   readonly firstQueueAtMs: number;
   readonly readAtMs: number;
 }
@@ -484,7 +476,6 @@ interface Shares {
 }
 
 interface KeyQueue<T> {
-  /** The next one last. */
   readonly jobs: T[];
   running: number;
 }
@@ -515,7 +506,6 @@ export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shar
   return [urgent, patient, unpaid].flatMap(group => inFairTurns(group, accounts, apiKeys));
 }
 
-/** Counts what it places into the two maps. */
 function inFairTurns<T extends WaitingJob>(
   jobs: readonly T[],
   accounts: Map<string, number>,

@@ -190,9 +190,7 @@ export interface NodeTrust {
   readonly windowStartMs: number;
   readonly windowOutcomes: number;
   readonly windowFaults: number;
-  /** Not long ago. */
   readonly ejections: number;
-  /** 0: never. */
   readonly ejectedUntilMs: number;
 }
 
@@ -321,13 +319,11 @@ type NodeChoice =
 
 interface NodeChoiceOptions {
   readonly nowMs: number;
-  /** Since the job's submission. */
   readonly waitedMs: number;
   /** Boot ids of nodes that said they cannot do this job. */
   readonly excludedBoots?: ReadonlySet<string> | undefined;
   /** Node ids taken only where no other capable node is routable: an attempt failed there. */
   readonly avoidedNodes?: ReadonlySet<string> | undefined;
-  /** In [0, 1). */
   readonly random: () => number;
 }
 
@@ -365,7 +361,6 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
   return reported + (ahead * node.inferMs) / engines;
 }
 
-/** By the node's own measurements. */
 export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   const { inputFormat, outputFormat, finishing } = needs;
   const pixels = needs.pixels ?? IMAGE_PIXELS_MAX;
@@ -384,7 +379,6 @@ export function waitMsMax(waitedMs: number): number {
   return LEAD_MS + WAITED_SHARE * Math.max(0, waitedMs);
 }
 
-/** @param nodes the routable ones. */
 export function pickNode(
   nodes: readonly NodeSnapshot[],
   needs: JobNeeds,

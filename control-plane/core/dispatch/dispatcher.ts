@@ -152,7 +152,6 @@ export class Dispatcher {
     for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe();
     await this.#loop.stop();
     const limit = setTimeout(() => this.hurry(), limitMs);
-    // A run that ends starts none, so this is all of them.
     await Promise.all(this.#runs);
     clearTimeout(limit);
   }
@@ -264,7 +263,6 @@ interface RunOwner {
    * @returns whether the job may go on to a node, no other job waiting for one
    */
   downloadEnded(): boolean;
-  /** Aborts: the job is to be given back. */
   readonly stop: AbortSignal;
 }
 
@@ -363,7 +361,6 @@ class JobRun {
     }
   }
 
-  /** What was just downloaded may show what no node can make of it. */
   async #stored(
     held: ClaimedJob,
     kind: 'image' | 'background',
@@ -409,7 +406,6 @@ class JobRun {
     return traced({ name: 'attempt', attributes }, () => this.#attempt(held, pictures, offer));
   }
 
-  /** Rejects where the admission cannot be written down: the database is away. */
   async #attempt(
     held: ClaimedJob,
     { input, background }: Pictures,
@@ -600,7 +596,6 @@ function reasonOf(outcome: AttemptOutcome) {
 
 interface Pictures {
   readonly input: JobInput;
-  /** null: none. */
   readonly background: JobInput | null;
 }
 
@@ -639,7 +634,6 @@ function endingByPicture(
   return refusal && { kind: 'failed', failure: failureOf(refusal) };
 }
 
-/** Undefined: nothing is traced. */
 function beginRunSpan(
   tracing: Tracing | undefined,
   job: Job,

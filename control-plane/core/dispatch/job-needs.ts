@@ -17,7 +17,6 @@ import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { countedMegapixels } from '#contract/picture-memory.ts';
 import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 
-/** As a boot of a node says of itself. */
 export interface NodeAbility {
   /** A UUID of that start of the node's process. */
   readonly bootId: string;
@@ -47,7 +46,6 @@ export interface JobNeeds extends AskedNeeds {
 interface FinishingNeeds {
   readonly steps: Finishing;
   readonly channels: Channels;
-  /** Pixels of the result. */
   readonly frame: FrameRange;
   /** null: none, or none yet. */
   readonly background: BackgroundNeeds | null;
@@ -87,7 +85,6 @@ function askedOf(
   return { outputFormat, finishing: { steps: finishing, channels, frame, background: behind } };
 }
 
-/** undefined: the header does not show it. */
 export function sizeOf({ width, height }: Omit<Picture, 'format'>): Size | undefined {
   return width === null || height === null ? undefined : { width, height };
 }
@@ -179,13 +176,11 @@ const REFUSED_WAIT_MAX_MS = 2000;
 interface JobMemory {
   /** Boots that said that they cannot do it. */
   readonly excludedBoots: Set<string>;
-  /** Nodes an attempt failed on. */
   readonly avoidedNodes: Set<string>;
   nodeFaults: number;
   readFaults: number;
   /** Claims that ended in refusals only, since the last admission. */
   refusedClaims: number;
-  /** Until then the job is not offered. */
   waitUntilMs: number;
   incapableSinceMs: number | undefined;
   /** What its last lost attempt made due. */
@@ -200,7 +195,6 @@ export class JobMemories {
     this.#now = now;
   }
 
-  /** Undefined: nothing. */
   find(jobId: string): Readonly<JobMemory> | undefined {
     return this.#entries.get(jobId);
   }
@@ -342,7 +336,6 @@ function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
   }
 }
 
-/** By what is largest of it. */
 function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): ContractError {
   const wrong = `${NO_NODE} has the memory for`;
   const { frame, background, steps = {} } = finishing ?? {};
@@ -433,7 +426,6 @@ export interface AccountQueue {
   readonly jobs: number;
   /** Each job as `queuedMegapixels` counts it. */
   readonly megapixels: number;
-  /** Not downloaded yet. */
   readonly unfetched: number;
 }
 

@@ -21,7 +21,6 @@ export interface JobFilter {
   readonly accountId?: string | undefined;
   /** Of this key alone; only with its account. */
   readonly apiKeyId?: string | undefined;
-  /** How long ago final jobs may have ended. */
   readonly endedWithinMs: number;
   readonly limit: number;
   /** `cursor` of the last job of the page before; absent: from the beginning. */
@@ -54,7 +53,6 @@ export function jobLists(database: Database) {
 /** Entries of the index that are read: of an account with more open jobs, any of them. */
 const LOOKED_AT_MAX = 200;
 
-/** The oldest first. */
 async function openOf(database: Database, accountId: string, limit: number): Promise<OpenJob[]> {
   if (!isAsciiWord(accountId)) return [];
   const rows = await query(database, db =>

@@ -334,7 +334,6 @@ export function jobReading(database: Database) {
       if (!ID.test(jobId)) return undefined;
       return query(database, db => readJob(database, db, jobId));
     },
-    /** Those among them that are final. */
     async findFinal(jobIds: readonly string[]): Promise<Job[]> {
       const ids = jobIds.filter(id => ID.test(id));
       if (ids.length === 0) return [];
@@ -470,7 +469,6 @@ const DOWNLOAD_STATES = ['accepted', 'fetching'] as const satisfies readonly Job
 const STORED_STATES = ['ready', 'running'] as const satisfies readonly JobState[];
 
 type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
-  /** Set, since the job is open. */
   readonly queue_at: number;
   readonly read_at: number;
 };
@@ -507,7 +505,6 @@ async function readLanes(database: Database): Promise<JobLane[]> {
   return [...lanes.values()];
 }
 
-/** The first of each state of each lane. */
 async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
   const statement = lanes.some(({ exceptHosts = [] }) => exceptHosts.length > 0)
     ? selectHeads(database, lanes, eachMax).compile()

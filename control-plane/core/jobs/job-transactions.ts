@@ -58,7 +58,6 @@ import {
 
 interface NewJobCallback {
   readonly url: string;
-  /** Encrypted; null: none. */
   readonly secret: Uint8Array | null;
   /** Names the key it is encrypted with; null exactly where `secret` is. */
   readonly secretKeyId: string | null;
@@ -68,7 +67,6 @@ export interface NewJob {
   readonly id: string;
   readonly accountId: string;
   readonly apiKeyId: string;
-  /** Its key had a cap when it was read last. */
   readonly keyHasCap?: boolean;
   readonly idempotencyKeyHash: string;
   readonly fingerprint: string;
@@ -77,13 +75,10 @@ export interface NewJob {
   /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
-  /** rgba where absent. */
   readonly channels?: Channels;
-  /** Absent: a plain cut-out. */
   readonly finishing?: Finishing;
   /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
   readonly background?: JobBackground;
-  /** Absent: no notification is sent. */
   readonly callback?: NewJobCallback;
   /** program/tracing writes it; absent: none. */
   readonly traceContext?: string | undefined;
@@ -91,9 +86,7 @@ export interface NewJob {
 
 type SubmitLimits =
   /** Open jobs of the account that are paid for. */
-  | { readonly jobsInFlightMax: number }
-  /** Of an unpaid job. */
-  | { readonly allowance: Allowance };
+  { readonly jobsInFlightMax: number } | { readonly allowance: Allowance };
 
 /** What an account may have without paying, a day (docs/adr/0022). */
 export interface Allowance {
@@ -540,7 +533,6 @@ export interface SettledJob {
   readonly outcome: 'succeeded' | 'failed';
   /** A failure that passes. */
   readonly retryable: boolean;
-  /** Charged. */
   readonly credits: number;
   readonly format: string;
   /** The day whose allowance it is counted in; null: it is paid for. */
@@ -618,7 +610,6 @@ class SettledSteps {
     return leftOut;
   }
 
-  /** Behind a savepoint. Undefined: it is done. */
   async #guarded(tx: Db, run: () => Promise<void>): Promise<{ error: unknown } | undefined> {
     await tx.executeQuery(SAVEPOINT);
     try {

@@ -40,7 +40,6 @@ export function modeOf(job: Pick<Job, 'class'>): 'sync' | 'async' {
 export type PublicJobState = 'queued' | 'processing' | 'succeeded' | 'failed' | 'expired';
 
 export interface JobInput {
-  /** Name in the blob store. */
   readonly blob: string;
   readonly bytes: number;
   readonly format: InputFormat;
@@ -61,7 +60,6 @@ export interface JobResult {
   readonly blob: string;
   /** SHA-256 of the link's unguessable part. */
   readonly token: string;
-  /** That part, sealed. */
   readonly sealedToken: string;
   readonly format: OutputFormat;
   readonly bytes: number;
@@ -69,7 +67,6 @@ export interface JobResult {
   readonly height: number;
   /** Hexadecimal; the link's ETag. */
   readonly sha256: string;
-  /** null: the node did not say. */
   readonly sight: Sight | null;
 }
 
@@ -95,7 +92,6 @@ export interface Claim {
 /** pending also while the job is open, and until the delivery ends in one of the others. */
 export type CallbackStatus = 'pending' | 'delivered' | 'failed';
 
-/** The notification of a job's end, as far as it has come. */
 export interface JobCallback {
   readonly url: string;
   readonly status: CallbackStatus;
@@ -146,7 +142,6 @@ export interface Job {
   readonly result: JobResult | null;
   readonly failure: JobFailure | null;
   readonly timings: StageTimings | null;
-  /** null: without a notification. */
   readonly callback: JobCallback | null;
   /** The count of its key's cap that it is in (core/keys/key-policy.ts); null: none. */
   readonly capWindowStartMs: number | null;
@@ -158,7 +153,6 @@ export interface Job {
   readonly readAtMs: number;
 }
 
-/** Whether a picture of an open job is still to be downloaded. */
 export function needsDownload({ state }: Pick<Job, 'state'>): boolean {
   return state === 'accepted' || state === 'fetching';
 }

@@ -219,7 +219,6 @@ type Repayment =
   | 'paid'
   /** Nothing was charged: a picture of the playground. */
   | 'unpaid'
-  /** Somebody else settled it meanwhile. */
   | 'settled';
 
 type LostResultStore = ReturnType<typeof createLostResultStore>;
@@ -237,7 +236,6 @@ export function createLostResultStore(database: Database) {
       by: LossFinder,
       findingId: string,
     ): Promise<boolean> => record(database, loss, by, findingId),
-    /** Of them those known to be lost. */
     async known(jobIds: readonly string[]): Promise<ReadonlySet<string>> {
       if (jobIds.length === 0) return new Set();
       const rows = await query(database, db =>
@@ -269,7 +267,6 @@ export function createLostResultStore(database: Database) {
       ),
     /** Grants the credit that the job was charged, once, and says so in the account's log. */
     repay: (jobId: string, auditId: string) => repay(database, jobId, auditId),
-    /** Undefined: none is due. */
     dueLook: () => dueLook(database),
     /** @param next where it goes on, or when the next one begins */
     async saveLook(next: { readonly after: ResultPlace } | { readonly inMs: number }) {
@@ -456,7 +453,6 @@ interface RepayDependencies {
 }
 
 interface RepayOptions {
-  /** Says what would be done, and does nothing. */
   readonly dryRun: boolean;
   /**
    * Looks at every live result first, and takes what is gone for lost, however many that are: the

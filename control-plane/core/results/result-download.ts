@@ -32,7 +32,6 @@ export interface ResultFile {
   readonly format: OutputFormat;
   readonly jobId: string;
   readonly accountId: string;
-  /** Hexadecimal. */
   readonly sha256: string;
   /** By the database's clock, UTC milliseconds; it never changes after. */
   readonly createdAtMs: number;
@@ -172,7 +171,6 @@ export const RESULT_READER_BOUNDS = {
   max: 1024,
 };
 
-/** Most downloads are over by then. */
 const RETRY_AFTER_S = 5;
 
 /**
@@ -248,7 +246,6 @@ export async function openForReader(
   // If the caller hung up before, 'close' was already emitted.
   if (reply.raw.closed) leave();
   const stream = await file.open(range);
-  // The caller is gone: the stream is not read.
   if (reply.raw.closed) stream.destroy();
   return stream;
 }

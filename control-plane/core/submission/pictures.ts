@@ -56,7 +56,6 @@ const BUSY_RETRY_AFTER_S = 5;
 export type UploadBounds = Partial<Omit<SemaphoreOptions, 'refusal'>>;
 
 interface FinishedUpload {
-  /** Hexadecimal, of the decoded bytes. */
   readonly sha256: string;
   /** What may be committed; or why there is nothing to commit: SERVICE_UNAVAILABLE. */
   readonly image: JobInput | ContractError;
@@ -84,7 +83,6 @@ export class ImageUploads {
     return this.#slots.held;
   }
 
-  /** Uploads that wait for a slot, their body unread. */
   get waiting(): number {
     return this.#slots.waiting;
   }
@@ -401,7 +399,6 @@ type Picture = FinishedUpload | { readonly url: string };
 
 export interface Pictures {
   readonly image: Picture;
-  /** Absent: none is asked for. */
   readonly background?: Picture;
 }
 
@@ -451,7 +448,6 @@ export function fingerprintOfPictures(
   });
 }
 
-/** undefined: a URL, or not stored. */
 export function uploadedOf(picture: Picture): JobInput | undefined {
   if ('url' in picture || picture.image instanceof ContractError) return undefined;
   return picture.image;
@@ -491,13 +487,10 @@ export interface FingerprintedRequest {
   /** SHA-256 of the decoded bytes, hexadecimal; or the URL's text as it was sent. */
   readonly source: { readonly imageSha256: string } | { readonly url: string };
   readonly outputFormat: OutputFormat;
-  /** rgba where absent. */
   readonly channels?: Channels | undefined;
   /** Absent, or empty: nothing that could change the fingerprint. */
   readonly finishing?: Finishing | undefined;
-  /** As `source`; absent: no picture. */
   readonly background?: { readonly sha256: string } | { readonly url: string } | undefined;
-  /** As they were sent; undefined: none. */
   readonly callback: { readonly url: string; readonly secret: string } | undefined;
 }
 

@@ -109,7 +109,6 @@ interface Submission extends Sent {
   readonly accepts?: AcceptedAnswers;
 }
 
-/** Of another interface, which has read its fields. */
 export interface KeylessSubmission extends Sent {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
@@ -152,7 +151,6 @@ export class SubmitMatting {
     this.#dependencies = dependencies;
   }
 
-  /** From now on only joins and replays are answered. */
   startDraining(): void {
     this.#draining = true;
   }
@@ -370,11 +368,9 @@ export interface MattingRequest {
   readonly imageUrl: string | undefined;
   readonly outputFormat: OutputFormat;
   readonly channels: Channels;
-  /** Undefined: nothing was asked for. */
   readonly finishing: Finishing | undefined;
   /** Undefined: none, or it came as a file. */
   readonly backgroundUrl: string | undefined;
-  /** Undefined: no notification. */
   readonly callback: CallbackRequest | undefined;
 }
 
