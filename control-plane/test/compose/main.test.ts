@@ -257,7 +257,7 @@ test('what settings switch off is not loaded', async t => {
   const loaded: string[] = JSON.parse(told.complaint);
   const ofPackage = (name: string) =>
     loaded.flatMap(url => url.split(`/control-plane/${name}/`)[1] ?? []).sort();
-  t.true(ofPackage('core').includes('storage/directory-blob-store.ts'));
+  t.true(ofPackage('core').includes('storage/blob-store.ts'));
   t.deepEqual(ofPackage('object-storage'), [
     'bucket/bucket-client.ts',
     'bucket/bucket-url.ts',
