@@ -25,12 +25,13 @@ import {
   openResources,
 } from '../control-plane/core/open-core.ts';
 import { JobEvents } from '../control-plane/core/results/job-view.ts';
+import { createStores } from '../control-plane/core/stores.ts';
 import { until } from '../control-plane/core/test/harness.ts';
 import { ScriptedNode, TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
-import { createStores } from '../control-plane/core/test/stores.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { PACKAGES } from '../control-plane/packages.ts';
 import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
+import { series } from '../control-plane/test/fixtures.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { openMeteredDatabase } from '../test/support/statement-meter.ts';
 import { writeResults } from './results.ts';
@@ -41,7 +42,7 @@ const CALLERS = 6;
 const REST_MS = 10_000;
 
 const directory = await mkdtemp(path.join(tmpdir(), 'matting-statements-'));
-const test = await createTestDatabase('mysql');
+const test = await createTestDatabase('mysql', { series });
 const { database, statements } = openMeteredDatabase('mysql', test.url);
 const stores = createStores(database, { renderOutboxBody: () => '{}', settled: SETTLED_STEPS });
 const log = pino({ level: 'silent' });

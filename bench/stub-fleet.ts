@@ -18,6 +18,7 @@ import { TEST_TOKEN } from '../control-plane/core/test/scripted-node.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import type { Database } from '../control-plane/database/database.ts';
 import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
+import { series } from '../control-plane/test/fixtures.ts';
 import { at } from '../test/support/at.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { writeResults } from './results.ts';
@@ -169,7 +170,7 @@ async function halfLoad(database: Database, pools: readonly Pool[], token: strin
   return timings.map(({ queue = 0 }) => queue).sort((a, b) => a - b);
 }
 
-const test = await createTestDatabase('mysql');
+const test = await createTestDatabase('mysql', { series });
 const directory = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
 try {
   const database = await test.open();

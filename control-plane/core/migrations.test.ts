@@ -35,6 +35,7 @@ import {
 import { tapped } from '../database/test/tapped-database.ts';
 import { examineDatabase } from '../operations/doctor/database-findings.ts';
 import { PACKAGES } from '../packages.ts';
+import { type Stores, storesOn } from '../test/every-store.ts';
 import { isFinal } from './jobs/job.ts';
 import type { NewJob } from './jobs/job-transactions.ts';
 import { CORE_MIGRATIONS, OLDER_FOUND } from './migrations.ts';
@@ -58,11 +59,9 @@ import {
   resultOf,
   storedBackground,
   storedInput,
-  storesOn,
   submitted,
   WITH_PICTURE,
 } from './test/fixtures.ts';
-import type { Stores } from './test/stores.ts';
 
 const test = ava.serial;
 
@@ -102,7 +101,7 @@ onDatabases(test, 'migrations', (test, dialect) => {
   }
   type Work = Parameters<typeof on>[1];
   const onEmpty = (work: Work) => on({ migrated: false }, work);
-  const onMigrated = (work: Work) => on({}, work);
+  const onMigrated = (work: Work) => on({ series: SERIES }, work);
 
   test('run once, each of them, however many processes start at the same time', t =>
     onEmpty(async (fixture, database) => {

@@ -10,14 +10,13 @@ import {
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
-  onStores,
-  PLAYGROUND_LIMITS,
   resultOf,
   running,
   runningOf,
   SERVICE_FAULT,
 } from '../core/test/fixtures.ts';
 import { SETTLED_STEPS } from './settled-steps.ts';
+import { onStores, PLAYGROUND_LIMITS } from './test/fixtures.ts';
 import { PROVIDER, paid, refundOf } from './test/orders.ts';
 import { assertUsageAgrees } from './test/usage-agrees.ts';
 

@@ -23,11 +23,9 @@ import {
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
-  onStores,
   resultOf,
   running,
   runningOf,
-  storesOn,
   submitted,
 } from '../core/test/fixtures.ts';
 import { until } from '../core/test/harness.ts';
@@ -38,6 +36,7 @@ import { PACKAGES } from '../packages.ts';
 import { hashOfSecret } from '../portal/sign-in/session-store.ts';
 import { dueMails, mailEnd } from '../portal/test/alerts-fixtures.ts';
 import { OPERATOR, placed } from '../portal/test/orders.ts';
+import { onStores, storesOn } from './every-store.ts';
 
 const test = ava.serial;
 

@@ -1,8 +1,8 @@
 /** Members of a group that may not be written to: who starts on one is told, who comes by one goes on. */
 import assert from 'node:assert/strict';
 import ava, { type ExecutionContext } from 'ava';
-import { storesOn } from '../../control-plane/core/test/fixtures.ts';
 import { DatabaseOpenError, openDatabase } from '../../control-plane/database/connect.ts';
+import { series, storesOn } from '../../control-plane/test/fixtures.ts';
 import { at } from '../support/at.ts';
 import { createTestDatabase, SILENT_LOG } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
@@ -45,7 +45,7 @@ test('a secondary of a group › is left by a pool that is led to it, for as lon
   const [primary, secondary] = [at(group.members, 0), at(group.members, 1)];
   let leadsTo = [primary.port];
   const proxy = await TcpProxy.open(() => leadsTo);
-  const fixture = await createTestDatabase('mysql', { server: urlOfPort(proxy.port) });
+  const fixture = await createTestDatabase('mysql', { series, server: urlOfPort(proxy.port) });
   try {
     const stores = storesOn(await fixture.open());
     t.truthy(await stores.accounts.create('before'));

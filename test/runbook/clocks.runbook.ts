@@ -3,6 +3,7 @@ import { chmodSync, globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import ava from 'ava';
+import { series } from '../../control-plane/test/fixtures.ts';
 import { at } from '../support/at.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
@@ -46,7 +47,7 @@ test.before(async () => {
     envOf: index => (index === WRONG ? env : []),
   });
   proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
-  database = await createTestDatabase('mysql', { server: urlOfPort(proxy.port) });
+  database = await createTestDatabase('mysql', { series, server: urlOfPort(proxy.port) });
   // Programs and commands use the cluster; what the installation brings is not asked.
 });
 service.use(test, () => ({ env: { MATTING_DATABASE_URL: database.url } }));

@@ -5,9 +5,9 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
-import { storesOn } from '../../control-plane/core/test/fixtures.ts';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import { placed } from '../../control-plane/portal/test/orders.ts';
+import { storesOn } from '../../control-plane/test/every-store.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { Installation } from './installation.ts';

@@ -12,14 +12,20 @@ import ava, { type ExecutionContext } from 'ava';
 import { sql } from 'kysely';
 import { Sweeper } from '../../control-plane/core/retention/sweep.ts';
 import { openDirectoryBlobStore } from '../../control-plane/core/storage/blob-store.ts';
+import type { Stores } from '../../control-plane/core/stores.ts';
 import type { Fixture } from '../../control-plane/core/test/changing-methods.ts';
 import { excessOf, soundOn, TABLES } from '../../control-plane/core/test/exercise.ts';
-import { HOUR_MS, NONE_FULL, storesOn } from '../../control-plane/core/test/fixtures.ts';
+import { HOUR_MS, NONE_FULL } from '../../control-plane/core/test/fixtures.ts';
 import { EXERCISES } from '../../control-plane/core/test/statements.ts';
-import type { Stores } from '../../control-plane/core/test/stores.ts';
+import { series, storesOn } from '../../control-plane/test/every-store.ts';
 import { createTestDatabase, skipReason, type TestDatabase } from '../support/database.ts';
 import { fillLargeOrders, fillLargePeople } from '../support/large-people-and-orders.ts';
-import { fillLargeTables, HANGING_RECEIVER, SECRET_KEY_ID } from '../support/large-tables.ts';
+import {
+  fillLargeTables,
+  fillLargeUsage,
+  HANGING_RECEIVER,
+  SECRET_KEY_ID,
+} from '../support/large-tables.ts';
 import { isNotTested } from '../support/skip.ts';
 import { openMeteredDatabase } from '../support/statement-meter.ts';
 
@@ -40,13 +46,14 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
   let sound: () => Fixture;
 
   const fill = async (): Promise<string> => {
-    fixture = await createTestDatabase(dialect);
+    fixture = await createTestDatabase(dialect, { series });
     const database = await fixture.open();
     if (dialect === 'mysql') {
       // The server of the tests is small; a month does not fit into what it keeps in memory.
       await sql`set global innodb_buffer_pool_size = 2147483648`.execute(database.kysely);
     }
     await fillLargeTables(database, SIZES);
+    await fillLargeUsage(database);
     await fillLargePeople(database);
     await fillLargeOrders(database);
     stores = storesOn(database);

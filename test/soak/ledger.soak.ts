@@ -14,10 +14,10 @@ import {
   fundedAccount,
   HOUR_MS,
   newJob,
-  onStores,
   resultOf,
   running,
 } from '../../control-plane/core/test/fixtures.ts';
+import { onStores } from '../../control-plane/test/fixtures.ts';
 import { ACCOUNTS, fillLargeTables } from '../support/large-tables.ts';
 
 const test = ava.serial;

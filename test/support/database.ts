@@ -26,12 +26,11 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ExecutionContext, SerialFn } from 'ava';
 import { sql } from 'kysely';
 import mysql, { type Connection, format, type RowDataPacket } from 'mysql2/promise';
-import { migrationsOf } from '../../control-plane/core/package.ts';
+import { CORE_MIGRATIONS } from '../../control-plane/core/migrations.ts';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import type { Database, StoreLog } from '../../control-plane/database/database.ts';
 import { type DatabaseDialect, type Engine, GALERA } from '../../control-plane/database/engines.ts';
-import { migrate } from '../../control-plane/database/migrate.ts';
-import { PACKAGES } from '../../control-plane/packages.ts';
+import { type MigrationSeries, migrate } from '../../control-plane/database/migrate.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
 /** Of an address that leads to one member alone; one of three would have been met long before. */
@@ -108,6 +107,8 @@ export interface TestDatabase {
 
 export interface TestDatabaseOptions {
   readonly migrated?: boolean;
+  /** Whose tables it has; the core's unless given. */
+  readonly series?: readonly MigrationSeries[];
   /** The URL of a server that the test has for itself. */
   readonly server?: string;
 }
@@ -117,8 +118,8 @@ export async function createTestDatabase(
   dialect: DatabaseDialect,
   options: TestDatabaseOptions = {},
 ): Promise<TestDatabase> {
-  const { migrated = true, server } = options;
-  const template = migrated && server === undefined ? templateOf(dialect) : undefined;
+  const { migrated = true, series = [CORE_MIGRATIONS], server } = options;
+  const template = migrated && server === undefined ? templateOf(dialect, series) : undefined;
   const place = dialect === 'sqlite' ? createFile(template) : await createSchema(server, template);
   const handles: Database[] = [];
   const test: TestDatabase = {
@@ -134,7 +135,7 @@ export async function createTestDatabase(
       await place.remove();
     },
   };
-  if (migrated && template === undefined) await migrate(await test.open(), migrationsOf(PACKAGES));
+  if (migrated && template === undefined) await migrate(await test.open(), series);
   return test;
 }
 
@@ -195,23 +196,32 @@ async function createSchema(
 }
 
 /** What `writeTemplates` wrote for this run. */
-function templateOf(dialect: DatabaseDialect): string | undefined {
+function templateOf(
+  dialect: DatabaseDialect,
+  series: readonly MigrationSeries[],
+): string | undefined {
   const directory = process.env.MATTING_TEST_TEMPLATES;
-  const file = directory && path.join(directory, TEMPLATES[dialect]);
+  const file = directory && path.join(directory, templateName(dialect, series));
   return file && existsSync(file) ? file : undefined;
 }
 
-const TEMPLATES = { sqlite: 'template.sqlite', mysql: 'template.sql' };
+function templateName(dialect: DatabaseDialect, series: readonly MigrationSeries[]): string {
+  const names = series.map(one => one.package ?? 'core').join('+');
+  return `${names}.${dialect === 'sqlite' ? 'sqlite' : 'sql'}`;
+}
 
 /**
  * Migrated databases to copy, for the processes that find `directory` in `MATTING_TEST_TEMPLATES`:
  * on a server a script takes a third of the time of the migrations. On a cluster they migrate.
  */
-export async function writeTemplates(directory: string): Promise<void> {
+export async function writeTemplates(
+  directory: string,
+  series: readonly MigrationSeries[],
+): Promise<void> {
   for (const dialect of DIALECTS.filter(one => skipReason(one) === false)) {
-    const template = await createTestDatabase(dialect);
+    const template = await createTestDatabase(dialect, { series });
     const { kysely, engine } = await template.open();
-    const file = path.join(directory, TEMPLATES[dialect]);
+    const file = path.join(directory, templateName(dialect, series));
     if (dialect === 'sqlite') await sql`vacuum into ${file}`.execute(kysely);
     else if (engine.members !== 'several') writeFileSync(file, await scriptOf(template.url));
     await template.close();

@@ -6,7 +6,6 @@
  *   3 of 100 failed; half of all belong to the first account;
  * - notifications: one of four final jobs left one that was delivered; those that wait go to one
  *   receiver that hangs, but for a few in `quietReceivers`;
- * - usage: two years of days of each account, of one key, outcome and format;
  * - ledger: what the jobs and the balances ask for, and pairs of jobs whose rows are gone, so that
  *   `credits check` finds nothing.
  *
@@ -45,7 +44,7 @@ const DAY_MS = 86_400_000;
 const KEPT_MS = 30 * DAY_MS;
 const CHUNK = 100_000;
 const USED_DAYS = 730;
-const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts', 'usage_days'];
+const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts'];
 
 /**
  * Fills tables that are empty. Takes the file for itself on SQLite: no other process may have it
@@ -63,13 +62,23 @@ export async function fillLargeTables(database: Database, tables: LargeTables): 
     if (openJobs > 0) await filler.run(openJobRows(filler.words, jobs, openJobs));
     await fillOutbox(filler, tables);
     if (!lean) await fillLedger(filler, tables, jobs + openJobs);
-    if (!lean) await filler.run(usageRows(filler.words));
     for (const statement of indexes) await filler.run(statement);
     for (const table of lean ? [] : ANALYZED) {
       await filler.run(filler.words.analyze(table));
     }
   } finally {
     filler.close();
+  }
+}
+
+/** Two years of days of each account, of one key, outcome and format. */
+export async function fillLargeUsage(database: Database): Promise<void> {
+  const { words, run, close } = await openFiller(database);
+  try {
+    await run(usageRows(words));
+    await run(words.analyze('usage_days'));
+  } finally {
+    close();
   }
 }
 

@@ -9,6 +9,8 @@ import { globSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
+import { migrationsOf } from '../../control-plane/core/package.ts';
+import { PACKAGES } from '../../control-plane/packages.ts';
 import { skipReason, writeTemplates } from './database.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 import { openMemoryDirectory } from './memory-directory.ts';
@@ -44,7 +46,9 @@ async function prepare(): Promise<void> {
   }
   const templates = mkdtempSync(path.join(tmpdir(), 'matting-templates-'));
   process.once('exit', () => rmSync(templates, { recursive: true, force: true }));
-  await writeTemplates(templates);
+  // Tests of a package have its tables beside the core's; those of the program all of them.
+  const suites = [[], ...PACKAGES.filter(one => one.migrations).map(one => [one]), PACKAGES];
+  for (const packages of suites) await writeTemplates(templates, migrationsOf(packages));
   process.env.MATTING_TEST_TEMPLATES = templates;
 }
 

@@ -9,6 +9,7 @@ import type { Database } from '../../database/database.ts';
 import { ASYNC_HEAD_START_MS } from '../dispatch/dispatch-core.ts';
 import { type Claim, LEASE_MS, publicState } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-rows.ts';
+import { createStores } from '../stores.ts';
 import {
   claimed,
   fundedAccount,
@@ -27,7 +28,6 @@ import {
   submitted,
 } from '../test/fixtures.ts';
 import { addTo, rowOf, setIn } from '../test/rows.ts';
-import { createStores } from '../test/stores.ts';
 
 const test = ava.serial;
 

@@ -5,10 +5,10 @@ import { ContractError } from '#contract/errors.ts';
 import { failingDisk, type Losing, openFaultySqlite } from '../../database/test/faulty-database.ts';
 import type { Claim } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-rows.ts';
+import type { Stores } from '../stores.ts';
 import { storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';
 import { cutOutAfter, cutOutOf, type Script } from '../test/scripted-exchange.ts';
-import type { Stores } from '../test/stores.ts';
 
 const test = ava.serial;
 

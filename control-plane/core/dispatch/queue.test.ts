@@ -5,18 +5,10 @@ import ava from 'ava';
 import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
 import type { Database } from '../../database/database.ts';
 import { FleetSizing, HOLD_MS } from '../../fleet-size/fleet-sizing.ts';
+import { onStores, type Stores, storesOn } from '../../test/every-store.ts';
 import { JobEvents } from '../results/job-view.ts';
-import {
-  claimed,
-  fundedAccount,
-  newJob,
-  onStores,
-  storedInput,
-  storesOn,
-  submitted,
-} from '../test/fixtures.ts';
+import { claimed, fundedAccount, newJob, storedInput, submitted } from '../test/fixtures.ts';
 import { silent } from '../test/harness.ts';
-import type { Stores } from '../test/stores.ts';
 import type { JobLane } from './dispatch-core.ts';
 import type { NodeSnapshot } from './dispatch-policy.ts';
 

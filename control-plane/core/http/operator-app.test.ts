@@ -9,6 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
 import type { FastifyInstance } from 'fastify';
 import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
+import { type Stores, series, storesOn, useStores } from '../../test/every-store.ts';
 import {
   assertBalanced,
   claimed,
@@ -18,9 +19,7 @@ import {
   reread,
   resultOf,
   running,
-  storesOn,
   submitted,
-  useStores,
 } from '../test/fixtures.ts';
 import {
   AUTHORIZED,
@@ -32,7 +31,6 @@ import {
   raw,
   register,
 } from '../test/operator-port.ts';
-import type { Stores } from '../test/stores.ts';
 import { linesLogger } from '../test/support/raw-http.ts';
 import { openTestApp } from '../test/support/test-app.ts';
 
@@ -45,7 +43,7 @@ function idOf(job: { readonly id: string }): string {
 }
 
 onDatabases(test, "the operator's port", (test, dialect) => {
-  const databases = useTestDatabase(test, dialect);
+  const databases = useTestDatabase(test, dialect, { series });
   let stores: Stores;
   let app: FastifyInstance;
 

@@ -5,6 +5,7 @@ import ava from 'ava';
 import { at } from '../../../test/support/at.ts';
 import { fc } from '../../../test/support/property-tests.ts';
 import { megapixelsOf, needsOf, queuedMegapixels } from '../dispatch/job-needs.ts';
+import type { Stores } from '../stores.ts';
 import { isForgotten } from '../submission/submit-matting.ts';
 import {
   BACKGROUND_URL,
@@ -27,7 +28,6 @@ import {
   WITH_PICTURE,
 } from '../test/fixtures.ts';
 import { addTo, rowsOf, setIn } from '../test/rows.ts';
-import type { Stores } from '../test/stores.ts';
 import { backgroundBlob, type Job, jobOfBackground, publicState } from './job.ts';
 import type { JobFilter, ListedJob } from './job-lists.ts';
 import type { NewJob } from './job-transactions.ts';

@@ -8,6 +8,7 @@ import { useTestDatabase } from '../../../test/support/database.ts';
 import type { Database } from '../../database/database.ts';
 import { databaseErrorKind } from '../../database/engines.ts';
 import { INTERRUPTED, tapped } from '../../database/test/tapped-database.ts';
+import type { Stores } from '../stores.ts';
 import {
   fundedAccount,
   HOUR_MS,
@@ -32,7 +33,6 @@ import {
   TUNING,
 } from '../test/old-account.ts';
 import { addTo, removeFrom, setIn } from '../test/rows.ts';
-import type { Stores } from '../test/stores.ts';
 import {
   type AuditOptions,
   auditLedger,

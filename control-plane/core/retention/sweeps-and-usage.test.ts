@@ -8,19 +8,17 @@ import {
   USAGE_KEPT_DAYS,
   type UsageQuestion,
 } from '../../portal/usage/usage-store.ts';
+import { onStores, onStoresInCi, type Stores } from '../../test/every-store.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import {
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
-  onStores,
-  onStoresInCi,
   resultOf,
   running,
   runningOf,
 } from '../test/fixtures.ts';
-import type { Stores } from '../test/stores.ts';
 
 const test = ava.serial;
 

@@ -13,11 +13,11 @@ import {
   tellingOf,
   watchedAccount,
 } from '../../portal/test/alerts-fixtures.ts';
+import type { Stores } from '../../test/every-store.ts';
 import type { MessageClaim } from '../webhooks/deliver-messages.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { HOUR_MS } from './fixtures.ts';
 import { rowOf, setIn } from './rows.ts';
-import type { Stores } from './stores.ts';
 
 const LONG_AGO_MS = 1;
 const KEPT_MS = 30 * 24 * HOUR_MS;

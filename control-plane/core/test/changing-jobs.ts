@@ -2,9 +2,12 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
+import { PLAYGROUND_LIMITS } from '../../portal/test/fixtures.ts';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
+import type { Stores } from '../../test/every-store.ts';
 import type { Claim, Job } from '../jobs/job.ts';
 import type { NewJob, SubmitOutcome } from '../jobs/job-transactions.ts';
+import { createStores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   BACKGROUND_URL,
@@ -15,7 +18,6 @@ import {
   IMAGE_FAULT,
   LIMITS,
   newJob,
-  PLAYGROUND_LIMITS,
   reread,
   resultOf,
   running,
@@ -26,7 +28,6 @@ import {
   WITH_PICTURE,
 } from './fixtures.ts';
 import { rowsOf } from './rows.ts';
-import { createStores, type Stores } from './stores.ts';
 
 const SOURCE = 'https://pictures.example/1.png';
 const CALLBACK = {

@@ -3,7 +3,7 @@
  * when its answer was lost, and what a late call does.
  */
 import type { Database } from '../../database/database.ts';
-import type { Stores } from './stores.ts';
+import type { Stores } from '../../test/every-store.ts';
 
 /** Where a call is arranged, by stores that lose nothing. */
 export interface Fixture {

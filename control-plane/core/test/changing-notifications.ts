@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { at } from '../../../test/support/at.ts';
+import type { Stores } from '../../test/every-store.ts';
 import type { MessageClaim } from '../webhooks/deliver-messages.ts';
 import { admitted } from './changing-jobs.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { HOUR_MS, reread, resultOf } from './fixtures.ts';
 import { setIn } from './rows.ts';
-import type { Stores } from './stores.ts';
 
 const END = { statusCode: 500, durationMs: 12 };
 

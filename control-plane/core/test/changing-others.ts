@@ -9,6 +9,7 @@ import { at } from '../../../test/support/at.ts';
 import { actionsOf, movements } from '../../portal/test/orders.ts';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
 import { dayOf, USAGE_KEPT_DAYS } from '../../portal/usage/usage-store.ts';
+import type { Stores } from '../../test/every-store.ts';
 import type { Account } from '../accounts/account-store.ts';
 import type { AuditEntry, ServiceActor } from '../accounts/audit.ts';
 import type { ApiKey } from '../keys/api-key-store.ts';
@@ -22,7 +23,6 @@ import type { BootstrapOutcome } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { assertBalanced, fundedAccount, HOUR_MS, resultOf, runningOf } from './fixtures.ts';
 import { rowOf } from './rows.ts';
-import type { Stores } from './stores.ts';
 
 const LEASE_MS = 600_000;
 

@@ -13,10 +13,10 @@ import {
   type Person,
   personOfAccount,
 } from '../../portal/test/people.ts';
+import type { Stores } from '../../test/every-store.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import { fundedAccount, HOUR_MS, sha256 } from './fixtures.ts';
 import { addTo, rowOf, setIn } from './rows.ts';
-import type { Stores } from './stores.ts';
 
 /** Ends the session of `personOfAccount`, or spares it. */
 function ending(

@@ -20,11 +20,11 @@ import {
   placed,
   refundOf,
 } from '../../portal/test/orders.ts';
+import type { Stores } from '../../test/every-store.ts';
 import type { SubmitOutcome } from '../jobs/job-transactions.ts';
 import type { ApiKey, MadeKey } from '../keys/api-key-store.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';
-import type { Stores } from './stores.ts';
 
 const CAP = { credits: 5, period: 'month' } as const;
 

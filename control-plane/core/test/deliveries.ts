@@ -7,10 +7,12 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import type { SerialFn } from 'ava';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
 import type { Database } from '../../database/database.ts';
+import type { MigrationSeries } from '../../database/migrate.ts';
 import { GuardedPost, type PostLimits } from '../fetching/guarded-post.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
 import { JobEvents } from '../results/job-view.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
+import type { Stores } from '../stores.ts';
 import type { MessageDelivery } from '../webhooks/deliver-messages.ts';
 import { webhookDelivery } from '../webhooks/send-webhooks.ts';
 import type { WebhookSchedule } from '../webhooks/webhook-schedule.ts';
@@ -26,7 +28,6 @@ import {
   storesOn,
 } from './fixtures.ts';
 import { silent, until } from './harness.ts';
-import type { Stores } from './stores.ts';
 
 /** Signs every notification. */
 export const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
@@ -43,10 +44,13 @@ export let stores: Stores;
 let accountId: string;
 export let secrets: CallbackSecrets;
 
-/** The database is open while the tests of a file run, and each has secrets of its own. */
-export function useDeliveries(test: SerialFn): void {
+/**
+ * The database is open while the tests of a file run, and each has secrets of its own.
+ * @param series whose tables it has
+ */
+export function useDeliveries(test: SerialFn, series?: readonly MigrationSeries[]): void {
   test.before(async () => {
-    testDatabase = await createTestDatabase('sqlite');
+    testDatabase = await createTestDatabase('sqlite', { ...(series && { series }) });
     database = await testDatabase.open();
     stores = storesOn(database, job => sealer().sealText(bodyOf(job), notificationBody(job.id)));
   });

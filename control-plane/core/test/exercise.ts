@@ -8,12 +8,12 @@ import {
 } from '../../../test/support/large-tables.ts';
 import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
 import type { Database } from '../../database/database.ts';
+import { type Stores, storesOn } from '../../test/every-store.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
 import { DUE_COUNTED_MAX } from '../webhooks/deliver-messages.ts';
 import type { Fixture } from './changing-methods.ts';
-import { HOUR_MS, newJob, storesOn } from './fixtures.ts';
-import type { Stores } from './stores.ts';
+import { HOUR_MS, newJob } from './fixtures.ts';
 
 export const DAY_MS = 24 * HOUR_MS;
 

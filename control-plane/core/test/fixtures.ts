@@ -13,9 +13,6 @@ import {
 import { openCurrentDatabase } from '../../database/connect.ts';
 import { type Database, RequestShares } from '../../database/database.ts';
 import type { DatabaseDialect } from '../../database/engines.ts';
-import { PACKAGES } from '../../packages.ts';
-import { playgroundAllowance } from '../../portal/playground/playground-store.ts';
-import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
 import {
   backgroundBlob,
   type Claim,
@@ -25,12 +22,11 @@ import {
   LEASE_MS,
 } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
-import { migrationsOf } from '../package.ts';
+import { migrationsOf, type Package } from '../package.ts';
 import type { FullPlaces } from '../shared-places.ts';
-import { createStores, type Stores } from './stores.ts';
+import { createStores, type Stores } from '../stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
-export const PLAYGROUND_LIMITS = { allowance: playgroundAllowance(20) };
 export const HOUR_MS = 3_600_000;
 export const NONE_FULL: FullPlaces = {
   destinations: [],
@@ -39,45 +35,93 @@ export const NONE_FULL: FullPlaces = {
   slow: { accounts: [], destinations: [] },
 };
 
-export function storesOn(
-  database: Database,
-  renderOutboxBody: (job: Job) => string = bodyOf,
-): Stores {
-  return createStores(database, { renderOutboxBody, settled: SETTLED_STEPS });
+/** The packages that a suite has beside the core, and what it has of them in the database. */
+interface Suite<More extends object> {
+  readonly packages?: readonly Package[];
+  readonly more?: (database: Database) => More;
 }
 
 /** What a group of tests has of its database. It is open before the first test. */
-interface OpenedStores {
+interface OpenedStores<S extends Stores> {
   readonly dialect: DatabaseDialect;
   readonly databases: ReturnType<typeof useTestDatabase>;
   readonly database: Database;
-  readonly stores: Stores;
+  readonly stores: S;
   /** The stores of one more replica. */
-  readonly replica: () => Stores;
+  readonly replica: () => S;
 }
 
-/** A group of tests of the stores, for each database (onDatabases). */
-export function onStores(
-  test: SerialFn,
-  name: string,
-  group: (test: GroupTest, opened: OpenedStores) => void,
-  where: OnDatabases = {},
-): void {
-  const onDialect = (test: GroupTest, dialect: DatabaseDialect) => {
-    const opened = useStores(test, dialect);
-    const { databases } = opened;
-    group(test, { dialect, ...opened, replica: () => useStores(test, dialect, databases).stores });
-  };
-  onDatabases(test, name, onDialect, where);
+type Group<S extends Stores> = (test: GroupTest, opened: OpenedStores<S>) => void;
+
+export type StoreFixtures<More extends object = object> = ReturnType<typeof storeFixtures<More>>;
+
+/** Databases that have the tables of the core and of these packages, and the stores on them. */
+export function storeFixtures<More extends object = object>(suite: Suite<More> = {}) {
+  type S = Stores & More;
+  const { packages = [], more = () => ({}) as More } = suite;
+  const series = migrationsOf(packages);
+  const settled = packages.flatMap(one => one.settled ?? []);
+
+  function storesOn(database: Database, renderOutboxBody: (job: Job) => string = bodyOf): S {
+    return { ...createStores(database, { renderOutboxBody, settled }), ...more(database) };
+  }
+
+  /** A database of its own, open before the first test. */
+  function useStores(
+    test: Pick<GroupTest, 'before' | 'after'>,
+    dialect: DatabaseDialect = 'sqlite',
+    databases = useTestDatabase(test, dialect, { series }),
+  ) {
+    const database = {} as Database;
+    const stores = {} as S;
+    test.before(async () => {
+      fill(database, await databases.open());
+      fill(stores, storesOn(database));
+    });
+    return { databases, database, stores };
+  }
+
+  /** A group of tests of the stores, for each database (onDatabases). */
+  function onStores(test: SerialFn, name: string, group: Group<S>, where: OnDatabases = {}): void {
+    const onDialect = (test: GroupTest, dialect: DatabaseDialect) => {
+      const opened = useStores(test, dialect);
+      const { databases } = opened;
+      const replica = () => useStores(test, dialect, databases).stores;
+      group(test, { dialect, ...opened, replica });
+    };
+    onDatabases(test, name, onDialect, where);
+  }
+
+  /** As `onStores`, of what is not about SQL, money, leases or lost answers (OnDatabases). */
+  function onStoresInCi(test: SerialFn, name: string, group: Group<S>): void {
+    onStores(test, name, group, { serverInCi: true });
+  }
+
+  /** On a database that may hold nothing yet. */
+  async function openStores(databaseUrl: string): Promise<S> {
+    const options = { log: SILENT_LOG, migrations: 'run', packages: series } as const;
+    return storesOn(await openCurrentDatabase(databaseUrl, options), () => '{}');
+  }
+
+  /** The key of a new account with credits, in a database that may hold nothing yet. */
+  async function openCaller(databaseUrl: string, credits: number): Promise<string> {
+    const stores = await openStores(databaseUrl);
+    try {
+      return (await fundedCaller(stores, credits)).token;
+    } finally {
+      await stores.close();
+    }
+  }
+
+  return { series, storesOn, useStores, onStores, onStoresInCi, openStores, openCaller };
 }
 
-/** As `onStores`, of what is not about SQL, money, leases or lost answers (OnDatabases). */
-export function onStoresInCi(...[test, name, group]: Parameters<typeof onStores>): void {
-  onStores(test, name, group, { serverInCi: true });
-}
+/** Those of the core alone. */
+export const { series, storesOn, useStores, onStores, onStoresInCi, openStores, openCaller } =
+  storeFixtures();
 
 /** As `onStores`; whatever a test did, the ledger is balanced then. */
-export function onBalancedStores(...[test, name, group]: Parameters<typeof onStores>): void {
+export function onBalancedStores(test: SerialFn, name: string, group: Group<Stores>): void {
   onStores(test, name, (test, opened) => {
     const balanced: typeof test = Object.assign(
       (title: string, body: (t: ExecutionContext) => unknown) =>
@@ -89,21 +133,6 @@ export function onBalancedStores(...[test, name, group]: Parameters<typeof onSto
     );
     group(balanced, opened);
   });
-}
-
-/** A database of its own, open before the first test. */
-export function useStores(
-  test: Pick<GroupTest, 'before' | 'after'>,
-  dialect: DatabaseDialect = 'sqlite',
-  databases = useTestDatabase(test, dialect),
-) {
-  const database = {} as Database;
-  const stores = {} as Stores;
-  test.before(async () => {
-    fill(database, await databases.open());
-    fill(stores, storesOn(database));
-  });
-  return { databases, database, stores };
 }
 
 /** The group names its stores when it is declared, and they are opened later. */
@@ -137,22 +166,6 @@ export async function fundedCaller(stores: MoneyStores, credits: number) {
   const accountId = await fundedAccount(stores, credits);
   const { key, token } = await stores.apiKeys.create(accountId, 'test');
   return { accountId, apiKeyId: key.id, token };
-}
-
-/** On a database that may hold nothing yet. */
-export async function openStores(databaseUrl: string): Promise<Stores> {
-  const options = { log: SILENT_LOG, migrations: 'run', packages: migrationsOf(PACKAGES) } as const;
-  return storesOn(await openCurrentDatabase(databaseUrl, options), () => '{}');
-}
-
-/** The key of a new account with credits, in a database that may hold nothing yet. */
-export async function openCaller(databaseUrl: string, credits: number): Promise<string> {
-  const stores = await openStores(databaseUrl);
-  try {
-    return (await fundedCaller(stores, credits)).token;
-  } finally {
-    await stores.close();
-  }
 }
 
 export function storedInput(jobId: string): JobInput {

@@ -24,11 +24,11 @@ import { composeDispatch } from '../open-core.ts';
 import { JobEvents } from '../results/job-view.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { openStorage } from '../storage/open-storage.ts';
+import type { Stores } from '../stores.ts';
 import { put } from './blob-store.contract.ts';
 import { storesOn } from './fixtures.ts';
 import type { Script } from './scripted-exchange.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
-import type { Stores } from './stores.ts';
 
 const UNTIL_POLL_MS = 5;
 /** What other replicas left, and what is over by now, is seen a tenth as late as in a service. */

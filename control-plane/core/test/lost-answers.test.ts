@@ -21,11 +21,11 @@ import { DatabaseProxy } from '../../database/test/database-proxy.ts';
 import { Fault, type Loss, openFaultySqlite } from '../../database/test/faulty-database.ts';
 import { shortenWaits } from '../../database/test/short-waits.ts';
 import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
+import { type Stores, series, storesOn } from '../../test/every-store.ts';
 import { CHANGING, LIKE_ANOTHER } from './changing.ts';
 import { type ChangingMethod, type Fixture, kindOf, type LateCall } from './changing-methods.ts';
-import { assertBalanced, fundedAccount, methodsOf, newJob, storesOn } from './fixtures.ts';
+import { assertBalanced, fundedAccount, methodsOf, newJob } from './fixtures.ts';
 import { READING } from './reading-methods.ts';
-import type { Stores } from './stores.ts';
 
 // Longer than any lease that runs out here.
 // On a cluster, where one dialect is tested alone, a member that lags needs them.
@@ -134,7 +134,7 @@ async function onOwn(
   dialect: DatabaseDialect,
   work: (fixture: Fixture, own: TestDatabase) => Promise<void>,
 ): Promise<void> {
-  const own = await createTestDatabase(dialect);
+  const own = await createTestDatabase(dialect, { series });
   try {
     const database = await own.open();
     const fixture = fixtureOn(database);
@@ -151,7 +151,7 @@ onDatabases(ava, 'what changes something', (test, dialect) => {
   let fixture: Fixture;
 
   test.before(async () => {
-    shared = await createTestDatabase(dialect);
+    shared = await createTestDatabase(dialect, { series });
     fixture = fixtureOn(await shared.open());
   });
   // Whatever was lost in it: the ledger is balanced, and the figures of usage agree with it.

@@ -6,13 +6,13 @@ import { type AddressInfo, connect } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
 import { operatorPages } from '../../portal/operator-pages/operator-pages.ts';
+import type { Stores } from '../../portal/test/fixtures.ts';
 import { OperateAccounts } from '../accounts/operate-accounts.ts';
 import { buildOperatorApp } from '../http/operator-app.ts';
 import { OperateJobs, ReadQueue } from '../jobs/operate-jobs.ts';
 import { OperateCredits } from '../ledger/operate-credits.ts';
 import { OperateNodes } from '../nodes/operate-nodes.ts';
 import { OperateWebhooks } from '../webhooks/operate-webhooks.ts';
-import type { Stores } from './stores.ts';
 
 export const KEY = 'an-operator-key-that-only-a-test-knows';
 

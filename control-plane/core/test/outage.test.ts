@@ -21,6 +21,7 @@ import {
 } from '../../database/member-clocks.ts';
 import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
 import { DatabaseProxy } from '../../database/test/database-proxy.ts';
+import type { Stores } from '../stores.ts';
 import {
   assertBalanced,
   fundedAccount,
@@ -32,7 +33,6 @@ import {
   submitted,
 } from './fixtures.ts';
 import { until } from './harness.ts';
-import type { Stores } from './stores.ts';
 import { runCli } from './support/cli.ts';
 
 const test = ava.serial;

@@ -23,9 +23,11 @@ import {
   tellingOf,
   watchedAccount,
 } from '../../portal/test/alerts-fixtures.ts';
+import { PLAYGROUND_LIMITS } from '../../portal/test/fixtures.ts';
 import { PROVIDER, paid, refundOf } from '../../portal/test/orders.ts';
 import { newLink, OPERATOR } from '../../portal/test/people.ts';
 import { USAGE_GROUPS } from '../../portal/usage/usage-store.ts';
+import type { Stores } from '../../test/every-store.ts';
 import { destinationOf } from '../fetching/outgoing-url.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/deliver-messages.ts';
@@ -46,16 +48,7 @@ import {
   OPEN_WHY,
   TABLES,
 } from './exercise.ts';
-import {
-  fundedAccount,
-  IMAGE_FAULT,
-  NONE_FULL,
-  newJob,
-  PLAYGROUND_LIMITS,
-  running,
-  sha256,
-} from './fixtures.ts';
-import type { Stores } from './stores.ts';
+import { fundedAccount, IMAGE_FAULT, NONE_FULL, newJob, running, sha256 } from './fixtures.ts';
 
 const FIRST = { atMs: 0, id: '' };
 

@@ -64,7 +64,7 @@ function hold(shares: RequestShares, owner: RequestOwner) {
   };
 }
 
-const READS = ['/v1/account', '/v1/account/keys', '/v1/account/usage'];
+const READS = ['/v1/account', '/v1/account/keys'];
 
 test('others read and submit while an account holds its slots and its places to wait', async t => {
   const { job_id: own } = (await app.post('/v1/matting/jobs', imageBody())).json();

@@ -16,19 +16,19 @@ import {
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { fillLargeOrders, fillLargePeople } from '../../../test/support/large-people-and-orders.ts';
-import { fillLargeTables } from '../../../test/support/large-tables.ts';
+import { fillLargeTables, fillLargeUsage } from '../../../test/support/large-tables.ts';
 import {
   type MeteredDatabase,
   openMeteredDatabase,
 } from '../../../test/support/statement-meter.ts';
 import { requireCurrentSchema } from '../../database/migrate.ts';
 import { PACKAGES } from '../../packages.ts';
+import { type Stores, series, storesOn } from '../../test/every-store.ts';
 import { migrationsOf } from '../package.ts';
 import type { Fixture } from './changing-methods.ts';
 import { excessOf, soundOn, TABLES } from './exercise.ts';
-import { methodsOf, storesOn } from './fixtures.ts';
+import { methodsOf } from './fixtures.ts';
 import { EXERCISES } from './statements.ts';
-import type { Stores } from './stores.ts';
 
 const test = ava.serial;
 
@@ -54,9 +54,10 @@ for (const [dialect, analyzed] of [
 
   test.before(async () => {
     if (skipReason(dialect)) return;
-    fixture = await createTestDatabase(dialect);
+    fixture = await createTestDatabase(dialect, { series });
     const database = await fixture.open();
     await fillLargeTables(database, TABLES);
+    await fillLargeUsage(database);
     await fillLargePeople(database);
     await fillLargeOrders(database);
     if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
@@ -101,7 +102,7 @@ for (const [dialect, analyzed] of [
 }
 
 test('the statements that are run here › are those of every method of every store', async t => {
-  const fixture = await createTestDatabase('sqlite');
+  const fixture = await createTestDatabase('sqlite', { series });
   try {
     const stores = storesOn(await fixture.open());
     const methods = methodsOf(stores).filter(method => method !== 'close');

@@ -10,6 +10,7 @@ import {
 } from '../../portal/playground/playground-store.ts';
 import { MEMBERS_MAX, SESSIONS_MAX } from '../../portal/sign-in/session-store.ts';
 import { BY_SYSTEM, eventOf, watchedAccount } from '../../portal/test/alerts-fixtures.ts';
+import { PLAYGROUND_LIMITS } from '../../portal/test/fixtures.ts';
 import { newOrder, PROVIDER, paid, paymentOf, placed, refundOf } from '../../portal/test/orders.ts';
 import {
   actorOf,
@@ -19,6 +20,7 @@ import {
   OPERATOR,
   personOfAccount,
 } from '../../portal/test/people.ts';
+import type { Stores } from '../../test/every-store.ts';
 import { createApiKeyToken } from '../keys/authenticate.ts';
 import { startOf } from '../ledger/ledger-audit.ts';
 import { CHANGING } from './changing.ts';
@@ -32,18 +34,9 @@ import {
   LINKS_READS_MAX,
   LINKS_WHY,
 } from './exercise.ts';
-import {
-  fundedAccount,
-  IMAGE_FAULT,
-  LIMITS,
-  newJob,
-  PLAYGROUND_LIMITS,
-  running,
-  sha256,
-} from './fixtures.ts';
+import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, running, sha256 } from './fixtures.ts';
 import { READING } from './reading-methods.ts';
 import { addTo, setIn } from './rows.ts';
-import type { Stores } from './stores.ts';
 
 const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
 /** Their index and their rows, and how servers count. */

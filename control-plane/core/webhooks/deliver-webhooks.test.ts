@@ -9,9 +9,12 @@ import {
   type ManageAlertsDependencies,
   TEST_EVERY_MS,
 } from '../../portal/alerts/settings-pages.ts';
+import { createPortalStores, type PortalStores } from '../../portal/portal-stores.ts';
+import { series } from '../../portal/test/fixtures.ts';
 import { CallbackAddressCheck } from '../fetching/guarded-post.ts';
 import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
 import { accountSecretId, CallbackSecrets, SecretBox } from '../secrets/secret-box.ts';
+import type { Stores } from '../stores.ts';
 import {
   database,
   delivered,
@@ -30,11 +33,15 @@ import {
 import { fundedAccount, HOUR_MS, sha256, storesOn } from '../test/fixtures.ts';
 import { silent, until } from '../test/harness.ts';
 import { Receiver, reset, taken } from '../test/receiver.ts';
-import type { Stores } from '../test/stores.ts';
 
 const test = ava.serial;
 
-useDeliveries(test);
+useDeliveries(test, series);
+
+let portal: PortalStores;
+test.before(() => {
+  portal = createPortalStores(database);
+});
 
 test('a notification › goes out at once, signed over the bytes that are sent', async t => {
   await using receiver = await Receiver.open(SECRET);
@@ -254,11 +261,11 @@ const LIMITS: Pick<ManageAlertsDependencies, 'messagesMax' | 'onWithheld'> = {
   onWithheld: () => assert.fail('as many as may be are not reached'),
 };
 
-function manageAlerts(policy = NEAR, limits = LIMITS, settings = stores.alertSettings) {
+function manageAlerts(policy = NEAR, limits = LIMITS, settings = portal.alertSettings) {
   const guard = new OutgoingGuard({ policy: { fetchPorts: [80, 443], ...policy } });
   return new ManageAlerts({
     settings,
-    alerts: stores.alerts,
+    alerts: portal.alerts,
     secrets,
     addresses: new CallbackAddressCheck(guard),
     policy,
@@ -269,8 +276,8 @@ function manageAlerts(policy = NEAR, limits = LIMITS, settings = stores.alertSet
 
 function watch(): BalanceWatch {
   return new BalanceWatch({
-    alerts: stores.alerts,
-    settings: stores.alertSettings,
+    alerts: portal.alerts,
+    settings: portal.alertSettings,
     secrets,
     mails: true,
     ...LIMITS,
@@ -300,11 +307,11 @@ test('an address of events › keeps a secret that another owner made while its 
   await manageAlerts().setWebhook(scope, { ...first, newSecret: true });
   let shown: string | undefined;
   const settings = {
-    ...stores.alertSettings,
-    setWebhook: async (...args: Parameters<typeof stores.alertSettings.setWebhook>) => {
+    ...portal.alertSettings,
+    setWebhook: async (...args: Parameters<typeof portal.alertSettings.setWebhook>) => {
       const other = await manageAlerts().setWebhook(scope, { ...first, newSecret: true });
       shown = other.kind === 'set' ? other.secret : undefined;
-      return stores.alertSettings.setWebhook(...args);
+      return portal.alertSettings.setWebhook(...args);
     },
   };
   const changed = await manageAlerts(NEAR, LIMITS, settings).setWebhook(scope, {
@@ -312,7 +319,7 @@ test('an address of events › keeps a secret that another owner made while its 
     newSecret: false,
   });
   t.deepEqual(changed, { kind: 'set', secret: undefined });
-  const stored = await stores.alertSettings.webhook(scope.accountId);
+  const stored = await portal.alertSettings.webhook(scope.accountId);
   assert.ok(stored && shown);
   t.is(stored.url, second.url);
   const key = secrets.open(accountSecretId(scope.accountId), stored);
@@ -396,7 +403,7 @@ test('a low balance › takes no address that the guard does not, and no other t
   for (const url of ['http://hooks.example/', 'https://127.0.0.1/', 'x', 'https://a@b.example/']) {
     t.is((await strict.setWebhook(scope, { url, newSecret: false })).kind, 'wrong-url');
   }
-  t.is(await stores.alertSettings.webhook(scope.accountId), undefined);
+  t.is(await portal.alertSettings.webhook(scope.accountId), undefined);
   const many = ['1', '2', '3', '4', '5', '6'];
   for (const texts of [['-1'], ['1.5'], ['ten'], ['1000000001'], many]) {
     t.false(await strict.setThresholds(scope, texts));

@@ -12,6 +12,7 @@ import {
 } from '../../../test/support/large-tables.ts';
 import { CallbackSecrets, SecretBox, signingKeyOf } from '../secrets/secret-box.ts';
 import type { FullPlaces } from '../shared-places.ts';
+import { createStores } from '../stores.ts';
 import {
   fundedAccount,
   HOUR_MS,
@@ -27,7 +28,6 @@ import {
   storesOn,
 } from '../test/fixtures.ts';
 import { addTo, rowOf, setIn } from '../test/rows.ts';
-import { createStores } from '../test/stores.ts';
 import { countSealedWithOthers, type DueQuery } from './deliver-messages.ts';
 
 const test = ava.serial;

@@ -31,6 +31,7 @@ import { type LoopbackSource, openSource } from '../../core/test/loopback-source
 import { TEST_TOKEN } from '../../core/test/scripted-node.ts';
 import { type Env, runCli as run } from '../../core/test/support/cli.ts';
 import { Replicas } from '../../core/test/support/replicas.ts';
+import { series } from '../../test/fixtures.ts';
 import {
   LOG_BYTES_MAX,
   readLog,
@@ -370,7 +371,7 @@ const ofUser = groupIf(
 let database: TestDatabase;
 
 ofUser.before(async () => {
-  database = await createTestDatabase('mysql');
+  database = await createTestDatabase('mysql', { series });
 });
 ofUser.after.always(() => database?.close());
 

@@ -8,18 +8,9 @@ import {
   notificationBody,
   SecretBox,
 } from '../../core/secrets/secret-box.ts';
-import {
-  fundedAccount,
-  IMAGE_FAULT,
-  newJob,
-  onStoresInCi,
-  running,
-  sha256,
-  storesOn,
-} from '../../core/test/fixtures.ts';
+import { fundedAccount, IMAGE_FAULT, newJob, running, sha256 } from '../../core/test/fixtures.ts';
 import { silent } from '../../core/test/harness.ts';
 import { addTo, rowsOf } from '../../core/test/rows.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import { HEAD_MAX } from '../../core/webhooks/deliver-messages.ts';
 import { insertMail } from '../../core/webhooks/outbox-store.ts';
 import {
@@ -34,6 +25,7 @@ import {
   tellingOf,
   watchedAccount,
 } from '../test/alerts-fixtures.ts';
+import { onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
 import { newLink, OPERATOR } from '../test/people.ts';
 import { TOLD_AGAIN_MS } from './alert-store.ts';
 import { BalanceWatch } from './balance-watch.ts';

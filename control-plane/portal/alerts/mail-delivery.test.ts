@@ -4,11 +4,11 @@ import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { CallbackSecrets, mailBody, SecretBox } from '../../core/secrets/secret-box.ts';
-import { useStores } from '../../core/test/fixtures.ts';
 import { silent, until } from '../../core/test/harness.ts';
 import type { MessageDelivery } from '../../core/webhooks/deliver-messages.ts';
 import { insertMail } from '../../core/webhooks/outbox-store.ts';
 import { dueMails, mailEnd } from '../test/alerts-fixtures.ts';
+import { useStores } from '../test/fixtures.ts';
 import { withheldTeller } from './balance-watch.ts';
 import {
   MAILS_UNDER_WAY_MAX,

@@ -10,13 +10,12 @@ import {
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
-  onStores,
-  onStoresInCi,
   resultOf,
   running,
   SERVICE_FAULT,
   submitted,
 } from '../../core/test/fixtures.ts';
+import { onStores, onStoresInCi } from '../test/fixtures.ts';
 import {
   aged,
   movements,

@@ -8,9 +8,8 @@ import ava from 'ava';
 import { sql } from 'kysely';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { type ActingPerson, requireAuthority } from '../../core/accounts/audit.ts';
-import { newJob, onStores, submitted } from '../../core/test/fixtures.ts';
+import { newJob, submitted } from '../../core/test/fixtures.ts';
 import { addTo, setIn } from '../../core/test/rows.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import type { Database } from '../../database/database.ts';
 import {
   AuthorityError,
@@ -18,6 +17,7 @@ import {
   CHANGES_A_MINUTE_MAX,
 } from '../sign-in/session-store.ts';
 import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../test/alerts-fixtures.ts';
+import { onStores, type Stores } from '../test/fixtures.ts';
 import { newOrder, placed } from '../test/orders.ts';
 import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../test/people.ts';
 import { may, type Permission } from './roles.ts';

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
-import { fundedAccount, onStoresInCi } from '../../core/test/fixtures.ts';
+import { fundedAccount } from '../../core/test/fixtures.ts';
 import { rowsOf, setIn } from '../../core/test/rows.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import { MEMBERS_MAX } from '../sign-in/session-store.ts';
 import { createSignInThrottleStore } from '../sign-in/sign-in.ts';
+import { onStoresInCi, type Stores, series } from '../test/fixtures.ts';
 import {
   actorOf,
   identityEntry,
@@ -404,7 +404,7 @@ onDatabases(
   test,
   'rows of the throttle',
   (test, dialect) => {
-    const databases = useTestDatabase(test, dialect);
+    const databases = useTestDatabase(test, dialect, { series });
 
     test('are made by attempts that are counted, and by none that is refused', async t => {
       const database = await databases.open();

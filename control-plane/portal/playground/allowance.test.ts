@@ -11,14 +11,13 @@ import {
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
-  onStores,
-  PLAYGROUND_LIMITS,
   reread,
   resultOf,
   SERVICE_FAULT,
   submitted,
 } from '../../core/test/fixtures.ts';
 import { addTo, rowsOf } from '../../core/test/rows.ts';
+import { onStores, PLAYGROUND_LIMITS } from '../test/fixtures.ts';
 import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX, playgroundAllowance } from './playground-store.ts';
 
 const test = ava.serial;

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
-import { storesOn } from '../../core/test/fixtures.ts';
 import type { Database } from '../../database/database.ts';
+import { series, storesOn } from '../test/fixtures.ts';
 import { linkUse, newLink, OPERATOR } from '../test/people.ts';
 import { Passwords } from './passwords.ts';
 import {
@@ -23,7 +23,7 @@ const STRANGER = { mail: MAIL, address: '192.0.2.1', browser: undefined, person:
 const PERSON = { language: null, hasMailKey: true, isProven: true };
 
 onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
-  const databases = useTestDatabase(test, dialect);
+  const databases = useTestDatabase(test, dialect, { series });
   const replicas: SignInThrottle[] = [];
   let throttle: SignInThrottle;
   let database: Database;
@@ -129,7 +129,7 @@ onDatabases(test, 'the throttle of sign-in', (test, dialect) => {
   });
 });
 
-const databases = useTestDatabase(test, 'sqlite');
+const databases = useTestDatabase(test, 'sqlite', { series });
 async function openStores() {
   const stores = storesOn(await databases.open());
   return { stores, throttle: new SignInThrottle(stores.signInThrottles, BROWSERS) };

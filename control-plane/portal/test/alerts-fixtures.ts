@@ -1,10 +1,10 @@
 /** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
 import { randomUUID } from 'node:crypto';
 import { fundedAccount, NONE_FULL } from '../../core/test/fixtures.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import type { AccountEventRow, NewMail } from '../../core/webhooks/outbox-store.ts';
 import type { Database } from '../../database/database.ts';
 import type { SeenAlert, Telling } from '../alerts/alert-store.ts';
+import type { Stores } from './fixtures.ts';
 
 export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
 

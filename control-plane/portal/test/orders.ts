@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ServiceActor } from '../../core/accounts/audit.ts';
 import { rowOf } from '../../core/test/rows.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import type { Database } from '../../database/database.ts';
 import { DAY_MS, type Order } from '../orders/order-rules.ts';
 import type { NewOrder, ToldPayment, ToldRefund } from '../orders/order-store.ts';
+import type { Stores } from './fixtures.ts';
 
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 export const PROVIDER: ServiceActor = { kind: 'payment' };

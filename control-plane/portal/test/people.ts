@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson, ServiceActor } from '../../core/accounts/audit.ts';
 import { HOUR_MS, sha256 } from '../../core/test/fixtures.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import type { LinkUse, NewLink } from '../people/link-store.ts';
 import type { Permission, Role } from '../people/roles.ts';
 import type { IdentityEntry } from '../sign-in/identity-entry.ts';
 import { actingPerson, type NewSession } from '../sign-in/session-store.ts';
+import type { Stores } from './fixtures.ts';
 
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 

@@ -1,12 +1,12 @@
 /** Browsers over a test application: one of anybody, and one of somebody who is signed in. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Stores } from '../../core/test/stores.ts';
 import { BASE_URL, type TestApp } from '../../core/test/support/test-app.ts';
 import type { Role } from '../people/roles.ts';
 import { csrfTokenOf } from '../session/guard.ts';
 import { Person } from './area/person.ts';
 import { type Member, signedIn } from './area/world.ts';
+import type { Stores } from './fixtures.ts';
 import { newLink } from './people.ts';
 
 /** Asks for pages, from an address of its own. */

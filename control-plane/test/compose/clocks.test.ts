@@ -15,14 +15,15 @@ import {
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { openDirectoryBlobStore } from '../../core/storage/blob-store.ts';
-import { assertBalanced, fundedCaller, storesOn } from '../../core/test/fixtures.ts';
+import type { Stores } from '../../core/stores.ts';
+import { assertBalanced, fundedCaller } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { Receiver } from '../../core/test/receiver.ts';
 import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode } from '../../core/test/scripted-node.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
+import { series, storesOn } from '../fixtures.ts';
 
 const test = ava.serial;
 
@@ -71,7 +72,7 @@ onDatabases(test, 'replicas with wrong clocks', (test, dialect) => {
 
   test.before(async () => {
     directory = await mkdtemp(path.join(tmpdir(), 'matting-clocks-'));
-    fixture = await createTestDatabase(dialect);
+    fixture = await createTestDatabase(dialect, { series });
     stores = storesOn(await fixture.open());
     receiver = await Receiver.open(SECRET);
     ({ token } = await fundedCaller(stores, 100));

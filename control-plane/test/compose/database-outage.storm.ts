@@ -7,12 +7,13 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { groupIf, skipReason } from '../../../test/support/database.ts';
-import { assertBalanced, storesOn } from '../../core/test/fixtures.ts';
+import { assertBalanced } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
 import { pictureBody, Replicas, type RestAnswer } from '../../core/test/support/replicas.ts';
 import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
 import { DatabaseProxy } from '../../database/test/database-proxy.ts';
+import { storesOn } from '../fixtures.ts';
 
 const test = ava.serial;
 

@@ -9,10 +9,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { openFilesMax } from '#program/ports/listening.ts';
 import { HalfSentForms } from '../../../test/support/half-sent-forms.ts';
-import { openCaller } from '../../core/test/fixtures.ts';
 import { submitTo } from '../../core/test/support/replicas.ts';
 import { startMain } from '../../core/test/support/started-main.ts';
 import { imageBody } from '../../core/test/support/test-app.ts';
+import { openCaller } from '../fixtures.ts';
 
 const test = ava.serial;
 

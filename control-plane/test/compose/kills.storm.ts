@@ -18,21 +18,15 @@ import {
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import type { ApiKey } from '../../core/keys/api-key-store.ts';
-import {
-  assertBalanced,
-  claimed,
-  fundedAccount,
-  IMAGE_FAULT,
-  storesOn,
-} from '../../core/test/fixtures.ts';
+import { assertBalanced, claimed, fundedAccount, IMAGE_FAULT } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 import { signMessage } from '../../core/webhooks/send-webhooks.ts';
 import type { Database } from '../../database/database.ts';
 import type { Order } from '../../portal/orders/order-rules.ts';
 import { movements, placed } from '../../portal/test/orders.ts';
+import { type Stores, series, storesOn } from '../every-store.ts';
 
 const test = ava.serial;
 
@@ -74,7 +68,7 @@ const replicas: ReplicaChild[] = [];
 
 orders.before(async () => {
   directory = await mkdtemp(path.join(tmpdir(), 'matting-orders-'));
-  fixture = await createTestDatabase('mysql');
+  fixture = await createTestDatabase('mysql', { series });
   database = await fixture.open();
   stores = storesOn(database);
   replicas.push(...(await Promise.all([start(), start()])));
@@ -156,7 +150,7 @@ onDatabases(test, 'a cap and replicas that are killed', (test, dialect) => {
 
   test.before(async () => {
     directory = await mkdtemp(path.join(tmpdir(), 'matting-caps-'));
-    fixture = await createTestDatabase(dialect);
+    fixture = await createTestDatabase(dialect, { series });
     stores = storesOn(await fixture.open());
     accountId = await fundedAccount(stores, CREDITS);
     const policy = { cap: { credits: CAP, period: 'total' } } as const;

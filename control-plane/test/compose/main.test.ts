@@ -17,7 +17,6 @@ import { type DrainSteps, drainControlPlane } from '../../core/drain.ts';
 import type { ControlPlane } from '../../core/open-core.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../../core/secrets/secret-box.ts';
 import { SecretsKeyError } from '../../core/secrets/secrets-key.ts';
-import { openCaller } from '../../core/test/fixtures.ts';
 import { silent, until } from '../../core/test/harness.ts';
 import { cutOutAfter, cutOutOf } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../core/test/scripted-node.ts';
@@ -25,6 +24,7 @@ import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 import { openTestPlane } from '../../core/test/support/test-plane.ts';
 import { openDatabase } from '../../database/connect.ts';
+import { openCaller } from '../fixtures.ts';
 
 const test = ava.serial;
 

@@ -17,13 +17,14 @@ import {
 } from '../../../test/support/object-storage/object-store.ts';
 import type { ControlPlane } from '../../core/open-core.ts';
 import { openStorage } from '../../core/storage/open-storage.ts';
-import { assertBalanced, fundedAccount, storesOn } from '../../core/test/fixtures.ts';
+import { assertBalanced, fundedAccount } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { ScriptedNode } from '../../core/test/scripted-node.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
 import { runCli } from '../../core/test/support/cli.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 import { openTestPlane } from '../../core/test/support/test-plane.ts';
+import { series, storesOn } from '../fixtures.ts';
 
 const test = ava.serial;
 
@@ -74,7 +75,7 @@ for (const kind of OBJECT_STORES) {
 
   group.before(async () => {
     root = await mkdtemp(path.join(tmpdir(), 'matting-moving-'));
-    fixture = await createTestDatabase('sqlite');
+    fixture = await createTestDatabase('sqlite', { series });
     const stores = storesOn(await fixture.open());
     accountId = await fundedAccount(stores, 1000);
     ({ token } = await stores.apiKeys.create(accountId, 'test'));

@@ -11,13 +11,14 @@ import {
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { assertBalanced, fundedCaller, storesOn } from '../../core/test/fixtures.ts';
+import type { Stores } from '../../core/stores.ts';
+import { assertBalanced, fundedCaller } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { cutOutOf } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode } from '../../core/test/scripted-node.ts';
-import type { Stores } from '../../core/test/stores.ts';
 import { Child, planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
+import { series, storesOn } from '../fixtures.ts';
 
 const test = ava.serial;
 
@@ -38,7 +39,7 @@ onDatabases(test, 'processes that stop', (test, dialect) => {
 
   const prepare = async (t: ExecutionContext) => {
     directory = await temporaryFolder(t);
-    fixture = await createTestDatabase(dialect);
+    fixture = await createTestDatabase(dialect, { series });
     t.teardown(cleanUp);
     stores = storesOn(await fixture.open());
     ({ accountId, token } = await fundedCaller(stores, 100));

@@ -5,10 +5,10 @@
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
 import type { Job } from '../../../control-plane/core/jobs/job.ts';
-import { storesOn } from '../../../control-plane/core/test/fixtures.ts';
+import type { Stores } from '../../../control-plane/core/stores.ts';
 import { Receiver } from '../../../control-plane/core/test/receiver.ts';
-import type { Stores } from '../../../control-plane/core/test/stores.ts';
 import { openDatabase } from '../../../control-plane/database/connect.ts';
+import { storesOn } from '../../../control-plane/test/fixtures.ts';
 import type { Release } from '../../upgrade/releases.ts';
 import { SILENT_LOG } from '../database.ts';
 import { until } from '../running-service.ts';

@@ -14,11 +14,11 @@ import {
 } from '../../../../test/support/database.ts';
 import type { Database } from '../../../database/database.ts';
 import type { DatabaseDialect } from '../../../database/engines.ts';
+import { type Stores, storesOn } from '../../../test/every-store.ts';
 import type { ControlPlane } from '../../open-core.ts';
-import { fundedCaller, storesOn } from '../fixtures.ts';
+import { fundedCaller } from '../fixtures.ts';
 import { until } from '../harness.ts';
 import { ScriptedNode } from '../scripted-node.ts';
-import type { Stores } from '../stores.ts';
 import { planeEnv } from './child.ts';
 import { pngHeader } from './test-app.ts';
 import { openTestPlane } from './test-plane.ts';

@@ -16,6 +16,7 @@ import type { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
 import type { Environment } from '#program/env.ts';
 import type { GroupTest } from '../../../../test/support/database.ts';
+import { type Stores, withPackages } from '../../../test/every-store.ts';
 import { type Config, loadConfig } from '../../config.ts';
 import type { NodeAbility } from '../../dispatch/job-needs.ts';
 import { OutgoingGuard, type ResolveHost } from '../../fetching/outgoing-guard.ts';
@@ -40,7 +41,6 @@ import type { ResultReaderBounds } from '../../results/result-download.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { UploadBounds } from '../../submission/pictures.ts';
 import { AcceptanceGate } from '../../submission/submit-matting.ts';
-import { type Stores, withPackages } from '../stores.ts';
 
 export const BASE_URL = 'https://matting.example.com';
 export const ERRORS_PAGE = '# Errors\n';

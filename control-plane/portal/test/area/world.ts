@@ -5,7 +5,6 @@
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import type { ExecutionContext, SerialFn } from 'ava';
-import type { Stores } from '../../../core/test/stores.ts';
 import {
   BASE_URL,
   type ScopedRoute,
@@ -17,6 +16,7 @@ import type { NewLink } from '../../people/link-store.ts';
 import { ROLES, type Role } from '../../people/roles.ts';
 import { createSecret } from '../../session/guard.ts';
 import { hashOfSecret } from '../../sign-in/session-store.ts';
+import type { Stores } from '../fixtures.ts';
 import { linkUse, newLink, newSession, OPERATOR } from '../people.ts';
 import { Person } from './person.ts';
 

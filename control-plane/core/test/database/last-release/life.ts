@@ -4,6 +4,7 @@
  * so that the next release can take what is left open. It uses no clock and no chance but ids.
  */
 import { randomUUID } from 'node:crypto';
+import type { Stores } from '../../../../test/every-store.ts';
 import type { Claim, Job } from '../../../jobs/job.ts';
 import { RATE_WINDOW_MS } from '../../../rates/rate-windows.ts';
 import type { MessageClaim } from '../../../webhooks/deliver-messages.ts';
@@ -18,7 +19,6 @@ import {
   storedInput,
   submitted,
 } from '../../fixtures.ts';
-import type { Stores } from '../../stores.ts';
 
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
 type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';

@@ -15,8 +15,8 @@ import {
 } from '../../../../../test/support/watched-database.ts';
 import { migrate } from '../../../../database/migrate.ts';
 import { PACKAGES } from '../../../../packages.ts';
+import { storesOn } from '../../../../test/every-store.ts';
 import { migrationsOf } from '../../../package.ts';
-import { storesOn } from '../../fixtures.ts';
 import { liveOn } from './life.ts';
 import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';
 

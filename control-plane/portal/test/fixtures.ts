@@ -1,0 +1,14 @@
+/** Databases of the core and the portal, and their stores. */
+import type { Stores as CoreStores } from '../../core/stores.ts';
+import { storeFixtures } from '../../core/test/fixtures.ts';
+import { playgroundAllowance } from '../playground/playground-store.ts';
+import { portal } from '../portal.ts';
+import { createPortalStores, type PortalStores } from '../portal-stores.ts';
+
+export type Stores = CoreStores & PortalStores;
+
+export const PLAYGROUND_LIMITS = { allowance: playgroundAllowance(20) };
+
+export const PORTAL_FIXTURES = storeFixtures({ packages: [portal], more: createPortalStores });
+
+export const { series, storesOn, useStores, onStores, onStoresInCi } = PORTAL_FIXTURES;

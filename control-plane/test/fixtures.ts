@@ -1,0 +1,7 @@
+/** Databases that have the tables of every package, and the core's stores on them. */
+import { storeFixtures } from '../core/test/fixtures.ts';
+import { PACKAGES } from '../packages.ts';
+
+export const { series, storesOn, useStores, onStores, openStores, openCaller } = storeFixtures({
+  packages: PACKAGES,
+});
