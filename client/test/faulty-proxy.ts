@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { type IncomingMessage, request, type ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
-import { type LoopbackSource, openSource } from '../../control-plane/core/test/loopback-source.ts';
+import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 
 /**
  * `pass`: nothing is wrong. `refuse`: the connection breaks before the service hears of it. `lose`:

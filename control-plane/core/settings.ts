@@ -3,8 +3,8 @@ import path from 'node:path';
 import { type Environment, type EnvReader, readEnvironment } from '#program/env.ts';
 import { isLoopback } from '#program/ports/addresses.ts';
 import { readTlsSettings } from '#program/tls/tls-settings.ts';
+import { parseNetwork } from '../http/outgoing/outgoing-url.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './dispatch/job-needs.ts';
-import { parseNetwork } from './fetching/outgoing-url.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   JOB_RETENTION_DAYS_MAX,

@@ -4,7 +4,7 @@
  */
 import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { CallbackAddressCheck } from '../core/fetching/guarded-post.ts';
+import { CallbackAddressCheck } from '../core/fetching/callback-check.ts';
 import type { HttpInterface } from '../core/http/public-app.ts';
 import { ManageKeys } from '../core/keys/manage-keys.ts';
 import type { Core } from '../core/package.ts';

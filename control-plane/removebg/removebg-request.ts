@@ -7,7 +7,6 @@ import { invalidParameter } from '#contract/errors.ts';
 import { alphaOf, parseColour } from '#contract/finishing/measures.ts';
 import type { Background, Finishing, Length, Region } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
-import type { OutgoingPolicy } from '../core/fetching/outgoing-url.ts';
 import type { RequestUploads } from '../core/submission/pictures.ts';
 import {
   type KeylessSubmission,
@@ -18,6 +17,7 @@ import {
   type Submitted,
 } from '../core/submission/submit-matting.ts';
 import { OVERLONG } from '../http/bodies.ts';
+import type { OutgoingPolicy } from '../http/outgoing/outgoing-url.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
 import {
   cropOf,

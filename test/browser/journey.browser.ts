@@ -15,7 +15,7 @@ import ava from 'ava';
 import type { Browser, Page } from 'playwright-core';
 import { Webhook } from 'standardwebhooks';
 import { findStackPorts } from '../../bin/stack.ts';
-import { type LoopbackSource, openSource } from '../../control-plane/core/test/loopback-source.ts';
+import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 import { at } from '../support/at.ts';
 import { OpenIdProvider } from '../support/openid-provider.ts';
 import {

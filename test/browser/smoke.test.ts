@@ -4,7 +4,7 @@
  */
 import ava from 'ava';
 import type { Browser } from 'playwright-core';
-import { openSource } from '../../control-plane/core/test/loopback-source.ts';
+import { openSource } from '../../control-plane/http/test/loopback-source.ts';
 import { isNotTested } from '../support/skip.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { openPageSite, type PageSite } from './page-site.ts';

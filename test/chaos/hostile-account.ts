@@ -8,8 +8,8 @@
 import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type LoopbackSource, openSource } from '../../control-plane/core/test/loopback-source.ts';
 import { submitTo } from '../../control-plane/core/test/support/replicas.ts';
+import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 import type { Random } from '../support/random.ts';
 import type { WireJob } from '../support/running-service.ts';
 

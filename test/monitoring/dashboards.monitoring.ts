@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import sharp from 'sharp';
-import { type LoopbackSource, openSource } from '../../control-plane/core/test/loopback-source.ts';
+import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 import { FLEET, GPU_ROW_TITLE } from '../../deploy/grafana/source/fleet.ts';
 import { MONEY } from '../../deploy/grafana/source/money.ts';
 import type { Page } from '../../deploy/grafana/source/panels.ts';

@@ -74,27 +74,27 @@ requests are not counted
   - share.left -= 1;
   = one replica keeps the limit to the request, one at a time or all at once
 
-file control-plane/core/fetching/outgoing-guard.ts
+file control-plane/http/outgoing/outgoing-guard.ts
 tests control-plane/core/fetching/urls.test.ts: counted at the dialer
 one public address among several is enough
   - addresses.every(isOpen)
   + addresses.some(isOpen)
   = connects to no forbidden address of a name, whatever its other addresses are
-tests control-plane/core/fetching/guarded-requests.test.ts: addresses behind a name
+tests control-plane/http/outgoing/guarded-requests.test.ts: addresses behind a name
 this machine's public address is reached
   - own.has(address)
   + false
   = refuses this machine's own public address
 
-file control-plane/core/fetching/fetch-image.ts
-tests control-plane/core/fetching/guarded-requests.test.ts: addresses behind a name
+file control-plane/http/outgoing/guarded-fetch.ts
+tests control-plane/http/outgoing/guarded-requests.test.ts: addresses behind a name
 a name is resolved once for all its redirects
   - for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
   -       const addresses = await this.#requireAddresses(hostOf(url), request);
   + const addresses = await this.#requireAddresses(hostOf(url), request);
   +     for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
   = checks again for a redirect to the same name
-tests control-plane/core/fetching/guarded-requests.test.ts: redirects
+tests control-plane/http/outgoing/guarded-requests.test.ts: redirects
 a redirect is followed wherever its text leads
   - requireOutgoingUrl(location, this.#guard.policy, from)
   + new URL(location, from)
@@ -108,8 +108,8 @@ redirects have no bound
   + redirects <= 9
   = follows three, and not a fourth
 
-file control-plane/core/fetching/outgoing-guard.ts
-tests control-plane/core/fetching/guarded-requests.test.ts: the pinned connector
+file control-plane/http/outgoing/outgoing-guard.ts
+tests control-plane/http/outgoing/guarded-requests.test.ts: the pinned connector
 a peer that was not checked is spoken to
   - undefined || !checked.has(socket.remoteAddress)
   + undefined
@@ -120,7 +120,7 @@ a name is resolved again to connect
   + timeout: connectMs,
   = does not resolve the name again
 
-file control-plane/core/fetching/outgoing-url.ts
+file control-plane/http/outgoing/outgoing-url.ts
 tests control-plane/core/fetching/urls.test.ts: image_url
 any port is requested
   - if (!policy.allowPrivateAddresses) requirePort(url, policy);
@@ -142,7 +142,7 @@ a literal address is not judged before it is connected to
   + : true;
   = refuses ipv4 private
 
-file control-plane/core/fetching/outgoing-url.ts
+file control-plane/http/outgoing/outgoing-url.ts
 tests control-plane/core/fetching/urls.test.ts: addresses
 IPv6 is open but for what is listed
   - globalIpv6.check(address, 'ipv6') && !specialIpv6.check(address,

@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { createHash, createHmac } from 'node:crypto';
-import { type LoopbackSource, openSource } from '../../control-plane/core/test/loopback-source.ts';
+import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 import { IDENTITY, type TestObjectStore } from '../support/object-storage/object-store.ts';
 import type { Env } from '../support/program.ts';
 import { codeOf, readPage } from './runbook-page.ts';

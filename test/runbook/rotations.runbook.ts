@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
-import { type LoopbackSource, openSource } from '../../control-plane/core/test/loopback-source.ts';
+import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 import type { Env } from '../support/program.ts';
 import { isNotTested } from '../support/skip.ts';
 import { Installation, NODE_TOKEN, pictureBase64, SECRETS_KEY, SKIP } from './installation.ts';

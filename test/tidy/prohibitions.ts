@@ -68,7 +68,7 @@ export const PROHIBITIONS: readonly Prohibition[] = [
   },
   {
     rule: 'only what fetches for callers, and direct of the node, import an HTTP client',
-    from: /^(?!control-plane\/core\/fetching\/|inference-node\/serving\/direct\/)/,
+    from: /^(?!control-plane\/http\/outgoing\/|inference-node\/serving\/direct\/)/,
     to: /^undici/,
   },
   {

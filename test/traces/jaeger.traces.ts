@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import ava from 'ava';
 import sharp from 'sharp';
-import { type LoopbackSource, openSource } from '../../control-plane/core/test/loopback-source.ts';
+import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 import { type RunningService, startService, until } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { JaegerServer, type JaegerTrace, skipWithoutJaeger } from './jaeger-server.ts';

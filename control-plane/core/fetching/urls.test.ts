@@ -11,17 +11,18 @@ import { promisify } from 'node:util';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
-import { requireImageUrl } from '../submission/submit-matting.ts';
-import type { ProbeReport } from '../test/namespace-probe.ts';
-import { GuardedFetch } from './fetch-image.ts';
-import { CallbackAddressCheck, GuardedPost } from './guarded-post.ts';
+import { GuardedFetch } from '../../http/outgoing/guarded-fetch.ts';
+import { GuardedPost } from '../../http/outgoing/guarded-post.ts';
 import {
   type CreateConnector,
   OutgoingGuard,
   type OutgoingGuardOptions,
   type ResolveHost,
-} from './outgoing-guard.ts';
-import { isPublicAddress } from './outgoing-url.ts';
+} from '../../http/outgoing/outgoing-guard.ts';
+import { isPublicAddress } from '../../http/outgoing/outgoing-url.ts';
+import { requireImageUrl } from '../submission/submit-matting.ts';
+import type { ProbeReport } from '../test/namespace-probe.ts';
+import { CallbackAddressCheck } from './callback-check.ts';
 
 const test = ava.serial;
 

@@ -23,6 +23,7 @@ import {
   requireInteger,
   throughIndex,
 } from '../../database/statements.ts';
+import { destinationOf } from '../../http/outgoing/outgoing-url.ts';
 import { type JobLane, type LaneRead, laneKey, laneOf } from '../dispatch/dispatch-core.ts';
 import {
   type AccountQueue,
@@ -31,7 +32,6 @@ import {
   UNFETCHED_MEGAPIXELS,
   UNKNOWN_MEGAPIXELS,
 } from '../dispatch/job-needs.ts';
-import { destinationOf } from '../fetching/outgoing-url.ts';
 import type { JobsTable, OutboxTable } from '../tables.ts';
 import {
   type Job,

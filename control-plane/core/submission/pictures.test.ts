@@ -13,10 +13,11 @@ import { BACKGROUND_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { fc } from '../../../test/support/property-tests.ts';
 import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
 import { Base64Decoder } from '../../http/bodies.ts';
-import { type FetchLimits, GuardedFetch, ImageFetcher } from '../fetching/fetch-image.ts';
-import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
+import { type FetchLimits, GuardedFetch } from '../../http/outgoing/guarded-fetch.ts';
+import { OutgoingGuard } from '../../http/outgoing/outgoing-guard.ts';
+import { openRawSource, openSource } from '../../http/test/loopback-source.ts';
+import { ImageFetcher } from '../fetching/fetch-image.ts';
 import { type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
-import { openRawSource, openSource } from '../test/loopback-source.ts';
 import { requireAcceptableImage } from './pictures.ts';
 
 const test = ava.serial;

@@ -23,6 +23,13 @@ import { Remembered } from '#program/remembered.ts';
 import { activeKeptContext, describeSpan, traced } from '#program/tracing/active-span.ts';
 import { NotBegunError } from '../../database/database.ts';
 import { OVERLONG, type TextValue } from '../../http/bodies.ts';
+import { FETCH_LIMITS } from '../../http/outgoing/guarded-fetch.ts';
+import {
+  type CallbackPolicy,
+  ForbiddenUrlError,
+  type OutgoingPolicy,
+  requireOutgoingUrl,
+} from '../../http/outgoing/outgoing-url.ts';
 import type { Caller, ReadAccount } from '../accounts/account.ts';
 import {
   type AskedOfNode,
@@ -34,14 +41,7 @@ import {
   refusalOf,
   retryAfterS,
 } from '../dispatch/job-needs.ts';
-import { FETCH_LIMITS } from '../fetching/fetch-image.ts';
-import { type CallbackAddressCheck, requireCallbackUrl } from '../fetching/guarded-post.ts';
-import {
-  type CallbackPolicy,
-  ForbiddenUrlError,
-  type OutgoingPolicy,
-  requireOutgoingUrl,
-} from '../fetching/outgoing-url.ts';
+import { type CallbackAddressCheck, requireCallbackUrl } from '../fetching/callback-check.ts';
 import { isFinal, type Job, type JobInput } from '../jobs/job.ts';
 import type { QueuedWork } from '../jobs/job-rows.ts';
 import type { JobStore } from '../jobs/job-store.ts';

@@ -7,9 +7,10 @@
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { GuardedFetch } from '../fetching/fetch-image.ts';
-import { CallbackAddressCheck, GuardedPost } from '../fetching/guarded-post.ts';
-import { OutgoingGuard, type ResolveHost } from '../fetching/outgoing-guard.ts';
+import { GuardedFetch } from '../../http/outgoing/guarded-fetch.ts';
+import { GuardedPost } from '../../http/outgoing/guarded-post.ts';
+import { OutgoingGuard, type ResolveHost } from '../../http/outgoing/outgoing-guard.ts';
+import { CallbackAddressCheck } from '../fetching/callback-check.ts';
 
 interface Vectors {
   readonly literal: readonly { readonly url: string; readonly expect: string }[];

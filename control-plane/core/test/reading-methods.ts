@@ -13,6 +13,7 @@ import {
   SECRET_KEY_ID,
 } from '../../../test/support/large-tables.ts';
 import type { Database } from '../../database/database.ts';
+import { destinationOf } from '../../http/outgoing/outgoing-url.ts';
 import { FIRST_ALERT } from '../../portal/alerts/alert-store.ts';
 import {
   addOwner,
@@ -28,7 +29,6 @@ import { PROVIDER, paid, refundOf } from '../../portal/test/orders.ts';
 import { newLink, OPERATOR } from '../../portal/test/people.ts';
 import { USAGE_GROUPS } from '../../portal/usage/usage-store.ts';
 import type { Stores } from '../../test/every-store.ts';
-import { destinationOf } from '../fetching/outgoing-url.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/deliver-messages.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';

@@ -7,7 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { Webhook } from 'standardwebhooks';
-import { type LoopbackSource, openSource } from './loopback-source.ts';
+import { type LoopbackSource, openSource } from '../../http/test/loopback-source.ts';
 
 export interface Delivery {
   readonly jobId: string;

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
 import { at } from '../../../test/support/at.ts';
+import { OutgoingGuard } from '../../http/outgoing/outgoing-guard.ts';
 import { BalanceWatch } from '../../portal/alerts/balance-watch.ts';
 import {
   ManageAlerts,
@@ -11,8 +12,7 @@ import {
 } from '../../portal/alerts/settings-pages.ts';
 import { createPortalStores, type PortalStores } from '../../portal/portal-stores.ts';
 import { series } from '../../portal/test/fixtures.ts';
-import { CallbackAddressCheck } from '../fetching/guarded-post.ts';
-import { OutgoingGuard } from '../fetching/outgoing-guard.ts';
+import { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import { accountSecretId, CallbackSecrets, SecretBox } from '../secrets/secret-box.ts';
 import type { Stores } from '../stores.ts';
 import {

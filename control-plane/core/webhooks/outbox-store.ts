@@ -32,8 +32,8 @@ import {
 } from 'kysely';
 import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
 import { isAsciiWord, matchesOne, nowPlusMs } from '../../database/statements.ts';
+import { destinationOf } from '../../http/outgoing/outgoing-url.ts';
 import { type AuditEntry, requireAuthority } from '../accounts/audit.ts';
-import { destinationOf } from '../fetching/outgoing-url.ts';
 import type { CallbackStatus } from '../jobs/job.ts';
 import {
   type AttemptEnd,

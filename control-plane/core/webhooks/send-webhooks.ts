@@ -12,7 +12,11 @@ import {
   failSpan,
   type Tracing,
 } from '#program/tracing/active-span.ts';
-import { type GuardedPost, PostFailedError, type PostFailure } from '../fetching/guarded-post.ts';
+import {
+  type GuardedPost,
+  PostFailedError,
+  type PostFailure,
+} from '../../http/outgoing/guarded-post.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobEvents, JobViews } from '../results/job-view.ts';
 import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';

@@ -27,10 +27,10 @@ import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { NodeMember } from '../../core/nodes/node-store.ts';
 import { SecretBox } from '../../core/secrets/secret-box.ts';
 import { claimed, newJob, submitted } from '../../core/test/fixtures.ts';
-import { type LoopbackSource, openSource } from '../../core/test/loopback-source.ts';
 import { TEST_TOKEN } from '../../core/test/scripted-node.ts';
 import { type Env, runCli as run } from '../../core/test/support/cli.ts';
 import { Replicas } from '../../core/test/support/replicas.ts';
+import { type LoopbackSource, openSource } from '../../http/test/loopback-source.ts';
 import { series } from '../../test/fixtures.ts';
 import {
   LOG_BYTES_MAX,

@@ -8,13 +8,13 @@ import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { ContractError } from '#contract/errors.ts';
 import type { Actor } from '../../core/accounts/audit.ts';
-import type { CallbackAddressCheck } from '../../core/fetching/guarded-post.ts';
-import { type CallbackPolicy, wrongWithCallbackUrl } from '../../core/fetching/outgoing-url.ts';
+import type { CallbackAddressCheck } from '../../core/fetching/callback-check.ts';
 import {
   accountSecretId,
   type CallbackSecrets,
   notificationBody,
 } from '../../core/secrets/secret-box.ts';
+import { type CallbackPolicy, wrongWithCallbackUrl } from '../../http/outgoing/outgoing-url.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';

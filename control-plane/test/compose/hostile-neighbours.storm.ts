@@ -11,7 +11,6 @@ import { connect, type Socket } from 'node:net';
 import ava from 'ava';
 import { onDatabases } from '../../../test/support/database.ts';
 import { until } from '../../core/test/harness.ts';
-import { type LoopbackSource, openRawSource, openSource } from '../../core/test/loopback-source.ts';
 import { Receiver } from '../../core/test/receiver.ts';
 import type { ScriptedNode } from '../../core/test/scripted-node.ts';
 import {
@@ -21,6 +20,7 @@ import {
   type RestAnswer,
 } from '../../core/test/support/replicas.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
+import { type LoopbackSource, openRawSource, openSource } from '../../http/test/loopback-source.ts';
 
 const test = ava.serial;
 

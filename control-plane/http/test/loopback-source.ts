@@ -7,7 +7,7 @@ import {
   type Socket,
   type Server as TcpServer,
 } from 'node:net';
-import type { CreateConnector, ResolveHost } from '../fetching/outgoing-guard.ts';
+import type { CreateConnector, ResolveHost } from '../outgoing/outgoing-guard.ts';
 
 export interface LoopbackSource extends AsyncDisposable {
   readonly port: number;

@@ -18,7 +18,7 @@ import {
   recordingConnector,
   scriptedResolver,
 } from '../test/loopback-source.ts';
-import { FetchFailedError, type FetchLimits, GuardedFetch } from './fetch-image.ts';
+import { FetchFailedError, type FetchLimits, GuardedFetch } from './guarded-fetch.ts';
 import { GuardedPost, PostFailedError, type PostFailure, type PostLimits } from './guarded-post.ts';
 import {
   createPinnedConnector,

@@ -1,10 +1,9 @@
 /**
- * A callback_url: checked at submission, and then a POST to it, through the outgoing guard.
- * Redirects are not followed. Of the answer's body as much is read as lets a receiver finish it.
+ * A POST to a callback_url through the outgoing guard. Redirects are not followed. Of the answer's
+ * body as much is read as lets a receiver finish it.
  */
 
 import type { Dispatcher } from 'undici';
-import { ContractError } from '#contract/errors.ts';
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
 import {
   type CallbackPolicy,
@@ -137,51 +136,4 @@ function toPostFailed(error: unknown, late: boolean): PostFailedError {
   if (late) return new PostFailedError('timeout', error);
   if (error instanceof ForbiddenUrlError) return new PostFailedError('forbidden', error);
   return new PostFailedError('unreachable', error);
-}
-
-/*
- * Checks at submission. Delivery checks the addresses again, since they change: these only tell
- * callers early of a URL that could never be notified.
- */
-
-/** Longest wait of a submission for a name to resolve. */
-const RESOLVE_MS = 2_000;
-
-/** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
-export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
-  const wrong = wrongWithCallbackUrl(text, policy);
-  if (wrong !== undefined) throw invalidCallbackUrl(wrong);
-}
-
-function invalidCallbackUrl(wrong: string, cause?: unknown): ContractError {
-  const fieldErrors = [{ field: 'callback_url', detail: wrong }];
-  return new ContractError('INVALID_CALLBACK', `callback_url: ${wrong}`, { cause, fieldErrors });
-}
-
-export class CallbackAddressCheck {
-  readonly #guard: OutgoingGuard;
-  readonly #resolveMs: number;
-
-  constructor(guard: OutgoingGuard, resolveMs = RESOLVE_MS) {
-    this.#guard = guard;
-    this.#resolveMs = resolveMs;
-  }
-
-  /**
-   * Passes where the host is public, has no address yet, or does not resolve in time.
-   * @throws ContractError INVALID_CALLBACK for any address that is not public
-   */
-  async require(text: string, accountId: string): Promise<void> {
-    const { policy } = this.#guard;
-    if (policy.allowPrivateAddresses) return;
-    const host = hostOf(new URL(text));
-    try {
-      requirePublicHost(host, policy);
-      const signal = AbortSignal.timeout(this.#resolveMs);
-      await this.#guard.requireAddresses(host, signal, accountId);
-    } catch (error) {
-      // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
-      if (error instanceof ForbiddenUrlError) throw invalidCallbackUrl(error.message, error);
-    }
-  }
 }

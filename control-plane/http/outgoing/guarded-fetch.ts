@@ -1,0 +1,200 @@
+/**
+ * A GET of a caller's URL through the outgoing guard, which checks every redirect too, bounded in
+ * time and bytes.
+ */
+import type { Client, Dispatcher } from 'undici';
+import type { OutgoingGuard } from './outgoing-guard.ts';
+import { ForbiddenUrlError, hostOf, requireOutgoingUrl } from './outgoing-url.ts';
+
+export type FetchLimits = typeof FETCH_LIMITS;
+
+export const FETCH_LIMITS = {
+  resolveMs: 5_000,
+  connectMs: 5_000,
+  firstByteMs: 10_000,
+  idleMs: 10_000,
+  /** The whole request, redirects and body included. */
+  totalMs: 60_000,
+  redirectsMax: 3,
+  headerBytesMax: 16_384,
+};
+
+/** The same header for all accounts: sources see this service, not its caller. */
+const REQUEST_HEADERS = {
+  'user-agent': 'matting-service/1 (image fetch)',
+  accept: 'image/*, */*;q=0.5',
+  'accept-encoding': 'identity',
+};
+
+const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
+
+/** The source did not deliver. Callers may read the message; it reveals nothing of a network. */
+export class FetchFailedError extends Error {
+  /** Whether a later request may succeed: time-outs, refused connections, 429 and 5xx. */
+  readonly retryable: boolean;
+
+  constructor(message: string, retryable: boolean, cause?: unknown) {
+    super(message, { cause });
+    this.name = 'FetchFailedError';
+    this.retryable = retryable;
+  }
+}
+
+interface FetchRequest {
+  readonly accountId: string;
+  readonly signal: AbortSignal;
+}
+
+export interface FetchedResponse {
+  /** Content-Length where the source gave one; the body may have another length. */
+  readonly declaredBytes: number | undefined;
+  /** The body's pieces as they come; to be read once, inside `consume`. */
+  readonly body: AsyncIterable<Uint8Array>;
+}
+
+/** Errors of Node and undici where a source does not answer, or no longer. */
+const UNREACHABLE_CODES: ReadonlySet<unknown> = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'EHOSTDOWN',
+  'EADDRNOTAVAIL',
+  'UND_ERR_CONNECT_TIMEOUT',
+  'UND_ERR_HEADERS_TIMEOUT',
+  'UND_ERR_BODY_TIMEOUT',
+  'UND_ERR_SOCKET',
+  'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
+]);
+
+/** The same sentence for refused, silent and gone, so that it cannot be used to map a network. */
+const UNREACHABLE = 'the source could not be reached or did not answer in time';
+
+const NO_ADDRESS = 'the host name has no address';
+
+function toFetchFailed(error: unknown): FetchFailedError {
+  if (error instanceof FetchFailedError) return error;
+  const attempts = error instanceof AggregateError ? error.errors : [error];
+  const codes = attempts.map(attempt => (attempt as NodeJS.ErrnoException | undefined)?.code);
+  if (codes.some(code => UNREACHABLE_CODES.has(code))) {
+    return new FetchFailedError(UNREACHABLE, true, error);
+  }
+  return new FetchFailedError('the source did not answer with a usable response', false, error);
+}
+
+export class GuardedFetch {
+  readonly #guard: OutgoingGuard;
+  readonly #limits: FetchLimits;
+
+  constructor(guard: OutgoingGuard, limits: Partial<FetchLimits> = {}) {
+    this.#guard = guard;
+    this.#limits = { ...FETCH_LIMITS, ...limits };
+  }
+
+  /** The connection is gone when this settles; rejects with the signal's reason where it aborts. */
+  async get<T>(
+    text: string,
+    { accountId, signal }: FetchRequest,
+    consume: (response: FetchedResponse) => Promise<T>,
+  ): Promise<T> {
+    const deadline = new AbortController();
+    const { totalMs } = this.#limits;
+    const timer = setTimeout(() => {
+      deadline.abort(new FetchFailedError(UNREACHABLE, true));
+    }, totalMs);
+    const either = AbortSignal.any([signal, deadline.signal]);
+    try {
+      return await this.#follow(text, { accountId, signal: either }, consume);
+    } catch (error) {
+      // Where the signal aborted, it is the cause of any error after it.
+      either.throwIfAborted();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #follow<T>(
+    text: string,
+    request: FetchRequest,
+    consume: (response: FetchedResponse) => Promise<T>,
+  ): Promise<T> {
+    let url = requireOutgoingUrl(text, this.#guard.policy);
+    for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
+      const addresses = await this.#requireAddresses(hostOf(url), request);
+      const client = this.#guard.openClient(url, addresses, this.#limits);
+      try {
+        const response = await this.#request(client, url, request.signal);
+        const location = response.headers.location;
+        if (!REDIRECTS.has(response.statusCode) || location === undefined) {
+          return await consume(requireBody(response));
+        }
+        url = this.#requireRedirect(location, url);
+      } finally {
+        await client.destroy();
+      }
+    }
+    const most = this.#limits.redirectsMax;
+    throw new FetchFailedError(`the source redirects more than ${most} times`, false);
+  }
+
+  #requireRedirect(location: string | string[], from: URL): URL {
+    if (Array.isArray(location)) {
+      throw new FetchFailedError('the source redirects to several places', false);
+    }
+    const to = requireOutgoingUrl(location, this.#guard.policy, from);
+    if (from.protocol === 'https:' && to.protocol !== 'https:') {
+      throw new FetchFailedError('the source redirects from https to http', false);
+    }
+    return to;
+  }
+
+  async #requireAddresses(
+    host: string,
+    { accountId, signal }: FetchRequest,
+  ): Promise<readonly string[]> {
+    signal.throwIfAborted();
+    const either = AbortSignal.any([signal, AbortSignal.timeout(this.#limits.resolveMs)]);
+    const addresses = await this.#guard.requireAddresses(host, either, accountId).catch(error => {
+      if (error instanceof ForbiddenUrlError) throw error;
+      throw new FetchFailedError(UNREACHABLE, true, error);
+    });
+    if (addresses.length === 0) throw new FetchFailedError(NO_ADDRESS, false);
+    return addresses;
+  }
+
+  async #request(client: Client, url: URL, signal: AbortSignal): Promise<Dispatcher.ResponseData> {
+    try {
+      const path = `${url.pathname}${url.search}`;
+      return await client.request({ method: 'GET', path, headers: REQUEST_HEADERS, signal });
+    } catch (error) {
+      throw toFetchFailed(error);
+    }
+  }
+}
+
+function requireBody(response: Dispatcher.ResponseData): FetchedResponse {
+  const { statusCode, headers } = response;
+  if (statusCode !== 200) {
+    const retryable = statusCode === 429 || statusCode >= 500;
+    throw new FetchFailedError(`the source answered with status ${statusCode}`, retryable);
+  }
+  const encoding = headers['content-encoding'];
+  if (encoding !== undefined && !/^(identity)?$/i.test(String(encoding))) {
+    throw new FetchFailedError('the source sent an encoded body, which was not asked for', false);
+  }
+  const length = headers['content-length'];
+  const declaredBytes = typeof length === 'string' ? Number(length) : undefined;
+  return { declaredBytes, body: readBody(response.body) };
+}
+
+async function* readBody(body: Dispatcher.ResponseData['body']): AsyncGenerator<Uint8Array> {
+  try {
+    for await (const chunk of body) yield chunk as Uint8Array;
+  } catch (error) {
+    throw toFetchFailed(error);
+  }
+}
