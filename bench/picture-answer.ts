@@ -6,8 +6,8 @@
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { Agent, type IncomingMessage, request } from 'node:http';
-import { Replicas } from '../control-plane/core/test/support/replicas.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
+import { Replicas } from '../control-plane/test/programs.ts';
 import { at } from '../test/support/at.ts';
 import { LongWire } from './long-wire.ts';
 import { writeResults } from './results.ts';

@@ -3,8 +3,7 @@ import { randomBytes } from 'node:crypto';
 import ava from 'ava';
 import { onObjectStores } from '../../test/support/object-storage/object-stores.ts';
 import { linesLogger } from '../core/test/support/raw-http.ts';
-import { imageBody, type TestApp } from '../core/test/support/test-app.ts';
-import { useTestApp } from '../test/app.ts';
+import { imageBody, type TestApp, useTestApp } from '../core/test/support/test-app.ts';
 
 import { bucketStorage } from './object-storage.ts';
 

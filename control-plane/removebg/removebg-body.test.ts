@@ -1,11 +1,12 @@
-/** The pairs of a form, wherever its bytes are cut, and every way in which they can be wrong. */
+/** The pairs of a form, wherever its bytes are cut, every way in which they can be wrong, and how much of any body is read at all. */
 import assert from 'node:assert/strict';
 import test, { type ExecutionContext } from 'ava';
 import type { ContractError } from '#contract/errors.ts';
 import { fc } from '../../test/support/property-tests.ts';
 import { throwsWith } from '../../test/support/throws.ts';
+import { CHUNKS_READ_MAX, ENDLESS, endless, uploads } from '../core/test/endless-bodies.ts';
 import { FIELDS_MAX } from '../http/bodies.ts';
-import { UrlencodedReader } from './removebg-body.ts';
+import { readRemovebgBody, UrlencodedReader } from './removebg-body.ts';
 
 /** What a body says, in chunks of this size. */
 function readPairs(body: string, chunkBytes = body.length || 1): [name: string, value: string][] {
@@ -110,3 +111,11 @@ test('pairs › is bounded in pairs and in names', t => {
   refusedPairs(t, `${'n'.repeat(300)}=1`, /name of a field is over/);
   refusedPairs(t, '%ff=1', /not UTF-8/);
 });
+
+for (const [what, sent] of ENDLESS) {
+  test(`bounds › of endless ${what} no more is read than what is refused`, async t => {
+    const { request, read } = endless(sent);
+    await t.throwsAsync(readRemovebgBody(request, uploads), { code: 'INVALID_REQUEST' });
+    t.true(read() <= CHUNKS_READ_MAX, `${read()} chunks were read`);
+  });
+}

@@ -10,10 +10,10 @@ import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors
 import type { JobFailure } from '../core/jobs/job.ts';
 import { BASE_URL, pngHeader } from '../core/test/support/test-app.ts';
 import { FORM_TYPE } from '../http/test/forms.ts';
-import { openTestApp, useTestApp } from '../test/app.ts';
 import { removebgErrorOf } from './removebg-errors.ts';
 import source from './removebg-openapi.json' with { type: 'json' };
 import { REMOVEBG_TEXTS } from './removebg-values.ts';
+import { openTestApp, useTestApp } from './test/removebg-app.ts';
 import { IMAGE, multipart, type Parts, RemovebgClient } from './test/removebg-client.ts';
 
 const test = ava.serial;

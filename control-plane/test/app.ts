@@ -1,20 +1,8 @@
-/** The HTTP application of the program: the core's with all packages. */
-import {
-  openTestApp as openCoreApp,
-  type TestApp,
-  type TestAppOptions,
-  useTestApp as useCoreApp,
-} from '../core/test/support/test-app.ts';
+/** The HTTP application of the program: the core's with all packages. Needs: portal, fleet-size. */
+import { type TestApp, testApps } from '../core/test/support/test-app.ts';
+import { type Stores, withPackages } from './every-store.ts';
 import { TEST_PACKAGES } from './packages.ts';
 
-export function openTestApp(
-  options: TestAppOptions = {},
-  ...rest: Parameters<typeof openCoreApp> extends [unknown?, ...infer Rest] ? Rest : never
-): Promise<TestApp> {
-  return openCoreApp({ packages: TEST_PACKAGES, ...options }, ...rest);
-}
+export type ProgramApp = TestApp<Stores>;
 
-export function useTestApp(...[test, options, then]: Parameters<typeof useCoreApp>): TestApp {
-  const given = () => (typeof options === 'function' ? options() : options);
-  return useCoreApp(test, () => ({ packages: TEST_PACKAGES, ...given() }), then);
-}
+export const { openTestApp, useTestApp } = testApps(TEST_PACKAGES, withPackages);

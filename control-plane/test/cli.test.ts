@@ -29,7 +29,6 @@ import {
   submitted,
 } from '../core/test/fixtures.ts';
 import { until } from '../core/test/harness.ts';
-import { runCli } from '../core/test/support/cli.ts';
 import { insertMail } from '../core/webhooks/outbox-store.ts';
 import { signMessage } from '../core/webhooks/send-webhooks.ts';
 import { PACKAGES } from '../packages.ts';
@@ -37,6 +36,7 @@ import { hashOfSecret } from '../portal/sign-in/session-store.ts';
 import { dueMails, mailEnd } from '../portal/test/alerts-fixtures.ts';
 import { OPERATOR, placed } from '../portal/test/orders.ts';
 import { onStores, storesOn } from './every-store.ts';
+import { runCli } from './programs.ts';
 
 const test = ava.serial;
 

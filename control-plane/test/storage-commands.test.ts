@@ -21,9 +21,10 @@ import {
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { joinBlobStores } from '../core/storage/open-storage.ts';
 import { get, list, put } from '../core/test/blob-store.contract.ts';
-import { type Env, runCli } from '../core/test/support/cli.ts';
+import type { Env } from '../core/test/support/cli.ts';
 import { openStorage } from '../object-storage/test/open-storage.ts';
 import { moveBlobs } from '../operations/storage/storage-commands.ts';
+import { runCli } from './programs.ts';
 
 const test = ava.serial;
 

@@ -1,8 +1,7 @@
 /** Requests of the tests of the contract. */
 import type { ExecutionContext } from 'ava';
-import type { TestApp } from '../../control-plane/core/test/support/test-app.ts';
 import { bucketStorage } from '../../control-plane/object-storage/object-storage.ts';
-import { openTestApp } from '../../control-plane/test/app.ts';
+import { openTestApp, type ProgramApp } from '../../control-plane/test/app.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
 
 export interface Request {
@@ -11,11 +10,11 @@ export interface Request {
   readonly body?: unknown;
   readonly headers?: Record<string, string | string[] | undefined>;
   /** Another service than the one of most tests. */
-  readonly of?: TestApp;
+  readonly of?: ProgramApp;
 }
 
 /** A service whose result links lead to its storage. */
-export async function openLeadingApp(t: ExecutionContext): Promise<TestApp> {
+export async function openLeadingApp(t: ExecutionContext): Promise<ProgramApp> {
   Object.assign(process.env, CREDENTIALS_ENV);
   const store = await createObjectStore('stand-in');
   t.teardown(() => store.close());
@@ -31,7 +30,7 @@ export async function openLeadingApp(t: ExecutionContext): Promise<TestApp> {
 }
 
 /** @param app where the request names no other */
-export async function sendTo(app: TestApp, { method, url, body, headers, of = app }: Request) {
+export async function sendTo(app: ProgramApp, { method, url, body, headers, of = app }: Request) {
   const answer = await of.app.inject({
     method: method as 'GET',
     url,

@@ -7,11 +7,8 @@ import type { ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { assertBalanced } from '../../control-plane/core/test/fixtures.ts';
 import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
-import {
-  type Caller,
-  pictureBody,
-  Replicas,
-} from '../../control-plane/core/test/support/replicas.ts';
+import { type Caller, pictureBody } from '../../control-plane/core/test/support/replicas.ts';
+import { Replicas } from '../../control-plane/test/programs.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { type DatabaseCluster, urlOfPort } from '../support/databases/cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';

@@ -14,11 +14,8 @@ import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
 import { until } from '../../control-plane/core/test/harness.ts';
 import { Receiver } from '../../control-plane/core/test/receiver.ts';
 import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
-import {
-  type Caller,
-  pictureBody,
-  Replicas,
-} from '../../control-plane/core/test/support/replicas.ts';
+import { type Caller, pictureBody } from '../../control-plane/core/test/support/replicas.ts';
+import { Replicas } from '../../control-plane/test/programs.ts';
 import { Registration } from '../../inference-node/serving/grpc/registration.ts';
 import { openTestNode, type TestNode } from '../../inference-node/serving/test/test-node.ts';
 import { type CollectedSpan, FakeCollector } from '../support/fake-collector.ts';

@@ -65,7 +65,7 @@ a part in Base64 is taken for bytes
   = refuses Base64, wherever the body is split
 
 file control-plane/removebg/removebg-body.ts
-tests control-plane/core/http/bodies.test.ts: bounds
+tests control-plane/removebg/removebg-body.test.ts: bounds
 pairs without a value are not counted
   - if (this.#pairs > FIELDS_MAX) throw
   + if (false) throw

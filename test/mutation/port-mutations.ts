@@ -36,28 +36,28 @@ who is known makes room before strangers
   = asks accounts last, and of them the one with most
 
 file control-plane/http/connections.ts
-tests control-plane/core/http/callers.test.ts: half-sent forms on the public port
+tests control-plane/portal/session/half-sent-forms.test.ts: half-sent forms on the public port
 a connection whose body is awaited makes no room
   - room.awaitBody(request.raw, reply.raw, owner);
   + void [room, owner, reply];
   = from one network keep no caller with a key out, and no form that is sent
 
 file control-plane/core/http/operator-app.ts
-tests control-plane/core/http/callers.test.ts: half-sent forms on the operator's port
+tests control-plane/portal/session/half-sent-forms.test.ts: half-sent forms on the operator's port
 the operator's port awaits bodies without a bound
   - awaitBodies(app, room);
   + void [awaitBodies, room];
   = from one network keep no scraper and no key out
 
 file control-plane/http/bodies.ts
-tests control-plane/core/http/callers.test.ts: half-sent forms on the public port
+tests control-plane/portal/session/half-sent-forms.test.ts: half-sent forms on the public port
 a form may take half a minute
   - Math.min(debtMsMax - debtMs, wholeByMs - startedMs)
   + debtMsMax - debtMs
   = have some seconds in all
 
 file control-plane/portal/session/guard.ts
-tests control-plane/core/http/callers.test.ts: half-sent forms on the public port
+tests control-plane/portal/session/half-sent-forms.test.ts: half-sent forms on the public port
 the bytes of a form without a cookie of ours are awaited
   - if (!isForm) return;
   + return;

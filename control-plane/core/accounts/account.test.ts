@@ -3,9 +3,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import { openTestApp, useTestApp } from '../../test/app.ts';
 import type { KeyPolicy } from '../keys/key-policy.ts';
-import { imageBody, type TestApp } from '../test/support/test-app.ts';
+import { imageBody, openTestApp, type TestApp, useTestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 
@@ -55,15 +54,13 @@ const asks = {
   read: (headers: object) =>
     app.get(`${JOBS}/00000000-0000-4000-8000-000000000000`, { ...headers }),
   account: (headers: object) => app.get('/v1/account', { ...headers }),
-  packages: (headers: object) => app.get('/v1/account/packages', { ...headers }),
   keys: (headers: object) => app.get('/v1/account/keys', { ...headers }),
 };
-const answered = { submit: 202, read: 404, account: 200, packages: 200, keys: 200 };
+const answered = { submit: 202, read: 404, account: 200, keys: 200 };
 const scopeOf = {
   submit: 'submit',
   read: 'read',
   account: 'account',
-  packages: 'account',
   keys: 'account',
 };
 
@@ -89,22 +86,6 @@ test('scopes › is checked before the Idempotency-Key and before the body', asy
   const headers = await keyed({ scopes: ['read'] });
   const none = { ...headers, 'idempotency-key': undefined, 'content-length': '99999999' };
   t.is((await app.post(JOBS, '{', none)).json().code, 'KEY_NOT_ALLOWED');
-});
-
-test('scopes › holds for the remove.bg interface, in its words', async t => {
-  const reader = await app.createKey({ scopes: ['read'] });
-  const headers = { 'x-api-key': reader, authorization: undefined };
-  const answer = await app.get('/v1.0/account', headers);
-  t.is(answer.statusCode, 403);
-  t.is(answer.json().errors[0].code, 'auth_failed');
-  const spender = await app.createKey({ cap: { credits: 1, period: 'day' } });
-  const { image_base64 } = imageBody();
-  const sent = { 'x-api-key': spender, authorization: undefined };
-  await app.post(JOBS, imageBody(), { authorization: `Bearer ${spender}` });
-  const body = { image_file_b64: image_base64, size: 'auto', type: 'car' };
-  const refused = await app.post('/v1.0/removebg', body, sent);
-  t.is(refused.statusCode, 402, refused.payload);
-  t.is(refused.json().errors[0].code, 'insufficient_credits');
 });
 
 test('networks › let in who is in one of them, by the address of the connection', async t => {
@@ -291,7 +272,7 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
   }
 
   const jobUrl = `/v1/matting/jobs/${first.json().job_id}`;
-  const urls = ['/v1/account', '/v1/account/packages', '/v1/account/keys', jobUrl];
+  const urls = ['/v1/account', '/v1/account', '/v1/account/keys', jobUrl];
   for (const [index, url] of urls.entries()) {
     const answer = await limited.get(url, index === 1 ? second : {});
     t.is(answer.statusCode, 200);

@@ -1,7 +1,6 @@
 /** Callers who read or send as slowly as they can, and strangers who only hold connections. */
-import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import http, { type ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
 import net from 'node:net';
 import { PassThrough } from 'node:stream';
@@ -10,16 +9,11 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
-import { HalfSentForms } from '../../../test/support/half-sent-forms.ts';
-import { createSecret, csrfTokenOf } from '../../portal/session/guard.ts';
-import { FORM_BYTES_MAX, FORM_MS_MAX } from '../../portal/session/visit.ts';
-import { openTestApp } from '../../test/app.ts';
 import type { ResultReaderBounds, ResultReaders } from '../results/result-download.ts';
 import { until } from '../test/harness.ts';
-import { appOn, KEY, listen } from '../test/operator-port.ts';
 import {
-  BASE_URL,
   imageBody,
+  openTestApp,
   type TestApp,
   type TestAppOptions,
 } from '../test/support/test-app.ts';
@@ -442,196 +436,4 @@ test('a port that closes › a server whose connections are cut does not wait', 
   await closed;
   t.is(await idle.end, '');
   t.true(never.called, 'nothing was waited for');
-});
-
-/** More, from more networks and for longer: test/compose/half-sent-forms.storm.ts. */
-const CONNECTIONS_MAX = 64;
-/** More than the operator's port takes. */
-const OPERATOR_CONNECTIONS = 200;
-const FLOOD_MS = 300;
-/** Also where the machine is slow: each kind of call twice. */
-const CALLS_MIN = 6;
-/** Ends a test that would wait for ever; an answer takes milliseconds. */
-const ANSWER_MS_MAX = 20_000;
-const POLLS_MAX = 2000;
-const FORM = 'Content-Type: application/x-www-form-urlencoded';
-const SALES = {
-  priceList: 'credit',
-  paymentSecret: 'a secret of payments for tests alone',
-  paymentInstructions: undefined,
-} as const;
-
-/** Headers of a form that is right as far as they say. */
-function formHead(path: string, bytes = 8000, secret = createSecret()): string[] {
-  return [
-    `POST ${path} HTTP/1.1`,
-    'Host: x',
-    `Origin: ${BASE_URL}`,
-    `Cookie: __Host-matting-visitor=${secret}`,
-    FORM,
-    `Content-Length: ${bytes}`,
-  ];
-}
-
-/** On a connection of its own. Rejects where it is closed without an answer. */
-function statusFrom(port: number, options: http.RequestOptions, body?: string): Promise<number> {
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
-  const signal = AbortSignal.timeout(ANSWER_MS_MAX);
-  const connection = { port, host: '127.0.0.1', agent: false, signal };
-  const request = http.request({ ...connection, ...options }, answer => {
-    answer.resume().once('end', () => resolve(answer.statusCode ?? 0));
-  });
-  request.once('error', reject).end(body);
-  return promise;
-}
-
-/** Calls as long as the flood lasts, each on a new connection, one after the other. */
-async function answersDuring(
-  flood: HalfSentForms,
-  connections: number,
-  call: () => Promise<number>,
-) {
-  const answers: number[] = [];
-  flood.start();
-  try {
-    // The port has had more than it takes before the first call.
-    while (flood.began <= connections) await delay(5);
-    const untilMs = performance.now() + FLOOD_MS;
-    while (performance.now() < untilMs || answers.length < CALLS_MIN) answers.push(await call());
-    return answers;
-  } finally {
-    flood.stop();
-  }
-}
-
-/** What is answered to these bytes; the connection stays. */
-async function answerTo(socket: net.Socket, text: string): Promise<number> {
-  socket.write(text);
-  const [answer] = await once(socket, 'data', { signal: AbortSignal.timeout(ANSWER_MS_MAX) });
-  return Number(String(answer).split(' ')[1]);
-}
-
-test('half-sent forms on the public port › from one network keep no caller with a key out, and no form that is sent', async t => {
-  await open({ settings: { portal: { sales: SALES } } });
-  app.app.server.maxConnections = CONNECTIONS_MAX;
-  const heads = [
-    formHead('/account/sign-in'),
-    formHead(`/account/links/${createSecret()}`),
-    [
-      'POST /account/payments/notifications HTTP/1.1',
-      'Host: x',
-      'Content-Type: application/json',
-      'Content-Length: 800',
-    ],
-    // Refused at once, and read away.
-    ['POST /v1/matting HTTP/1.1', 'Host: x', 'Content-Length: 30000000'],
-  ];
-  const connections = CONNECTIONS_MAX;
-  const flood = new HalfSentForms({ port, heads, connections, networks: 1 });
-  const secret = createSecret();
-  const fields = { csrf: csrfTokenOf(secret), mail: 'ann@example.org', password: 'wrong' };
-  const form = new URLSearchParams(fields).toString();
-  const headers = {
-    origin: BASE_URL,
-    cookie: `__Host-matting-visitor=${secret}`,
-    'content-type': 'application/x-www-form-urlencoded',
-  };
-  const calls = [
-    { method: 'POST', path: '/v1/matting/jobs', body: JSON.stringify(imageBody()) },
-    { method: 'POST', path: '/account/sign-in', body: form, headers },
-  ];
-  let count = 0;
-  const answers = await answersDuring(flood, connections, async () => {
-    const { body, ...options } = calls[count++ % calls.length]!;
-    return statusFrom(port, { headers: app.headers(), ...options }, body);
-  });
-  const submitted = answers.filter((_, index) => index % 2 === 0);
-  const signedIn = answers.filter((_, index) => index % 2 === 1);
-  t.deepEqual(new Set(submitted), new Set([202]));
-  // Wrong, and throttled after ten: answered in any case.
-  t.true(signedIn.length > 0 && signedIn.every(status => status === 422 || status === 429));
-  t.deepEqual(new Set(ended), new Set(['crowded']));
-});
-
-test('half-sent forms on the public port › are refused for what their headers say before a byte is awaited', async t => {
-  await open({ settings: { portal: { sales: SALES } } });
-  app.app.server.maxConnections = CONNECTIONS_MAX;
-  const [request = '', host = '', origin = '', cookie = '', type = ''] =
-    formHead('/account/sign-in');
-  const refused: [number, readonly string[]][] = [
-    [403, [request, host, cookie, type, 'Content-Length: 800']],
-    [403, [request, host, origin, type, 'Content-Length: 800']],
-    [400, [request, host, origin, cookie, 'Content-Type: text/plain', 'Content-Length: 800']],
-    [400, [request, host, origin, cookie, type, `Content-Length: ${FORM_BYTES_MAX + 1}`]],
-    [400, [request, host, origin, cookie, type, 'Content-Encoding: gzip', 'Content-Length: 80']],
-  ];
-  for (const [status, head] of refused) {
-    const socket = connect();
-    t.is(await answerTo(socket, `${head.join('\r\n')}\r\n\r\n`), status, head.join());
-    socket.destroy();
-  }
-});
-
-test('half-sent forms on the public port › have some seconds in all', async t => {
-  await open({ settings: { portal: { sales: SALES } } });
-  app.app.server.maxConnections = CONNECTIONS_MAX;
-  const timers = sinon.spy(globalThis, 'setTimeout');
-  t.teardown(() => timers.restore());
-  /** What is left of them: a fraction of a millisecond is over already, unlike for others. */
-  const isRest = (ms = 0) => ms > FORM_MS_MAX / 2 && ms < FORM_MS_MAX && !Number.isInteger(ms);
-  for (const path of ['/account/sign-in', '/account/payments/notifications']) {
-    timers.resetHistory();
-    const socket = connect();
-    socket.write(`${formHead(path, 800).join('\r\n')}\r\n\r\nmail=`);
-    const late = () => timers.getCalls().find(({ args: [, ms] }) => isRest(ms));
-    for (let polls = 0; polls < POLLS_MAX && late() === undefined; polls += 1) await delay(2);
-    const timer = late();
-    assert.ok(timer, 'nothing ends the wait for the rest of the form');
-    const answered = once(socket, 'data');
-    timer.args[0]();
-    const [answer] = await answered;
-    t.regex(String(answer), /^HTTP\/1\.1 400 /);
-    socket.destroy();
-  }
-});
-
-test("half-sent forms on the operator's port › from one network keep no scraper and no key out", async t => {
-  await open();
-  const operator = appOn(app.stores);
-  try {
-    const port = await listen(operator);
-    const host = `localhost:${port}`;
-    const origin = `http://${host}`;
-    const head = [
-      'POST /operator/sign-in HTTP/1.1',
-      `Host: ${host}`,
-      `Origin: ${origin}`,
-      FORM,
-      'Content-Length: 8000',
-    ];
-    const connections = OPERATOR_CONNECTIONS;
-    const flood = new HalfSentForms({ port, heads: [head], connections, networks: 1 });
-    const form = { 'content-type': 'application/x-www-form-urlencoded', host, origin };
-    const calls = [
-      { path: '/metrics', expected: 200 },
-      { path: '/operator/nodes', headers: { authorization: `Bearer ${KEY}` }, expected: 200 },
-      {
-        method: 'POST',
-        path: '/operator/sign-in',
-        headers: form,
-        body: `key=${KEY}`,
-        expected: 303,
-      },
-    ];
-    let count = 0;
-    await answersDuring(flood, connections, async () => {
-      const { body, expected, ...options } = calls[count++ % calls.length]!;
-      const status = await statusFrom(port, options, body);
-      t.is(status, expected, options.path);
-      return status;
-    });
-    t.true(count >= CALLS_MIN && flood.ended > 0);
-  } finally {
-    await operator.close();
-  }
 });

@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';
 import type { FastifyInstance } from 'fastify';
 import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
-import { type Stores, series, storesOn, useStores } from '../../test/every-store.ts';
+import type { Stores } from '../stores.ts';
 import {
   assertBalanced,
   claimed,
@@ -19,7 +19,10 @@ import {
   reread,
   resultOf,
   running,
+  series,
+  storesOn,
   submitted,
+  useStores,
 } from '../test/fixtures.ts';
 import {
   AUTHORIZED,

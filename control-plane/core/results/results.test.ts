@@ -6,9 +6,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import { type SignedInBrowser, signIn } from '../../portal/test/signed-in-browser.ts';
-import { openTestApp, useTestApp } from '../../test/app.ts';
-import { BASE_URL, imageBody } from '../test/support/test-app.ts';
+import { BASE_URL, imageBody, openTestApp, useTestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 
@@ -153,11 +151,6 @@ interface Result {
   readonly file: string;
 }
 
-let owner: SignedInBrowser;
-test.before(async () => {
-  owner = await signIn(app);
-});
-
 async function stored(of = app): Promise<Result> {
   const key = randomUUID();
   const answer = await of.post(JOBS, imageBody(), { 'idempotency-key': key });
@@ -227,38 +220,6 @@ test('a result whose file is gone › is answered so by a synchronous replay, JS
     const again = await app.post(JOBS, imageBody(), { 'idempotency-key': key });
     t.deepEqual([again.statusCode, again.json().status], [200, 'succeeded']);
   }
-});
-
-test('a result whose file is gone › is answered so by the remove.bg interface', async t => {
-  const form = { image_file_b64: imageBody().image_base64 };
-  const headers = { 'x-api-key': app.token, authorization: undefined };
-  const made: string[] = [];
-  const runner = app.onSubmitted(async jobId => {
-    made.push(jobId);
-    await app.succeedJob(jobId, FILE);
-  });
-  const first = await app.post('/v1.0/removebg', form, headers);
-  await runner.stop();
-  t.is(first.statusCode, 200, first.body);
-  await Promise.all([stored(), stored()]);
-  const [jobId = ''] = made;
-  const job = await app.stores.jobs.find(jobId);
-  assert.ok(job?.result);
-  await rm(path.join(app.storageDir, job.result.blob));
-  const again = await app.post('/v1.0/removebg', form, headers);
-  t.is(again.statusCode, 500, again.body);
-  t.is(again.json().errors[0].code, 'result_lost');
-  t.is(again.headers['x-credits-charged'], '0');
-  t.truthy(await rowOf(jobId));
-});
-
-test('a result whose file is gone › is a page of its own in the account area', async t => {
-  const { id } = await lost();
-  const answer = await owner.get(`/account/jobs/${id}/result`);
-  t.is(answer.statusCode, 500);
-  t.regex(answer.body, /This result is lost/);
-  t.truthy(await rowOf(id));
-  t.regex((await owner.get(`/account/jobs/${id}`)).body, new RegExp(id));
 });
 
 test('a result whose file is gone › serves again once its file is there again', async t => {

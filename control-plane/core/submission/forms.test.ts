@@ -5,10 +5,10 @@ import ava, { type ExecutionContext } from 'ava';
 import type { ErrorCode } from '#contract/errors.ts';
 import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '../../http/test/forms.ts';
-import { useTestApp } from '../../test/app.ts';
 import { backgroundBlob } from '../jobs/job.ts';
+import { bytesOf, version4, version5 } from '../test/java-forms.ts';
 import { ASYNC, assertRefused, SYNC, snapshot } from '../test/refusals.ts';
-import { imageBody, pngHeader } from '../test/support/test-app.ts';
+import { imageBody, pngHeader, useTestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 
@@ -479,72 +479,12 @@ function succeeding(t: ExecutionContext): void {
   t.teardown(() => jobs.stop());
 }
 
-interface Recorded {
-  readonly type: string;
-  /** Lines, the picture between the two halves. */
-  readonly head: readonly string[];
-  readonly tail: readonly string[];
-}
-
-const BOUNDARY_4 = 'IndMy5NJI0r3Jp8Mbr4-psUwcr11wFA6ZPw';
-const BOUNDARY_5 = 'httpclient_boundary_4895b64e-16a8-4b18-bb53-9accaada5176';
-
-const version4 = (field: string, value: string): Recorded => ({
-  type: `multipart/form-data; boundary=${BOUNDARY_4}`,
-  head: [
-    `--${BOUNDARY_4}`,
-    'Content-Disposition: form-data; name="image_file"; filename="tiny.png"',
-    'Content-Type: application/octet-stream',
-    'Content-Transfer-Encoding: binary',
-  ],
-  tail: [
-    `--${BOUNDARY_4}`,
-    `Content-Disposition: form-data; name="${field}"`,
-    'Content-Type: text/plain; charset=ISO-8859-1',
-    'Content-Transfer-Encoding: 8bit',
-    '',
-    value,
-    `--${BOUNDARY_4}--`,
-  ],
-});
-const version5 = (field: string, value: string): Recorded => ({
-  type: `multipart/form-data; charset=ISO-8859-1; boundary=${BOUNDARY_5}`,
-  head: [
-    `--${BOUNDARY_5}`,
-    'Content-Disposition: form-data; name="image_file"; filename="tiny.png"',
-    'Content-Type: application/octet-stream',
-  ],
-  tail: [
-    `--${BOUNDARY_5}`,
-    `Content-Disposition: form-data; name="${field}"`,
-    'Content-Type: text/plain; charset=UTF-8',
-    '',
-    value,
-    `--${BOUNDARY_5}--`,
-  ],
-});
-
-const picture = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
-
-function bytesOf({ head, tail }: Recorded): Buffer {
-  const [before, behind] = [`${head.join('\r\n')}\r\n\r\n`, `\r\n${tail.join('\r\n')}\r\n`];
-  return Buffer.concat([Buffer.from(before), picture(), Buffer.from(behind)]);
-}
-
-function removebg(payload: Buffer, type: string) {
-  const headers = { 'x-api-key': app.token, 'content-type': type };
-  return app.app.inject({ method: 'POST', url: '/v1.0/removebg', headers, payload });
-}
-
 for (const [version, recorded] of [
   ['4', version4],
   ['5', version5],
 ] as const) {
-  test(`clients in Java › the form of HttpClient ${version} on both interfaces`, async t => {
+  test(`clients in Java › the form of HttpClient ${version}`, async t => {
     succeeding(t);
-    const asked = recorded('size', 'auto');
-    const picture = await removebg(bytesOf(asked), asked.type);
-    t.deepEqual([picture.statusCode, picture.payload], [200, 'a result']);
     const sent = recorded('output_format', 'webp');
     const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
     t.is(answer.statusCode, 200, answer.payload);
@@ -569,13 +509,4 @@ test('clients in Java › UTF-8 under the name of another charset is refused too
   const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
   t.is(answer.statusCode, 400, answer.payload);
   t.regex(answer.json().detail, /neither ASCII nor UTF-8/);
-});
-
-test('clients in Java › the pairs of HttpClient 5', async t => {
-  succeeding(t);
-  const base64 = encodeURIComponent(picture().toString('base64'));
-  const type = 'application/x-www-form-urlencoded; charset=ISO-8859-1';
-  const answer = await removebg(Buffer.from(`image_file_b64=${base64}&size=preview`), type);
-  t.is(answer.statusCode, 200, answer.payload);
-  t.is(answer.headers['x-credits-charged'], '1');
 });

@@ -3,12 +3,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
-import { RemovebgClient } from '../../removebg/test/removebg-client.ts';
-import { openTestApp, useTestApp } from '../../test/app.ts';
 import type { NodeAbility } from '../dispatch/job-needs.ts';
 import { ASYNC, assertRefused, png, SYNC, snapshot } from '../test/refusals.ts';
 import { converse, headOf } from '../test/support/raw-http.ts';
-import { imageBody, pngHeader } from '../test/support/test-app.ts';
+import { imageBody, openTestApp, pngHeader, useTestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 
@@ -402,14 +400,4 @@ test('what no node can do › a join and a replay are answered, a conflict is on
   t.is(other.json().code, 'IDEMPOTENCY_CONFLICT');
   await app.succeedJob(made.json().job_id);
   t.is((await app.post(ASYNC, avif, key)).statusCode, 200);
-});
-
-test('what no node can do › the interface of remove.bg answers it in its own words', async t => {
-  advertise(t, [{ ...NODE, outputFormats: new Set(['png']) }]);
-  const before = await app.countJobs();
-  const client = new RemovebgClient(app);
-  const answer = await client.form({ format: 'webp' });
-  t.deepEqual([answer.statusCode, answer.json().errors[0].code], [400, 'invalid_format']);
-  t.is(answer.headers['x-credits-charged'], '0');
-  t.is(await app.countJobs(), before);
 });

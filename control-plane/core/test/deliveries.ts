@@ -46,11 +46,11 @@ export let secrets: CallbackSecrets;
 
 /**
  * The database is open while the tests of a file run, and each has secrets of its own.
- * @param series whose tables it has
+ * @param series whose tables it has; the core's unless given
  */
 export function useDeliveries(test: SerialFn, series?: readonly MigrationSeries[]): void {
   test.before(async () => {
-    testDatabase = await createTestDatabase('sqlite', { ...(series && { series }) });
+    testDatabase = await createTestDatabase('sqlite', series && { series });
     database = await testDatabase.open();
     stores = storesOn(database, job => sealer().sealText(bodyOf(job), notificationBody(job.id)));
   });

@@ -5,13 +5,13 @@ import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
-import { operatorPages } from '../../portal/operator-pages/operator-pages.ts';
-import type { Stores } from '../../portal/test/fixtures.ts';
 import { OperateAccounts } from '../accounts/operate-accounts.ts';
+import type { OperatorServices } from '../http/app-services.ts';
 import { buildOperatorApp } from '../http/operator-app.ts';
 import { OperateJobs, ReadQueue } from '../jobs/operate-jobs.ts';
 import { OperateCredits } from '../ledger/operate-credits.ts';
 import { OperateNodes } from '../nodes/operate-nodes.ts';
+import type { Stores } from '../stores.ts';
 import { OperateWebhooks } from '../webhooks/operate-webhooks.ts';
 
 export const KEY = 'an-operator-key-that-only-a-test-knows';
@@ -21,12 +21,20 @@ interface NodeProxyBounds {
   readonly answerMsMax: number;
 }
 
+/** What adds pages to the port. */
+type OperatorPages = (
+  services: OperatorServices,
+  options: { readonly baseUrl: string; readonly operatorKey: string | undefined },
+) => (app: FastifyInstance) => void;
+
 export function appOn(
   stores: Stores,
   changes: {
     operatorKey?: string | undefined;
     nodeProxy?: NodeProxyBounds;
     logger?: FastifyBaseLogger;
+    /** Of a package; none unless given. */
+    pages?: OperatorPages;
   } = {},
 ) {
   const services = {
@@ -37,10 +45,11 @@ export function appOn(
     operateWebhooks: new OperateWebhooks(stores),
     readQueue: new ReadQueue(stores, 50_000),
   };
-  const options = { baseUrl: 'http://links.example', operatorKey: KEY, ...changes };
+  const { pages, ...given } = changes;
+  const options = { baseUrl: 'http://links.example', operatorKey: KEY, ...given };
   return buildOperatorApp(services, {
     ...{ ...options, metrics: new Registry() },
-    pages: operatorPages(services, stores, options),
+    pages: pages?.(services, options),
   });
 }
 

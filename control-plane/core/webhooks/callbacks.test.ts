@@ -4,11 +4,10 @@ import { readFile } from 'node:fs/promises';
 import ava, { type ExecutionContext } from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { openDatabase } from '../../database/connect.ts';
-import { hold } from '../../portal/test/area/held-form.ts';
-import { openTestApp, useTestApp } from '../../test/app.ts';
+import { hold } from '../../http/test/held-form.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
 import { linesLogger } from '../test/support/raw-http.ts';
-import { imageBody, pngHeader, TEST_SECRETS_KEY } from '../test/support/test-app.ts';
+import { imageBody, openTestApp, TEST_SECRETS_KEY, useTestApp } from '../test/support/test-app.ts';
 
 const test = ava.serial;
 
@@ -235,52 +234,39 @@ const left = async () => [
   await app.stores.ledger.balances(app.accountId),
 ];
 
-/** The same picture is the same request there: another size for each. */
-let width = 10;
-const interfaces = {
-  [ASYNC]: (token: string) => ({
-    headers: {
-      authorization: `Bearer ${token}`,
-      'idempotency-key': randomUUID(),
-      'content-type': 'application/json',
-    },
-    payload: bodyOf(),
-  }),
-  '/v1.0/removebg': (token: string) => {
-    width += 1;
-    const image_file_b64 = pngHeader(width, 3).toString('base64');
-    return {
-      headers: { 'x-api-key': token, 'content-type': 'application/json' },
-      payload: JSON.stringify({ image_file_b64 }),
-    };
+const held = (token: string) => ({
+  path: ASYNC,
+  headers: {
+    ...bearer(token),
+    'idempotency-key': randomUUID(),
+    'content-type': 'application/json',
   },
-};
+  payload: bodyOf(),
+});
 
-for (const [path, requestOf] of Object.entries(interfaces)) {
-  test(`a held submission › makes no job by a key that was revoked: ${path}`, async t => {
-    const { key: made, token } = await key();
-    const before = await left();
-    const held = await hold(await app.listen(), { path, ...requestOf(token) });
-    await app.stores.apiKeys.revoke(made.id);
-    const { status, body } = await held.release();
-    t.true(status === 401 || status === 403, body);
-    t.deepEqual(await left(), before);
-  });
+test(`a held submission › makes no job by a key that was revoked: ${ASYNC}`, async t => {
+  const { key: made, token } = await key();
+  const before = await left();
+  const waiting = await hold(await app.listen(), held(token));
+  await app.stores.apiKeys.revoke(made.id);
+  const { status, body } = await waiting.release();
+  t.true(status === 401 || status === 403, body);
+  t.deepEqual(await left(), before);
+});
 
-  test(`a held submission › counts for a cap that the key was given: ${path}`, async t => {
-    const { key: made, token } = await key();
-    const before = await app.countJobs();
-    const held = await hold(await app.listen(), { path, ...requestOf(token) });
-    const by = { accountId: app.accountId, ...BY };
-    const cap = { credits: 1, period: 'total' } as const;
-    await app.stores.apiKeys.change(made.id, by, { policy: { cap } });
-    t.is((await app.post(ASYNC, imageBody(), bearer(token))).statusCode, 202);
-    const { status, body } = await held.release();
-    t.is(status, 402, body);
-    t.regex(body, /cap/i);
-    t.is(await app.countJobs(), before + 1);
-  });
-}
+test(`a held submission › counts for a cap that the key was given: ${ASYNC}`, async t => {
+  const { key: made, token } = await key();
+  const before = await app.countJobs();
+  const waiting = await hold(await app.listen(), held(token));
+  const by = { accountId: app.accountId, ...BY };
+  const cap = { credits: 1, period: 'total' } as const;
+  await app.stores.apiKeys.change(made.id, by, { policy: { cap } });
+  t.is((await app.post(ASYNC, imageBody(), bearer(token))).statusCode, 202);
+  const { status, body } = await waiting.release();
+  t.is(status, 402, body);
+  t.regex(body, /cap/i);
+  t.is(await app.countJobs(), before + 1);
+});
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 

@@ -1,19 +1,8 @@
-/** Messages to receivers on loopback, of jobs and of low balances: a real store, real sockets. */
+/** Messages of jobs to receivers on loopback: a real store, real sockets. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
-import { at } from '../../../test/support/at.ts';
-import { OutgoingGuard } from '../../http/outgoing/outgoing-guard.ts';
-import { BalanceWatch } from '../../portal/alerts/balance-watch.ts';
-import {
-  ManageAlerts,
-  type ManageAlertsDependencies,
-  TEST_EVERY_MS,
-} from '../../portal/alerts/settings-pages.ts';
-import { createPortalStores, type PortalStores } from '../../portal/portal-stores.ts';
-import { series } from '../../portal/test/fixtures.ts';
-import { CallbackAddressCheck } from '../fetching/callback-check.ts';
-import { accountSecretId, CallbackSecrets, SecretBox } from '../secrets/secret-box.ts';
+import { CallbackSecrets, SecretBox } from '../secrets/secret-box.ts';
 import type { Stores } from '../stores.ts';
 import {
   database,
@@ -24,24 +13,18 @@ import {
   rowOf,
   SCHEDULE,
   SECRET,
-  secrets,
   stores,
   testDatabase,
   told,
   useDeliveries,
 } from '../test/deliveries.ts';
-import { fundedAccount, HOUR_MS, sha256, storesOn } from '../test/fixtures.ts';
-import { silent, until } from '../test/harness.ts';
+import { HOUR_MS, storesOn } from '../test/fixtures.ts';
+import { until } from '../test/harness.ts';
 import { Receiver, reset, taken } from '../test/receiver.ts';
 
 const test = ava.serial;
 
-useDeliveries(test, series);
-
-let portal: PortalStores;
-test.before(() => {
-  portal = createPortalStores(database);
-});
+useDeliveries(test);
 
 test('a notification › goes out at once, signed over the bytes that are sent', async t => {
   await using receiver = await Receiver.open(SECRET);
@@ -253,166 +236,4 @@ test('a replica that ends › outlives a database that is away for a while', asy
   sender.events.notificationDue();
   await until(isFinal(jobId));
   t.is(receiver.of(jobId).length, 1);
-});
-
-const NEAR = { allowPrivateAddresses: true, allowHttpCallbacks: true };
-const LIMITS: Pick<ManageAlertsDependencies, 'messagesMax' | 'onWithheld'> = {
-  messagesMax: 100,
-  onWithheld: () => assert.fail('as many as may be are not reached'),
-};
-
-function manageAlerts(policy = NEAR, limits = LIMITS, settings = portal.alertSettings) {
-  const guard = new OutgoingGuard({ policy: { fetchPorts: [80, 443], ...policy } });
-  return new ManageAlerts({
-    settings,
-    alerts: portal.alerts,
-    secrets,
-    addresses: new CallbackAddressCheck(guard),
-    policy,
-    mails: true,
-    ...limits,
-  });
-}
-
-function watch(): BalanceWatch {
-  return new BalanceWatch({
-    alerts: portal.alerts,
-    settings: portal.alertSettings,
-    secrets,
-    mails: true,
-    ...LIMITS,
-    pageUrl: 'https://matting.example/account',
-    observer: { balanceTold: () => undefined },
-    log: silent,
-  });
-}
-
-/** As if the last test was long ago. */
-async function forgetTest(accountId: string): Promise<void> {
-  await database.kysely
-    .updateTable('message_counts')
-    .set(eb => ({ tested_at: eb('tested_at', '-', 2 * TEST_EVERY_MS) }))
-    .where('key_hash', '=', sha256(`event of ${accountId}`))
-    .execute();
-}
-
-async function scopeOf(credits: number) {
-  const accountId = await fundedAccount(stores, credits);
-  return { accountId, accountName: 'Shop', actor: { kind: 'system' } as const };
-}
-
-test('an address of events › keeps a secret that another owner made while its URL was changed', async t => {
-  const scope = await scopeOf(0);
-  const [first, second] = [{ url: 'http://127.0.0.1:1/' }, { url: 'http://127.0.0.1:2/' }];
-  await manageAlerts().setWebhook(scope, { ...first, newSecret: true });
-  let shown: string | undefined;
-  const settings = {
-    ...portal.alertSettings,
-    setWebhook: async (...args: Parameters<typeof portal.alertSettings.setWebhook>) => {
-      const other = await manageAlerts().setWebhook(scope, { ...first, newSecret: true });
-      shown = other.kind === 'set' ? other.secret : undefined;
-      return portal.alertSettings.setWebhook(...args);
-    },
-  };
-  const changed = await manageAlerts(NEAR, LIMITS, settings).setWebhook(scope, {
-    ...second,
-    newSecret: false,
-  });
-  t.deepEqual(changed, { kind: 'set', secret: undefined });
-  const stored = await portal.alertSettings.webhook(scope.accountId);
-  assert.ok(stored && shown);
-  t.is(stored.url, second.url);
-  const key = secrets.open(accountSecretId(scope.accountId), stored);
-  t.is(`whsec_${key?.toString('base64')}`, shown);
-});
-
-test('a low balance › is told by a signed message with an id of its own', async t => {
-  const scope = await scopeOf(12);
-  const manage = manageAlerts();
-  // Its secret is made by the service: the receiver is opened with it.
-  const made = await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: false });
-  assert.ok(made.kind === 'set' && made.secret !== undefined);
-  t.regex(made.secret, /^whsec_[A-Za-z0-9+/]{43}=$/);
-  await using receiver = await Receiver.open(made.secret);
-  const moved = await manage.setWebhook(scope, { url: receiver.url(), newSecret: false });
-  t.deepEqual(moved, { kind: 'set', secret: undefined });
-  t.truthy(await manage.setThresholds(scope, ['20', ' 5 ', '']));
-  await using _delivering = replica();
-  await watch().look();
-  await until(() => receiver.deliveries.length === 1);
-  const { signatureHolds, body, headers } = at(receiver.deliveries, 0);
-  t.truthy(signatureHolds);
-  const { type, data } = JSON.parse(body.toString());
-  t.is(type, 'account.balance_low');
-  const { threshold, credits, account_id } = data;
-  t.deepEqual([threshold, account_id], [20, scope.accountId]);
-  t.deepEqual(credits, { available: 12, reserved: 0 });
-  const { thresholds } = await manage.view(scope.accountId);
-  await until(async () => {
-    const view = await manage.view(scope.accountId);
-    return at(view.thresholds, 0).delivery?.status === 'delivered';
-  });
-  t.is(headers['webhook-id'], `msg_${at(thresholds, 0).delivery?.id}`);
-  t.is(at(thresholds, 1).toldAtMs, null);
-  const [listed] = await stores.outbox.list({ limit: 1 });
-  t.is(listed?.event, 'account.balance_low');
-});
-
-test('a low balance › has a test message, and not two at once', async t => {
-  const scope = await scopeOf(0);
-  const manage = manageAlerts();
-  t.is(await manage.sendTest(scope), 'no-webhook');
-  const made = await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: true });
-  assert.ok(made.kind === 'set' && made.secret !== undefined);
-  await using receiver = await Receiver.open(made.secret);
-  await manage.setWebhook(scope, { url: receiver.url(), newSecret: false });
-  await using _delivering = replica();
-  const both = await Promise.all([manage.sendTest(scope), manage.sendTest(scope)]);
-  t.deepEqual(both.sort(), ['sent', 'too-soon']);
-  await until(() => receiver.deliveries.length === 1);
-  const { signatureHolds, body } = at(receiver.deliveries, 0);
-  t.truthy(signatureHolds);
-  t.is(JSON.parse(body.toString()).type, 'account.webhook_test');
-  const { accountId } = scope;
-  await forgetTest(accountId);
-  t.is(await manage.sendTest(scope), 'sent');
-  await until(() => receiver.deliveries.length === 2);
-  await manage.removeWebhook(scope);
-  t.is((await manage.view(accountId)).webhook, null);
-});
-
-test('a low balance › has no further test message where the account has sent all its events of today', async t => {
-  const scope = await scopeOf(0);
-  const { accountId } = scope;
-  const withheld: unknown[] = [];
-  const manage = manageAlerts(undefined, {
-    messagesMax: 1,
-    onWithheld: (...told) => withheld.push(told),
-  });
-  await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: true });
-  t.is(await manage.sendTest(scope), 'sent');
-  await forgetTest(accountId);
-  t.is(await manage.sendTest(scope), 'used-up');
-  t.deepEqual(withheld, [[accountId, { reason: 'account', isFirst: true }]]);
-  t.is((await manage.view(accountId)).mailsUsedUp, undefined, 'mails are counted apart');
-});
-
-test('a low balance › takes no address that the guard does not, and no other thresholds', async t => {
-  const scope = await scopeOf(0);
-  const strict = manageAlerts({ allowPrivateAddresses: false, allowHttpCallbacks: false });
-  for (const url of ['http://hooks.example/', 'https://127.0.0.1/', 'x', 'https://a@b.example/']) {
-    t.is((await strict.setWebhook(scope, { url, newSecret: false })).kind, 'wrong-url');
-  }
-  t.is(await portal.alertSettings.webhook(scope.accountId), undefined);
-  const many = ['1', '2', '3', '4', '5', '6'];
-  for (const texts of [['-1'], ['1.5'], ['ten'], ['1000000001'], many]) {
-    t.false(await strict.setThresholds(scope, texts));
-  }
-  t.deepEqual((await strict.view(scope.accountId)).thresholds, []);
-  t.truthy(await strict.setThresholds(scope, ['7', '7', '0']));
-  const { thresholds } = await strict.view(scope.accountId);
-  t.deepEqual(
-    thresholds.map(({ threshold }) => threshold),
-    [7, 0],
-  );
 });

@@ -5,8 +5,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
-import { ERRORS_PAGE } from '../../core/test/support/test-app.ts';
-import { useTestApp } from '../../test/app.ts';
+import { ERRORS_PAGE, openTestApp as openCoreApp } from '../../core/test/support/test-app.ts';
+import { useTestApp } from '../test/portal-app.ts';
 import { renderDocsPage, renderErrorsPage } from './document-pages.ts';
 
 const test = ava.serial;
@@ -130,4 +130,13 @@ test('the errors are HTML where a request accepts it by name, otherwise Markdown
     t.is(plain.headers.vary, 'accept');
     t.regex(String(plain.headers['content-type']), /^text\/markdown/);
   }
+});
+
+test("the document of the interface has the portal's calls beside the core's", async t => {
+  const core = await openCoreApp({}, t);
+  const pathsOf = async (from: Pick<typeof app, 'app'>) =>
+    Object.keys((await from.app.inject('/v1/openapi.json')).json().paths);
+  const documented = await pathsOf(core);
+  const others = (await pathsOf(app)).filter(path => !documented.includes(path));
+  t.deepEqual(others, ['/v1/account/packages', '/v1/account/usage', '/docs']);
 });

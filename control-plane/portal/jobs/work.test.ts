@@ -1,9 +1,11 @@
 /** What people see of their jobs, keys and usage, and what each role may change. */
 import assert from 'node:assert/strict';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
 import ava from 'ava';
 import { imageBody } from '../../core/test/support/test-app.ts';
 import { RESEND_EVERY_MS } from '../../core/webhooks/operate-webhooks.ts';
-import { useTestApp } from '../../test/app.ts';
+import { useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn, signInElsewhere } from '../test/signed-in-browser.ts';
 
 const test = ava.serial;
@@ -313,4 +315,18 @@ test('keys › revoke with a look at the last use', async t => {
   const page = (await owner.get(path)).body;
   t.false(page.includes(`action="${path}`), 'nothing is left to be done');
   t.is((await owner.post(`${path}/rotate`, { overlap: '1h' })).statusCode, 404);
+});
+
+test('a result whose file is gone › is a page of its own in the account area', async t => {
+  const id = await submitted();
+  // Others beside it that are there: a storage that lost all at once is not there.
+  for (const beside of [await submitted(), await submitted()]) await app.succeedJob(beside);
+  const { blob } = await app.succeedJob(id);
+  await rm(path.join(app.storageDir, blob));
+  const answer = await owner.get(`/account/jobs/${id}/result`);
+  t.is(answer.statusCode, 500);
+  t.regex(answer.body, /This result is lost/);
+  const incidents = await app.stores.lostResults.open({ atMs: 0, id: '' }, 1000);
+  t.true(incidents.some(one => one.jobId === id));
+  t.regex((await owner.get(`/account/jobs/${id}`)).body, new RegExp(id));
 });

@@ -5,12 +5,13 @@ import ava from 'ava';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
 import sinon from 'sinon';
 import { claimed, fundedAccount, newJob, submitted } from '../../core/test/fixtures.ts';
-import { appOn, ask, KEY } from '../../core/test/operator-port.ts';
-import { openTestApp } from '../../test/app.ts';
+import { ask, KEY } from '../../core/test/operator-port.ts';
+import { hold, listening } from '../../http/test/held-form.ts';
 import { csrfTokenOf } from '../session/guard.ts';
-import { hold, listening } from '../test/area/held-form.ts';
 import { useStores } from '../test/fixtures.ts';
+import { operatorAppOn } from '../test/operator-app.ts';
 import { placed } from '../test/orders.ts';
+import { openTestApp } from '../test/portal-app.ts';
 import { signIn as signInPerson } from '../test/signed-in-browser.ts';
 import { KEY_GUESSES, OperatorSessions, SESSION_MS } from './operator-pages.ts';
 
@@ -27,7 +28,7 @@ let app: FastifyInstance;
 let cookie: string;
 
 test.before(async () => {
-  app = appOn(stores);
+  app = operatorAppOn(stores);
   await app.ready();
   cookie = cookieOf(await signIn(KEY));
 });
@@ -269,7 +270,7 @@ test('pages of the operator › has no inline script or style on any page, and i
 });
 
 test('pages of the operator › has no pages where there is no key', async t => {
-  const without = appOn(stores, { operatorKey: undefined });
+  const without = operatorAppOn(stores, { operatorKey: undefined });
   t.is((await without.inject('/operator')).statusCode, 404);
   t.is((await without.inject('/operator/sign-in')).statusCode, 404);
   await without.close();
@@ -301,7 +302,7 @@ test('a session of the operator › ends after its hours, with another key, and 
 
 test('the two doors › are opened by no session of the other', async t => {
   const fixture = await openTestApp({}, t);
-  const operator = appOn(fixture.stores);
+  const operator = operatorAppOn(fixture.stores);
   await operator.ready();
   const owner = await signInPerson(fixture);
   t.is((await owner.get('/account/profile')).statusCode, 200);

@@ -4,11 +4,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { BASE_URL } from '../../core/test/support/test-app.ts';
-import { openTestApp, useTestApp } from '../../test/app.ts';
 import { dueMails, mailEnd } from '../test/alerts-fixtures.ts';
 import { operatorLink } from '../test/area/sign-in.ts';
 import { SMTP } from '../test/mail.ts';
-import { areaOf } from '../test/portal-app.ts';
+import { areaOf, openTestApp, useTestApp } from '../test/portal-app.ts';
 import {
   Browser,
   type SignedInBrowser,

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { OpenIdProvider } from '../../../test/support/openid-provider.ts';
-import { BASE_URL, type TestApp } from '../../core/test/support/test-app.ts';
-import { openTestApp } from '../../test/app.ts';
+import { BASE_URL } from '../../core/test/support/test-app.ts';
 import { addressOf } from '../people/mail-address.ts';
 import { identityEntry, newLink, OPERATOR } from '../test/people.ts';
+import { openTestApp, type PortalApp } from '../test/portal-app.ts';
 import { Browser, signIn } from '../test/signed-in-browser.ts';
 import { hashOfSecret } from './session-store.ts';
 import { FAILURES_MAX } from './sign-in.ts';
@@ -41,7 +41,7 @@ async function throughProvider(start: string, subject: string): Promise<string> 
 }
 
 let provider: OpenIdProvider;
-let fixture: TestApp;
+let fixture: PortalApp;
 let otherId: string;
 
 test.before(async () => {

@@ -1,10 +1,12 @@
-/** The portal of a test's application. */
+/** The HTTP application with the portal, and what is behind its pages. */
 import assert from 'node:assert/strict';
 import type { Package } from '../../core/package.ts';
-import type { TestApp } from '../../core/test/support/test-app.ts';
+import { type TestApp, testApps } from '../../core/test/support/test-app.ts';
 import { type OpenedPortal, openPortal } from '../open-portal.ts';
 import { portal } from '../portal.ts';
+import { createPortalStores } from '../portal-stores.ts';
 import type { PortalSettings } from '../settings.ts';
+import type { Stores } from './fixtures.ts';
 
 /** Those of the service take a tenth of a second of a core each. */
 const CHEAP_PASSWORDS = { memory: 8, passes: 1 };
@@ -13,6 +15,13 @@ export const testPortal: Package<PortalSettings> = {
   ...portal,
   open: (core, settings) => openPortal(core, settings, CHEAP_PASSWORDS),
 };
+
+export type PortalApp = TestApp<Stores>;
+
+export const { openTestApp, useTestApp } = testApps<Stores>([testPortal], (stores, database) => ({
+  ...stores,
+  ...createPortalStores(database),
+}));
 
 export function portalOf(app: Pick<TestApp, 'plugged'>): OpenedPortal {
   const opened = app.plugged.find(parts => 'accountArea' in parts);

@@ -1,17 +1,18 @@
 /** Browsers over a test application: one of anybody, and one of somebody who is signed in. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { BASE_URL, type TestApp } from '../../core/test/support/test-app.ts';
+import { BASE_URL } from '../../core/test/support/test-app.ts';
 import type { Role } from '../people/roles.ts';
 import { csrfTokenOf } from '../session/guard.ts';
 import { Person } from './area/person.ts';
 import { type Member, signedIn } from './area/world.ts';
 import type { Stores } from './fixtures.ts';
 import { newLink } from './people.ts';
+import type { PortalApp } from './portal-app.ts';
 
 /** Asks for pages, from an address of its own. */
 export class Browser extends Person {
-  constructor({ app }: Pick<TestApp, 'app'>, address = '192.0.2.1') {
+  constructor({ app }: Pick<PortalApp, 'app'>, address = '192.0.2.1') {
     super(app, BASE_URL, { address, headers: { accept: 'text/html' } });
   }
 }
@@ -21,7 +22,7 @@ export type SignedInBrowser = Member & { readonly csrf: string };
 
 /** A new person of the account, signed in. @param options.accountId the test application's own */
 export async function signIn(
-  test: Pick<TestApp, 'app' | 'accountId'> & { readonly stores: Pick<Stores, 'links'> },
+  test: Pick<PortalApp, 'app' | 'accountId'> & { readonly stores: Pick<Stores, 'links'> },
   options: { readonly role?: Role; readonly accountId?: string; readonly mail?: string } = {},
 ): Promise<SignedInBrowser> {
   const { role = 'owner', accountId = test.accountId } = options;
@@ -33,7 +34,7 @@ export async function signIn(
 }
 
 /** A new owner of another account. */
-export async function signInElsewhere(test: TestApp): Promise<SignedInBrowser> {
+export async function signInElsewhere(test: PortalApp): Promise<SignedInBrowser> {
   const other = await test.stores.accounts.create(`other ${randomUUID()}`);
   assert.ok(other);
   return signIn(test, { accountId: other.id });

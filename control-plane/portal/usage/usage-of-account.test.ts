@@ -1,7 +1,7 @@
-/** GET /v1/account/usage: what it counts, and which questions it takes. */
+/** GET /v1/account/usage: what it counts, which questions it takes, and of whom; the last is that of packages, too. */
 import ava from 'ava';
 import { imageBody } from '../../core/test/support/test-app.ts';
-import { useTestApp } from '../../test/app.ts';
+import { useTestApp } from '../test/portal-app.ts';
 import { dayOf, isoOfDay } from './usage-store.ts';
 
 const test = ava.serial;
@@ -61,3 +61,22 @@ test('usage › refuses what is no question, and takes as many days as may be, a
   }
   t.is((await app.get(`${PATH}?from=2024-01-01&to=2024-12-31`)).statusCode, 200);
 });
+
+for (const path of [PATH, '/v1/account/packages']) {
+  test(`${path} › asks for a key with the scope account, and for an Idempotency-Key`, async t => {
+    const codeOf = async (headers: Record<string, string | undefined>) =>
+      (await app.get(path, headers)).json().code;
+    t.is(await codeOf({ authorization: undefined }), 'MISSING_API_KEY');
+    t.is(await codeOf({ authorization: 'Bearer nobody' }), 'INVALID_API_KEY');
+    t.is(await codeOf({ 'idempotency-key': undefined }), 'INVALID_IDEMPOTENCY_KEY');
+    const keyed = async (scope: 'read' | 'account') => ({
+      authorization: `Bearer ${await app.createKey({ scopes: [scope] })}`,
+    });
+    const refused = await app.get(path, await keyed('read'));
+    t.is(refused.json().code, 'KEY_NOT_ALLOWED');
+    t.is(refused.headers.ratelimit, undefined, 'before the rate is counted');
+    const answered = await app.get(path, await keyed('account'));
+    t.is(answered.statusCode, 200);
+    t.truthy(answered.headers.ratelimit);
+  });
+}

@@ -12,9 +12,10 @@ import { Sweeper } from '../../core/retention/sweep.ts';
 import { list } from '../../core/test/blob-store.contract.ts';
 import { silent, until } from '../../core/test/harness.ts';
 import { cutOutOf } from '../../core/test/scripted-exchange.ts';
-import { type Caller, pictureBody, Replicas } from '../../core/test/support/replicas.ts';
+import { type Caller, pictureBody } from '../../core/test/support/replicas.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
 import { openStorage } from '../../object-storage/test/open-storage.ts';
+import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
 

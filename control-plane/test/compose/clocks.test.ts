@@ -21,9 +21,10 @@ import { until } from '../../core/test/harness.ts';
 import { Receiver } from '../../core/test/receiver.ts';
 import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode } from '../../core/test/scripted-node.ts';
-import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
+import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
 import { series, storesOn } from '../fixtures.ts';
+import { ReplicaChild } from '../programs.ts';
 
 const test = ava.serial;
 

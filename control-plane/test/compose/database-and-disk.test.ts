@@ -14,13 +14,9 @@ import { sql } from 'kysely';
 import { groupIf, skipReason } from '../../../test/support/database.ts';
 import { SmallDisk, skipWithoutMounts } from '../../../test/support/small-disk.ts';
 import { until } from '../../core/test/harness.ts';
-import {
-  type Caller,
-  pictureBody,
-  Replicas,
-  type RestAnswer,
-} from '../../core/test/support/replicas.ts';
+import { type Caller, pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
+import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
 

@@ -10,10 +10,11 @@ import { groupIf, skipReason } from '../../../test/support/database.ts';
 import { assertBalanced } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
-import { pictureBody, Replicas, type RestAnswer } from '../../core/test/support/replicas.ts';
+import { pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
 import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
 import { DatabaseProxy } from '../../database/test/database-proxy.ts';
 import { storesOn } from '../fixtures.ts';
+import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
 

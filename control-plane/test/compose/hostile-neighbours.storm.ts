@@ -13,14 +13,10 @@ import { onDatabases } from '../../../test/support/database.ts';
 import { until } from '../../core/test/harness.ts';
 import { Receiver } from '../../core/test/receiver.ts';
 import type { ScriptedNode } from '../../core/test/scripted-node.ts';
-import {
-  type Caller,
-  pictureBody,
-  Replicas,
-  type RestAnswer,
-} from '../../core/test/support/replicas.ts';
+import { type Caller, pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
 import { pngHeader } from '../../core/test/support/test-app.ts';
 import { type LoopbackSource, openRawSource, openSource } from '../../http/test/loopback-source.ts';
+import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
 

@@ -20,13 +20,14 @@ import {
 import type { ApiKey } from '../../core/keys/api-key-store.ts';
 import { assertBalanced, claimed, fundedAccount, IMAGE_FAULT } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
-import { planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
+import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 import { signMessage } from '../../core/webhooks/send-webhooks.ts';
 import type { Database } from '../../database/database.ts';
 import type { Order } from '../../portal/orders/order-rules.ts';
 import { movements, placed } from '../../portal/test/orders.ts';
 import { type Stores, series, storesOn } from '../every-store.ts';
+import { ReplicaChild } from '../programs.ts';
 
 const test = ava.serial;
 

@@ -22,9 +22,9 @@ import { cutOutAfter, cutOutOf } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../core/test/scripted-node.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
-import { openTestPlane } from '../../core/test/support/test-plane.ts';
 import { openDatabase } from '../../database/connect.ts';
 import { openCaller } from '../fixtures.ts';
+import { openTestPlane } from '../programs.ts';
 
 const test = ava.serial;
 

@@ -21,10 +21,9 @@ import { assertBalanced, fundedAccount } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { ScriptedNode } from '../../core/test/scripted-node.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
-import { runCli } from '../../core/test/support/cli.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
-import { openTestPlane } from '../../core/test/support/test-plane.ts';
 import { series, storesOn } from '../fixtures.ts';
+import { openTestPlane, runCli } from '../programs.ts';
 
 const test = ava.serial;
 

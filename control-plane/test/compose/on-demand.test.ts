@@ -2,12 +2,8 @@
 import ava from 'ava';
 import { assertBalanced } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
-import {
-  type Caller,
-  pictureBody,
-  Replicas,
-  type RestAnswer,
-} from '../../core/test/support/replicas.ts';
+import { type Caller, pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
+import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
 

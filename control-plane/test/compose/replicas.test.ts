@@ -19,11 +19,11 @@ import type { ScriptedNode } from '../../core/test/scripted-node.ts';
 import {
   type Caller,
   pictureBody,
-  Replicas,
   type RestAnswer,
   submitTo,
 } from '../../core/test/support/replicas.ts';
 import { REMOVEBG_REMEMBERED_MS } from '../../removebg/removebg-request.ts';
+import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
 

@@ -16,9 +16,10 @@ import { assertBalanced, fundedCaller } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
 import { cutOutOf } from '../../core/test/scripted-exchange.ts';
 import { ScriptedNode } from '../../core/test/scripted-node.ts';
-import { Child, planeEnv, ReplicaChild } from '../../core/test/support/child.ts';
+import { Child, planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
 import { series, storesOn } from '../fixtures.ts';
+import { ReplicaChild } from '../programs.ts';
 
 const test = ava.serial;
 

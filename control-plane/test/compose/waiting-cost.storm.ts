@@ -8,7 +8,8 @@ import { sql } from 'kysely';
 import { skipReason } from '../../../test/support/database.ts';
 import { until } from '../../core/test/harness.ts';
 import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
-import { pictureBody, Replicas } from '../../core/test/support/replicas.ts';
+import { pictureBody } from '../../core/test/support/replicas.ts';
+import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
 

@@ -1,4 +1,4 @@
-/** Programs of this room in processes of their own, whose lines are kept until they are ended. */
+/** Programs of tests in processes of their own, whose lines are kept until they are ended. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -7,23 +7,18 @@ import { createInterface } from 'node:readline';
 import { until } from '../harness.ts';
 import { TEST_TOKEN } from '../scripted-node.ts';
 
-export interface Ports {
-  readonly http: number;
-  readonly registry: number;
-  readonly metrics: number;
-}
-
 export class Child {
   readonly process: ChildProcess;
   readonly lines: string[] = [];
 
+  /** @param file from this folder, or absolute */
   constructor(
     file: string,
     args: readonly string[],
     env: NodeJS.ProcessEnv = {},
     nodeArgs: readonly string[] = [],
   ) {
-    const program = path.join(import.meta.dirname, file);
+    const program = path.resolve(import.meta.dirname, file);
     this.process = spawn(process.execPath, [...nodeArgs, program, ...args], {
       env: { PATH: process.env.PATH, ...env },
       stdio: ['pipe', 'pipe', 'inherit'],
@@ -43,22 +38,6 @@ export class Child {
     const ended = once(this.process, 'exit');
     this.process.kill('SIGKILL');
     await ended;
-  }
-}
-
-/** A control plane with short leases. */
-export class ReplicaChild extends Child {
-  ports!: Ports;
-
-  /** Resolves when it listens. */
-  static async start(
-    env: NodeJS.ProcessEnv,
-    { name = 'replica', leaseMs = 3000, renewMs = 300, nodeArgs = [] as string[] } = {},
-  ): Promise<ReplicaChild> {
-    const args = [name, String(leaseMs), String(renewMs)];
-    const child = new ReplicaChild('replica-process.ts', args, env, nodeArgs);
-    child.ports = JSON.parse(await child.firstLine());
-    return child;
   }
 }
 

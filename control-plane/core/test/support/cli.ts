@@ -1,6 +1,6 @@
 /** A command of the operator in this process, so that it costs milliseconds. */
-import { PACKAGES } from '../../../packages.ts';
 import { runCommand } from '../../cli/program.ts';
+import type { Package } from '../../package.ts';
 
 export type Env = Readonly<Record<string, string>>;
 
@@ -10,16 +10,21 @@ export interface Ran {
   readonly err: string;
 }
 
-export async function runCli(env: Env, ...args: string[]): Promise<Ran> {
-  let out = '';
-  let err = '';
-  const output = {
-    out: (text: string) => {
-      out += text;
-    },
-    err: (text: string) => {
-      err += text;
-    },
+/** Runs the core's commands and those of these packages. */
+export function cliWith(packages: readonly Package[]) {
+  return async (env: Env, ...args: string[]): Promise<Ran> => {
+    let out = '';
+    let err = '';
+    const output = {
+      out: (text: string) => {
+        out += text;
+      },
+      err: (text: string) => {
+        err += text;
+      },
+    };
+    return { code: await runCommand(args, output, env, packages), out, err };
   };
-  return { code: await runCommand(args, output, env, PACKAGES), out, err };
 }
+
+export const runCli = cliWith([]);

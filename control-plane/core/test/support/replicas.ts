@@ -14,9 +14,10 @@ import {
 } from '../../../../test/support/database.ts';
 import type { Database } from '../../../database/database.ts';
 import type { DatabaseDialect } from '../../../database/engines.ts';
-import { type Stores, storesOn } from '../../../test/every-store.ts';
 import type { ControlPlane } from '../../open-core.ts';
-import { fundedCaller } from '../fixtures.ts';
+import type { Package } from '../../package.ts';
+import type { Stores } from '../../stores.ts';
+import { fundedCaller, storeFixtures } from '../fixtures.ts';
 import { until } from '../harness.ts';
 import { ScriptedNode } from '../scripted-node.ts';
 import { planeEnv } from './child.ts';
@@ -25,7 +26,9 @@ import { openTestPlane } from './test-plane.ts';
 
 const BASE_URL = 'http://links.example';
 
-interface ReplicasOptions {
+export interface ReplicasOptions {
+  /** None unless given. */
+  readonly packages?: readonly Package[];
   readonly replicas?: number;
   readonly env?: Readonly<Record<string, string>>;
   /** Theirs, and closed with them, instead of a new one. */
@@ -87,6 +90,7 @@ export class Replicas {
   }
 
   async #open(dialect: DatabaseDialect, options: ReplicasOptions): Promise<void> {
+    const { packages = [] } = options;
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-replicas-'));
     const test = options.database ?? (await createTestDatabase(dialect, { migrated: false }));
     this.#directory = directory;
@@ -100,7 +104,7 @@ export class Replicas {
     };
     const starts = await Promise.allSettled(
       Array.from({ length: options.replicas ?? 2 }, (_, index) =>
-        openTestPlane(env, `replica-${index}`),
+        openTestPlane(env, `replica-${index}`, { packages }),
       ),
     );
     this.planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));
@@ -111,7 +115,7 @@ export class Replicas {
       throw failed.reason;
     }
     this.database = await test.open();
-    this.stores = storesOn(this.database);
+    this.stores = storeFixtures({ packages }).storesOn(this.database);
   }
 
   /** Resolves when every replica can send it work. */

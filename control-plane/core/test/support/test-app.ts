@@ -16,8 +16,8 @@ import type { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
 import type { Environment } from '#program/env.ts';
 import type { GroupTest } from '../../../../test/support/database.ts';
+import type { Database } from '../../../database/database.ts';
 import { OutgoingGuard, type ResolveHost } from '../../../http/outgoing/outgoing-guard.ts';
-import { type Stores, withPackages } from '../../../test/every-store.ts';
 import { type Config, loadConfig } from '../../config.ts';
 import type { NodeAbility } from '../../dispatch/job-needs.ts';
 import { type AppOptions, buildApp } from '../../http/public-app.ts';
@@ -39,6 +39,7 @@ import { JobEvents } from '../../results/job-view.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
+import type { Stores } from '../../stores.ts';
 import type { UploadBounds } from '../../submission/pictures.ts';
 import { AcceptanceGate } from '../../submission/submit-matting.ts';
 
@@ -90,13 +91,16 @@ export interface ScopedRoute {
   readonly config: FastifyContextConfig;
 }
 
+/** The core's stores, and those of packages. */
+type StoresOf<S extends Stores> = (stores: Stores, database: Database) => S;
+
 /** Opened by `openTestApp`, or before the first test of a file by `useTestApp`. */
-export class TestApp {
+export class TestApp<S extends Stores = Stores> {
   app!: FastifyInstance;
   readonly scopedRoutes: ScopedRoute[] = [];
   services!: Services;
   plugged!: readonly PackageParts[];
-  stores!: Stores;
+  stores!: S;
   blobs!: BlobStore;
   readonly events = new JobEvents();
   storageDir!: string;
@@ -105,6 +109,7 @@ export class TestApp {
   token!: string;
   /** What nodes say from now on that they saw. */
   sight: Sight | null = null;
+  readonly #storesOf: StoresOf<S>;
   readonly #log = pino({ level: 'silent' });
   #resources!: Awaited<ReturnType<typeof openResources>>;
   #resultTtlMs!: number;
@@ -113,6 +118,10 @@ export class TestApp {
     advertised: undefined,
     readiness: { ready: true },
   };
+
+  constructor(storesOf: StoresOf<S>) {
+    this.#storesOf = storesOf;
+  }
 
   async open(options: TestAppOptions = {}): Promise<void> {
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-http-'));
@@ -131,7 +140,7 @@ export class TestApp {
     this.#resultTtlMs = config.resultTtlMs;
     this.#resources = await openResources(config, pino({ level: 'silent' }));
     const { blobs, database } = this.#resources;
-    const stores = withPackages(this.#resources.stores, database);
+    const stores = this.#storesOf(this.#resources.stores, database);
     this.stores = stores;
     this.blobs = blobs;
     const account = await stores.accounts.create('tester');
@@ -155,6 +164,7 @@ export class TestApp {
     };
     this.services = composeServices({
       ...parts,
+      log: options.log ?? this.#log,
       acceptance: acceptanceBy(switches, stores),
       readiness: {
         check: async () => switches.readiness,
@@ -365,34 +375,41 @@ function acceptanceBy(switches: Switches, { jobs }: Stores) {
   };
 }
 
-/** @param context the test that it is closed after; closed by its caller where absent */
-export async function openTestApp(
-  options: TestAppOptions = {},
-  context?: Pick<ExecutionContext, 'teardown'>,
-): Promise<TestApp> {
-  const app = new TestApp();
-  await app.open(options);
-  context?.teardown(() => app.close());
-  return app;
+/** How tests open the application with those packages, and read what these keep. */
+export function testApps<S extends Stores>(given: readonly Package[], storesOf: StoresOf<S>) {
+  /** @param context the test that it is closed after; closed by its caller where absent */
+  async function openTestApp(
+    options: TestAppOptions = {},
+    context?: Pick<ExecutionContext, 'teardown'>,
+  ): Promise<TestApp<S>> {
+    const app = new TestApp(storesOf);
+    await app.open({ packages: given, ...options });
+    context?.teardown(() => app.close());
+    return app;
+  }
+
+  /**
+   * Open while the tests of a file run.
+   * @param then is done with it before the first test
+   */
+  function useTestApp(
+    test: Pick<GroupTest, 'before' | 'after'>,
+    options: TestAppOptions | (() => TestAppOptions) = {},
+    then?: () => Promise<void>,
+  ): TestApp<S> {
+    const app = new TestApp(storesOf);
+    test.before(async () => {
+      await app.open({ packages: given, ...(typeof options === 'function' ? options() : options) });
+      await then?.();
+    });
+    test.after.always(() => app.close());
+    return app;
+  }
+
+  return { openTestApp, useTestApp };
 }
 
-/**
- * Open while the tests of a file run.
- * @param then is done with it before the first test
- */
-export function useTestApp(
-  test: Pick<GroupTest, 'before' | 'after'>,
-  options: TestAppOptions | (() => TestAppOptions) = {},
-  then?: () => Promise<void>,
-): TestApp {
-  const app = new TestApp();
-  test.before(async () => {
-    await app.open(typeof options === 'function' ? options() : options);
-    await then?.();
-  });
-  test.after.always(() => app.close());
-  return app;
-}
+export const { openTestApp, useTestApp } = testApps([], stores => stores);
 
 /** The smallest bytes whose header shows a PNG of that size; no decoder would take them. */
 export function pngHeader(width: number, height: number): Buffer {

@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
-import { type HeldForm, hold, listening } from './held-form.ts';
+import { type HeldForm, hold, listening } from '../../../http/test/held-form.ts';
 import { ReadPage } from './pages.ts';
 
 export interface Sent {

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import type { LightMyRequestResponse } from 'fastify';
-import type { TestApp } from '../../../core/test/support/test-app.ts';
 import { createLink } from '../../people/links.ts';
 import type { Role } from '../../people/roles.ts';
 import { hashOfSecret } from '../../sign-in/session-store.ts';
 import { newLink, OPERATOR } from '../people.ts';
+import type { PortalApp } from '../portal-app.ts';
 import { ReadPage } from './pages.ts';
 import type { Person } from './person.ts';
 import type { World } from './world.ts';
@@ -54,7 +54,7 @@ export async function signIn(person: Person, as: Registered): Promise<void> {
 
 /** The path of an operator's link into an account. */
 export async function operatorLink(
-  { stores }: TestApp,
+  { stores }: PortalApp,
   of: { readonly accountId: string; readonly mail: string; readonly role: Role },
 ): Promise<string> {
   const link = { ...of, purpose: 'sign-in' } as const;

@@ -1,10 +1,11 @@
 /** What an account has that an address can name: one of each, made for a test. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { imageBody, pngHeader, type TestApp } from '../../../core/test/support/test-app.ts';
+import { imageBody, pngHeader } from '../../../core/test/support/test-app.ts';
 import { createSecret } from '../../session/guard.ts';
 import { paid } from '../orders.ts';
 import { actorOf, newLink, OPERATOR, personOfAccount } from '../people.ts';
+import type { PortalApp } from '../portal-app.ts';
 import { multipartOf, type Person } from './person.ts';
 import type { AccountWorld, Member } from './world.ts';
 
@@ -55,7 +56,7 @@ const MAKERS = {
 } as const;
 
 interface Of {
-  readonly test: TestApp;
+  readonly test: PortalApp;
   readonly accountId: string;
   readonly owner: Person;
   /** Of the person who asks. */
@@ -68,7 +69,7 @@ export const THING_NAMES = Object.keys(MAKERS) as ThingName[];
 
 /** One more of it, in that account. @param person whose sessions they are */
 export function makeThing(
-  test: TestApp,
+  test: PortalApp,
   name: ThingName,
   { accountId, people }: AccountWorld,
   { sessionId }: Pick<Member, 'sessionId'>,
@@ -76,7 +77,7 @@ export function makeThing(
   return MAKERS[name]({ test, accountId, owner: people.owner, sessionId });
 }
 
-export async function makeThings(test: TestApp, of: AccountWorld): Promise<Things> {
+export async function makeThings(test: PortalApp, of: AccountWorld): Promise<Things> {
   const made: [ThingName, string][] = [];
   for (const name of THING_NAMES) {
     made.push([name, await makeThing(test, name, of, of.people.member)]);
@@ -86,7 +87,7 @@ export async function makeThings(test: TestApp, of: AccountWorld): Promise<Thing
 
 /** A job of the key's account, queued. */
 export async function submitJob(
-  test: TestApp,
+  test: PortalApp,
   token: string,
   more: Readonly<Record<string, unknown>> = {},
 ): Promise<string> {
@@ -104,7 +105,7 @@ const DAY_NAMES = [
 ];
 
 /** A life: keys, pictures that went well and did not, a queue, a notification that is not taken. */
-export async function fillAccount(test: TestApp, { accountId }: AccountWorld): Promise<void> {
+export async function fillAccount(test: PortalApp, { accountId }: AccountWorld): Promise<void> {
   for (const name of DAY_NAMES) {
     const { token } = await test.stores.apiKeys.create(accountId, name);
     for (let jobs = 0; jobs < 3; jobs += 1) await test.succeedJob(await submitJob(test, token));

@@ -8,16 +8,15 @@ import type { ExecutionContext, SerialFn } from 'ava';
 import {
   BASE_URL,
   type ScopedRoute,
-  type TestApp,
   type TestAppOptions,
 } from '../../../core/test/support/test-app.ts';
-import { openTestApp } from '../../../test/app.ts';
 import type { NewLink } from '../../people/link-store.ts';
 import { ROLES, type Role } from '../../people/roles.ts';
 import { createSecret } from '../../session/guard.ts';
 import { hashOfSecret } from '../../sign-in/session-store.ts';
 import type { Stores } from '../fixtures.ts';
 import { linkUse, newLink, newSession, OPERATOR } from '../people.ts';
+import { openTestApp, type PortalApp } from '../portal-app.ts';
 import { Person } from './person.ts';
 
 export type Member = Person & {
@@ -34,7 +33,7 @@ export interface AccountWorld {
 }
 
 /** The routes that are reached by everybody's browser: a HEAD is its GET. */
-export function routesOf({ scopedRoutes }: TestApp): readonly ScopedRoute[] {
+export function routesOf({ scopedRoutes }: PortalApp): readonly ScopedRoute[] {
   return scopedRoutes.filter(({ method }) => method !== 'HEAD');
 }
 
@@ -45,7 +44,7 @@ export function filled(url: string, valueFor: (name: string) => string): string 
 
 /** Opened by `openWorld`, or before the first test of a describe by `useWorld`. */
 export class World {
-  test!: TestApp;
+  test!: PortalApp;
   /** What people type before the path. */
   origin!: string;
   ours!: AccountWorld;
@@ -141,14 +140,14 @@ function withoutSeen(row: Record<string, unknown>): Record<string, unknown> {
   return rest;
 }
 
-async function populate(test: TestApp, origin: string, accountId: string): Promise<AccountWorld> {
+async function populate(test: PortalApp, origin: string, accountId: string): Promise<AccountWorld> {
   const people = await Promise.all(
     ROLES.map(async role => [role, await memberOf(test, origin, accountId, role)] as const),
   );
   return { accountId, people: Object.fromEntries(people) as AccountWorld['people'] };
 }
 
-function memberOf(test: TestApp, origin: string, accountId: string, role: Role): Promise<Member> {
+function memberOf(test: PortalApp, origin: string, accountId: string, role: Role): Promise<Member> {
   return signedIn(test, new Person(test.app, origin), newLink(accountId, { role }));
 }
 

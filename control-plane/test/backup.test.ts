@@ -22,23 +22,24 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import ava, { type ExecutionContext } from 'ava';
-import { at } from '../../../test/support/at.ts';
+import { at } from '../../test/support/at.ts';
 import {
   createTestDatabase,
   onDatabases,
   SILENT_LOG,
   type TestDatabase,
-} from '../../../test/support/database.ts';
-import { OPEN_STATES } from '../../core/jobs/job.ts';
-import { absoluteStorage } from '../../core/storage/open-storage.ts';
-import { fundedAccount, newJob, storesOn } from '../../core/test/fixtures.ts';
-import { until } from '../../core/test/harness.ts';
-import { Receiver } from '../../core/test/receiver.ts';
-import type { Exchange } from '../../core/test/scripted-exchange.ts';
-import { type Env, runCli } from '../../core/test/support/cli.ts';
-import { type Caller, pictureBody, Replicas } from '../../core/test/support/replicas.ts';
-import { pngHeader } from '../../core/test/support/test-app.ts';
-import { openDatabase } from '../../database/connect.ts';
+} from '../../test/support/database.ts';
+import { OPEN_STATES } from '../core/jobs/job.ts';
+import { absoluteStorage } from '../core/storage/open-storage.ts';
+import { fundedAccount, newJob, storesOn } from '../core/test/fixtures.ts';
+import { until } from '../core/test/harness.ts';
+import { Receiver } from '../core/test/receiver.ts';
+import type { Exchange } from '../core/test/scripted-exchange.ts';
+import type { Env } from '../core/test/support/cli.ts';
+import { type Caller, pictureBody } from '../core/test/support/replicas.ts';
+import { pngHeader } from '../core/test/support/test-app.ts';
+import { openDatabase } from '../database/connect.ts';
+import { Replicas, runCli } from './programs.ts';
 
 const test = ava.serial;
 

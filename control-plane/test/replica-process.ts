@@ -2,7 +2,7 @@
  * A control plane in a process of its own, for tests that stop or kill it: what main.ts opens, with
  * the leases that the test asks for, so that waiting for one to run out is short.
  */
-import { openTestPlane } from './test-plane.ts';
+import { openTestPlane } from './programs.ts';
 
 const [replicaId = '', leaseMs, renewMs] = process.argv.slice(2);
 const jobs = { leaseMs: Number(leaseMs), renewMs: Number(renewMs) };

@@ -22,24 +22,24 @@ import {
   onDatabases,
   skipReason,
   type TestDatabase,
-} from '../../../test/support/database.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import type { NodeMember } from '../../core/nodes/node-store.ts';
-import { SecretBox } from '../../core/secrets/secret-box.ts';
-import { claimed, newJob, submitted } from '../../core/test/fixtures.ts';
-import { TEST_TOKEN } from '../../core/test/scripted-node.ts';
-import { type Env, runCli as run } from '../../core/test/support/cli.ts';
-import { Replicas } from '../../core/test/support/replicas.ts';
-import { type LoopbackSource, openSource } from '../../http/test/loopback-source.ts';
-import { series } from '../../test/fixtures.ts';
+} from '../../test/support/database.ts';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
+import type { NodeMember } from '../core/nodes/node-store.ts';
+import { SecretBox } from '../core/secrets/secret-box.ts';
+import { claimed, newJob, submitted } from '../core/test/fixtures.ts';
+import { TEST_TOKEN } from '../core/test/scripted-node.ts';
+import type { Env } from '../core/test/support/cli.ts';
+import { type LoopbackSource, openSource } from '../http/test/loopback-source.ts';
 import {
   LOG_BYTES_MAX,
   readLog,
   scrubbed,
   scrubbedOfPlaces,
   shownConfiguration,
-} from '../bundle/support-bundle.ts';
-import { nodeFindings } from './doctor.ts';
+} from '../operations/bundle/support-bundle.ts';
+import { nodeFindings } from '../operations/doctor/doctor.ts';
+import { series } from './fixtures.ts';
+import { Replicas, runCli as run } from './programs.ts';
 
 const test = ava.serial;
 

@@ -1,0 +1,11 @@
+/** The operator's application with the portal's pages. */
+import { appOn } from '../../core/test/operator-port.ts';
+import { operatorPages } from '../operator-pages/operator-pages.ts';
+import type { Stores } from './fixtures.ts';
+
+export function operatorAppOn(stores: Stores, changes: Parameters<typeof appOn>[1] = {}) {
+  return appOn(stores, {
+    ...changes,
+    pages: (services, options) => operatorPages(services, stores, options),
+  });
+}

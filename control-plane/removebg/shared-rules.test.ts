@@ -1,0 +1,160 @@
+/** What holds for jobs, keys and results of the core, in this interface's words. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import ava from 'ava';
+import { bytesOf, picture, version4, version5 } from '../core/test/java-forms.ts';
+import { imageBody, pngHeader } from '../core/test/support/test-app.ts';
+import { hold } from '../http/test/held-form.ts';
+import { useTestApp } from './test/removebg-app.ts';
+import { RemovebgClient } from './test/removebg-client.ts';
+
+const test = ava.serial;
+
+const PATH = '/v1.0/removebg';
+const JOBS = '/v1/matting/jobs';
+const FILE = Buffer.from('a result');
+const app = useTestApp(test, { jobsInFlightMax: 1000, syncWaitMs: 20_000 });
+
+const keyed = (token: string) => ({ 'x-api-key': token, authorization: undefined });
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+
+/** Ends what is submitted while `act` runs. @returns the jobs */
+async function succeeding(act: () => Promise<unknown>): Promise<string[]> {
+  const made: string[] = [];
+  const runner = app.onSubmitted(async jobId => {
+    made.push(jobId);
+    await app.succeedJob(jobId, FILE);
+  });
+  await act();
+  await runner.stop();
+  return made;
+}
+
+test('scopes and caps of a key › are told in its words', async t => {
+  const reader = await app.createKey({ scopes: ['read'] });
+  const answer = await app.get('/v1.0/account', keyed(reader));
+  t.is(answer.statusCode, 403);
+  t.is(answer.json().errors[0].code, 'auth_failed');
+  const spender = await app.createKey({ cap: { credits: 1, period: 'day' } });
+  await app.post(JOBS, imageBody(), bearer(spender));
+  const body = { image_file_b64: imageBody().image_base64, size: 'auto', type: 'car' };
+  const refused = await app.post(PATH, body, keyed(spender));
+  t.is(refused.statusCode, 402, refused.payload);
+  t.is(refused.json().errors[0].code, 'insufficient_credits');
+});
+
+test('a result whose file is gone › is told in its words', async t => {
+  const form = { image_file_b64: imageBody().image_base64 };
+  const headers = keyed(app.token);
+  const [jobId = ''] = await succeeding(async () => {
+    const first = await app.post(PATH, form, headers);
+    t.is(first.statusCode, 200, first.body);
+  });
+  // Others beside it that are there: a storage that lost all at once is not there.
+  await succeeding(async () => {
+    for (let count = 0; count < 2; count += 1) await app.post(JOBS, imageBody());
+  });
+  const job = await app.stores.jobs.find(jobId);
+  assert.ok(job?.result);
+  await rm(path.join(app.storageDir, job.result.blob));
+  const again = await app.post(PATH, form, headers);
+  t.is(again.statusCode, 500, again.body);
+  t.is(again.json().errors[0].code, 'result_lost');
+  t.is(again.headers['x-credits-charged'], '0');
+  const incidents = await app.stores.lostResults.open({ atMs: 0, id: '' }, 1000);
+  t.true(incidents.some(one => one.jobId === jobId));
+});
+
+/** The same picture is the same request here: another size for each. */
+let width = 10;
+function held(token: string) {
+  width += 1;
+  const image_file_b64 = pngHeader(width, 3).toString('base64');
+  return {
+    path: PATH,
+    headers: { 'x-api-key': token, 'content-type': 'application/json' },
+    payload: JSON.stringify({ image_file_b64 }),
+  };
+}
+
+const key = () => app.stores.apiKeys.create(app.accountId, 'leaked');
+
+test('a held submission › makes no job by a key that was revoked', async t => {
+  const left = async () => [
+    await app.countJobs(),
+    await app.storedFiles(),
+    app.services.uploads.open,
+    await app.stores.ledger.balances(app.accountId),
+  ];
+  const { key: made, token } = await key();
+  const before = await left();
+  const waiting = await hold(await app.listen(), held(token));
+  await app.stores.apiKeys.revoke(made.id);
+  const { status, body } = await waiting.release();
+  t.true(status === 401 || status === 403, body);
+  t.deepEqual(await left(), before);
+});
+
+test('a held submission › counts for a cap that the key was given', async t => {
+  const { key: made, token } = await key();
+  const before = await app.countJobs();
+  const waiting = await hold(await app.listen(), held(token));
+  const by = { accountId: app.accountId, actor: { kind: 'operator' } } as const;
+  const cap = { credits: 1, period: 'total' } as const;
+  await app.stores.apiKeys.change(made.id, by, { policy: { cap } });
+  t.is((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 202);
+  const { status, body } = await waiting.release();
+  t.is(status, 402, body);
+  t.regex(body, /cap/i);
+  t.is(await app.countJobs(), before + 1);
+});
+
+test('what no node can do › is told in its words', async t => {
+  t.teardown(() => app.advertise(undefined));
+  app.advertise([
+    {
+      bootId: randomUUID(),
+      inputFormats: new Set(['jpeg', 'png']),
+      outputFormats: new Set(['png']),
+      imagePixelsMax: 100_000_000,
+      jxlPixelsMax: 0,
+      megapixelsAloneMax: 60,
+    },
+  ]);
+  const before = await app.countJobs();
+  const answer = await new RemovebgClient(app).form({ format: 'webp' });
+  t.deepEqual([answer.statusCode, answer.json().errors[0].code], [400, 'invalid_format']);
+  t.is(answer.headers['x-credits-charged'], '0');
+  t.is(await app.countJobs(), before);
+});
+
+async function sent(payload: Buffer, type: string) {
+  const headers = { 'x-api-key': app.token, 'content-type': type };
+  let answered: Promise<Awaited<ReturnType<typeof app.get>>> | undefined;
+  await succeeding(async () => {
+    answered = app.app.inject({ method: 'POST', url: PATH, headers, payload });
+    await answered;
+  });
+  return answered!;
+}
+
+for (const [version, recorded] of [
+  ['4', version4],
+  ['5', version5],
+] as const) {
+  test(`clients in Java › the form of HttpClient ${version}`, async t => {
+    const form = recorded('size', 'auto');
+    const answer = await sent(bytesOf(form), form.type);
+    t.deepEqual([answer.statusCode, answer.rawPayload], [200, FILE]);
+  });
+}
+
+test('clients in Java › the pairs of HttpClient 5', async t => {
+  const base64 = encodeURIComponent(picture().toString('base64'));
+  const type = 'application/x-www-form-urlencoded; charset=ISO-8859-1';
+  const answer = await sent(Buffer.from(`image_file_b64=${base64}&size=preview`), type);
+  t.is(answer.statusCode, 200, answer.payload);
+  t.is(answer.headers['x-credits-charged'], '1');
+});

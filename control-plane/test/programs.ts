@@ -1,0 +1,57 @@
+/** Control planes and commands with all packages: in this process, or in one of their own. */
+import path from 'node:path';
+import type { Environment } from '#program/env.ts';
+import { Child } from '../core/test/support/child.ts';
+import { cliWith } from '../core/test/support/cli.ts';
+import { Replicas as CoreReplicas, type ReplicasOptions } from '../core/test/support/replicas.ts';
+import {
+  openTestPlane as openCorePlane,
+  type TestPlaneOptions,
+} from '../core/test/support/test-plane.ts';
+import { PACKAGES } from '../packages.ts';
+
+export const runCli = cliWith(PACKAGES);
+
+export function openTestPlane(env: Environment, replicaId: string, options: TestPlaneOptions = {}) {
+  return openCorePlane(env, replicaId, { packages: PACKAGES, ...options });
+}
+
+export type Replicas = CoreReplicas;
+
+/** As those of the core. */
+export const Replicas = {
+  open: (
+    dialect: Parameters<typeof CoreReplicas.open>[0],
+    options: ReplicasOptions = {},
+  ): Promise<Replicas> => CoreReplicas.open(dialect, { packages: PACKAGES, ...options }),
+
+  use: (...[test, dialect, options]: Parameters<typeof CoreReplicas.use>): Replicas =>
+    CoreReplicas.use(test, dialect, () => ({
+      packages: PACKAGES,
+      ...(typeof options === 'function' ? options() : options),
+    })),
+};
+
+export interface Ports {
+  readonly http: number;
+  readonly registry: number;
+  readonly metrics: number;
+}
+
+const REPLICA_PROCESS = path.join(import.meta.dirname, 'replica-process.ts');
+
+/** A control plane with short leases. */
+export class ReplicaChild extends Child {
+  ports!: Ports;
+
+  /** Resolves when it listens. */
+  static async start(
+    env: NodeJS.ProcessEnv,
+    { name = 'replica', leaseMs = 3000, renewMs = 300, nodeArgs = [] as string[] } = {},
+  ): Promise<ReplicaChild> {
+    const args = [name, String(leaseMs), String(renewMs)];
+    const child = new ReplicaChild(REPLICA_PROCESS, args, env, nodeArgs);
+    child.ports = JSON.parse(await child.firstLine());
+    return child;
+  }
+}
