@@ -18,7 +18,7 @@ import {
   type Reservation,
 } from '../../control-plane/core/dispatch/dispatch-policy.ts';
 import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
-import { RoundLoop } from '../../control-plane/core/round-loop.ts';
+import { RoundLoop } from '../../control-plane/database/round-loop.ts';
 import type { EventQueue } from './event-queue.ts';
 import { type JobTable, type ListedJob, listed } from './job-table.ts';
 import type { SimulatedNode } from './simulated-node.ts';

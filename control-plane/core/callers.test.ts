@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import ava from 'ava';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../test/support/throws.ts';
+import { isIpInNetworks, parseExactNetwork } from '../http/networks.ts';
 import type { ApiKeyStore } from './keys/api-key-store.ts';
-import { isIpInNetworks, KeyUses, refusalOfKey } from './keys/authenticate.ts';
-import { parseKeyNetwork } from './keys/key-policy.ts';
+import { KeyUses, refusalOfKey } from './keys/authenticate.ts';
 import { RateLimits, type RateQuotaStore } from './rates/rate-limits.ts';
 import {
   leaseQuota,
@@ -181,8 +181,8 @@ const good: readonly (readonly [text: string, stored: string])[] = [
 ];
 test('the networks of a key › are taken as they are stored', t => {
   for (const [text, stored] of good) {
-    t.is(parseKeyNetwork(text), stored);
-    t.is(parseKeyNetwork(stored), stored);
+    t.is(parseExactNetwork(text), stored);
+    t.is(parseExactNetwork(stored), stored);
   }
 });
 
@@ -191,7 +191,7 @@ test('the networks of a key › are no others', t => {
     ...['', 'x', '10.0.0.1/8', '10.0.0.0/33', '10.0.0.0/', '10.0.0/8', '2001:db8::1/32', '::/129'],
     ...['010.0.0.0/8', '10.0.0.0/8 ', 'fe80::1%eth0', '::ffff:10.0.0.0/104', '1.2.3.4/-1'],
   ]) {
-    t.is(parseKeyNetwork(text), undefined, text);
+    t.is(parseExactNetwork(text), undefined, text);
   }
 });
 

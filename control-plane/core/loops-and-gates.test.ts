@@ -6,11 +6,11 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import { ContractError } from '#contract/errors.ts';
 import { rejectsWith } from '../../test/support/throws.ts';
+import { type LoopClock, RoundLoop } from '../database/round-loop.ts';
 import { HeldLease } from './attempts/claimed-job.ts';
 import { type Claim, LEASE_MS, LEASE_RENEW_MS } from './jobs/job.ts';
 import type { QueuedWork } from './jobs/job-rows.ts';
 import { ReadinessService } from './readiness.ts';
-import { type LoopClock, RoundLoop } from './round-loop.ts';
 import { AcceptanceGate } from './submission/submit-matting.ts';
 
 const test = ava.serial;

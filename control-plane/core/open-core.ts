@@ -19,6 +19,7 @@ import type { Tracing } from '#program/tracing/active-span.ts';
 import { openTracing } from '#program/tracing/open-tracing.ts';
 import { openCurrentDatabase } from '../database/connect.ts';
 import { CLOCK_LOOK_MS, watchClocks } from '../database/member-clocks.ts';
+import { pollingLoop } from '../database/round-loop.ts';
 import { GuardedFetch } from '../http/outgoing/guarded-fetch.ts';
 import { GuardedPost } from '../http/outgoing/guarded-post.ts';
 import { OutgoingGuard } from '../http/outgoing/outgoing-guard.ts';
@@ -64,7 +65,6 @@ import {
   ResultReaders,
 } from './results/result-download.ts';
 import { removalSteps, Sweeper } from './retention/sweep.ts';
-import { pollingLoop } from './round-loop.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
 import type { BlobStore, StorageObserver } from './storage/blob-store.ts';

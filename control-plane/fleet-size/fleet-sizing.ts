@@ -16,8 +16,8 @@ import type { JobStore } from '../core/jobs/job-store.ts';
 import type { MetricSet } from '../core/metrics/metric-set.ts';
 import type { Core } from '../core/package.ts';
 import type { JobEvents } from '../core/results/job-view.ts';
-import { pollingLoop } from '../core/round-loop.ts';
 import { type Database, query } from '../database/database.ts';
+import { pollingLoop } from '../database/round-loop.ts';
 import { isInserted, matchesOne, nowPlusMs } from '../database/statements.ts';
 import {
   type FleetSizePolicy,

@@ -5,7 +5,7 @@ import type { HttpInterface } from '../core/http/public-app.ts';
 import type { Core, Loop, PackageParts } from '../core/package.ts';
 import type { SweepStep } from '../core/retention/sweep.ts';
 import { removalStep } from '../core/retention/sweep.ts';
-import { signingKeyOf } from '../core/secrets/secret-box.ts';
+import { signingKeyOf } from '../http/outgoing/webhook-signature.ts';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';
 import { BalanceWatch, withheldTeller } from './alerts/balance-watch.ts';
 import { mailDelivery, SmtpSender } from './alerts/send-mails.ts';

@@ -14,7 +14,7 @@ import { onDatabases, useTestDatabase } from '../../test/support/database.ts';
 import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { runCommand } from '../core/cli/program.ts';
 import { migrationsOf } from '../core/package.ts';
-import { CallbackSecrets, mailBody, SecretBox, signingKeyOf } from '../core/secrets/secret-box.ts';
+import { CallbackSecrets, mailBody, SecretBox } from '../core/secrets/secret-box.ts';
 import { openDirectoryBlobStore } from '../core/storage/blob-store.ts';
 import {
   assertBalanced,
@@ -30,7 +30,7 @@ import {
 } from '../core/test/fixtures.ts';
 import { until } from '../core/test/harness.ts';
 import { insertMail } from '../core/webhooks/outbox-store.ts';
-import { signMessage } from '../core/webhooks/send-webhooks.ts';
+import { signingKeyOf, signMessage } from '../http/outgoing/webhook-signature.ts';
 import { PACKAGES } from '../packages.ts';
 import { hashOfSecret } from '../portal/sign-in/session-store.ts';
 import { dueMails, mailEnd } from '../portal/test/alerts-fixtures.ts';

@@ -1,12 +1,12 @@
 /**
  * The downloads of image_url under way here. Each holds a socket and a file for a minute at most;
- * their places are shared by core/shared-places.ts, by account and by the URL's host. A redirect
- * may lead elsewhere: a host that redirects to a slow one is slow.
+ * SharedPlaces shares their places by account and by the URL's host. A redirect may lead elsewhere:
+ * a host that redirects to a slow one is slow.
  */
 import { ContractError } from '#contract/errors.ts';
+import { type PlaceLimits, SharedPlaces } from '../../http/outgoing/shared-places.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
 import type { JobFailure, JobInput } from '../jobs/job.ts';
-import { type PlaceLimits, SharedPlaces } from '../shared-places.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
 /** One account alone downloads 32 at once, 16 from one host. */

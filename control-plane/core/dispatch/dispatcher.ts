@@ -23,6 +23,7 @@ import {
   traced,
   underSpan,
 } from '#program/tracing/active-span.ts';
+import { RoundLoop } from '../../database/round-loop.ts';
 import {
   BlobSink,
   ClaimedJob,
@@ -61,7 +62,6 @@ import {
   verdictOn,
 } from '../nodes/matte-exchange.ts';
 import type { JobEvents } from '../results/job-view.ts';
-import { RoundLoop } from '../round-loop.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { DispatchCore, LIST_MAX, type Placed, type RunEnd, type Step } from './dispatch-core.ts';
 import {

@@ -12,11 +12,11 @@
  * A plain hash is enough: nobody can search 256 random bits, so there is nothing to slow down.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import { BlockList, isIP } from 'node:net';
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
 import { type Database, query, type Schema } from '../../database/database.ts';
+import { isIpInNetworks } from '../../http/networks.ts';
 import { isKeyScope, type KeyPolicy, type KeyScope } from './key-policy.ts';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
@@ -348,9 +348,6 @@ function mayJoin({ askedAtMs }: Reading): boolean {
   return performance.now() - askedAtMs < API_KEY_MEMORY_MS;
 }
 
-/** An IPv4 address as a socket of both families shows it. */
-const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
-
 /** Why a key may not do what it is used for; undefined: it may. */
 export function refusalOfKey(
   { scopes, networks }: KeyPolicy,
@@ -364,19 +361,6 @@ export function refusalOfKey(
     return `the API key does not have the scope ${scope}`;
   }
   return undefined;
-}
-
-/** False for what is no address. @param networks as parseKeyNetwork writes them */
-export function isIpInNetworks(address: string, networks: readonly string[]): boolean {
-  const plain = MAPPED.exec(address)?.[1] ?? address.replace(/%.*$/, '');
-  const family = isIP(plain);
-  if (family === 0) return false;
-  const list = new BlockList();
-  for (const network of networks) {
-    const [net = '', prefix] = network.split('/');
-    list.addSubnet(net, Number(prefix), isIP(net) === 4 ? 'ipv4' : 'ipv6');
-  }
-  return list.check(plain, family === 4 ? 'ipv4' : 'ipv6');
 }
 
 /*

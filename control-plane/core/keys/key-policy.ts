@@ -2,7 +2,7 @@
  * What one API key may do, and how people type it. Pure. A key without a policy may do whatever its
  * account may: every member of a policy only takes something away.
  */
-import { isIP } from 'node:net';
+import { parseExactNetwork } from '../../http/networks.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 
 /** read: states and results of jobs, by their ids. account: balance, keys, packages and usage. */
@@ -19,7 +19,7 @@ export interface KeyPolicy {
   readonly submissionsPerMinute?: number;
   /** In the order of KEY_SCOPES, not empty; absent: all. */
   readonly scopes?: readonly KeyScope[];
-  /** What callers' addresses must be in, as parseKeyNetwork writes them; absent: any address. */
+  /** What callers' addresses must be in, as parseExactNetwork writes them; absent: any address. */
   readonly networks?: readonly string[];
 }
 
@@ -140,44 +140,6 @@ export function capReached({ credits, period }: KeyCap, resetsAtMs: number | nul
 
 export const KEY_NETWORKS_MAX = 32;
 
-const BITS = { 4: 32, 6: 128 } as const;
-
-/**
- * `10.1.0.0/16`, `2001:db8::/32`, or an address alone: in the one way that it is stored, with its
- * prefix. Undefined: no network, or one whose address has bits behind its prefix.
- */
-export function parseKeyNetwork(text: string): string | undefined {
-  const [, address = '', digits] = /^([^/%]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
-  const family = isIP(address);
-  // Callers are compared as IPv4 then, so a network of this form would match nobody.
-  if ((family !== 4 && family !== 6) || /^::ffff:/i.test(address)) return undefined;
-  const prefix = digits === undefined ? BITS[family] : Number(digits);
-  if (prefix > BITS[family]) return undefined;
-  const behind = (1n << BigInt(BITS[family] - prefix)) - 1n;
-  const bits = family === 4 ? ipv4Bits(address) : ipv6Bits(address);
-  return (bits & behind) === 0n ? `${canonical(address)}/${prefix}` : undefined;
-}
-
-/** IPv6 compressed and in lower case, as RFC 5952 has it. */
-function canonical(address: string): string {
-  return isIP(address) === 4 ? address : new URL(`http://[${address}]/`).hostname.slice(1, -1);
-}
-
-function ipv4Bits(address: string): bigint {
-  return address.split('.').reduce((bits, part) => (bits << 8n) | BigInt(part), 0n);
-}
-
-function ipv6Bits(address: string): bigint {
-  const [before = '', after] = canonical(address).split('::');
-  const head = before === '' ? [] : before.split(':');
-  const tail = after === undefined || after === '' ? [] : after.split(':');
-  const zeros = Array.from({ length: 8 - head.length - tail.length }, () => '0');
-  return [...head, ...zeros, ...tail].reduce(
-    (bits, part) => (bits << 16n) | BigInt(`0x${part}`),
-    0n,
-  );
-}
-
 export const parseCapCredits = (text: string) => wholeIn(text, CREDITS_AMOUNT_MAX);
 export const parseKeyRate = (text: string) => wholeIn(text, KEY_RATE_MAX);
 export const parseExpiryDays = (text: string) => wholeIn(text, KEY_EXPIRY_DAYS_MAX);
@@ -196,7 +158,7 @@ export function parseKeyNetworks(
   const words = text.split(/[\s,]+/).filter(word => word !== '');
   const networks = new Set<string>();
   for (const word of words) {
-    const network = parseKeyNetwork(word);
+    const network = parseExactNetwork(word);
     if (network === undefined || networks.size >= KEY_NETWORKS_MAX) return { wrong: word };
     networks.add(network);
   }

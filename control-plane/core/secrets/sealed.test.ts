@@ -2,14 +2,9 @@
 import assert from 'node:assert/strict';
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import test from 'ava';
+import { signingKeyOf } from '../../http/outgoing/webhook-signature.ts';
 import { ResultTokens } from '../results/job-view.ts';
-import {
-  CallbackSecrets,
-  mailBody,
-  notificationBody,
-  SecretBox,
-  signingKeyOf,
-} from './secret-box.ts';
+import { CallbackSecrets, mailBody, notificationBody, SecretBox } from './secret-box.ts';
 
 const prefixed = (bytes: number) => `whsec_${randomBytes(bytes).toString('base64')}`;
 

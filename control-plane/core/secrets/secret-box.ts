@@ -4,6 +4,7 @@
  * has one key; CallbackSecrets has those of a replica, and what is bound to what.
  */
 import { createCipheriv, createDecipheriv, hash, randomBytes } from 'node:crypto';
+import { signingKeyOf } from '../../http/outgoing/webhook-signature.ts';
 
 const CIPHER = 'aes-256-gcm';
 /** Random nonces of this length stay distinct for about 2^32 secrets under one key. */
@@ -54,21 +55,6 @@ export class SecretBox {
  * each event to the event. Neither form is ever logged or shown again. Texts that wait to be sent
  * and hold what somebody could use, a link or a result's address, are sealed by the same keys.
  */
-
-/** Standard Webhooks' form; its Base64 with or without padding. */
-const PREFIXED = /^whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?)$/;
-const PREFIXED_BYTES_MIN = 24;
-const PREFIXED_BYTES_MAX = 64;
-
-/** What `whsec_` and the Base64 of 24 to 64 bytes stand for; of any other text its bytes. */
-export function signingKeyOf(secret: string): Buffer {
-  const base64 = PREFIXED.exec(secret)?.[1];
-  if (base64 !== undefined) {
-    const key = Buffer.from(base64, 'base64');
-    if (key.length >= PREFIXED_BYTES_MIN && key.length <= PREFIXED_BYTES_MAX) return key;
-  }
-  return Buffer.from(secret, 'utf8');
-}
 
 /** A callback's signing key as it is stored with its job. */
 interface SealedCallbackSecret {

@@ -13,6 +13,7 @@ import {
 import { openCurrentDatabase } from '../../database/connect.ts';
 import { type Database, RequestShares } from '../../database/database.ts';
 import type { DatabaseDialect } from '../../database/engines.ts';
+import type { FullPlaces } from '../../http/outgoing/shared-places.ts';
 import {
   backgroundBlob,
   type Claim,
@@ -23,7 +24,6 @@ import {
 } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import { migrationsOf, type Package } from '../package.ts';
-import type { FullPlaces } from '../shared-places.ts';
 import { createStores, type Stores } from '../stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };

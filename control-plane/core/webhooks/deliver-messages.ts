@@ -13,22 +13,22 @@
  *
  * It reads the outbox when a job that ended here left a webhook, when a place became free and rows
  * are known to wait, when an attempt is due again before the next poll, and at each poll for what
- * other replicas left (core/round-loop.ts).
+ * other replicas left (database/round-loop.ts).
  */
 
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import type { NotNull } from 'kysely';
 import type { Logger } from 'pino';
 import { type Database, query } from '../../database/database.ts';
+import { pollingLoop, type RoundLoop } from '../../database/round-loop.ts';
 import { requireInteger, throughIndex } from '../../database/statements.ts';
-import { pollingLoop, type RoundLoop } from '../round-loop.ts';
 import {
   type FullPlaces,
   type PlaceLimits,
   type PlaceUse,
   roomOutside,
   SharedPlaces,
-} from '../shared-places.ts';
+} from '../../http/outgoing/shared-places.ts';
 import type { OutboxTable } from '../tables.ts';
 
 export interface MessageClaim {

@@ -10,8 +10,9 @@ import {
   quietReceiverOf,
   SECRET_KEY_ID,
 } from '../../../test/support/large-tables.ts';
-import { CallbackSecrets, SecretBox, signingKeyOf } from '../secrets/secret-box.ts';
-import type { FullPlaces } from '../shared-places.ts';
+import type { FullPlaces } from '../../http/outgoing/shared-places.ts';
+import { signingKeyOf } from '../../http/outgoing/webhook-signature.ts';
+import { CallbackSecrets, SecretBox } from '../secrets/secret-box.ts';
 import { createStores } from '../stores.ts';
 import {
   fundedAccount,

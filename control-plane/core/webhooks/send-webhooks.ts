@@ -1,9 +1,5 @@
-/**
- * Signs and sends webhooks: Standard Webhooks, symmetric scheme v1
- * (github.com/standard-webhooks/standard-webhooks, spec 1.0.0).
- */
+/** Signs and sends webhooks. */
 
-import { createHmac, timingSafeEqual } from 'node:crypto';
 import {
   activeCarrier,
   asSpan,
@@ -17,10 +13,11 @@ import {
   PostFailedError,
   type PostFailure,
 } from '../../http/outgoing/guarded-post.ts';
+import type { PlaceLimits } from '../../http/outgoing/shared-places.ts';
+import { signMessage } from '../../http/outgoing/webhook-signature.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobEvents, JobViews } from '../results/job-view.ts';
 import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';
-import type { PlaceLimits } from '../shared-places.ts';
 import {
   type AttemptResult,
   type ClaimedMessage,
@@ -30,58 +27,6 @@ import {
   MessageDelivery,
 } from './deliver-messages.ts';
 import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedule.ts';
-
-/** A receiver that is further off in time than this should not believe a message. */
-const TIMESTAMP_TOLERANCE_S = 300;
-
-interface SignedMessage {
-  /** The same on every attempt. */
-  readonly id: string;
-  /** Seconds since 1970, of this attempt. */
-  readonly timestampS: number;
-  readonly body: Uint8Array;
-}
-
-export function signMessage(key: Uint8Array, message: SignedMessage) {
-  const { id, timestampS } = message;
-  return {
-    'webhook-id': id,
-    'webhook-timestamp': String(timestampS),
-    'webhook-signature': `v1,${digestOf(key, message).toString('base64')}`,
-  };
-}
-
-function digestOf(key: Uint8Array, { id, timestampS, body }: SignedMessage): Buffer {
-  return createHmac('sha256', key).update(`${id}.${timestampS}.`).update(body).digest();
-}
-
-/** Why a message must not be believed; undefined: it holds. @param headers lower-case names */
-export function wrongWithSignature(
-  key: Uint8Array,
-  headers: Readonly<Record<string, string | string[] | undefined>>,
-  body: Uint8Array,
-  nowS: number,
-): string | undefined {
-  const [id, timestamp, signatures] = ['id', 'timestamp', 'signature'].map(
-    name => headers[`webhook-${name}`],
-  );
-  if (typeof id !== 'string' || typeof timestamp !== 'string' || typeof signatures !== 'string') {
-    return 'a webhook- header is missing';
-  }
-  if (!/^\d{1,12}$/.test(timestamp)) return 'webhook-timestamp is no number of seconds';
-  const timestampS = Number(timestamp);
-  if (Math.abs(nowS - timestampS) > TIMESTAMP_TOLERANCE_S) {
-    return `webhook-timestamp is over ${TIMESTAMP_TOLERANCE_S} s off`;
-  }
-  const expected = digestOf(key, { id, timestampS, body });
-  // Several, separated by blanks, while a secret is changed.
-  const holds = signatures.split(' ').some(one => {
-    const [version, base64 = ''] = one.split(',');
-    const given = Buffer.from(base64, 'base64');
-    return version === 'v1' && given.length === expected.length && timingSafeEqual(given, expected);
-  });
-  return holds ? undefined : 'no signature fits';
-}
 
 /* The body of a job's notification, rendered once, when the job ends. Pure. */
 

@@ -7,17 +7,16 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { type Command, Option } from 'commander';
+import { signingKeyOf, wrongWithSignature } from '../../http/outgoing/webhook-signature.ts';
 import { wholeNumber } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
 import { isoTime } from '../jobs/job.ts';
-import { signingKeyOf } from '../secrets/secret-box.ts';
 import {
   NOTIFICATION_STATUSES,
   NOTIFICATIONS_LISTED_DEFAULT,
   NOTIFICATIONS_LISTED_MAX,
   OperateWebhooks,
 } from './operate-webhooks.ts';
-import { wrongWithSignature } from './send-webhooks.ts';
 
 /* The receiver on loopback: takes every delivery and checks its signature. */
 

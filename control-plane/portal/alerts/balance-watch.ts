@@ -5,7 +5,6 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
-import { pollingLoop } from '../../core/round-loop.ts';
 import {
   accountSecretId,
   type CallbackSecrets,
@@ -13,6 +12,7 @@ import {
   notificationBody,
 } from '../../core/secrets/secret-box.ts';
 import type { NewMail } from '../../core/webhooks/outbox-store.ts';
+import { pollingLoop } from '../../database/round-loop.ts';
 import { addressOf } from '../people/mail-address.ts';
 import type { AlertSettingsStore } from './alert-settings.ts';
 import {

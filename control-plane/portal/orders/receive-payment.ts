@@ -20,9 +20,9 @@ import type { FastifyInstance } from 'fastify';
 import { ContractError, type FieldError } from '#contract/errors.ts';
 import { Semaphore } from '#program/semaphore.ts';
 import type { ServiceActor } from '../../core/accounts/audit.ts';
-import { AttemptWindows } from '../../core/rates/rate-windows.ts';
-import { wrongWithSignature } from '../../core/webhooks/send-webhooks.ts';
 import { bodyChunks, wantBody } from '../../http/bodies.ts';
+import { wrongWithSignature } from '../../http/outgoing/webhook-signature.ts';
+import { AttemptWindows } from '../session/attempt-windows.ts';
 import { isMoneyAmount, isMoneyReference, type Payment } from './order-rules.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from './order-store.ts';
 

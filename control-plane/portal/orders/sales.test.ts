@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import path from 'node:path';
 import ava from 'ava';
 import { assertBalanced, fundedAccount } from '../../core/test/fixtures.ts';
-import { signMessage } from '../../core/webhooks/send-webhooks.ts';
+import { signMessage } from '../../http/outgoing/webhook-signature.ts';
 import { paid, placed } from '../test/orders.ts';
 import { openTestApp, portalOf, useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';

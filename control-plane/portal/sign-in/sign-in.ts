@@ -1,7 +1,7 @@
 /**
  * Sign-in by mail and password. Whoever is not let in learns nothing: an unknown mail, a wrong
  * password and a person without one get the same answer after the same work. How many may fail, by
- * core/rates/rate-windows.ts:
+ * portal/session/attempt-windows.ts:
  *
  * | attempts from                                      | are counted by                  |
  * |----------------------------------------------------|---------------------------------|
@@ -19,12 +19,6 @@
 import { createHash, createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 import { networkOf } from '#program/ports/addresses.ts';
 import {
-  countAttempt,
-  leftOfWindowMs,
-  NONE_COUNTED,
-  type WindowCount,
-} from '../../core/rates/rate-windows.ts';
-import {
   type Database,
   type Db,
   OvertakenError,
@@ -34,6 +28,12 @@ import {
 import { isInserted, matchesOne, nowPlusMs, removeOldRows } from '../../database/statements.ts';
 import { mailKeyOf, parseMail } from '../people/mail-address.ts';
 import type { PeopleStore } from '../people/people-store.ts';
+import {
+  countAttempt,
+  leftOfWindowMs,
+  NONE_COUNTED,
+  type WindowCount,
+} from '../session/attempt-windows.ts';
 import type { Passwords } from './passwords.ts';
 import { type Browser, endedHashOf, newSession, type SessionStore } from './session-store.ts';
 

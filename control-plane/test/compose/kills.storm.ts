@@ -22,8 +22,8 @@ import { assertBalanced, claimed, fundedAccount, IMAGE_FAULT } from '../../core/
 import { until } from '../../core/test/harness.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
-import { signMessage } from '../../core/webhooks/send-webhooks.ts';
 import type { Database } from '../../database/database.ts';
+import { signMessage } from '../../http/outgoing/webhook-signature.ts';
 import type { Order } from '../../portal/orders/order-rules.ts';
 import { movements, placed } from '../../portal/test/orders.ts';
 import { type Stores, series, storesOn } from '../every-store.ts';

@@ -8,8 +8,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import ava from 'ava';
 import { Webhook } from 'standardwebhooks';
-import { signingKeyOf } from '../secrets/secret-box.ts';
-import { signMessage, wrongWithSignature } from './send-webhooks.ts';
+import { signingKeyOf, signMessage, wrongWithSignature } from './webhook-signature.ts';
 
 const test = ava.serial;
 

@@ -1,0 +1,72 @@
+/**
+ * The signature of a webhook and its secret: Standard Webhooks, symmetric scheme v1
+ * (github.com/standard-webhooks/standard-webhooks, spec 1.0.0).
+ */
+import { createHmac, timingSafeEqual } from 'node:crypto';
+
+/** Standard Webhooks' form; its Base64 with or without padding. */
+const PREFIXED = /^whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?)$/;
+const PREFIXED_BYTES_MIN = 24;
+const PREFIXED_BYTES_MAX = 64;
+
+/** What `whsec_` and the Base64 of 24 to 64 bytes stand for; of any other text its bytes. */
+export function signingKeyOf(secret: string): Buffer {
+  const base64 = PREFIXED.exec(secret)?.[1];
+  if (base64 !== undefined) {
+    const key = Buffer.from(base64, 'base64');
+    if (key.length >= PREFIXED_BYTES_MIN && key.length <= PREFIXED_BYTES_MAX) return key;
+  }
+  return Buffer.from(secret, 'utf8');
+}
+
+/** A receiver that is further off in time than this should not believe a message. */
+const TIMESTAMP_TOLERANCE_S = 300;
+
+interface SignedMessage {
+  /** The same on every attempt. */
+  readonly id: string;
+  /** Seconds since 1970, of this attempt. */
+  readonly timestampS: number;
+  readonly body: Uint8Array;
+}
+
+export function signMessage(key: Uint8Array, message: SignedMessage) {
+  const { id, timestampS } = message;
+  return {
+    'webhook-id': id,
+    'webhook-timestamp': String(timestampS),
+    'webhook-signature': `v1,${digestOf(key, message).toString('base64')}`,
+  };
+}
+
+function digestOf(key: Uint8Array, { id, timestampS, body }: SignedMessage): Buffer {
+  return createHmac('sha256', key).update(`${id}.${timestampS}.`).update(body).digest();
+}
+
+/** Why a message must not be believed; undefined: it holds. @param headers lower-case names */
+export function wrongWithSignature(
+  key: Uint8Array,
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+  body: Uint8Array,
+  nowS: number,
+): string | undefined {
+  const [id, timestamp, signatures] = ['id', 'timestamp', 'signature'].map(
+    name => headers[`webhook-${name}`],
+  );
+  if (typeof id !== 'string' || typeof timestamp !== 'string' || typeof signatures !== 'string') {
+    return 'a webhook- header is missing';
+  }
+  if (!/^\d{1,12}$/.test(timestamp)) return 'webhook-timestamp is no number of seconds';
+  const timestampS = Number(timestamp);
+  if (Math.abs(nowS - timestampS) > TIMESTAMP_TOLERANCE_S) {
+    return `webhook-timestamp is over ${TIMESTAMP_TOLERANCE_S} s off`;
+  }
+  const expected = digestOf(key, { id, timestampS, body });
+  // Several, separated by blanks, while a secret is changed.
+  const holds = signatures.split(' ').some(one => {
+    const [version, base64 = ''] = one.split(',');
+    const given = Buffer.from(base64, 'base64');
+    return version === 'v1' && given.length === expected.length && timingSafeEqual(given, expected);
+  });
+  return holds ? undefined : 'no signature fits';
+}

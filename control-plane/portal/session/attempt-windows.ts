@@ -1,0 +1,69 @@
+/**
+ * How many attempts (sign-ins, guesses, notifications of payments) there may be in a window, which
+ * begins with the first that is counted. The counts are kept in the database where replicas share
+ * them, else in AttemptWindows.
+ */
+
+interface WindowLimit {
+  readonly windowMs: number;
+  readonly max: number;
+}
+
+export interface WindowCount {
+  readonly startMs: number;
+  readonly count: number;
+}
+
+export const NONE_COUNTED: WindowCount = { startMs: 0, count: 0 };
+
+/** How long until one more may be made; 0: now. */
+export function leftOfWindowMs(
+  { startMs, count }: WindowCount,
+  { windowMs, max }: WindowLimit,
+  nowMs: number,
+): number {
+  return count < max ? 0 : Math.max(0, startMs + windowMs - nowMs);
+}
+
+export function countAttempt(
+  { startMs, count }: WindowCount,
+  windowMs: number,
+  nowMs: number,
+): WindowCount {
+  if (count === 0 || nowMs >= startMs + windowMs) return { startMs: nowMs, count: 1 };
+  return { startMs, count: count + 1 };
+}
+
+/** Counts of this process, by whose attempts they are. */
+export class AttemptWindows {
+  readonly #limit: WindowLimit & { readonly keysMax: number };
+  readonly #nowMs: () => number;
+  readonly #counts = new Map<string, WindowCount>();
+
+  /** @param limit past `keysMax` whose window began first is forgotten */
+  constructor(limit: WindowLimit & { readonly keysMax: number }, nowMs = () => performance.now()) {
+    this.#limit = limit;
+    this.#nowMs = nowMs;
+  }
+
+  waitS(key: string): number {
+    const leftMs = leftOfWindowMs(this.#countOf(key), this.#limit, this.#nowMs());
+    return Math.ceil(leftMs / 1000);
+  }
+
+  count(key: string): void {
+    const before = this.#countOf(key);
+    const counted = countAttempt(before, this.#limit.windowMs, this.#nowMs());
+    if (counted.startMs !== before.startMs) this.#counts.delete(key);
+    this.#counts.set(key, counted);
+    if (this.#counts.size <= this.#limit.keysMax) return;
+    for (const first of this.#counts.keys()) {
+      this.#counts.delete(first);
+      return;
+    }
+  }
+
+  #countOf(key: string): WindowCount {
+    return this.#counts.get(key) ?? NONE_COUNTED;
+  }
+}
