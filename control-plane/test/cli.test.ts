@@ -29,11 +29,11 @@ import {
   submitted,
 } from '../core/test/fixtures.ts';
 import { until } from '../core/test/harness.ts';
+import { dueMails, mailEnd } from '../core/test/mails.ts';
 import { insertMail } from '../core/webhooks/outbox-store.ts';
 import { signingKeyOf, signMessage } from '../http/outgoing/webhook-signature.ts';
 import { PACKAGES } from '../packages.ts';
 import { hashOfSecret } from '../portal/sign-in/session-store.ts';
-import { dueMails, mailEnd } from '../portal/test/alerts-fixtures.ts';
 import { OPERATOR, placed } from '../portal/test/orders.ts';
 import { onStores, storesOn } from './every-store.ts';
 import { runCli } from './programs.ts';

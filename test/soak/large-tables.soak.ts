@@ -13,21 +13,28 @@ import { sql } from 'kysely';
 import { Sweeper } from '../../control-plane/core/retention/sweep.ts';
 import { openDirectoryBlobStore } from '../../control-plane/core/storage/blob-store.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';
-import type { Fixture } from '../../control-plane/core/test/changing-methods.ts';
+import { CORE_SUITE } from '../../control-plane/core/test/core-suite.ts';
 import { excessOf, soundOn, TABLES } from '../../control-plane/core/test/exercise.ts';
 import { HOUR_MS, NONE_FULL } from '../../control-plane/core/test/fixtures.ts';
-import { EXERCISES } from '../../control-plane/core/test/statements.ts';
+import type { MethodSuite } from '../../control-plane/core/test/method-suite.ts';
+import type { Database } from '../../control-plane/database/database.ts';
+import { FLEET_SIZE_SUITE } from '../../control-plane/fleet-size/test/fleet-size-suite.ts';
+import {
+  fillLargeOrders,
+  fillLargePeople,
+  fillLargeUsage,
+} from '../../control-plane/portal/test/large-tables.ts';
+import { PORTAL_SUITE } from '../../control-plane/portal/test/methods/portal-suite.ts';
 import { series, storesOn } from '../../control-plane/test/every-store.ts';
 import { createTestDatabase, skipReason, type TestDatabase } from '../support/database.ts';
-import { fillLargeOrders, fillLargePeople } from '../support/large-people-and-orders.ts';
 import {
+  fillLargeLog,
   fillLargeTables,
-  fillLargeUsage,
   HANGING_RECEIVER,
   SECRET_KEY_ID,
 } from '../support/large-tables.ts';
 import { isNotTested } from '../support/skip.ts';
-import { openMeteredDatabase } from '../support/statement-meter.ts';
+import { type MeteredDatabase, openMeteredDatabase } from '../support/statement-meter.ts';
 
 const SIZES = {
   ...TABLES,
@@ -43,7 +50,7 @@ const STALL_MS_MAX = 1000;
 for (const dialect of ['sqlite', 'mysql'] as const) {
   let fixture: TestDatabase | undefined;
   let stores: Stores;
-  let sound: () => Fixture;
+  let filled: Database | undefined;
 
   const fill = async (): Promise<string> => {
     fixture = await createTestDatabase(dialect, { series });
@@ -53,11 +60,12 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
       await sql`set global innodb_buffer_pool_size = 2147483648`.execute(database.kysely);
     }
     await fillLargeTables(database, SIZES);
+    await fillLargeLog(database);
     await fillLargeUsage(database);
     await fillLargePeople(database);
     await fillLargeOrders(database);
     stores = storesOn(database);
-    sound = soundOn(database);
+    filled = database;
     return fixture.url;
   };
   const close = async () => {
@@ -74,14 +82,10 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     const url = await fill();
     const { database, statements } = openMeteredDatabase(dialect, url);
     try {
-      const metered = storesOn(database);
-      // A server reads its own tables when one of ours is opened first.
-      await EXERCISES['jobs.find']!(metered, database, sound);
-      for (const [method, exercise] of Object.entries(EXERCISES)) {
-        statements.length = 0;
-        await exercise(metered, database, sound);
-        t.deepEqual(excessOf(statements, exercise.readsMax), [], method);
-      }
+      const metered = { database, statements };
+      await countSuite(t, CORE_SUITE, filled!, metered);
+      await countSuite(t, PORTAL_SUITE, filled!, metered);
+      await countSuite(t, FLEET_SIZE_SUITE, filled!, metered);
     } finally {
       await database.close();
     }
@@ -127,6 +131,23 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
       }
     });
   });
+}
+
+async function countSuite<S extends Stores>(
+  t: ExecutionContext,
+  { fixtures, prepare, exercises, opening }: MethodSuite<S>,
+  filled: Database,
+  { database, statements }: MeteredDatabase,
+): Promise<void> {
+  await prepare?.(filled);
+  const stores = fixtures.storesOn(database);
+  const sound = soundOn(filled, fixtures.storesOn);
+  for (const method of opening) await exercises[method]!(stores, database, sound);
+  for (const [method, exercise] of Object.entries(exercises)) {
+    statements.length = 0;
+    await exercise(stores, database, sound);
+    t.deepEqual(excessOf(statements, exercise.readsMax), [], method);
+  }
 }
 
 /** Says for how long nothing else had a turn, and bounds it where statements run on the loop. */

@@ -13,7 +13,7 @@
  * the time of it and made again.
  */
 import { DatabaseSync } from 'node:sqlite';
-import { type Kysely, sql } from 'kysely';
+import { type Insertable, type Kysely, sql } from 'kysely';
 import type { Database, Schema } from '../../control-plane/database/database.ts';
 
 export interface LargeTables {
@@ -43,7 +43,9 @@ export const quietReceiverOf = (index: number) => `quiet-${index}.example:443`;
 const DAY_MS = 86_400_000;
 const KEPT_MS = 30 * DAY_MS;
 const CHUNK = 100_000;
-const USED_DAYS = 730;
+const CHUNK_ROWS = 200;
+/** Of the log. */
+const ENTRIES = 1500;
 const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts'];
 
 /**
@@ -71,15 +73,43 @@ export async function fillLargeTables(database: Database, tables: LargeTables): 
   }
 }
 
-/** Two years of days of each account, of one key, outcome and format. */
-export async function fillLargeUsage(database: Database): Promise<void> {
-  const { words, run, close } = await openFiller(database);
-  try {
-    await run(usageRows(words));
-    await run(words.analyze('usage_days'));
-  } finally {
-    close();
+/** Of a table that holds nothing yet. */
+export async function fillTable<T extends keyof Schema & string>(
+  { kysely, dialect }: Database,
+  table: T,
+  rows: readonly Insertable<Schema[T]>[],
+): Promise<void> {
+  for (let from = 0; from < rows.length; from += CHUNK_ROWS) {
+    await kysely
+      .insertInto(table)
+      .values(rows.slice(from, from + CHUNK_ROWS))
+      .execute();
   }
+  const analyze = dialect === 'sqlite' ? 'analyze' : 'analyze table';
+  await sql`${sql.raw(analyze)} ${sql.table(table)}`.execute(kysely);
+}
+
+/** The log of two accounts, which holds nothing yet. */
+export async function fillLargeLog(database: Database): Promise<void> {
+  const nowMs = Date.now();
+  const entries = Array.from({ length: ENTRIES }, (_, index) => entryRow(index, nowMs));
+  await fillTable(database, 'audit_entries', entries);
+}
+
+function entryRow(index: number, nowMs: number): Schema['audit_entries'] {
+  return {
+    id: `00000000-0000-4000-c000-${index.toString(16).padStart(12, '0')}`,
+    account_id: accountOf(index % 2 === 0 ? 0 : 1),
+    created_at: nowMs - (ENTRIES - index) * 1000,
+    actor_kind: 'operator',
+    actor_user_id: null,
+    actor_mail: null,
+    address: null,
+    action: 'key.created',
+    subject: 'a key',
+    value_before: null,
+    value_after: '{"name":"a key"}',
+  };
 }
 
 async function fillOutbox({ words, run }: Filler, tables: LargeTables): Promise<void> {
@@ -299,13 +329,6 @@ function forgottenEntries(
       ${accountId(words, 'i')}, ${job}, '${kind}', '${slot}', ${job}, 1,
       ${words.now} - ${KEPT_MS} - ${DAY_MS} - i
     from ${words.numbers(from, count)}`;
-}
-
-function usageRows(words: Words): string {
-  const day = `${wholeOf(words, `${words.now} / ${DAY_MS}`)} - i`;
-  return `insert into usage_days (account_id, day, api_key_id, outcome, format, images, credits)
-    select id, ${day}, 'large0000000', 'succeeded', 'png', 10, 10
-    from accounts cross join ${words.numbers(0, USED_DAYS)}`;
 }
 
 const GRANTED = 1_000_000_000;

@@ -1,12 +1,10 @@
-/** The methods that change jobs and their money; and the playground: its key, its allowance, its jobs. */
+/** The methods that change jobs and their money. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
-import { SETTLED_STEPS } from '../../portal/settled-steps.ts';
-import { PLAYGROUND_LIMITS } from '../../portal/test/fixtures.ts';
-import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
-import type { Stores } from '../../test/every-store.ts';
+import type { Database } from '../../database/database.ts';
 import type { Claim, Job } from '../jobs/job.ts';
-import type { NewJob, SubmitOutcome } from '../jobs/job-transactions.ts';
+import type { NewJob, SettledStep, SubmitOutcome } from '../jobs/job-transactions.ts';
+import type { Stores } from '../stores.ts';
 import { createStores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
@@ -25,6 +23,8 @@ import {
   storedBackground,
   storedInput,
   submitted,
+  UNPAID_DAY_MS,
+  UNPAID_LIMITS,
   WITH_PICTURE,
 } from './fixtures.ts';
 import { rowsOf } from './rows.ts';
@@ -172,18 +172,12 @@ async function endedJob(fixture: Fixture): Promise<NewJob> {
   return job;
 }
 
-/** A job of the playground of a new account without credits. */
-async function playgroundJob({ stores }: Fixture): Promise<NewJob> {
-  const account = await fundedAccount(stores, 0);
-  return pictureOf(account, await stores.playground.internalKey(account));
+/** A job that an allowance pays for, of a new account without credits. */
+async function unpaidJob({ stores }: Fixture): Promise<NewJob> {
+  return newJob(await fundedAccount(stores, 0), { class: 'playground' });
 }
 
-function pictureOf(accountId: string, apiKeyId: string): NewJob {
-  return newJob(accountId, { apiKeyId, class: 'playground' });
-}
-
-async function assertUsed(stores: Stores, account: string, used: number): Promise<void> {
-  assert.equal((await stores.playground.usage(account)).used, used);
+async function assertNothingPaid(stores: Stores, account: string): Promise<void> {
   assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
 }
 
@@ -344,12 +338,52 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     },
   },
   {
+    name: 'jobs.submit',
+    which: 'that is not paid for',
+    arrange: async fixture => {
+      const job = await unpaidJob(fixture);
+      return {
+        act: stores => stores.jobs.submit(job, UNPAID_LIMITS),
+        check: async outcome => {
+          assert.equal((outcome as SubmitOutcome).kind, 'created');
+          await rowIs(fixture.stores, job.id, { unpaidDayMs: UNPAID_DAY_MS })();
+          await assertNothingPaid(fixture.stores, job.accountId);
+        },
+      };
+    },
+  },
+  {
+    name: 'jobs.fail',
+    which: 'that is not paid for',
+    arrange: async fixture => {
+      const { stores } = fixture;
+      const job = await unpaidJob(fixture);
+      await stores.jobs.submit(job, UNPAID_LIMITS);
+      const claim = await claimed(stores, { id: job.id, fence: 0 });
+      return {
+        act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
+        check: async outcome => {
+          assert.equal(outcome, true);
+          await rowIs(stores, job.id, { state: 'failed' })();
+          await assertNothingPaid(stores, job.accountId);
+        },
+      };
+    },
+  },
+];
+
+/** What was left out of the end of a job, done later. @param assertDone of its account */
+export function repairing(
+  steps: readonly SettledStep[],
+  assertDone: (database: Database, account: string) => Promise<void>,
+): ChangingMethod {
+  return {
     name: 'unsettled.repair',
     arrange: async fixture => {
       const { stores, database } = fixture;
       const { account, job } = await accountJob(fixture);
       const { claim } = await running(stores, job);
-      const settled = SETTLED_STEPS.map(({ name }) => ({
+      const settled = steps.map(({ name }) => ({
         name,
         settled: () => Promise.reject(new Error('a bug')),
       }));
@@ -361,75 +395,9 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
           // What failed meanwhile is left to the next walk.
           await stores.unsettled.repair(100);
           assert.deepEqual(await rowsOf(database.kysely, 'unsettled_jobs', {}), []);
-          await assertUsageAgrees(database, account);
+          await assertDone(database, account);
         },
       };
     },
-  },
-  {
-    name: 'playground.internalKey',
-    arrange: async ({ stores, database, ...fixture }) => {
-      const account = await fixture.account(0);
-      return {
-        act: faulty => faulty.playground.internalKey(account),
-        check: async outcome => {
-          assert.equal(await stores.playground.internalKey(account), outcome);
-          const keys = await rowsOf(database.kysely, 'api_keys', { account_id: account });
-          assert.deepEqual(
-            keys.map(({ id, purpose }) => [id, purpose]),
-            [[outcome, 'playground']],
-          );
-        },
-      };
-    },
-  },
-  {
-    name: 'jobs.submit',
-    which: 'of the playground',
-    arrange: async fixture => {
-      const job = await playgroundJob(fixture);
-      return {
-        act: stores => stores.jobs.submit(job, PLAYGROUND_LIMITS),
-        check: async outcome => {
-          const { kind } = outcome as SubmitOutcome;
-          assert.equal(kind, 'created');
-          await reread(fixture.stores, job.id);
-          await assertUsed(fixture.stores, job.accountId, 1);
-        },
-      };
-    },
-    late: async fixture => {
-      const job = await playgroundJob(fixture);
-      await fixture.stores.jobs.submit(job, PLAYGROUND_LIMITS);
-      // The same form, sent again by way of another replica.
-      const twin = pictureOf(job.accountId, job.apiKeyId);
-      const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
-      const act = async (stores: Stores) => {
-        const outcome = await stores.jobs.submit(again, PLAYGROUND_LIMITS);
-        return [outcome.kind, 'job' in outcome && outcome.job.id];
-      };
-      return { act, told: ['exists', job.id] };
-    },
-  },
-  /** A failure that is not the picture's, which gives the picture back. */
-  {
-    name: 'jobs.fail',
-    which: 'of the playground',
-    arrange: async fixture => {
-      const { stores } = fixture;
-      const job = await playgroundJob(fixture);
-      const other = pictureOf(job.accountId, job.apiKeyId);
-      await stores.jobs.submit(other, PLAYGROUND_LIMITS);
-      await stores.jobs.submit(job, PLAYGROUND_LIMITS);
-      const claim = await claimed(stores, { id: job.id, fence: 0 });
-      return {
-        act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
-        check: async outcome => {
-          assert.equal(outcome, true);
-          assert.equal((await reread(stores, job.id)).state, 'failed');
-          await assertUsed(stores, job.accountId, 1);
-        },
-      };
-    },
-  },
-];
+  };
+}

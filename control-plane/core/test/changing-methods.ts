@@ -3,11 +3,11 @@
  * when its answer was lost, and what a late call does.
  */
 import type { Database } from '../../database/database.ts';
-import type { Stores } from '../../test/every-store.ts';
+import type { Stores } from '../stores.ts';
 
 /** Where a call is arranged, by stores that lose nothing. */
-export interface Fixture {
-  readonly stores: Stores;
+export interface Fixture<S extends Stores = Stores> {
+  readonly stores: S;
   readonly database: Database;
   /** An account with credits at least: a new one, or one of the largest, another by each call. */
   readonly account: (credits: number) => Promise<string>;
@@ -15,9 +15,9 @@ export interface Fixture {
   readonly apiKeyId: string;
 }
 
-export interface Arranged {
+export interface Arranged<S extends Stores = Stores> {
   /** The call; made again, as its caller would, where the database stayed away. */
-  readonly act: (stores: Stores, database: Database) => Promise<unknown>;
+  readonly act: (stores: S, database: Database) => Promise<unknown>;
   /**
    * Nothing was lost, nothing done twice.
    * @param outcome of the last call
@@ -26,9 +26,9 @@ export interface Arranged {
   readonly check: (outcome: unknown, repeated: boolean) => Promise<void>;
 }
 
-export interface LateCall {
+export interface LateCall<S extends Stores = Stores> {
   /** By somebody whose time is over. */
-  readonly act: (stores: Stores) => Promise<unknown>;
+  readonly act: (stores: S) => Promise<unknown>;
   /** What it is told. Whatever the tables hold must be as it was. */
   readonly told: unknown;
 }
@@ -39,16 +39,16 @@ export function kindOf(outcome: unknown): unknown {
   return kind;
 }
 
-export interface ChangingMethod {
+export interface ChangingMethod<S extends Stores = Stores> {
   /** `<store>.<method>`. */
   readonly name: string;
   /** What tells it from another call of the same method. */
   readonly which?: string;
   /** It reads all rows: its database is its own. */
   readonly alone?: boolean;
-  readonly arrange: (fixture: Fixture) => Promise<Arranged>;
+  readonly arrange: (fixture: Fixture<S>) => Promise<Arranged<S>>;
   /** What the same call is told when it was made before: it changes nothing then. */
   readonly again?: string | boolean;
   /** Absent: it carries no lease and no claim, whenever it comes it means the same. */
-  readonly late?: (fixture: Fixture) => Promise<LateCall>;
+  readonly late?: (fixture: Fixture<S>) => Promise<LateCall<S>>;
 }

@@ -1,15 +1,20 @@
-/** The methods that change notifications of jobs' ends. */
+/** The methods that change notifications of jobs' ends, and mails that wait. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { at } from '../../../test/support/at.ts';
-import type { Stores } from '../../test/every-store.ts';
+import { transact } from '../../database/database.ts';
+import type { Stores } from '../stores.ts';
 import type { MessageClaim } from '../webhooks/deliver-messages.ts';
+import { insertMail } from '../webhooks/outbox-store.ts';
 import { admitted } from './changing-jobs.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { HOUR_MS, reread, resultOf } from './fixtures.ts';
-import { setIn } from './rows.ts';
+import { fundedAccount, HOUR_MS, reread, resultOf } from './fixtures.ts';
+import { dueMails, mailEnd, mailOf } from './mails.ts';
+import { rowOf, setIn } from './rows.ts';
 
 const END = { statusCode: 500, durationMs: 12 };
+const LONG_AGO_MS = 1;
+const KEPT_MS = 30 * 24 * HOUR_MS;
 
 /** A notification that is due, and the claim on it. */
 async function notification(fixture: Fixture): Promise<MessageClaim> {
@@ -22,6 +27,13 @@ async function sending(fixture: Fixture): Promise<MessageClaim> {
   const of = await notification(fixture);
   assert.ok(await fixture.stores.outbox.claim(of, HOUR_MS));
   return of;
+}
+
+/** A mail that is due, and the claim on it. */
+async function dueMail({ stores, database }: Fixture): Promise<MessageClaim> {
+  const mail = mailOf(await fundedAccount(stores, 0));
+  await transact(database, tx => insertMail(database, tx, mail));
+  return { id: mail.id, holder: 'replica-1', fence: 1 };
 }
 
 async function summaryOf(stores: Stores, jobId: string) {
@@ -145,6 +157,43 @@ export const CHANGING_NOTIFICATIONS: readonly ChangingMethod[] = [
           const summary = await summaryOf(fixture.stores, of.id);
           assert.deepEqual([summary.status, summary.secretEraseAtMs], ['failed', null]);
           assert.equal(await fixture.stores.outbox.delivered(of, END), false, 'fenced off');
+        },
+      };
+    },
+  },
+  {
+    name: 'outbox.sendMailsNow',
+    alone: true,
+    arrange: async fixture => {
+      const of = await dueMail(fixture);
+      const { outbox } = fixture.stores;
+      assert.ok(await outbox.claim(of, HOUR_MS));
+      assert.ok(await outbox.retryLater(of, mailEnd('E451'), HOUR_MS));
+      return {
+        act: stores => stores.outbox.sendMailsNow(10),
+        check: async () => {
+          const listed = await dueMails(fixture.stores, 10);
+          assert.equal(listed.find(({ id }) => id === of.id)?.attempts, 0);
+        },
+      };
+    },
+  },
+  {
+    name: 'outbox.removeOld',
+    alone: true,
+    arrange: async fixture => {
+      const { id } = await dueMail(fixture);
+      const { kysely } = fixture.database;
+      const { account_id } = await rowOf(kysely, 'outbox', { id });
+      const ended = { status: 'failed', finished_at: LONG_AGO_MS, next_attempt_at: null } as const;
+      await setIn(kysely, 'outbox', { account_id }, ended);
+      return {
+        act: async stores => {
+          await stores.outbox.removeOld('mail', KEPT_MS, 10);
+          await stores.outbox.removeOld('webhook', KEPT_MS, 10);
+        },
+        check: async () => {
+          assert.deepEqual(await kysely.selectFrom('outbox').selectAll().execute(), []);
         },
       };
     },

@@ -1,15 +1,11 @@
 /**
- * The methods that change accounts, keys, credits, nodes, quotas, figures of usage and the canary;
+ * The methods that change accounts, keys, credits, nodes, quotas, the log and the canary;
  * who sweeps and where the walk over the blobs stands; and those that find results lost.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '../../../test/support/at.ts';
-import { actionsOf, movements } from '../../portal/test/orders.ts';
-import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
-import { dayOf, USAGE_KEPT_DAYS } from '../../portal/usage/usage-store.ts';
-import type { Stores } from '../../test/every-store.ts';
 import type { Account } from '../accounts/account-store.ts';
 import type { AuditEntry, ServiceActor } from '../accounts/audit.ts';
 import type { ApiKey } from '../keys/api-key-store.ts';
@@ -19,10 +15,18 @@ import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../rates/rate
 import type { LiveResult } from '../results/lost-results.ts';
 import type { SweepClaim } from '../retention/sweep-store.ts';
 import type { SecretsCanary } from '../secrets/secrets-key.ts';
-import type { BootstrapOutcome } from '../stores.ts';
+import type { BootstrapOutcome, Stores } from '../stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { assertBalanced, fundedAccount, HOUR_MS, resultOf, runningOf } from './fixtures.ts';
-import { rowOf } from './rows.ts';
+import {
+  actionsOf,
+  assertBalanced,
+  fundedAccount,
+  HOUR_MS,
+  OPERATOR,
+  resultOf,
+  runningOf,
+} from './fixtures.ts';
+import { movements, rowOf, setIn } from './rows.ts';
 
 const LEASE_MS = 600_000;
 
@@ -302,26 +306,6 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
     true,
   ),
   {
-    name: 'fleetReports.save',
-    arrange: async ({ stores }) => {
-      const replica = randomUUID();
-      const report = { inflowPerS: 1.5, work: { megapixels: 20, nodeMs: 3000 }, wantedNodes: 4 };
-      return {
-        act: async faulty => {
-          await faulty.fleetReports.save(replica, { ...report, wantedNodes: 1 });
-          await faulty.fleetReports.save(replica, report);
-        },
-        check: async () => {
-          const saved = (await stores.fleetReports.list()).filter(one => one.replica === replica);
-          assert.equal(saved.length, 1);
-          const { inflowPerS, work, wantedNodes, fresh } = at(saved, 0);
-          assert.deepEqual({ inflowPerS, work, wantedNodes }, report);
-          assert.ok(fresh);
-        },
-      };
-    },
-  },
-  {
     name: 'rateQuotas.lease',
     arrange: async ({ stores, database }) => {
       const account = await fundedAccount(stores, 0);
@@ -400,26 +384,6 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
           const owner = await stores.apiKeys.authenticate(done.token);
           assert.equal((owner as { accountId: string }).accountId, at(accounts, 0).id);
         },
-      };
-    },
-  },
-  {
-    name: 'usage.removeOld',
-    alone: true,
-    arrange: async ({ database }) => {
-      const old = {
-        account_id: 'account',
-        day: dayOf(Date.now()) - USAGE_KEPT_DAYS - 2,
-        api_key_id: 'key',
-        outcome: 'succeeded',
-        format: 'png',
-        images: 1,
-        credits: 1,
-      } as const;
-      await database.kysely.insertInto('usage_days').values(old).execute();
-      return {
-        act: stores => stores.usage.removeOld(10),
-        check: async () => assertUsageAgrees(database),
       };
     },
   },
@@ -518,6 +482,21 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
         act: by => by.lostResults.saveLook({ after }),
         check: async () => {
           assert.deepEqual(await stores.lostResults.dueLook(), after);
+        },
+      };
+    },
+  },
+  {
+    name: 'audit.removeOld',
+    alone: true,
+    arrange: async ({ stores, database: { kysely } }) => {
+      const account = await fundedAccount(stores, 0);
+      await stores.apiKeys.createBy(account, 'key', { actor: OPERATOR, aliveMax: 9, everMax: 9 });
+      await setIn(kysely, 'audit_entries', { account_id: account }, { created_at: 1 });
+      return {
+        act: faulty => faulty.audit.removeOld(HOUR_MS, 50),
+        check: async () => {
+          assert.deepEqual(await kysely.selectFrom('audit_entries').selectAll().execute(), []);
         },
       };
     },

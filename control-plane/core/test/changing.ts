@@ -1,19 +1,17 @@
-/** Every method of the stores that changes something. */
-import { CHANGING_ALERTS } from './changing-alerts.ts';
-import { CHANGING_JOBS } from './changing-jobs.ts';
+/** Every method of the core's stores that changes something. */
+import { CHANGING_JOBS, repairing } from './changing-jobs.ts';
+import { CHANGING_KEYS } from './changing-keys.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import { CHANGING_NOTIFICATIONS } from './changing-notifications.ts';
 import { CHANGING_OTHERS } from './changing-others.ts';
-import { CHANGING_PEOPLE } from './changing-people.ts';
-import { CHANGING_SALES } from './changing-sales.ts';
+import { assertCounted, COUNTING_STEP } from './counted-jobs.ts';
 
 export const CHANGING: readonly ChangingMethod[] = [
-  ...CHANGING_SALES,
-  ...CHANGING_ALERTS,
+  ...CHANGING_KEYS,
   ...CHANGING_JOBS,
+  repairing([COUNTING_STEP], assertCounted),
   ...CHANGING_NOTIFICATIONS,
   ...CHANGING_OTHERS,
-  ...CHANGING_PEOPLE,
 ];
 
 /** Methods that change what another does, by the same code. */

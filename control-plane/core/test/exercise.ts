@@ -1,5 +1,6 @@
 /** One call or more of a method of the stores, and how many rows its statements may read. */
 
+import assert from 'node:assert/strict';
 import {
   accountOf,
   apiKeyOf,
@@ -8,11 +9,11 @@ import {
 } from '../../../test/support/large-tables.ts';
 import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
 import type { Database } from '../../database/database.ts';
-import { type Stores, storesOn } from '../../test/every-store.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
+import type { Stores } from '../stores.ts';
 import { DUE_COUNTED_MAX } from '../webhooks/deliver-messages.ts';
-import type { Fixture } from './changing-methods.ts';
+import { type ChangingMethod, type Fixture, kindOf } from './changing-methods.ts';
 import { HOUR_MS, newJob } from './fixtures.ts';
 
 export const DAY_MS = 24 * HOUR_MS;
@@ -43,16 +44,20 @@ export function excessOf(
     .map(({ rowsRead, rows, sql }) => `read ${rowsRead} for ${rows}: ${sql}`);
 }
 
-export interface Exercise {
+export interface Exercise<S extends Stores = Stores> {
   /** @param sound has it arranged what is not counted */
-  (stores: Stores, database: Database, sound: () => Fixture): Promise<unknown>;
+  (stores: S, database: Database, sound: () => Fixture<S>): Promise<unknown>;
   /** In place of the bound by what a statement answers. */
   readonly readsMax?: number;
   /** The reason of it. */
   readonly why?: string;
 }
 
-export function bounded(readsMax: number, why: string, run: Exercise): Exercise {
+export function bounded<S extends Stores = Stores>(
+  readsMax: number,
+  why: string,
+  run: Exercise<S>,
+): Exercise<S> {
   return Object.assign(run, { readsMax, why });
 }
 
@@ -69,16 +74,16 @@ export const LEDGER_READS_MAX = 7 * LEDGER_PAGE_ROWS;
 export const LEDGER_WHY = 'reads a page of the ledger';
 
 /** Where what is not counted is arranged: of the largest accounts. */
-export function soundOn(database: Database): () => Fixture {
+export function soundOn<S extends Stores>(
+  database: Database,
+  storesOn: (database: Database) => S,
+): () => Fixture<S> {
   const stores = storesOn(database);
   return () => {
     let accounts = 0;
     return { stores, database, account: async () => accountOf(accounts++), apiKeyId: apiKeyOf(0) };
   };
 }
-
-export const LINKS_WHY = 'reads the links that an account made within their life';
-export const LINKS_READS_MAX = 3000;
 
 export function jobOfLargest(overrides: Partial<NewJob> = {}): NewJob {
   return newJob(accountOf(0), { apiKeyId: apiKeyOf(0), ...overrides });
@@ -89,3 +94,52 @@ export const CALLBACK = {
   secret: Uint8Array.of(1),
   secretKeyId: SECRET_KEY_ID,
 };
+
+interface ExercisesBeside<S extends Stores> {
+  /** What a method is asked beside what is arranged. */
+  readonly beside: Readonly<Record<string, Exercise<S>>>;
+  /** In place of the bound by what a statement answers. */
+  readonly bounds?: Readonly<Record<string, readonly [readsMax: number, why: string]>>;
+}
+
+/** Each method that changes something, by its name. */
+export function exercisesOf<S extends Stores>(
+  methods: readonly ChangingMethod<S>[],
+  { beside, bounds = {} }: ExercisesBeside<S>,
+): Readonly<Record<string, Exercise<S>>> {
+  const names = [...new Set(methods.map(({ name }) => name))];
+  const exercise = (name: string) => {
+    const calls = methods.filter(method => method.name === name);
+    const [readsMax, why] = bounds[name] ?? [];
+    return Object.assign(changing(calls, beside[name]), { readsMax, why });
+  };
+  return Object.fromEntries(names.map(name => [name, exercise(name)]));
+}
+
+/** Each call as it is arranged, again after its answer was lost, and late. */
+function changing<S extends Stores>(
+  calls: readonly ChangingMethod<S>[],
+  beside?: Exercise<S>,
+): Exercise<S> {
+  return async (stores, database, sound) => {
+    for (const method of calls) {
+      const { act } = await method.arrange(sound());
+      assertDone(await act(stores, database));
+      const again = kindOf(await act(stores, database));
+      if (method.again !== undefined) assert.equal(again, method.again);
+      const late = await method.late?.(sound());
+      assert.deepEqual(await late?.act(stores), late?.told);
+    }
+    await beside?.(stores, database, sound);
+  };
+}
+
+/** Of what a method refused, other statements would be counted than are meant. */
+function assertDone(outcome: unknown): void {
+  const kind = kindOf(outcome);
+  assert.notEqual(kind, false);
+  assert.doesNotMatch(
+    typeof kind === 'string' ? kind : '',
+    /^(refused|unknown|exists|too-|not-|already-|insufficient-)/,
+  );
+}

@@ -14,6 +14,7 @@ import { openCurrentDatabase } from '../../database/connect.ts';
 import { type Database, RequestShares } from '../../database/database.ts';
 import type { DatabaseDialect } from '../../database/engines.ts';
 import type { FullPlaces } from '../../http/outgoing/shared-places.ts';
+import type { ServiceActor } from '../accounts/audit.ts';
 import {
   backgroundBlob,
   type Claim,
@@ -28,6 +29,10 @@ import { createStores, type Stores } from '../stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const HOUR_MS = 3_600_000;
+export const UNPAID_DAY_MS = 86_400_000;
+/** Of jobs that are not paid for, as many as are submitted. */
+export const UNPAID_LIMITS = { allowance: { take: async () => UNPAID_DAY_MS } };
+export const OPERATOR: ServiceActor = { kind: 'operator' };
 export const NONE_FULL: FullPlaces = {
   destinations: [],
   accounts: [],
@@ -275,8 +280,17 @@ export async function assertBalanced(stores: Stores, accountId?: string): Promis
   assert.deepEqual(await stores.ledger.check(accountId), []);
 }
 
+/** What the account's log tells of, in the order of the words. */
+export async function actionsOf(
+  { audit }: Pick<Stores, 'audit'>,
+  accountId: string,
+): Promise<string[]> {
+  const entries = await audit.list(accountId, { limit: 50 });
+  return entries.map(({ action }) => action).sort();
+}
+
 /** The methods of every store as `store.method`, and those of `Stores` itself by their names. */
-export function methodsOf(stores: Stores): string[] {
+export function methodsOf(stores: object): string[] {
   return Object.entries(stores).flatMap(([store, value]) => {
     if (typeof value === 'function') return [store];
     if (typeof value !== 'object' || value instanceof RequestShares) return [];

@@ -66,6 +66,13 @@ export const operation: fc.Arbitrary<Operation> = fc.record({
   pick: fc.nat({ max: 40 }),
 });
 
+/** Steps one after the other, the operations of each at once. */
+export const HISTORY = fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), {
+  minLength: 5,
+  maxLength: 25,
+  size: 'max',
+});
+
 /** An account seen by two replicas, and every claim they ever held: the old ones are tried too. */
 export class World {
   readonly #replicas: readonly Stores[];

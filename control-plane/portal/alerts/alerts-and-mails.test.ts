@@ -10,16 +10,15 @@ import {
 } from '../../core/secrets/secret-box.ts';
 import { fundedAccount, IMAGE_FAULT, newJob, running, sha256 } from '../../core/test/fixtures.ts';
 import { silent } from '../../core/test/harness.ts';
+import { dueMails, mailEnd } from '../../core/test/mails.ts';
 import { addTo, rowsOf } from '../../core/test/rows.ts';
 import { HEAD_MAX } from '../../core/webhooks/deliver-messages.ts';
 import { insertMail } from '../../core/webhooks/outbox-store.ts';
 import {
   addOwner,
   BY_SYSTEM,
-  dueMails,
   eventOf,
   HOOK_URL,
-  mailEnd,
   SEALED,
   seenOf,
   tellingOf,

@@ -5,9 +5,9 @@ import ava from 'ava';
 import { sql } from 'kysely';
 import { CallbackSecrets, mailBody, SecretBox } from '../../core/secrets/secret-box.ts';
 import { silent, until } from '../../core/test/harness.ts';
+import { dueMails, mailEnd } from '../../core/test/mails.ts';
 import type { MessageDelivery } from '../../core/webhooks/deliver-messages.ts';
 import { insertMail } from '../../core/webhooks/outbox-store.ts';
-import { dueMails, mailEnd } from '../test/alerts-fixtures.ts';
 import { useStores } from '../test/fixtures.ts';
 import { withheldTeller } from './balance-watch.ts';
 import {

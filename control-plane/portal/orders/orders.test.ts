@@ -15,10 +15,10 @@ import {
   SERVICE_FAULT,
   submitted,
 } from '../../core/test/fixtures.ts';
+import { movements } from '../../core/test/rows.ts';
 import { onStores, onStoresInCi } from '../test/fixtures.ts';
 import {
   aged,
-  movements,
   newOrder,
   OPERATOR,
   PROVIDER,

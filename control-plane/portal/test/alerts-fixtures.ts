@@ -1,7 +1,8 @@
 /** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
 import { randomUUID } from 'node:crypto';
-import { fundedAccount, NONE_FULL } from '../../core/test/fixtures.ts';
-import type { AccountEventRow, NewMail } from '../../core/webhooks/outbox-store.ts';
+import { fundedAccount } from '../../core/test/fixtures.ts';
+import { mailOf } from '../../core/test/mails.ts';
+import type { AccountEventRow } from '../../core/webhooks/outbox-store.ts';
 import type { Database } from '../../database/database.ts';
 import type { SeenAlert, Telling } from '../alerts/alert-store.ts';
 import type { Stores } from './fixtures.ts';
@@ -51,11 +52,6 @@ export function eventOf(accountId: string, id: string = randomUUID()): AccountEv
   return { id, accountId, event: 'account.balance_low', url: HOOK_URL, body: '{}', ...SEALED };
 }
 
-export function mailOf(accountId: string): NewMail {
-  const id = randomUUID();
-  return { id, accountId, recipient: `ada@${accountId}.test`, subject: 'low', body: 'text' };
-}
-
 export function tellingOf(alert: SeenAlert): Telling {
   const eventId = randomUUID();
   const { accountId } = alert;
@@ -67,16 +63,3 @@ export function tellingOf(alert: SeenAlert): Telling {
     messagesMax: 100,
   };
 }
-
-/** Mails that are due. @param accounts have no place now */
-export function dueMails({ outbox }: Stores, limit: number, accounts: readonly string[] = []) {
-  const full = { ...NONE_FULL, accounts };
-  return outbox.listDue({ kind: 'mail', limit, secretKeyIds: [], full });
-}
-
-/** The end of an attempt that a mail server or its connection ended so. */
-export const mailEnd = (error?: string) => ({
-  statusCode: null,
-  ...(error && { error }),
-  durationMs: 5,
-});

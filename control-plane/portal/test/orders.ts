@@ -64,22 +64,6 @@ export async function aged({ kysely }: Database, orderId: string, days: number):
   await kysely.updateTable('orders').set(older).where('id', '=', orderId).execute();
 }
 
-/** Grants and revocations of an account, in the order of their references. */
-export async function movements(database: Database, accountId: string): Promise<string[]> {
-  const rows = await database.kysely
-    .selectFrom('ledger_entries')
-    .select(['kind', 'reference', 'amount'])
-    .where('account_id', '=', accountId)
-    .where('kind', 'in', ['grant', 'revoke'])
-    .execute();
-  return rows.map(({ kind, reference, amount }) => `${kind} ${reference} ${amount}`).sort();
-}
-
-export async function actionsOf({ audit }: Stores, accountId: string): Promise<string[]> {
-  const entries = await audit.list(accountId, { limit: 50 });
-  return entries.map(({ action }) => action).sort();
-}
-
 /** Resolves once the database's clock is behind the order's last refund. */
 export async function passedRefund(database: Database, orderId: string): Promise<void> {
   for (;;) {

@@ -20,12 +20,13 @@ import {
 import type { ApiKey } from '../../core/keys/api-key-store.ts';
 import { assertBalanced, claimed, fundedAccount, IMAGE_FAULT } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';
+import { movements } from '../../core/test/rows.ts';
 import { planeEnv } from '../../core/test/support/child.ts';
 import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
 import type { Database } from '../../database/database.ts';
 import { signMessage } from '../../http/outgoing/webhook-signature.ts';
 import type { Order } from '../../portal/orders/order-rules.ts';
-import { movements, placed } from '../../portal/test/orders.ts';
+import { placed } from '../../portal/test/orders.ts';
 import { type Stores, series, storesOn } from '../every-store.ts';
 import { ReplicaChild } from '../programs.ts';
 

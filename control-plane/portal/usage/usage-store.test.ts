@@ -1,15 +1,8 @@
-/** The sweep, and the figures of usage that it removes. */
+/** What is counted of jobs as they end, beside the ledger, and when it is removed. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
-import { assertUsageAgrees } from '../../portal/test/usage-agrees.ts';
-import {
-  createUsageStore,
-  dayOf,
-  USAGE_KEPT_DAYS,
-  type UsageQuestion,
-} from '../../portal/usage/usage-store.ts';
-import { onStores, onStoresInCi, type Stores } from '../../test/every-store.ts';
-import type { NewJob } from '../jobs/job-transactions.ts';
+import { fc } from '../../../test/support/property-tests.ts';
+import type { NewJob } from '../../core/jobs/job-transactions.ts';
 import {
   fundedAccount,
   HOUR_MS,
@@ -17,49 +10,14 @@ import {
   newJob,
   resultOf,
   running,
-  runningOf,
-} from '../test/fixtures.ts';
+} from '../../core/test/fixtures.ts';
+import { HISTORY, World } from '../../core/test/ledger-world.ts';
+import type { Database } from '../../database/database.ts';
+import { onStores, onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
+import { assertUsageAgrees } from '../test/usage-agrees.ts';
+import { createUsageStore, dayOf, USAGE_KEPT_DAYS, type UsageQuestion } from './usage-store.ts';
 
 const test = ava.serial;
-
-onStores(test, 'the lease of the sweep', (test, { database, stores }) => {
-  test("is one replica's", async t => {
-    const { sweeps } = stores;
-    const claims = await Promise.all(
-      ['a', 'b', 'c', 'd'].map(holder => sweeps.claim(holder, HOUR_MS)),
-    );
-    const [won, ...more] = claims.filter(claim => claim !== undefined);
-    t.deepEqual(more, []);
-    t.deepEqual(won!.walk, { part: 0, ageMs: null });
-    t.truthy(await sweeps.release(won!.claim));
-  });
-
-  test('keeps where the walk stands', async t => {
-    const { sweeps } = stores;
-    const first = await sweeps.claim('a', HOUR_MS);
-    t.truthy(await sweeps.saveWalk(first!.claim, 0, true));
-    t.truthy(await sweeps.saveWalk(first!.claim, 5, false));
-    t.truthy(await sweeps.release(first!.claim));
-    const second = await sweeps.claim('b', HOUR_MS);
-    t.is(second!.walk.part, 5);
-    assert.ok(second!.walk.ageMs !== null && second!.walk.ageMs >= 0);
-    t.truthy(await sweeps.release(second!.claim));
-  });
-
-  test('says how long the oldest of what is due has been so', async t => {
-    const nothing = { resultsMs: 0, secretsMs: 0, rowsMs: 0 };
-    const { walkMs: _, ...before } = await stores.sweeps.backlog(HOUR_MS);
-    t.deepEqual(before, nothing);
-    const { job, claim } = await runningOf(stores);
-    t.truthy(await stores.jobs.succeed(claim, resultOf(claim), 0, {}));
-    const times = { finished_at: 1_000_000, result_blob_expires_at: 2_000_000 };
-    await database.kysely.updateTable('jobs').set(times).where('id', '=', job.id).execute();
-    const { resultsMs, rowsMs } = await stores.sweeps.backlog(HOUR_MS);
-    // Read one after the other.
-    const apartMs = rowsMs - resultsMs - (1_000_000 - HOUR_MS);
-    t.true(apartMs >= 0 && apartMs < HOUR_MS, `${apartMs}`);
-  });
-});
 
 async function ended(stores: Stores, job: NewJob, how: 'succeeded' | 'failed'): Promise<string> {
   const { claim } = await running(stores, job);
@@ -156,5 +114,25 @@ onStoresInCi(test, 'usage', (test, { database, stores }) => {
       kept.map(({ day }) => day),
       [days[2]],
     );
+  });
+});
+
+onStores(test, 'usage under two replicas', (test, { dialect, databases }) => {
+  let replicas: Database[];
+  test.before(async () => {
+    replicas = [await databases.open(), await databases.open()];
+  });
+
+  test('agrees with the ledger after every step of random histories', async t => {
+    const property = fc.asyncProperty(HISTORY, fc.nat(5), async (steps, credits) => {
+      const world = await World.create(replicas, credits, { jobsInFlightMax: 3 }, storesOn);
+      for (const step of steps) {
+        await Promise.all(step.map(each => world.perform(each)));
+        await world.assertInvariants();
+        await assertUsageAgrees(replicas[0]!, world.account);
+      }
+    });
+    const numRuns = dialect === 'sqlite' ? 30 : 10;
+    await t.notThrowsAsync(fc.assert(property, { numRuns, endOnFailure: true }));
   });
 });

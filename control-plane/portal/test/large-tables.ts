@@ -1,38 +1,21 @@
 /**
- * People of a service that has run for a year, and orders of one that has sold for a year, beside
- * the accounts of large-tables.ts. People: one account with as many as an account may have, their
- * sessions, links that were used, and its log. Orders: half of them the first account's, nearly all
- * of them paid, cancelled or expired; their payments, and of one in fifty a refund.
+ * Beside the accounts of test/support/large-tables.ts: people of a service that has run for a year,
+ * orders of one that has sold for a year, and two years of days of usage of each account. People:
+ * one account with as many as an account may have, their sessions, and links that were used.
+ * Orders: half of them the first account's, nearly all of them paid, cancelled or expired; their
+ * payments, and of one in fifty a refund.
  */
 import { createHash } from 'node:crypto';
-import { type Insertable, sql } from 'kysely';
-import type { Database, Schema } from '../../control-plane/database/database.ts';
-import { accountOf } from './large-tables.ts';
+import type { Insertable } from 'kysely';
+import { ACCOUNTS, accountOf, apiKeyOf, fillTable } from '../../../test/support/large-tables.ts';
+import type { Database, Schema } from '../../database/database.ts';
 
-const CHUNK_ROWS = 200;
 const DAY_MS = 86_400_000;
-
-/** Of a table that holds nothing yet. */
-async function fill<T extends keyof Schema & string>(
-  { kysely, dialect }: Database,
-  table: T,
-  rows: readonly Insertable<Schema[T]>[],
-): Promise<void> {
-  for (let from = 0; from < rows.length; from += CHUNK_ROWS) {
-    await kysely
-      .insertInto(table)
-      .values(rows.slice(from, from + CHUNK_ROWS))
-      .execute();
-  }
-  const analyze = dialect === 'sqlite' ? 'analyze' : 'analyze table';
-  await sql`${sql.raw(analyze)} ${sql.table(table)}`.execute(kysely);
-}
 
 /** Fewer than an account may have, so that one more can join. */
 const PEOPLE = 150;
 const OTHERS = 2000;
 const LINKS = 2000;
-const ENTRIES = 1500;
 
 export const personOf = (index: number) =>
   `00000000-0000-4000-b000-${index.toString(16).padStart(12, '0')}`;
@@ -47,17 +30,15 @@ function hashOf(text: string): string {
 export async function fillLargePeople(database: Database): Promise<void> {
   const nowMs = Date.now();
   const people = Array.from({ length: PEOPLE + OTHERS }, (_, index) => index);
-  await fill(database, 'users', people.map(userRow));
-  await fill(database, 'members', people.map(memberRow));
-  await fill(
+  await fillTable(database, 'users', people.map(userRow));
+  await fillTable(database, 'members', people.map(memberRow));
+  await fillTable(
     database,
     'sessions',
     people.map(index => sessionRow(index, nowMs)),
   );
   const links = Array.from({ length: LINKS }, (_, index) => linkRow(index, nowMs));
-  await fill(database, 'one_time_links', links);
-  const entries = Array.from({ length: ENTRIES }, (_, index) => entryRow(index, nowMs));
-  await fill(database, 'audit_entries', entries);
+  await fillTable(database, 'one_time_links', links);
 }
 
 function userRow(index: number): Insertable<Schema['users']> {
@@ -117,22 +98,6 @@ function linkRow(index: number, nowMs: number): Insertable<Schema['one_time_link
   };
 }
 
-function entryRow(index: number, nowMs: number): Schema['audit_entries'] {
-  return {
-    id: `00000000-0000-4000-c000-${index.toString(16).padStart(12, '0')}`,
-    account_id: accountOf(index % 2 === 0 ? 0 : 1),
-    created_at: nowMs - (ENTRIES - index) * 1000,
-    actor_kind: 'operator',
-    actor_user_id: null,
-    actor_mail: null,
-    address: null,
-    action: 'key.created',
-    subject: 'a key',
-    value_before: null,
-    value_after: '{"name":"a key"}',
-  };
-}
-
 const ORDERS = 3000;
 const VALID_MS = 7 * DAY_MS;
 /** Between two orders. */
@@ -147,10 +112,10 @@ export const orderOf = (index: number) =>
 export async function fillLargeOrders(database: Database): Promise<void> {
   const nowMs = Date.now();
   const orders = Array.from({ length: ORDERS }, (_, index) => orderRow(index, nowMs));
-  await fill(database, 'orders', orders);
+  await fillTable(database, 'orders', orders);
   const paid = orders.filter(({ state }) => state === 'paid');
-  await fill(database, 'order_payments', paid.map(paymentRow));
-  await fill(
+  await fillTable(database, 'order_payments', paid.map(paymentRow));
+  await fillTable(
     database,
     'order_refunds',
     orders.filter(({ refunded }) => refunded > 0).map(refundRow),
@@ -206,4 +171,21 @@ function refundRow(order: Schema['orders']): Schema['order_refunds'] {
     created_at: order.created_at + DAY_MS,
     applied_at: order.created_at + DAY_MS,
   };
+}
+
+const USED_DAYS = 730;
+
+/** Of one key, outcome and format. */
+export async function fillLargeUsage(database: Database): Promise<void> {
+  const today = Math.floor(Date.now() / DAY_MS);
+  const rows = Array.from({ length: ACCOUNTS * USED_DAYS }, (_, index) => ({
+    account_id: accountOf(index % ACCOUNTS),
+    day: today - Math.floor(index / ACCOUNTS),
+    api_key_id: apiKeyOf(0),
+    outcome: 'succeeded' as const,
+    format: 'png',
+    images: 10,
+    credits: 10,
+  }));
+  await fillTable(database, 'usage_days', rows);
 }

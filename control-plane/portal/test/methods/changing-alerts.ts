@@ -1,29 +1,24 @@
-/** The methods that change thresholds, webhooks of accounts, and mails that wait. */
+/** The methods that change thresholds, webhooks of accounts, and what is counted of messages. */
 import assert from 'node:assert/strict';
-import { at } from '../../../test/support/at.ts';
+import { at } from '../../../../test/support/at.ts';
+import type { ChangingMethod, Fixture } from '../../../core/test/changing-methods.ts';
+import type { MessageClaim } from '../../../core/webhooks/deliver-messages.ts';
 import {
   BY_SYSTEM,
-  dueMails,
   eventOf,
   HOOK_URL,
-  mailEnd,
   SEALED,
   seenOf,
   TEST_BOUNDS,
   tellingOf,
   watchedAccount,
-} from '../../portal/test/alerts-fixtures.ts';
-import type { Stores } from '../../test/every-store.ts';
-import type { MessageClaim } from '../webhooks/deliver-messages.ts';
-import type { ChangingMethod, Fixture } from './changing-methods.ts';
-import { HOUR_MS } from './fixtures.ts';
-import { rowOf, setIn } from './rows.ts';
+} from '../alerts-fixtures.ts';
+import type { Stores } from '../fixtures.ts';
 
 const LONG_AGO_MS = 1;
-const KEPT_MS = 30 * 24 * HOUR_MS;
 
 async function rowsOf(
-  { database }: Fixture,
+  { database }: Fixture<Stores>,
   table: 'outbox' | 'audit_entries',
   accountId: string,
 ): Promise<number> {
@@ -32,7 +27,7 @@ async function rowsOf(
 }
 
 /** Told, and credits were added since. */
-async function recovered({ stores }: Fixture) {
+async function recovered({ stores }: Fixture<Stores>) {
   const accountId = await watchedAccount(stores, 5, [10]);
   assert.ok(await stores.alerts.tell(tellingOf(at(await seenOf(stores, accountId), 0))));
   await stores.ledger.grant(accountId, 100, 'more');
@@ -47,7 +42,7 @@ export async function due(stores: Stores): Promise<MessageClaim> {
   return { id: at(telling.mails, 0).id, holder: 'replica-1', fence: 1 };
 }
 
-export const CHANGING_ALERTS: readonly ChangingMethod[] = [
+export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
   {
     name: 'alerts.tell',
     arrange: async fixture => {
@@ -157,43 +152,6 @@ export const CHANGING_ALERTS: readonly ChangingMethod[] = [
       const accountId = await watchedAccount(stores, 5, []);
       const from = { accountId, secret: Uint8Array.of(7), secretKeyId: 'older' };
       return { act: others => others.alertSettings.reseal(from, from), told: false };
-    },
-  },
-  {
-    name: 'outbox.sendMailsNow',
-    alone: true,
-    arrange: async fixture => {
-      const of = await due(fixture.stores);
-      const { outbox } = fixture.stores;
-      assert.ok(await outbox.claim(of, HOUR_MS));
-      assert.ok(await outbox.retryLater(of, mailEnd('E451'), HOUR_MS));
-      return {
-        act: stores => stores.outbox.sendMailsNow(10),
-        check: async () => {
-          const listed = await dueMails(fixture.stores, 10);
-          assert.equal(listed.find(({ id }) => id === of.id)?.attempts, 0);
-        },
-      };
-    },
-  },
-  {
-    name: 'outbox.removeOld',
-    alone: true,
-    arrange: async fixture => {
-      const { id } = await due(fixture.stores);
-      const { kysely } = fixture.database;
-      const { account_id } = await rowOf(kysely, 'outbox', { id });
-      const ended = { status: 'failed', finished_at: LONG_AGO_MS, next_attempt_at: null } as const;
-      await setIn(kysely, 'outbox', { account_id }, ended);
-      return {
-        act: async stores => {
-          await stores.outbox.removeOld('mail', KEPT_MS, 10);
-          await stores.outbox.removeOld('webhook', KEPT_MS, 10);
-        },
-        check: async () => {
-          assert.deepEqual(await kysely.selectFrom('outbox').selectAll().execute(), []);
-        },
-      };
     },
   },
   {

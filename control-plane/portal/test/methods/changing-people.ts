@@ -1,9 +1,12 @@
 /** The methods that change people, their links and their sessions. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Database } from '../../database/database.ts';
-import type { ChangedBy } from '../../portal/people/people-store.ts';
-import { actionsOf } from '../../portal/test/orders.ts';
+import type { ChangingMethod } from '../../../core/test/changing-methods.ts';
+import { actionsOf, fundedAccount, sha256 } from '../../../core/test/fixtures.ts';
+import { addTo, rowOf, setIn } from '../../../core/test/rows.ts';
+import type { Database } from '../../../database/database.ts';
+import type { ChangedBy } from '../../people/people-store.ts';
+import type { Stores } from '../fixtures.ts';
 import {
   identityEntry,
   linkUse,
@@ -12,17 +15,13 @@ import {
   OPERATOR,
   type Person,
   personOfAccount,
-} from '../../portal/test/people.ts';
-import type { Stores } from '../../test/every-store.ts';
-import type { ChangingMethod } from './changing-methods.ts';
-import { fundedAccount, HOUR_MS, sha256 } from './fixtures.ts';
-import { addTo, rowOf, setIn } from './rows.ts';
+} from '../people.ts';
 
 /** Ends the session of `personOfAccount`, or spares it. */
 function ending(
   name: 'end' | 'endOthers',
   call: (stores: Stores, userId: string, sessionId: string) => Promise<unknown>,
-): ChangingMethod {
+): ChangingMethod<Stores> {
   return {
     name: `sessions.${name}`,
     arrange: async ({ stores, ...fixture }) => {
@@ -43,7 +42,7 @@ function ofMember(
   name: 'changeRole' | 'removeMember' | 'setPassword' | 'setLanguage',
   call: (stores: Stores, of: Person & { accountId: string; by: ChangedBy }) => Promise<unknown>,
   check: (stores: Stores, of: Person & { accountId: string }) => Promise<void>,
-): ChangingMethod {
+): ChangingMethod<Stores> {
   return {
     name: `people.${name}`,
     arrange: async ({ stores, account }) => {
@@ -73,7 +72,7 @@ function removing(
   name: string,
   table: 'sessions' | 'one_time_links' | 'sign_in_throttles' | 'audit_entries',
   call: (stores: Stores) => Promise<number>,
-): ChangingMethod {
+): ChangingMethod<Stores> {
   return {
     name,
     alone: true,
@@ -100,7 +99,7 @@ function throttleOf({ kysely }: Database, hash: string) {
   return rowOf(kysely, 'sign_in_throttles', { key_hash: hash });
 }
 
-export const CHANGING_PEOPLE: readonly ChangingMethod[] = [
+export const CHANGING_PEOPLE: readonly ChangingMethod<Stores>[] = [
   {
     name: 'links.create',
     arrange: async ({ stores, ...fixture }) => {
@@ -334,5 +333,4 @@ export const CHANGING_PEOPLE: readonly ChangingMethod[] = [
   removing('people.removeOldThrottles', 'sign_in_throttles', ({ people }) =>
     people.removeOldThrottles(50),
   ),
-  removing('audit.removeOld', 'audit_entries', ({ audit }) => audit.removeOld(HOUR_MS, 50)),
 ];

@@ -1,0 +1,165 @@
+/**
+ * Every statement of the stores, on tables distributed as in production: the rows it reads are
+ * counted and bounded by what it answers, never by the tables. No list of
+ * statements has to be kept: each method of each store is run, and each place of the suite's
+ * folders that builds a statement must have been reached.
+ */
+import { globSync, readFileSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { SerialFn } from 'ava';
+import { sql } from 'kysely';
+import {
+  createTestDatabase,
+  skipReason,
+  type TestDatabase,
+} from '../../../test/support/database.ts';
+import {
+  type MeteredDatabase,
+  openMeteredDatabase,
+} from '../../../test/support/statement-meter.ts';
+import type { DatabaseDialect } from '../../database/engines.ts';
+import { requireCurrentSchema } from '../../database/migrate.ts';
+import type { Stores } from '../stores.ts';
+import type { Fixture } from './changing-methods.ts';
+import { excessOf, soundOn, TABLES } from './exercise.ts';
+import { type MethodSuite, ownMethods } from './method-suite.ts';
+
+const PROGRAM = path.join(import.meta.dirname, '../..');
+
+const DATABASES = [
+  ['sqlite', true],
+  ['sqlite', false],
+  ['mysql', true],
+] as const;
+
+/** Declares the tests of all methods of the suite. */
+export async function countRows<S extends Stores>(
+  test: SerialFn,
+  suite: MethodSuite<S>,
+): Promise<void> {
+  // From here on: of what the engine has made faster before, it counts no more than a part.
+  const coverage = new Session();
+  coverage.connect();
+  await coverage.post('Profiler.enable');
+  await coverage.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true });
+  for (const [dialect, analyzed] of DATABASES) countRowsOn(test, suite, dialect, analyzed);
+  test('the statements that are run here › are those of every method of every store', async t => {
+    const fixture = await createTestDatabase('sqlite', { series: suite.fixtures.series });
+    try {
+      const { own, others } = ownMethods(suite, await fixture.open());
+      const run = Object.keys(suite.exercises).filter(name => !others.includes(name));
+      t.deepEqual(run.sort(), own.sort());
+    } finally {
+      await fixture.close();
+    }
+  });
+
+  // Some are for a server alone.
+  test.skipIf(skipReason('mysql') !== false)(
+    'the statements that are run here › are all that the control plane builds',
+    async t => {
+      const { result } = await coverage.post('Profiler.takePreciseCoverage');
+      coverage.disconnect();
+      const missed = suite.folders.flatMap(storeFiles).flatMap(file => {
+        const url = pathToFileURL(file).href;
+        const functions = result.filter(script => script.url === url).flatMap(s => s.functions);
+        return unpassed(
+          file,
+          functions.flatMap(({ ranges }) => ranges),
+        );
+      });
+      t.deepEqual(missed, []);
+    },
+  );
+}
+
+function countRowsOn<S extends Stores>(
+  test: SerialFn,
+  { fixtures, prepare, fillLarge, exercises, opening }: MethodSuite<S>,
+  dialect: DatabaseDialect,
+  analyzed: boolean,
+): void {
+  const name = `on ${dialect}, ${analyzed ? 'with' : 'without'} statistics`;
+  const { series, storesOn } = fixtures;
+  let fixture: TestDatabase;
+  let metered: MeteredDatabase;
+  let stores: S;
+  let sound: () => Fixture<S>;
+
+  test.before(async () => {
+    if (skipReason(dialect)) return;
+    fixture = await createTestDatabase(dialect, { series });
+    const database = await fixture.open();
+    await prepare?.(database);
+    await fillLarge(database);
+    if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
+    sound = soundOn(database, storesOn);
+    metered = openMeteredDatabase(dialect, fixture.url);
+    stores = storesOn(metered.database);
+    await requireCurrentSchema(database, series);
+    for (const exercise of opening) await exercises[exercise]!(stores, metered.database, sound);
+  });
+  test.after.always(async () => {
+    await metered?.database.close();
+    await fixture?.close();
+  });
+
+  const onDialect = test.skipIf(skipReason(dialect) !== false);
+
+  onDialect(`filled tables ${name} › balance, and count what a statement reads`, async t => {
+    t.deepEqual(await stores.ledger.check(), []);
+    const { kysely } = metered.database;
+    metered.statements.length = 0;
+    await kysely.selectFrom('jobs').select('id').where('id', '=', 'none').execute();
+    await kysely.selectFrom('jobs').select('id').where('fence', '>', 100).execute();
+    const [one, all] = metered.statements;
+    t.true(one !== undefined && one.rowsRead <= 1, `${one?.rowsRead}`);
+    t.true(all !== undefined && all.rowsRead >= TABLES.jobs, `${all?.rowsRead}`);
+  });
+
+  for (const [method, exercise] of Object.entries(exercises)) {
+    const { readsMax, why } = exercise;
+    onDialect(
+      `what statements read ${name} › ${method}${why === undefined ? '' : ` (${why})`}`,
+      async t => {
+        metered.statements.length = 0;
+        await exercise(stores, metered.database, sound);
+        t.deepEqual(excessOf(metered.statements, readsMax), []);
+      },
+    );
+  }
+}
+
+function storeFiles(folder: string): string[] {
+  const cwd = path.join(PROGRAM, folder);
+  const exclude = ['**/test/**', '**/*.test.ts', '**/*.storm.ts'];
+  return globSync('**/*.ts', { cwd, exclude }).map(file => path.join(cwd, file));
+}
+
+interface Range {
+  readonly startOffset: number;
+  readonly endOffset: number;
+  readonly count: number;
+}
+
+/** A statement, or a part of one that not every call has. */
+const BUILDS = /\.(selectFrom|selectNoFrom|updateTable|deleteFrom|insertInto|where|orderBy)\(/g;
+
+/** `file:line` of what builds a statement and was not passed. */
+function unpassed(file: string, ranges: readonly Range[]): string[] {
+  const text = readFileSync(file, 'utf8');
+  const missed = new Set<string>();
+  for (const { index } of text.matchAll(BUILDS)) {
+    // The smallest range around it says how often it was passed; of two that are one, the last.
+    const around = ranges
+      .filter(range => range.startOffset <= index && index < range.endOffset)
+      .sort((a, b) => b.endOffset - b.startOffset - (a.endOffset - a.startOffset))
+      .at(-1);
+    if (around !== undefined && around.count > 0) continue;
+    const line = text.slice(0, index).split('\n').length;
+    missed.add(`${path.basename(file)}:${line}`);
+  }
+  return [...missed];
+}

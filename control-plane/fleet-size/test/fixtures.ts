@@ -1,0 +1,14 @@
+/** Databases of the core and the fleet's reports, and their stores. */
+import type { Stores as CoreStores } from '../../core/stores.ts';
+import { storeFixtures } from '../../core/test/fixtures.ts';
+import type { Database } from '../../database/database.ts';
+import { fleetSize } from '../fleet-size.ts';
+import { createFleetReportStore } from '../fleet-sizing.ts';
+
+export const fleetReports = (database: Database) => ({
+  fleetReports: createFleetReportStore(database),
+});
+
+export type Stores = CoreStores & ReturnType<typeof fleetReports>;
+
+export const FLEET_SIZE_FIXTURES = storeFixtures({ packages: [fleetSize], more: fleetReports });

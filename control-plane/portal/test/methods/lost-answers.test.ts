@@ -1,0 +1,6 @@
+/** Every method of the portal's stores that changes something, and every end of a job with its steps. */
+import ava from 'ava';
+import { loseAnswers } from '../../../core/test/losing-answers.ts';
+import { PORTAL_SUITE } from './portal-suite.ts';
+
+loseAnswers(ava, PORTAL_SUITE);
