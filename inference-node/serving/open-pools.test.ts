@@ -7,10 +7,11 @@ import test, { type ExecutionContext } from 'ava';
 import '../../test/support/tiny-plan-hook.ts';
 import { encodeTinyModel } from '../../test/support/tiny-model.ts';
 import { outlineOf } from '../../test/support/tiny-plan.ts';
-import { type Config, loadConfig } from '../config.ts';
 import type { OpenedPool } from './open-pools.ts';
 import { runtimeVersion } from './providers/provider-files.ts';
+import type { PoolSettings } from './start/pool-settings.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
+import { poolSettings } from './test/pool-settings.ts';
 
 // After the hook.
 const { openPools } = await import('./open-pools.ts');
@@ -29,8 +30,8 @@ async function open(context: ExecutionContext, options: HostOptions) {
   const { env = {}, faults = [], answered = true } = options;
   const host = await openGpuHost(context, GPUS);
   await host.fault(...faults);
-  const config: Config = {
-    ...loadConfig({ MATTING_MODEL_DIR: host.folder, MATTING_PICTURE_WORKERS: '1', ...env }),
+  const config: PoolSettings = {
+    ...poolSettings({ MATTING_MODEL_DIR: host.folder, MATTING_PICTURE_WORKERS: '1', ...env }),
     childEnv: host.childEnv,
   };
   if (answered) await recordAnswer(config.modelSettings.modelDir);

@@ -8,7 +8,6 @@ import { readFile, rm, writeFile } from 'node:fs/promises';
 import ava, { type ExecutionContext } from 'ava';
 import { rejectsWith } from '../../../test/support/throws.ts';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
-import { type Config, loadConfig } from '../../config.ts';
 import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
 import { GpuDevice } from '../engine/devices/devices.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';
@@ -17,6 +16,7 @@ import { batchPath } from '../prepared/prepared-cache.ts';
 import { runtimeVersion } from '../providers/provider-files.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from '../test/gpu-host.ts';
 import { createModel } from '../test/pool-harness.ts';
+import { poolSettings } from '../test/pool-settings.ts';
 import { sha256 } from '../test/test-node.ts';
 import {
   checkAnswers,
@@ -27,6 +27,7 @@ import {
   tryAgain,
   wrongTogether,
 } from './gpus.ts';
+import type { PoolSettings } from './pool-settings.ts';
 
 const test = ava.serial;
 
@@ -39,7 +40,7 @@ async function begin(context: ExecutionContext, batchMax: number, kind: 'red' | 
   const { log } = collectLog();
   const start = (provider: ExecutionProvider, devices: readonly GpuDevice[]) =>
     ({
-      config: { ...loadConfig({}), batchMax },
+      config: { ...poolSettings(), batchMax },
       make: nothingToMake,
       engineEnv: host.childEnv,
       ...{ provider, devices, cpuThreads: 1, log },
@@ -62,7 +63,7 @@ async function machinesOf({ path }: PreparedModel): Promise<string[]> {
 }
 
 test('one, which is the default: the plan as it is, and nothing runs', async t => {
-  const { onCpu, onGpu, plan, model } = await begin(t, loadConfig({}).batchMax, 'red');
+  const { onCpu, onGpu, plan, model } = await begin(t, poolSettings().batchMax, 'red');
   t.is(await prepareAsked(onCpu, plan), plan);
   t.is(await prepareAsked(onGpu, plan), plan);
   t.false(existsSync(batchPath(model.path, 2)));
@@ -146,7 +147,7 @@ test('one picture is answered by the graph for one alone, whatever others there 
 async function beginOnGpus(
   context: ExecutionContext,
   devices: readonly GpuDevice[],
-  config: Partial<Config> = {},
+  config: Partial<PoolSettings> = {},
 ) {
   const host = await openGpuHost(
     context,
@@ -163,7 +164,7 @@ async function beginOnGpus(
   const ending = new AbortController();
   const own = { gpuDevices: 'all', engines: undefined, modelSettings: { modelDir: host.folder } };
   const start: GpuStart = {
-    config: { ...own, childEnv: {}, ...config } as Config,
+    config: { ...own, childEnv: {}, ...config } as PoolSettings,
     engineEnv: host.childEnv,
     provider: 'cuda',
     ...{ make: nothingToMake, devices, cpuThreads: 1, ending: ending.signal, log },

@@ -213,7 +213,7 @@ test('nothing of the SDK is loaded without an endpoint', async t => {
   // Its API is: prom-client asks it for an active span, which nobody registers.
   const modules = [
     'program/log.ts',
-    'control-plane/compose.ts',
+    'control-plane/core/open-core.ts',
     'inference-node/serving/service.ts',
   ];
   const loading = modules.map(name => `await import(${JSON.stringify(path.resolve(name))});`);

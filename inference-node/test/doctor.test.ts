@@ -2,16 +2,16 @@
 import { createServer } from 'node:net';
 import ava from 'ava';
 import type { Finding } from '#program/doctor/findings.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { loadConfig } from '../../config.ts';
-import { gpuFacts, openGpuHost } from '../test/gpu-host.ts';
+import { temporaryFolder } from '../../test/support/temporary-folder.ts';
+import { loadConfig } from '../config.ts';
 import {
   codecFindings,
   doctor,
   libheifFinding,
   providerFindings,
   providerMsMax,
-} from './doctor.ts';
+} from '../serving/doctor/doctor.ts';
+import { gpuFacts, openGpuHost } from '../serving/test/gpu-host.ts';
 
 const test = ava.serial;
 

@@ -1,0 +1,16 @@
+/** What the variables of an environment make of a node's pools. */
+import { EnvReader } from '#program/env.ts';
+import { readModelSettings } from '../models/plan.ts';
+import { type Environment, type PoolSettings, readPoolSettings } from '../start/pool-settings.ts';
+
+export function poolSettings(env: Environment = {}): PoolSettings {
+  const reader = new EnvReader(env);
+  const cwd = process.cwd();
+  const settings = readPoolSettings(reader, {
+    env,
+    modelSettings: readModelSettings(reader, cwd),
+    cwd,
+  });
+  reader.requireValid();
+  return settings;
+}
