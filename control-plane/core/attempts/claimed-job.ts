@@ -1,12 +1,10 @@
 /**
- * A job under a claim: the statements of its lease, and what a run writes while it holds one.
+ * A job under a claim: the statements of its lease, and what a run writes while it holds one. Each
+ * is a compare-and-set on the fence (the table of core/jobs/job.ts) that commits by itself, so
+ * nothing is held while a node works.
  *
- * Claim, renew, give back: compare-and-set on the fence (core/jobs/job.ts has the table). Each is
- * one statement that commits by itself, so nothing is held while a node works.
- *
- * `giveUp`, for writes under a claim: while the database is away the write is repeated until this
- * signal aborts, two minutes at most (database/database.ts). Absent: it rejects after a second or
- * two, as every other method of the stores does.
+ * `giveUp`: while the database is away the write is repeated until this signal aborts, two minutes
+ * at most; absent: a second or two, as with every other method of the stores.
  */
 
 import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
@@ -52,9 +50,9 @@ import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts
 
 interface InputStoredOptions {
   readonly giveUp?: AbortSignal | undefined;
-  /** The job's: from now on it counts in the queue by what that makes of this input. */
+  /** The job's: it counts in the queue by what that makes of this input. */
   readonly finishing?: Finishing | null;
-  /** Is to be downloaded next: the job stays fetching, among those that wait for its host. */
+  /** Is to be downloaded next: the job stays fetching. */
   readonly backgroundUrl?: string | undefined;
 }
 
@@ -102,7 +100,7 @@ type JobLeases = ReturnType<typeof jobLeases>;
 
 export function jobLeases(database: Database) {
   return {
-    /** Undefined: somebody else was faster. Raises the fence; a take-over raises `takeovers`. */
+    /** Undefined: somebody else was faster. */
     async claim(job: ClaimableJob, holder: string, leaseMs: number) {
       const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
       const values = { ...claim, fenceBefore: job.fence, leaseMs };
@@ -115,15 +113,12 @@ export function jobLeases(database: Database) {
     },
     renew: (claim: Claim, leaseMs: number) =>
       query(database, db => keptMatchesOne(db, RENEW(database, { ...claim, leaseMs }))),
-    /** Gives the job back as it is, for anyone to claim: a refusal before Admitted. False: lost. */
+    /** Gives the job back as it is, for anyone to claim. False: lost. */
     release: (claim: Claim, giveUp?: AbortSignal) =>
       query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
-    /** Its holder finds out with its next write or renewal, and counts nothing. */
+    /** Its holder finds out with its next write or renewal. */
     endLease: (jobId: string) => query(database, db => endLease(database, db, jobId)),
-    /**
-     * fetching -> ready. False: lost; the row may name the blob all the same, by an earlier call
-     * whose answer was lost.
-     */
+    /** fetching -> ready. False: lost; the row may name the blob all the same. */
     inputStored(claim: Claim, input: JobInput, options: InputStoredOptions = {}) {
       const { giveUp, backgroundUrl, finishing = null } = options;
       const next =
@@ -204,9 +199,8 @@ function holds(job: Job, claim: Claim): boolean {
 }
 
 /**
- * A claim kept alive while work goes on under it. Its signal aborts at once when the lease is lost
- * or the work is to stop. A renewal that the database does not answer loses nothing by itself: a
- * holder that was not replaced may renew and finish later.
+ * A claim kept alive while work goes on under it. A renewal that the database does not answer loses
+ * nothing by itself: a holder that was not replaced may renew and finish later.
  */
 
 type LeaseEnd = 'lost' | 'stopping';
@@ -214,7 +208,6 @@ type LeaseEnd = 'lost' | 'stopping';
 interface HeldLeaseOptions {
   readonly jobs: Pick<JobLeases, 'renew'>;
   readonly claim: Claim;
-  /** LEASE_TIMING where absent. */
   readonly timing?: LeaseTiming | undefined;
   /** Aborts: the job is to be given back. */
   readonly stop: AbortSignal;
@@ -279,8 +272,7 @@ export class HeldLease {
 }
 
 /*
- * A job under a claim: its lease, kept alive until `close`, and what is written under it. It knows
- * no nodes; what an attempt means for the job is the run's to say (dispatcher.ts).
+ * What is written under a claim; what an attempt means for the job is the run's to say.
  *
  * | ending       | what is written                                                            |
  * |--------------|----------------------------------------------------------------------------|
@@ -289,20 +281,17 @@ export class HeldLease {
  * | attempt-lost | counted and given back; core/jobs/job.ts says when it is enough             |
  * | given-back   | the lease ends and nothing is counted; nothing where the lease is lost     |
  *
- * Every write carries the fence, and one that is refused loses the lease. It carries the lease's
- * signal too: it is repeated while the database is away, until the lease is lost or all stops.
+ * Every write carries the fence, and one that is refused loses the lease.
  */
 
 export interface ClaimedJobDependencies {
   readonly jobs: JobLeases & JobCompletion;
   readonly blobs: Pick<BlobStore, 'remove'>;
-  /** Those of this replica (core/results/job-view.ts). */
   readonly events: { jobFinal(jobId: string): void; notificationDue(): void };
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly resultTtlMs: number;
   readonly resultTokens: { make(jobId: string): Pick<JobResult, 'token' | 'sealedToken'> };
-  /** LEASE_TIMING where absent. */
   readonly leaseTiming?: LeaseTiming | undefined;
 }
 
@@ -348,7 +337,7 @@ export class ClaimedJob {
     });
   }
 
-  /** Aborts when the work must end: the lease is lost, or the job is to be given back. */
+  /** Aborts when the lease is lost or the job is to be given back. */
   get signal(): AbortSignal {
     return this.#lease.signal;
   }
@@ -370,10 +359,7 @@ export class ClaimedJob {
     log.warn({ jobId: this.job.id, fence: this.claim.fence }, 'lease lost');
   }
 
-  /**
-   * False: the lease is lost. Where an earlier answer was lost the row may name this input all the
-   * same, and the job's next holder reads it. An input that no row names is the sweeper's.
-   */
+  /** False: the lease is lost. An input that no row names is the sweeper's. */
   async inputStored(input: JobInput): Promise<boolean> {
     this.#blobs.set('input', input.blob);
     const { background, finishing } = this.job;
@@ -469,7 +455,6 @@ export class ClaimedJob {
       { ...common, ...total, ...fields, ...(failure === undefined ? {} : { failure }) },
       'job',
     );
-    // No row names it now; what cannot be removed is the sweeper's.
     for (const blob of this.#blobs.values()) await this.#removeBlob(blob);
     return { kind: 'final' };
   }
@@ -507,13 +492,11 @@ export const STORAGE_FAILED: JobFailure = {
   retryable: true,
 };
 
-interface OwnTimes {
-  readonly queue: number;
-  readonly store: number;
-}
-
 /** Milliseconds to the tenth: `queue`, then the node's stages in their order, then `store`. */
-function roundedTimings(node: MatteResult['timings'], own: OwnTimes): StageTimings {
+function roundedTimings(
+  node: MatteResult['timings'],
+  own: { readonly queue: number; readonly store: number },
+): StageTimings {
   const nodeTimes = node === undefined ? [] : timesByStage(node);
   const times = [['queue', own.queue] as const, ...nodeTimes, ['store', own.store] as const];
   return Object.fromEntries(times.map(([stage, ms]) => [stage, Math.round(ms * 10) / 10]));
@@ -523,10 +506,7 @@ function roundedTimings(node: MatteResult['timings'], own: OwnTimes): StageTimin
 
 export interface ResultBlob {
   readonly blob: string;
-  /**
-   * Makes it durable, and proves it by what the storage says. Where it rejects, what is left of it
-   * is to be removed.
-   */
+  /** Makes it durable, and proves it; where that rejects, what is left is to be removed. */
   commit(result: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void>;
   abort(): Promise<void>;
 }

@@ -1,13 +1,9 @@
-/**
- * Attempts whose files go straight between node and storage, as runs of jobs know them. Whether one
- * does is asked for each.
- */
+/** Attempts whose files go straight between node and storage, as runs of jobs know them. */
 import type { OutputFormat } from '#contract/formats.ts';
 import type { Offer } from '../nodes/fleet.ts';
 import type { DirectTransfer } from '../nodes/matte-exchange.ts';
 import type { ResultBlob } from './claimed-job.ts';
 
-/** A node as its offer shows it. */
 export type DirectNode = Pick<Offer, 'bootId' | 'directOrigins'>;
 
 export interface DirectAttempts {
@@ -32,12 +28,11 @@ export interface DirectAttemptOrder {
   readonly format: OutputFormat;
   /** What the result has to be where nothing is finished: the input's, as stored or turned. */
   readonly size: { readonly width: number; readonly height: number } | undefined;
-  /** The whole attempt. */
   readonly timeoutMs: number;
 }
 
 export interface DirectAttempt extends DirectTransfer, ResultBlob {
-  /** Something may be, or come, under the result's name: it is not for another attempt. */
+  /** Something may come under the result's name: it is not for another attempt. */
   readonly placed: boolean;
   /** A file of the job is in no storage that signs, whatever the node can reach. */
   readonly elsewhere: boolean;

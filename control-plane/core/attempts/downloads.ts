@@ -1,12 +1,11 @@
 /**
- * The downloads of image_url under way here. Each holds a socket and a file for a minute at most;
- * SharedPlaces shares their places by account and by the URL's host. A redirect may lead elsewhere:
- * a host that redirects to a slow one is slow.
+ * The downloads of image_url under way here, a minute at most each. Accounts and hosts share the
+ * places; a host that redirects to a slow one is slow.
  */
 import { ContractError } from '#contract/errors.ts';
 import { type PlaceLimits, SharedPlaces } from '../../http/outgoing/shared-places.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
-import type { JobFailure, JobInput } from '../jobs/job.ts';
+import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
 /** One account alone downloads 32 at once, 16 from one host. */
@@ -19,11 +18,8 @@ const DOWNLOAD_LIMITS: PlaceLimits = {
 /** A host whose download took longer shares its places with others of its kind. */
 const SLOW_MS = 5000;
 
-interface DownloadJob {
-  readonly accountId: string;
-  /** The URL's host; null: unknown, counted as a host of the account's own. */
-  readonly sourceHost: string | null;
-}
+/** An unknown host, null, counts as one of the account's own. */
+type DownloadJob = Pick<Job, 'accountId' | 'sourceHost'>;
 
 export interface Download {
   /** The request begins now: its duration decides whether the host is slow. */
@@ -129,7 +125,6 @@ function isOfTheSource(error: unknown): error is ContractError {
   return error instanceof ContractError && error.code !== 'SERVICE_UNAVAILABLE';
 }
 
-/** What failed in it; the sweeper removes what is left. */
 async function abandon(writer: BlobWriter | undefined): Promise<unknown> {
   try {
     await writer?.abort();

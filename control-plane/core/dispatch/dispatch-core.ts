@@ -1,8 +1,7 @@
 /**
- * What a replica's dispatcher decides, and in which turns: which lanes of the queue to read, which of the jobs found
+ * What a replica's dispatcher decides: which lanes of the queue to read, which of the jobs found
  * there begin now and with what, and when to try the others. Pure but for what it remembers between
- * rounds: its owner reads the table, claims and runs; room, chance and the clock are handed in. The
- * dispatcher runs it on the database, bench/dispatch-simulator in simulated time.
+ * rounds: the dispatcher runs it on the database, bench/dispatch-simulator in simulated time.
  *
  * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
  */
@@ -25,10 +24,7 @@ import {
 
 /** In a round: more than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
-/**
- * Part of the fleet's room that this replica gives to the playground, but for one job wherever
- * there is any: a job that is paid for finds the rest free.
- */
+/** Part of the fleet's room that this replica gives to the playground, one job at least. */
 const PLAYGROUND_PLACES_SHARE = 0.25;
 /** A claim and a header, about: then the node has reported that it is taken. */
 const REPORT_PAUSE_MS = 10;
@@ -43,13 +39,11 @@ export interface QueuedJob
 interface Room<Offer, Download> {
   /** The routable nodes, all that was taken counted in. */
   snapshots(): readonly NodeSnapshot[];
-  /** Takes room on a node; undefined: it went away. */
   offer(node: NodeSnapshot, megapixels: number, waitMsMax: number): Offer | undefined;
   readonly downloads: {
     hasRoom(job: QueuedJob): boolean;
     hasRoomFor(accountId: string): boolean;
     fullHosts(accountId: string): readonly string[];
-    /** Undefined: there is no slot. */
     begin(job: QueuedJob): Download | undefined;
   };
 }
@@ -76,7 +70,6 @@ interface ChosenLanes {
   /** No lane that something could begin of was left out. */
   readonly all: boolean;
 }
-
 /** What became of a run; open: the job is given back, or another holder's now. */
 export type RunEnd =
   | { readonly kind: 'final' }
@@ -93,7 +86,7 @@ interface DispatchCoreOptions<Offer, Download> {
   /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
   readonly random: () => number;
-  /** Milliseconds, by the clock of the snapshots. */
+  /** By the clock of the snapshots. */
   readonly now: () => number;
 }
 
@@ -118,7 +111,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.memories = new JobMemories(options.now);
   }
 
-  /** A job whose image has just been stored waits for its turn like the others. */
   get nodesAwaited(): boolean {
     return this.#nodesAwaited || this.#nodesAwaitedBefore;
   }
@@ -129,10 +121,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#unread = true;
   }
 
-  /**
-   * A new job is placed at once where no job waits before it: a round would only find it. Under a
-   * flood most find no room, and a round for each would cost more than the job.
-   */
+  /** A new job is placed at once where no job waits before it: a round for each costs more. */
   submitted(job: J): Step<J, Offer, Download> {
     this.#lanes.add(job);
     const { downloads } = this.#options.room;
@@ -160,8 +149,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   /**
-   * Every replica receives a node's report, and all would claim the same job for it at once: the
-   * one whose attempt made the room knows first, and the others leave it a moment.
+   * All replicas would claim the same job for a node's report at once: the one whose attempt made
+   * the room knows first, and the others leave it a moment.
    * @returns ms until a round; undefined: none is needed
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
@@ -170,7 +159,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
-  /** A download's slot was given back, which no node reports. */
   downloadEnded(): void {
     this.#unread = true;
   }
@@ -253,7 +241,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return { placed, wakeInMs };
   }
 
-  /** Room on a node for a job whose image is stored; undefined: none now. */
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
     const { room, random, now } = this.#options;
     const memory = this.memories.find(job.id);
@@ -275,7 +262,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (end.kind === 'final') this.memories.forget(job.id);
     if (end.kind !== 'open') return;
     if (end.failure !== undefined) this.memories.mustFail(job.id, end.failure);
-    // It waits like any other; perhaps its image is there by now.
+    // Perhaps its image is there by now.
     this.#lanes.add(job);
     this.#lanes.add(job, false);
     this.#unread = true;
@@ -303,8 +290,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   #failureDue(job: J): JobFailure | undefined {
-    // The lost attempts are not listed: the replica that lost the last one remembers the failure,
-    // and the claim reads them again.
+    // Lost attempts are not listed: the replica that lost the last one remembers the failure.
     const counted = { ...job, lostAttempts: 0, lostWithProcess: 0 };
     const remembered = this.memories.find(job.id)?.failure;
     return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);
@@ -337,11 +323,10 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   #hasPlaygroundPlace(): boolean {
-    const nodes = this.#options.room.snapshots();
-    const places = nodes.reduce(
-      (sum, { imagesFree, imagesInFlight }) => sum + Math.max(0, imagesFree) + imagesInFlight,
-      0,
-    );
+    let places = 0;
+    for (const { imagesFree, imagesInFlight } of this.#options.room.snapshots()) {
+      places += Math.max(0, imagesFree) + imagesInFlight;
+    }
     const held = [...this.#running.values()].filter(isUnpaid).length;
     return held < Math.max(1, Math.floor(places * PLAYGROUND_PLACES_SHARE));
   }
@@ -374,21 +359,14 @@ function sooner(a: number | undefined, b: number | undefined): number | undefine
 }
 
 /*
- * Which job goes next. Pure: the waiting jobs in, their order out. Which node it goes to is
- * dispatch-policy.ts's.
- *
- * The queue is read by lanes, a lane being the open jobs of one API key and class that have their
- * image, or those whose image is to be downloaded: the first few of each, so that ten thousand jobs
- * of one key never hide another key's first, nor its own asynchronous jobs a synchronous one, nor
- * those that wait for a download one that waits for a node.
+ * Which job goes next. The queue is read by lanes, a lane being the open jobs of one API key and
+ * class that have their image, or those whose image is to be downloaded: the first few of each, so
+ * that ten thousand jobs of one lane never hide the first of another.
  */
 
 export const LANES_MAX = 32;
 
-/**
- * How much older an asynchronous job must be to go before a synchronous one, whose caller waits 120
- * s.
- */
+/** So much older an asynchronous job goes before a synchronous one, whose caller waits 120 s. */
 export const ASYNC_HEAD_START_MS = 60_000;
 
 /** Smaller first; those of the playground stand behind all others. */
@@ -396,7 +374,6 @@ export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number
   return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
 }
 
-/** Open jobs of one API key and class, with or without their image. */
 export interface JobLane {
   readonly needsDownload: boolean;
   readonly class: JobClass;
@@ -428,9 +405,8 @@ export function laneOf(job: LanedJob): LaneIdentity {
 /**
  * The lanes to read now, LANES_MAX at most: of synchronous and aged jobs first, the playground's
  * last; of them the first of each account before the second of any, an account with running jobs as
- * many turns later. So an account with a thousand keys leaves the others their place in every
- * round. Within an account lanes whose jobs found no room come last, then its key with the fewest
- * running jobs is first, then the lane that has waited longest.
+ * many turns later. Within an account lanes whose jobs found no room come last, then its key with
+ * the fewest running jobs is first, then the lane that has waited longest.
  * @param stuck keys of lanes whose jobs found no room in the last round
  */
 export function chooseLanes<L extends JobLane>(
@@ -453,8 +429,7 @@ export function chooseLanes<L extends JobLane>(
     .map(({ lane, rank: [group, stuckLast, , firstQueueAtMs] }) => {
       const turn = turns.get(lane.accountId) ?? 0;
       turns.set(lane.accountId, turn + 1);
-      const rankInTurn: Rank = [group, turn, stuckLast, firstQueueAtMs];
-      return { lane, rank: rankInTurn };
+      return { lane, rank: [group, turn, stuckLast, firstQueueAtMs] as const };
     })
     .sort((a, b) => compareRanks(a.rank, b.rank))
     .slice(0, LANES_MAX)
@@ -486,11 +461,9 @@ interface AccountQueue<T> {
 }
 
 /**
- * Synchronous jobs before the others, and before them only what has waited out its head start;
- * behind both, however old, those of the playground. Within each of the three the account with the
- * fewest running jobs is first, then its key with the fewest, then the job first in the queue.
- * Every job placed counts from then on, so that two accounts alternate however many jobs each has
- * waiting.
+ * Synchronous jobs and those that waited out their head start, then the others, then those of the
+ * playground. Within each of the three the account with the fewest running jobs is first, then its
+ * key with the fewest, then the job first in the queue. Every job placed counts from then on.
  */
 export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shares): T[] {
   const urgent: T[] = [];
@@ -551,11 +524,8 @@ function least<Q extends { readonly running: number }>(
 ): readonly [string, Q] | undefined {
   let best: readonly [string, Q] | undefined;
   for (const entry of queues) {
-    const difference =
-      best === undefined
-        ? -1
-        : entry[1].running - best[1].running || first(entry[1]) - first(best[1]);
-    if (difference < 0) best = entry;
+    best ??= entry;
+    if ((entry[1].running - best[1].running || first(entry[1]) - first(best[1])) < 0) best = entry;
   }
   return best;
 }
@@ -577,10 +547,7 @@ function positionOf(job: WaitingJob): number {
 
 type LaneJob = LanedJob & Pick<Job, 'createdAtMs' | 'readAtMs'>;
 
-/**
- * What this replica knows of the queue's lanes between its rounds. Nothing is lost with it: the
- * next poll finds whatever it forgets.
- */
+/** What this replica knows of the queue's lanes; the next poll finds whatever it forgets. */
 export class KnownLanes {
   readonly #lanes = new Map<string, JobLane>();
   #stuck = new Set<string>();
@@ -588,7 +555,6 @@ export class KnownLanes {
   readonly #addedSince = new Set<string>();
   #outdated = true;
 
-  /** The table must be asked which lanes there are. */
   get outdated(): boolean {
     return this.#outdated;
   }
@@ -613,10 +579,7 @@ export class KnownLanes {
     if (!this.#lanes.has(key)) this.#lanes.set(key, lane);
   }
 
-  /**
-   * The lanes of one round, which then calls `listed`. `all`: none that is open was left out.
-   * @param isOpen false where no job of it could begin now
-   */
+  /** The lanes of one round, which then calls `listed`. `all`: none that is open was left out. */
   choose(
     shares: Shares,
     isOpen: (lane: JobLane) => boolean = () => true,

@@ -1,7 +1,6 @@
 /**
- * One node as one replica sees it: the node's last report, corrected by what the replica itself has
- * started or ended since. Pure but for what it counts; the clock is handed in. core/nodes/fleet.ts
- * feeds it from the capacity stream, a simulated fleet from its model.
+ * One node as one replica sees it (its last report, corrected by what the replica has started or
+ * ended since), how far it is trusted, and which node a job goes to. The clock is handed in.
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
@@ -168,9 +167,7 @@ export const EJECTION_MS_MAX = 300_000;
 const EJECTIONS_FORGOTTEN_MS = 600_000;
 
 /**
- * How far a node is trusted by what became of its attempts: a record and an outcome in, the next
- * record out. Whether an ejection is obeyed is dispatch-policy.ts's, which never leaves out more
- * than half of a fleet.
+ * How far a node is trusted by what became of its attempts.
  *
  * | state   | entered                         | does                       | left                  |
  * |---------|---------------------------------|----------------------------|-----------------------|
@@ -204,10 +201,7 @@ export const NEW_NODE: NodeTrust = Object.freeze({
   ejectedUntilMs: 0,
 });
 
-/**
- * @param outcome well: the node did its part, an image at fault included. fault: it lost the
- *   attempt, broke the protocol, did not answer. Refusals for want of room are neither.
- */
+/** well: the node did its part. fault: it lost the attempt, broke the protocol, did not answer. */
 export function judged(trust: NodeTrust, outcome: 'well' | 'fault', nowMs: number): NodeTrust {
   // What was begun before an ejection ends under it, and is part of what it was ejected for.
   if (nowMs < trust.ejectedUntilMs) return trust;
@@ -247,21 +241,18 @@ function ejected(trust: NodeTrust, nowMs: number): NodeTrust {
 }
 
 /*
- * Which node a job goes to. Pure: snapshots in, a choice out; chance and the clock are handed in.
- * The dispatcher runs it, and so does the simulator (bench/dispatch-simulator), unchanged.
+ * Which node a job goes to.
  *
  * - Late: a node gets a job only when an engine there would take it about when it arrives. What has
- *   longer to wait waits in the queue, where any node that is free first can take it, and where
- *   turns are still fair.
+ *   longer to wait waits in the queue, where any node can take it and turns are fair.
  * - Early: among the nodes that would take it now, the one that finishes it first by its own
- *   measurements (milliseconds a megapixel and format), so that large images go to fast nodes and
- *   slow nodes still work.
+ *   measurements (milliseconds a megapixel and format).
  * - Apart: every node is compared in a small fleet. In a large one CHOICES of them at random, since
  *   replicas with stale views would all pick the same best one (Mitzenmacher, "The Power of Two
  *   Choices in Randomized Load Balancing", 2001); those without a wait go first (Lu et al.,
  *   "Join-Idle-Queue", 2011).
  * - Checked: the header carries the longest wait, and the node refuses at once where its queue has
- *   grown since its last report (after the probes of Ousterhout et al., "Sparrow", 2013).
+ *   grown since (after the probes of Ousterhout et al., "Sparrow", 2013).
  */
 
 /** Up to this size comparing every node costs less than it gains. */
@@ -272,12 +263,8 @@ const DRAWS_MAX = 64;
 
 /** How long before an engine is free a job may be sent: claim, header, first bytes take as long. */
 export const LEAD_MS = 50;
-/**
- * Share of the time a job has waited that it may wait again on a node, so that it gets in even
- * where estimates are wrong.
- */
+/** Share of the time a job has waited that it may wait again on a node. */
 const WAITED_SHARE = 0.1;
-
 /** Share of the time since a report that an overdue wait is expected to last on. */
 const OVERRUN_SHARE = 0.2;
 
@@ -292,7 +279,6 @@ const ENCODE_MS_PER_MEGAPIXEL = {
   zip: 90,
 } as const;
 
-/** One node as one replica knows it now, its own attempts included. */
 export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly nodeId: string;
   readonly engines: number;
@@ -412,7 +398,7 @@ export function pickNode(
   return { kind: 'busy', retryInMs };
 }
 
-/** An engine is free by what is there, not by an estimate, which a slow image outlasts. */
+/** By what is there, not by an estimate, which a slow image outlasts. */
 function isIdle(node: NodeSnapshot): boolean {
   return node.imagesInFlight < node.enginesReady;
 }

@@ -1,15 +1,9 @@
 /**
  * Gives open jobs to nodes. The deep queue is the jobs table; this replica claims a job only when
  * it has room for it on a node in hand (or downloads its source, or must end it), so that no lease
- * waits for a node. core/dispatch/dispatch-core.ts decides which, round-loop.ts when, and
- * `JobRun` does what follows a placement.
- *
- * A round begins when a job was submitted here that finds no room at once, when a node's room
- * changed and jobs are known to wait, and every POLL_MS for what other replicas left (their
- * submissions, expired leases). Stopping ends the loop and lets the runs end; at the limit, or on
- * `hurry`, they give their jobs back.
+ * waits for a node. dispatch-core.ts decides which, round-loop.ts when: when a job submitted here
+ * finds no room, when a node's room changed and jobs wait, and every POLL_MS.
  */
-
 import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
 import { frameRefusal } from '#contract/finishing/frame.ts';
 import {
@@ -82,7 +76,7 @@ export interface DispatcherDependencies extends JobRunDependencies {
   readonly events: JobEvents;
   /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
-  /** core/dispatch/job-needs.ts; absent or undefined: any may come. */
+  /** Nodes whose word counts; absent or undefined: any may come. */
   readonly advertised?: (() => readonly NodeAbility[] | undefined) | undefined;
   readonly random?: () => number;
   readonly now?: () => number;
@@ -100,10 +94,9 @@ export class Dispatcher {
   readonly #unsubscribe: (() => void)[] = [];
 
   constructor(dependencies: DispatcherDependencies) {
-    const { fleet, noNodeGraceMs, advertised, random = Math.random } = dependencies;
-    const now = dependencies.now ?? (() => performance.now());
+    const { fleet, noNodeGraceMs, advertised, pollMs = POLL_MS } = dependencies;
+    const { random = Math.random, now = () => performance.now() } = dependencies;
     this.#dependencies = dependencies;
-    const { pollMs = POLL_MS } = dependencies;
     this.#loop = new RoundLoop({ pollMs, begin: anew => this.#begin(anew) });
     const downloads = new Downloads(now);
     this.#downloads = downloads;
@@ -213,9 +206,8 @@ export class Dispatcher {
 }
 
 /*
- * One run of a job: claimed, its source downloaded where it must be, tried on nodes, and ended or
- * given back. It owns the room the job was placed with, on a node or for a download, and every room
- * on a node that it takes after: one at a time, ended before what follows the attempt is written.
+ * One run of a job. It owns the room the job was placed with, and every room on a node that it
+ * takes after: one at a time, ended before what follows the attempt is written.
  *
  * | attempt     | then                                                                        |
  * |-------------|-----------------------------------------------------------------------------|
@@ -248,7 +240,6 @@ interface JobRunDependencies extends ClaimedJobDependencies {
   readonly observer: JobObserver;
   readonly holder: string;
   readonly attemptTimeoutMs: number;
-  /** Absent: every byte of a file goes through this process. */
   readonly direct?: DirectAttempts | undefined;
   readonly tracing?: Tracing | undefined;
 }
@@ -295,8 +286,7 @@ class JobRun {
       const askedMs = Date.now();
       const claimed = await jobs.claim(this.#listed, holder, leaseTiming.leaseMs);
       if (claimed === undefined) return { kind: 'not-claimed' };
-      const times = { askedMs, answeredMs: Date.now() };
-      const span = beginRunSpan(tracing, claimed.job, times);
+      const span = beginRunSpan(tracing, claimed.job, askedMs, Date.now());
       return await asSpan(span, () => this.#hold(claimed));
     } finally {
       this.#endOffer();
@@ -440,15 +430,13 @@ class JobRun {
         offer.admitted();
         waitMs = held.ageMs;
         this.#noteAdmission(held, waitMs);
-        // Beside the upload: the row is behind by a moment, and nothing waits for it.
+        // Beside the upload; awaited below, and until then a failure must not count as unhandled.
         recorded = held.admitted();
-        // Awaited below; until then a failure must not count as unhandled.
         recorded.catch(() => undefined);
       },
     });
     const stored: ResultBlob = direct ?? sink;
     try {
-      // In order: what follows the attempt is written after its admission.
       await recorded;
     } catch (error) {
       await stored.abort();
@@ -587,7 +575,6 @@ function failureOf(error: ContractError): JobFailure {
   return { code, detail: error.message, retryable: error.retryable };
 }
 
-/** The code that ended it; undefined for a success or our own abort. */
 function reasonOf(outcome: AttemptOutcome) {
   return 'error' in outcome && outcome.error instanceof ContractError
     ? outcome.error.code
@@ -599,7 +586,6 @@ interface Pictures {
   readonly background: JobInput | null;
 }
 
-/** Nothing for a job that every node can do. */
 function finishingOf(
   { channels, finishing }: Pick<Job, 'channels' | 'finishing'>,
   background: JobInput | null,
@@ -615,10 +601,7 @@ function needsOfPictures(job: Job, { input, background }: Pictures): JobNeeds {
   return needsOf(input, { ...job, background: { input: background } });
 }
 
-/**
- * Why no node can do it; undefined: some can, or may come. Only the replica that found it out asks:
- * others may not know a node yet, and let the job wait.
- */
+/** Why no node can do it; undefined: some can, or may come. */
 type RefusalOfNodes = (jobId: string, needs: JobNeeds) => ContractError | undefined;
 
 function endingByPicture(
@@ -637,7 +620,8 @@ function endingByPicture(
 function beginRunSpan(
   tracing: Tracing | undefined,
   job: Job,
-  { askedMs, answeredMs }: { readonly askedMs: number; readonly answeredMs: number },
+  askedMs: number,
+  answeredMs: number,
 ): StartedSpan | undefined {
   if (tracing === undefined) return undefined;
   const parent = carrierOf(job.traceContext);
@@ -647,7 +631,7 @@ function beginRunSpan(
     'matting.job.fence': job.fence,
     'matting.job.taken_over': job.takeovers > 0,
   };
-  // What came before a second claim is not known: its first run may have ended with its process.
+  // What came before a second claim is not known.
   if (parent !== undefined && job.fence === 1) {
     const submittedMs = answeredMs - (job.readAtMs - job.createdAtMs);
     const startTime = Math.min(submittedMs, askedMs);

@@ -1,8 +1,6 @@
 /**
  * What a job needs of a node and what a node can do of it; what it counts in the queue, and who may
- * add to that when it is full. Nodes go by the same rules: how large a
- * result gets (proto/contract/finishing/frame.ts), and what a picture counts there
- * (proto/contract/picture-memory.ts). Pure.
+ * add to that when it is full. Nodes go by the same rules of proto/contract. Pure.
  */
 import { ContractError, invalidParameter } from '#contract/errors.ts';
 import {
@@ -18,7 +16,7 @@ import { countedMegapixels } from '#contract/picture-memory.ts';
 import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 
 export interface NodeAbility {
-  /** A UUID of that start of the node's process. */
+  /** Of that start of the node's process. */
   readonly bootId: string;
   readonly inputFormats: ReadonlySet<InputFormat>;
   readonly outputFormats: ReadonlySet<OutputFormat>;
@@ -48,12 +46,7 @@ interface FinishingNeeds {
   readonly channels: Channels;
   readonly frame: FrameRange;
   /** null: none, or none yet. */
-  readonly background: BackgroundNeeds | null;
-}
-
-interface BackgroundNeeds {
-  readonly inputFormat: InputFormat;
-  readonly pixels: number;
+  readonly background: { readonly inputFormat: InputFormat; readonly pixels: number } | null;
 }
 
 export interface AskedOfNode {
@@ -90,7 +83,7 @@ export function sizeOf({ width, height }: Omit<Picture, 'format'>): Size | undef
 }
 
 /** Nothing is known of one that is still to be downloaded. */
-function behindOf(input: Picture | null | undefined): BackgroundNeeds | null {
+function behindOf(input: Picture | null | undefined): FinishingNeeds['background'] {
   if (!input) return null;
   const size = sizeOf(input);
   const pixels = size === undefined ? BACKGROUND_PIXELS_MAX : size.width * size.height;
@@ -102,7 +95,7 @@ export function megapixelsOf({ pixels, finishing }: AskedNeeds): number {
   return Math.max(pixels ?? IMAGE_PIXELS_MAX, finishing?.frame.most ?? 0) / 1e6;
 }
 
-/** Of what a node may have at once, as the node counts them. */
+/** As the node counts what it may have at once. */
 export function admittedMegapixels(needs: AskedNeeds): number {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   return countedMegapixels({
@@ -141,14 +134,11 @@ function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | undefine
   if (outputFormat === 'jxl' && (finishing?.frame.least ?? pixels ?? 0) > jxlPixelsMax) {
     return 'output-size';
   }
-  if (finishing?.background && !reads(node, finishing.background)) return 'background';
+  const behind = finishing?.background;
+  if (behind && !node.inputFormats.has(behind.inputFormat)) return 'background';
+  if (behind?.inputFormat === 'jxl' && behind.pixels > jxlPixelsMax) return 'background';
   if (inputFormat === null) return undefined;
   return admittedMegapixels(needs) > node.megapixelsAloneMax ? 'memory' : undefined;
-}
-
-function reads(node: NodeAbility, { inputFormat, pixels }: BackgroundNeeds): boolean {
-  const isRead = node.inputFormats.has(inputFormat);
-  return isRead && (inputFormat !== 'jxl' || pixels <= node.jxlPixelsMax);
 }
 
 export function canDo(node: NodeAbility, needs: AskedNeeds): boolean {
@@ -161,10 +151,7 @@ export function canSurelyDo(node: NodeAbility, needs: JobNeeds): boolean {
   return needs.outputFormat !== 'jxl' || most <= node.jxlPixelsMax;
 }
 
-/*
- * What a replica remembers of jobs between its rounds, each by its id. All of it is a shortcut:
- * what counts is in the row, and a replica that starts anew learns the rest again.
- */
+// What a replica remembers of jobs between its rounds: losing it costs a detour at most.
 
 /** Far above what meets trouble at once; those remembered longest go first. */
 const MEMORIES_MAX = 10_000;
@@ -172,7 +159,6 @@ const MEMORIES_MAX = 10_000;
 const REFUSED_WAIT_MIN_MS = 100;
 const REFUSED_WAIT_MAX_MS = 2000;
 
-/** Losing it costs a detour at most. */
 interface JobMemory {
   /** Boots that said that they cannot do it. */
   readonly excludedBoots: Set<string>;
@@ -211,7 +197,7 @@ export class JobMemories {
     this.#entry(jobId).avoidedNodes.add(nodeId);
   }
 
-  /** An attempt met the node's own fault. @returns how many have */
+  /** @returns how many attempts met a node's own fault */
   nodeFault(jobId: string, nodeId: string): number {
     const entry = this.#entry(jobId);
     entry.avoidedNodes.add(nodeId);
@@ -219,7 +205,7 @@ export class JobMemories {
     return entry.nodeFaults;
   }
 
-  /** A file of it could not be read from our storage. @returns how often */
+  /** @returns how often a file of it could not be read from our storage */
   readFault(jobId: string): number {
     const entry = this.#entry(jobId);
     entry.readFaults += 1;
@@ -280,17 +266,10 @@ export class JobMemories {
   }
 }
 
-/*
- * What none of the nodes can do, in the words of the request's own field (docs/rest.md). Pure.
- *
- * A node's word counts from its report until it has been gone for the grace for missing nodes, so that a
- * restart refuses nothing; of a job that a node has refused after all, that node's word counts no more.
- */
-
 /**
- * Undefined: some node can do it, there was none to ask, or nothing of the request is at fault.
- * @param nodes whose word counts
- * @param refusedBy boot ids of nodes that said they cannot do this job
+ * What none of the nodes can do, in the words of the request's own field (docs/rest.md). Undefined:
+ * some node can, there was none to ask, or nothing of the request is at fault.
+ * @param refusedBy boot ids of nodes that said they cannot do this job, whatever their report says
  */
 export function refusalOf(
   nodes: readonly NodeAbility[],
@@ -352,7 +331,7 @@ function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): Contrac
   return new ContractError('IMAGE_RESOLUTION_TOO_LARGE', detail);
 }
 
-/** Every node says that it can, and none could with this picture: a codec that only some have. */
+/** Every node says that it can, and none could: a codec that only some have. */
 function codecRefusal({ inputFormat, outputFormat }: AskedNeeds): ContractError | undefined {
   const detail = `${NO_NODE} could do this with this image`;
   if (outputFormat === 'jxl') return unsupportedOutput(detail);
@@ -373,10 +352,7 @@ interface AdvertisedNodesOptions {
   readonly now: () => number;
 }
 
-/**
- * The nodes that are routable or were within the grace, as this replica saw them: a restart of the
- * only one with a codec refuses nothing.
- */
+/** The nodes routable within the grace: a restart of the only one with a codec refuses nothing. */
 export class AdvertisedNodes {
   readonly #options: AdvertisedNodesOptions;
   readonly #startedAtMs: number;
@@ -414,12 +390,9 @@ export class AdvertisedNodes {
 }
 
 /*
- * Who may add to the queue when it is full, and how long the others wait. Pure.
- *
  * The bound of the queue is shared by max-min fairness (Bertsekas and Gallager, "Data Networks",
  * section 6.5.2): below it everybody is accepted; above it, only accounts that hold less than their
- * share, which is the bound divided by the accounts that have something queued. So what an account
- * has queued never closes the queue for one that is below its share.
+ * share, which is the bound divided by the accounts that have something queued.
  */
 
 export interface AccountQueue {
@@ -429,10 +402,7 @@ export interface AccountQueue {
   readonly unfetched: number;
 }
 
-/**
- * In megapixels, unless the operator sets another: about 4,000 photos of 12, more than a CPU node
- * does in the hour a job may queue.
- */
+/** The default: about 4,000 photos of 12, more than a CPU node does in the hour a job may queue. */
 export const QUEUE_MEGAPIXELS_MAX = 50_000;
 /** The least for any job: a model's run costs the same for a smaller picture. */
 export const MEGAPIXELS_MIN = 1;
@@ -441,10 +411,7 @@ export const UNFETCHED_MEGAPIXELS = 4;
 /** A stored image of unknown size: the contract's largest. */
 export const UNKNOWN_MEGAPIXELS = 100;
 
-/**
- * Pixels of its frame that a job is counted by where they are more than its image's: the most that
- * a node may make of it; null: never more. Before the image is there, what the fields alone make.
- */
+/** Pixels of its frame, which count where they are more than its image's; null: never more. */
 export function queuedFramePixels(
   finishing: Finishing | null,
   input: Pick<JobInput, 'width' | 'height'> | null,
@@ -492,12 +459,6 @@ export function aheadOf(
   return { queueExcess, ownExcess, unfetched, accounts };
 }
 
-interface QueuePace {
-  /** The whole fleet's; 0: nothing was finished lately. */
-  readonly megapixelsPerS: number;
-  readonly fetchMsMax: number;
-}
-
 const FETCHES_AT_ONCE = 16;
 export const RETRY_AFTER_MIN_S = 5;
 export const RETRY_AFTER_MAX_S = 120;
@@ -506,11 +467,13 @@ const STANDSTILL_RETRY_AFTER_S = 15;
 
 /**
  * When what is ahead is done at the soonest: whole seconds within the two bounds. Turns are fair,
- * so an account gets at least its part of the fleet's pace; a download that fails leaves the queue
- * too, after `fetchMsMax` at most.
+ * so an account gets at least its part of the fleet's pace; a download that fails leaves the queue.
+ * @param pace the whole fleet's; 0: nothing was finished lately
  */
-export function retryAfterS(ahead: Ahead, pace: QueuePace): number {
-  const { queueExcess, ownExcess, unfetched, accounts } = ahead;
+export function retryAfterS(
+  { queueExcess, ownExcess, unfetched, accounts }: Ahead,
+  pace: { readonly megapixelsPerS: number; readonly fetchMsMax: number },
+): number {
   const { megapixelsPerS, fetchMsMax } = pace;
   if (megapixelsPerS <= 0) return STANDSTILL_RETRY_AFTER_S;
   const ownPerS = megapixelsPerS / accounts;

@@ -10,16 +10,14 @@ import {
   JOBS_LISTED_DEFAULT,
   JOBS_LISTED_MAX,
   type JobGroup,
+  type JobQuestion,
   OperateJobs,
 } from './operate-jobs.ts';
 
-interface ListOptions {
-  readonly state: JobGroup;
-  readonly account?: string;
-  readonly since: number;
-  readonly limit: number;
-  readonly after?: string;
-}
+type ListOptions = { state: JobGroup; since: number } & Pick<
+  JobQuestion,
+  'account' | 'limit' | 'after'
+>;
 
 export function addJobCommands(program: Command, context: CliContext): void {
   const jobs = program.command('jobs').description('list jobs, show one, make one claimable again');
@@ -63,16 +61,9 @@ export function addJobCommands(program: Command, context: CliContext): void {
     });
 }
 
-async function listJobs(context: CliContext, options: ListOptions) {
-  const jobs = await context.withStores(stores =>
-    new OperateJobs(stores).list({
-      group: options.state,
-      account: options.account,
-      endedWithinHours: options.since,
-      limit: options.limit,
-      after: options.after,
-    }),
-  );
+async function listJobs(context: CliContext, { state, since, ...options }: ListOptions) {
+  const question: JobQuestion = { group: state, endedWithinHours: since, ...options };
+  const jobs = await context.withStores(stores => new OperateJobs(stores).list(question));
   context.report(jobs, () => [
     ...table(['JOB', 'STATE', 'MODE', 'CREATED', 'HOLDER', 'LOST', 'ERROR'], jobs.map(rowOf)),
     ...(jobs.length < options.limit ? [] : [`more: --after ${jobs.at(-1)?.cursor}`]),

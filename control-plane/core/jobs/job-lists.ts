@@ -1,18 +1,22 @@
 /**
- * Lists of jobs, for the operator and for accounts.
- *
- * Lists go a page at a time: open jobs by their place in the queue, then final ones, the latest
- * first. Each statement walks an index and stops: final jobs in jobs_state_finished or
- * jobs_account_finished or jobs_key_finished, one walk a state; open ones in jobs_queue, OPEN_PAGE
- * of a class at a time, since their number is bounded (core/dispatch/job-needs.ts) and states and
- * accounts lie mixed in it. Those of an account are read at once from jobs_lane_state: it has no
- * more than may be in flight.
+ * Lists of jobs, for the operator and for accounts: open jobs by their place in the queue, then
+ * final ones, the latest first. Each statement walks an index and stops: final jobs in
+ * jobs_state_finished, jobs_account_finished or jobs_key_finished, one walk a state; open ones in
+ * jobs_queue, OPEN_PAGE of a class at a time, since states and accounts lie mixed in it. Those of
+ * an account are read at once from jobs_lane_state: it has no more than may be in flight.
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import type { NotNull } from 'kysely';
 import { type Database, query } from '../../database/database.ts';
 import { isAsciiWord, throughIndex } from '../../database/statements.ts';
-import { JOB_CLASSES, type Job, type JobClass, type JobState, OPEN_STATES } from './job.ts';
+import {
+  isFinal,
+  JOB_CLASSES,
+  type Job,
+  type JobClass,
+  type JobState,
+  OPEN_STATES,
+} from './job.ts';
 import { readJobs, selectJobs } from './job-rows.ts';
 
 export interface JobFilter {
@@ -38,8 +42,8 @@ export function jobLists(database: Database) {
   return {
     openOf: (accountId: string, limit: number) => openOf(database, accountId, limit),
     async list(filter: JobFilter): Promise<ListedJob[]> {
-      const open = filter.states.filter(isOpen);
-      const final = filter.states.filter(state => !isOpen(state));
+      const final = filter.states.filter(state => isFinal({ state }));
+      const open = filter.states.filter(state => !isFinal({ state }));
       const after = placeOf(filter.after ?? '');
       const begun = after?.part === 'ended' ? [] : await listOpen(database, open, filter, after);
       if (final.length === 0 || begun.length === filter.limit) return begun;
@@ -50,7 +54,7 @@ export function jobLists(database: Database) {
   };
 }
 
-/** Entries of the index that are read: of an account with more open jobs, any of them. */
+/** Of an account with more open jobs, any of them are read. */
 const LOOKED_AT_MAX = 200;
 
 async function openOf(database: Database, accountId: string, limit: number): Promise<OpenJob[]> {
@@ -101,14 +105,6 @@ function cursorOf({ part, atMs, id }: Place): string {
 
 type EndedJob = Job & { readonly finishedAtMs: number };
 
-function hasEnded(job: Job): job is EndedJob {
-  return job.finishedAtMs !== null;
-}
-
-function isOpen(state: JobState): boolean {
-  return (OPEN_STATES as readonly JobState[]).includes(state);
-}
-
 async function listOpen(
   database: Database,
   states: readonly JobState[],
@@ -134,8 +130,8 @@ async function listOpen(
   return readOpen(database, found.slice(0, limit));
 }
 
-async function openPage(database: Database, after: Place | undefined): Promise<OpenRow[]> {
-  const rows: OpenRow[] = [];
+async function openPage(database: Database, after: Place | undefined) {
+  const rows: Awaited<ReturnType<typeof classPage>> = [];
   for (const jobClass of JOB_CLASSES) rows.push(...(await classPage(database, jobClass, after)));
   return rows.sort(comparePlaces).slice(0, OPEN_PAGE);
 }
@@ -170,14 +166,10 @@ async function openOfAccount(
     .sort(comparePlaces);
 }
 
-interface OpenRow extends Place {
-  readonly state: JobState;
-}
-
 async function classPage(database: Database, jobClass: JobClass, after: Place | undefined) {
   const part = partOf(jobClass);
   if (after?.part === 'unpaid' && part === 'open') return [];
-  const { atMs, id } = after?.part === part ? after : BEFORE_ALL;
+  const { atMs, id } = after?.part === part ? after : { atMs: 0, id: '' };
   const rows = await query(database, db =>
     db
       .selectFrom('jobs')
@@ -194,8 +186,6 @@ async function classPage(database: Database, jobClass: JobClass, after: Place | 
   );
   return rows.map(row => ({ ...row, part }));
 }
-
-const BEFORE_ALL = { atMs: 0, id: '' };
 
 /** Those that have ended meanwhile are listed as they are now. */
 async function readOpen(database: Database, places: readonly Place[]): Promise<ListedJob[]> {
@@ -226,10 +216,7 @@ async function listFinal(
   return jobs.slice(0, filter.limit).map(job => ({ ...job, cursor: cursorOf(endOf(job)) }));
 }
 
-/**
- * Its end is found by the program: a lower bound in the statement as well makes the two indexes
- * look alike to SQLite where it has no statistics.
- */
+/** Without a lower bound in the statement: SQLite without statistics would confuse two indexes. */
 async function listEnded(
   database: Database,
   state: JobState,
@@ -255,7 +242,7 @@ async function listEnded(
       const ordered = select.orderBy('finished_at', 'desc').orderBy('id', 'desc');
       return readJobs(db, ordered.limit(take).execute());
     });
-    const ended = page.filter(hasEnded);
+    const ended = page.filter((job): job is EndedJob => job.finishedAtMs !== null);
     const within = ended.filter(job => job.finishedAtMs > job.readAtMs - endedWithinMs);
     found.push(...within);
     const end = ended.at(-1);

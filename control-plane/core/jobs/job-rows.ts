@@ -1,9 +1,5 @@
-/**
- * Jobs as rows: what the columns mean, how one job is read, and the queue for the dispatcher.
- * Lists for people are in job-lists.ts; job-transactions.ts and claimed-job.ts write.
- */
-
-import { createHash, hash } from 'node:crypto';
+/** Jobs as rows: what the columns mean, how one job is read, and the queue for the dispatcher. */
+import { hash } from 'node:crypto';
 import {
   type CompiledQuery,
   type NotNull,
@@ -97,13 +93,9 @@ function imageUrlFromRow(row: JobRow): string | null {
   return isOfBackground ? null : row.source_url;
 }
 
-/** 128 bits: two hosts with the same hash cannot be found. */
-const SOURCE_HOST_LENGTH = 32;
-
-/** Hexadecimal, the same for every URL of one host and port. */
+/** The same for every URL of one host and port: 128 bits in hexadecimal. */
 export function sourceHostOf(imageUrl: string): string {
-  const hash = createHash('sha256').update(destinationOf(imageUrl)).digest('hex');
-  return hash.slice(0, SOURCE_HOST_LENGTH);
+  return hash('sha256', destinationOf(imageUrl), 'hex').slice(0, 32);
 }
 
 type InputColumns = Pick<
@@ -164,7 +156,7 @@ function leaseFromRow(row: JobRow): JobLease | null {
   return { holder: row.lease_holder, expiresAtMs: requirePresent(row.lease_expires_at) };
 }
 
-/** null also once the sweeper took the blob: there is nothing left to serve. */
+/** null also once the sweeper took the blob. */
 function resultFromRow(row: JobRow): JobResult | null {
   if (row.result_blob === null) return null;
   return {
@@ -243,8 +235,6 @@ function requireErrorCode(value: string): ErrorCode {
   return value;
 }
 
-/* Reads of jobs. Each row comes with the database's clock, by which its expiry is judged. */
-
 /** Of callers: anything else matches nothing, and is not asked for. */
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
@@ -262,9 +252,8 @@ export function selectJobs(database: Database, db: Db, jobs = JOBS_BY_ANY) {
 }
 
 /**
- * What the outbox says of a notification takes a statement of its own, since few jobs have one: a
- * join made every read take 1.5 times as long (SQLite, 2 cores of an AMD EPYC). The outbox's row
- * comes with the job's final state, so it is there when that was seen.
+ * Notifications take a statement of their own, since few jobs have one: a join made every read take
+ * 1.5 times as long (SQLite, 2 cores of an AMD EPYC).
  */
 export async function readJobs(db: Db, asked: Promise<JobRow[]>): Promise<Job[]> {
   const rows = await asked;
@@ -362,18 +351,13 @@ export function jobReading(database: Database) {
   };
 }
 
-/**
- * A lane is the open jobs of one API key and class, those that have their image apart from those
- * whose image is to be downloaded. A listing takes the first few of each lane, so that no number of
- * jobs in one lane hides another (core/dispatch/dispatch-core.ts). Both reads walk jobs_lane_state
- * and touch no final row: which lanes exist is read from the index alone, once a second; the head
- * of a lane is a seek for each of its two states.
- */
-
 export type ClaimableJob = ReturnType<typeof claimableFromRow>;
-
 export type QueuedWork = Awaited<ReturnType<typeof readQueued>>;
 
+/**
+ * The reads of lanes (core/dispatch/dispatch-core.ts) walk jobs_lane_state and touch no final row:
+ * which lanes exist is read from the index alone; a lane's head is a seek for each of two states.
+ */
 export function jobQueue(database: Database) {
   return {
     /** Lanes that have open jobs, running ones included. */
@@ -418,9 +402,7 @@ export function jobQueue(database: Database) {
     },
     /** The jobs that wait for a node, or for their download; none of the playground. */
     queued: () => readQueued(database),
-    /**
-     * Succeeded within the last `windowMs`, by the results' megapixels: the service's throughput.
-     */
+    /** Succeeded within the last `windowMs`, by the results' megapixels. */
     async doneWithin(windowMs: number) {
       const row = await query(database, db =>
         db
@@ -465,8 +447,8 @@ const CLAIMABLE_COLUMNS = [
 /** SQLite takes 500 parts of a union, and a lane has two. */
 const STATEMENT_LANES_MAX = 64;
 
-const DOWNLOAD_STATES = ['accepted', 'fetching'] as const satisfies readonly JobState[];
-const STORED_STATES = ['ready', 'running'] as const satisfies readonly JobState[];
+const DOWNLOAD_STATES = ['accepted', 'fetching'] as const;
+const STORED_STATES = ['ready', 'running'] as const;
 
 type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
   readonly queue_at: number;
@@ -515,7 +497,6 @@ async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax
 type LaneValues = Readonly<Record<string, string>>;
 type HeadsStatement = KeptStatement<LaneValues, LaneRow>;
 
-/** By how many lanes there are and of which kind. */
 const HEADS = new Map<string, HeadsStatement>();
 const HEADS_MAX = 64;
 
@@ -600,7 +581,6 @@ function claimableFromRow(row: LaneRow) {
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
     input: inputFromRow(row),
-    /** As core/jobs/job.ts has it; null once nothing is to be downloaded. */
     sourceHost: row.source_host,
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     ...finishingFromRow(row),
@@ -626,7 +606,6 @@ function atLeast(leastMegapixels: number, pixels: RawBuilder<unknown>): RawBuild
 }
 
 const INPUT_PIXELS = sql`input_width * input_height`;
-
 /** What a queued job counts: core/dispatch/job-needs.ts, `queuedMegapixels`. */
 const QUEUED_PIXELS = sql`case
   when input_blob is null then ${atLeast(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
@@ -639,10 +618,7 @@ const RESULT_PIXELS = atLeast(MEGAPIXELS_MIN, sql`result_width * result_height`)
 
 const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
 
-/**
- * One statement over the open jobs. They are a table of their own, in their order: grouped at once,
- * SQLite would walk an index that is sorted by account, and all final jobs with it.
- */
+/** In a table of their own: grouped at once, SQLite would walk an index with all final jobs. */
 async function readQueued(database: Database) {
   const open = database.kysely
     .selectFrom(JOBS_BY_CLASS[database.dialect])

@@ -1,7 +1,6 @@
 /**
- * All that is asked and written of jobs, but for their end (job-transactions.ts), and what the
- * sweeper removes of them. While the database is away every method rejects with
- * SERVICE_UNAVAILABLE.
+ * All that is asked and written of jobs but their end, and what the sweeper removes of them. While
+ * the database is away every method rejects with SERVICE_UNAVAILABLE.
  */
 
 import { type Database, type Db, query, transact } from '../../database/database.ts';
@@ -25,10 +24,7 @@ export function createJobStore(database: Database) {
   };
 }
 
-/**
- * Names asked for in one statement. From 200 on MySQL and MariaDB trust statistics instead of
- * looking into the index, and most rows name no blob: they would read the whole table.
- */
+/** In one statement: from 200 on MySQL and MariaDB trust statistics, and read the whole table. */
 const BLOB_NAMES_MAX = 100;
 
 export interface RemovedJobs {
@@ -60,10 +56,7 @@ function jobRetention(database: Database) {
   };
 }
 
-/**
- * The name goes before the blob: a sweeper that dies in between leaves a blob that no row names,
- * which the sweep of orphans finds, and never a name without its blob.
- */
+/** The name goes before the blob: a sweeper that dies in between leaves an orphan to be swept. */
 function takeExpiredResultBlobs(database: Database, limit: number): Promise<string[]> {
   return transact(database, async tx => {
     const rows = await tx
@@ -74,8 +67,7 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
       .limit(limit)
       .execute();
     if (rows.length === 0) return [];
-    // Removing a blob twice is no harm. One order everywhere: sweepers wait for each other, and
-    // never in a circle.
+    // One order everywhere: sweepers wait for each other, and never in a circle.
     await tx
       .updateTable('jobs')
       .set({ result_blob: null, result_blob_expires_at: null })
@@ -86,9 +78,8 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
 }
 
 /**
- * Selected by the order of their ends alone: with any further condition a database may choose
- * another index and read all final rows. A result that expired and is still named goes with its
- * row; one that did not keeps it.
+ * Selected by the order of their ends alone: with a further condition a database may choose another
+ * index and read all final rows. A row whose result has not expired stays.
  */
 async function removeFinalOlderThan(
   database: Database,
@@ -108,7 +99,6 @@ async function removeFinalOlderThan(
   );
   const due = found.filter(row => (row.result_blob_expires_at ?? 0) <= row.read_at);
   if (due.length === 0) return { rows: 0, blobs: [] };
-  // In one order everywhere, as above.
   const ids = due.map(row => row.id).sort();
   const rows = await transact(database, async tx => {
     const { numDeletedRows } = await tx
@@ -135,7 +125,7 @@ async function namesIn(
   return rows.flatMap(row => (row.name === null ? [] : [row.name]));
 }
 
-/** Found by their jobs, whose ids are in the names: an index of mostly nothing would cost each job. */
+/** Found by their jobs, whose ids are in the names: an index would cost every job. */
 async function backgroundsIn(db: Db, names: readonly string[]): Promise<string[]> {
   const ids = names.flatMap(name => jobOfBackground(name) ?? []);
   if (ids.length === 0) return [];

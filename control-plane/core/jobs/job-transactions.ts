@@ -5,15 +5,13 @@
  * The order of a submission's statements, and why:
  * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
  *    the balance nor the number in flight nor a key's cap can be passed. For an unpaid job the row
- *    of its account's allowance stands in for it (`Allowance`): no ledger entry is written and no
- *    balance moves. Taking the row before the insert matters: inserting first left 86 deadlocks on
- *    MySQL and 263 on MariaDB in 25 s of a prototype's load, this order none;
+ *    of its account's allowance stands in for it: no ledger entry is written and no balance moves.
+ *    Inserting first left 86 deadlocks on MySQL, 263 on MariaDB in 25 s of load, this order none;
  * 2. where the job's API key has a cap: what it has counted, moved by compare-and-set;
  * 3. the job's row; its unique key stops the slower of two twins;
  * 4. the ledger's entry, and commit;
  * 5. where 1 or 2 refused or 3 was stopped, a read of the key: a twin may have taken the last
- *    credit for this very request. The usual repetition never comes here: the caller has searched
- *    before.
+ *    credit for this very request.
  */
 
 import { CompiledQuery, type Transaction, type UpdateObject } from 'kysely';
@@ -80,7 +78,6 @@ export interface NewJob {
   /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
   readonly background?: JobBackground;
   readonly callback?: NewJobCallback;
-  /** program/tracing writes it; absent: none. */
   readonly traceContext?: string | undefined;
 }
 
@@ -91,8 +88,8 @@ type SubmitLimits =
 /** What an account may have without paying, a day (docs/adr/0022). */
 export interface Allowance {
   /**
-   * Counts a new job of the account, before its row is inserted, in a row that serialises the
-   * account's unpaid jobs over all replicas; or says why not, and nothing changed.
+   * Counts a new job, before its row is inserted, in a row that serialises the account's unpaid
+   * jobs over all replicas; or says why not, and nothing changed.
    * @returns the first instant of the day that it is counted in
    */
   take(
@@ -104,26 +101,21 @@ export interface Allowance {
 
 export type SubmitOutcome =
   | { readonly kind: 'created'; readonly job: Job }
-  /** Another request with the key was first; the caller compares fingerprints. */
+  /** Another request with the key was first. */
   | { readonly kind: 'exists'; readonly job: Job }
   | { readonly kind: 'insufficient-credits' }
   | { readonly kind: 'too-many-in-flight' }
-  /** `detail` tells the caller when it begins again. */
   | { readonly kind: 'key-cap-reached'; readonly detail: string }
-  /** By the allowance of an unpaid job, which says why. */
+  /** By the allowance of an unpaid job. */
   | { readonly kind: 'refused'; readonly reason: string };
 
 export function jobSubmission(database: Database) {
   return {
-    /** One transaction. An unpaid job is counted by its allowance, and reserves nothing. */
     async submit(job: NewJob, limits: SubmitLimits): Promise<SubmitOutcome> {
       requireWhole(job, limits);
       return query(database, db => submit(database, db, job, limits));
     },
-    /**
-     * Frees the key of a final job that was submitted at least `rememberedMs` ago, or whose result
-     * has expired (isForgotten).
-     */
+    /** Frees the key of a final job that isForgotten. */
     async freeKey(jobId: string, idempotencyKeyHash: string, rememberedMs: number): Promise<void> {
       await query(database, db =>
         db
@@ -288,19 +280,15 @@ function requireWhole(job: NewJob, limits: SubmitLimits): void {
 
 /**
  * A job's end: its state, its money, its notification and what packages do with it (SettledStep),
- * by the holder of the fence. The account's row comes first here too, so that no two transactions
- * wait for each other. An unpaid job has no money: the row of its account's allowance comes first,
- * where a picture is given back.
+ * by the holder of the fence. The account's row comes first here too, that of its allowance for an
+ * unpaid job, so that no two transactions wait for each other.
  *
- * A second call with the same claim and the same end answers true and changes nothing: the answer
- * to a commit may be lost, and only the holder of that fence can have made it.
+ * A second call with the same claim and end answers true and changes nothing: the answer to a
+ * commit may be lost, and only the holder of that fence can have made it.
  */
 
 export interface JobCompletionOptions {
-  /**
-   * The notification's body, rendered once, when the job ends, and sealed: it holds the result's
-   * address. Quick and without effects: a transaction is open.
-   */
+  /** The notification's sealed body. Quick and without effects: a transaction is open. */
   readonly renderOutboxBody: (job: Job) => string;
   /** What packages do with a job's end, in this order. */
   readonly settled: readonly SettledStep[];
@@ -374,10 +362,7 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
     return ended;
   };
   return {
-    /**
-     * One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced
-     * off.
-     */
+    /** One transaction: result, charge, outbox, lease and input gone. False: fenced off. */
     succeed(
       claim: Claim,
       result: JobResult,
@@ -396,9 +381,7 @@ export function jobCompletion(database: Database, options: JobCompletionOptions)
       };
       return finish(claim, ending, giveUp);
     },
-    /**
-     * The same with a failure and the credit's release; a retryable one frees the idempotency key.
-     */
+    /** The same with the credit's release; a retryable failure frees the idempotency key. */
     fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean> {
       const ending: Ending = {
         kind: 'release',
@@ -449,7 +432,7 @@ async function finishIn(
     return callbackSecret;
   });
   if (secret === 'nothing-reserved') {
-    // We may have waited here for another call that settled this job under the same claim.
+    // Perhaps another call settled this job under the same claim meanwhile.
     const now = await readJob(database, tx, jobId);
     if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
@@ -513,8 +496,8 @@ async function readCallbackSecret(tx: Transaction<Schema>, job: Job) {
 }
 
 /*
- * What packages do with the end of a job `: each a step in the job's own
- * transaction, so that it counts every job once. A step can never keep a job from its end:
+ * What packages do with the end of a job: each a step in the job's own transaction, so that it
+ * counts every job once. A step can never keep a job from its end:
  *
  * - Where one throws, or its statement is wrong, all are rolled back to the savepoint before them.
  *   Each runs again behind a savepoint of its own, and the one that fails is left out.
@@ -543,10 +526,9 @@ export interface SettledStep {
   /** Kept in `unsettled_jobs`: it never changes. */
   readonly name: string;
   /**
-   * Called once the job is closed and its credit settled, with the account's row held. An unpaid
-   * job has nothing settled: it is called before the job's row is changed, so that the allowance's
-   * row comes first. Called later where it was left out, once the job is long closed, with the
-   * account's row held. Bounded: a few statements by an index.
+   * Called once the job is closed and its credit settled, or later where it was left out, with the
+   * account's row held. Of an unpaid job it is called before the job's row is changed, so that the
+   * allowance's row comes first. Bounded: a few statements by an index.
    */
   settled(database: Database, tx: Db, job: SettledJob): Promise<void>;
 }

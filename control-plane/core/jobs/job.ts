@@ -25,14 +25,14 @@ export const FINAL_STATES = ['succeeded', 'failed'] as const;
 const JOB_STATES = [...OPEN_STATES, ...FINAL_STATES] as const;
 export type JobState = (typeof JOB_STATES)[number];
 
-/** Sync jobs go first, those of the playground, which nobody pays for, last (dispatch-core.ts). */
+/** In their turn: those of the playground, which nobody pays for, go last. */
 export const JOB_CLASSES = ['sync', 'async', 'playground'] as const;
 export type JobClass = (typeof JOB_CLASSES)[number];
 
 /** Open jobs that nobody pays for: they may hold 3.2 GB of pictures for an hour. */
 export const UNPAID_OPEN_MAX = 64;
 
-/** Whether its caller waits for it: nobody's request waits for a job of the playground. */
+/** Nobody's request waits for a job of the playground. */
 export function modeOf(job: Pick<Job, 'class'>): 'sync' | 'async' {
   return job.class === 'sync' ? 'sync' : 'async';
 }
@@ -77,7 +77,7 @@ export interface JobFailure {
 }
 
 export interface JobLease {
-  /** `<replica id>`: who works on it. */
+  /** A replica's id. */
   readonly holder: string;
   readonly expiresAtMs: number;
 }
@@ -187,9 +187,7 @@ export function publicState(job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs'>
 }
 
 /*
- * The arithmetic of leases and of what an open job may still cost: how long a lease lasts, and
- * which failure, if any, a job must end with now. Pure: it knows neither database nor clock; the
- * instant is the `readAtMs` of the row, taken from the database's clock.
+ * How long a lease lasts, and which failure, if any, a job must end with now.
  *
  * | event                | lease                  | fence | counts                               |
  * |----------------------|------------------------|-------|--------------------------------------|
@@ -202,9 +200,8 @@ export function publicState(job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs'>
  * |                      |                        |       | worker lost_with_process + 1 too     |
  * | succeed, fail        | none, for good         |       |                                      |
  *
- * Holder and fence decide, not the lease's expiry: a late holder that was not replaced may
- * still renew and finish; once another replica claimed the job, its fence has moved and the old one
- * is void.
+ * Holder and fence decide, not the lease's expiry: a late holder that was not replaced may still
+ * renew and finish; once another replica claimed the job, its fence has moved.
  */
 
 /** A claim's length, and so how late a holder that died is replaced. */
@@ -214,7 +211,6 @@ export const LEASE_RENEW_MS = 5_000;
 
 /** Tests that wait for one to run out take shorter ones. */
 export type LeaseTiming = typeof LEASE_TIMING;
-
 export const LEASE_TIMING = { leaseMs: LEASE_MS, renewMs: LEASE_RENEW_MS };
 
 /** Admitted attempts lost with their node, engine or picture worker; this many end the job. */
@@ -229,23 +225,12 @@ export const FIRST_ADMISSION_MS_MAX = 3_600_000;
 /** From submission to the end, whatever happens in between. */
 export const JOB_MS_MAX = 7_200_000;
 
-type CountedJob = Pick<
-  Job,
-  | 'state'
-  | 'createdAtMs'
-  | 'startedAtMs'
-  | 'readAtMs'
-  | 'lostAttempts'
-  | 'lostWithProcess'
-  | 'takeovers'
->;
+type CountedJob = Pick<Job, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'> &
+  Pick<Job, 'lostAttempts' | 'lostWithProcess' | 'takeovers'>;
 
-/**
- * Undefined: it may go on. The verdict about the image comes first: it is not retryable, and no
- * deadline that has passed as well may soften it.
- */
+/** The verdict about the image comes first: no passed deadline may make it retryable. */
 export function failureDue(job: CountedJob): JobFailure | undefined {
-  if (job.state === 'succeeded' || job.state === 'failed') return undefined;
+  if (isFinal(job)) return undefined;
   if (job.lostWithProcess >= LOST_WITH_PROCESS_MAX) {
     return processingFailed(
       'an engine or picture worker was lost while processing this image, twice',

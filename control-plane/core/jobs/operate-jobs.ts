@@ -1,6 +1,4 @@
-/**
- * The operator's use cases on jobs: list them, read one, make one claimable again, read the queue.
- */
+/** The operator's use cases on jobs: list, read, make one claimable again, read the queue. */
 import { ContractError } from '#contract/errors.ts';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import { publicPrefix } from '../keys/authenticate.ts';
@@ -17,7 +15,6 @@ import {
 } from './job.ts';
 import { isJobCursor } from './job-lists.ts';
 
-/** The groups that an operator may list, and their states. */
 const GROUPS = {
   open: OPEN_STATES,
   queued: ['accepted', 'fetching', 'ready'],
@@ -40,15 +37,13 @@ const HOUR_MS = 3_600_000;
 export interface JobQuestion {
   readonly group: JobGroup;
   /** Name or id. */
-  readonly account: string | undefined;
+  readonly account?: string | undefined;
   /** Bound for final jobs: how long ago they may have ended. */
   readonly endedWithinHours: number;
   readonly limit: number;
   /** `cursor` of the last job of the page before; undefined: the first page. */
-  readonly after: string | undefined;
+  readonly after?: string | undefined;
 }
-
-type OperatorListedJob = OperatorJob & { readonly cursor: string };
 
 export class OperateJobs {
   readonly #stores: Pick<StoresWithoutEnds, 'jobs' | 'accounts'>;
@@ -57,11 +52,8 @@ export class OperateJobs {
     this.#stores = stores;
   }
 
-  /**
-   * @throws ContractError NOT_FOUND where there is no such account, INVALID_REQUEST where `after` is
-   * no cursor.
-   */
-  async list(question: JobQuestion): Promise<OperatorListedJob[]> {
+  /** @throws ContractError NOT_FOUND: no such account; INVALID_REQUEST: `after` is no cursor */
+  async list(question: JobQuestion): Promise<(OperatorJob & { readonly cursor: string })[]> {
     const { account, after } = question;
     if (after !== undefined && !isJobCursor(after)) {
       const fieldErrors = [{ field: 'after', detail: 'the cursor of a listed job' }];
@@ -86,8 +78,8 @@ export class OperateJobs {
   }
 
   /**
-   * Ends the lease of an open job: the next dispatcher with room claims it, on another node where
-   * there is one. The holder can no longer finish it, and no attempt is counted as lost.
+   * Ends the lease of an open job: the next dispatcher with room claims it. The holder can no
+   * longer finish it, and no attempt is counted as lost.
    * @returns lease_ended is false where no replica held it: it waits to be claimed anyway
    * @throws ContractError JOB_NOT_FOUND, JOB_FINAL
    */
@@ -149,7 +141,7 @@ function viewJob(job: Job) {
   };
 }
 
-/** Those that have most megapixels queued are shown. */
+/** The accounts with most megapixels queued are shown. */
 export const QUEUED_ACCOUNTS_MAX = 50;
 
 export type QueueView = Awaited<ReturnType<ReadQueue['read']>>;

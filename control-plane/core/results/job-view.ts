@@ -2,7 +2,6 @@
  * What callers hear of a job: how it looks, by the contract's "Job fields by state", the token of its
  * result's link, and its end, which a request may wait for.
  */
-
 import { hash, randomBytes } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import type { FastifyReply } from 'fastify';
@@ -86,7 +85,7 @@ function subjectOf({ sight }: JobResult) {
   return { ...inputBox, share };
 }
 
-/** Undefined for open jobs, and for a result that is there. */
+/** Undefined: the job is open, or its result is there. */
 export function refusalOf(job: Job): ContractError | undefined {
   if (job.failure !== null) {
     const { code, detail, retryable } = job.failure;
@@ -136,20 +135,15 @@ export class ReadJob {
   }
 }
 
-/**
- * The token of a result link is all that is needed to get the file. A row has its SHA-256, to find
- * it by, and the token only sealed: who reads the database or a backup gets none. While keys are
- * changed whoever has two seals with both, so that each replica opens what any other sealed.
- */
-
 /** 256 bits: the link is the capability. */
 const TOKEN_BYTES = 32;
 
-interface StoredToken {
-  readonly token: string;
-  readonly sealedToken: string;
-}
+type StoredToken = Pick<JobResult, 'token' | 'sealedToken'>;
 
+/**
+ * A row has the SHA-256 of a link's token, to find it by, and the token only sealed: who reads the
+ * database gets none. While keys are changed whoever has two seals with both.
+ */
 export class ResultTokens {
   readonly #secrets: CallbackSecrets;
 
@@ -175,12 +169,6 @@ function bindingOf(jobId: string): string {
   return `result token of ${jobId}`;
 }
 
-/**
- * Waiting for a job's end. The row is the truth; an event, or the poll for jobs that end in another
- * replica, only decides when it is read. All waits share one poll, so that the cost of waiting
- * depends on the number of replicas, not of callers.
- */
-
 /** How late the end of a job in another replica is seen. */
 const POLL_MS = 500;
 const POLL_JOBS_MAX = 500;
@@ -194,6 +182,10 @@ interface Wait {
   reject(error: unknown): void;
 }
 
+/**
+ * Waiting for a job's end. The row is the truth; an event, or the poll that all waits share for
+ * jobs that end in another replica, only decides when it is read.
+ */
 export class WaitForJob {
   readonly #jobs: WaitingJobs;
   readonly #events: JobEvents;
@@ -224,9 +216,7 @@ export class WaitForJob {
 
   /**
    * The job as last read: final, or as it was when `waitMs` had passed, the caller hung up or this
-   * replica began to drain. Rejects with SERVICE_UNAVAILABLE where the database does not answer at
-   * the end.
-   * @param hangUp aborted when the caller goes away
+   * replica began to drain. Rejects with SERVICE_UNAVAILABLE.
    */
   async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
     const over = this.#ended || waitMs <= 0;
@@ -308,11 +298,7 @@ export class WaitForJob {
   }
 }
 
-/**
- * What happens to jobs in this replica: a hint, never the truth. A listener reads the row; jobs of
- * other replicas are found by a slow poll.
- */
-
+/** What happens to jobs in this replica: a hint, never the truth. */
 export class JobEvents {
   readonly #submitted = new EventEmitter();
   readonly #final = new EventEmitter();
@@ -334,7 +320,7 @@ export class JobEvents {
     return () => this.#submitted.off('job', listener);
   }
 
-  /** A node finished an image for this replica: as many megapixels as it was admitted at. */
+  /** @param megapixels as it was admitted at */
   imageDone(megapixels: number): void {
     this.#images.emit('done', megapixels);
   }
@@ -366,19 +352,14 @@ export class JobEvents {
 /** What goes wrong once a request's job exists names it: the job goes on, or stays as it is. */
 export function withJob(cause: unknown, jobId: string): ContractError {
   if (!(cause instanceof ContractError)) {
-    return new ContractError('INTERNAL_ERROR', 'something went wrong on our side', {
-      cause,
-      jobId,
-    });
+    const detail = 'something went wrong on our side';
+    return new ContractError('INTERNAL_ERROR', detail, { cause, jobId });
   }
   const { code, message, retryable, retryAfterS } = cause;
   return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
 }
 
-/**
- * Its end, or what it is once the wait is over or the caller has hung up.
- * @throws ContractError that names the job: it exists and goes on
- */
+/** As `WaitForJob.wait`. @throws ContractError that names the job: it exists and goes on */
 export async function waitForEnd(
   waitForJob: WaitForJob,
   job: Job,
@@ -400,9 +381,6 @@ export async function waitForEnd(
   }
 }
 
-/** Enough for a pixel of the largest picture. */
-const SHARE_DIGITS = 6;
-
 /**
  * `X-Subject-Box` (left, top, width and height in pixels of the input) and `X-Subject-Share` (of the
  * input's area). Without a subject the share alone, 0; neither where the node did not say.
@@ -414,11 +392,12 @@ export function subjectHeaders(sight: Sight | null): Record<string, string> {
   const { left, top, width, height } = inputBox;
   return {
     'x-subject-box': [left, top, width, height].join(','),
-    'x-subject-share': String(Number(share.toPrecision(SHARE_DIGITS))),
+    // Digits enough for a pixel of the largest picture.
+    'x-subject-share': String(Number(share.toPrecision(6))),
   };
 }
 
-/** Server-Timing: how long each stage took; empty while the job has no stage times. */
+/** How long each stage took; empty while the job has no stage times. */
 export function serverTimingOf({ timings }: Job): Record<string, string> {
   const stages = Object.entries(timings ?? {});
   if (stages.length === 0) return {};

@@ -11,9 +11,9 @@
  * |                       |                   |                      | in, or it lost many at once |
  * | its link is good      | gone              | most are there       | RESULT_LOST, and its row    |
  *
- * A disk that is not mounted, a bucket that was emptied or a prefix that was changed must not make
- * a loss of every result that somebody asks for: what the operator can undo stays retryable, and is
- * told as one incident. Where the files are gone for good he says so (`credits repay-lost`).
+ * A disk that is not mounted or a prefix that was changed must not make a loss of every result:
+ * what the operator can undo stays retryable, and is told as one incident. Where the files are gone
+ * for good he says so (`credits repay-lost`).
  */
 
 import { randomUUID } from 'node:crypto';
@@ -83,7 +83,7 @@ export class LostResults {
     return 'lost';
   }
 
-  /** What the reader is told; undefined: the file is there after all. @throws as `judge` */
+  /** Undefined: the file is there after all. @throws as `judge` */
   async refusal(jobId: string, by: LossFinder): Promise<ContractError | undefined> {
     const verdict = await this.judge(jobId, by);
     switch (verdict) {
@@ -96,12 +96,10 @@ export class LostResults {
           'RESULT_LOST',
           'the file of this result is lost; the operator has been told',
         );
-      case 'storage':
-        return new ContractError(
-          'SERVICE_UNAVAILABLE',
-          'the storage does not have its results at the moment',
-          { retryAfterS: RETRY_AFTER_S },
-        );
+      case 'storage': {
+        const detail = 'the storage does not have its results at the moment';
+        return new ContractError('SERVICE_UNAVAILABLE', detail, { retryAfterS: RETRY_AFTER_S });
+      }
     }
   }
 
@@ -147,9 +145,8 @@ interface ResultLookDependencies {
 }
 
 /**
- * The daily look whether every live result still has its file: a step of the sweeper, so one
- * replica at a time does it, and its position is kept. It asks the storage RATE_MAX times a second
- * at most. Where most of what is beside a result is gone too it ends, and comes again in an hour.
+ * The daily look whether every live result still has its file, whose position is kept. Where most
+ * of what is beside a result is gone too it ends, and comes again in an hour.
  */
 export function resultLookStep({
   lostResults,
@@ -196,9 +193,6 @@ export function resultLookStep({
  * | paid       | the credit was granted again                   | -                              |
  *
  * A row moves no money by itself. `repay` does, once a job, whatever became of the job's row.
- *
- * The look over all live results goes in the order in which their links end; how far it has come is
- * kept in columns of the sweeper's row, since one replica at a time sweeps.
  */
 
 interface ResultPlace {
@@ -209,8 +203,6 @@ interface ResultPlace {
 const FIRST_RESULT: ResultPlace = { atMs: 0, id: '' };
 
 export type LiveResult = Awaited<ReturnType<typeof liveResults>>[number];
-
-type FoundLoss = Awaited<ReturnType<typeof open>>[number];
 
 export const LOSS_FINDERS = ['download', 'replay', 'look', 'operator'] as const;
 type LossFinder = (typeof LOSS_FINDERS)[number];
@@ -437,11 +429,6 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
   });
 }
 
-/**
- * `credits repay-lost`: gives the credit of each lost result back, once. While its link is good its
- * file is looked for again first: it may have come back with a backup.
- */
-
 const PAGE = 200;
 const HANDS = 4;
 
@@ -454,17 +441,14 @@ interface RepayDependencies {
 
 interface RepayOptions {
   readonly dryRun: boolean;
-  /**
-   * Looks at every live result first, and takes what is gone for lost, however many that are: the
-   * operator says that the storage is the right one and that nothing comes back.
-   */
+  /** Looks at every live result first, and takes what is gone for lost, however many that are. */
   readonly all: boolean;
 }
 
 /**
- * `repaid`: jobs whose credit was granted again; with a dry run those whose would be. `returned`:
- * their file is there again. `unpaid`: nothing was charged for them; 0 with a dry run. `looked`
- * and `found`: 0 unless all results were to be looked at.
+ * `credits repay-lost`: gives the credit of each lost result back, once, unless its file is there
+ * again. `repaid`: jobs whose credit was granted again; with a dry run those whose would be.
+ * `unpaid`: nothing was charged for them; 0 with a dry run. `looked` and `found`: 0 without `all`.
  * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again
  */
 export async function repayLost(dependencies: RepayDependencies, options: RepayOptions) {
@@ -476,8 +460,8 @@ export async function repayLost(dependencies: RepayDependencies, options: RepayO
   let after = FIRST_RESULT;
   for (;;) {
     const page = await lostResults.open(after, PAGE);
-    for (const loss of page) {
-      const outcome = await settleLoss(dependencies, loss, options);
+    for (const { jobId } of page) {
+      const outcome = await settleLoss(dependencies, jobId, options);
       if (outcome !== 'settled') settled[outcome] += 1;
     }
     const last = page.at(-1);
@@ -489,7 +473,7 @@ export async function repayLost(dependencies: RepayDependencies, options: RepayO
 
 async function settleLoss(
   dependencies: RepayDependencies,
-  { jobId }: FoundLoss,
+  jobId: string,
   { dryRun }: RepayOptions,
 ): Promise<'repaid' | 'returned' | 'unpaid' | 'settled'> {
   const { lostResults } = dependencies;

@@ -1,7 +1,4 @@
-/**
- * A result as a file: behind its link, whose token cannot be guessed and is all that is needed, no
- * key; or as the answer of the call that made it.
- */
+/** A result as a file: behind its link, which needs no key, or as the answer of the call. */
 import type { Readable } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
@@ -33,7 +30,7 @@ export interface ResultFile {
   readonly jobId: string;
   readonly accountId: string;
   readonly sha256: string;
-  /** By the database's clock, UTC milliseconds; it never changes after. */
+  /** By the database's clock; it never changes after. */
   readonly createdAtMs: number;
   /** Until the link expires, by the database's clock; above 0. */
   readonly remainingMs: number;
@@ -43,14 +40,13 @@ export interface ResultFile {
    */
   open(range?: ByteRange): Promise<Readable>;
   /**
-   * For answers that do not open it. A storage that does not say in time is no lost result: the
-   * reader who opens it will hear.
+   * For answers that do not open it. A storage that does not say in time is no lost result.
    * @throws ContractError as `open`
    */
   requireThere(): Promise<void>;
   /**
-   * A URL at the storage that leads to the file for a minute and never past the link's end. It is a
-   * secret like the link; never logged. Undefined: the file is sent by `open`.
+   * A URL at the storage, for a minute and never past the link's end: a secret, never logged.
+   * Undefined: the file is sent by `open`.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   signedUrl(reading: ResultReading): Promise<string | undefined>;
@@ -85,10 +81,7 @@ export class ResultDownload {
     return this.fileOf(job, 'download');
   }
 
-  /**
-   * @param by how its file is asked for
-   * @throws ContractError RESULT_EXPIRED
-   */
+  /** @throws ContractError RESULT_EXPIRED */
   fileOf(job: Job, by: 'download' | 'replay'): ResultFile {
     if (publicState(job) === 'expired') {
       throw new ContractError('RESULT_EXPIRED', 'this result link has expired');
@@ -100,12 +93,9 @@ export class ResultDownload {
     const contentType = contentTypeOf(result.format);
     const remainingMs = expiresAtMs - job.readAtMs;
     return {
-      bytes: result.bytes,
-      contentType,
-      format: result.format,
+      ...{ bytes: result.bytes, contentType, format: result.format, sha256: result.sha256 },
       jobId: job.id,
       accountId: job.accountId,
-      sha256: result.sha256,
       createdAtMs: finishedAtMs,
       remainingMs,
       open: range => this.#open(job.id, result.blob, by, range),
@@ -174,9 +164,8 @@ export const RESULT_READER_BOUNDS = {
 const RETRY_AFTER_S = 5;
 
 /**
- * Slots for readers of results. A link needs no key, and its reader may be as slow as
- * program/ports allows: so one link, one account's links and all links have a bound, far below the
- * number of connections. Accounts share the slots fairly.
+ * Slots for readers of results, who need no key and may be slow: one link, one account's links and
+ * all links have a bound, far below the number of connections. Accounts share the slots fairly.
  */
 export class ResultReaders {
   readonly #bounds: ResultReaderBounds;
@@ -196,10 +185,7 @@ export class ResultReaders {
     return this.#all.held;
   }
 
-  /**
-   * Takes a place. The returned function gives it back; a second call does nothing.
-   * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE
-   */
+  /** @returns what gives the place back. @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE */
   enter({ jobId, accountId }: { jobId: string; accountId: string }): () => void {
     const { linkMax, accountMax } = this.#bounds;
     const readers = this.#links.get(jobId) ?? 0;
@@ -229,10 +215,8 @@ function refused(code: 'RATE_LIMITED' | 'SERVICE_UNAVAILABLE', detail: string): 
 }
 
 /**
- * Opens the file for the reader of this answer, whose place it holds until the answer is sent or
- * its connection closed. Called before the file's headers are set: a file that is missing is answered
- * with an error.
- * @param range all of the file where absent
+ * Opens the file for the reader of this answer, whose place it holds until the connection closes.
+ * Called before the file's headers are set: a file that is missing is answered with an error.
  * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE, RESULT_EXPIRED, RESULT_LOST
  */
 export async function openForReader(
@@ -250,7 +234,6 @@ export async function openForReader(
   return stream;
 }
 
-/** What names the file: in the answer of its link and in that of the call that made it. */
 export function fileHeaders(file: ResultFile): Record<string, string> {
   return {
     'content-type': file.contentType,

@@ -34,15 +34,6 @@ export function registerResultRoutes(
   });
 }
 
-/**
- * To the storage, whose own tag and date the caller's conditions are judged by. Conditions that
- * name ours are judged here.
- */
-function redirect(reply: FastifyReply, url: string): FastifyReply {
-  const headers = { location: url, 'cache-control': 'private, no-store' };
-  return reply.code(302).headers(headers).send();
-}
-
 async function sendResult(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -55,12 +46,14 @@ async function sendResult(
     etag: etagOf(file),
     modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
   };
+  // The storage judges by its own tag and date; conditions that name our tag are judged here.
   const url = namesTag(headers, validators.etag)
     ? undefined
     : await file.signedUrl({ method: method === 'HEAD' ? 'HEAD' : 'GET', ...dispositionOf(file) });
   if (url !== undefined) {
     await file.requireThere();
-    return redirect(reply, url);
+    const redirected = { location: url, 'cache-control': 'private, no-store' };
+    return reply.code(302).headers(redirected).send();
   }
   const verdict = judgeConditions(headers, validators);
   if (verdict === 'failed') {

@@ -1,10 +1,7 @@
 /**
  * The pictures of a submission: received, judged, stored, and what of them tells a request apart.
- *
- * A picture sent as Base64 or as its bytes, on its way into the blob store: decoded, counted,
- * hashed and written while it arrives, so that its size costs no memory. The caller that begins an
- * upload commits or aborts it. Without a free slot or disk space it is still hashed: a join or a
- * replay needs only the hash, and is not refused.
+ * One that is sent is decoded, hashed and written while it arrives, so that its size costs no
+ * memory. Without a free slot or disk space it is still hashed: a join or a replay needs only that.
  *
  * | state     | entered by             | left by                                                  |
  * |-----------|------------------------|----------------------------------------------------------|
@@ -36,16 +33,10 @@ import { backgroundBlob, type JobInput } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
-/**
- * Gathered before they are written: a photo of 400 KB took 2.2 ms in the 9 pieces it came in and
- * 1.6 ms in 2 (2 cores of an AMD EPYC).
- */
+/** Gathered before writing: 400 KB took 2.2 ms in 9 pieces, 1.6 ms in 2 (2 cores, AMD EPYC). */
 const WRITE_BYTES = 256 * 1024;
 
-/**
- * Requests whose images are received at once: with their files, two at most, and a few hundred KiB
- * of buffers each, less than 200 MB of memory and 16 GB of disk. Others wait, their body unread.
- */
+/** Requests received at once: less than 200 MB of buffers, and 16 GB of disk for two files each. */
 const UPLOADS_MAX = 256;
 /** Each holds a chunk of its body, 64 KiB at most. */
 const UPLOADS_WAITING_MAX = 2048;
@@ -87,17 +78,14 @@ export class ImageUploads {
     return this.#slots.waiting;
   }
 
-  /**
-   * They share one slot, whichever comes first, and take neither it nor a file before a first
-   * piece.
-   */
+  /** They share one slot, and take neither it nor a file before a first piece. */
   beginBoth(accountId: string): RequestUploads {
     const place = new UploadPlace(this.#blobs, this.#slots, accountId);
     // Before the first byte: a blob has its name from its beginning.
     const jobId = randomUUID();
     return {
-      image: new ImageUpload(place, INPUT_IMAGE, { jobId, blob: `inputs/${jobId}` }),
-      background: new ImageUpload(place, BACKGROUND_IMAGE, { jobId, blob: backgroundBlob(jobId) }),
+      image: new ImageUpload(place, INPUT_IMAGE, jobId, `inputs/${jobId}`),
+      background: new ImageUpload(place, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId)),
     };
   }
 }
@@ -107,10 +95,7 @@ export interface RequestUploads {
   readonly background: ImageUpload;
 }
 
-/**
- * The slot of one request, held while one of its uploads has a file: a slot each could leave two
- * requests waiting for each other's.
- */
+/** The slot of one request: one for each upload could leave two waiting for each other's. */
 class UploadPlace {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
   readonly #slots: Semaphore;
@@ -145,7 +130,7 @@ class UploadPlace {
 type PieceReader = Pick<Base64Decoder, 'decodedBytes' | 'push' | 'finish'>;
 
 export class ImageUpload {
-  /** The id of the job that this request may make: its blobs are named after it. */
+  /** Of the job that this request may make: its blobs are named after it. */
   readonly jobId: string;
   readonly #blob: string;
   readonly #place: UploadPlace;
@@ -158,11 +143,7 @@ export class ImageUpload {
   #refusal: ContractError | undefined;
   #unstored: ContractError | undefined;
 
-  constructor(
-    place: UploadPlace,
-    role: ImageRole,
-    { jobId, blob }: { readonly jobId: string; readonly blob: string },
-  ) {
+  constructor(place: UploadPlace, role: ImageRole, jobId: string, blob: string) {
     this.jobId = jobId;
     this.#blob = blob;
     this.#place = place;
@@ -178,9 +159,8 @@ export class ImageUpload {
   }
 
   /**
-   * Takes the next piece: Base64 text, at once with its data URI prefix, or bytes. It may be
-   * written over once this resolves. Text that is no Base64 is remembered for `finish`, since the
-   * body around it is judged first; size is not.
+   * The piece may be written over once this resolves. Text that is no Base64 is remembered for
+   * `finish`, since the body around it is judged first; size is not.
    * @throws ContractError IMAGE_TOO_LARGE
    */
   async write(piece: Uint8Array): Promise<void> {
@@ -205,18 +185,11 @@ export class ImageUpload {
   async #judge(): Promise<JobInput> {
     const writer = this.#writer;
     if (writer === undefined) throw new Error('an upload without bytes passed its decoder');
-    const header = await requireAcceptableImage(
-      (offset, length) => writer.readAt(offset, length),
-      writer.bytesWritten,
-      this.#role,
-    );
-    return {
-      blob: this.#blob,
-      bytes: writer.bytesWritten,
-      format: header.format,
-      width: header.width ?? null,
-      height: header.height ?? null,
-    };
+    const bytes = writer.bytesWritten;
+    const read: ByteReader = (offset, length) => writer.readAt(offset, length);
+    const header = await requireAcceptableImage(read, bytes, this.#role);
+    const { format, width = null, height = null } = header;
+    return { blob: this.#blob, bytes, format, width, height };
   }
 
   /** Durable under its name once it resolves. Only after `finish`. */
@@ -324,11 +297,6 @@ export class RawBytes {
   }
 }
 
-/**
- * What a file must be before a job takes it, judged by its header bytes: one function for uploads
- * and URLs.
- */
-
 export interface ImageRole {
   readonly noun: string;
   readonly bytesMax: number;
@@ -361,9 +329,8 @@ function requireResolution(width: number, height: number, { noun, pixelsMax }: I
 }
 
 /**
- * A known format whose dimensions cannot be read is accepted: its job finds out. Throws
- * IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT (animated too) and IMAGE_RESOLUTION_TOO_LARGE; rejects
- * also where `read` does.
+ * A known format whose dimensions cannot be read is accepted: its job finds out.
+ * @throws ContractError IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE
  */
 export async function requireAcceptableImage(
   read: ByteReader,
@@ -400,11 +367,6 @@ type Picture = FinishedUpload | { readonly url: string };
 export interface Pictures {
   readonly image: Picture;
   readonly background?: Picture;
-}
-
-export interface StoredPictures {
-  readonly image: JobInput | undefined;
-  readonly background: JobInput | undefined;
 }
 
 interface PicturedRequest {
@@ -533,7 +495,6 @@ function canonicalText(value: Finishing): string {
   );
 }
 
-/** As it is stored: SHA-256, hexadecimal. */
 export function idempotencyKeyHash(idempotencyKey: string): string {
   return sha256(idempotencyKey);
 }

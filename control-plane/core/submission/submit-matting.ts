@@ -1,8 +1,7 @@
 /**
  * A submission becomes a job, or meets the one its Idempotency-Key already made. The order is the
  * contract's: the body, then replay, join or conflict, then what no node can do, the callback's
- * address, jobs in flight, saturation and credits, which never refuse a join or a replay. The rules
- * of its fields and of acceptance are below.
+ * address, jobs in flight, saturation and credits, which never refuse a join or a replay.
  */
 import { ContractError, invalidParameter } from '#contract/errors.ts';
 import {
@@ -59,7 +58,6 @@ import {
   removePictures,
   requireStored,
   type SentPictures,
-  type StoredPictures,
   uploadedOf,
 } from './pictures.ts';
 
@@ -78,7 +76,6 @@ interface SubmitMattingDependencies {
   readonly fieldPolicy: FieldPolicy;
 }
 
-/** Its uploads are committed for a new job; in every other case their owner aborts them. */
 interface Sent extends SentPictures {
   readonly caller: Caller;
   /** Who the caller is now; rejects where the key may not any more. */
@@ -117,7 +114,7 @@ export interface KeylessSubmission extends Sent {
   readonly requireImage?: (image: JobInput) => void;
 }
 
-/** Stands for the Idempotency-Key of callers who send none: made of what they ask for. */
+/** Stands for the Idempotency-Key of callers who send none. */
 interface DerivedKey {
   /** Of the interface, so that the same request by another is another one. */
   readonly namespace: string;
@@ -137,6 +134,8 @@ interface Asked {
   readonly fingerprint: string;
   readonly key: StoredKey;
 }
+
+type StoredPictures = Readonly<Record<keyof Pictures, JobInput | undefined>>;
 
 export interface Submitted {
   readonly job: Job;
@@ -170,7 +169,6 @@ export class SubmitMatting {
 
   /**
    * For a caller who sends no key: the same request joins or replays, until its time is over.
-   * Requests that meet there make one job, on any number of replicas.
    * @throws ContractError as `submit`, and what `requireImage` throws
    */
   async submitKeyless(submission: KeylessSubmission): Promise<Submitted> {
@@ -180,8 +178,7 @@ export class SubmitMatting {
     if (image !== undefined) requireImage?.(image);
     const fingerprint = fingerprintOfPictures(request, pictures);
     const { namespace, rememberedMs } = derivedKey;
-    const hash = derivedKeyHash(namespace, caller.apiKeyId, fingerprint);
-    const key = { hash, rememberedMs };
+    const key = { hash: derivedKeyHash(namespace, caller.apiKeyId, fingerprint), rememberedMs };
     return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
@@ -248,8 +245,7 @@ export class SubmitMatting {
       return stored;
     } catch (refusal) {
       if (unpaid !== undefined) throw refusal;
-      // Jobs in flight come before saturation; the store counts them for good, but later. Every
-      // open job holds one reserved credit.
+      // Jobs in flight come before saturation. Every open job holds one reserved credit.
       const { reserved } = await readAccount.credits(caller);
       throw reserved >= jobsInFlightMax ? this.#tooManyInFlight() : refusal;
     }
@@ -317,8 +313,7 @@ export class SubmitMatting {
       began = true;
       return await jobs.submit(asked, limits);
     } catch (error) {
-      // Once it has begun the row may exist, so the input stays: a row without its input would fail
-      // a job that was accepted, an input without a row is swept.
+      // Once it has begun the row may exist, so the input stays: one without a row is swept.
       if (!began || error instanceof NotBegunError)
         await removePictures(this.#dependencies.blobs, job);
       throw error;
@@ -341,8 +336,6 @@ function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
 }
 
-/** The fields, and the rules that need neither the image nor the network nor the database. */
-
 export const MATTING_FIELDS = [
   'image_url',
   'image_base64',
@@ -359,7 +352,7 @@ export interface MattingFields {
   readonly texts: ReadonlyMap<TextField, TextValue>;
   /** Whether image_base64 was a string, an empty one too. Its bytes go into the upload. */
   readonly imageGiven: boolean;
-  /** Whether there was a part `background_file`, whose bytes are in an upload of their own. */
+  /** The same of `background_file`. */
   readonly backgroundGiven?: boolean;
 }
 
@@ -371,12 +364,7 @@ export interface MattingRequest {
   readonly finishing: Finishing | undefined;
   /** Undefined: none, or it came as a file. */
   readonly backgroundUrl: string | undefined;
-  readonly callback: CallbackRequest | undefined;
-}
-
-interface CallbackRequest {
-  readonly url: string;
-  readonly secret: string;
+  readonly callback: { readonly url: string; readonly secret: string } | undefined;
 }
 
 interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
@@ -426,10 +414,7 @@ function notOneSource(bothGiven: boolean): ContractError {
   const detail = bothGiven
     ? 'image_url and image_base64 exclude each other'
     : 'one of image_url and image_base64 is required';
-  const fieldErrors = [
-    { field: 'image_url', detail },
-    { field: 'image_base64', detail },
-  ];
+  const fieldErrors = ['image_url', 'image_base64'].map(field => ({ field, detail }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
 }
 
@@ -474,7 +459,7 @@ function requireCallback(
   url: TextValue | undefined,
   secret: TextValue | undefined,
   policy: FieldPolicy,
-): CallbackRequest | undefined {
+): MattingRequest['callback'] {
   if (url === undefined && secret === undefined) return undefined;
   const pair = 'callback_url and callback_secret come together';
   if (url === undefined) throw invalidCallback('callback_url', `missing: ${pair}`);
@@ -494,7 +479,7 @@ function invalidCallback(field: 'callback_url' | 'callback_secret', wrong: strin
   return new ContractError('INVALID_CALLBACK', `${field}: ${wrong}`, { fieldErrors });
 }
 
-/** What a caller takes as its answer. The same answer for the same formats, whatever their order. */
+/** What a caller takes as its answer. */
 export interface AcceptedAnswers {
   /**
    * The caller's choice among JSON and the picture in one of these formats, the service's
@@ -508,11 +493,7 @@ export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
 /** Of a request that names none and whose caller takes JSON. */
 const DEFAULT_FORMAT: OutputFormat = 'png';
 
-/**
- * The format of a request's result: the one it names, else the one its caller takes, else PNG.
- * @param formats what the request may be made in where it names none, the default first
- * @throws ContractError NOT_ACCEPTABLE
- */
+/** The named one, else one that the caller takes, else PNG. @throws ContractError NOT_ACCEPTABLE */
 function requireAcceptedFormat(
   named: OutputFormat | undefined,
   formats: readonly OutputFormat[],
@@ -530,19 +511,15 @@ function requireAcceptedFormat(
   throw new ContractError('NOT_ACCEPTABLE', detail, { fieldErrors });
 }
 
-/** image_url and background_url at submission: their text alone. The job checks their addresses. */
-
-/** The parser would drop some and escape others: what is requested would not be what was sent. */
+/** The parser would drop some and escape others. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
-
 /** Before the host: the parser drops an empty one without a trace. */
 const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
 export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
   requireUsable(text, policy, cause => {
-    const { message } = cause;
-    const fieldErrors = [{ field: 'image_url', detail: message }];
-    const detail = `image_url is not usable: ${message}`;
+    const fieldErrors = [{ field: 'image_url', detail: cause.message }];
+    const detail = `image_url is not usable: ${cause.message}`;
     return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause, fieldErrors });
   });
 }
@@ -572,27 +549,15 @@ function requireUsable(
   }
 }
 
-/**
- * How long a job answers for a key that the service derived from the request. The statement that
- * frees the key repeats the rule.
- */
-
-/** Counted from its submission by the database's clock. An open job answers however old it is. */
+/** A derived key's job no longer answers for it: JobStore.freeKey repeats the rule. */
 export function isForgotten(
   job: Pick<Job, 'state' | 'createdAtMs' | 'expiresAtMs' | 'readAtMs'>,
   rememberedMs: number,
 ): boolean {
-  if (!isFinal(job)) return false;
   const { createdAtMs, expiresAtMs, readAtMs } = job;
-  return (
-    readAtMs - createdAtMs >= rememberedMs || (expiresAtMs !== null && readAtMs >= expiresAtMs)
-  );
+  const isExpired = expiresAtMs !== null && readAtMs >= expiresAtMs;
+  return isFinal(job) && (isExpired || readAtMs - createdAtMs >= rememberedMs);
 }
-
-/**
- * Acceptance is asked after replay and join, and before a credit is reserved. Accepted jobs are not
- * asked again: they wait.
- */
 
 /** The rate limits bound what is accepted in between. */
 const QUEUE_CACHE_MS = 1000;
@@ -602,10 +567,7 @@ const PACE_CACHE_MS = 5000;
 
 interface AcceptanceDependencies {
   readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
-  /**
-   * Milliseconds since a node was last routable here, or since the start. Absent: nodes come when
-   * there is work, so that none is no reason to refuse it.
-   */
+  /** Since a node was last routable here, or the start. Absent: nodes come when there is work. */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
   /** Nodes whose word of what they can do counts; undefined: any may come. */
@@ -627,7 +589,6 @@ export class AcceptanceGate {
   }
 
   /**
-   * Passes where some node can do it, was there lately and may be back, or may yet come.
    * @param image undefined: it is not there yet, and its job finds out
    * @throws ContractError of the field that none can follow, or of the image
    */
@@ -639,10 +600,7 @@ export class AcceptanceGate {
     if (refusal !== undefined) throw refusal;
   }
 
-  /**
-   * Passes where the account may add a job.
-   * @throws ContractError SERVICE_UNAVAILABLE with retryAfterS.
-   */
+  /** @throws ContractError SERVICE_UNAVAILABLE: the account may not add a job */
   async requireOpen(accountId: string): Promise<void> {
     const { queueMegapixelsMax } = this.#dependencies;
     this.#requireNode();
@@ -655,11 +613,7 @@ export class AcceptanceGate {
     });
   }
 
-  /**
-   * Passes where the queue takes work of everyone: below its bound, however little of it is the
-   * account's. A playground takes nobody's share.
-   * @throws ContractError SERVICE_UNAVAILABLE with retryAfterS
-   */
+  /** For the playground. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
   async requireRoom(): Promise<void> {
     this.#requireNode();
     const { megapixels } = await this.#queued.get();
