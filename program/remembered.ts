@@ -1,6 +1,7 @@
-/** A value that is read at most every `cacheMs`, however many callers there are. */
+/** What a process remembers: a value for a time, and no more of many than it may hold. */
 import { outsideRequests } from './request-owner.ts';
 
+/** A value that is read at most every `cacheMs`, however many callers there are. */
 export class Remembered<T> {
   readonly #ask: () => Promise<T>;
   readonly #cacheMs: number;
@@ -26,5 +27,13 @@ export class Remembered<T> {
     });
     this.#answer = answer;
     return answer.value;
+  }
+}
+
+/** Forgets what was put in first, until no more than `max` are left. */
+export function forgetOldest(held: Map<string, unknown> | Set<string>, max: number): void {
+  for (const oldest of held.keys()) {
+    if (held.size <= max) return;
+    held.delete(oldest);
   }
 }

@@ -1,7 +1,4 @@
-/**
- * A package of the control plane: what it gives the core, and what it is given of it.
- * `packages.ts` lists those of this program; a package whose setting is off is not loaded.
- */
+/** What a package gives the core and is given of it. One whose setting is off is not loaded. */
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import type { EnvReader } from '#program/env.ts';
@@ -30,7 +27,6 @@ export interface Package<Settings = unknown> {
   readonly migrations?: MigrationSeries;
   /** What it does in the transaction that ends a job, in this order. */
   readonly settled?: readonly SettledStep[];
-  /** A kind of storage beside directories. */
   readonly storageKind?: StorageKind;
   /** Of files that go straight between nodes and its storage. Undefined: the storage signs nothing. */
   openDirect?(blobs: BlobStore, log: Logger): Promise<DirectAttempts | undefined>;
@@ -46,15 +42,12 @@ export interface Package<Settings = unknown> {
   open?(core: Core, settings: Settings): Promise<PackageParts> | PackageParts;
 }
 
-/** What the program says of itself. */
 export interface About {
-  /** Of this program. */
   readonly version: string;
   /** docs/errors.md. */
   readonly errorsPage: string;
 }
 
-/** What a package is given. */
 export interface Core {
   readonly config: CoreSettings;
   readonly about: About;
@@ -70,7 +63,6 @@ export interface Core {
   /** What URLs of callers may reach. */
   readonly guard: OutgoingGuard;
   readonly events: JobEvents;
-  /** The nodes, to read. */
   readonly fleet: Pick<Fleet, 'snapshots' | 'unroutableMs'>;
   /** Jobs that this replica holds. */
   readonly running: () => number;
@@ -82,7 +74,6 @@ export interface Core {
 /** What a package does while the program runs. */
 export interface PackageParts {
   readonly httpInterface?: HttpInterface | undefined;
-  /** Adds its pages to the operator's port. */
   readonly operatorPages?: ((app: FastifyInstance) => void) | undefined;
   /** Works unasked, from when the ports listen until the drain. */
   readonly loops?: readonly Loop[];

@@ -75,8 +75,6 @@ function storesWithoutEnds(database: Database) {
 
 /* The very first start. */
 
-const BOOTSTRAP_REFERENCE = 'bootstrap';
-
 export type BootstrapOutcome =
   | { readonly created: true; readonly accountId: string; readonly token: string }
   | { readonly created: false };
@@ -99,9 +97,8 @@ async function bootstrap(
       const any = await tx.selectFrom('accounts').select('id').limit(1).executeTakeFirst();
       if (any !== undefined) return { created: false };
       await insertAccount(database, tx, accountId, accountName);
-      const reference = BOOTSTRAP_REFERENCE;
-      const grant = { kind: 'grant', accountId, amount: credits, reference } as const;
-      await enterOperatorEntry(database, tx, grant);
+      const grant = { accountId, amount: credits, reference: 'bootstrap' };
+      await enterOperatorEntry(database, tx, { kind: 'grant', ...grant });
       await insertApiKey(database, tx, accountId, accountName, key);
       return ours;
     });

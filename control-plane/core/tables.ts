@@ -89,7 +89,7 @@ export interface LedgerAuditsTable {
   /** Only in the row of 'full': who runs it, when it last saved, and its place. */
   run_id: string | null;
   saved_at: number | null;
-  /** JSON: ledger-audit-runs.ts. */
+  /** JSON of an AuditProgress. */
   progress: string | null;
   last_started_at: number | null;
   last_finished_at: number | null;
@@ -106,10 +106,7 @@ export interface JobsTable {
   class: JobClass;
   /** Set while the job is open: what jobs of its class are ordered by (queuePositionMs). */
   queue_at: number | null;
-  /**
-   * image_url; background_url where that alone is to be downloaded. An open job that is to download
-   * has one.
-   */
+  /** What an open job is to download: image_url, or else background_url. */
   source_url: string | null;
   /** sourceHostOf what is to be downloaded next. */
   source_host: string | null;

@@ -50,7 +50,6 @@ export interface BootstrapOptions {
   readonly credits: number;
 }
 
-/** What a package did besides, for scripts and for people. */
 export interface AlsoDone {
   readonly value: Readonly<Record<string, unknown>>;
   readonly lines: readonly string[];

@@ -18,10 +18,7 @@ export const NAMES_READ_MAX = 200;
 /** Code points of an account's or a key's name. */
 export const NAME_LENGTH_MAX = 64;
 
-/**
- * True for a name that is itself in every collation: no control characters, no white space at its
- * ends, in Unicode's composed form, and not to be taken for an id or an option.
- */
+/** True for a name that is itself in every collation, and is not taken for an id or an option. */
 export function isName(value: string): boolean {
   return (
     value.isWellFormed() &&
@@ -49,7 +46,6 @@ export function createAccountStore(database: Database) {
       return account?.id === id ? account : undefined;
     },
     find: (accountId: string) => findBy('id', accountId),
-    /** By name, or else by id: what an operator types. */
     async findByNameOrId(nameOrId: string): Promise<Account | undefined> {
       return (await findBy('name', nameOrId)) ?? (await findBy('id', nameOrId));
     },
@@ -110,9 +106,9 @@ function selectAccounts(db: Db) {
 }
 
 /*
- * Pages of one account's rows, in the order of an index whose first column is the account. Given
- * `=` on that column, a server may use the index by that column alone and step over all older rows
- * at every page; given a range, it uses both columns. SQLite uses both only with `=`.
+ * Pages of one account's rows by an index that begins with the account. Given `=` on that column a
+ * server may use it alone and step over all older rows; given a range it uses the next one too.
+ * SQLite uses both only with `=`.
  */
 
 /** The condition on the account. Order by the account first: a range alone keeps no order. */

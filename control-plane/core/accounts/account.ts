@@ -5,7 +5,6 @@ import { keyView } from '../keys/manage-keys.ts';
 import type { Balances } from '../ledger/ledger.ts';
 import type { LedgerStore } from '../ledger/ledger-store.ts';
 
-/** An API key that is known and not revoked. */
 export type Caller = ApiKeyOwner;
 
 export type Authenticator = Pick<ApiKeyStore, 'authenticate'>;

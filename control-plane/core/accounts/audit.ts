@@ -1,7 +1,4 @@
-/**
- * Changes of an account: who makes them, whether they may, and the log that tells of them (who,
- * when, from where, before and after). An entry commits with the change that it tells of.
- */
+/** Who changes an account, whether they may, and its log: an entry commits with its change. */
 
 import type { Selection } from 'kysely';
 import { type Database, type Db, query, type Schema } from '../../database/database.ts';
@@ -27,11 +24,8 @@ export interface ActingPerson extends NamedPerson {
 }
 
 export type ServiceActor =
-  /** By the command line or the operator's port. */
   | { readonly kind: 'operator' }
-  /** A payment provider's notification. */
   | { readonly kind: 'payment' }
-  /** The service itself: what was due. */
   | { readonly kind: 'system' };
 
 export type Actor = ActingPerson | ServiceActor;
@@ -56,7 +50,6 @@ export type AuditRecord = ReturnType<typeof recordFromRow>;
 
 type AuditPlace = Pick<AuditRecord, 'atMs' | 'id'>;
 
-/** Code points of a subject; longer ones are cut. */
 const SUBJECT_LENGTH_MAX = 254;
 
 declare const asked: unique symbol;
@@ -166,10 +159,7 @@ function valuesOf(json: string | null): AuditValues | null {
   return json === null ? null : (JSON.parse(json) as AuditValues);
 }
 
-/*
- * Who makes a change is asked in its transaction whether they may, since between the door and the
- * transaction they may have lost the right, at another replica too.
- */
+/* Asked again in the change's transaction: the right may be lost since the door, at any replica. */
 
 interface AskedChange {
   readonly accountId: string;

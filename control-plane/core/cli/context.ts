@@ -24,14 +24,12 @@ export class CommandError extends Error {
 export interface CliOutput {
   out(text: string): void;
   err(text: string): void;
-  /** Resolves when the operator interrupts. */
   interrupted?(): Promise<void>;
 }
 
 /** Of all variables, what commands look at. */
 export interface LookedAtConfig extends CoreSettings {
   readonly warnings: readonly string[];
-  /** Of packages, by the variable. */
   readonly secrets: Readonly<Record<string, string | undefined>>;
 }
 
@@ -78,7 +76,6 @@ export class CliContext {
     await this.#output.interrupted?.();
   }
 
-  /** Aborts when the operator interrupts. */
   interruption(): AbortSignal {
     const ending = new AbortController();
     void this.#output.interrupted?.().then(() => ending.abort());
@@ -116,10 +113,7 @@ export class CliContext {
     return closing(database, () => work(database));
   }
 
-  /**
-   * Seals texts of mails by the key of the control planes, which open them.
-   * @throws ConfigError, CommandError, SecretsKeyError: there is none, or it is another one
-   */
+  /** By the key of the control planes. @throws ConfigError, CommandError, SecretsKeyError */
   async mailSealer({
     secretsCanary,
   }: StoresWithoutEnds): Promise<(text: string, id: string) => string> {

@@ -1,7 +1,4 @@
-/**
- * The operator's commands on the control plane's database: the core's, and those that packages add.
- * It never ends the process: the program's entry does.
- */
+/** The operator's commands, the core's and packages'. The program's entry ends the process. */
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { Command, CommanderError } from 'commander';
@@ -135,7 +132,6 @@ const WAIT_S_MAX = 3600;
 /** Between two tries; a try at a host that does not answer takes seconds itself. */
 const RETRY_MS = 1000;
 
-/** Waits for a database that is not there yet. */
 function addMigrateCommand(program: Command, context: CliContext): void {
   const parseWait = wholeNumber(0, WAIT_S_MAX, `seconds are a whole number, 0 to ${WAIT_S_MAX}`);
   program

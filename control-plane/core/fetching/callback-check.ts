@@ -12,7 +12,6 @@ import {
   wrongWithCallbackUrl,
 } from '../../http/outgoing/outgoing-url.ts';
 
-/** Longest wait of a submission for a name to resolve. */
 const RESOLVE_MS = 2_000;
 
 /** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
@@ -35,10 +34,7 @@ export class CallbackAddressCheck {
     this.#resolveMs = resolveMs;
   }
 
-  /**
-   * Passes where the host is public, has no address yet, or does not resolve in time.
-   * @throws ContractError INVALID_CALLBACK for any address that is not public
-   */
+  /** Passes public hosts, and those without addresses yet. @throws ContractError INVALID_CALLBACK */
   async require(text: string, accountId: string): Promise<void> {
     const { policy } = this.#guard;
     if (policy.allowPrivateAddresses) return;

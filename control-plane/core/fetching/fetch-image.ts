@@ -1,7 +1,4 @@
-/**
- * Downloads an image into the blob store: the guarded fetch, then the contract's checks and error
- * codes.
- */
+/** Downloads an image into the blob store, with the contract's checks and error codes. */
 
 import { ContractError, invalidParameter } from '#contract/errors.ts';
 import {
@@ -24,7 +21,6 @@ interface FetchImageOptions {
   readonly writer: BlobWriter;
   /** Its reason is what the fetch rejects with. */
   readonly signal: AbortSignal;
-  /** What the picture is for; image where absent. */
   readonly kind?: 'image' | 'background';
 }
 

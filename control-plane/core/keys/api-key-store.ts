@@ -1,7 +1,4 @@
-/**
- * API keys: made once, shown once, stored as a hash, found by the part that is no secret; and their
- * changes. One that is tried again, since its answer was lost, changes nothing more.
- */
+/** API keys: made and shown once, stored as a hash; and their changes, each made once. */
 import { randomUUID } from 'node:crypto';
 import {
   type Database,
@@ -64,7 +61,6 @@ export function createApiKeyStore(database: Database) {
       listNewestApiKeys(database, accountId, limit, after),
     find: (id: string, accountId?: string) =>
       query(database, db => findApiKey(database, db, id, accountId)),
-    /** Raises when keys were used last. */
     noteUses: (uses: readonly KeyUse[]) => writeKeyUses(database, uses),
   };
 }
@@ -110,7 +106,6 @@ export function apiKeyFromRow(row: ListedRow) {
     name: row.name,
     createdAtMs: row.created_at,
     revokedAtMs: row.revoked_at,
-    /** From then on it is refused; null: never. */
     expiresAtMs: row.expires_at,
     /** By either secret; behind by a minute at most. null: never. */
     lastUsedAtMs: row.last_used_at,
@@ -123,7 +118,6 @@ export function apiKeyFromRow(row: ListedRow) {
     capUse: policy.cap === undefined ? null : capUseOf(policy.cap, row),
     /** The person who was shown its secret last; null: the operator. */
     madeBy: row.made_by,
-    /** Whether it may be used, by the database's clock. */
     state: stateOf(row),
   };
 }
@@ -164,7 +158,6 @@ export async function listApiKeys(database: Database, accountId?: string): Promi
   return keys.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.id < b.id ? -1 : 1));
 }
 
-/** Newest first. @param limit at least 1 */
 export async function listNewestApiKeys(
   database: Database,
   accountId: string,
@@ -247,7 +240,6 @@ export interface KeyChange {
   readonly policy?: KeyPolicy;
 }
 
-/** A key and its text, which is shown this once. */
 export interface MadeKey {
   readonly key: ApiKey;
   readonly token: string;
@@ -327,10 +319,7 @@ export async function revokeApiKey(
   });
 }
 
-/**
- * Gives the key a new secret; the old one goes on for `overlapMs`, at 0 not at all, and one from
- * before it ends now. Undefined: no such key, or it is revoked.
- */
+/** The old secret goes on for `overlapMs`, an older one ends. Undefined: no such key; revoked. */
 export async function rotateApiKey(
   database: Database,
   apiKeyId: string,
@@ -493,9 +482,8 @@ function auditValues({ name, policy, expiresAtMs, previousSecret }: ApiKey): Aud
 }
 
 /*
- * The cap of a key, counted in the transactions that reserve and release a job's credit. Both have
- * taken the account's row before, so they come one after the other; a change of the key is seen by
- * compare-and-set.
+ * The cap of a key, counted in transactions that reserve and release a job's credit: both take the
+ * account's row first. A change of the key is seen by compare-and-set.
  */
 
 /** The cap has nothing left. Thrown, so that the transaction is rolled back. */
@@ -508,10 +496,7 @@ export class CapReachedError extends Error {
   }
 }
 
-/**
- * What the job's row keeps, so that its credit goes back to this count; null: there is no cap.
- * @throws CapReachedError, OvertakenError
- */
+/** Goes back to this count with the job's credit; null: no cap. @throws CapReachedError */
 export async function countForCap(
   database: Database,
   tx: Db,

@@ -14,6 +14,7 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
+import { forgetOldest } from '#program/remembered.ts';
 import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
 import { type Database, query, type Schema } from '../../database/database.ts';
 import { isIpInNetworks } from '../../http/networks.ts';
@@ -32,7 +33,6 @@ const FORM = /^(mk_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})$/;
 export interface ApiKeyToken {
   readonly id: string;
   readonly secret: string;
-  /** The whole key, as its owner keeps it. */
   readonly text: string;
 }
 
@@ -79,7 +79,6 @@ function checkOf(head: string): string {
   return base62(bytes, CHECK_LENGTH);
 }
 
-/** The bytes as one number, most significant digit first, padded to `length`. */
 function base62(bytes: Uint8Array, length: number): string {
   let rest = BigInt(`0x${Buffer.from(bytes).toString('hex')}`);
   let text = '';
@@ -132,14 +131,9 @@ export function policyColumns(policy: KeyPolicy): PolicyColumns {
 }
 
 /*
- * What is remembered of a key's row. A key has one secret, or two while it is rotated.
- *
- * | what is shown                        | what is answered                                       |
- * |--------------------------------------|--------------------------------------------------------|
- * | a secret that goes on, of a fresh    | its owner, without a statement                         |
- * | memory                               |                                                        |
- * | anything else of the form of a key   | what the row says now: a secret that was made a moment |
- * |                                      | ago is in no memory                                    |
+ * What is remembered of a key's row. A key has one secret, or two while it is rotated. One that goes
+ * on is answered from a fresh memory without a statement; anything else of the form of a key is
+ * answered by its row, since a secret that was made a moment ago is in no memory.
  */
 
 export interface ApiKeyOwner {
@@ -163,29 +157,25 @@ function isEnded(found: ApiKeyOwner | EndedSecret): found is EndedSecret {
 }
 
 interface RecalledKey {
-  /** Whose key it was when it was last read. */
   readonly owner: ApiKeyOwner;
   readonly isFresh: boolean;
 }
 
-/**
- * How long a key that was found is trusted without reading its row again: a caller who polls a job
- * asks ten times a second. Half of what the contract gives a revocation to reach every replica.
- */
+/** Callers poll ten times a second. Half of what a revocation may take to every replica. */
 export const API_KEY_MEMORY_MS = 500;
 /** Keys remembered, and uses noted, at once; the oldest go first. */
 const API_KEYS_REMEMBERED_MAX = 10_000;
 /** Compared where a key has one secret, so that the time does not show how many there are. */
 const NO_SECRET = hashSecret('');
 
-interface Secret<Is> {
+interface Secret {
   readonly hash: string;
-  readonly is: Is;
+  readonly is: ApiKeyOwner | EndedSecret;
 }
 
 interface KnownKey {
   /** The current secret, and the one before it; or no such key. */
-  readonly secrets: readonly Secret<ApiKeyOwner | EndedSecret>[];
+  readonly secrets: readonly Secret[];
   /** By performance.now(): the memory's end, or that of one of the secrets. */
   readonly freshUntilMs: number;
 }
@@ -245,11 +235,8 @@ export class KnownKeys {
     if (row === undefined) return UNKNOWN;
     const known = knownFromRow(id, row, beganMs);
     if (known.freshUntilMs <= beganMs) return known;
-    if (this.#remembered.size >= API_KEYS_REMEMBERED_MAX) {
-      const oldest = this.#remembered.keys().next();
-      if (!oldest.done) this.#remembered.delete(oldest.value);
-    }
     this.#remembered.set(id, known);
+    forgetOldest(this.#remembered, API_KEYS_REMEMBERED_MAX);
     return known;
   }
 }
@@ -278,9 +265,7 @@ function knownFromRow(id: string, row: KeyRow, beganMs: number): KnownKey {
   const replaced: EndedSecret = { kind: 'replaced', atMs: row.previous_expires_at ?? 0 };
   const ofPrevious: ApiKeyOwner | EndedSecret =
     previousLeftMs > 0 ? { ...owner, byPreviousSecret: true } : replaced;
-  const secrets: Secret<ApiKeyOwner | EndedSecret>[] = [
-    { hash: row.secret_hash, is: leftMs > 0 ? owner : expired },
-  ];
+  const secrets: Secret[] = [{ hash: row.secret_hash, is: leftMs > 0 ? owner : expired }];
   if (row.previous_secret_hash !== null) {
     const isReplaced = previousLeftMs <= 0;
     const is = leftMs > 0 || isReplaced ? ofPrevious : expired;
@@ -303,18 +288,10 @@ function ofSecret(known: KnownKey, secret: string): ApiKeyOwner | EndedSecret | 
   return isPrevious ? previous?.is : undefined;
 }
 
-interface Reading {
-  readonly answer: Promise<Authentication>;
-  readonly askedAtMs: number;
-}
-
-/**
- * Authentication at a bounded cost: requests with the same key share one read of its row. It says
- * whose request it is, so that a key that was valid before is read in the share of its account.
- */
+/** Requests with one key share one read of its row, in the share of its account. */
 export class Authenticate {
   readonly #apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>;
-  readonly #readings = new Map<string, Reading>();
+  readonly #readings = new Map<string, { answer: Promise<Authentication>; askedAtMs: number }>();
 
   constructor(apiKeys: Pick<KnownKeys, 'recall' | 'authenticate'>) {
     this.#apiKeys = apiKeys;
@@ -333,7 +310,8 @@ export class Authenticate {
 
   #read(token: string): Promise<Authentication> {
     const shared = this.#readings.get(token);
-    if (shared !== undefined && mayJoin(shared)) return shared.answer;
+    // An answer that hangs is shared no longer than a remembered key is trusted.
+    if (shared && performance.now() - shared.askedAtMs < API_KEY_MEMORY_MS) return shared.answer;
     const answer = this.#apiKeys.authenticate(token).finally(() => {
       if (this.#readings.get(token) === reading) this.#readings.delete(token);
     });
@@ -341,11 +319,6 @@ export class Authenticate {
     this.#readings.set(token, reading);
     return answer;
   }
-}
-
-/** An answer that hangs is shared no longer than a remembered key is trusted. */
-function mayJoin({ askedAtMs }: Reading): boolean {
-  return performance.now() - askedAtMs < API_KEY_MEMORY_MS;
 }
 
 /** Why a key may not do what it is used for; undefined: it may. */
@@ -364,8 +337,8 @@ export function refusalOfKey(
 }
 
 /*
- * When keys were used last: noted in memory, written in batches off the requests' path. What was
- * not written is lost with the process, which harms nobody: the next use is noted again.
+ * When keys were used last: noted in memory, written in batches off the requests' path. What a
+ * process loses of it is noted again with the next use.
  */
 
 /** A key that is used all the time is written this often. */
@@ -406,11 +379,8 @@ export class KeyUses {
       known.usedAtMs = usedAtMs;
       return;
     }
-    if (this.#noted.size >= this.#keysMax) {
-      const oldest = this.#noted.keys().next();
-      if (!oldest.done) this.#noted.delete(oldest.value);
-    }
     this.#noted.set(name, { apiKeyId, byPreviousSecret, usedAtMs, writtenAtMs: undefined });
+    forgetOldest(this.#noted, this.#keysMax);
   }
 
   /** @param onFailed a batch could not be written: it is tried again */
@@ -420,7 +390,6 @@ export class KeyUses {
     this.#timer.unref();
   }
 
-  /** Writes what is left, once. Never rejects. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     await this.#writing;

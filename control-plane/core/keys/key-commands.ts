@@ -43,32 +43,22 @@ export function addKeyCommands(program: Command, context: CliContext): void {
   const create = keys
     .command('create')
     .description('create a key of an account and print it, this once')
-    .requiredOption('--account <account>', 'name or id')
-    .option('--name <name>', 'what the key is for', parseName);
-  addKeyOptions(create).action((options: KeyOptions & { account: string; name?: string }) =>
+    .requiredOption('--account <account>', 'name or id');
+  addKeyOptions(create).action((options: KeyOptions & { account: string }) =>
     createKey(context, options),
   );
-  const set = keys
-    .command('set')
-    .description('change what a key may do, within a second everywhere')
-    .argument('<key>', 'id or prefix, as list shows it')
-    .option('--name <name>', 'what the key is for', parseName);
-  addKeyOptions(set).action((key: string, options: KeyOptions & { name?: string }) =>
-    setKey(context, key, options),
-  );
-  keys
-    .command('rotate')
-    .description('give a key another secret and print it, this once')
-    .argument('<key>', 'id or prefix, as list shows it')
+  const ofKey = (name: string, description: string) =>
+    keys.command(name).description(description).argument('<key>', 'id or prefix, as list shows it');
+  const set = ofKey('set', 'change what a key may do, within a second everywhere');
+  addKeyOptions(set).action((key: string, options: KeyOptions) => setKey(context, key, options));
+  ofKey('rotate', 'give a key another secret and print it, this once')
     .option('--overlap <time>', 'how long the old secret goes on', parseOverlap, '24h')
     .action((key: string, options: { overlap: RotationOverlap }) =>
       rotateKey(context, key, options),
     );
-  keys
-    .command('revoke')
-    .description('end a key everywhere within a second; its open jobs are finished')
-    .argument('<key>', 'id or prefix, as list shows it')
-    .action((key: string) => revokeKey(context, key));
+  ofKey('revoke', 'end a key everywhere within a second; its open jobs are finished').action(
+    (key: string) => revokeKey(context, key),
+  );
   keys
     .command('list')
     .description('list keys, without their secrets')
@@ -76,10 +66,7 @@ export function addKeyCommands(program: Command, context: CliContext): void {
     .action((options: { account?: string }) => listKeys(context, options));
 }
 
-async function createKey(
-  context: CliContext,
-  options: KeyOptions & { account: string; name?: string },
-) {
+async function createKey(context: CliContext, options: KeyOptions & { account: string }) {
   const made = await context.withStores(async stores => {
     const account = await requireAccount(stores, options.account);
     const { expiresIn } = options;
@@ -100,7 +87,7 @@ async function createKey(
   context.report({ api_key: token, ...keyJson(key) }, () => [token, KEEP_IT]);
 }
 
-async function setKey(context: CliContext, typed: string, options: KeyOptions & { name?: string }) {
+async function setKey(context: CliContext, typed: string, options: KeyOptions) {
   const { name, expiresIn } = options;
   const changed = await withKey(context, typed, (keys, key) =>
     keys.change(
@@ -193,7 +180,6 @@ function describe(key: ApiKey): string[] {
   ];
 }
 
-/** What is taken away from the key, in one line. */
 function mayOf({ policy, capUse }: ApiKey): string {
   const { cap, submissionsPerMinute, scopes, networks } = policy;
   const of = cap?.period === 'total' ? '' : `/${cap?.period}`;
@@ -212,7 +198,8 @@ function keyJson(key: ApiKey) {
 /* What a key may do, as options of `keys create` and `keys set`. */
 
 /** Without one of them a new key has none, and a key that is there keeps what it has. */
-export interface KeyOptions {
+interface KeyOptions {
+  readonly name?: string;
   readonly expiresIn?: 'never' | { readonly inMs: number };
   readonly cap?: KeyCap | 'none';
   readonly rate?: number | 'none';
@@ -220,8 +207,9 @@ export interface KeyOptions {
   readonly networks?: readonly string[] | 'any';
 }
 
-export function addKeyOptions(command: Command): Command {
+function addKeyOptions(command: Command): Command {
   return command
+    .option('--name <name>', 'what the key is for', parseName)
     .option('--expires-in <days>', 'days until it is refused, or never', parseExpiry)
     .option('--cap <credits>', 'credits it may take: 500, 500/day, 500/month, or none', parseCap)
     .option('--rate <n>', 'submissions a minute, beside the account’s rate, or none', parseRate)
@@ -229,7 +217,7 @@ export function addKeyOptions(command: Command): Command {
     .option('--networks <list>', 'networks it may be used from (CIDR), or any', parseNetworks);
 }
 
-export function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
+function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
   const { cap = before.cap, rate = before.submissionsPerMinute } = options;
   const { scopes = before.scopes, networks = before.networks } = options;
   return {
@@ -240,7 +228,7 @@ export function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
   };
 }
 
-export function parseOverlap(text: string): RotationOverlap {
+function parseOverlap(text: string): RotationOverlap {
   if (Object.hasOwn(ROTATION_OVERLAPS, text)) return text as RotationOverlap;
   throw new InvalidArgumentError(`one of ${Object.keys(ROTATION_OVERLAPS).join(', ')}`);
 }

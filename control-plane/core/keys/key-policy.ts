@@ -25,7 +25,6 @@ export interface KeyPolicy {
 
 /** Submissions a minute of one key; a larger number would never be met. */
 export const KEY_RATE_MAX = 1_000_000;
-/** How far ahead a key may end, days. */
 export const KEY_EXPIRY_DAYS_MAX = 3650;
 /** What people are offered, days; or none. */
 export const KEY_EXPIRY_PRESETS_DAYS = [7, 30, 90, 365] as const;
@@ -64,10 +63,7 @@ export interface KeyCap {
   readonly period: CapPeriod;
 }
 
-/**
- * What was counted, as it is stored. A count is known by when it began: it begins with a period, or
- * when the cap was set; no two counts of a key have the same beginning.
- */
+/** A count is known by when it began, with a period or a new cap: no two of a key begin at once. */
 export interface CapCount {
   readonly windowStartMs: number | null;
   readonly used: number;
@@ -82,7 +78,6 @@ export function capPeriodStartMs(period: CapPeriod, nowMs: number): number {
   return period === 'total' ? 0 : periodStartMs(period, nowMs, 0);
 }
 
-/** When the next period begins; null: never. */
 export function capResetsAtMs(period: CapPeriod, nowMs: number): number | null {
   return period === 'total' ? null : periodStartMs(period, nowMs, 1);
 }
@@ -126,7 +121,6 @@ export function countOfNewCap(
   return { windowStartMs: Math.max(nowMs, lastStartMs + 1), used: 0 };
 }
 
-/** Told with KEY_CAP_REACHED. */
 export function capReached({ credits, period }: KeyCap, resetsAtMs: number | null): string {
   const of = period === 'total' ? `${credits} credits` : `${credits} credits a ${period}`;
   const until =
@@ -165,7 +159,6 @@ export function parseKeyNetworks(
   return { networks: networks.size === 0 ? 'any' : [...networks] };
 }
 
-/** 1 to `max`, in digits. */
 function wholeIn(text: string, max: number): number | undefined {
   const value = /^[0-9]{1,12}$/.test(text) ? Number(text) : 0;
   return value >= 1 && value <= max ? value : undefined;

@@ -1,7 +1,4 @@
-/**
- * The API keys of an account, for its people and for the operator. Another account's key is none,
- * and the service's own are in no list. Every change is in the account's log, with who made it.
- */
+/** An account's API keys, for its people and the operator. The service's own are in no list. */
 import { isName } from '../accounts/account-store.ts';
 import type { Actor } from '../accounts/audit.ts';
 import { isoTime } from '../jobs/job.ts';
@@ -50,7 +47,6 @@ export class ManageKeys {
     return this.#apiKeys.change(apiKeyId, { accountId, actor }, change);
   }
 
-  /** Ends both of its secrets; again changes nothing. */
   revoke(accountId: string, apiKeyId: string, actor: Actor): Promise<ApiKey | undefined> {
     return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
   }

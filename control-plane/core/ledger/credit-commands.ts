@@ -14,7 +14,6 @@ interface CheckOptions {
   readonly renewCheckpoints?: boolean;
 }
 
-/** Time between two progress lines of a check. */
 const PROGRESS_INTERVAL_MS = 5_000;
 
 interface RepayOptions {

@@ -1,7 +1,4 @@
-/**
- * The statements of the ledger's audit. Each reads a bounded number of rows and is consistent by
- * itself: none needs a transaction.
- */
+/** Statements of the ledger's audit, each bounded and consistent by itself: no transactions. */
 import { sql } from 'kysely';
 import { type Database, type Db, query } from '../../database/database.ts';
 import { isInserted, matchesOne, requireInteger } from '../../database/statements.ts';
@@ -42,7 +39,6 @@ export async function readAccountPage(database: Database, accountId: string, pag
   );
   return {
     nowMs: first.now,
-    /** Undefined: there is no such account. */
     balances: available === null || reserved === null ? undefined : { available, reserved },
     /** Those that are paid for. */
     openJobs: requireInteger(first.open_jobs),
@@ -54,7 +50,6 @@ export async function readAccountPage(database: Database, accountId: string, pag
       const { partner_kind: partner, partner_amount: moved, job_state: state } = row;
       return {
         ...{ id, atMs, kind, slot, amount, jobId: row.job_id },
-        /** The other entry of its job, for an entry of a job. */
         partner: partner === null || moved === null ? null : { kind: partner, amount: moved },
         job:
           state === null

@@ -1,7 +1,4 @@
-/**
- * The operator's side of the ledger: grants, revocations, what an account has, the audit. Entries
- * about jobs are written with the job (job-transactions.ts), all of them by ledger-writer.ts.
- */
+/** The operator's side of the ledger: grants, revocations, lists, the audit. */
 
 import { type Database, query, transact } from '../../database/database.ts';
 import { databaseErrorKind } from '../../database/engines.ts';
@@ -23,7 +20,6 @@ export type LedgerOutcome =
   | OperatorMovement
   /** This reference was entered before with this amount: nothing moved now. */
   | { readonly kind: 'already-entered'; readonly balances: Balances }
-  /** This reference was entered before with another amount. */
   | { readonly kind: 'reference-conflict'; readonly amount: number };
 
 export interface LedgerListing {
@@ -37,24 +33,15 @@ export interface LedgerListing {
 export type ListedEntry = Awaited<ReturnType<typeof listEntries>>[number];
 
 export function createLedgerStore(database: Database) {
+  /** Idempotent by (account, reference). @param audit written with the entry */
+  const entering =
+    (kind: OperatorEntry['kind']) =>
+    (accountId: string, amount: number, reference: string, audit?: AuditEntry<ServiceActor>) =>
+      enter(database, { kind, accountId, amount, reference }, audit);
   return {
-    /** Idempotent by (account, reference). @param audit written with the entry */
-    grant: (
-      accountId: string,
-      amount: number,
-      reference: string,
-      audit?: AuditEntry<ServiceActor>,
-    ) => enter(database, { kind: 'grant', accountId, amount, reference }, audit),
-    /**
-     * Takes back what is available, all of the amount or nothing. Idempotent by (account,
-     * reference).
-     */
-    revoke: (
-      accountId: string,
-      amount: number,
-      reference: string,
-      audit?: AuditEntry<ServiceActor>,
-    ) => enter(database, { kind: 'revoke', accountId, amount, reference }, audit),
+    grant: entering('grant'),
+    /** Takes back what is available, all of the amount or nothing. */
+    revoke: entering('revoke'),
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
     /** Undefined: no such account. One row is read. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),

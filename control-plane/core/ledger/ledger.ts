@@ -22,10 +22,7 @@ export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] 
 export type LedgerKind = (typeof LEDGER_KINDS)[number];
 export type LedgerSlot = 'grant' | 'revoke' | 'reserve' | 'settle';
 
-/**
- * An audit of the ledger: 'incremental' trusts the checkpoints that earlier ones set, 'full' derives
- * everything from the first entry on and compares the checkpoints too.
- */
+/** incremental trusts checkpoints that earlier audits set; full derives and compares everything. */
 export type LedgerAuditKind = 'incremental' | 'full';
 
 export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
@@ -64,9 +61,7 @@ export function describeSums({ entries, sums }: Omit<LedgerCheckpoint, 'closedTo
 }
 
 export interface Balances {
-  /** Free to be reserved. */
   readonly available: number;
-  /** Held by open jobs. */
   readonly reserved: number;
 }
 
@@ -94,7 +89,6 @@ export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number)
 }
 
 export interface JobEntries {
-  /** The amount of its reserve. null: it has none. */
   readonly reserve: number | null;
   readonly settlement: { readonly kind: LedgerKind; readonly amount: number } | null;
 }
@@ -156,7 +150,6 @@ const RESERVED = [
   /^(?:refund|released):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:/,
 ];
 
-/** True for a reference in the ledger that orders and lost results alone have. */
 export function isReservedReference(reference: string): boolean {
   return RESERVED.some(form => form.test(reference));
 }

@@ -1,13 +1,10 @@
 /** The operator's use cases on credits: give them, take them back, see what an account has. */
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
-import type { ServiceActor } from '../accounts/audit.ts';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { isReservedReference } from './ledger.ts';
 import type { LedgerOutcome } from './ledger-store.ts';
-
-const ACTOR: ServiceActor = { kind: 'operator' };
 
 export interface CreditMovement {
   readonly kind: 'grant' | 'revoke';
@@ -26,10 +23,7 @@ export class OperateCredits {
     this.#stores = stores;
   }
 
-  /**
-   * The account's log says so in the same transaction.
-   * @throws ContractError NOT_FOUND, INVALID_REQUEST for the reference of an order or a lost result
-   */
+  /** In the account's log too. @throws ContractError NOT_FOUND, INVALID_REQUEST: reserved */
   async move({ kind, account, amount, reference }: CreditMovement): Promise<MovementOutcome> {
     if (isReservedReference(reference)) {
       const fieldErrors = [{ field: 'reference', detail: 'not that of an order or a lost result' }];
@@ -40,7 +34,7 @@ export class OperateCredits {
     const outcome = await this.#stores.ledger[kind](accountId, amount, reference, {
       id: randomUUID(),
       accountId,
-      actor: ACTOR,
+      actor: { kind: 'operator' },
       action: kind === 'grant' ? 'credits.granted' : 'credits.revoked',
       subject: reference,
       after: { credits: amount },

@@ -42,10 +42,7 @@ import {
 import { type AttemptOutcome, type MatteCall, MatteExchange, outcomeOf } from './matte-exchange.ts';
 import { NODE_TIMING } from './registry-server.ts';
 
-/**
- * Bytes the node may send ahead on one connection. With the default of 64 KiB a result of 40 MB
- * over 2 ms of latency takes seconds.
- */
+/** Sent ahead on one connection: by the default, 64 KiB, 40 MB over 2 ms take seconds. */
 const FLOW_CONTROL_WINDOW_BYTES = 4 * 1024 * 1024;
 /** A node answers a header from memory: one silent for this long is as good as gone. */
 const ADMISSION_TIMEOUT_MS = 5000;
@@ -117,7 +114,6 @@ export class NodeClient {
     return this.#client.watchCapacity({}, this.#metadata);
   }
 
-  /** Runs one attempt to its outcome; never rejects. */
   matte(request: MatteCall): Promise<AttemptOutcome> {
     return traced(MATTE_SPAN, async () => {
       const outcome = await this.#matte(request);
@@ -178,7 +174,6 @@ const RECONNECT_WAIT_MAX_MS = 1000;
 export interface FleetMember {
   readonly nodeId: string;
   readonly bootId: string;
-  /** host:port of its MatteService. */
   readonly address: string;
   /** The operator asked it to take nothing new. */
   readonly draining: boolean;
@@ -187,7 +182,6 @@ export interface FleetMember {
 /** ended: an attempt of this replica. reported: the node said so, or its state changed. */
 type FleetChange = 'ended' | 'reported';
 
-/** A message that shows in the log which node it is about. */
 type LinkLog = (level: 'info' | 'warn', message: string, fields: object) => void;
 
 /** Holds room on a node for one attempt, from the choice of the node to the attempt's end. */
@@ -196,7 +190,6 @@ export type Offer = ReturnType<NodeLink['offer']>;
 interface NodeLinkOptions {
   readonly log: LinkLog;
   readonly onChange: (cause: FleetChange) => void;
-  /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
   readonly security?: ChannelSecurity | undefined;
 }
@@ -236,7 +229,6 @@ class NodeLink {
     return this.#offers.size;
   }
 
-  /** Undefined while it is not routable. */
   snapshot(): NodeSnapshot | undefined {
     return this.routable ? this.#view?.snapshot() : undefined;
   }
@@ -466,7 +458,6 @@ export class Fleet {
     this.#lastRoutableAtMs = this.#now();
   }
 
-  /** Begins to follow the members; resolves when they were read once. */
   async start(): Promise<void> {
     await this.refresh();
     this.#polled = this.#poll();
@@ -485,7 +476,6 @@ export class Fleet {
     return this.#refreshing;
   }
 
-  /** Called whenever a node, its room or its state may have changed. Returns how to stop it. */
   onChange(listener: (cause: FleetChange) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -533,7 +523,6 @@ export class Fleet {
     };
   }
 
-  /** Ends every channel; attempts still in flight end with it. */
   async close(): Promise<void> {
     this.#closed.abort();
     this.#listeners.clear();

@@ -47,7 +47,6 @@ interface BackgroundFile {
 
 export interface MatteCall {
   readonly jobId: string;
-  /** The claim's fence. */
   readonly attempt: number;
   readonly inputBytes: number;
   readonly inputFormat: InputFormat;
@@ -56,10 +55,7 @@ export interface MatteCall {
   readonly outputFormat: OutputFormat;
   /** rgba where absent. */
   readonly channels?: Channels;
-  /**
-   * Empty where the format or `channels` alone needs a node that finishes; the node must say in its
-   * answer that it applied this. Absent: none.
-   */
+  /** The node must say that it applied this; empty where format or `channels` alone need it. */
   readonly finishing?: Finishing;
   /** Given exactly where `finishing` has a background picture. */
   readonly background?: BackgroundFile;
@@ -71,7 +67,6 @@ export interface MatteCall {
   readonly sink: ResultSink;
   /** The files travel between the node and the storage: no input is opened, the sink gets nothing. */
   readonly direct?: DirectTransfer | undefined;
-  /** Cancels the attempt: its outcome is then `aborted`. */
   readonly signal: AbortSignal;
   readonly timeoutMs: number;
   readonly onAdmitted?: () => void;
@@ -91,10 +86,7 @@ export interface DirectTransfer {
    */
   refer(): Promise<DirectInput>;
   place(result: { readonly bytes: number; readonly sha256: string }): Promise<ResultPlace>;
-  /**
-   * When the node has said that they are there. What is wrong with what the storage has; undefined:
-   * it is what was placed, of the format asked for and of that size.
-   */
+  /** Once the node says they are there: what is wrong with what the storage has; or undefined. */
   verify(announced: {
     readonly width: number;
     readonly height: number;
@@ -155,7 +147,6 @@ export const ATTEMPT_KINDS = [
   'aborted',
 ] as const satisfies readonly AttemptOutcome['kind'][];
 
-/** Thrown inside an attempt where our own storage is at fault, not the node. */
 class LocalFault extends Error {
   /** A file of the job could not be read; otherwise it was the result that could not be kept. */
   readonly reading: boolean;
@@ -167,7 +158,6 @@ class LocalFault extends Error {
   }
 }
 
-/** Codes by which a node says that the image, not itself, is at fault. */
 const IMAGE_FAULTS: ReadonlySet<ErrorCode> = new Set([
   'UNSUPPORTED_IMAGE_FORMAT',
   'UNSUPPORTED_OUTPUT_FORMAT',
@@ -221,8 +211,8 @@ export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
 }
 
 /**
- * What the outcome says of the node (core/dispatch/dispatch-policy.ts); undefined: nothing. A refusal for want
- * of room or of a codec is an honest answer; one without an answer, or by its own error, is not.
+ * What the outcome says of the node; undefined: nothing. A refusal for want of room or of a codec
+ * is an honest answer; one without an answer, or by its own error, is not.
  */
 export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined {
   switch (outcome.kind) {
@@ -340,7 +330,6 @@ const SHA256_BYTES = 32;
 
 type MatteStream = ClientDuplexStream<MatteRequest, MatteResponse>;
 
-/** One Matte call: reads the node's messages in order while the upload runs beside it. */
 export class MatteExchange {
   readonly #call: MatteStream;
   readonly #request: MatteCall;

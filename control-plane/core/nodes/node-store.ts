@@ -30,7 +30,6 @@ export type NodeMember = ReturnType<typeof memberFromRow>;
 /** A fleet that names its nodes anew at every start would otherwise leave rows without end. */
 const NODE_MEMORY_MS = 7 * 24 * 3_600_000;
 
-/** In place of a lease's end. */
 const DEREGISTERED = 0;
 
 export type NodeStore = ReturnType<typeof createNodeStore>;

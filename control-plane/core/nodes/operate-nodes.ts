@@ -9,7 +9,6 @@ export class OperateNodes {
   readonly #nodes: NodeStore;
   readonly #onChanged: (() => void) | undefined;
 
-  /** @param onChanged called when this process has changed the table */
   constructor({ nodes }: { readonly nodes: NodeStore }, onChanged?: () => void) {
     this.#nodes = nodes;
     this.#onChanged = onChanged;

@@ -1,7 +1,6 @@
 /**
- * matting.v1.NodeRegistry: nodes make themselves known here, keep their membership alive and end
- * it. Every replica serves it and all write one table, so a node may talk to any of them. It keeps
- * no state of its own and knows nothing of dispatch but reports that the members have changed.
+ * matting.v1.NodeRegistry: nodes register, keep their membership alive and end it. Every replica
+ * serves it and all write one table, so a node may talk to any of them. It keeps no state.
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto';
@@ -33,7 +32,6 @@ import {
 } from '#program/ports/grpc-guard.ts';
 import type { NodeStore } from './node-store.ts';
 
-/** How memberships are kept; a test that waits for one to run out takes shorter ones. */
 export type NodeTiming = typeof NODE_TIMING;
 
 /** Three heartbeats fit into a lease, so that two may be lost. */
@@ -43,7 +41,6 @@ export const NODE_TIMING = { leaseMs: 15_000, heartbeatMs: 5000 };
 const CONCURRENT_CALLS_MAX = 16;
 /** A node holds one connection. */
 const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096 };
-/** Largest fraction of the files that the process may have open. */
 const FILES_SHARE = 0.25;
 const VERSION_LENGTH_MAX = 64;
 const ADDRESS_LENGTH_MAX = 259;
@@ -66,14 +63,10 @@ interface RegistryServerOptions {
   readonly nodeTokens: readonly (string | undefined)[];
   readonly credentials?: ServerCredentials;
   readonly membership: Membership;
-  /** NODE_TIMING where absent. */
   readonly timing?: NodeTiming;
-  /** NODE_TIMING where absent. */
-  /** The members have changed through this replica. */
   readonly onMembersChanged: () => void;
   readonly onRefused: (refusal: NodeRefusal) => void;
   readonly onFailure: (error: unknown) => void;
-  /** A connection or a call was ended at a bound. */
   readonly onEnded?: (cause: GuardCause) => void;
   readonly guardBounds?: Partial<GuardBounds>;
 }
@@ -135,7 +128,6 @@ export class RegistryServer {
     this.#port = await bindGrpcServer(this.#server, { host, port, credentials });
   }
 
-  /** Lets calls in flight finish for a moment, then ends them. */
   close(): Promise<void> {
     return shutDownGrpcServer(this.#server, SHUTDOWN_GRACE_MS);
   }
@@ -249,19 +241,14 @@ function digest(text: string): Buffer {
 
 /* Nodes that are refused are counted, and logged from time to time: they never stop trying. */
 
-/**
- * token: no token, or a wrong one; invalid: what it says of itself is not usable; replaced: another
- * live process has registered under its node id since.
- */
+/** invalid: what it says of itself is unusable. replaced: a live process took its node id. */
 export const REFUSAL_CAUSES = ['token', 'invalid', 'replaced'] as const;
 type RefusalCause = (typeof REFUSAL_CAUSES)[number];
 
 export interface NodeRefusal {
   readonly cause: RefusalCause;
   /** As the node says; undefined where that is no node id. */
-  /** As the node says; undefined where that is no node id. */
   readonly nodeId: string | undefined;
-  /** Where it called from. */
   readonly peer: string;
   readonly detail: string;
 }

@@ -1,8 +1,8 @@
 /**
- * Rate limits of accounts, and of keys that have one of their own: the quota of rate-windows.ts is
- * leased from the database in blocks, and spent here. Only the request that finds its block spent
- * issues a statement.
+ * Rate limits of accounts and keys: the quota of rate-windows.ts is leased from the database in
+ * blocks and spent here. Only the request that finds its block spent issues a statement.
  */
+import { forgetOldest } from '#program/remembered.ts';
 import { outsideRequests } from '#program/request-owner.ts';
 import {
   type Database,
@@ -35,9 +35,8 @@ export function createRateQuotaStore(database: Database) {
 }
 
 /**
- * Throws OvertakenError where another replica was faster. An update whose answer was lost and that
- * runs again finds the row moved and leases anew: a block of the quota is then lost, never one too
- * many.
+ * An update whose answer was lost leases anew: a block is then lost, never one too many. @throws
+ * OvertakenError where another replica was faster
  */
 async function leaseFrom(
   database: Database,
@@ -90,7 +89,6 @@ export interface RateState {
   readonly allowed: boolean;
   readonly limit: number;
   readonly windowS: number;
-  /** As far as this replica knows. */
   readonly remaining: number;
   /** Seconds until the window's end: at least 1, at most the window. */
   readonly resetS: number;
@@ -133,7 +131,6 @@ export class RateLimits {
     this.#limits = limits;
   }
 
-  /** Counts a request, unless it is one too many. */
   take(accountId: string, kind: RateKind): Promise<RateState> {
     return this.#take({ ownerId: accountId, kind, limit: this.#limits[kind] });
   }
@@ -170,19 +167,11 @@ export class RateLimits {
     const name = `${kind} ${ownerId}`;
     const known = window.shares.get(name);
     if (known !== undefined) return known;
-    if (window.shares.size >= SHARES_MAX) {
-      const oldest = window.shares.keys().next();
-      if (!oldest.done) window.shares.delete(oldest.value);
-    }
     const block = quotaBlockOf(limit);
-    const advance: Share = {
-      left: block,
-      advance: block,
-      leased: block,
-      exhausted: false,
-      leasing: undefined,
-    };
+    const advanced = { left: block, advance: block, leased: block };
+    const advance: Share = { ...advanced, exhausted: false, leasing: undefined };
     window.shares.set(name, advance);
+    forgetOldest(window.shares, SHARES_MAX);
     return advance;
   }
 

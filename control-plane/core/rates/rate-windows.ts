@@ -11,7 +11,6 @@
  */
 
 const RATE_KINDS = ['submissions', 'reads'] as const;
-/** Counted separately. */
 export type RateKind = (typeof RATE_KINDS)[number];
 
 export const RATE_WINDOW_MS = 60_000;

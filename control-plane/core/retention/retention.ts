@@ -1,7 +1,4 @@
-/**
- * How long a final job's row is kept, and with it its idempotency key and its notification. The
- * contract remembers a key for 30 days, so an operator may keep rows longer and never shorter.
- */
+/** Of a final job's row and its idempotency key, which the contract remembers for 30 days. */
 export const JOB_RETENTION_DAYS_MIN = 30;
 export const JOB_RETENTION_DAYS_MAX = 3650;
 export const JOB_RETENTION_DAYS_DEFAULT = JOB_RETENTION_DAYS_MIN;

@@ -95,7 +95,6 @@ function readRow(database: Database) {
   );
 }
 
-/** Another replica may make it in the meantime. */
 async function createRow(database: Database) {
   const values = { id: ID, fence: 0, walk_part: 0 };
   await isInserted(query(database, db => db.insertInto('sweeps').values(values).execute()));

@@ -21,7 +21,6 @@ import type { SweepClaim, SweepStore, SweepWalk } from './sweep-store.ts';
 
 /** A million blobs: a part is 125,000, about half a minute. */
 export const WALK_PARTS = 8;
-/** From the beginning of a walk to that of the next. */
 export const WALK_INTERVAL_MS = 3_600_000;
 /** No submission or download takes so long from the first byte to the row that names its blob. */
 const ORPHAN_AGE_MS = 3_600_000;
@@ -97,9 +96,8 @@ class OrphanWalk {
 }
 
 /**
- * How much a sweeper does at once. A page is as large as fits into a time that no caller notices,
- * and as long as it took the sweeper rests, so that it never has more than half of the process and
- * of the database, and less where others keep them busy.
+ * A page fits into a time that no caller notices, and the sweeper rests as long as it took: it
+ * never has more than half of the process and the database.
  */
 
 /** Rows of a page, at most and at least: 10 removed take SQLite about 2 ms. */
@@ -187,9 +185,7 @@ export class Sweeper {
   readonly #stopped = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #pass: Promise<void> | undefined;
-  /** The last pass ended at its bound. */
   #left = false;
-  /** What the current pass removed, and what other rooms' steps did, by their names. */
   #counts: typeof NOTHING & Record<string, number> = NOTHING;
 
   constructor(options: SweeperOptions) {
@@ -228,7 +224,6 @@ export class Sweeper {
     }, waitMs * jitter);
   }
 
-  /** Resolves when the current pass, cut short after its page, has ended. */
   async stop(): Promise<void> {
     this.#stopped.abort();
     clearTimeout(this.#timer);
@@ -359,9 +354,7 @@ async function restUnlessAborted(ms: number, signal: AbortSignal): Promise<void>
 /* What the sweeper removes of accounts once it is over: each step a page of old rows. */
 
 const DAY_MS = 86_400_000;
-/** How long ended events and mails are kept at least. */
 const MESSAGES_KEPT_MS = 30 * DAY_MS;
-/** How long the log of an account is kept. */
 const LOG_KEPT_MS = 2 * 365 * DAY_MS;
 
 export function removalStep(name: string, remove: (size: number) => Promise<number>): SweepStep {

@@ -17,7 +17,6 @@ export function unsettledJobs(
   database: Database,
   { settled: steps, observer }: Pick<JobCompletionOptions, 'settled' | 'observer'>,
 ) {
-  /** How far the walk over a step's rows has come, by its name. */
   const places = new Map<string, string>();
   /** A page of the step's rows, to the first that fails again. */
   async function page(step: SettledStep, limit: number) {

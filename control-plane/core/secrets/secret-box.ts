@@ -50,10 +50,10 @@ export class SecretBox {
 }
 
 /*
- * callback_secret between a submission and the signature of its notification: decoded once, stored
- * encrypted and bound to its job. That of an account's own events is bound to the account, and for
- * each event to the event. Neither form is ever logged or shown again. Texts that wait to be sent
- * and hold what somebody could use, a link or a result's address, are sealed by the same keys.
+ * callback_secret between a submission and its notification's signature: decoded once, stored
+ * encrypted, bound to its job; an account's own to the account and, for each event, to the event.
+ * It is never logged or shown again. The same keys seal texts that somebody could use: links,
+ * results' addresses.
  */
 
 /** A callback's signing key as it is stored with its job. */

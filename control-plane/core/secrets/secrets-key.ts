@@ -70,7 +70,6 @@ function canaryOf({ keyId, ciphertext }: SecretsCanary): SecretsCanary {
   return { keyId, ciphertext: new Uint8Array(ciphertext) };
 }
 
-/** In the data directory. */
 export const SECRETS_KEY_FILE = 'secrets.key';
 const CANARY_TEXT = 'matting-secrets-canary';
 /** It belongs to the database as a whole; every other secret is bound to a row. */
@@ -148,10 +147,9 @@ function requireKey(file: string, text: string): Buffer {
 }
 
 /**
- * Establishes the database's canary, or proves this key against the one that is there. A canary of
- * the previous key proves that one, and gives way to one of this key: from then on a replica that
- * has only the previous key does not start.
- * @throws SecretsKeyError where the database was used with another key.
+ * Establishes the database's canary, or proves this key against it. One of the previous key gives
+ * way to one of this key: a replica that has only the previous key then does not start. @throws
+ * SecretsKeyError where the database was used with another key.
  */
 export async function requireSameSecretsKey(
   store: Pick<SecretsCanaryStore, 'establish' | 'replace'>,
@@ -170,7 +168,6 @@ export async function requireSameSecretsKey(
   );
 }
 
-/** Which of the keys a database's canary proves. Changes nothing. */
 export function judgeSecretsKey(
   canary: SecretsCanary,
   key: Uint8Array,

@@ -30,12 +30,8 @@ export interface BlobWriter {
   readonly bytesWritten: number;
   /** Reads back what was written so far, for header sniffing. */
   readAt(offset: number, length: number): Promise<Uint8Array>;
-  /**
-   * Under its name whole and durable once it resolves, and nothing under it before. Replaces
-   * nothing: names are unique.
-   */
+  /** Then whole and durable under its name; nothing before. Replaces nothing: names are unique. */
   commit(): Promise<void>;
-  /** Removes what was written. After commit does nothing. */
   abort(): Promise<void>;
 }
 
@@ -60,34 +56,23 @@ export interface BlobStore {
   stat(name: string): Promise<{ readonly bytes: number } | undefined>;
   remove(name: string): Promise<void>;
   /**
-   * All blobs last touched before `olderThanMs` (length of time), and unfinished writes older than
-   * that; by the store's own clock, never by this process's.
+   * Blobs last touched, and unfinished writes begun, before so long, by the store's own clock.
    * @param part only those of this part of all names
    */
   listOlderThan(olderThanMs: number, part?: BlobPart): AsyncIterable<string>;
   check(): Promise<void>;
-  /** Free space in bytes; undefined where the store has no such number. */
   freeBytes(): Promise<number | undefined>;
   /** Undefined: the store signs nothing, so every byte goes through this process. */
   readonly signed?: SignedAccess | undefined;
 }
 
-/**
- * Leave for others to read or write one blob by themselves, for a time. Each URL is a secret of its
- * own: whoever has it needs no key. Never logged.
- */
+/** Leave to read or write one blob for a time. Each URL is a secret: it needs no key. */
 export interface SignedAccess {
   /** Where signed requests go: scheme://host[:port], lower case, without a default port. */
   readonly origin: string;
-  /**
-   * GET of one blob, ranges too. Nothing says whether it is there; but where it is known to lie
-   * elsewhere, as while blobs move here, it rejects with BlobNotFoundError: read it by `openRead`.
-   */
+  /** GET, be it there or not. BlobNotFoundError: known to lie elsewhere; use `openRead`. */
   signRead(name: string, options: SignedReading): Promise<string>;
-  /**
-   * PUT of one blob: of exactly these bytes, and only where there is none yet (412 otherwise).
-   * `headers` are signed: the request needs all of them as they are.
-   */
+  /** PUT of these bytes, where there is none yet (412); with all of `headers` as they are. */
   signWrite(name: string, options: SignedWriting): Promise<SignedWrite>;
   /** What the store itself says of a blob; undefined: there is none. `sha256` hexadecimal. */
   stored(name: string): Promise<StoredBlob | undefined>;
@@ -104,7 +89,6 @@ export interface SignedReading {
 }
 
 export interface SignedWriting {
-  /** As for reading. */
   readonly forMs: number;
   readonly bytes: number;
   readonly sha256: string;
@@ -131,7 +115,6 @@ export class BlobNotFoundError extends Error {
 
 /** The names of blobs. They come from this program only: a wrong one is a bug, not an input. */
 
-/** The first part of a name. */
 export const BLOB_KINDS = ['inputs', 'backgrounds', 'results'] as const;
 type BlobKind = (typeof BLOB_KINDS)[number];
 
@@ -153,7 +136,6 @@ export interface HashedBlob {
   readonly sha256: string;
 }
 
-/** Reads all of it. Rejects with BlobNotFoundError. */
 export async function hashOf(
   store: Pick<BlobStore, 'openRead'>,
   name: string,
@@ -191,7 +173,6 @@ export interface StorageFinding {
 /** The storage's clock and this machine's: signatures and ages go by them. */
 const CLOCK_OFF_MS_MAX = 30_000;
 
-/** Says what is wrong instead of throwing it. */
 export class StorageProblem extends Error {}
 
 export function clockProblem(theirsMs: number): string | undefined {
@@ -310,7 +291,6 @@ function isMissing(error: unknown): boolean {
 }
 
 const UNFINISHED = 'tmp';
-/** Entries of a directory that are read at once. */
 const ENTRIES_READ = 256;
 const DIRECTORY_MODE = 0o700;
 const FILE_MODE = 0o600;

@@ -1,7 +1,4 @@
-/**
- * Opens the blob store of a storage URL: a directory, or what a kind of storage opens; and reads
- * the variables that say where blobs are, and whose requests lead there.
- */
+/** Opens the blob store of a storage URL, and reads the variables that say where blobs are. */
 
 import { stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -153,7 +150,6 @@ function signedWhereStored(first: BlobStore, signed: SignedAccess): SignedAccess
 
 const HAS_SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i;
 
-/** The storage cannot be used as configured: for the operator, at start. */
 export class StorageConfigError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause });
@@ -167,8 +163,6 @@ interface OpenStorageOptions extends StorageOpening {
   readonly setting?: string;
 }
 
-const SETTING = 'MATTING_STORAGE_URL';
-
 /** Undefined: a directory. */
 export function storageKindOf(
   storageUrl: string,
@@ -181,7 +175,7 @@ export function storageKindOf(
 export function storageDirectory(
   storageUrl: string,
   storageKinds: readonly StorageKind[] = [],
-  setting = SETTING,
+  setting = STORAGE,
 ): string {
   if (!HAS_SCHEME.test(storageUrl)) return storageUrl;
   try {
@@ -205,7 +199,7 @@ export function absoluteStorage(
 /** Rejects with StorageConfigError, also where the storage cannot be reached or written. */
 export async function openStorage(
   storageUrl: string,
-  { setting = SETTING, storageKinds, ...options }: OpenStorageOptions = {},
+  { setting = STORAGE, storageKinds, ...options }: OpenStorageOptions = {},
 ): Promise<BlobStore> {
   const kind = storageKindOf(storageUrl, storageKinds);
   return kind === undefined
@@ -214,14 +208,14 @@ export async function openStorage(
 }
 
 /**
- * What is only read, as a copy that was put aside: a directory may lie on what nobody can write.
- * One that is missing, as of a disk that is not mounted, is a StorageConfigError.
+ * To read a copy that was put aside, maybe where nobody can write. A missing directory, as of a
+ * disk that is not mounted, is a StorageConfigError.
  */
 export async function openStorageToRead(
   storageUrl: string,
   options: OpenStorageOptions = {},
 ): Promise<BlobStore> {
-  const { setting = SETTING, storageKinds } = options;
+  const { setting = STORAGE, storageKinds } = options;
   if (storageKindOf(storageUrl, storageKinds)) return await openStorage(storageUrl, options);
   const directory = storageDirectory(storageUrl, storageKinds);
   const found = await stat(directory).catch(() => undefined);
@@ -235,7 +229,6 @@ interface StorageUrls {
   readonly storageKinds: readonly StorageKind[];
 }
 
-/** A service's storage: with a fallback, both as one. */
 export async function openStorages(
   { storageUrl, fallbackUrl, storageKinds }: StorageUrls,
   opening: StorageOpening = {},
@@ -244,8 +237,7 @@ export async function openStorages(
   const options = { ...opening, storageKinds };
   const first = await open(storageUrl, options);
   if (fallbackUrl === undefined) return first;
-  const setting = 'MATTING_STORAGE_FALLBACK_URL';
-  return joinBlobStores(first, await open(fallbackUrl, { ...options, setting }));
+  return joinBlobStores(first, await open(fallbackUrl, { ...options, setting: FALLBACK }));
 }
 
 /** The directories that opening it would make, where it is one. @throws StorageConfigError */

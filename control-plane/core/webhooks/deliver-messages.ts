@@ -44,10 +44,7 @@ export interface AttemptEnd {
   readonly durationMs: number;
 }
 
-/**
- * What is written of a message under way. Each is false where the claim was lost, and changes
- * nothing then. `giveUp`: as in JobStore.
- */
+/** Each is false, and changes nothing, where the claim was lost. `giveUp`: as in JobStore. */
 export interface MessageLeases {
   /** False: somebody else has it, or its time is not now. */
   claim(claim: MessageClaim, leaseMs: number): Promise<boolean>;
@@ -81,7 +78,6 @@ export interface AttemptResult {
   readonly nextInMs: number | undefined;
 }
 
-/** How messages of a kind are sent. */
 interface MessageWay {
   readonly kind: MessageKind;
   /** A message of another replica waits this long at most before it is seen here. */
@@ -122,7 +118,6 @@ export class MessageDelivery {
   readonly #wakes = new Set<NodeJS.Timeout>();
   readonly #loop: RoundLoop;
   #unsubscribe: (() => void) | undefined;
-  /** The last round left rows that wait for a place. */
   #waiting = false;
 
   /** @param onDue what says that a message was written here */
@@ -144,10 +139,7 @@ export class MessageDelivery {
     return this.#running.size;
   }
 
-  /**
-   * Claims nothing more, lets attempts end within the limit, gives the rest back. Resolves when
-   * none is left. A webhook that a job's end has just left is begun before.
-   */
+  /** Begins what a job's end just left, claims nothing more, gives back the rest at the limit. */
   async stop(limitMs = 0): Promise<void> {
     await this.#loop.roundUnderWay();
     this.#unsubscribe?.();
@@ -227,7 +219,6 @@ export class MessageDelivery {
     }
   }
 
-  /** The poll finds what is due later. */
   #wakeIn(waitMs: number): void {
     if (waitMs > this.#way.pollMs || this.#loop.stopping) return;
     const wake = setTimeout(() => {
@@ -269,13 +260,11 @@ export interface DueQuery {
   readonly limit: number;
   /** Keys that open secrets here; other webhooks are left to other replicas. Of mails nothing. */
   readonly secretKeyIds: readonly string[];
-  /** Receivers are the destinations. What has no place is left out. */
   readonly full: FullPlaces;
 }
 
 /** Rows that a listing may ask for, each with a body of about a kilobyte. */
 const DUE_LISTED_MAX = 32;
-/** Rows read in the order of their times. */
 export const HEAD_MAX = 8 * DUE_LISTED_MAX;
 const BY_DUE = throughIndex('outbox', 'outbox_due');
 /** Lanes read for one listing, a seek each: the walk goes round a thousand lanes in two. */
@@ -297,17 +286,6 @@ interface Lane {
   readonly secret_key_id: string;
 }
 
-interface DueRow {
-  readonly id: string;
-  readonly account_id: string;
-  readonly receiver: string;
-  readonly secret_key_id: string | null;
-  readonly secret_erase_at: number | null;
-  readonly lease_expires_at: number | null;
-  readonly next_attempt_at: number;
-  readonly read_at: number;
-}
-
 const DUE_COLUMNS = [
   'id',
   'account_id',
@@ -318,6 +296,11 @@ const DUE_COLUMNS = [
   'next_attempt_at',
 ] as const;
 
+type DueRow = Pick<OutboxTable, (typeof DUE_COLUMNS)[number]> & {
+  readonly next_attempt_at: number;
+  readonly read_at: number;
+};
+
 const BEFORE_ALL: Lane = { receiver: '', account_id: '', secret_key_id: '' };
 
 export function dueMessages(database: Database) {
@@ -326,7 +309,6 @@ export function dueMessages(database: Database) {
     mail: new LaneWalk(database, 'mail'),
   };
   return {
-    /** Leaves out those that another holder is sending. */
     async listDue(asked: DueQuery): Promise<DueMessage[]> {
       const { kind, limit } = asked;
       const walk = walks[kind];

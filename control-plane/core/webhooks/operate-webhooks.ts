@@ -6,12 +6,6 @@ import { type CallbackStatus, isoTime } from '../jobs/job.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import type { NotificationFilter, NotificationSummary } from './outbox-store.ts';
 
-export const NOTIFICATION_STATUSES = [
-  'pending',
-  'delivered',
-  'failed',
-] as const satisfies readonly CallbackStatus[];
-
 export const NOTIFICATIONS_LISTED_MAX = 1000;
 export const NOTIFICATIONS_LISTED_DEFAULT = 50;
 
@@ -24,7 +18,6 @@ export interface NotificationQuestion {
   readonly jobId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
-  /** See `notificationCursor`; undefined: the first page. */
   readonly after?: string | undefined;
 }
 
@@ -32,9 +25,7 @@ export interface NotificationQuestion {
 export type ResendOutcome =
   | 'retried'
   | 'no-job'
-  /** Its submission asked for none. */
   | 'no-callback'
-  /** It has not ended. */
   | 'open'
   | 'delivered'
   | 'secret-erased';
@@ -75,7 +66,6 @@ export class OperateWebhooks {
 
 const CURSOR = /^(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
-/** Where the page behind this one begins. */
 export function notificationCursor(last: OperatorNotification): string {
   return `${Date.parse(last.created_at)}-${last.job_id}`;
 }

@@ -55,7 +55,6 @@ export interface NotificationFilter {
   readonly after?: { readonly createdAtMs: number; readonly jobId: string } | undefined;
 }
 
-/** retried: its next attempt is due now. */
 type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
 
 const SUMMARY_COLUMNS = [
@@ -79,7 +78,11 @@ const SUMMARY_COLUMNS = [
 
 type SummaryRow = Selection<Schema, 'outbox', (typeof SUMMARY_COLUMNS)[number]>;
 
-const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly CallbackStatus[];
+export const NOTIFICATION_STATUSES = [
+  'pending',
+  'delivered',
+  'failed',
+] as const satisfies readonly CallbackStatus[];
 
 function outboxListing(database: Database) {
   return {
@@ -107,7 +110,7 @@ async function listNotifications(
 ): Promise<NotificationSummary[]> {
   if (jobId !== undefined && !isAsciiWord(jobId)) return [];
   const rows: SummaryRow[] = [];
-  for (const one of status === undefined ? STATUSES : [status]) {
+  for (const one of status === undefined ? NOTIFICATION_STATUSES : [status]) {
     const some = await query(database, db => {
       const select = db.selectFrom('outbox').select(SUMMARY_COLUMNS).where('kind', '=', 'webhook');
       if (jobId !== undefined) {
@@ -138,10 +141,7 @@ function summaryOf({ attempt_log, ...row }: SummaryRow) {
   return { ...row, log: loggedAttempts(attempt_log) };
 }
 
-/**
- * Makes the next attempt due now, of a failed notification too: it then has one attempt more. One
- * that is being sent at this moment is left to that attempt, which answers for it.
- */
+/** Due now, a failed one too, with one attempt more. An attempt under way answers for itself. */
 async function retryNotification(
   database: Database,
   id: string,
@@ -196,7 +196,6 @@ interface LoggedAttempt {
   readonly durationMs: number;
 }
 
-/** The column with the attempt that ends now. */
 function withAttempt(
   { dialect, nowMs }: Pick<Database, 'dialect' | 'nowMs'>,
   { statusCode, durationMs }: Omit<LoggedAttempt, 'atMs'>,

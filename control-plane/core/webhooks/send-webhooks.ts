@@ -1,5 +1,4 @@
 /** Signs and sends webhooks. */
-
 import {
   activeCarrier,
   asSpan,
@@ -82,7 +81,6 @@ export const WEBHOOK_ATTEMPT_OUTCOMES = [
 ] as const;
 type WebhookAttemptOutcome = (typeof WEBHOOK_ATTEMPT_OUTCOMES)[number];
 
-/** Events of the delivery of webhooks; the metrics implement it. */
 interface WebhookObserver {
   webhookAttempted(outcome: WebhookAttemptOutcome): void;
   /** @param delayMs from the job's end to the receiver's 2xx */

@@ -1,37 +1,31 @@
-/**
- * `webhooks list`, `retry`, `listen`: notifications as the operator may see them (of their URL only
- * the receiver), and a receiver for developers.
- */
+/** `webhooks list`, `retry`, `listen`: of a URL the receiver alone; a receiver for developers. */
 
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { type Command, Option } from 'commander';
+import { forgetOldest } from '#program/remembered.ts';
 import { signingKeyOf, wrongWithSignature } from '../../http/outgoing/webhook-signature.ts';
 import { wholeNumber } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
 import { isoTime } from '../jobs/job.ts';
 import {
-  NOTIFICATION_STATUSES,
   NOTIFICATIONS_LISTED_DEFAULT,
   NOTIFICATIONS_LISTED_MAX,
   OperateWebhooks,
 } from './operate-webhooks.ts';
+import { NOTIFICATION_STATUSES } from './outbox-store.ts';
 
 /* The receiver on loopback: takes every delivery and checks its signature. */
 
-/** A notification has about a kilobyte. */
 const BODY_BYTES_MAX = 1_048_576;
-/** Jobs remembered to recognise repeats; the oldest is dropped first. */
 const JOBS_REMEMBERED_MAX = 10_000;
 
 interface ReceivedDelivery {
   readonly atMs: number;
   readonly jobId: string | undefined;
   readonly type: string | undefined;
-  /** Why its signature is not valid. */
   readonly wrong: string | undefined;
-  /** A valid delivery for this job came before. */
   readonly repeat: boolean;
   readonly status: number;
   readonly body: string;
@@ -51,7 +45,8 @@ async function openWebhookListener(
         const wrong = wrongWithSignature(key, request.headers, body, Math.floor(atMs / 1000));
         const { job_id: jobId, type } = eventOf(body);
         const repeat = wrong === undefined && jobId !== undefined && seen.has(jobId);
-        if (wrong === undefined && jobId !== undefined) remember(seen, jobId);
+        if (wrong === undefined && jobId !== undefined) seen.add(jobId);
+        forgetOldest(seen, JOBS_REMEMBERED_MAX);
         const answered = wrong === undefined ? status : 401;
         response.writeHead(answered).end();
         const delivery = { atMs, jobId, type, wrong, repeat, status: answered };
@@ -93,15 +88,6 @@ function eventOf(body: Buffer): { job_id?: string | undefined; type?: string | u
     return { job_id: text(event?.job_id), type: text(event?.type) };
   } catch {
     return {};
-  }
-}
-
-function remember(seen: Set<string>, jobId: string): void {
-  seen.add(jobId);
-  if (seen.size <= JOBS_REMEMBERED_MAX) return;
-  for (const oldest of seen) {
-    seen.delete(oldest);
-    return;
   }
 }
 
@@ -199,7 +185,6 @@ const WHY_NOT = {
     'the job’s end), so there is nothing to send and nothing to sign it with',
 } as const;
 
-/** Runs until it is interrupted. */
 async function listen(context: CliContext, options: ListenOptions): Promise<void> {
   const { port, status } = options;
   const secret = options.secret ?? `whsec_${randomBytes(32).toString('base64')}`;

@@ -1,7 +1,4 @@
-/**
- * When a notification is sent: the waits between its attempts, and what a receiver may change of
- * them. Pure.
- */
+/** The waits between a notification's attempts, and what a receiver may change of them. Pure. */
 
 /** Waits in ms; the first comes before attempt 1, so there are as many attempts as waits. */
 export type WebhookSchedule = readonly [firstMs: number, ...laterMs: number[]];

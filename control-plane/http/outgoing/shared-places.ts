@@ -2,6 +2,7 @@
  * Places that accounts share and that lead somewhere: a number of sockets or files, each held for a
  * while and never taken away. Pure.
  */
+import { forgetOldest } from '#program/remembered.ts';
 
 /** Whether an account that holds `held` places may take one: the rule of program/semaphore.ts. */
 function mayTakePlace(held: number, free: number): boolean {
@@ -188,9 +189,6 @@ export class SharedPlaces {
     this.#slow.delete(destination);
     if (!slow) return;
     this.#slow.add(destination);
-    for (const oldest of this.#slow) {
-      if (this.#slow.size <= this.#limits.slowDestinationsMax) return;
-      this.#slow.delete(oldest);
-    }
+    forgetOldest(this.#slow, this.#limits.slowDestinationsMax);
   }
 }

@@ -16,11 +16,11 @@ import {
 } from '../../core/jobs/operate-jobs.ts';
 import type { OperatorNode } from '../../core/nodes/operate-nodes.ts';
 import {
-  NOTIFICATION_STATUSES,
   notificationCursor,
   type OperatorNotification,
   type ResendOutcome,
 } from '../../core/webhooks/operate-webhooks.ts';
+import { NOTIFICATION_STATUSES } from '../../core/webhooks/outbox-store.ts';
 import { JOB_TONES } from '../jobs/job-pages.ts';
 import * as ui from '../page/html.ts';
 import { html } from '../page/html.ts';

@@ -3,6 +3,7 @@
  * begins with the first that is counted. The counts are kept in the database where replicas share
  * them, else in AttemptWindows.
  */
+import { forgetOldest } from '#program/remembered.ts';
 
 interface WindowLimit {
   readonly windowMs: number;
@@ -56,11 +57,7 @@ export class AttemptWindows {
     const counted = countAttempt(before, this.#limit.windowMs, this.#nowMs());
     if (counted.startMs !== before.startMs) this.#counts.delete(key);
     this.#counts.set(key, counted);
-    if (this.#counts.size <= this.#limit.keysMax) return;
-    for (const first of this.#counts.keys()) {
-      this.#counts.delete(first);
-      return;
-    }
+    forgetOldest(this.#counts, this.#limit.keysMax);
   }
 
   #countOf(key: string): WindowCount {
