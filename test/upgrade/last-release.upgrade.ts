@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import ava from 'ava';
-import { NOTHING_RECORDED } from '../../control-plane/core/test/database/last-release/snapshot.ts';
+import { NOTHING_RECORDED } from '../../control-plane/test/last-release/snapshot.ts';
 import { DIALECTS, skipReason } from '../support/database.ts';
 import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
 import { openOneFile, openOneMachine } from '../support/fleet/ground.ts';

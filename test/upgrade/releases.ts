@@ -1,9 +1,6 @@
 /** What an upgrade to this version begins with: the version that last-release/ was recorded of. */
 import { execFileSync } from 'node:child_process';
-import {
-  NOTHING_RECORDED,
-  readSnapshot,
-} from '../../control-plane/core/test/database/last-release/snapshot.ts';
+import { NOTHING_RECORDED, readSnapshot } from '../../control-plane/test/last-release/snapshot.ts';
 import { ROOT } from '../support/running-service.ts';
 
 export interface Release {

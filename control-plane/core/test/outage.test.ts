@@ -29,6 +29,7 @@ import {
   newJob,
   resultOf,
   running,
+  series,
   storesOn,
   submitted,
 } from './fixtures.ts';
@@ -152,7 +153,7 @@ let pair: DatabasePair;
 let pool: Database;
 
 test.before(async () => {
-  if (!pairSkipReason) pair = await DatabasePair.create();
+  if (!pairSkipReason) pair = await DatabasePair.create(series);
 });
 const open = async () => {
   pool = await openDatabase(pair.url, { log: SILENT_LOG });

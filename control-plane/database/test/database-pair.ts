@@ -7,11 +7,9 @@ import { sql } from 'kysely';
 import { at } from '../../../test/support/at.ts';
 import { SILENT_LOG, type TestDatabase } from '../../../test/support/database.ts';
 import { findMariadb, MariadbServer } from '../../../test/support/mariadb-server.ts';
-import { migrationsOf } from '../../core/package.ts';
-import { PACKAGES } from '../../packages.ts';
 import { openDatabase } from '../connect.ts';
 import type { Database, Schema } from '../database.ts';
-import { migrate } from '../migrate.ts';
+import { type MigrationSeries, migrate } from '../migrate.ts';
 import { DatabaseProxy } from './database-proxy.ts';
 
 const NAME = 'matting_pair';
@@ -85,12 +83,10 @@ export class DatabasePair {
     this.proxy = proxy;
   }
 
-  /** Both have the tables; the address leads to the first. */
-  static async create(): Promise<DatabasePair> {
+  /** Both have the tables of the series; the address leads to the first. */
+  static async create(series: readonly MigrationSeries[]): Promise<DatabasePair> {
     const [first, second] = await Promise.all([Member.create(), Member.create()]);
-    await Promise.all(
-      [first, second].map(member => migrate(member.database, migrationsOf(PACKAGES))),
-    );
+    await Promise.all([first, second].map(member => migrate(member.database, series)));
     const proxy = new DatabaseProxy(first.url);
     await proxy.open();
     return new DatabasePair(first, second, proxy);

@@ -13,7 +13,7 @@ import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
 import { pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
 import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
 import { DatabaseProxy } from '../../database/test/database-proxy.ts';
-import { storesOn } from '../fixtures.ts';
+import { series, storesOn } from '../fixtures.ts';
 import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
@@ -107,7 +107,7 @@ const demoted = groupIf(
   'a database that is demoted under a service',
 );
 demoted.before(async () => {
-  pair = await DatabasePair.create();
+  pair = await DatabasePair.create(series);
 });
 demoted.after.always(() => opened.resolve());
 const following = Replicas.use(demoted, 'mysql', () => ({ database: pair.asTestDatabase() }));

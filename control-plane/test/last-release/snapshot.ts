@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { CompiledQuery } from 'kysely';
-import { at } from '../../../../../test/support/at.ts';
-import type { Database } from '../../../../database/database.ts';
-import type { DatabaseDialect } from '../../../../database/engines.ts';
+import { at } from '../../../test/support/at.ts';
+import type { Database } from '../../database/database.ts';
+import type { DatabaseDialect } from '../../database/engines.ts';
 import type { Legacy } from './life.ts';
 
 export interface Recorded {

@@ -1,22 +1,17 @@
 /**
  * Records what this commit's stores say to a database, for releases to come:
  *
- *     sh bin/node24 control-plane/core/test/database/last-release/record.ts 0.2.0
+ *     sh bin/node24 control-plane/test/last-release/record.ts 0.2.0
  *
  * CONTRIBUTING.md says when. Needs MariaDB, as the tests do.
  */
 
 import { execFileSync } from 'node:child_process';
 import type { CompiledQuery } from 'kysely';
-import { createTestDatabase, DIALECTS } from '../../../../../test/support/database.ts';
-import {
-  openWatchedDatabase,
-  type Unwatched,
-} from '../../../../../test/support/watched-database.ts';
-import { migrate } from '../../../../database/migrate.ts';
-import { PACKAGES } from '../../../../packages.ts';
-import { storesOn } from '../../../../test/every-store.ts';
-import { migrationsOf } from '../../../package.ts';
+import { createTestDatabase, DIALECTS } from '../../../test/support/database.ts';
+import { openWatchedDatabase, type Unwatched } from '../../../test/support/watched-database.ts';
+import { migrate } from '../../database/migrate.ts';
+import { series, storesOn } from '../fixtures.ts';
 import { liveOn } from './life.ts';
 import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';
 
@@ -44,7 +39,7 @@ for (const dialect of DIALECTS) {
     statements = [];
     return said;
   };
-  await migrate(database, migrationsOf(PACKAGES));
+  await migrate(database, series);
   const schema = phase().filter(({ sql }) => CHANGES_TABLES.test(sql));
   const legacy = await liveOn(storesOn(database));
   const before = phase();

@@ -1,13 +1,6 @@
-/**
- * The shape of a database's tables, as the statements that use them see it. By itself it prints the
- * shape that this checkout's migrations make: two versions make the same tables where two prints are
- * equal.
- *
- *     sh bin/node24 control-plane/core/test/database/schema-shape.ts > shape.txt
- */
+/** The shape of a database's tables, as the statements that use them see it. */
 import { type Kysely, sql } from 'kysely';
-import { createTestDatabase, DIALECTS } from '../../../../test/support/database.ts';
-import { type Database, query, type Schema } from '../../../database/database.ts';
+import { type Database, query, type Schema } from '../../database/database.ts';
 
 /** Each by a name that holds its table's: `jobs.state`, `jobs: jobs_lane`. */
 export interface SchemaShape {
@@ -144,17 +137,4 @@ export function brokenFor(old: SchemaShape, next: SchemaShape): string[] {
     if (isOldTable(name) && !old.checks.has(name)) broken.push(`${name} refuses what was taken`);
   }
   return broken;
-}
-
-if (import.meta.main) {
-  for (const dialect of DIALECTS) {
-    const test = await createTestDatabase(dialect);
-    const { columns, indexes, checks } = await readSchemaShape(await test.open());
-    const lines = [
-      ...[...columns].map(([name, { type }]) => `${name} ${type}`),
-      ...[...indexes, ...checks].map(([name, text]) => `${name} ${text.replace(/\s+/g, ' ')}`),
-    ];
-    for (const line of lines.sort()) console.log(`${dialect} ${line}`);
-    await test.close();
-  }
 }

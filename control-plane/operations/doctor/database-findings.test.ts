@@ -1,0 +1,28 @@
+/** What the doctor says of a database that an older version made. */
+import { readFileSync } from 'node:fs';
+import ava from 'ava';
+import { sql } from 'kysely';
+import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
+import { CORE_MIGRATIONS, OLDER_FOUND } from '../../core/migrations.ts';
+import { MADE_BY_0_1_0 } from '../../core/test/migrating.ts';
+import { readSchemaShape } from '../../core/test/schema-shape.ts';
+import { examineDatabase } from './database-findings.ts';
+
+onDatabases(ava.serial, 'the doctor', (test, dialect) => {
+  const databases = useTestDatabase(test, dialect, { migrated: false });
+
+  test('says of a database that 0.1.0 made that it is not read, and changes nothing', async t => {
+    const database = await databases.open();
+    for (const statement of MADE_BY_0_1_0) await sql.raw(statement).execute(database.kysely);
+    const shape = await readSchemaShape(database);
+    const bytes = () =>
+      ['', '-wal'].map(end => dialect === 'sqlite' && readFileSync(databases.url().slice(7) + end));
+    const before = bytes();
+    const examined = await examineDatabase(databases.url(), [CORE_MIGRATIONS]);
+    await examined.database?.close();
+    t.false(examined.current);
+    t.true(examined.findings.some(one => one.status === 'failure' && one.found === OLDER_FOUND));
+    t.deepEqual(bytes(), before);
+    t.deepEqual(await readSchemaShape(database), shape);
+  });
+});

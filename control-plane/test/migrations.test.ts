@@ -1,0 +1,90 @@
+/** The migrations of all packages, each in a series of its own beside the core's. */
+import path from 'node:path';
+import ava from 'ava';
+import { SILENT_LOG } from '../../test/support/database.ts';
+import { CORE_MIGRATIONS } from '../core/migrations.ts';
+import { createStores } from '../core/stores.ts';
+import {
+  CORE_NAMES,
+  enter,
+  migrationNames,
+  onMigrations,
+  tableNames,
+} from '../core/test/migrating.ts';
+import { brokenFor, readSchemaShape } from '../core/test/schema-shape.ts';
+import { openCurrentDatabase } from '../database/connect.ts';
+import type { Database } from '../database/database.ts';
+import { migrate, requireCurrentSchema, schemaState } from '../database/migrate.ts';
+import { series as SERIES } from './fixtures.ts';
+
+const test = ava.serial;
+
+const PORTAL_DIRECTORY = path.resolve(import.meta.dirname, '../portal/migrations');
+const PACKAGE_NAMES = ['fleet-size/0001-baseline', ...migrationNames(PORTAL_DIRECTORY, 'portal/')];
+const PORTAL_TABLES = ['orders', 'usage_days', 'users'];
+
+/** Of the core alone. */
+const ALONE = [CORE_MIGRATIONS];
+
+const ALL = {
+  series: SERIES,
+  names: [...CORE_NAMES, ...PACKAGE_NAMES],
+  tables: ['jobs', 'nodes', 'orders'],
+};
+
+async function tablesOfPortal(database: Database): Promise<string[]> {
+  const found = await tableNames(database);
+  return PORTAL_TABLES.filter(name => found.includes(name));
+}
+
+onMigrations(test, 'migrations', ALL, (test, { onEmpty, onMigrated }) => {
+  test('of a package come to a database that has the core alone', t =>
+    onEmpty(async (_, database) => {
+      t.deepEqual(await migrate(database, ALONE), CORE_NAMES);
+      await requireCurrentSchema(database, ALONE);
+      t.deepEqual(await tablesOfPortal(database), []);
+      t.deepEqual((await schemaState(database, SERIES)).pending, PACKAGE_NAMES);
+      await t.throwsAsync(requireCurrentSchema(database, SERIES), {
+        message: /^the database lacks fleet-size\/0001-baseline, portal\/0001-baseline: /,
+      });
+      t.deepEqual(await migrate(database, SERIES), PACKAGE_NAMES);
+      t.deepEqual(await tablesOfPortal(database), PORTAL_TABLES);
+    }));
+
+  test('of a package that is away are left alone, and the core serves', t =>
+    onMigrated(async (fixture, database) => {
+      await enter(database, '0999-later-no-way-back', 'kysely_migration_portal');
+      const state = await schemaState(database, ALONE);
+      t.deepEqual(state, { older: false, pending: [], unknown: [] });
+      const warned: unknown[] = [];
+      const log = { ...SILENT_LOG, warn: (fields: unknown) => warned.push(fields) };
+      for (const migrations of ['run', 'require'] as const) {
+        const alone = { log, packages: ALONE, migrations };
+        const opened = await openCurrentDatabase(fixture.url, alone);
+        const account = await createStores(opened).accounts.create(`alone-${migrations}`);
+        t.truthy(account);
+        await opened.close();
+      }
+      t.false(JSON.stringify(warned).includes('0999-later'));
+      await t.throwsAsync(migrate(database, SERIES), {
+        message: /newer version \(portal\/0999-later-no-way-back\), and there is no way back/,
+      });
+    }));
+
+  test('of a package take over the tables that the core once made for it, with their rows', t =>
+    onMigrated(async (_, database) => {
+      const before = await readSchemaShape(database);
+      const user = { id: 'u', mail: 'a@b.example', mail_key: 'a@b.example', created_at: 1 };
+      await database.kysely.insertInto('users').values(user).execute();
+      for (const name of ['portal', 'fleet-size']) {
+        for (const table of [`kysely_migration_${name}`, `kysely_migration_${name}_lock`]) {
+          await database.kysely.schema.dropTable(table).execute();
+        }
+      }
+      t.deepEqual(await migrate(database, SERIES), PACKAGE_NAMES);
+      const after = await readSchemaShape(database);
+      t.deepEqual([...brokenFor(before, after), ...brokenFor(after, before)], []);
+      const rows = await database.kysely.selectFrom('users').select('id').execute();
+      t.deepEqual(rows, [{ id: 'u' }]);
+    }));
+});

@@ -1,0 +1,20 @@
+/**
+ * Prints the shape that this checkout's migrations make, those of all packages, a line each: two
+ * versions make the same tables where two prints are equal.
+ *
+ *     sh bin/node24 control-plane/test/print-schema.ts > shape.txt
+ */
+import { createTestDatabase, DIALECTS } from '../../test/support/database.ts';
+import { readSchemaShape } from '../core/test/schema-shape.ts';
+import { series } from './fixtures.ts';
+
+for (const dialect of DIALECTS) {
+  const test = await createTestDatabase(dialect, { series });
+  const { columns, indexes, checks } = await readSchemaShape(await test.open());
+  const lines = [
+    ...[...columns].map(([name, { type }]) => `${name} ${type}`),
+    ...[...indexes, ...checks].map(([name, text]) => `${name} ${text.replace(/\s+/g, ' ')}`),
+  ];
+  for (const line of lines.sort()) console.log(`${dialect} ${line}`);
+  await test.close();
+}

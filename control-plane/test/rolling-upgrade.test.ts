@@ -1,0 +1,166 @@
+/**
+ * A rolling upgrade from the last release: its statements, as they were recorded, make the tables
+ * and leave work in every state; this version migrates; a replica of the last release goes on as if
+ * nothing had happened; and this version finishes what either left, with every credit in its place.
+ */
+import assert from 'node:assert/strict';
+import ava from 'ava';
+import {
+  createTestDatabase,
+  DIALECTS,
+  onDatabases,
+  type TestDatabase,
+} from '../../test/support/database.ts';
+import { isFinal } from '../core/jobs/job.ts';
+import type { NewJob } from '../core/jobs/job-transactions.ts';
+import type { Stores } from '../core/stores.ts';
+import {
+  assertBalanced,
+  BACKGROUND_URL,
+  claimed,
+  HOUR_MS,
+  LIMITS,
+  newJob,
+  reread,
+  resultOf,
+  storedBackground,
+  storedInput,
+  submitted,
+  WITH_PICTURE,
+} from '../core/test/fixtures.ts';
+import type { Database } from '../database/database.ts';
+import { migrate, requireCurrentSchema } from '../database/migrate.ts';
+import { series, storesOn } from './fixtures.ts';
+import { NOTHING_RECORDED, type Recorded, readSnapshot, replay } from './last-release/snapshot.ts';
+
+const test = ava.serial;
+
+/** A statement of the last release that needs the tables it was recorded on would say so. */
+const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'] as const;
+/** Jobs of this version. */
+const OWN: readonly Partial<NewJob>[] = [
+  {},
+  { finishing: { outputWidth: 100 } },
+  { finishing: {}, outputFormat: 'zip' },
+  { finishing: {}, channels: 'alpha' },
+  { ...WITH_PICTURE, ...BACKGROUND_URL, sourceUrl: 'https://a.example/' },
+];
+
+for (const dialect of DIALECTS) {
+  if (readSnapshot(dialect)) continue;
+  test.skip(`a rolling upgrade on ${dialect}`, t => t.fail(NOTHING_RECORDED));
+}
+
+onDatabases(test, 'a rolling upgrade', (test, dialect) => {
+  const snapshot = readSnapshot(dialect);
+  if (snapshot === undefined) return;
+  const { legacy } = snapshot;
+
+  let fixture: TestDatabase;
+  let database: Database;
+  let stores: Stores;
+
+  test.before(async () => {
+    fixture = await createTestDatabase(dialect, { migrated: false });
+    database = await fixture.open();
+    stores = storesOn(database);
+    await replay(database, snapshot.schema);
+    await replay(database, snapshot.before);
+  });
+  test.after.always(() => fixture?.close());
+
+  /** As this version's dispatcher would, from wherever it was left. */
+  async function finish(jobId: string): Promise<void> {
+    const claim = await claimed(stores, await reread(stores, jobId), { holder: 'new-replica' });
+    const { state } = await reread(stores, jobId);
+    if (state === 'fetching') {
+      const backgroundUrl = (await reread(stores, jobId)).background?.url ?? undefined;
+      const input = storedInput(`${jobId}-new`);
+      assert.ok(await stores.jobs.inputStored(claim, input, { backgroundUrl }));
+      if (backgroundUrl !== undefined) {
+        assert.ok(await stores.jobs.backgroundStored(claim, storedBackground(jobId)));
+      }
+    }
+    assert.ok(await stores.jobs.admitted(claim));
+    assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+  }
+
+  test('migrates what the last release made', async t => {
+    await migrate(database, series);
+    await requireCurrentSchema(database, series);
+    const balances = await stores.ledger.balances(legacy.accountId);
+    t.is(balances?.available, legacy.available, 'no balance moved');
+  });
+
+  test('lets a replica of the last release go on, statement by statement', async t => {
+    await t.notThrowsAsync(replay(database, snapshot.after));
+  });
+
+  test('knows its keys, its results and its requests again', async t => {
+    const { accountId, apiKeyId, token, jobs } = legacy;
+    t.deepEqual(await stores.apiKeys.authenticate(token), { apiKeyId, accountId });
+    const found = await stores.jobs.findByResultToken(legacy.resultToken);
+    t.is(found?.id, jobs.untold);
+    const hash = legacy.idempotencyKeyHash;
+    const known = await stores.jobs.findByIdempotencyKey(apiKeyId, hash);
+    t.true(known !== undefined && Object.values(jobs).includes(known.id));
+    const again = { ...newJob(accountId, { apiKeyId }), idempotencyKeyHash: hash };
+    const { kind } = await stores.jobs.submit(again, LIMITS);
+    t.is(kind, 'exists');
+  });
+
+  test('finishes what was left open, and work of its own', async t => {
+    const left = openJobsOf(snapshot.after);
+    t.is(left.length, OPEN.length);
+    const seen = (await stores.jobs.listClaimable(1000)).map(({ id }) => id);
+    for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left]) {
+      t.true(seen.includes(jobId), `the dispatcher sees ${jobId}`);
+    }
+    for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left]) {
+      t.true(!isFinal(await reread(stores, jobId)), jobId);
+      await finish(jobId);
+    }
+    for (const asked of OWN) {
+      const { id } = await submitted(stores, newJob(legacy.accountId, asked));
+      await finish(id);
+    }
+    t.deepEqual(await stores.jobs.listLanes(), [], 'nothing is open');
+    const credits = await stores.ledger.credits(legacy.accountId);
+    const charged = OPEN.length + 3 + OWN.length;
+    t.deepEqual([credits?.reserved, credits?.sums.charge], [0, charged]);
+    await assertBalanced(stores);
+  });
+
+  test('delivers what was not', async t => {
+    const pending = await stores.outbox.list({ status: 'pending', limit: 500 });
+    const waiting = new Set(pending.map(({ jobId }) => jobId));
+    for (const name of ['untold', 'expired', 'retried', ...OPEN] as const) {
+      t.true(waiting.has(legacy.jobs[name]), name);
+    }
+    for (const { jobId, attempts } of pending) {
+      // Each attempt had a claim of its own.
+      const claim = { id: jobId, holder: 'new-replica', fence: attempts + 1 };
+      t.truthy(await stores.outbox.claim(claim, HOUR_MS), jobId);
+      const end = { statusCode: 204, durationMs: 5 };
+      t.truthy(await stores.outbox.delivered(claim, end));
+    }
+    t.deepEqual(await stores.outbox.list({ status: 'pending', limit: 1 }), []);
+  });
+
+  test('removes what has expired, whichever release made it', async t => {
+    await stores.jobs.takeExpiredResultBlobs(100);
+    for (let removed = 1; removed > 0; ) {
+      removed = (await stores.jobs.removeFinalOlderThan(-HOUR_MS, 100)).rows;
+    }
+    t.is((await stores.jobs.find(legacy.jobs.refused))?.id, undefined);
+    await assertBalanced(stores);
+  });
+});
+
+/** The ids that the recorded life left open: those it inserted and never ended. */
+function openJobsOf(steps: readonly Recorded[]): string[] {
+  const inserted = steps.filter(({ sql }) => /^insert into .jobs./.test(sql));
+  const ended = steps.filter(({ sql }) => /^update .jobs. set .*finished_at/.test(sql));
+  const ids = inserted.map(({ parameters }) => String(parameters[0]));
+  return ids.filter(id => !ended.some(({ parameters }) => parameters.includes(id)));
+}
