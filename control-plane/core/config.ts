@@ -1,8 +1,4 @@
-/**
- * The control plane's configuration: what the core and each package read of the environment. Every
- * bad variable is named at once with the form it should have, never with its value, before anything
- * is opened.
- */
+/** The control plane's configuration: what the core and each package read of the environment. */
 import { type Environment, EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { readLogSettings } from '#program/log.ts';
@@ -19,7 +15,7 @@ export interface Config extends Settings {
   readonly warnings: readonly string[];
 }
 
-/** @throws ConfigError naming every variable that is not usable. */
+/** @throws ConfigError naming every bad variable with the form it should have, never its value */
 export function loadConfig(env: Environment, packages: readonly Package[]): Config {
   const reader = new EnvReader(env);
   const settings = readSettings(reader, env, packages);

@@ -27,15 +27,14 @@ import { accountViews } from './accounts/account.ts';
 import { OperateAccounts } from './accounts/operate-accounts.ts';
 import type { Config } from './config.ts';
 import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.ts';
-import { AdvertisedNodes, type NodeAbility } from './dispatch/job-needs.ts';
+import { AdvertisedNodes } from './dispatch/job-needs.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { CallbackAddressCheck } from './fetching/callback-check.ts';
 import { ImageFetcher } from './fetching/fetch-image.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
-import type { HttpInterface } from './http/public-app.ts';
-import { type App, buildApp } from './http/public-app.ts';
-import { LEASE_TIMING, type LeaseTiming } from './jobs/job.ts';
+import { type App, buildApp, type HttpInterface } from './http/public-app.ts';
+import { LEASE_TIMING } from './jobs/job.ts';
 import type {
   JobCompletionOptions,
   SettledObserver,
@@ -48,12 +47,7 @@ import { ControlMetrics } from './metrics/control-metrics.ts';
 import { registerGauges } from './metrics/gauges.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { OperateNodes } from './nodes/operate-nodes.ts';
-import {
-  NODE_TIMING,
-  type NodeTiming,
-  noteRefusals,
-  RegistryServer,
-} from './nodes/registry-server.ts';
+import { NODE_TIMING, noteRefusals, RegistryServer } from './nodes/registry-server.ts';
 import { type About, type Core, migrationsOf, type PackageParts } from './package.ts';
 import { RateLimits } from './rates/rate-limits.ts';
 import { ReadinessService } from './readiness.ts';
@@ -77,27 +71,21 @@ import { renderOutboxBody, webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {
   /** As bound, where the configuration said 0. */
-  readonly ports: {
-    readonly http: number;
-    readonly registry: number;
-    readonly metrics: number;
-  };
+  readonly ports: { readonly http: number; readonly registry: number; readonly metrics: number };
   /** Ends it; once. */
   drain(hurry: AbortSignal): Promise<void>;
 }
 
 /** Holder of this process's leases: unique by the random part, readable by the host's name. */
 export function createReplicaId(): string {
-  return `${hostname()
-    .replaceAll(/[^A-Za-z0-9.-]/g, '-')
-    .slice(0, 40)}-${randomUUID().slice(0, 8)}`;
+  const host = hostname().replaceAll(/[^A-Za-z0-9.-]/g, '-');
+  return `${host.slice(0, 40)}-${randomUUID().slice(0, 8)}`;
 }
 
+const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
+
 /** Lease durations: tests that wait for a lease to run out take shorter ones. */
-export interface Timing {
-  readonly jobs: LeaseTiming;
-  readonly nodes: NodeTiming;
-}
+export type Timing = Readonly<typeof TIMING>;
 
 export interface CoreOptions {
   readonly log: Logger;
@@ -106,12 +94,7 @@ export interface CoreOptions {
   readonly timing?: Partial<Timing> | undefined;
 }
 
-const TIMING: Timing = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
-
-/**
- * Rejects with nothing left open: ConfigError's siblings (TlsFileError, StorageConfigError,
- * DatabaseOpenError, SchemaError, SecretsKeyError, ListenError) have one line for the operator.
- */
+/** Rejects with nothing left open; the errors of starts have one line for the operator. */
 export async function openCore(
   config: Config,
   { log, replicaId, about, timing }: CoreOptions,
@@ -152,10 +135,7 @@ export async function openCore(
   }
 }
 
-/**
- * What is opened before anything is made of it. Rejects with nothing left open. To be closed: `tls`,
- * `stores`.
- */
+/** Rejects with nothing left open. To be closed: `tls`, `stores`. */
 export async function openResources(
   config: Config,
   log: Logger,
@@ -194,7 +174,6 @@ export async function openResources(
   }
 }
 
-/** Undefined: no package of the storage has such a way, or the storage signs nothing. */
 async function openDirect({ storageUrl, packages }: Config, blobs: BlobStore, log: Logger) {
   const own = packages.find(({ use }) => use.storageKind?.isFor(storageUrl));
   return await own?.use.openDirect?.(blobs, log);
@@ -204,7 +183,6 @@ function settledOf({ packages }: Pick<Config, 'packages'>): SettledStep[] {
   return packages.flatMap(({ use }) => use.settled ?? []);
 }
 
-/** Every start logs the exceptions of the outgoing guard. */
 function warnOfGuardExceptions(config: Config, log: Logger): void {
   const { allowPrivateAddresses, allowedNetworks, allowHttpCallbacks } = config;
   if (allowPrivateAddresses) {
@@ -230,7 +208,6 @@ interface Base extends Awaited<ReturnType<typeof openResources>> {
   readonly about: About;
   readonly config: Config;
   readonly log: Logger;
-  /** Holder of the leases taken here. */
   readonly replicaId: string;
   readonly timing: Timing;
   readonly events: JobEvents;
@@ -281,7 +258,7 @@ async function composeRunning(base: Base) {
   };
 }
 
-/** Opens the packages of the configuration, in the order of its list. */
+/** In the order of the configuration's list. */
 export async function openPackages(
   core: Omit<Core, 'config'> & { readonly config: Config },
 ): Promise<readonly PackageParts[]> {
@@ -292,7 +269,6 @@ export async function openPackages(
   return opened;
 }
 
-/** The interfaces that packages add to the public port. */
 export function interfacesOf(plugged: readonly PackageParts[]): HttpInterface[] {
   return plugged.flatMap(({ httpInterface }) => httpInterface ?? []);
 }
@@ -308,12 +284,10 @@ interface DispatchParts
     'nodeToken' | 'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand'
   >;
   readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
-  /** How nodes are reached. */
   readonly security: ChannelSecurity;
   readonly tracing?: Tracing | undefined;
 }
 
-/** What sends jobs to nodes. */
 export function composeDispatch(parts: DispatchParts) {
   const { config, log, stores, blobs } = parts;
   const fleet = new Fleet({
@@ -324,8 +298,7 @@ export function composeDispatch(parts: DispatchParts) {
   });
   // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
   const noNodeGraceMs = config.onDemand === undefined ? config.noNodeGraceMs : undefined;
-  const advertised =
-    noNodeGraceMs === undefined ? () => undefined : followAdverts(fleet, noNodeGraceMs);
+  const advertised = followAdverts(fleet, noNodeGraceMs);
   if (parts.direct !== undefined) {
     const origin = blobs.signed?.origin;
     log.info({ origin }, 'files go straight where nodes list this origin');
@@ -342,14 +315,14 @@ export function composeDispatch(parts: DispatchParts) {
 }
 
 /** Nodes whose word of what they can do counts; undefined: any may come. */
-function followAdverts(fleet: Fleet, graceMs: number): () => readonly NodeAbility[] | undefined {
+function followAdverts(fleet: Fleet, graceMs: number | undefined) {
+  if (graceMs === undefined) return () => undefined;
   const now = () => performance.now();
   const adverts = new AdvertisedNodes({ routable: () => fleet.snapshots(), graceMs, now });
   fleet.onChange(() => adverts.changed());
   return () => adverts.nodes();
 }
 
-/** Whether the service takes work: asked by submissions, by load balancers. */
 export function composeConditions(
   { config, log, stores, blobs }: Pick<Base, 'config' | 'log' | 'stores' | 'blobs'>,
   { fleet, advertised }: ReturnType<typeof composeDispatch>,
@@ -388,7 +361,6 @@ export interface ServiceParts
 
 export type Services = ReturnType<typeof composeServices>;
 
-/** The use cases behind the public port; metrics read some of them, and the drain ends some. */
 export function composeServices(parts: ServiceParts) {
   const { config, stores, blobs, events, guard, acceptance, observer, log } = parts;
   const readAccount = accountViews(stores.ledger, stores.apiKeys);
@@ -421,7 +393,6 @@ export function composeServices(parts: ServiceParts) {
   };
 }
 
-/** What works unasked: delivers notifications, deletes what expired, and the packages' loops. */
 function composeBackground(base: Base, { losses }: Services, plugged: readonly PackageParts[]) {
   const { config, stores, secrets, events, guard, metrics, log, replicaId: holder } = base;
   const delivery = webhookDelivery({
@@ -476,7 +447,6 @@ function composeSweeper(
   });
 }
 
-/** @param onNodesChanged this process has changed the table of nodes */
 export function composeOperatorServices(
   { config, stores }: Pick<Base, 'config' | 'stores'>,
   onNodesChanged: () => void,
@@ -594,7 +564,7 @@ function composeDrain({ tls, stores, tracing }: Base, running: Running): DrainSt
   };
 }
 
-/** Below as many connections to the public port the operator should know that they are few. */
+/** Fewer connections to the public port are worth a warning. */
 const CONNECTIONS_FEW = 4096;
 
 async function start(

@@ -21,18 +21,15 @@ import type { BlobStore, StorageKind } from './storage/blob-store.ts';
 import type { Stores } from './stores.ts';
 
 export interface Package<Settings = unknown> {
-  /** That of its folder. It never changes: its series of migrations bears it. */
+  /** Its folder's. It never changes: its series of migrations bears it. */
   readonly name: string;
-  /** Its tables, in a series of its own, after the core's. */
   readonly migrations?: MigrationSeries;
   /** What it does in the transaction that ends a job, in this order. */
   readonly settled?: readonly SettledStep[];
   readonly storageKind?: StorageKind;
-  /** Of files that go straight between nodes and its storage. Undefined: the storage signs nothing. */
+  /** Undefined: the storage signs nothing. */
   openDirect?(blobs: BlobStore, log: Logger): Promise<DirectAttempts | undefined>;
-  /** Loads what adds its commands to the operator's. */
   readonly loadCommands?: () => Promise<AddCommands>;
-  /** Reads its variables; what is wrong with them is the reader's problems. */
   readSettings?(reader: EnvReader, core: CoreSettings): Settings;
   /** Lines about its settings that every start logs. */
   warnings?(settings: Settings): readonly string[];
@@ -44,7 +41,7 @@ export interface Package<Settings = unknown> {
 
 export interface About {
   readonly version: string;
-  /** docs/errors.md. */
+  /** The text of docs/errors.md. */
   readonly errorsPage: string;
 }
 
@@ -57,27 +54,22 @@ export interface Core {
   /** With the package's own tables. */
   readonly database: Database;
   readonly stores: Stores;
-  /** Seals what is kept for later. */
   readonly secrets: CallbackSecrets;
   readonly secretsKey: Buffer;
-  /** What URLs of callers may reach. */
   readonly guard: OutgoingGuard;
   readonly events: JobEvents;
   readonly fleet: Pick<Fleet, 'snapshots' | 'unroutableMs'>;
-  /** Jobs that this replica holds. */
   readonly running: () => number;
   readonly metrics: MetricSet;
   readonly services: AppServices;
   readonly operatorServices: OperatorServices;
 }
 
-/** What a package does while the program runs. */
 export interface PackageParts {
   readonly httpInterface?: HttpInterface | undefined;
   readonly operatorPages?: ((app: FastifyInstance) => void) | undefined;
   /** Works unasked, from when the ports listen until the drain. */
   readonly loops?: readonly Loop[];
-  /** What the sweeper removes of its own. */
   readonly sweepSteps?: readonly SweepStep[];
 }
 
@@ -86,7 +78,6 @@ export interface Loop {
   stop(): Promise<void>;
 }
 
-/** A package that is part of the program, with what it read of the environment. */
 export interface ConfiguredPackage {
   readonly use: Package;
   readonly settings: unknown;
@@ -101,7 +92,6 @@ export function storageKindsOf(packages: readonly Package[]): StorageKind[] {
   return packages.flatMap(({ storageKind }) => storageKind ?? []);
 }
 
-/** By the variable. */
 export function secretsOf(
   packages: readonly ConfiguredPackage[],
 ): Readonly<Record<string, string | undefined>> {

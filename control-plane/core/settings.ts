@@ -21,25 +21,20 @@ import {
 
 export type CoreSettings = ReturnType<typeof readCoreSettings>;
 
-/** What a command needs to open the database and nothing else. */
 export type DatabaseConfig = ReturnType<typeof readDatabase>;
 
-/** What a command needs of the storage. */
 export type StorageSettings = ReturnType<typeof loadStorageConfig>;
 
 const LOOPBACK = '127.0.0.1';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** It controls every node and every job: longer than what a person would type. */
 const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 
-/** Default threads of libuv's pool; at most half of them, rounded up, resolve names. */
+/** Of libuv's pool; at most half of them, rounded up, resolve names. */
 const THREADS_DEFAULT = 4;
-/** Look-ups of the service's own: its database, its nodes. */
 const OWN_LOOKUPS = 2;
 
-/** @param storageKinds those that the storage's URLs ask for */
 export function readCoreSettings(
   reader: EnvReader,
   env: Environment,
@@ -82,7 +77,6 @@ export function readCoreSettings(
     webhookScheduleMs: readWebhookSchedule(reader),
     ...readLimits(reader),
     onDemand: readOnDemand(reader),
-    /** Networks whose X-Forwarded-For is believed. */
     trustedProxies: readNetworks(reader, 'MATTING_TRUSTED_PROXIES'),
   };
 }
@@ -94,7 +88,6 @@ function systemLookupsMax(env: Environment): number {
   return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
 }
 
-/** What URLs of callers may reach. */
 function readOutgoing(reader: EnvReader) {
   return {
     fetchPorts: reader.list('MATTING_FETCH_PORTS', 'ports, 1 to 65535', parsePort, {
@@ -112,12 +105,10 @@ function readNetworks(reader: EnvReader, variable: string) {
   return reader.list(variable, expected, parseNetwork, { default: [] as readonly string[] });
 }
 
-/** @throws ConfigError */
 export function loadDatabaseConfig(env: Environment) {
   return readEnvironment(env, readDatabase);
 }
 
-/** @throws ConfigError */
 export function loadStorageConfig(env: Environment, storageKinds: readonly StorageKind[]) {
   return readEnvironment(env, reader => {
     const { dataDir } = readDatabase(reader);
@@ -126,7 +117,6 @@ export function loadStorageConfig(env: Environment, storageKinds: readonly Stora
   });
 }
 
-/** What a command that seals something needs. @throws ConfigError */
 export function loadKeyConfig(env: Environment) {
   return readEnvironment(env, reader => {
     const { databaseUrl, dataDir } = readDatabase(reader);
@@ -134,7 +124,6 @@ export function loadKeyConfig(env: Environment) {
   });
 }
 
-/** Where REST listens. */
 export function readPlace(reader: EnvReader) {
   const host = reader.string('MATTING_HOST', { default: LOOPBACK });
   const port = reader.port('MATTING_PORT', { default: 8080 });
@@ -213,7 +202,6 @@ function readBaseUrl(reader: EnvReader, host: string, port: number): string {
   return given.replace(/\/+$/, '');
 }
 
-/** Where a listener's host can be reached from this machine. */
 function dialableHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
   return host.includes(':') ? `[${host}]` : host;
@@ -221,12 +209,8 @@ function dialableHost(host: string): string {
 
 function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {
   // With SQLite there is one control plane and its key lies beside its database.
-  if (databaseUrl?.startsWith('sqlite:')) {
-    return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, {
-      default: undefined,
-    });
-  }
-  return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey);
+  const absent = databaseUrl?.startsWith('sqlite:') ? [{ default: undefined }] : [];
+  return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, ...absent);
 }
 
 function readWebhookSchedule(reader: EnvReader): WebhookSchedule {
@@ -255,7 +239,6 @@ export function requireDistinctPorts(reader: EnvReader, config: CoreSettings): v
   }
 }
 
-/** Listeners that others can reach without protection, and those that others cannot reach. */
 export function warnOfHosts(reader: EnvReader, config: CoreSettings): string[] {
   const { host, registryHost, metricsHost, tls } = config;
   const warnings: string[] = [];
@@ -291,8 +274,6 @@ function parseDatabaseUrl(text: string): string | undefined {
   return url.protocol === 'mysql:' && url.pathname.length > 1 ? text : undefined;
 }
 
-// What nodes and control planes know each other by.
-
 /** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
 const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
 const FORM = '16 to 256 printable ASCII characters without blanks';
@@ -311,8 +292,6 @@ function readNodeTokens(reader: EnvReader) {
     }),
   };
 }
-
-// The settings of a fleet that sleeps: nodes that come when there is work, and go when not.
 
 /** Chosen by a day in simulated time (docs/performance.md, "A fleet that sleeps"). */
 const WAIT_TARGET_S_DEFAULT = 60;

@@ -32,7 +32,6 @@ import {
   type JobFailure,
   type JobInput,
   type JobResult,
-  type JobState,
   LEASE_TIMING,
   type LeaseTiming,
   type StageTimings,
@@ -55,13 +54,6 @@ interface InputStoredOptions {
   /** Is to be downloaded next: the job stays fetching. */
   readonly backgroundUrl?: string | undefined;
 }
-
-type LeaseEnding =
-  | { readonly kind: 'ended'; readonly holder: string }
-  /** It had none: the next dispatcher with room claims it. */
-  | { readonly kind: 'not-leased' }
-  | { readonly kind: 'final'; readonly state: JobState }
-  | { readonly kind: 'unknown' };
 
 type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
@@ -157,16 +149,16 @@ export function jobLeases(database: Database) {
   };
 }
 
-async function endLease(database: Database, db: Db, jobId: string): Promise<LeaseEnding> {
+async function endLease(database: Database, db: Db, jobId: string) {
   const job = await readJob(database, db, jobId);
-  if (job === undefined) return { kind: 'unknown' };
-  if (isFinal(job)) return { kind: 'final', state: job.state };
-  if (job.lease === null) return { kind: 'not-leased' };
+  if (job === undefined) return { kind: 'unknown' } as const;
+  if (isFinal(job)) return { kind: 'final', state: job.state } as const;
+  if (job.lease === null) return { kind: 'not-leased' } as const;
   const { holder } = job.lease;
   const claim: Claim = { jobId, holder, fence: job.fence };
   const ended = await matchesOne(heldBy(db, claim).set(FREE));
   if (!ended) throw new OvertakenError(`job ${jobId} changed hands after it was read`);
-  return { kind: 'ended', holder };
+  return { kind: 'ended', holder } as const;
 }
 
 interface Storing {
@@ -241,12 +233,10 @@ export class HeldLease {
     return this.#ending;
   }
 
-  /** A write under the claim was refused: another replica has the job. */
   lose(): void {
     this.#end('lost');
   }
 
-  /** The work is over. The lease itself is the store's to end. */
   stopRenewing(): void {
     clearInterval(this.#timer);
     this.#options.stop.removeEventListener('abort', this.#onStop);

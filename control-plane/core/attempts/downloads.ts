@@ -96,7 +96,6 @@ interface SourceFetch {
   readonly signal: AbortSignal;
 }
 
-/** Never rejects. */
 export async function fetchSource(fetch: SourceFetch): Promise<SourceFetchEnd> {
   const { blobs, fetcher, kind, url, blob, accountId, signal } = fetch;
   let writer: BlobWriter | undefined;

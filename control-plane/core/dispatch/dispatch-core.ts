@@ -37,7 +37,6 @@ export interface QueuedJob
 }
 
 interface Room<Offer, Download> {
-  /** The routable nodes, all that was taken counted in. */
   snapshots(): readonly NodeSnapshot[];
   offer(node: NodeSnapshot, megapixels: number, waitMsMax: number): Offer | undefined;
   readonly downloads: {
@@ -86,7 +85,6 @@ interface DispatchCoreOptions<Offer, Download> {
   /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
   readonly random: () => number;
-  /** By the clock of the snapshots. */
   readonly now: () => number;
 }
 
@@ -143,7 +141,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return step;
   }
 
-  /** Those of the playground leave no trace for those that are paid for. */
   #waitsBehindOthers(job: J): boolean {
     return isUnpaid(job) ? this.nodesAwaited || this.#playgroundAwaited : this.#nodesAwaited;
   }
@@ -184,7 +181,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#lanes.update(lanes);
   }
 
-  /** Lanes of downloads are left out where none could begin, so that they hide no other. */
   chooseLanes(): ChosenLanes {
     const { downloads } = this.#options.room;
     const { lanes, all } = this.#lanes.choose(this.#shares(), lane => {
@@ -296,7 +292,6 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);
   }
 
-  /** Routable nodes, none of which can do it, for longer than the grace. */
   #incapableFailure(job: J): JobFailure | undefined {
     if (needsDownload(job) || job.input === null) return undefined;
     const { room, now, noNodeGraceMs } = this.#options;

@@ -32,7 +32,6 @@ export interface NodeReport {
   /** Running means over all formats; 0: none yet. */
   readonly decodeMsPerMegapixel: number;
   readonly encodeMsPerMegapixel: number;
-  /** The same by format, for those measured. */
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
 }
@@ -284,7 +283,6 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly engines: number;
   /** It has refused as many for want of memory since its last report; undefined: it has not. */
   readonly megapixelsRefused: number | undefined;
-  /** Of those in flight, sent by this replica. */
   readonly ownImages: number;
   readonly reportedAtMs: number;
   /** Started here, and not in its report yet. */
@@ -299,7 +297,6 @@ type NodeChoice =
   | { readonly kind: 'picked'; readonly node: NodeSnapshot; readonly waitMsMax: number }
   /** A node that can do it has no room now; `retryInMs` where time alone may change that. */
   | { readonly kind: 'busy'; readonly retryInMs: number | undefined }
-  /** None of the routable ones can ever do it. */
   | { readonly kind: 'incapable' }
   | { readonly kind: 'no-nodes' };
 
@@ -431,7 +428,6 @@ function candidates(
   return sample(idle.length > 0 ? idle : free, random);
 }
 
-/** CHOICES of them, each as likely as any other; they are taken out of the list. */
 function sample(nodes: NodeSnapshot[], random: () => number): readonly NodeSnapshot[] {
   const count = Math.min(CHOICES, nodes.length);
   return Array.from({ length: count }).flatMap(() =>

@@ -68,13 +68,11 @@ import {
   sizeOf,
 } from './job-needs.ts';
 
-/** How late a job of another replica is seen here at most. */
 const POLL_MS = 1000;
 
 export interface DispatcherDependencies extends JobRunDependencies {
   readonly fleet: Pick<Fleet, 'snapshots' | 'offer' | 'onChange'>;
   readonly events: JobEvents;
-  /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
   /** Nodes whose word counts; absent or undefined: any may come. */
   readonly advertised?: (() => readonly NodeAbility[] | undefined) | undefined;
@@ -246,7 +244,6 @@ interface JobRunDependencies extends ClaimedJobDependencies {
 
 interface RunOwner {
   readonly memories: JobMemories;
-  /** Room on a node; undefined: none now. */
   takeOffer(job: ClaimableJob, needs: JobNeeds): Offer | undefined;
   readonly refusal: RefusalOfNodes;
   /**

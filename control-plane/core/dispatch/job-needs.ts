@@ -82,7 +82,6 @@ export function sizeOf({ width, height }: Omit<Picture, 'format'>): Size | undef
   return width === null || height === null ? undefined : { width, height };
 }
 
-/** Nothing is known of one that is still to be downloaded. */
 function behindOf(input: Picture | null | undefined): FinishingNeeds['background'] {
   if (!input) return null;
   const size = sizeOf(input);
@@ -160,7 +159,6 @@ const REFUSED_WAIT_MIN_MS = 100;
 const REFUSED_WAIT_MAX_MS = 2000;
 
 interface JobMemory {
-  /** Boots that said that they cannot do it. */
   readonly excludedBoots: Set<string>;
   readonly avoidedNodes: Set<string>;
   nodeFaults: number;
@@ -169,7 +167,6 @@ interface JobMemory {
   refusedClaims: number;
   waitUntilMs: number;
   incapableSinceMs: number | undefined;
-  /** What its last lost attempt made due. */
   failure: JobFailure | undefined;
 }
 
@@ -356,7 +353,6 @@ interface AdvertisedNodesOptions {
 export class AdvertisedNodes {
   readonly #options: AdvertisedNodesOptions;
   readonly #startedAtMs: number;
-  /** By boot: as many as were routable within the grace. */
   readonly #seen = new Map<string, { readonly node: NodeAbility; readonly atMs: number }>();
   #lookedAtMs = Number.NEGATIVE_INFINITY;
 
@@ -430,11 +426,9 @@ export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | '
   return Math.max(MEGAPIXELS_MIN, (size.width * size.height) / 1e6, frame);
 }
 
-/** What keeps a caller out. It gets in when either of the first two is gone. */
+/** Megapixels over the bound and over the account's share: a caller gets in when either is gone. */
 interface Ahead {
-  /** Megapixels by which the queue is over its bound. */
   readonly queueExcess: number;
-  /** Megapixels by which the account is over its share. */
   readonly ownExcess: number;
   /** Jobs of `ownExcess` that may be downloads. */
   readonly unfetched: number;

@@ -1,4 +1,4 @@
-/** The use cases behind the public port, as its routes are given them. */
+/** The use cases behind the two ports, as their routes are given them. */
 import type { Authenticator, ReadAccount } from '../accounts/account.ts';
 import type { OperateAccounts } from '../accounts/operate-accounts.ts';
 import type { OperateJobs, ReadQueue } from '../jobs/operate-jobs.ts';
@@ -13,7 +13,6 @@ import type { ImageUploads } from '../submission/pictures.ts';
 import type { SubmitMatting } from '../submission/submit-matting.ts';
 import type { OperateWebhooks } from '../webhooks/operate-webhooks.ts';
 
-/** Behind the public port. */
 export interface AppServices {
   readonly authenticator: Authenticator;
   readonly keyUses: KeyUses;
@@ -29,7 +28,6 @@ export interface AppServices {
   readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
 }
 
-/** Behind the operator's port. */
 export interface OperatorServices {
   readonly operateAccounts: OperateAccounts;
   readonly operateCredits: OperateCredits;

@@ -1,9 +1,7 @@
 /**
- * What callers read about this service: the page of error codes and the OpenAPI 3.1 document, each
- * as a page for people too where a package renders them. No key. The document is openapi.json with
- * the service's address and version, and with its short forms written out. Tests hold every real
- * answer against the document, the document against the answers, and its limits and codes against
- * proto/contract.
+ * What callers read about this service, without a key: the page of error codes and the OpenAPI 3.1
+ * document, each as a page for people too where a package renders them. The document is
+ * openapi.json with the service's address and version, and with its short forms written out:
  *
  * | in openapi.json                 | in the document                                             |
  * |---------------------------------|-------------------------------------------------------------|
@@ -32,10 +30,7 @@ const STATUS_HEADERS: Readonly<Record<number, readonly string[]>> = {
 };
 const PART = /^#\/(parts\/.+)$/;
 
-/**
- * @param options.baseUrl without a trailing slash
- * @throws Error where openapi.json names a part, a header or a code that there is not
- */
+/** @throws Error where openapi.json names a part, a header or a code that there is not */
 function openApiDocument(options: { baseUrl: string; version: string }) {
   const { parts: _, ...document } = source;
   const components = { ...source.components, headers: {} };
@@ -92,7 +87,6 @@ function headerRefs(names: readonly string[]): JsonObject {
   return Object.fromEntries(named);
 }
 
-/** One answer for all codes of a status. */
 function problemResponse(names: readonly string[], headers: readonly string[]): JsonObject {
   const codes = names.map(requireErrorCode);
   const [status] = new Set(codes.map(code => ERROR_CATALOGUE[code].http));
@@ -135,27 +129,23 @@ function problemExample(code: ErrorCode): JsonObject {
 
 const OPENAPI_PATH = '/v1/openapi.json';
 const DOCS_PATH = '/docs';
-const JSON_TYPE = 'application/json';
-const CACHE_CONTROL = 'public, max-age=300';
 
 type Headers = Readonly<Record<string, string>>;
 
 /** The documents of the service, for people who read them in a browser. */
 export interface DocumentPages {
-  readonly headers: Readonly<Record<string, string>>;
-  /** Of the OpenAPI document. */
+  readonly headers: Headers;
   renderInterface(
     document: unknown,
     paths: { readonly documentPath: string; readonly errorDocsPath: string },
   ): string;
-  /** Of docs/errors.md. */
   renderErrors(markdown: string, paths: { readonly docsPath: string }): string;
 }
 
 interface DocumentOptions {
   readonly baseUrl: string;
   readonly version: string;
-  /** docs/errors.md, as the `type` of every problem points into it. */
+  /** The text of docs/errors.md. */
   readonly errorsPage: string;
   /** Absent: the documents are served as they are, for programs. */
   readonly pages: DocumentPages | undefined;
@@ -167,7 +157,7 @@ export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOp
   // Asked for once every route is there.
   const document = () => servedBy(app, whole);
   const markdown = { 'content-type': 'text/markdown; charset=utf-8', vary: 'accept' };
-  const json = prepare(() => JSON.stringify(document()), { 'content-type': JSON_TYPE });
+  const json = prepare(() => JSON.stringify(document()), { 'content-type': 'application/json' });
   const errors = prepare(() => options.errorsPage, markdown);
   serve(app, OPENAPI_PATH, json);
   if (pages === undefined) {
@@ -205,7 +195,7 @@ function prepare(render: () => string, headers: Headers): Prepared {
   let body: Buffer | undefined;
   return {
     body: () => (body ??= Buffer.from(render())),
-    headers: { 'cache-control': CACHE_CONTROL, ...headers },
+    headers: { 'cache-control': 'public, max-age=300', ...headers },
   };
 }
 

@@ -1,8 +1,7 @@
 /**
  * The checks made from headers alone, before a body byte is read, in the contract's order:
- * Authorization (the key, then where it may be used from and for what), Idempotency-Key, the rates
- * of the key and the account, and for submissions what the headers say of the body and whether the
- * account has a place for one more. `callerOf(request)` is then the caller.
+ * Authorization, Idempotency-Key, the rates of the key and the account, and for submissions what
+ * the headers say of the body and whether the account has a place for one more.
  */
 import type {
   FastifyReply,
@@ -33,8 +32,6 @@ const accounts = new WeakMap<FastifyRequest, string>();
 /**
  * The onRequest hook; and the same check again once a body has arrived: headers sent before a
  * revocation must not create a job after it.
- * @param scope what the route is part of
- * @param tokenOf where the key is; in Authorization unless given
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
  */
 export function requireApiKey(
@@ -64,7 +61,7 @@ export function requireApiKey(
   };
 }
 
-/** Who the caller is now, for the time after something was waited for. @throws as `requireKey` */
+/** Who the caller is after something was waited for. @throws as `requireKey` */
 export function askingAgain(
   requireKey: ReturnType<typeof requireApiKey>,
 ): (request: FastifyRequest) => Promise<Caller> {
@@ -88,14 +85,13 @@ export function knownAccountOf(request: FastifyRequest): string | undefined {
   return callers.get(request)?.accountId ?? accounts.get(request);
 }
 
-/** Only for routes with requireApiKey. */
 export function callerOf(request: FastifyRequest): Caller {
   const caller = callers.get(request);
   if (caller === undefined) throw new Error('a route without requireApiKey asked for its caller');
   return caller;
 }
 
-/** The key of the Authorization header. @throws ContractError MISSING_API_KEY, INVALID_API_KEY */
+/** @throws ContractError MISSING_API_KEY, INVALID_API_KEY */
 export function bearerTokenOf(request: FastifyRequest): string {
   const values = headerValues(request.raw, 'authorization');
   if (values.length > 1) {
@@ -114,7 +110,6 @@ export function bearerTokenOf(request: FastifyRequest): string {
   return token;
 }
 
-/** A rate, and by which name it is told. */
 export interface ToldRate extends RateState {
   readonly name: RateKind | 'key-submissions';
 }
@@ -170,11 +165,9 @@ export type Check = onRequestHookHandler | onRequestAsyncHookHandler;
 
 export interface HeaderChecks {
   readonly submission: Check[];
-  /** Of jobs. */
   readonly read: Check[];
-  /** Of the account: its credits, keys, packages, figures. */
   readonly account: Check[];
-  /** For the time after the body was read: whose key it is, where that of its headers may still. */
+  /** For the time after the body was read. */
   readonly askAgain: ReturnType<typeof askingAgain>;
 }
 
@@ -201,7 +194,6 @@ export function createHeaderChecks(
   };
 }
 
-/** Holds a place until the answer is sent or the caller is gone. */
 export function holdPlace(connections: Connections): onRequestHookHandler {
   return (request, reply, done) => {
     const { accountId } = callerOf(request);

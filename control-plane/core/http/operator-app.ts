@@ -1,7 +1,6 @@
 /**
- * The HTTP application of the operator's port: /metrics for a scraper, without a key, and /operator
- * behind the operator key, as JSON, and as pages where it is given them. It never shares a port
- * with callers, so that a proxy in front of the public port cannot expose any of its paths.
+ * The HTTP application of the operator's port: /metrics without a key, /operator as JSON behind the
+ * operator key, and pages. A port of its own: a proxy of the public port can expose none of it.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type {
@@ -43,9 +42,7 @@ interface OperatorAppOptions {
   readonly operatorKey: string | undefined;
   readonly metrics: { readonly contentType: string; metrics(): Promise<string> };
   readonly logger?: FastifyBaseLogger | undefined;
-  /** Adds the operator's pages; absent: there are none. */
   readonly pages?: ((app: FastifyInstance) => void) | undefined;
-  /** Other bounds of the proxy to the nodes, for tests. */
   readonly nodeProxy?: Pick<NodeProxyOptions, 'silenceMsMax' | 'answerMsMax'>;
 }
 
@@ -96,22 +93,16 @@ export function buildOperatorApp(
 
 const BEARER = /^Bearer +([\x21-\x7e]{1,256})$/i;
 
-/**
- * The onRequest hook.
- * @param key undefined: the operator's interface is off.
- * @throws ContractError NOT_FOUND where it is off, INVALID_OPERATOR_KEY
- */
+/** @throws ContractError NOT_FOUND: the operator's interface is off; INVALID_OPERATOR_KEY */
 function requireOperatorKey(key: string | undefined): onRequestHookHandler {
-  const expected = key === undefined ? undefined : digest(key);
   return (request, _reply, done) => {
-    if (expected === undefined) {
+    if (key === undefined) {
       const detail =
         'the operator interface is off: set MATTING_OPERATOR_KEY on this control plane';
       throw new ContractError('NOT_FOUND', detail);
     }
     const given = bearerOf(request);
-    // Digests have one length, so the comparison reveals nothing about the key's length.
-    if (given === undefined || !timingSafeEqual(digest(given), expected)) {
+    if (given === undefined || !isOperatorKey(key, given)) {
       const detail = 'send the operator key once, as Authorization: Bearer <key>';
       throw new ContractError('INVALID_OPERATOR_KEY', detail);
     }
@@ -119,7 +110,7 @@ function requireOperatorKey(key: string | undefined): onRequestHookHandler {
   };
 }
 
-/** Compares in constant time. */
+/** Digests have one length, so the comparison reveals nothing about the key's length. */
 export function isOperatorKey(key: string, given: string): boolean {
   return timingSafeEqual(digest(given), digest(key));
 }
@@ -132,8 +123,6 @@ function bearerOf(request: FastifyRequest): string | undefined {
 function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
-
-/* /operator: what `matting nodes` and `matting jobs` do, over HTTP and as JSON. */
 
 function registerOperatorRoutes(
   app: FastifyInstance,

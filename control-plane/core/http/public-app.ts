@@ -1,7 +1,4 @@
-/**
- * The HTTP application: every route, hook and limit of the public port, in the order they apply. It
- * does not listen by itself and owns none of the services it is given.
- */
+/** Every route, hook and limit of the public port, in the order they apply. */
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { Tracing } from '#program/tracing/active-span.ts';
@@ -40,18 +37,17 @@ const HEADERS_TIMEOUT_MS = 15_000;
 const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
 /** Longer than the usual 60 s of a load balancer, so that it is the one to close. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
-/** Beyond the longest wait: a connection on which nothing moves is given up. */
+/** Beyond the longest wait, until a connection on which nothing moves is given up. */
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 /** Parameters are judged by their routes, whose errors are the contract's. */
 const PARAM_LENGTH_MAX = 16 * 1024;
 /** Where Accept decides between JSON and a picture. */
 const NEGOTIATED_PATH = '/v1/matting';
 
-/** What a package adds to the public port, next to the core's own routes. */
+/** What a package adds to the public port. */
 export interface HttpInterface {
   /** Adds its routes and hooks, once, after the core's routes of jobs and accounts. */
   register(app: FastifyInstance, context: HttpContext): void;
-  /** Who writes the errors of this request; undefined, as where absent: not this interface. */
   readonly errorWriterOf?: (request: FastifyRequest, path: string) => ErrorWriter | undefined;
   /** How long a route of it may hold a request before its answer begins. */
   readonly longestWaitMs?: number;
@@ -61,7 +57,6 @@ export interface HttpInterface {
 
 export interface HttpContext {
   readonly connections: Connections;
-  /** Those of the core's own routes. */
   readonly checks: HeaderChecks;
 }
 
@@ -71,16 +66,13 @@ export interface AppOptions extends ConnectionsOptions {
   readonly readsRequireIdempotencyKey: boolean;
   /** Of packages, in the order in which they are asked whose a request's errors are. */
   readonly interfaces: readonly HttpInterface[];
-  /** Networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
-  /** Version of this program, for the OpenAPI document. */
   readonly version: string;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
   readonly logger?: FastifyBaseLogger | undefined;
-  /** Absent: there are no traces. */
   readonly tracing?: Tracing | undefined;
-  /** There is a route, by its pattern; called for each of its methods, before any request. */
+  /** Called for each method of each route, by its pattern, before any request. */
   readonly onRoute?: ((route: string, method: string) => void) | undefined;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
 }
@@ -138,8 +130,7 @@ function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       connectionTimeout: Math.max(options.syncWaitMs, ...waits) + IDLE_TIMEOUT_MARGIN_MS,
       routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
-      // While closing, requests of open connections are answered by their routes, not by the
-      // framework.
+      // While closing, routes still answer requests of open connections.
       return503OnClosing: false,
       http: {
         headersTimeout: HEADERS_TIMEOUT_MS,
@@ -157,7 +148,7 @@ const CAUSES: Readonly<Record<ReadinessCause, string>> = {
 };
 const NOT_READY_RETRY_AFTER_S = 1;
 
-/** GET /livez and /readyz: for supervisors and load balancers. No key. */
+/** For supervisors and load balancers. No key. */
 function registerHealthRoutes(
   app: FastifyInstance,
   readiness: { check(): Promise<Readiness> },

@@ -1,8 +1,6 @@
 /**
  * Moves a submission's body, in whichever form it comes, into its fields and its uploads, chunk by
- * chunk: what is held of it is one chunk and the small texts. Unknown fields, fields that come
- * twice, texts that are no UTF-8, and files where texts belong are this file's; what a value means
- * is not.
+ * chunk. It judges names, repetitions and forms of fields, not what a value means.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -41,7 +39,6 @@ type FormField = TextField | FileField | 'image_base64';
 
 const FORM_FIELDS: readonly FormField[] = [...FILE_FIELDS, ...MATTING_FIELDS];
 
-/** Where the bytes of the part that is read now go. */
 type Target = { readonly text: TextField } | { readonly upload: ImageUpload };
 
 export class MattingForm {
@@ -71,7 +68,7 @@ export class MattingForm {
     }
   }
 
-  /** The fields, after the last part. @throws ContractError INVALID_IMAGE_SOURCE */
+  /** After the last part. @throws ContractError INVALID_IMAGE_SOURCE */
   finish(): MattingFields {
     const imageGiven = this.#seen.has('image_file') || this.#seen.has('image_base64');
     if (imageGiven === this.#seen.has('image_url')) throw notOneSource(this.#seen);
@@ -121,11 +118,7 @@ function notOneSource(seen: ReadonlySet<FormField>): ContractError {
 
 type QueryFields = ReadonlyMap<TextField, TextValue>;
 
-/**
- * A query stands in the logs of every proxy on the way, so nothing that is secret, or leads to a
- * picture, is taken there. An image_url may itself have a secret in it, as links that were signed
- * do.
- */
+/** A query stands in the logs of every proxy: nothing secret or signed is taken there. */
 export const NOT_IN_A_QUERY: readonly string[] = [
   'image_url',
   'image_base64',
@@ -137,7 +130,6 @@ export const NOT_IN_A_QUERY: readonly string[] = [
 
 /**
  * Of a submission whose body is the picture itself.
- * @param target the request's, with its path
  * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8;
  * INVALID_PARAMETER: a URL, a secret or a file
  */
@@ -155,10 +147,7 @@ export function readQueryFields(target: string): QueryFields {
   return texts;
 }
 
-/**
- * For a form, which has parts for all of it.
- * @throws ContractError INVALID_PARAMETER, and INVALID_REQUEST as above
- */
+/** For a form, which has parts for all of it. @throws ContractError as readQueryFields */
 function requireNoQueryFields(target: string): void {
   for (const { name } of parametersOf(target)) {
     const isField = [...MATTING_FIELDS, ...FILE_FIELDS].some(known => known === name);
@@ -271,7 +260,7 @@ export async function readMattingForm(
   return form.finish();
 }
 
-/** The file itself. @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
+/** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
 export async function readPicture(
   body: Readable,
   { texts, image }: { readonly texts: QueryFields; readonly image: ImageUpload },

@@ -23,7 +23,6 @@ export interface JobFilter {
   /** open: by their place in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
   readonly accountId?: string | undefined;
-  /** Of this key alone; only with its account. */
   readonly apiKeyId?: string | undefined;
   readonly endedWithinMs: number;
   readonly limit: number;
@@ -187,7 +186,6 @@ async function classPage(database: Database, jobClass: JobClass, after: Place | 
   return rows.map(row => ({ ...row, part }));
 }
 
-/** Those that have ended meanwhile are listed as they are now. */
 async function readOpen(database: Database, places: readonly Place[]): Promise<ListedJob[]> {
   const jobs = new Map<string, Job>();
   for (let from = 0; from < places.length; from += READ_MAX) {

@@ -2,10 +2,10 @@
 import { hash } from 'node:crypto';
 import {
   type CompiledQuery,
+  type InferResult,
   type NotNull,
   type RawBuilder,
   type Selectable,
-  type SelectExpression,
   sql,
 } from 'kysely';
 import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
@@ -360,7 +360,6 @@ export type QueuedWork = Awaited<ReturnType<typeof readQueued>>;
  */
 export function jobQueue(database: Database) {
   return {
-    /** Lanes that have open jobs, running ones included. */
     listLanes: () => readLanes(database),
     /**
      * Open jobs without a live lease: the first of each lane, `limit` at most together, in the
@@ -421,39 +420,13 @@ export function jobQueue(database: Database) {
   };
 }
 
-const CLAIMABLE_COLUMNS = [
-  'id',
-  'fence',
-  'state',
-  'class',
-  'account_id',
-  'api_key_id',
-  'queue_at',
-  'created_at',
-  'started_at',
-  'source_host',
-  'input_blob',
-  'input_bytes',
-  'input_format',
-  'input_width',
-  'input_height',
-  'output_format',
-  'finishing',
-  'background',
-  'lease_holder',
-  'takeovers',
-] as const satisfies readonly SelectExpression<Schema, 'jobs'>[];
-
 /** SQLite takes 500 parts of a union, and a lane has two. */
 const STATEMENT_LANES_MAX = 64;
 
 const DOWNLOAD_STATES = ['accepted', 'fetching'] as const;
 const STORED_STATES = ['ready', 'running'] as const;
 
-type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
-  readonly queue_at: number;
-  readonly read_at: number;
-};
+type LaneRow = InferResult<ReturnType<typeof selectFirst>>[number];
 
 const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
 
@@ -546,8 +519,10 @@ function selectFirst(
 ) {
   let jobs = kysely
     .selectFrom(JOBS_BY_LANE[dialect])
-    .select(CLAIMABLE_COLUMNS)
-    .select(nowMs.as('read_at'))
+    .select(['id', 'fence', 'state', 'class', 'account_id', 'api_key_id', 'queue_at', 'created_at'])
+    .select(['started_at', 'source_host', 'input_blob', 'input_bytes', 'input_format'])
+    .select(['input_width', 'input_height', 'output_format', 'finishing', 'background'])
+    .select(['lease_holder', 'takeovers', nowMs.as('read_at')])
     .where('state', '=', state)
     .where('account_id', '=', lane.accountId)
     .where('api_key_id', '=', lane.apiKeyId)
@@ -584,7 +559,6 @@ function claimableFromRow(row: LaneRow) {
     sourceHost: row.source_host,
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     ...finishingFromRow(row),
-    /** Of its background what is stored, if there is one. */
     background: { input: backgroundInputFromRow(row) } as Pick<JobBackground, 'input'> | null,
     /** Its lease ran out rather than being free: claiming it is a take-over. */
     leaseExpired: row.lease_holder !== null,
@@ -661,7 +635,6 @@ async function readQueued(database: Database) {
     total.jobs += jobs;
     total.megapixels += megapixels;
   }
-  /** Since its submission, by the database's clock; 0 where nothing waits. */
   const oldestAgeMs = Math.max(0, ...rows.map(row => row.oldest_age));
   return { ...total, oldestAgeMs, byAccount };
 }

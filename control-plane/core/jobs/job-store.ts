@@ -40,7 +40,6 @@ function jobRetention(database: Database) {
     /** Removes rows final for longer than `afterMs`; the ledger stays. */
     removeFinalOlderThan: (afterMs: number, limit: number) =>
       removeFinalOlderThan(database, afterMs, limit),
-    /** Which of these blob names any row still refers to. */
     async referencedBlobs(names: readonly string[]): Promise<Set<string>> {
       const found = new Set<string>();
       for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {

@@ -81,9 +81,7 @@ export interface NewJob {
   readonly traceContext?: string | undefined;
 }
 
-type SubmitLimits =
-  /** Open jobs of the account that are paid for. */
-  { readonly jobsInFlightMax: number } | { readonly allowance: Allowance };
+type SubmitLimits = { readonly jobsInFlightMax: number } | { readonly allowance: Allowance };
 
 /** What an account may have without paying, a day (docs/adr/0022). */
 export interface Allowance {
@@ -290,7 +288,6 @@ function requireWhole(job: NewJob, limits: SubmitLimits): void {
 export interface JobCompletionOptions {
   /** The notification's sealed body. Quick and without effects: a transaction is open. */
   readonly renderOutboxBody: (job: Job) => string;
-  /** What packages do with a job's end, in this order. */
   readonly settled: readonly SettledStep[];
   readonly observer?: SettledObserver;
   /** Between a job's end and the first attempt to notify; 0 unless given. */
@@ -534,7 +531,6 @@ export interface SettledStep {
 }
 
 export interface SettledObserver {
-  /** A step was left out of a job's end, or of its repair. */
   settledLeftOut(step: string): void;
 }
 

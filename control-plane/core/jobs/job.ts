@@ -22,8 +22,7 @@ import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 
 export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
 export const FINAL_STATES = ['succeeded', 'failed'] as const;
-const JOB_STATES = [...OPEN_STATES, ...FINAL_STATES] as const;
-export type JobState = (typeof JOB_STATES)[number];
+export type JobState = (typeof OPEN_STATES | typeof FINAL_STATES)[number];
 
 /** In their turn: those of the playground, which nobody pays for, go last. */
 export const JOB_CLASSES = ['sync', 'async', 'playground'] as const;
@@ -48,7 +47,6 @@ export interface JobInput {
   readonly height: number | null;
 }
 
-/** The picture behind the subject, where `Finishing.background` is one. */
 export interface JobBackground {
   /** null for an upload, and once the job is final. */
   readonly url: string | null;
@@ -77,7 +75,6 @@ export interface JobFailure {
 }
 
 export interface JobLease {
-  /** A replica's id. */
   readonly holder: string;
   readonly expiresAtMs: number;
 }
@@ -172,18 +169,9 @@ export function isFinal(job: Pick<Job, 'state'>): boolean {
 }
 
 export function publicState(job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs'>): PublicJobState {
-  switch (job.state) {
-    case 'accepted':
-    case 'fetching':
-    case 'ready':
-      return 'queued';
-    case 'running':
-      return 'processing';
-    case 'failed':
-      return 'failed';
-    case 'succeeded':
-      return job.expiresAtMs !== null && job.readAtMs >= job.expiresAtMs ? 'expired' : 'succeeded';
-  }
+  if (!isFinal(job)) return job.state === 'running' ? 'processing' : 'queued';
+  if (job.state === 'failed') return 'failed';
+  return job.expiresAtMs !== null && job.readAtMs >= job.expiresAtMs ? 'expired' : 'succeeded';
 }
 
 /*
@@ -222,7 +210,6 @@ export const TAKEOVERS_MAX = 10;
 
 /** From submission to the first admission by a node. */
 export const FIRST_ADMISSION_MS_MAX = 3_600_000;
-/** From submission to the end, whatever happens in between. */
 export const JOB_MS_MAX = 7_200_000;
 
 type CountedJob = Pick<Job, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'> &

@@ -36,7 +36,6 @@ const HOUR_MS = 3_600_000;
 
 export interface JobQuestion {
   readonly group: JobGroup;
-  /** Name or id. */
   readonly account?: string | undefined;
   /** Bound for final jobs: how long ago they may have ended. */
   readonly endedWithinHours: number;
@@ -70,7 +69,6 @@ export class OperateJobs {
     return jobs.map(job => ({ ...viewJob(job), cursor: job.cursor }));
   }
 
-  /** @throws ContractError JOB_NOT_FOUND */
   async show(jobId: string): Promise<OperatorJob> {
     const job = await this.#stores.jobs.find(jobId.toLowerCase());
     if (job === undefined) throw notFound(jobId);
@@ -141,7 +139,6 @@ function viewJob(job: Job) {
   };
 }
 
-/** The accounts with most megapixels queued are shown. */
 export const QUEUED_ACCOUNTS_MAX = 50;
 
 export type QueueView = Awaited<ReturnType<ReadQueue['read']>>;

@@ -1,6 +1,6 @@
 /**
- * What the core counts as things happen. core/http/operator-app.ts serves it with the gauges, never
- * on the public port. Base units, no identifiers as labels. docs/operations.md explains each name.
+ * What the core counts as things happen: base units, no identifiers as labels. docs/operations.md
+ * explains each name.
  */
 import { collectDefaultMetrics, Gauge } from 'prom-client';
 import { ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
@@ -62,7 +62,6 @@ const ATTEMPT_ENDS = [
   ...everyOf({ outcome: ['local-fault'], reason: ['', 'SERVICE_UNAVAILABLE'] }),
 ];
 
-/** What services, storage and traces say of themselves, each a counter or a histogram. */
 export class ControlMetrics extends MetricSet {
   readonly #requests = createOpenCounter(
     this.named('matting_control_http_requests_total', 'Answers of the public port'),
@@ -192,7 +191,6 @@ export class ControlMetrics extends MetricSet {
     { outcome: SPAN_FATES },
   );
 
-  /** @param settledSteps of packages, by their names */
   constructor(
     settledSteps: readonly string[],
     onUnreadable?: (what: string, error: unknown) => void,
@@ -213,7 +211,6 @@ export class ControlMetrics extends MetricSet {
     this.#webhookSeconds.observe(delayMs / 1000);
   }
 
-  /** The public port has this route from now on. */
   routeAdded(route: string, method: string): void {
     for (const fault of SERVICE_FAULTS) {
       this.#requests.inc({ route, method: countedMethod(method), ...fault }, 0);

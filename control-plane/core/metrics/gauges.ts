@@ -25,7 +25,6 @@ export interface MetricSources {
   readonly queued: () => Promise<Pick<QueuedWork, 'jobs' | 'megapixels' | 'oldestAgeMs'>>;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
-  /** The last audit of each kind that read the whole ledger. */
   readonly ledgerAudits: () => Promise<
     readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
   >;
@@ -126,7 +125,6 @@ function gaugesOfQueue(metrics: MetricSet, sources: MetricSources): Gauges {
   };
 }
 
-/** Of messages, the ledger and what is to be deleted. */
 function gaugesOfRest(metrics: MetricSet, sources: MetricSources): Gauges {
   const webhooks = metrics.reading('the database', sources.webhooksDue);
   const audits = metrics.reading('the database', sources.ledgerAudits);

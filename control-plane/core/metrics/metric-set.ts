@@ -1,6 +1,6 @@
 /**
  * The metrics of one program: counters that exist with every known label from the start, and gauges
- * that are read at a scrape. The core and each package define theirs on it.
+ * that are read at a scrape.
  */
 import { Gauge, Histogram, Registry } from 'prom-client';
 import { createKnownCounter, type KnownLabels } from '#program/known-counters.ts';
@@ -26,7 +26,6 @@ export class MetricSet {
     this.#onUnreadable = onUnreadable;
   }
 
-  /** What a counter is made of. */
   named(name: string, help: string) {
     return { name, help, registry: this.registry };
   }
@@ -41,10 +40,7 @@ export class MetricSet {
     return () => counter.inc({});
   }
 
-  /**
-   * @param label the one that it has, with every value
-   * @returns what counts one of a value
-   */
+  /** @param label the one that it has, with every value @returns what counts one of a value */
   countedBy<const Value extends string>(
     name: string,
     help: string,
@@ -65,7 +61,6 @@ export class MetricSet {
     return new Histogram({ name, help, labelNames: [...labelNames], buckets, registers });
   }
 
-  /** @param read is called at each scrape */
   gauge(
     name: string,
     help: string,
@@ -91,7 +86,6 @@ export class MetricSet {
   /**
    * One reading for all gauges that show it. No second one begins while the first hangs, and a
    * scrape waits at most READ_MS_MAX for it.
-   * @param what is asked, for `onUnreadable`: the database
    */
   reading<T>(
     what: string,
@@ -117,9 +111,7 @@ export function seconds(ms: number | undefined): number | undefined {
 }
 
 interface Reading<T> {
-  /** Undefined: it could not be read. */
   readonly answer: Promise<T | undefined>;
-  /** Infinite until it has ended. */
   validUntilMs: number;
 }
 

@@ -15,7 +15,6 @@ import {
   isoTime,
   type Job,
   type JobCallback,
-  type JobFailure,
   type JobResult,
   publicState,
 } from '../jobs/job.ts';
@@ -44,7 +43,6 @@ export class JobViews {
     return job.callback === null ? view : { ...view, callback: callbackOf(job.callback) };
   }
 
-  /** As its notification shows it. */
   viewWithoutCallback(job: Job) {
     const status = publicState(job);
     return {
@@ -56,7 +54,7 @@ export class JobViews {
       status_url: this.statusUrl(job.id),
       credits: { reserved: isFinal(job) ? 0 : 1, charged: job.state === 'succeeded' ? 1 : 0 },
       ...(status === 'succeeded' ? { result: this.#result(job) } : {}),
-      ...(job.failure === null ? {} : { error: errorOf(job.failure) }),
+      ...(job.failure === null ? {} : { error: job.failure }),
     };
   }
 
@@ -94,10 +92,6 @@ export function refusalOf(job: Job): ContractError | undefined {
   if (publicState(job) !== 'expired') return undefined;
   const detail = 'the result of this job has expired; submit the image again under another key';
   return new ContractError('RESULT_EXPIRED', detail, { jobId: job.id });
-}
-
-function errorOf({ code, detail, retryable }: JobFailure) {
-  return { code, detail, retryable };
 }
 
 function callbackOf(callback: JobCallback) {
@@ -397,7 +391,6 @@ export function subjectHeaders(sight: Sight | null): Record<string, string> {
   };
 }
 
-/** How long each stage took; empty while the job has no stage times. */
 export function serverTimingOf({ timings }: Job): Record<string, string> {
   const stages = Object.entries(timings ?? {});
   if (stages.length === 0) return {};

@@ -76,8 +76,7 @@ export class LostResults {
     const known = await lostResults.known([jobId]);
     if (known.has(jobId)) return 'lost';
     const { accountId, expiresAtMs } = job;
-    const { blob } = result;
-    const gone = { jobId, accountId, blob, expiresAtMs: expiresAtMs ?? 0 };
+    const gone = { jobId, accountId, blob: result.blob, expiresAtMs: expiresAtMs ?? 0 };
     if (await this.#isStorage(gone)) return 'storage';
     await this.#record(gone, by);
     return 'lost';
@@ -103,7 +102,6 @@ export class LostResults {
     }
   }
 
-  /** Whether most results beside it are gone too: then it is no loss. */
   async #isStorage(gone: LiveResult): Promise<boolean> {
     if (this.#now() < this.#suspectUntilMs) return true;
     const { lostResults, blobs, observer, log } = this.#dependencies;
@@ -203,6 +201,7 @@ interface ResultPlace {
 const FIRST_RESULT: ResultPlace = { atMs: 0, id: '' };
 
 export type LiveResult = Awaited<ReturnType<typeof liveResults>>[number];
+type Loss = Pick<LiveResult, 'jobId' | 'accountId'>;
 
 export const LOSS_FINDERS = ['download', 'replay', 'look', 'operator'] as const;
 type LossFinder = (typeof LOSS_FINDERS)[number];
@@ -223,11 +222,8 @@ export function createLostResultStore(database: Database) {
      * True: found now, first or again after its file had returned.
      * @param findingId made up outside of what is tried again
      */
-    record: (
-      loss: Pick<LiveResult, 'jobId' | 'accountId'>,
-      by: LossFinder,
-      findingId: string,
-    ): Promise<boolean> => record(database, loss, by, findingId),
+    record: (loss: Loss, by: LossFinder, findingId: string) =>
+      record(database, loss, by, findingId),
     async known(jobIds: readonly string[]): Promise<ReadonlySet<string>> {
       if (jobIds.length === 0) return new Set();
       const rows = await query(database, db =>
@@ -344,7 +340,7 @@ async function dueLook(database: Database): Promise<ResultPlace | undefined> {
 
 async function record(
   database: Database,
-  { jobId, accountId }: Pick<LiveResult, 'jobId' | 'accountId'>,
+  { jobId, accountId }: Loss,
   by: LossFinder,
   findingId: string,
 ): Promise<boolean> {
@@ -435,7 +431,6 @@ const HANDS = 4;
 interface RepayDependencies {
   readonly jobs: Pick<JobStore, 'find'>;
   readonly lostResults: LostResultStore;
-  /** Rejects where the storage does not say. */
   readonly hasFile: (blob: string) => Promise<boolean>;
 }
 

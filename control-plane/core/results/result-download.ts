@@ -81,7 +81,6 @@ export class ResultDownload {
     return this.fileOf(job, 'download');
   }
 
-  /** @throws ContractError RESULT_EXPIRED */
   fileOf(job: Job, by: 'download' | 'replay'): ResultFile {
     if (publicState(job) === 'expired') {
       throw new ContractError('RESULT_EXPIRED', 'this result link has expired');
@@ -242,7 +241,6 @@ export function fileHeaders(file: ResultFile): Record<string, string> {
   };
 }
 
-/** The file's name on the caller's disk. */
 export function dispositionOf({ jobId, format }: Pick<ResultFile, 'jobId' | 'format'>) {
   return { disposition: `attachment; filename="cutout-${jobId}.${format}"` } as const;
 }

@@ -201,7 +201,6 @@ export class ImageUpload {
     this.#place.closed();
   }
 
-  /** Removes what was written. After commit, and a second time, does nothing. */
   async abort(): Promise<void> {
     const writer = this.#writer;
     if (writer === undefined) return;
@@ -354,14 +353,12 @@ function unsupported(role: ImageRole, wrong: string): ContractError {
   return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
 }
 
-/** What a request is sent with. Its owner aborts what is not committed. */
 export interface SentPictures {
   readonly upload: ImageUpload;
   /** The same of `background_file`; absent where the form of the body can hold none. */
   readonly backgroundUpload?: ImageUpload;
 }
 
-/** A picture of the request: what its upload brought, or the URL of it. */
 type Picture = FinishedUpload | { readonly url: string };
 
 export interface Pictures {
@@ -486,7 +483,6 @@ export function fingerprintOf(request: FingerprintedRequest): string {
   );
 }
 
-/** JSON with the names of each object in order: the same for the same values. */
 function canonicalText(value: Finishing): string {
   return JSON.stringify(value, (_name, part: unknown) =>
     typeof part === 'object' && part !== null

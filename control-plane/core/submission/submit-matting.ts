@@ -78,7 +78,6 @@ interface SubmitMattingDependencies {
 
 interface Sent extends SentPictures {
   readonly caller: Caller;
-  /** Who the caller is now; rejects where the key may not any more. */
   readonly askAgain: () => Promise<Caller>;
   readonly mode: 'sync' | 'async';
   /** Of what nobody pays for, which has bounds of its own. */
@@ -114,7 +113,6 @@ export interface KeylessSubmission extends Sent {
   readonly requireImage?: (image: JobInput) => void;
 }
 
-/** Stands for the Idempotency-Key of callers who send none. */
 interface DerivedKey {
   /** Of the interface, so that the same request by another is another one. */
   readonly namespace: string;
@@ -352,12 +350,10 @@ export interface MattingFields {
   readonly texts: ReadonlyMap<TextField, TextValue>;
   /** Whether image_base64 was a string, an empty one too. Its bytes go into the upload. */
   readonly imageGiven: boolean;
-  /** The same of `background_file`. */
   readonly backgroundGiven?: boolean;
 }
 
 export interface MattingRequest {
-  /** Undefined: the image came as Base64. */
   readonly imageUrl: string | undefined;
   readonly outputFormat: OutputFormat;
   readonly channels: Channels;
@@ -479,7 +475,6 @@ function invalidCallback(field: 'callback_url' | 'callback_secret', wrong: strin
   return new ContractError('INVALID_CALLBACK', `${field}: ${wrong}`, { fieldErrors });
 }
 
-/** What a caller takes as its answer. */
 export interface AcceptedAnswers {
   /**
    * The caller's choice among JSON and the picture in one of these formats, the service's
@@ -570,7 +565,6 @@ interface AcceptanceDependencies {
   /** Since a node was last routable here, or the start. Absent: nodes come when there is work. */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
-  /** Nodes whose word of what they can do counts; undefined: any may come. */
   readonly advertised: () => readonly NodeAbility[] | undefined;
   readonly queueMegapixelsMax: number;
   readonly now?: () => number;
