@@ -5,11 +5,6 @@ import { type Account, isName } from './account-store.ts';
 
 export type OperatorAccount = ReturnType<typeof viewAccount>;
 
-export interface AccountQuestion {
-  readonly limit: number;
-  readonly after: string | undefined;
-}
-
 type Accounts = Pick<StoresWithoutEnds, 'accounts'>;
 
 export class OperateAccounts {
@@ -33,7 +28,7 @@ export class OperateAccounts {
     return (await this.#stores.accounts.list()).map(viewAccount);
   }
 
-  async page(question: AccountQuestion): Promise<OperatorAccount[]> {
+  async page(question: { readonly limit: number; readonly after: string | undefined }) {
     return (await this.#stores.accounts.page(question)).map(viewAccount);
   }
 

@@ -114,9 +114,7 @@ export class CliContext {
   }
 
   /** By the key of the control planes. @throws ConfigError, CommandError, SecretsKeyError */
-  async mailSealer({
-    secretsCanary,
-  }: StoresWithoutEnds): Promise<(text: string, id: string) => string> {
+  async mailSealer({ secretsCanary }: StoresWithoutEnds) {
     const { secretsKey, dataDir } = loadKeyConfig(this.environment);
     const isFirst = (await secretsCanary.find()) === undefined;
     const kept = () => (isFirst ? loadOrCreateSecretsKey(dataDir) : readSecretsKey(dataDir));
@@ -128,7 +126,7 @@ export class CliContext {
     }
     await requireSameSecretsKey(secretsCanary, key);
     const secrets = new CallbackSecrets(new SecretBox(key));
-    return (text, id) => secrets.sealText(text, mailBody(id));
+    return (text: string, id: string) => secrets.sealText(text, mailBody(id));
   }
 
   /** Warnings go to the operator; success prints nothing. */

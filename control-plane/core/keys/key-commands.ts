@@ -53,8 +53,8 @@ export function addKeyCommands(program: Command, context: CliContext): void {
   addKeyOptions(set).action((key: string, options: KeyOptions) => setKey(context, key, options));
   ofKey('rotate', 'give a key another secret and print it, this once')
     .option('--overlap <time>', 'how long the old secret goes on', parseOverlap, '24h')
-    .action((key: string, options: { overlap: RotationOverlap }) =>
-      rotateKey(context, key, options),
+    .action((key: string, { overlap }: { overlap: RotationOverlap }) =>
+      rotateKey(context, key, overlap),
     );
   ofKey('revoke', 'end a key everywhere within a second; its open jobs are finished').action(
     (key: string) => revokeKey(context, key),
@@ -104,13 +104,9 @@ async function setKey(context: CliContext, typed: string, options: KeyOptions) {
   context.report(keyJson(changed), () => describe(changed));
 }
 
-async function rotateKey(
-  context: CliContext,
-  typed: string,
-  options: { overlap: RotationOverlap },
-) {
+async function rotateKey(context: CliContext, typed: string, overlap: RotationOverlap) {
   const { key, token } = await withKey(context, typed, (keys, { accountId, id }) =>
-    keys.rotate(accountId, id, options.overlap, OPERATOR),
+    keys.rotate(accountId, id, overlap, OPERATOR),
   );
   const endsAtMs = key.previousSecret?.endsAtMs ?? null;
   context.report({ api_key: token, ...keyJson(key) }, () => [

@@ -21,10 +21,6 @@ interface RepayOptions {
   readonly allMissing?: boolean;
 }
 
-interface EntryOptions {
-  readonly reference?: string;
-}
-
 export function addCreditCommands(program: Command, context: CliContext): void {
   const credits = program.command('credits').description('grant, revoke, show and check credits');
   for (const kind of ['grant', 'revoke'] as const) {
@@ -38,8 +34,8 @@ export function addCreditCommands(program: Command, context: CliContext): void {
       .argument('<account>', 'name or id')
       .argument('<n>', 'how many', parseCredits)
       .option('--reference <text>', 'enter it once, however often it is said', parseReference)
-      .action((account: string, amount: number, options: EntryOptions) =>
-        enter(context, kind, account, amount, options),
+      .action((account: string, amount: number, { reference }: { reference?: string }) =>
+        enter(context, kind, account, amount, reference),
       );
   }
   credits
@@ -80,9 +76,8 @@ async function enter(
   kind: 'grant' | 'revoke',
   nameOrId: string,
   amount: number,
-  options: EntryOptions,
+  reference = `cli ${randomUUID()}`,
 ) {
-  const reference = options.reference ?? `cli ${randomUUID()}`;
   const outcome = await context.withStores(stores =>
     new OperateCredits(stores).move({ kind, account: nameOrId, amount, reference }),
   );

@@ -23,13 +23,6 @@ const STORAGE = 'MATTING_STORAGE_URL';
 const FALLBACK = 'MATTING_STORAGE_FALLBACK_URL';
 const RESULT_DOWNLOADS = ['stream', 'redirect'] as const;
 
-export function asksForStorageKinds(env: Readonly<Record<string, string | undefined>>): boolean {
-  return [STORAGE, FALLBACK].some(variable => {
-    const url = env[variable] ?? '';
-    return url !== '' && !isFileUrl(url);
-  });
-}
-
 export function readStorage(
   reader: EnvReader,
   dataDir: string,
