@@ -104,7 +104,7 @@ a parameter of the query may come twice
   = a picture as the body: its query, its bytes
 
 file control-plane/portal/session/visit.ts
-tests control-plane/core/http/bodies.test.ts: bounds
+tests control-plane/portal/session/forms.test.ts
 fields of a page are counted where they mean something
   - if (text.split('&', FIELDS_MAX + 1).length > FIELDS_MAX) throw new PageError('badForm');
   = a form of the account area has a bound of its fields, empty ones too

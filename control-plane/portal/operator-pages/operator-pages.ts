@@ -15,9 +15,9 @@ import { createErrorHandler } from '../../http/answers.ts';
 import { OperateOrders } from '../orders/operate-orders.ts';
 import { registerAssets } from '../page/frame.ts';
 import { button, postForm, textField } from '../page/html.ts';
-import { AttemptWindows } from '../session/attempt-windows.ts';
 import { csrfTokenOf, guardRoutes, isSameText } from '../session/guard.ts';
 import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
+import { AttemptWindows } from '../sign-in/attempt-windows.ts';
 import { AuthorityError } from '../sign-in/session-store.ts';
 import { isLanguage } from '../words/words.ts';
 import {

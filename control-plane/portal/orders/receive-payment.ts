@@ -22,7 +22,7 @@ import { Semaphore } from '#program/semaphore.ts';
 import type { ServiceActor } from '../../core/accounts/audit.ts';
 import { bodyChunks, wantBody } from '../../http/bodies.ts';
 import { wrongWithSignature } from '../../http/outgoing/webhook-signature.ts';
-import { AttemptWindows } from '../session/attempt-windows.ts';
+import { AttemptWindows } from '../sign-in/attempt-windows.ts';
 import { isMoneyAmount, isMoneyReference, type Payment } from './order-rules.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from './order-store.ts';
 

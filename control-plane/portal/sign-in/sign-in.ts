@@ -1,7 +1,7 @@
 /**
  * Sign-in by mail and password. Whoever is not let in learns nothing: an unknown mail, a wrong
  * password and a person without one get the same answer after the same work. How many may fail, by
- * portal/session/attempt-windows.ts:
+ * portal/sign-in/attempt-windows.ts:
  *
  * | attempts from                                      | are counted by                  |
  * |----------------------------------------------------|---------------------------------|
@@ -28,12 +28,7 @@ import {
 import { isInserted, matchesOne, nowPlusMs, removeOldRows } from '../../database/statements.ts';
 import { mailKeyOf, parseMail } from '../people/mail-address.ts';
 import type { PeopleStore } from '../people/people-store.ts';
-import {
-  countAttempt,
-  leftOfWindowMs,
-  NONE_COUNTED,
-  type WindowCount,
-} from '../session/attempt-windows.ts';
+import { countAttempt, leftOfWindowMs, NONE_COUNTED, type WindowCount } from './attempt-windows.ts';
 import type { Passwords } from './passwords.ts';
 import { type Browser, endedHashOf, newSession, type SessionStore } from './session-store.ts';
 
