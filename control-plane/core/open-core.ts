@@ -23,7 +23,7 @@ import { pollingLoop } from '../database/round-loop.ts';
 import { GuardedFetch } from '../http/outgoing/guarded-fetch.ts';
 import { GuardedPost } from '../http/outgoing/guarded-post.ts';
 import { OutgoingGuard } from '../http/outgoing/outgoing-guard.ts';
-import { accountViews } from './accounts/account.ts';
+import { accountViews, type Caller } from './accounts/account.ts';
 import { OperateAccounts } from './accounts/operate-accounts.ts';
 import type { Config } from './config.ts';
 import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.ts';
@@ -51,7 +51,13 @@ import { NODE_TIMING, noteRefusals, RegistryServer } from './nodes/registry-serv
 import { type About, type Core, migrationsOf, type PackageParts } from './package.ts';
 import { RateLimits } from './rates/rate-limits.ts';
 import { ReadinessService } from './readiness.ts';
-import { JobEvents, JobViews, ReadJob, ResultTokens, WaitForJob } from './results/job-view.ts';
+import {
+  JobEvents,
+  JobViews,
+  ResultTokens,
+  readJobOfCaller,
+  WaitForJob,
+} from './results/job-view.ts';
 import { type LossObserver, LostResults, resultLookStep } from './results/lost-results.ts';
 import {
   ResultDownload,
@@ -381,7 +387,7 @@ export function composeServices(parts: ServiceParts) {
     resultDownload: new ResultDownload({ ...stores, blobs, losses, signed }),
     resultReaders: new ResultReaders(parts.resultReaders),
     waitForJob: new WaitForJob(stores.jobs, events),
-    readJob: new ReadJob(stores.jobs),
+    readJob: (caller: Caller, jobId: string) => readJobOfCaller(stores.jobs, caller, jobId),
     jobViews: parts.views,
     authenticator: new Authenticate(stores.apiKeys),
     keyUses: new KeyUses(stores.apiKeys),

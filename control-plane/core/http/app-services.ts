@@ -1,13 +1,14 @@
 /** The use cases behind the two ports, as their routes are given them. */
-import type { Authenticator, ReadAccount } from '../accounts/account.ts';
+import type { Authenticator, Caller, ReadAccount } from '../accounts/account.ts';
 import type { OperateAccounts } from '../accounts/operate-accounts.ts';
+import type { Job } from '../jobs/job.ts';
 import type { OperateJobs, ReadQueue } from '../jobs/operate-jobs.ts';
 import type { KeyUses } from '../keys/authenticate.ts';
 import type { OperateCredits } from '../ledger/operate-credits.ts';
 import type { OperateNodes } from '../nodes/operate-nodes.ts';
 import type { RateLimits } from '../rates/rate-limits.ts';
 import type { Readiness } from '../readiness.ts';
-import type { JobViews, ReadJob, WaitForJob } from '../results/job-view.ts';
+import type { JobViews, WaitForJob } from '../results/job-view.ts';
 import type { ResultDownload, ResultReaders } from '../results/result-download.ts';
 import type { ImageUploads } from '../submission/pictures.ts';
 import type { SubmitMatting } from '../submission/submit-matting.ts';
@@ -20,7 +21,7 @@ export interface AppServices {
   readonly uploads: ImageUploads;
   readonly submitMatting: SubmitMatting;
   readonly waitForJob: WaitForJob;
-  readonly readJob: ReadJob;
+  readonly readJob: (caller: Caller, jobId: string) => Promise<Job>;
   readonly jobViews: JobViews;
   readonly resultDownload: ResultDownload;
   readonly resultReaders: ResultReaders;

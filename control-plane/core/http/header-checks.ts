@@ -163,19 +163,13 @@ function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRate): vo
 
 export type Check = onRequestHookHandler | onRequestAsyncHookHandler;
 
-export interface HeaderChecks {
-  readonly submission: Check[];
-  readonly read: Check[];
-  readonly account: Check[];
-  /** For the time after the body was read. */
-  readonly askAgain: ReturnType<typeof askingAgain>;
-}
+export type HeaderChecks = ReturnType<typeof createHeaderChecks>;
 
 export function createHeaderChecks(
   services: AppServices,
   connections: Connections,
   options: { readonly readsRequireIdempotencyKey: boolean },
-): HeaderChecks {
+) {
   const { rateLimits } = services;
   const apiKey = requireApiKey(services, 'submit');
   const reads = requireRate(rateLimits, 'reads');
@@ -187,9 +181,10 @@ export function createHeaderChecks(
       requireRate(rateLimits, 'submissions'),
       requireBodyForm,
       holdPlace(connections),
-    ],
-    read: [requireApiKey(services, 'read'), readKey, reads],
-    account: [requireApiKey(services, 'account'), readKey, reads],
+    ] satisfies Check[],
+    read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
+    account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
+    /** For the time after the body was read. */
     askAgain: askingAgain(apiKey),
   };
 }

@@ -54,13 +54,6 @@ import {
   sourceHostOf,
 } from './job-rows.ts';
 
-interface NewJobCallback {
-  readonly url: string;
-  readonly secret: Uint8Array | null;
-  /** Names the key it is encrypted with; null exactly where `secret` is. */
-  readonly secretKeyId: string | null;
-}
-
 export interface NewJob {
   readonly id: string;
   readonly accountId: string;
@@ -77,7 +70,12 @@ export interface NewJob {
   readonly finishing?: Finishing;
   /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
   readonly background?: JobBackground;
-  readonly callback?: NewJobCallback;
+  readonly callback?: {
+    readonly url: string;
+    readonly secret: Uint8Array | null;
+    /** Names the key it is encrypted with; null exactly where `secret` is. */
+    readonly secretKeyId: string | null;
+  };
   readonly traceContext?: string | undefined;
 }
 

@@ -166,12 +166,10 @@ export class ReadQueue {
       megapixelsMax: this.#megapixelsMax,
       oldestAgeMs,
       accountCount: byAccount.size,
-      accounts: largest.map(([accountId, queue]) => ({
-        accountId,
-        name: names.get(accountId) ?? accountId,
-        jobs: queue.jobs,
-        megapixels: queue.megapixels,
-      })),
+      accounts: largest.map(([accountId, queue]) => {
+        const name = names.get(accountId) ?? accountId;
+        return { accountId, name, jobs: queue.jobs, megapixels: queue.megapixels };
+      }),
     };
   }
 }

@@ -24,10 +24,8 @@ import { MetricSet } from './metric-set.ts';
 
 /** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
-const WAIT_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600, 3600];
 /** From no delay to the last attempt. */
 const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600, 36_000];
-const HTTP_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 /** From a store in the next rack to one that answers after its last attempt. */
 const STORAGE_SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 /** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
@@ -73,7 +71,7 @@ export class ControlMetrics extends MetricSet {
     'matting_control_http_request_duration_seconds',
     'From the request to the end of its answer, waits for jobs included',
     ['route', 'method'],
-    HTTP_SECONDS_BUCKETS,
+    [0.002, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120],
   );
   readonly #jobs = createOpenCounter(
     this.named('matting_control_jobs_total', 'Jobs that ended here'),
@@ -90,7 +88,7 @@ export class ControlMetrics extends MetricSet {
     'matting_control_job_wait_seconds',
     'From submission to the first admission by a node',
     ['mode'],
-    WAIT_SECONDS_BUCKETS,
+    [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600, 3600],
   );
   readonly #attempts = createOpenCounter(
     this.named('matting_control_attempts_total', 'Attempts on nodes by how they ended'),

@@ -107,26 +107,18 @@ function callbackOf(callback: JobCallback) {
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
-export class ReadJob {
-  readonly #jobs: Pick<JobStore, 'findForKey'>;
-
-  constructor(jobs: Pick<JobStore, 'findForKey'>) {
-    this.#jobs = jobs;
-  }
-
-  /**
-   * Another key's job, an unknown one and a malformed id are the same to the caller.
-   * @throws ContractError JOB_NOT_FOUND, SERVICE_UNAVAILABLE
-   */
-  async read({ apiKeyId }: Caller, jobId: string): Promise<Job> {
-    const job = UUID.test(jobId)
-      ? await this.#jobs.findForKey(jobId.toLowerCase(), apiKeyId)
-      : undefined;
-    if (job === undefined) {
-      throw new ContractError('JOB_NOT_FOUND', 'this API key has no job of that id');
-    }
-    return job;
-  }
+/**
+ * Another key's job, an unknown one and a malformed id are the same to the caller.
+ * @throws ContractError JOB_NOT_FOUND, SERVICE_UNAVAILABLE
+ */
+export async function readJobOfCaller(
+  jobs: Pick<JobStore, 'findForKey'>,
+  { apiKeyId }: Caller,
+  jobId: string,
+): Promise<Job> {
+  const job = UUID.test(jobId) ? await jobs.findForKey(jobId.toLowerCase(), apiKeyId) : undefined;
+  if (job !== undefined) return job;
+  throw new ContractError('JOB_NOT_FOUND', 'this API key has no job of that id');
 }
 
 /** 256 bits: the link is the capability. */

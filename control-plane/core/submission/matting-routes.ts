@@ -45,14 +45,10 @@ export function registerMattingRoutes(
 }
 
 class MattingRoutes {
-  readonly #services: AppServices;
-  readonly #checks: HeaderChecks;
-  readonly #syncWaitMs: number;
+  readonly #parts: AppServices & { readonly checks: HeaderChecks; readonly syncWaitMs: number };
 
   constructor(services: AppServices, checks: HeaderChecks, syncWaitMs: number) {
-    this.#services = services;
-    this.#checks = checks;
-    this.#syncWaitMs = syncWaitMs;
+    this.#parts = { ...services, checks, syncWaitMs };
   }
 
   async submitAsync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
@@ -67,14 +63,10 @@ class MattingRoutes {
     const accepts = acceptedAnswers(request.headers.accept);
     const mode = waits ? 'sync' : 'async';
     const submitted = await this.#submit(request, reply, { mode, accepts });
-    const waitMs = Math.min(
-      (preferences.waitS ?? Number.POSITIVE_INFINITY) * 1000,
-      this.#syncWaitMs,
-    );
+    const waitMs = Math.min((preferences.waitS ?? Infinity) * 1000, this.#parts.syncWaitMs);
     setPreferenceApplied(reply, preferences, waitMs);
     if (!waits) return this.#answerWithoutWaiting(reply, submitted.job);
-    const { waitForJob } = this.#services;
-    const job = await waitForEnd(waitForJob, submitted.job, waitMs, reply);
+    const job = await waitForEnd(this.#parts.waitForJob, submitted.job, waitMs, reply);
     if (!isFinal(job)) return this.#handOver(reply, job, { sync_timeout: true });
     const refusal = refusalOf(job);
     reply.headers(serverTimingOf(job));
@@ -84,14 +76,14 @@ class MattingRoutes {
     }
     if (reply.hasHeader(REPLAYED)) await this.#requireResult(job);
     reply.header('x-credits-charged', submitted.created ? '1' : '0');
-    return reply.code(200).send(this.#services.jobViews.view(job));
+    return reply.code(200).send(this.#parts.jobViews.view(job));
   }
 
   async readJob(request: FastifyRequest, reply: FastifyReply, jobId: string) {
-    const job = await this.#services.readJob.read(callerOf(request), jobId);
+    const job = await this.#parts.readJob(callerOf(request), jobId);
     noteJob(request, job.id);
     if (!isFinal(job)) reply.header('retry-after', POLL_AFTER_S);
-    return reply.headers(serverTimingOf(job)).send(this.#services.jobViews.view(job));
+    return reply.headers(serverTimingOf(job)).send(this.#parts.jobViews.view(job));
   }
 
   /** Where no new job is created, what was stored of the body is removed. */
@@ -102,20 +94,18 @@ class MattingRoutes {
   ): Promise<Submitted> {
     const idempotencyKey = idempotencyKeyOf(request);
     const readBody = mattingBodyReaderOf(request.raw);
-    const { image, background } = this.#services.uploads.beginBoth(callerOf(request).accountId);
+    const { image, background } = this.#parts.uploads.beginBoth(callerOf(request).accountId);
     try {
       wantBody(request, reply);
       const fields = await readBody({ image, background });
-      const askAgain = () => this.#checks.askAgain(request);
+      const askAgain = () => this.#parts.checks.askAgain(request);
       const caller = await askAgain();
       const uploads = { upload: image, backgroundUpload: background };
       const submission = { caller, askAgain, idempotencyKey, mode, fields, accepts, ...uploads };
-      const submitted = await this.#services.submitMatting.submit(submission);
+      const submitted = await this.#parts.submitMatting.submit(submission);
       noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');
-      if (!submitted.created && isFinal(submitted.job)) {
-        reply.header(REPLAYED, 'true');
-      }
+      if (!submitted.created && isFinal(submitted.job)) reply.header(REPLAYED, 'true');
       return submitted;
     } finally {
       await Promise.all([image.abort(), background.abort()]);
@@ -124,7 +114,7 @@ class MattingRoutes {
 
   /** What goes wrong now names the job: it stays as it is. */
   async #answerPicture(reply: FastifyReply, job: Job, created: boolean): Promise<FastifyReply> {
-    const { resultDownload, resultReaders, jobViews } = this.#services;
+    const { resultDownload, resultReaders, jobViews } = this.#parts;
     let file: ResultFile;
     let stream: Readable;
     try {
@@ -149,7 +139,7 @@ class MattingRoutes {
   /** A replay that names a result says so only where there is one. */
   async #requireResult(job: Job): Promise<void> {
     try {
-      await this.#services.resultDownload.fileOf(job, 'replay').requireThere();
+      await this.#parts.resultDownload.fileOf(job, 'replay').requireThere();
     } catch (cause) {
       throw withJob(cause, job.id);
     }
@@ -157,11 +147,11 @@ class MattingRoutes {
 
   #answerWithoutWaiting(reply: FastifyReply, job: Job): FastifyReply {
     if (!isFinal(job)) return this.#handOver(reply, job, {});
-    return reply.headers(serverTimingOf(job)).code(200).send(this.#services.jobViews.view(job));
+    return reply.headers(serverTimingOf(job)).code(200).send(this.#parts.jobViews.view(job));
   }
 
   #handOver(reply: FastifyReply, job: Job, extra: { sync_timeout?: true }): FastifyReply {
-    const view = this.#services.jobViews.view(job);
+    const view = this.#parts.jobViews.view(job);
     reply.headers({ location: view.status_url, 'retry-after': POLL_AFTER_S });
     return reply.code(202).send({ ...view, ...extra });
   }

@@ -81,13 +81,11 @@ interface Sent extends SentPictures {
   readonly askAgain: () => Promise<Caller>;
   readonly mode: 'sync' | 'async';
   /** Of what nobody pays for, which has bounds of its own. */
-  readonly unpaid?: UnpaidBounds;
-}
-
-interface UnpaidBounds {
-  readonly allowance: Allowance;
-  /** Rejects with SERVICE_UNAVAILABLE where all accounts together have as many as may be. */
-  readonly requireRoom: () => Promise<void>;
+  readonly unpaid?: {
+    readonly allowance: Allowance;
+    /** Rejects with SERVICE_UNAVAILABLE where all accounts together have as many as may be. */
+    readonly requireRoom: () => Promise<void>;
+  };
 }
 
 export class AllowanceError extends Error {
@@ -108,16 +106,14 @@ interface Submission extends Sent {
 export interface KeylessSubmission extends Sent {
   readonly request: MattingRequest;
   readonly backgroundGiven: boolean;
-  readonly derivedKey: DerivedKey;
+  /** Stands for the Idempotency-Key: made of what is asked for, and of the interface's name. */
+  readonly derivedKey: {
+    readonly namespace: string;
+    /** How long its job answers, from the first request on; an open job does longer. */
+    readonly rememberedMs: number;
+  };
   /** What the interface asks of the image besides; throws a ContractError. */
   readonly requireImage?: (image: JobInput) => void;
-}
-
-interface DerivedKey {
-  /** Of the interface, so that the same request by another is another one. */
-  readonly namespace: string;
-  /** How long its job answers, from the first request on; an open job does longer. */
-  readonly rememberedMs: number;
 }
 
 /** Without an end it is remembered as long as the job's row. */
@@ -386,7 +382,6 @@ export function requireMattingRequest(
   const url = texts.get('image_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const named = requireOutputFormat(texts.get('output_format'));
-  const backgroundUrl = texts.get('background_url');
   const { channels, finishing } = parseFinishing(finishingTexts(texts), {
     // Where none is named, one of those below, each of which goes with what is asked for.
     outputFormat: named ?? DEFAULT_FORMAT,
@@ -400,8 +395,7 @@ export function requireMattingRequest(
     outputFormat,
     channels,
     finishing,
-    backgroundUrl:
-      backgroundUrl === undefined ? undefined : requireBackground(backgroundUrl, policy),
+    backgroundUrl: requireBackground(texts.get('background_url'), policy),
     callback,
   };
 }
@@ -435,9 +429,9 @@ function finishingTexts(texts: MattingFields['texts']): Map<FinishingField, stri
   return given;
 }
 
-function requireBackground(url: TextValue, policy: OutgoingPolicy): string {
+function requireBackground(url: TextValue | undefined, policy: OutgoingPolicy): string | undefined {
   if (url === OVERLONG) throw invalidParameter('background_url', 'is too long');
-  requireBackgroundUrl(url, policy);
+  if (url !== undefined) requireBackgroundUrl(url, policy);
   return url;
 }
 
