@@ -16,7 +16,7 @@ function storesOfPackages(database: Database) {
   return { ...createPortalStores(database), fleetReports: createFleetReportStore(database) };
 }
 
-export const { series, storesOn, useStores, onStores, onStoresInCi } = storeFixtures({
+export const { series, storesOn, onStores } = storeFixtures({
   packages: PACKAGES,
   more: storesOfPackages,
 });

@@ -2,6 +2,6 @@
 import { storeFixtures } from '../core/test/fixtures.ts';
 import { PACKAGES } from '../packages.ts';
 
-export const { series, storesOn, useStores, onStores, openStores, openCaller } = storeFixtures({
+export const { series, storesOn, onStores, openStores, openCaller } = storeFixtures({
   packages: PACKAGES,
 });

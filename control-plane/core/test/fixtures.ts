@@ -58,8 +58,6 @@ interface OpenedStores<S extends Stores> {
 
 type Group<S extends Stores> = (test: GroupTest, opened: OpenedStores<S>) => void;
 
-export type StoreFixtures<More extends object = object> = ReturnType<typeof storeFixtures<More>>;
-
 /** Databases that have the tables of the core and of these packages, and the stores on them. */
 export function storeFixtures<More extends object = object>(suite: Suite<More> = {}) {
   type S = Stores & More;
@@ -122,8 +120,7 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
 }
 
 /** Those of the core alone. */
-export const { series, storesOn, useStores, onStores, onStoresInCi, openStores, openCaller } =
-  storeFixtures();
+export const { series, storesOn, useStores, onStores, onStoresInCi } = storeFixtures();
 
 /** As `onStores`; whatever a test did, the ledger is balanced then. */
 export function onBalancedStores(test: SerialFn, name: string, group: Group<Stores>): void {
