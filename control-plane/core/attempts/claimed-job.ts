@@ -190,10 +190,7 @@ function holds(job: Job, claim: Claim): boolean {
   return job.fence === claim.fence && job.lease?.holder === claim.holder;
 }
 
-/**
- * A claim kept alive while work goes on under it. A renewal that the database does not answer loses
- * nothing by itself: a holder that was not replaced may renew and finish later.
- */
+/** A claim kept alive; a renewal that the database does not answer loses nothing by itself. */
 
 type LeaseEnd = 'lost' | 'stopping';
 

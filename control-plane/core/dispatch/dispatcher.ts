@@ -246,10 +246,7 @@ interface RunOwner {
   readonly memories: JobMemories;
   takeOffer(job: ClaimableJob, needs: JobNeeds): Offer | undefined;
   readonly refusal: RefusalOfNodes;
-  /**
-   * The place of a download was given back.
-   * @returns whether the job may go on to a node, no other job waiting for one
-   */
+  /** @returns whether the job may go on to a node, no other job waiting for one */
   downloadEnded(): boolean;
   readonly stop: AbortSignal;
 }

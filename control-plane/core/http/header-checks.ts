@@ -30,8 +30,7 @@ const callers = new WeakMap<FastifyRequest, Caller>();
 const accounts = new WeakMap<FastifyRequest, string>();
 
 /**
- * The onRequest hook; and the same check again once a body has arrived: headers sent before a
- * revocation must not create a job after it.
+ * Asked again once a body has arrived: headers sent before a revocation create no job after it.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
  */
 export function requireApiKey(

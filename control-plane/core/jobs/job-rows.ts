@@ -361,11 +361,7 @@ export type QueuedWork = Awaited<ReturnType<typeof readQueued>>;
 export function jobQueue(database: Database) {
   return {
     listLanes: () => readLanes(database),
-    /**
-     * Open jobs without a live lease: the first of each lane, `limit` at most together, in the
-     * queue's order, those of the playground last.
-     * @param among absent: all of them, read now
-     */
+    /** Without a live lease: the first of each lane, in the queue's order, the playground's last. */
     async listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]> {
       const lanes = among ?? (await readLanes(database));
       if (lanes.length === 0) return [];

@@ -1,7 +1,4 @@
-/**
- * All that is asked and written of jobs but their end, and what the sweeper removes of them. While
- * the database is away every method rejects with SERVICE_UNAVAILABLE.
- */
+/** The store of jobs; while the database is away every method rejects with SERVICE_UNAVAILABLE. */
 
 import { type Database, type Db, query, transact } from '../../database/database.ts';
 import { nowPlusMs } from '../../database/statements.ts';

@@ -1,7 +1,4 @@
-/**
- * What the core counts as things happen: base units, no identifiers as labels. docs/operations.md
- * explains each name.
- */
+/** What the core counts: base units, no identifiers as labels. docs/operations.md has each name. */
 import { collectDefaultMetrics, Gauge } from 'prom-client';
 import { ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import { createOpenCounter, everyOf } from '#program/known-counters.ts';

@@ -1,7 +1,4 @@
-/**
- * The metrics of one program: counters that exist with every known label from the start, and gauges
- * that are read at a scrape.
- */
+/** Counters that exist with every known label from the start, gauges that are read at a scrape. */
 import { Gauge, Histogram, Registry } from 'prom-client';
 import { createKnownCounter, type KnownLabels } from '#program/known-counters.ts';
 import { settledWithin } from '#program/waiting.ts';
@@ -83,10 +80,7 @@ export class MetricSet {
     });
   }
 
-  /**
-   * One reading for all gauges that show it. No second one begins while the first hangs, and a
-   * scrape waits at most READ_MS_MAX for it.
-   */
+  /** One reading for all gauges that show it; no second one begins while the first hangs. */
   reading<T>(
     what: string,
     ask: () => Promise<T>,

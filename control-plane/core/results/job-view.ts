@@ -200,10 +200,7 @@ export class WaitForJob {
     }
   }
 
-  /**
-   * The job as last read: final, or as it was when `waitMs` had passed, the caller hung up or this
-   * replica began to drain. Rejects with SERVICE_UNAVAILABLE.
-   */
+  /** Final, or as it was when `waitMs` had passed, the caller hung up or this replica drained. */
   async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
     const over = this.#ended || waitMs <= 0;
     const final = over ? undefined : await this.#untilFinal(job, waitMs, hangUp);

@@ -63,10 +63,7 @@ export class LostResults {
     this.#now = dependencies.now ?? (() => performance.now());
   }
 
-  /**
-   * A loss is on record when this resolves; who finds it first logs and counts it.
-   * @throws ContractError SERVICE_UNAVAILABLE: the storage or the database does not say
-   */
+  /** A loss is on record when this resolves. @throws ContractError SERVICE_UNAVAILABLE */
   async judge(jobId: string, by: LossFinder): Promise<LossVerdict> {
     const { jobs, lostResults, blobs } = this.#dependencies;
     const job = await jobs.find(jobId);
@@ -142,10 +139,7 @@ interface ResultLookDependencies {
   readonly rest?: (ms: number) => Promise<unknown>;
 }
 
-/**
- * The daily look whether every live result still has its file, whose position is kept. Where most
- * of what is beside a result is gone too it ends, and comes again in an hour.
- */
+/** The daily look whether every live result has its file; where most are gone, again in an hour. */
 export function resultLookStep({
   lostResults,
   losses,

@@ -150,10 +150,7 @@ export class ImageUpload {
     this.#role = role;
   }
 
-  /**
-   * Its pieces are the file's bytes, not Base64; before the first one.
-   * @param field the request's field, for errors; absent: the whole body
-   */
+  /** Before the first piece. @param field the request's field, for errors; absent: the whole body */
   takeBytes(field?: string): void {
     this.#reader = new RawBytes(field);
   }
@@ -327,10 +324,7 @@ function requireResolution(width: number, height: number, { noun, pixelsMax }: I
   );
 }
 
-/**
- * A known format whose dimensions cannot be read is accepted: its job finds out.
- * @throws ContractError IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE
- */
+/** A known format whose dimensions cannot be read is accepted: its job finds out. */
 export async function requireAcceptableImage(
   read: ByteReader,
   sizeBytes: number,
@@ -374,10 +368,7 @@ interface PicturedRequest {
 
 type AskedOfPictures = Omit<FingerprintedRequest, 'source' | 'background'>;
 
-/**
- * @throws ContractError what an upload's `finish` throws; INVALID_PARAMETER: the fields make too
- * much of the image
- */
+/** @throws ContractError as an upload's `finish`; INVALID_PARAMETER: too large a frame */
 export async function finishPictures(
   { upload, backgroundUpload }: SentPictures,
   { imageUrl, backgroundUrl, finishing }: PicturedRequest,
