@@ -6,6 +6,7 @@
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
 # make test-traces  a real model's trace in a real Jaeger (its all-in-one, named jaeger, in MATTING_TEST_TOOLS or the PATH); a minute
 # make runbook [ONLY=fleet]: the procedures of docs/runbook.md and docs/security.md as they are written, and alerts that fire and are over; some minutes each
+# make apart   packages of the control plane taken away, each and then all: what is left is whole; three minutes
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
 # make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
 # make test-kubernetes [ONLY=name]   the chart on a real cluster of this machine alone, as root, with the images of make images; half an hour
@@ -58,7 +59,7 @@ PULL ?=
 PHOTOS ?=
 MINUTES ?=
 
-.PHONY: setup start demo test storms test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
+.PHONY: setup start demo test storms apart test-traces test-storage test-databases test-cuda-stubs test-webgpu test-upgrade test-release test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz schemathesis chaos soak repeat bench bench-card clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -99,6 +100,9 @@ test: setup
 
 storms: setup
 	@$(NODE) test/support/run-tests.ts --storms
+
+apart: setup
+	@$(NODE) test/apart/main.ts
 
 # Every test that takes its store from OBJECT_STORES: by default the stand-in, here the real ones.
 test-storage: setup

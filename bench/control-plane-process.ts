@@ -1,6 +1,7 @@
 /**
  * One control plane as it is started, without a node: submissions are taken and nothing is
  * dispatched. With a client that costs little and a caller who has credits.
+ * Needs: portal.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';

@@ -9,6 +9,7 @@
  *
  * The two sides of a ratio alternate in rounds of one run. The client shares the cores with the
  * service; `...ClientTakenOut` takes its processor time out of the clock of both sides.
+ * Needs: portal.
  */
 
 import { createHash, randomBytes, randomUUID } from 'node:crypto';

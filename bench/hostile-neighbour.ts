@@ -11,6 +11,7 @@
  * | half-sent-forms   | strangers with 10,000 connections whose forms never end                 |
  * | hostile-bodies    | an account that sends one body of bench/hostile-bodies.ts after another |
  * |                   | on four connections, as fast as they are taken                          |
+ * Needs: portal.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';

@@ -3,6 +3,7 @@
  * under one control plane with a scripted node: one job after the other, then all at once. Those of
  * a replica that rests are counted apart, by the second. BEGIN and COMMIT are not statements of the
  * meter: a transaction that writes has both.
+ * Needs: portal.
  */
 
 import assert from 'node:assert/strict';

@@ -6,6 +6,7 @@
  *     bench/large-tables.ts [jobs, 200000 unless given] [file, kept and taken as it is if there]
  *
  * Ten million jobs take a quarter of an hour to fill and 15 GB.
+ * Needs: portal.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

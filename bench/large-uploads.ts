@@ -1,6 +1,7 @@
 /**
  * Twenty images of 50 MB at once, as Base64: what memory the control plane takes, and how long a
  * read of a job takes meanwhile.
+ * Needs: portal.
  */
 import { randomBytes } from 'node:crypto';
 import { Client, Pool } from 'undici';

@@ -5,6 +5,7 @@
  * HOLD_MS_MAX.
  *
  *     sh bin/node24 bench/parse-cost.ts [part of a name]
+ * Needs: removebg, portal.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';

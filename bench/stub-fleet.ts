@@ -2,6 +2,7 @@
  * What dispatch costs a fleet: 20 stub nodes of 250 ms behind two control planes on MariaDB, all
  * real processes. A backlog against what the nodes could do at best, and at half of that load the
  * time from submission to a node's Admitted, by the stages stored with each job.
+ * Needs: portal.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';

@@ -2,6 +2,7 @@
  * What a photo of 10 MB costs the control plane by the form it is sent in: as the body itself, as
  * multipart/form-data, as Base64 in JSON. Processor time of its process for one submission
  * (asynchronous, nothing dispatched, SQLite), in turns within one run.
+ * Needs: portal.
  */
 import { randomBytes } from 'node:crypto';
 import { Client } from 'undici';

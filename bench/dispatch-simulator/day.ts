@@ -4,6 +4,7 @@
  * times as fast, but the nodes. Tenfold more comes at the height of the day than at night, with
  * batches in between; nodes need 90 s to come. Price, in node-hours, against the wait, for each
  * target and hold, and for fleets that never change. Repeatable to the last digit.
+ * Needs: fleet-size.
  */
 import type { JobClass } from '../../control-plane/core/jobs/job.ts';
 import { writeResults } from '../results.ts';

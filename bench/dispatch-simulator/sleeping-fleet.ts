@@ -2,6 +2,7 @@
  * A fleet that sleeps, in simulated time: nodes that an autoscaler asks for by the wanted number,
  * that need a while to come, drain when they are not wanted any more, and cost from the moment they
  * are asked for until they are gone. Rounds, views, meters and the wanted number are the product's.
+ * Needs: fleet-size.
  */
 import assert from 'node:assert/strict';
 import {

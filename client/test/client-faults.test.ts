@@ -1,4 +1,7 @@
-/** The client where answers are lost, late, broken or another's: one key, one job, one credit. */
+/**
+ * The client where answers are lost, late, broken or another's: one key, one job, one credit.
+ * Needs: fleet-size, portal.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';

@@ -1,4 +1,7 @@
-/** The client before a real control plane (HTTP, SQLite, directory), with a proxy in between. */
+/**
+ * The client before a real control plane (HTTP, SQLite, directory), with a proxy in between.
+ * Needs: fleet-size, portal.
+ */
 import { randomBytes } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import {

@@ -1,4 +1,7 @@
-/** The client where result links lead to a bucket: it follows them, without its key. */
+/**
+ * The client where result links lead to a bucket: it follows them, without its key.
+ * Needs: object-storage, fleet-size, portal.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';

@@ -1,4 +1,7 @@
-/** Databases of the whole program, and the stores of the core and of every package on them. */
+/**
+ * Databases of the whole program, and the stores of the core and of every package on them.
+ * Needs: fleet-size, portal.
+ */
 import type { Stores as CoreStores } from '../core/stores.ts';
 import { storeFixtures } from '../core/test/fixtures.ts';
 import type { Database } from '../database/database.ts';

@@ -1,4 +1,7 @@
-/** The migrations of all packages, each in a series of its own beside the core's. */
+/**
+ * The migrations of all packages, each in a series of its own beside the core's.
+ * Needs: fleet-size, portal.
+ */
 import path from 'node:path';
 import ava from 'ava';
 import { SILENT_LOG } from '../../test/support/database.ts';

@@ -1,4 +1,4 @@
-/** The packages of the program, with passwords that cost little. */
+/** The packages of the program, with passwords that cost little. Needs: portal. */
 import type { Package } from '../core/package.ts';
 import { PACKAGES } from '../packages.ts';
 import { testPortal } from '../portal/test/portal-app.ts';

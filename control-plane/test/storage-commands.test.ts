@@ -1,4 +1,7 @@
-/** `matting storage check|lifecycle|migrate` on every kind of object store. */
+/**
+ * `matting storage check|lifecycle|migrate` on every kind of object store.
+ * Needs: object-storage, operations.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';

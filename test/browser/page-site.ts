@@ -1,6 +1,7 @@
 /**
  * The account area of one process for a browser: the real HTTP application on a real SQLite
  * database at `http://localhost`. No node: jobs end by the steps a dispatcher would take.
+ * Needs: portal.
  */
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { openWorld, type World } from '../../control-plane/portal/test/area/world.ts';

@@ -1,4 +1,4 @@
-/** The area without scripts, and by the keyboard alone: in, a key made, out. */
+/** The area without scripts, and by the keyboard alone: in, a key made, out. Needs: portal. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import type { Browser, Page } from 'playwright-core';

@@ -1,6 +1,7 @@
 /**
  * A caller as docs/rest.md asks it to be: one Idempotency-Key an image, the same request again until
  * it is answered, in any of its forms, any replica. It keeps what it was promised.
+ * Needs: removebg.
  */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -5,6 +5,7 @@
  *
  * MATTING_CHAOS_SEED repeats a run's choices; the instants at which processes meet them are the
  * machine's.
+ * Needs: object-storage, removebg.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

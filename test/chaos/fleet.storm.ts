@@ -1,4 +1,7 @@
-/** A fleet on one database server and one directory; `make chaos` runs it with many kills. */
+/**
+ * A fleet on one database server and one directory; `make chaos` runs it with many kills.
+ * Needs: object-storage, removebg.
+ */
 import ava from 'ava';
 import { skipReason } from '../support/database.ts';
 import { openOneMachine } from '../support/fleet/ground.ts';

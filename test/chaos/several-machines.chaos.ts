@@ -1,6 +1,7 @@
 /**
  * `make chaos`: a fleet on a Galera cluster and a bucket. With KILLS=20 control planes, nodes, the
  * store's server and members of the cluster are killed 200 times in all.
+ * Needs: object-storage, removebg.
  */
 import ava from 'ava';
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';

@@ -6,6 +6,7 @@
  * Every counter that a rule takes a rate or an increase of is there at 0 before the first event,
  * with each label value that the rule names: Prometheus sees no increase where a series begins
  * above 0, and an alert would miss the first event after a start.
+ * Needs: fleet-size, portal.
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';

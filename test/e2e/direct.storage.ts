@@ -1,6 +1,7 @@
 /**
  * Files that go straight between a real node and a real object store, through the real programs and
  * a real model: the picture is what a streamed one is, whatever its format, and charged once.
+ * Needs: object-storage.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

@@ -2,6 +2,7 @@
  * Two control planes and three inference nodes, each a process of its own over TLS, are restarted
  * one after the other under load. The client is the package that callers use: it must not see a
  * failure, and every image must be the right one, charged once.
+ * Needs: object-storage.
  */
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';

@@ -1,4 +1,8 @@
-/** The images of both programs beside each other, as strictly as they promise to bear, without a network. */
+/**
+ * The images of both programs beside each other, as strictly as they promise to bear, without a
+ * network.
+ * Needs: portal, operations.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,7 @@
-/** What a cluster finds outside of it: a MariaDB server, a bucket, volumes, Prometheus, KEDA. */
+/**
+ * What a cluster finds outside of it: a MariaDB server, a bucket, volumes, Prometheus, KEDA.
+ * Needs: object-storage.
+ */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

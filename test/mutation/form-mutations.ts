@@ -72,7 +72,7 @@ pairs without a value are not counted
   = of endless pairs without a value no more is read than what is refused
 
 file control-plane/http/json-fields.ts
-tests control-plane/core/http/bodies.test.ts: bounds
+tests control-plane/removebg/removebg-body.test.ts: bounds
 unknown fields of JSON are not counted
   - if (this.#given > FIELDS_MAX) throw
   + if (false) throw

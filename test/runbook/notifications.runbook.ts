@@ -1,6 +1,7 @@
 /**
  * Pages about mails: the mail server is away or takes none of ours. Pages about notifications:
  * receivers that hang, secrets that no key opens, one that was altered.
+ * Needs: portal.
  */
 import ava from 'ava';
 import { type Answer, Receiver, taken } from '../../control-plane/core/test/receiver.ts';

@@ -1,4 +1,7 @@
-/** Pages about what waits: nodes come when there is work, or do not, and the queue fills. */
+/**
+ * Pages about what waits: nodes come when there is work, or do not, and the queue fills.
+ * Needs: fleet-size, portal.
+ */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { at } from '../support/at.ts';

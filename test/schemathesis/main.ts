@@ -7,6 +7,7 @@
  *
  * The application listens on loopback, over a database and a directory of its own. Its jobs succeed
  * without a node, and no name is looked up, so that nothing that is made up is ever requested.
+ * Needs: fleet-size, removebg, portal.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

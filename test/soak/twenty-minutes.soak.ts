@@ -3,6 +3,7 @@
  * of everything is killed, on a Galera cluster and a bucket: at three pictures a second with a tiny
  * model, and at half of what it is measured to do with u2netp and photos. Callers who come again as
  * docs/rest.md says see no failure.
+ * Needs: object-storage.
  */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -3,6 +3,7 @@
  * by side, each step undone once: callers who come again as docs/rest.md says see no failure. The
  * release is its own commit with the packages of its own lock file, and every process is a real
  * one; only the nodes' model is a tiny one.
+ * Needs: object-storage.
  */
 import assert from 'node:assert/strict';
 import ava from 'ava';

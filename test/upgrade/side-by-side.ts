@@ -1,4 +1,7 @@
-/** What holds of two control planes of different versions on one database: either answers for both. */
+/**
+ * What holds of two control planes of different versions on one database: either answers for both.
+ * Needs: object-storage.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Fleet } from '../support/fleet/fleet.ts';

@@ -1,4 +1,7 @@
-/** Two control planes on one bucket: jobs, links and the sweep; and while the store is away. */
+/**
+ * Two control planes on one bucket: jobs, links and the sweep; and while the store is away.
+ * Needs: object-storage.
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { groupIf } from '../../../test/support/database.ts';

@@ -1,5 +1,6 @@
 /**
  * The environment and the secrets key: what is wrong is said at once, by name, without its value.
+ * Needs: object-storage, removebg, portal.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

@@ -3,6 +3,7 @@
  * operator's, each opened anew once it is closed: every call with a good key and every scrape is
  * answered meanwhile, each on a new connection. And silent ones, at a process that may open few
  * files: it says so, and is closed to nobody.
+ * Needs: portal.
  */
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -1,6 +1,7 @@
 /**
  * The program as it is started: a process, its ports, its signals and its last words; what keeps it
  * from starting; and the order of ending.
+ * Needs: removebg, portal.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

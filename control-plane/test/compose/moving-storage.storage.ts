@@ -1,6 +1,7 @@
 /**
  * A service that moves from a directory to a bucket as docs/operations.md says, step by step, while
  * callers submit and download all the time: no link fails, no job is lost, nothing stays behind.
+ * Needs: object-storage, operations.
  */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';

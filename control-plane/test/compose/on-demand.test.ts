@@ -1,4 +1,7 @@
-/** A fleet that sleeps: two control planes take work while no node lives, and nodes come later. */
+/**
+ * A fleet that sleeps: two control planes take work while no node lives, and nodes come later.
+ * Needs: removebg.
+ */
 import ava from 'ava';
 import { assertBalanced } from '../../core/test/fixtures.ts';
 import { until } from '../../core/test/harness.ts';

@@ -1,6 +1,7 @@
 /**
  * Two control planes on one database: whatever one promised, the other keeps. The same request is
  * one job, and is paid once.
+ * Needs: removebg.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

@@ -1,6 +1,7 @@
 /**
  * A service under load whose processes are restarted, killed, and brought to another version. In
  * the end every picture is cut out and charged once, and every notification is there.
+ * Needs: object-storage.
  */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';

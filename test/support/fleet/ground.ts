@@ -1,6 +1,7 @@
 /**
  * What a fleet stands on: its database and its storage, each of which can be killed
  * and comes back with all it had said it kept.
+ * Needs: object-storage.
  */
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';

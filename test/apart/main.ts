@@ -1,0 +1,167 @@
+/**
+ * Takes packages of the control plane away, each by itself and then all of them, and sees that what
+ * is left is whole: types check, tests of the core pass, and a control plane serves on a database
+ * that all packages wrote. Without any of them `make demo` cuts its picture out, too.
+ *
+ * What is left is a copy of the working tree. Beside a package's folder, and its lines in
+ * control-plane/packages.ts, it lacks the files that say at their head `Needs: that package.`
+ */
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  copyFileSync,
+  cpSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { PACKAGES } from '../../control-plane/packages.ts';
+import { openMemoryDirectory } from '../support/memory-directory.ts';
+import { type AvaResult, concludeWith } from '../support/run-ava.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const LIST = 'control-plane/packages.ts';
+const LINKED = ['node_modules', 'bin/node/node_modules', 'model-cache'];
+const NEEDS = /^(?:#!.*\n)?\/\*\*(?:(?!\*\/)[\s\S])*?\bNeeds: ([^.]+)\./;
+/** What tells fastest that a package was needed, where one is away. */
+const FEW = ['control-plane/core/http/public-app.test.ts', 'control-plane/core/jobs/*.test.ts'];
+const ALL = ['control-plane/{core,database,http}/**/*.test.ts', 'test/e2e/cutout.test.ts'];
+const HANGING_MS = 120_000;
+/** Of what failed. */
+const SHOWN_LINES = 40;
+
+/** With the packages that the file says it needs. */
+function sourcesOf(): { name: string; needs: readonly string[] }[] {
+  const args = ['ls-files', '-z', '--cached', '--others', '--exclude-standard'];
+  const names = execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' }).split('\0');
+  const there = names.filter(name =>
+    statSync(path.join(ROOT, name), { throwIfNoEntry: false })?.isFile(),
+  );
+  return there.map(name => {
+    const text = name.endsWith('.ts') ? readFileSync(path.join(ROOT, name), 'utf8') : '';
+    return { name, needs: NEEDS.exec(text)?.[1]?.split(/,\s*(?:\*\s*)?/) ?? [] };
+  });
+}
+
+/** A copy of the working tree without these packages. */
+function copyWithout(absent: readonly string[]): string {
+  const tree = mkdtempSync(path.join(scratch, 'tree-'));
+  const isAway = (name: string) => absent.some(one => name.startsWith(`control-plane/${one}/`));
+  for (const { name, needs } of SOURCES) {
+    if (isAway(name) || needs.some(need => absent.includes(need))) continue;
+    mkdirSync(path.dirname(path.join(tree, name)), { recursive: true });
+    copyFileSync(path.join(ROOT, name), path.join(tree, name));
+  }
+  mkdirSync(path.join(ROOT, 'model-cache'), { recursive: true });
+  for (const name of LINKED) symlinkSync(path.join(ROOT, name), path.join(tree, name));
+  const list = readFileSync(path.join(ROOT, LIST), 'utf8');
+  writeFileSync(path.join(tree, LIST), absent.reduce(withoutLines, list));
+  return tree;
+}
+
+/** The list of packages without one: its import, and its name among the others. */
+function withoutLines(list: string, absent: string): string {
+  const line = new RegExp(`^import \\{ (\\w+) \\} from './${absent}/.*\\n`, 'm');
+  const [imported, constant] = line.exec(list) ?? [];
+  if (imported === undefined) throw new Error(`${LIST} has no line of ${absent}`);
+  return list.replace(imported, '').replace(new RegExp(`(?<=[[\\s,])${constant},?`), '');
+}
+
+interface Ended {
+  readonly code: number | null;
+  readonly output: string;
+}
+
+async function runIn(tree: string, ...args: string[]): Promise<Ended> {
+  const child = spawn(process.execPath, args, {
+    cwd: tree,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: HANGING_MS,
+  });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+    });
+  }
+  const [code] = await once(child, 'close');
+  return { code, output };
+}
+
+const NOTHING = { passed: 0, failed: 0, skipped: 0, failures: [], output: '', tookMs: [] };
+
+/** Something that is well when it ends with 0, as one test. */
+async function one(title: string, act: () => Promise<Ended>): Promise<AvaResult> {
+  const startedAtMs = performance.now();
+  const { code, output } = await act();
+  const tookMs = [[title, performance.now() - startedAtMs]] as const;
+  console.log(`  ${code === 0 ? '✔' : '✘'} ${title}`);
+  if (code === 0) return { ...NOTHING, passed: 1, tookMs };
+  console.log(output.split('\n').slice(0, SHOWN_LINES).join('\n'));
+  const reason = output.replace(/\s+/g, ' ').slice(0, 600);
+  return { ...NOTHING, failed: 1, failures: [`${title}: ${reason}`], tookMs };
+}
+
+/** Tests of the tree on SQLite, by its own runner. */
+async function tested(title: string, tree: string, globs: readonly string[]): Promise<AvaResult> {
+  const { runAva }: typeof import('../support/run-ava.ts') = await import(
+    path.join(tree, 'test/support/run-ava.ts')
+  );
+  const files = globs.flatMap(glob => globSync(glob, { cwd: tree })).sort();
+  const env = { MATTING_TEST_DIALECT: 'sqlite' };
+  const result = await runAva({
+    files: files.map(name => path.join(tree, name)),
+    concurrency: 2,
+    timeoutMs: HANGING_MS,
+    isQuiet: true,
+    env,
+  });
+  console.log(`  ${result.failed === 0 ? '✔' : '✘'} ${title}: ${result.passed} tests`);
+  return {
+    ...result,
+    failures: result.failures.map(failure => `${title}: ${failure}`),
+    tookMs: result.tookMs.map(([file, ms]) => [`${title}: ${file}`, ms]),
+  };
+}
+
+const SERVE = 'test/apart/serve-a-photo.ts';
+const TSC = 'node_modules/typescript/bin/tsc';
+
+async function checkWithout(absent: readonly string[], written: string): Promise<AvaResult[]> {
+  const isBare = absent.length === PACKAGES.length;
+  const title = isBare ? 'without any package' : `without ${absent.join(', ')}`;
+  console.log(`\n=== ${title}`);
+  const tree = copyWithout(absent);
+  const database = path.join(tree, 'written.sqlite');
+  cpSync(written, database);
+  const results = await Promise.all([
+    one(`${title}: types`, () => runIn(tree, TSC, '-p', '.')),
+    tested(title, tree, isBare ? ALL : FEW),
+    one(`${title}: a photo`, () => runIn(tree, SERVE, database)),
+  ]);
+  rmSync(tree, { recursive: true });
+  return results;
+}
+
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.once(signal, () => process.exit(1));
+}
+const inMemory = process.env.TMPDIR === undefined ? openMemoryDirectory() : undefined;
+if (inMemory !== undefined) process.env.TMPDIR = inMemory;
+const SOURCES = sourcesOf();
+const scratch = mkdtempSync(path.join(tmpdir(), 'matting-apart-'));
+process.once('exit', () => rmSync(scratch, { recursive: true, force: true }));
+const written = path.join(scratch, 'written.sqlite');
+const results = [await one('all packages: a photo', () => runIn(ROOT, SERVE, written))];
+const names = PACKAGES.map(({ name }) => name);
+for (const absent of [...names.map(name => [name]), names]) {
+  results.push(...(await checkWithout(absent, written)));
+}
+concludeWith(results);
