@@ -23,7 +23,7 @@
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=folder of photos: beside another remover
 # make bench-card [ONLY=bare,service PROVIDER=cuda THREADS=4]: what this machine's GPU is worth, to size it (docs/gpu.md); half an hour
-# make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64]: container images by buildah or podman (docs/containers.md); some minutes
+# make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64 WITHOUT="portal object-storage"]: container images by buildah or podman (docs/containers.md); some minutes
 # make test-images  [ONLY=name]: those images run, cut pictures out, are built twice and compared; compose.yaml as a whole; some minutes
 # make generate, make format   after a change of proto/*.proto, inference-node/kernels/ or deploy/grafana/source/; before a commit
 
@@ -33,6 +33,8 @@ INSTALLED := node_modules/.installed
 # Node 24 lies in a small package of its own and is installed first: npm leaves out native packages
 # that do not name the Node it runs on, so the rest is installed by npm on Node 24.
 NODE_INSTALLED := bin/node/node_modules/.installed
+# Of the project's packages, which npm links.
+MANIFESTS := $(wildcard proto/package.json program/package.json bin/package.json client/package.json test/support/package.json control-plane/package.json control-plane/*/package.json inference-node/package.json inference-node/*/package.json)
 # Scripts of the pages: JavaScript as the browser gets it, its types in comments.
 PAGE_SCRIPTS := control-plane/portal/assets
 KERNELS := inference-node/kernels
@@ -56,6 +58,7 @@ NODE_BASE ?=
 PROVIDER ?=
 PLATFORM ?=
 PULL ?=
+WITHOUT ?=
 PHOTOS ?=
 MINUTES ?=
 
@@ -73,7 +76,7 @@ $(NODE_INSTALLED): bin/node/package.json bin/node/package-lock.json bin/node/.np
 	@mkdir -p $(@D) && touch $@
 
 # Its own Node is among its commands, so that npx runs them on it.
-$(INSTALLED): package.json package-lock.json .npmrc $(NODE_INSTALLED)
+$(INSTALLED): package.json $(MANIFESTS) package-lock.json .npmrc $(NODE_INSTALLED)
 	@echo "Installing packages ..."
 	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && PATH="$$home:$$PATH" npm ci --loglevel=error && \
 		ln -s "$$home/node" node_modules/.bin/node
@@ -135,7 +138,8 @@ images: setup
 	@$(NODE) deploy/images/build.ts $(if $(ONLY),--only '$(ONLY)') $(if $(TAG),--tag '$(TAG)') \
 		$(if $(IMAGE_PREFIX),--prefix '$(IMAGE_PREFIX)') $(if $(BASE),--base '$(BASE)') \
 		$(if $(NODE_BASE),--node-base '$(NODE_BASE)') $(if $(PROVIDER),--provider '$(PROVIDER)') \
-		$(if $(PLATFORM),--platform '$(PLATFORM)') $(if $(PULL),--pull '$(PULL)')
+		$(if $(PLATFORM),--platform '$(PLATFORM)') $(if $(PULL),--pull '$(PULL)') \
+		$(if $(WITHOUT),--without '$(WITHOUT)')
 
 test-images: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/images/$(or $(ONLY),*).images.ts)

@@ -8,8 +8,8 @@
  *   mattes, for the next time
  */
 import { parseArgs } from 'node:util';
-import type { OutputFormat } from '#contract/formats.ts';
 import { loadPlanOutlines } from '../inference-node/serving/models/plan.ts';
+import type { OutputFormat } from '../proto/contract/formats.ts';
 import { at } from '../test/support/at.ts';
 import { openPeer, type Peer } from './peer.ts';
 import {

@@ -15,10 +15,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { pino } from 'pino';
 import sharp from 'sharp';
-import type { Finishing } from '#contract/finishing.ts';
-import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
 import { openPicturePool } from '../inference-node/serving/picture/pool/open-picture-pool.ts';
 import type { FinishRequest } from '../inference-node/serving/picture/pool/picture-pool.ts';
+import type { Finishing } from '../proto/contract/finishing.ts';
+import { OUTPUT_FORMATS, type OutputFormat } from '../proto/contract/formats.ts';
 import { at } from '../test/support/at.ts';
 
 const NEVER = new AbortController().signal;

@@ -1,6 +1,5 @@
 /** The node's pipeline in this process, over real engines and picture workers, without gRPC. */
 import { pino } from 'pino';
-import type { OutputFormat } from '#contract/formats.ts';
 import { makePrepared } from '../inference-node/model-tools/preparing/prepare.ts';
 import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/serving/admission.ts';
 import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
@@ -20,6 +19,7 @@ import {
   buildPlan,
   detectInstructionSet,
 } from '../inference-node/serving/prepared/load-prepared.ts';
+import type { OutputFormat } from '../proto/contract/formats.ts';
 import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
 

@@ -2,8 +2,8 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { credentials, Metadata } from '@grpc/grpc-js';
-import { type OutputFormat, outputFormatToProto } from '#contract/formats.ts';
-import { CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import { type OutputFormat, outputFormatToProto } from '../proto/contract/formats.ts';
+import { CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX } from '../proto/contract/limits.ts';
 import {
   Chunk,
   MatteHeader,
@@ -11,7 +11,7 @@ import {
   type MatteResponse,
   MatteServiceClient,
   Priority,
-} from '#gen/matting/v1/matte_service.ts';
+} from '../proto/gen/matting/v1/matte_service.ts';
 import type { BenchPhoto } from './photos.ts';
 
 const WINDOW_BYTES = 4 * 1024 * 1024;

@@ -11,7 +11,7 @@ import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import type { OutputFormat } from '#contract/formats.ts';
+import type { OutputFormat } from '../proto/contract/formats.ts';
 import type { BenchPhoto } from './photos.ts';
 import { cpuMsOf } from './processes.ts';
 // For the process that it starts.

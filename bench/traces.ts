@@ -7,9 +7,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { traced } from '#program/tracing/active-span.ts';
 import { type Caller, pictureBody } from '../control-plane/core/test/support/replicas.ts';
 import { Replicas } from '../control-plane/test/programs.ts';
+import { traced } from '../program/tracing/active-span.ts';
 
 const ROUNDS = Number(process.argv[2] ?? 20);
 const JOBS_A_ROUND = Number(process.argv[3] ?? 100);

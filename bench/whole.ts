@@ -15,7 +15,7 @@
  */
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
-import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
+import { type OutputFormat, TRANSPARENT_FORMATS } from '../proto/contract/formats.ts';
 import { openInProcess } from './in-process.ts';
 import { openNodeCaller } from './node-caller.ts';
 import { type BenchPhoto, drawPhotos } from './photos.ts';

@@ -3,7 +3,7 @@
  * their own variables; here is what it must know to give each of them its part of one machine.
  */
 import path from 'node:path';
-import { EnvReader } from '#program/env.ts';
+import { EnvReader } from '@matting/program/env.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '..');
 

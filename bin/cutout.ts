@@ -7,9 +7,13 @@ import { constants } from 'node:fs';
 import { access, mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { type OutputFormat, parseOutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
-import { readImageHeader } from '#contract/image-header.ts';
-import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
+import {
+  type OutputFormat,
+  parseOutputFormat,
+  TRANSPARENT_FORMATS,
+} from '@matting/proto/contract/formats.ts';
+import { readImageHeader } from '@matting/proto/contract/image-header.ts';
+import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { type FinishingWishes, type GivenFinishing, readFinishing } from './finishing-options.ts';

@@ -1,10 +1,10 @@
 /** What can be asked of a cut-out on the command line: the fields of finishing, under their names. */
 import { readFile, stat } from 'node:fs/promises';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { type FinishingField, parseFinishing } from '@matting/proto/contract/finishing/fields.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import { BACKGROUND_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { Command } from 'commander';
-import { ContractError } from '#contract/errors.ts';
-import { type FinishingField, parseFinishing } from '#contract/finishing/fields.ts';
-import type { OutputFormat } from '#contract/formats.ts';
-import { BACKGROUND_BYTES_MAX } from '#contract/limits.ts';
 import { SetupError } from './stack.ts';
 
 /** By the field's name; each a text, as in a form. */

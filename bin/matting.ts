@@ -5,9 +5,9 @@
 import { spawn } from 'node:child_process';
 import { existsSync, writeSync } from 'node:fs';
 import path from 'node:path';
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
+import { SignalGate } from '@matting/program/signal-gate.ts';
 import { Command, CommanderError } from 'commander';
-import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
-import { SignalGate } from '#program/signal-gate.ts';
 import { ROOT } from './config.ts';
 import { cutout } from './cutout.ts';
 import { addFinishingOptions, type GivenFinishing } from './finishing-options.ts';

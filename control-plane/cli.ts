@@ -1,6 +1,7 @@
 /** `node control-plane/cli.ts <command>`: the operator's commands, of the core and all packages. */
+
+import { runCommand } from '@matting/core/cli/program.ts';
 import { wholeEnvironment } from './config.ts';
-import { runCommand } from './core/cli/program.ts';
 import { PACKAGES } from './packages.ts';
 
 const enough = Promise.withResolvers<void>();

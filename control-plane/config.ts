@@ -1,5 +1,5 @@
 /** The only file of the control plane that reads the process's environment. */
-import type { Environment } from '#program/env.ts';
+import type { Environment } from '@matting/program/env.ts';
 
 /** For 32 look-ups for callers and two of the service; half of the threads resolve names. */
 const THREADS_FOR_LOOKUPS = 67;

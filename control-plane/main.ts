@@ -8,14 +8,14 @@
  * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
  */
 import { readFile } from 'node:fs/promises';
-import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
-import { collectYoungBuffers, letHeapGrow } from '#program/heap.ts';
-import { createLog } from '#program/log.ts';
-import { SignalGate } from '#program/signal-gate.ts';
-import pkg from '../package.json' with { type: 'json' };
+import { type Config, loadConfig } from '@matting/core/config.ts';
+import { type ControlPlane, createReplicaId, openCore } from '@matting/core/open-core.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
+import { collectYoungBuffers, letHeapGrow } from '@matting/program/heap.ts';
+import { createLog } from '@matting/program/log.ts';
+import { SignalGate } from '@matting/program/signal-gate.ts';
+import { VERSION } from '@matting/program/version.ts';
 import { growThreadPool, wholeEnvironment } from './config.ts';
-import { type Config, loadConfig } from './core/config.ts';
-import { type ControlPlane, createReplicaId, openCore } from './core/open-core.ts';
 import { PACKAGES } from './packages.ts';
 
 /** Longest wait for the log to be written before the process ends. */
@@ -100,7 +100,7 @@ process.on('unhandledRejection', fail);
 
 async function openControlPlane(): Promise<ControlPlane> {
   const errorsPage = await readFile(new URL('../docs/errors.md', import.meta.url), 'utf8');
-  const about = { version: pkg.version, errorsPage };
+  const about = { version: VERSION, errorsPage };
   return await openCore(config, { log, replicaId, about });
 }
 

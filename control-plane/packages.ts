@@ -2,12 +2,12 @@
  * The packages of this program, in the order in which they are plugged in. Each is small here, and
  * loads the rest of itself where its setting is on.
  */
-import type { Package } from './core/package.ts';
-import { fleetSize } from './fleet-size/fleet-size.ts';
-import { objectStorage } from './object-storage/object-storage.ts';
-import { operations } from './operations/operations.ts';
-import { portal } from './portal/portal.ts';
-import { removebg } from './removebg/removebg.ts';
+import type { Package } from '@matting/core/package.ts';
+import { fleetSize } from '@matting/fleet-size/fleet-size.ts';
+import { objectStorage } from '@matting/object-storage/object-storage.ts';
+import { operations } from '@matting/operations/operations.ts';
+import { portal } from '@matting/portal/portal.ts';
+import { removebg } from '@matting/removebg/removebg.ts';
 
 export const PACKAGES: readonly Package[] = [
   objectStorage,

@@ -11,15 +11,16 @@
  * |           | every model that MATTING_COMMERCIAL_USE refuses                         |
  * | 130, 143  | ended by SIGINT, SIGTERM; what was half fetched is removed               |
  */
+
+import { readCliConfig } from '@matting/model-tools/commands/cli-config.ts';
+import { addModelCommands } from '@matting/model-tools/commands/models.ts';
+import { addProviderCommands } from '@matting/model-tools/commands/providers.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
+import { addDoctorCommand } from '@matting/serving/doctor/doctor.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
+import { ProviderError } from '@matting/serving/providers/provider-files.ts';
 import { Command, CommanderError } from 'commander';
-import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { loadConfig, wholeEnvironment } from './config.ts';
-import { readCliConfig } from './model-tools/commands/cli-config.ts';
-import { addModelCommands } from './model-tools/commands/models.ts';
-import { addProviderCommands } from './model-tools/commands/providers.ts';
-import { addDoctorCommand } from './serving/doctor/doctor.ts';
-import { ModelError } from './serving/models/model-error.ts';
-import { ProviderError } from './serving/providers/provider-files.ts';
 
 const USAGE_EXIT_CODE = 64;
 const SIGNAL_EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;

@@ -1,19 +1,22 @@
 /** The only reader of the environment. Bad variables are named at once, never with values. */
 import { hostname } from 'node:os';
-import { EnvReader } from '#program/env.ts';
-import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { type LogSettings, readLogSettings } from '#program/log.ts';
-import { isLoopback } from '#program/ports/addresses.ts';
-import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
-import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
-import { DIRECT_ORIGINS_MAX, parseOrigin } from './serving/direct/direct-origins.ts';
-import type { CallerToken } from './serving/grpc/callers.ts';
-import { readModelSettings } from './serving/models/plan.ts';
+import { EnvReader } from '@matting/program/env.ts';
+import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
+import { type LogSettings, readLogSettings } from '@matting/program/log.ts';
+import { isLoopback } from '@matting/program/ports/addresses.ts';
+import { readTlsSettings, type TlsSettings } from '@matting/program/tls/tls-settings.ts';
+import {
+  readTracingSettings,
+  type TracingSettings,
+} from '@matting/program/tracing/tracing-settings.ts';
+import { DIRECT_ORIGINS_MAX, parseOrigin } from '@matting/serving/direct/direct-origins.ts';
+import type { CallerToken } from '@matting/serving/grpc/callers.ts';
+import { readModelSettings } from '@matting/serving/models/plan.ts';
 import {
   type Environment,
   type PoolSettings,
   readPoolSettings,
-} from './serving/start/pool-settings.ts';
+} from '@matting/serving/start/pool-settings.ts';
 
 export interface Config extends LogSettings, PoolSettings {
   readonly host: string;

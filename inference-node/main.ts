@@ -18,29 +18,29 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setLogger } from '@grpc/grpc-js';
-import { ContractError } from '#contract/errors.ts';
-import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
-import { collectYoungBuffers, letHeapGrow } from '#program/heap.ts';
-import { createLog } from '#program/log.ts';
-import { SignalGate } from '#program/signal-gate.ts';
-import { TlsFiles } from '#program/tls/tls-files.ts';
-import type { Tracing } from '#program/tracing/active-span.ts';
-import { openTracing } from '#program/tracing/open-tracing.ts';
-import pkg from '../package.json' with { type: 'json' };
+import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
+import { collectYoungBuffers, letHeapGrow } from '@matting/program/heap.ts';
+import { createLog } from '@matting/program/log.ts';
+import { SignalGate } from '@matting/program/signal-gate.ts';
+import { TlsFiles } from '@matting/program/tls/tls-files.ts';
+import type { Tracing } from '@matting/program/tracing/active-span.ts';
+import { openTracing } from '@matting/program/tracing/open-tracing.ts';
+import { VERSION } from '@matting/program/version.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { DirectFiles } from '@matting/serving/direct/direct-files.ts';
+import { type DrainSteps, drainNode } from '@matting/serving/drain.ts';
+import { Callers } from '@matting/serving/grpc/callers.ts';
+import { Registration } from '@matting/serving/grpc/registration.ts';
+import { openNodeServer } from '@matting/serving/grpc/server.ts';
+import { registerConnectionsGauge } from '@matting/serving/metrics.ts';
+import { describeTerms } from '@matting/serving/models/licence.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
+import { admittedOutlineOf } from '@matting/serving/models/plan.ts';
+import { openHttpEndpoints } from '@matting/serving/node-state.ts';
+import { type OpenedPool, openPools } from '@matting/serving/open-pools.ts';
+import type { MakePrepared } from '@matting/serving/prepared/load-prepared.ts';
+import { composeService, describeNode, startServing } from '@matting/serving/service.ts';
 import { type Config, loadConfig } from './config.ts';
-import { DirectFiles } from './serving/direct/direct-files.ts';
-import { type DrainSteps, drainNode } from './serving/drain.ts';
-import { Callers } from './serving/grpc/callers.ts';
-import { Registration } from './serving/grpc/registration.ts';
-import { openNodeServer } from './serving/grpc/server.ts';
-import { registerConnectionsGauge } from './serving/metrics.ts';
-import { describeTerms } from './serving/models/licence.ts';
-import { ModelError } from './serving/models/model-error.ts';
-import { admittedOutlineOf } from './serving/models/plan.ts';
-import { openHttpEndpoints } from './serving/node-state.ts';
-import { type OpenedPool, openPools } from './serving/open-pools.ts';
-import type { MakePrepared } from './serving/prepared/load-prepared.ts';
-import { composeService, describeNode, startServing } from './serving/service.ts';
 
 function requireConfig(): Config {
   try {
@@ -62,7 +62,7 @@ const log = createLog({
   traced: config.traces !== undefined,
   sampling: config.logSampling,
 });
-const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
+const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: VERSION };
 const direct = new DirectFiles(config.directOrigins);
 const callers = createCallers();
 let tracing: Tracing | undefined;
@@ -125,12 +125,14 @@ async function start(): Promise<void> {
 
 /** Loads model-tools where a file is missing: a start from a prepared folder does without them. */
 async function make(...[source, key, to]: Parameters<MakePrepared>): ReturnType<MakePrepared> {
-  const { makePrepared } = await import('./model-tools/preparing/prepare.ts').catch(cause => {
-    const { name } = to.manifest;
-    const what = `${name} is not prepared for this machine, and model-tools cannot be loaded`;
-    const how = `a start with them does it, or "npm run matting -- models fetch ${name}" for a CPU`;
-    throw new ModelError('prepare', `${what}: ${how}`, cause);
-  });
+  const { makePrepared } = await import('@matting/model-tools/preparing/prepare.ts').catch(
+    cause => {
+      const { name } = to.manifest;
+      const what = `${name} is not prepared for this machine, and model-tools cannot be loaded`;
+      const how = `a start with them does it, or "npm run matting -- models fetch ${name}" for a CPU`;
+      throw new ModelError('prepare', `${what}: ${how}`, cause);
+    },
+  );
   return await makePrepared(source, key, to);
 }
 

@@ -5,10 +5,10 @@
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { MATTING_VARIABLES } from '#program/env-names.ts';
+import { MATTING_VARIABLES } from '../program/env-names.ts';
 import { temporaryFolder } from './support/temporary-folder.ts';
 import { circlesOf } from './tidy/circles.ts';
-import { PACKAGES, packageOfFile } from './tidy/packages.ts';
+import { PACKAGES, partsOf, wrongImportsOf } from './tidy/packages.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
 
@@ -16,10 +16,8 @@ const FUNCTION_LINES_MAX = 70;
 const FILE_LINES_MAX = 800;
 
 const sources = readSources();
-const programs = sources.filter(
-  ({ name }) =>
-    !/(^|\/)test\/|\.(test|storm|storage)\.ts$/.test(name) && !name.startsWith('bench/'),
-);
+const isTest = (name: string) => /(^|\/)test\/|\.(test|storm|storage)\.ts$/.test(name);
+const programs = sources.filter(({ name }) => !isTest(name) && !name.startsWith('bench/'));
 
 /** AssemblyScript: no program of Node's, and never imported by one. */
 const KERNELS = /^inference-node\/kernels\//;
@@ -30,18 +28,39 @@ test('the sources were found', t => {
   t.true(programs.every(file => !file.name.includes('node_modules')));
 });
 
-test('a package imports those that its line of the table names, and no other', t => {
-  const arrows = programs.flatMap(({ name, imports }) =>
-    imports.map(imported => ({ name, imported, from: packageOfFile(name) })),
+/** Generated code is no source of the house; this is what it imports. */
+const IMPORTED_BY_GENERATED = ['@bufbuild/protobuf', '@grpc/grpc-js'];
+
+test('a package imports what its package.json lists, by the names in exports, and never by a path out of it', t => {
+  const wrong = sources.flatMap(file => wrongImportsOf(file, isTest(file.name)));
+  t.deepEqual(wrong, []);
+});
+
+test('packages depend on each other in no circle', t => {
+  const graph = new Map(
+    PACKAGES.map(({ name, dependencies = {} }) => [name, Object.keys(dependencies)]),
   );
-  const wrong = arrows.filter(({ from, imported }) => {
-    const to = packageOfFile(imported);
-    return from !== undefined && to !== undefined && from !== to && !PACKAGES[from]?.includes(to);
-  });
-  t.deepEqual(
-    wrong.map(({ name, imported }) => `${name} -> ${imported}`),
-    [],
+  t.deepEqual(circlesOf(graph), []);
+});
+
+test('what a package exports and depends on is imported', t => {
+  const imported = new Set(sources.flatMap(({ imports }) => imports));
+  const unused = PACKAGES.filter(({ name }) => name.startsWith('@matting/')).flatMap(
+    ({ folder, exports = {} }) =>
+      Object.keys(exports)
+        .filter(name => !name.endsWith('/*'))
+        .map(name => path.posix.join(folder, name))
+        .filter(file => !imported.has(file)),
   );
+  t.deepEqual(unused, []);
+  for (const { folder, dependencies = {} } of PACKAGES) {
+    const own = sources.filter(({ name }) => name.startsWith(`${folder}/`));
+    const names = new Set(own.flatMap(file => file.specifiers.map(one => partsOf(one)[0])));
+    const idle = Object.keys(dependencies).filter(
+      name => !names.has(name) && !(folder === 'proto' && IMPORTED_BY_GENERATED.includes(name)),
+    );
+    t.deepEqual(idle, [], folder);
+  }
 });
 
 for (const { rule, from, to } of PROHIBITIONS) {
@@ -263,36 +282,6 @@ test('the files and rooms that ARCHITECTURE.md names, in short or in full, are t
   );
 });
 
-const IMAGES: Readonly<Record<string, readonly string[]>> = JSON.parse(
-  readFileSync(path.join(ROOT, 'deploy/images/packages.json'), 'utf8'),
-);
-/** Rooms that every image has beside its own program. */
-const SHARED_ROOMS = /^(bin|program|proto)\//;
-/** Generated code is no source of the house; this is what it imports. */
-const IMPORTED_BY_GENERATED = ['@bufbuild/protobuf', '@grpc/grpc-js'];
-
-function packageOf(specifier: string): string | undefined {
-  if (specifier.startsWith('node:') || !/^[@a-z]/.test(specifier)) return undefined;
-  const parts = specifier.split('/');
-  return parts.slice(0, specifier.startsWith('@') ? 2 : 1).join('/');
-}
-
-for (const [program, packages] of Object.entries(IMAGES)) {
-  test(`the image of the ${program} has what it imports`, t => {
-    const rooms = programs.filter(
-      ({ name }) => SHARED_ROOMS.test(name) || name.startsWith(`${program}/`),
-    );
-    const known = new Set(
-      Object.keys(JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')).dependencies),
-    );
-    const imported = rooms.flatMap(({ imports }) => imports.map(packageOf));
-    const wanted = new Set(
-      [...imported, ...IMPORTED_BY_GENERATED].filter(name => known.has(name!)),
-    );
-    t.deepEqual([...packages].sort(), [...wanted].sort(), 'deploy/images/packages.json');
-  });
-}
-
 /** A target without a rule does nothing. */
 const MAKEFILE = readFileSync(path.join(ROOT, 'Makefile'), 'utf8');
 const named = (pattern: RegExp) =>
@@ -345,7 +334,7 @@ test('imports of every kind are found, and functions with their names and lines'
   writeFileSync(path.join(root, 'tsconfig.json'), '{ "include": ["program"] }');
   const text = `/** Not counted. */
 import { a } from '../a.ts';
-import type { B } from '#contract/b.ts';
+import type { B } from '@matting/proto/contract/b.ts';
 export * from 'package';
 import './effect.ts';
 const later = () => import('./later.ts');
@@ -380,6 +369,14 @@ onDatabases(test, 'a group', (test, dialect) => {
         'program/room/effect.ts',
         'program/room/later.ts',
         'program/room/type.ts',
+      ],
+      specifiers: [
+        '../a.ts',
+        '@matting/proto/contract/b.ts',
+        'package',
+        './effect.ts',
+        './later.ts',
+        './type.ts',
       ],
       functions: [
         { name: 'later', lines: 1 },

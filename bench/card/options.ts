@@ -1,12 +1,12 @@
 /** What the command line asks for, and what a measurement gives. */
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
-import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import {
   BATCH_SIZES,
   EXECUTION_PROVIDERS,
   PRECISIONS,
 } from '../../inference-node/serving/models/prepared-model.ts';
+import { OUTPUT_FORMATS } from '../../proto/contract/formats.ts';
 
 const USAGE = `usage: bench/card/main.ts [options]
   --provider cuda        or tensorrt, webgpu, cpu

@@ -3,11 +3,12 @@
  * through its images in order, and reports when something changes, at most every 20 ms, and every
  * second, with an estimate made of what it has measured, not of what will be.
  */
-import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+
 import type {
   NodeAbilities,
   NodeReport,
 } from '../../control-plane/core/dispatch/dispatch-policy.ts';
+import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
 import type { EventQueue } from './event-queue.ts';
 import {
   DECODE_MS_PER_MEGAPIXEL,

@@ -6,7 +6,7 @@ import { createReadStream } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import type { Subject } from '../../client/src/index.ts';
+import type { Subject } from 'matting-client/src/index.ts';
 
 export const JOURNAL_NAME = 'results.jsonl';
 /** From the end of the journal, in which its last newline must be. A line has some 500. */

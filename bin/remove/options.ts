@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { MattingClient, type MattingFields, type OutputFormat } from '../../client/src/index.ts';
+import { MattingClient, type MattingFields, type OutputFormat } from 'matting-client/src/index.ts';
 import { loadCallerConfig } from '../config.ts';
 import { addFinishingOptions, type GivenFinishing, readFinishing } from '../finishing-options.ts';
 import { SetupError } from '../stack.ts';

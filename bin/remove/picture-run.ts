@@ -2,9 +2,9 @@
 import { createHash } from 'node:crypto';
 import { type FileHandle, mkdir, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { readImageHeader } from '#contract/image-header.ts';
-import { readImage } from '../../client/src/files.ts';
-import { MattingError, type Retry } from '../../client/src/index.ts';
+import { readImageHeader } from '@matting/proto/contract/image-header.ts';
+import { readImage } from 'matting-client/src/files.ts';
+import { MattingError, type Retry } from 'matting-client/src/index.ts';
 import type { Picture } from './find-pictures.ts';
 import type { Journal, JournalLine } from './journal.ts';
 import type { RemoveOptions } from './options.ts';

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
-import { IMAGE_BYTES_MAX, MattingError, type Retry } from '../../client/src/index.ts';
+import { IMAGE_BYTES_MAX, MattingError, type Retry } from 'matting-client/src/index.ts';
 import { SetupError } from '../stack.ts';
 import { type Found, findPictures, type Picture } from './find-pictures.ts';
 import { Journal, type JournalLine } from './journal.ts';

@@ -1,10 +1,10 @@
 /** What callers may, by rates, keys and places, without a database. */
 
 import assert from 'node:assert/strict';
+import { isIpInNetworks, parseExactNetwork } from '@matting/http/networks.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { rejectsWith } from '../../test/support/throws.ts';
-import { isIpInNetworks, parseExactNetwork } from '../http/networks.ts';
 import type { ApiKeyStore } from './keys/api-key-store.ts';
 import { KeyUses, refusalOfKey } from './keys/authenticate.ts';
 import { RateLimits, type RateQuotaStore } from './rates/rate-limits.ts';

@@ -1,8 +1,8 @@
 /** The control plane's configuration: what the core and each package read of the environment. */
-import { type Environment, EnvReader } from '#program/env.ts';
-import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { readLogSettings } from '#program/log.ts';
-import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
+import { type Environment, EnvReader } from '@matting/program/env.ts';
+import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
+import { readLogSettings } from '@matting/program/log.ts';
+import { readTracingSettings } from '@matting/program/tracing/tracing-settings.ts';
 import { type ConfiguredPackage, type Package, storageKindsOf } from './package.ts';
 import { readCoreSettings, requireDistinctPorts, warnOfHosts } from './settings.ts';
 

@@ -32,8 +32,9 @@
  * | either again later                             | hurry                                   |
  * | the parent's IPC channel closes                | hurry: the parent is gone               |
  */
+
+import { settledWithin } from '@matting/program/waiting.ts';
 import type { Logger } from 'pino';
-import { settledWithin } from '#program/waiting.ts';
 
 export const FINISH_MAX_MS = 130_000;
 /** An attempt's 15 s, and time to write its end. */

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { syncBuiltinESMExports } from 'node:module';
 import timersPromises from 'node:timers/promises';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { ContractError } from '#contract/errors.ts';
-import { rejectsWith } from '../../test/support/throws.ts';
 import { HeldLease } from './attempts/claimed-job.ts';
 import { type Claim, LEASE_MS, LEASE_RENEW_MS } from './jobs/job.ts';
 import type { QueuedWork } from './jobs/job-rows.ts';

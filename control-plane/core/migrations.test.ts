@@ -4,11 +4,11 @@
  * replica's statements read, write or search by stays, and what they insert is taken.
  */
 import { readFileSync } from 'node:fs';
+import { openCurrentDatabase } from '@matting/database/connect.ts';
+import { SILENT_LOG } from '@matting/test-support/database.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { SILENT_LOG } from '../../test/support/database.ts';
-import { rejectsWith } from '../../test/support/throws.ts';
-import { openCurrentDatabase } from '../database/connect.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
 import { CORE_NAMES, MADE_BY_0_1_0, onMigrations } from './test/migrating.ts';
 import { brokenFor, readSchemaShape } from './test/schema-shape.ts';

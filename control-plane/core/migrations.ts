@@ -1,5 +1,5 @@
 /** The core's tables, and what was changed of them since. */
-import type { MigrationSeries } from '../database/migrate.ts';
+import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { baseline } from './migrations/0001-baseline.ts';
 import { unsettledJobs } from './migrations/0002-unsettled-jobs.ts';
 

@@ -1,10 +1,11 @@
 /** What a package gives the core and is given of it. One whose setting is off is not loaded. */
+
+import type { Database } from '@matting/database/database.ts';
+import type { MigrationSeries } from '@matting/database/migrate.ts';
+import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
+import type { EnvReader } from '@matting/program/env.ts';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import type { EnvReader } from '#program/env.ts';
-import type { Database } from '../database/database.ts';
-import type { MigrationSeries } from '../database/migrate.ts';
-import type { OutgoingGuard } from '../http/outgoing/outgoing-guard.ts';
 import type { DirectAttempts } from './attempts/direct-attempts.ts';
 import type { AddCommands } from './cli/context.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';

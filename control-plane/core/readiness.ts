@@ -3,8 +3,8 @@
  * make it unready, since a restart of this process would not bring them back; the acceptance gate
  * then refuses new submissions.
  */
-import { Remembered } from '#program/remembered.ts';
-import { settledWithin } from '#program/waiting.ts';
+import { Remembered } from '@matting/program/remembered.ts';
+import { settledWithin } from '@matting/program/waiting.ts';
 
 /** How long an answer is reused: many probes cost one check. */
 const READINESS_CACHE_MS = 1000;

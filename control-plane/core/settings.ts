@@ -1,9 +1,9 @@
 /** The core's variables. */
 import path from 'node:path';
-import { type Environment, type EnvReader, readEnvironment } from '#program/env.ts';
-import { isLoopback } from '#program/ports/addresses.ts';
-import { readTlsSettings } from '#program/tls/tls-settings.ts';
-import { parseNetwork } from '../http/outgoing/outgoing-url.ts';
+import { parseNetwork } from '@matting/http/outgoing/outgoing-url.ts';
+import { type Environment, type EnvReader, readEnvironment } from '@matting/program/env.ts';
+import { isLoopback } from '@matting/program/ports/addresses.ts';
+import { readTlsSettings } from '@matting/program/tls/tls-settings.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './dispatch/job-needs.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,

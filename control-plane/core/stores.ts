@@ -1,10 +1,10 @@
 /** Everything the core has in the database, and what is made there at the very first start. */
 
 import { randomUUID } from 'node:crypto';
-import { type Database, type Db, transact } from '../database/database.ts';
-import { databaseErrorKind } from '../database/engines.ts';
-import { memberClocks } from '../database/member-clocks.ts';
-import { requireWritable } from '../database/probe.ts';
+import { type Database, type Db, transact } from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { memberClocks } from '@matting/database/member-clocks.ts';
+import { requireWritable } from '@matting/database/probe.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
 import { createJobStore, type JobStore } from './jobs/job-store.ts';

@@ -288,7 +288,7 @@ export interface SweepsTable {
   look_after_id: string | null;
 }
 
-declare module '../database/database.ts' {
+declare module '@matting/database/database.ts' {
   interface Schema {
     accounts: AccountsTable;
     api_keys: ApiKeysTable;

@@ -4,21 +4,21 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import ava from 'ava';
-import { sql } from 'kysely';
-import { at } from '../../test/support/at.ts';
+import { at } from '@matting/test-support/at.ts';
 import {
   onDatabases,
   SILENT_LOG,
   skipReason,
   useTestDatabase,
-} from '../../test/support/database.ts';
-import { rejectsWith, throwsWith } from '../../test/support/throws.ts';
-import { rowOf } from '../core/test/rows.ts';
+} from '@matting/test-support/database.ts';
+import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
+import ava from 'ava';
+import { sql } from 'kysely';
 import { DatabaseOpenError, openDatabase, parseMysqlUrl } from './connect.ts';
 import { type Database, query, transact } from './database.ts';
 import { databaseErrorKind } from './engines.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from './sqlite.ts';
+import { rowOf } from './test/rows.ts';
 
 const test = ava.serial;
 const onServer = test.skipIf(skipReason('mysql') !== false);

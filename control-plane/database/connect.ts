@@ -5,9 +5,9 @@
 
 import { readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { makeDirectory } from '@matting/program/files.ts';
 import { Kysely, sql } from 'kysely';
 import type { PoolOptions, SslOptions } from 'mysql2';
-import { makeDirectory } from '#program/files.ts';
 import { type Database, RequestShares, type Schema, type StoreLog } from './database.ts';
 import { type DatabaseDialect, SQLITE } from './engines.ts';
 import { requireAgreeingClocks } from './member-clocks.ts';

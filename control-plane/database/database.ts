@@ -4,12 +4,12 @@
  */
 
 import { setTimeout as delay } from 'node:timers/promises';
+import { networkOf } from '@matting/program/ports/addresses.ts';
+import { outsideRequests, requestOwner } from '@matting/program/request-owner.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Kysely, RawBuilder, Transaction } from 'kysely';
 import type { Logger } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import { networkOf } from '#program/ports/addresses.ts';
-import { outsideRequests, requestOwner } from '#program/request-owner.ts';
-import { Semaphore } from '#program/semaphore.ts';
 import {
   type DatabaseDialect,
   type DatabaseErrorKind,

@@ -7,8 +7,8 @@ import assert from 'node:assert/strict';
 import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
 import path from 'node:path';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { sql } from 'kysely';
-import { ContractError } from '#contract/errors.ts';
 import { type Database, type Db, query } from './database.ts';
 
 /**

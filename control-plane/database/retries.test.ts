@@ -1,9 +1,9 @@
 /** The table of engines, which errors are tried again and how often, and statements that are kept. */
+
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { useTestDatabase } from '@matting/test-support/database.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { useTestDatabase } from '../../test/support/database.ts';
-import { rejectsWith } from '../../test/support/throws.ts';
-import { rowOf } from '../core/test/rows.ts';
 import {
   CONFLICT_RETRIES_MAX,
   CONNECTION_RETRIES_MAX,
@@ -16,6 +16,7 @@ import { type DatabaseErrorKind, databaseErrorKind, engineOf, MemberError } from
 import { type Ask, readMember, requireUsable } from './mysql.ts';
 import { keepStatement } from './statements.ts';
 import { brokenConnection, failingDisk } from './test/faulty-database.ts';
+import { rowOf } from './test/rows.ts';
 import { shortenWaits } from './test/short-waits.ts';
 
 const test = ava.serial;

@@ -5,8 +5,8 @@
  */
 
 import assert from 'node:assert/strict';
-import { outsideRequests } from '#program/request-owner.ts';
-import { underNoSpan } from '#program/tracing/active-span.ts';
+import { outsideRequests } from '@matting/program/request-owner.ts';
+import { underNoSpan } from '@matting/program/tracing/active-span.ts';
 
 /** Pauses after failures of the database, doubling up to the maximum. */
 const BACKOFF_MIN_MS = 100;

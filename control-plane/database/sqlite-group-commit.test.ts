@@ -3,8 +3,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
+import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
-import { at } from '../../test/support/at.ts';
 import { databaseErrorKind } from './engines.ts';
 import { SQLITE_WAITERS_MAX, SqliteConnection, SqliteGroupCommit } from './sqlite.ts';
 

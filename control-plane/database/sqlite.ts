@@ -12,6 +12,7 @@
 
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
+import { type Release, Semaphore } from '@matting/program/semaphore.ts';
 import {
   type CompiledQuery,
   type DatabaseConnection,
@@ -22,7 +23,6 @@ import {
   SqliteIntrospector,
   SqliteQueryCompiler,
 } from 'kysely';
-import { type Release, Semaphore } from '#program/semaphore.ts';
 import { databaseErrorKind } from './engines.ts';
 
 export function sqliteDialect(path: string): Dialect {

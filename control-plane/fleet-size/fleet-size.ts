@@ -1,5 +1,5 @@
 /** How many nodes a fleet that sleeps should have: a loop that measures, and a gauge to scale by. */
-import type { Package } from '../core/package.ts';
+import type { Package } from '@matting/core/package.ts';
 import { FLEET_SIZE_MIGRATIONS } from './migrations.ts';
 
 export const fleetSize: Package = {

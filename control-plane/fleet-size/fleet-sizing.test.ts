@@ -1,10 +1,10 @@
 /** The size of the fleet that the queue asks for, as replicas report it, on both databases. */
 import assert from 'node:assert/strict';
+import type { NodeSnapshot } from '@matting/core/dispatch/dispatch-policy.ts';
+import { JobEvents } from '@matting/core/results/job-view.ts';
+import { fundedAccount, newJob, storedInput } from '@matting/core/test/fixtures.ts';
+import { silent } from '@matting/core/test/harness.ts';
 import ava from 'ava';
-import type { NodeSnapshot } from '../core/dispatch/dispatch-policy.ts';
-import { JobEvents } from '../core/results/job-view.ts';
-import { fundedAccount, newJob, storedInput } from '../core/test/fixtures.ts';
-import { silent } from '../core/test/harness.ts';
 import { FleetSizing, HOLD_MS } from './fleet-sizing.ts';
 import { FLEET_SIZE_FIXTURES } from './test/fixtures.ts';
 

@@ -9,16 +9,16 @@
  * that starts, until another report removes it.
  */
 
+import type { NodeSnapshot } from '@matting/core/dispatch/dispatch-policy.ts';
+import { MEGAPIXELS_MIN, queuedMegapixels } from '@matting/core/dispatch/job-needs.ts';
+import type { JobStore } from '@matting/core/jobs/job-store.ts';
+import type { MetricSet } from '@matting/core/metrics/metric-set.ts';
+import type { Core } from '@matting/core/package.ts';
+import type { JobEvents } from '@matting/core/results/job-view.ts';
+import { type Database, query } from '@matting/database/database.ts';
+import { pollingLoop } from '@matting/database/round-loop.ts';
+import { isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { Logger } from 'pino';
-import type { NodeSnapshot } from '../core/dispatch/dispatch-policy.ts';
-import { MEGAPIXELS_MIN, queuedMegapixels } from '../core/dispatch/job-needs.ts';
-import type { JobStore } from '../core/jobs/job-store.ts';
-import type { MetricSet } from '../core/metrics/metric-set.ts';
-import type { Core } from '../core/package.ts';
-import type { JobEvents } from '../core/results/job-view.ts';
-import { type Database, query } from '../database/database.ts';
-import { pollingLoop } from '../database/round-loop.ts';
-import { isInserted, matchesOne, nowPlusMs } from '../database/statements.ts';
 import {
   type FleetSizePolicy,
   HeldPeak,

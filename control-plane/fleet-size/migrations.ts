@@ -1,7 +1,8 @@
 /** The table of fleet reports; where the core's baseline made it once, it stays as it is. */
+
+import type { DatabaseDialect } from '@matting/database/engines.ts';
+import { ascii, createTable, INTEGER, type MigrationSeries } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';
-import type { DatabaseDialect } from '../database/engines.ts';
-import { ascii, createTable, INTEGER, type MigrationSeries } from '../database/migrate.ts';
 
 /** One row a control plane with a fleet that sleeps. */
 interface FleetReportsTable {
@@ -15,7 +16,7 @@ interface FleetReportsTable {
   wanted_nodes: number;
 }
 
-declare module '../database/database.ts' {
+declare module '@matting/database/database.ts' {
   interface Schema {
     fleet_reports: FleetReportsTable;
   }

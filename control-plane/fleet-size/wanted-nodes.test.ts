@@ -1,8 +1,8 @@
 /** How many nodes are wanted, and by which pace. */
 import assert from 'node:assert/strict';
+import { snapshotWith } from '@matting/core/test/nodes-seen.ts';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { fc, holds } from '../../test/support/property-tests.ts';
-import { snapshotWith } from '../core/test/nodes-seen.ts';
 import {
   BUSY_SHARE,
   type FleetNeeds,

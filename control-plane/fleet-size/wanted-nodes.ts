@@ -1,4 +1,8 @@
-import { expectedWaitMs, LEAD_MS, type NodeSnapshot } from '../core/dispatch/dispatch-policy.ts';
+import {
+  expectedWaitMs,
+  LEAD_MS,
+  type NodeSnapshot,
+} from '@matting/core/dispatch/dispatch-policy.ts';
 
 /**
  * How many nodes a fleet that sleeps should have: for an autoscaler to follow, in the number of

@@ -2,8 +2,7 @@
  * Answers: the headers that each has, what is thrown on the way of a request as an error of the
  * catalogue (RFC 9457), and what is kept of each request: its line in the log, its span.
  */
-import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { ContractError, type ErrorCode, type ErrorSpec } from '#contract/errors.ts';
+
 import {
   describeSpan,
   failSpan,
@@ -12,7 +11,9 @@ import {
   type StartedSpan,
   type Tracing,
   underSpan,
-} from '#program/tracing/active-span.ts';
+} from '@matting/program/tracing/active-span.ts';
+import { ContractError, type ErrorCode, type ErrorSpec } from '@matting/proto/contract/errors.ts';
+import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { headerValues } from './request-headers.ts';
 
 /** No CORS headers: keys do not belong in pages. */

@@ -4,9 +4,9 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
+import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '@matting/program/ports/http-guard.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
-import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '#program/ports/http-guard.ts';
 import { hasBody } from './request-headers.ts';
 
 /**

@@ -15,6 +15,19 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import net from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setImmediate as afterPolling } from 'node:timers/promises';
+import { networkOf } from '@matting/program/ports/addresses.ts';
+import {
+  type EndedCause,
+  guardHttpServer,
+  type HttpGuardOptions,
+  type PortRoom,
+  UNREAD_STRANGERS_MAX,
+} from '@matting/program/ports/http-guard.ts';
+import { connectionsWithin } from '@matting/program/ports/listening.ts';
+import { serveRequest } from '@matting/program/request-owner.ts';
+import { type Release, Semaphore } from '@matting/program/semaphore.ts';
+import { settledWithin } from '@matting/program/waiting.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import fastify, {
   type FastifyBaseLogger,
   type FastifyHttpOptions,
@@ -23,19 +36,6 @@ import fastify, {
   type FastifyRequest,
   LogController,
 } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
-import { networkOf } from '#program/ports/addresses.ts';
-import {
-  type EndedCause,
-  guardHttpServer,
-  type HttpGuardOptions,
-  type PortRoom,
-  UNREAD_STRANGERS_MAX,
-} from '#program/ports/http-guard.ts';
-import { connectionsWithin } from '#program/ports/listening.ts';
-import { serveRequest } from '#program/request-owner.ts';
-import { type Release, Semaphore } from '#program/semaphore.ts';
-import { settledWithin } from '#program/waiting.ts';
 import {
   ANSWER_HEADERS,
   type Answered,

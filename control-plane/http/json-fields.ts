@@ -23,8 +23,8 @@
  *
  * White space is skipped in every state but key, text, image, null, literal and nested.
  */
-import type { ContractError } from '#contract/errors.ts';
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import type { ContractError } from '@matting/proto/contract/errors.ts';
+import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import {
   FIELDS_MAX,
   givenTwice,

@@ -1,8 +1,8 @@
 /** The parts of a form, wherever its bytes are cut, and every way in which they can be wrong. */
 import assert from 'node:assert/strict';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { fc } from '../../test/support/property-tests.ts';
 import { FIELDS_MAX } from './bodies.ts';
 import { boundaryOf, MultipartReader, PART_HEAD_BYTES_MAX } from './multipart.ts';
 import { parseContentType } from './request-headers.ts';

@@ -15,7 +15,7 @@
  */
 import { isAscii } from 'node:buffer';
 import type { Readable } from 'node:stream';
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import {
   type BodyBounds,
   bodyChunks,

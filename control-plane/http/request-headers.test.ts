@@ -1,9 +1,13 @@
 /** Headers of requests, each by its reader alone: what is taken, what is refused, what is ignored. */
 import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
+import {
+  contentTypeOf,
+  type OutputFormat,
+  TRANSPARENT_FORMATS,
+} from '@matting/proto/contract/formats.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { contentTypeOf, type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
-import { fc } from '../../test/support/property-tests.ts';
 import {
   acceptedAnswers,
   addressesOf,

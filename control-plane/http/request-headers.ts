@@ -5,11 +5,11 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
+import { IDEMPOTENCY_KEY_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import type { FastifyRequest, onRequestHookHandler } from 'fastify';
 import Negotiator from 'negotiator';
-import { ContractError } from '#contract/errors.ts';
-import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
-import { IDEMPOTENCY_KEY_LENGTH_MAX } from '#contract/limits.ts';
 
 /** Browsers send 150 characters; a longer header is ignored. */
 const ACCEPT_LENGTH_MAX = 1000;

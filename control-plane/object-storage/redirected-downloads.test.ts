@@ -1,9 +1,9 @@
 /** Result links that lead to the storage, on a real server and by a real client of HTTP. */
 import { randomBytes } from 'node:crypto';
+import { linesLogger } from '@matting/core/test/support/raw-http.ts';
+import { imageBody, type TestApp, useTestApp } from '@matting/core/test/support/test-app.ts';
+import { onObjectStores } from '@matting/test-support/object-storage/object-stores.ts';
 import ava from 'ava';
-import { onObjectStores } from '../../test/support/object-storage/object-stores.ts';
-import { linesLogger } from '../core/test/support/raw-http.ts';
-import { imageBody, type TestApp, useTestApp } from '../core/test/support/test-app.ts';
 
 import { bucketStorage } from './object-storage.ts';
 

@@ -1,5 +1,5 @@
+import type { CliContext } from '@matting/core/cli/context.ts';
 import type { Command } from 'commander';
-import type { CliContext } from '../core/cli/context.ts';
 import { addBackupCommands } from './backup/backup-commands.ts';
 import { addSupportBundleCommand } from './bundle/support-bundle.ts';
 import { addDoctorCommand } from './doctor/doctor.ts';

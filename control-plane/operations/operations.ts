@@ -1,5 +1,5 @@
 /** What operators look with and keep copies by: `storage`, `doctor`, `backup`, `restore`, `support-bundle`. */
-import type { Package } from '../core/package.ts';
+import type { Package } from '@matting/core/package.ts';
 
 /** Commands alone: a service that runs loads nothing of it. */
 export const operations: Package = {

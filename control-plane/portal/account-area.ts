@@ -3,14 +3,14 @@
  * Its routes know the session's cookie and no API key; those of the API know no cookie.
  */
 import cookie from '@fastify/cookie';
+import { CallbackAddressCheck } from '@matting/core/fetching/callback-check.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import { ManageKeys } from '@matting/core/keys/manage-keys.ts';
+import type { Core } from '@matting/core/package.ts';
+import { mailBody } from '@matting/core/secrets/secret-box.ts';
+import type { Stores } from '@matting/core/stores.ts';
+import { OperateWebhooks } from '@matting/core/webhooks/operate-webhooks.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { CallbackAddressCheck } from '../core/fetching/callback-check.ts';
-import type { HttpInterface } from '../core/http/public-app.ts';
-import { ManageKeys } from '../core/keys/manage-keys.ts';
-import type { Core } from '../core/package.ts';
-import { mailBody } from '../core/secrets/secret-box.ts';
-import type { Stores } from '../core/stores.ts';
-import { OperateWebhooks } from '../core/webhooks/operate-webhooks.ts';
 import type { OnWithheld } from './alerts/balance-watch.ts';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs, registerJobsRoutes } from './jobs/job-pages.ts';

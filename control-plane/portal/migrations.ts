@@ -1,5 +1,5 @@
 /** The portal's tables, and what was changed of them since. */
-import type { MigrationSeries } from '../database/migrate.ts';
+import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { baseline } from './migrations/0001-baseline.ts';
 
 export const PORTAL_MIGRATIONS: MigrationSeries = {

@@ -1,11 +1,12 @@
 /** Makes what the portal does while the service runs, on what the core gives it. */
+
+import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { Core, Loop, PackageParts } from '@matting/core/package.ts';
+import type { SweepStep } from '@matting/core/retention/sweep.ts';
+import { removalStep } from '@matting/core/retention/sweep.ts';
+import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import type { FastifyInstance } from 'fastify';
-import { callerOf, type HeaderChecks } from '../core/http/header-checks.ts';
-import type { HttpInterface } from '../core/http/public-app.ts';
-import type { Core, Loop, PackageParts } from '../core/package.ts';
-import type { SweepStep } from '../core/retention/sweep.ts';
-import { removalStep } from '../core/retention/sweep.ts';
-import { signingKeyOf } from '../http/outgoing/webhook-signature.ts';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';
 import { BalanceWatch, withheldTeller } from './alerts/balance-watch.ts';
 import { mailDelivery, SmtpSender } from './alerts/send-mails.ts';

@@ -1,6 +1,7 @@
 /** The portal's commands, and what it adds to the core's: people of accounts and their links. */
+
+import type { CliContext } from '@matting/core/cli/context.ts';
 import type { Command } from 'commander';
-import type { CliContext } from '../core/cli/context.ts';
 import { addMailCommands } from './alerts/messages.ts';
 import { addOrderCommands } from './orders/operate-orders.ts';
 import { addOwnerOption, addPeopleCommands } from './people/links.ts';

@@ -1,5 +1,5 @@
 /** What the portal counts as things happen, and what its gauges show. */
-import { type MetricSet, seconds } from '../core/metrics/metric-set.ts';
+import { type MetricSet, seconds } from '@matting/core/metrics/metric-set.ts';
 import { WITHHELD_REASONS } from './alerts/messages.ts';
 import { MAIL_ATTEMPT_OUTCOMES } from './alerts/send-mails.ts';
 import { TOLD_OUTCOMES } from './orders/receive-payment.ts';

@@ -1,5 +1,5 @@
 /** Everything the portal has in the database. */
-import type { Database } from '../database/database.ts';
+import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
 import { createOrderStore } from './orders/order-store.ts';

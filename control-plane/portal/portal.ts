@@ -1,5 +1,5 @@
 /** The portal: people and their pages, usage, orders, alerts and the playground. */
-import type { Package } from '../core/package.ts';
+import type { Package } from '@matting/core/package.ts';
 import { PORTAL_MIGRATIONS } from './migrations.ts';
 import { type PortalSettings, readPortalSettings, warnOfAccountArea } from './settings.ts';
 import { SETTLED_STEPS } from './settled-steps.ts';

@@ -1,7 +1,8 @@
 /** The portal's variables: the account area, its mails, and what is sold there. */
-import { type Environment, type EnvReader, readEnvironment } from '#program/env.ts';
-import { isLoopback } from '#program/ports/addresses.ts';
-import { readPlace } from '../core/settings.ts';
+
+import { readPlace } from '@matting/core/settings.ts';
+import { type Environment, type EnvReader, readEnvironment } from '@matting/program/env.ts';
+import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/messages.ts';
 import type { ListOnSale } from './orders/order-rules.ts';
 import { parseMail } from './people/mail-address.ts';

@@ -1,7 +1,6 @@
 /** What the portal does with a job's end, where it was left out and is done later. */
 import assert from 'node:assert/strict';
-import ava from 'ava';
-import { createStores } from '../core/stores.ts';
+import { createStores } from '@matting/core/stores.ts';
 import {
   assertBalanced,
   bodyOf,
@@ -14,7 +13,8 @@ import {
   running,
   runningOf,
   SERVICE_FAULT,
-} from '../core/test/fixtures.ts';
+} from '@matting/core/test/fixtures.ts';
+import ava from 'ava';
 import { SETTLED_STEPS } from './settled-steps.ts';
 import { onStores, PLAYGROUND_LIMITS } from './test/fixtures.ts';
 import { PROVIDER, paid, refundOf } from './test/orders.ts';

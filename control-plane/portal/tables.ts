@@ -9,7 +9,7 @@ export type LinkPurpose = 'invitation' | 'sign-in';
 
 export type SignInMethod = 'password' | 'oidc' | 'link';
 
-declare module '../database/database.ts' {
+declare module '@matting/database/database.ts' {
   interface Schema {
     /** What jobs used that ended on a UTC day: as the ledger's settlements of that day. */
     usage_days: {

@@ -1,11 +1,11 @@
 /** The pairs of a form, wherever its bytes are cut, every way in which they can be wrong, and how much of any body is read at all. */
 import assert from 'node:assert/strict';
+import { CHUNKS_READ_MAX, ENDLESS, endless, uploads } from '@matting/core/test/endless-bodies.ts';
+import { FIELDS_MAX } from '@matting/http/bodies.ts';
+import type { ContractError } from '@matting/proto/contract/errors.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
+import { throwsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
-import type { ContractError } from '#contract/errors.ts';
-import { fc } from '../../test/support/property-tests.ts';
-import { throwsWith } from '../../test/support/throws.ts';
-import { CHUNKS_READ_MAX, ENDLESS, endless, uploads } from '../core/test/endless-bodies.ts';
-import { FIELDS_MAX } from '../http/bodies.ts';
 import { readRemovebgBody, UrlencodedReader } from './removebg-body.ts';
 
 /** What a body says, in chunks of this size. */

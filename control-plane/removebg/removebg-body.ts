@@ -5,8 +5,7 @@
  * skipped, and named in the answer.
  */
 import type { IncomingMessage } from 'node:http';
-import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import type { ImageUpload, RequestUploads } from '../core/submission/pictures.ts';
+import type { ImageUpload, RequestUploads } from '@matting/core/submission/pictures.ts';
 import {
   bodyChunks,
   FIELDS_MAX,
@@ -18,10 +17,11 @@ import {
   shownName,
   type TextValue,
   tooManyFields,
-} from '../http/bodies.ts';
-import { type JsonFields, JsonFieldsParser } from '../http/json-fields.ts';
-import { boundaryOf, type PartEvent, PartText, readParts } from '../http/multipart.ts';
-import { bodyTypeOf, type ContentType } from '../http/request-headers.ts';
+} from '@matting/http/bodies.ts';
+import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
+import { boundaryOf, type PartEvent, PartText, readParts } from '@matting/http/multipart.ts';
+import { bodyTypeOf, type ContentType } from '@matting/http/request-headers.ts';
+import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
 import {
   REMOVEBG_PICTURES,

@@ -2,8 +2,9 @@
  * The errors of the contract as remove.bg's clients know them: `{"errors":[{title, code, detail}]}`
  * with a code of theirs. Clients show or log the title of the first, so there always is one.
  */
+
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
 
 /** Codes that say more than the code of /v1 with the field's name. */
 const OF_ITS_OWN = {

@@ -1,8 +1,8 @@
 /** The interface of remove.bg, as the public port is given it. */
 
-import type { AppServices } from '../core/http/app-services.ts';
-import type { HttpInterface } from '../core/http/public-app.ts';
-import type { OutgoingPolicy } from '../http/outgoing/outgoing-url.ts';
+import type { AppServices } from '@matting/core/http/app-services.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
 import { RemoveBackground } from './removebg-request.ts';
 import { allowOrigins, createRemovebgChecks, registerRemovebgRoutes } from './removebg-routes.ts';

@@ -1,9 +1,9 @@
 /** What the fields of remove.bg mean here, and which of them are refused. */
 import assert from 'node:assert/strict';
+import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import type { Finishing } from '#contract/finishing.ts';
-import { OVERLONG, type TextValue } from '../http/bodies.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
 import {
   type RemovebgRequest,

@@ -3,11 +3,8 @@
  * sources, under other names and values. It becomes a job under a key derived from it: clients send
  * none, time out after 20 s and post the same again, and are charged once.
  */
-import { invalidParameter } from '#contract/errors.ts';
-import { alphaOf, parseColour } from '#contract/finishing/measures.ts';
-import type { Background, Finishing, Length, Region } from '#contract/finishing.ts';
-import type { OutputFormat } from '#contract/formats.ts';
-import type { RequestUploads } from '../core/submission/pictures.ts';
+
+import type { RequestUploads } from '@matting/core/submission/pictures.ts';
 import {
   type KeylessSubmission,
   type MattingRequest,
@@ -15,9 +12,13 @@ import {
   requireImageUrl,
   type SubmitMatting,
   type Submitted,
-} from '../core/submission/submit-matting.ts';
-import { OVERLONG } from '../http/bodies.ts';
-import type { OutgoingPolicy } from '../http/outgoing/outgoing-url.ts';
+} from '@matting/core/submission/submit-matting.ts';
+import { OVERLONG } from '@matting/http/bodies.ts';
+import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
+import { invalidParameter } from '@matting/proto/contract/errors.ts';
+import { alphaOf, parseColour } from '@matting/proto/contract/finishing/measures.ts';
+import type { Background, Finishing, Length, Region } from '@matting/proto/contract/finishing.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
 import {
   cropOf,

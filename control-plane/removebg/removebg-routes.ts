@@ -3,11 +3,7 @@
  * headers alone, and their answers, the picture or JSON with the picture in it.
  */
 import { Readable } from 'node:stream';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import Negotiator from 'negotiator';
-import { ContractError } from '#contract/errors.ts';
-import type { Box } from '#contract/finishing.ts';
-import type { AppServices } from '../core/http/app-services.ts';
+import type { AppServices } from '@matting/core/http/app-services.ts';
 import {
   askingAgain,
   bearerTokenOf,
@@ -18,14 +14,18 @@ import {
   requireRate,
   TOKEN_LENGTH_MAX,
   type ToldRate,
-} from '../core/http/header-checks.ts';
-import { isFinal, type Job } from '../core/jobs/job.ts';
-import { refusalOf, serverTimingOf, waitForEnd, withJob } from '../core/results/job-view.ts';
-import { openForReader, type ResultFile } from '../core/results/result-download.ts';
-import { noteJob, pathOf } from '../http/answers.ts';
-import { wantBody } from '../http/bodies.ts';
-import type { Connections } from '../http/connections.ts';
-import { headerValues } from '../http/request-headers.ts';
+} from '@matting/core/http/header-checks.ts';
+import { isFinal, type Job } from '@matting/core/jobs/job.ts';
+import { refusalOf, serverTimingOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
+import { openForReader, type ResultFile } from '@matting/core/results/result-download.ts';
+import { noteJob, pathOf } from '@matting/http/answers.ts';
+import { wantBody } from '@matting/http/bodies.ts';
+import type { Connections } from '@matting/http/connections.ts';
+import { headerValues } from '@matting/http/request-headers.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Box } from '@matting/proto/contract/finishing.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import Negotiator from 'negotiator';
 import { readRemovebgBody, requireRemovebgBody } from './removebg-body.ts';
 import { isRemovebgRequest } from './removebg-errors.ts';
 import document from './removebg-openapi.json' with { type: 'json' };

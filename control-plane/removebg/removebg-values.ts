@@ -3,16 +3,17 @@
  * Each reader takes the field's text, undefined where it is absent, and refuses what is no value of
  * it. Case does not matter.
  */
-import { invalidParameter } from '#contract/errors.ts';
+
+import type { TextValue } from '@matting/http/bodies.ts';
+import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import {
   parseLength,
   parseMargins,
   parseNumber,
   parsePercent,
   parsePosition,
-} from '#contract/finishing/measures.ts';
-import type { CropMargins, Position, Region } from '#contract/finishing.ts';
-import type { TextValue } from '../http/bodies.ts';
+} from '@matting/proto/contract/finishing/measures.ts';
+import type { CropMargins, Position, Region } from '@matting/proto/contract/finishing.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
 
 export const REMOVEBG_TEXTS = [

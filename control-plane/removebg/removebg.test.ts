@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import type { JobFailure } from '@matting/core/jobs/job.ts';
+import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
+import { FORM_TYPE } from '@matting/http/test/forms.ts';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
-import type { JobFailure } from '../core/jobs/job.ts';
-import { BASE_URL, pngHeader } from '../core/test/support/test-app.ts';
-import { FORM_TYPE } from '../http/test/forms.ts';
 import { removebgErrorOf } from './removebg-errors.ts';
 import source from './removebg-openapi.json' with { type: 'json' };
 import { REMOVEBG_TEXTS } from './removebg-values.ts';

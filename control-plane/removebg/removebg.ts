@@ -1,5 +1,5 @@
 /** The interface of remove.bg, on the core's use cases. */
-import type { Package } from '../core/package.ts';
+import type { Package } from '@matting/core/package.ts';
 import { type RemovebgSettings, readRemovebg, warnOfOrigins } from './settings.ts';
 
 export const removebg: Package<RemovebgSettings | undefined> = {

@@ -1,5 +1,5 @@
 /** The variables of the remove.bg interface. */
-import type { EnvReader } from '#program/env.ts';
+import type { EnvReader } from '@matting/program/env.ts';
 import { REMOVEBG_SIZES } from './removebg-values.ts';
 
 export type RemovebgSettings = NonNullable<ReturnType<typeof readRemovebg>>;

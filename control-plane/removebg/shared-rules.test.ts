@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
+import { bytesOf, picture, version4, version5 } from '@matting/core/test/java-forms.ts';
+import { imageBody, pngHeader } from '@matting/core/test/support/test-app.ts';
+import { hold } from '@matting/http/test/held-form.ts';
 import ava from 'ava';
-import { bytesOf, picture, version4, version5 } from '../core/test/java-forms.ts';
-import { imageBody, pngHeader } from '../core/test/support/test-app.ts';
-import { hold } from '../http/test/held-form.ts';
 import { useTestApp } from './test/removebg-app.ts';
 import { RemovebgClient } from './test/removebg-client.ts';
 

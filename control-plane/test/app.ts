@@ -1,5 +1,5 @@
 /** The HTTP application of the program: the core's with all packages. Needs: fleet-size, portal. */
-import { type TestApp, testApps } from '../core/test/support/test-app.ts';
+import { type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { type Stores, withPackages } from './every-store.ts';
 import { TEST_PACKAGES } from './packages.ts';
 

@@ -22,24 +22,24 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import ava, { type ExecutionContext } from 'ava';
-import { at } from '../../test/support/at.ts';
+import { OPEN_STATES } from '@matting/core/jobs/job.ts';
+import { absoluteStorage } from '@matting/core/storage/open-storage.ts';
+import { fundedAccount, newJob, storesOn } from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { Receiver } from '@matting/core/test/receiver.ts';
+import type { Exchange } from '@matting/core/test/scripted-exchange.ts';
+import type { Env } from '@matting/core/test/support/cli.ts';
+import { type Caller, pictureBody } from '@matting/core/test/support/replicas.ts';
+import { pngHeader } from '@matting/core/test/support/test-app.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import { at } from '@matting/test-support/at.ts';
 import {
   createTestDatabase,
   onDatabases,
   SILENT_LOG,
   type TestDatabase,
-} from '../../test/support/database.ts';
-import { OPEN_STATES } from '../core/jobs/job.ts';
-import { absoluteStorage } from '../core/storage/open-storage.ts';
-import { fundedAccount, newJob, storesOn } from '../core/test/fixtures.ts';
-import { until } from '../core/test/harness.ts';
-import { Receiver } from '../core/test/receiver.ts';
-import type { Exchange } from '../core/test/scripted-exchange.ts';
-import type { Env } from '../core/test/support/cli.ts';
-import { type Caller, pictureBody } from '../core/test/support/replicas.ts';
-import { pngHeader } from '../core/test/support/test-app.ts';
-import { openDatabase } from '../database/connect.ts';
+} from '@matting/test-support/database.ts';
+import ava, { type ExecutionContext } from 'ava';
 import { Replicas, runCli } from './programs.ts';
 
 const test = ava.serial;

@@ -8,14 +8,10 @@ import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import ava from 'ava';
-import { at } from '../../test/support/at.ts';
-import { onDatabases, useTestDatabase } from '../../test/support/database.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { runCommand } from '../core/cli/program.ts';
-import { migrationsOf } from '../core/package.ts';
-import { CallbackSecrets, mailBody, SecretBox } from '../core/secrets/secret-box.ts';
-import { openDirectoryBlobStore } from '../core/storage/blob-store.ts';
+import { runCommand } from '@matting/core/cli/program.ts';
+import { migrationsOf } from '@matting/core/package.ts';
+import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
+import { openDirectoryBlobStore } from '@matting/core/storage/blob-store.ts';
 import {
   assertBalanced,
   claimed,
@@ -27,14 +23,18 @@ import {
   running,
   runningOf,
   submitted,
-} from '../core/test/fixtures.ts';
-import { until } from '../core/test/harness.ts';
-import { dueMails, mailEnd } from '../core/test/mails.ts';
-import { insertMail } from '../core/webhooks/outbox-store.ts';
-import { signingKeyOf, signMessage } from '../http/outgoing/webhook-signature.ts';
+} from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
+import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
+import { signingKeyOf, signMessage } from '@matting/http/outgoing/webhook-signature.ts';
+import { hashOfSecret } from '@matting/portal/sign-in/session-store.ts';
+import { OPERATOR, placed } from '@matting/portal/test/orders.ts';
+import { at } from '@matting/test-support/at.ts';
+import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import ava from 'ava';
 import { PACKAGES } from '../packages.ts';
-import { hashOfSecret } from '../portal/sign-in/session-store.ts';
-import { OPERATOR, placed } from '../portal/test/orders.ts';
 import { onStores, storesOn } from './every-store.ts';
 import { runCli } from './programs.ts';
 

@@ -12,33 +12,33 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { promisify } from 'node:util';
-import ava from 'ava';
-import { unzipSync } from 'fflate';
-import { sql } from 'kysely';
-import type { Finding, Summary } from '#program/doctor/findings.ts';
-import { MATTING_VARIABLES } from '#program/env-names.ts';
-import {
-  createTestDatabase,
-  groupIf,
-  onDatabases,
-  skipReason,
-  type TestDatabase,
-} from '../../test/support/database.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import type { NodeMember } from '../core/nodes/node-store.ts';
-import { SecretBox } from '../core/secrets/secret-box.ts';
-import { claimed, newJob, submitted } from '../core/test/fixtures.ts';
-import { TEST_TOKEN } from '../core/test/scripted-node.ts';
-import type { Env } from '../core/test/support/cli.ts';
-import { type LoopbackSource, openSource } from '../http/test/loopback-source.ts';
+import type { NodeMember } from '@matting/core/nodes/node-store.ts';
+import { SecretBox } from '@matting/core/secrets/secret-box.ts';
+import { claimed, newJob, submitted } from '@matting/core/test/fixtures.ts';
+import { TEST_TOKEN } from '@matting/core/test/scripted-node.ts';
+import type { Env } from '@matting/core/test/support/cli.ts';
+import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';
 import {
   LOG_BYTES_MAX,
   readLog,
   scrubbed,
   scrubbedOfPlaces,
   shownConfiguration,
-} from '../operations/bundle/support-bundle.ts';
-import { nodeFindings } from '../operations/doctor/doctor.ts';
+} from '@matting/operations/bundle/support-bundle.ts';
+import { nodeFindings } from '@matting/operations/doctor/doctor.ts';
+import type { Finding, Summary } from '@matting/program/doctor/findings.ts';
+import { MATTING_VARIABLES } from '@matting/program/env-names.ts';
+import {
+  createTestDatabase,
+  groupIf,
+  onDatabases,
+  skipReason,
+  type TestDatabase,
+} from '@matting/test-support/database.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import ava from 'ava';
+import { unzipSync } from 'fflate';
+import { sql } from 'kysely';
 import { series } from './fixtures.ts';
 import { Replicas, runCli as run } from './programs.ts';
 

@@ -2,12 +2,12 @@
  * Databases of the whole program, and the stores of the core and of every package on them.
  * Needs: fleet-size, portal.
  */
-import type { Stores as CoreStores } from '../core/stores.ts';
-import { storeFixtures } from '../core/test/fixtures.ts';
-import type { Database } from '../database/database.ts';
-import { createFleetReportStore } from '../fleet-size/fleet-sizing.ts';
+import type { Stores as CoreStores } from '@matting/core/stores.ts';
+import { storeFixtures } from '@matting/core/test/fixtures.ts';
+import type { Database } from '@matting/database/database.ts';
+import { createFleetReportStore } from '@matting/fleet-size/fleet-sizing.ts';
+import { createPortalStores } from '@matting/portal/portal-stores.ts';
 import { PACKAGES } from '../packages.ts';
-import { createPortalStores } from '../portal/portal-stores.ts';
 
 export type Stores = ReturnType<typeof withPackages>;
 

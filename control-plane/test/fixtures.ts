@@ -1,5 +1,5 @@
 /** Databases that have the tables of every package, and the core's stores on them. */
-import { storeFixtures } from '../core/test/fixtures.ts';
+import { storeFixtures } from '@matting/core/test/fixtures.ts';
 import { PACKAGES } from '../packages.ts';
 
 export const { series, storesOn, onStores, openStores, openCaller } = storeFixtures({

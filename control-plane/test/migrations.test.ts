@@ -3,21 +3,21 @@
  * Needs: fleet-size, portal.
  */
 import path from 'node:path';
-import ava from 'ava';
-import { SILENT_LOG } from '../../test/support/database.ts';
-import { CORE_MIGRATIONS } from '../core/migrations.ts';
-import { createStores } from '../core/stores.ts';
+import { CORE_MIGRATIONS } from '@matting/core/migrations.ts';
+import { createStores } from '@matting/core/stores.ts';
 import {
   CORE_NAMES,
   enter,
   migrationNames,
   onMigrations,
   tableNames,
-} from '../core/test/migrating.ts';
-import { brokenFor, readSchemaShape } from '../core/test/schema-shape.ts';
-import { openCurrentDatabase } from '../database/connect.ts';
-import type { Database } from '../database/database.ts';
-import { migrate, requireCurrentSchema, schemaState } from '../database/migrate.ts';
+} from '@matting/core/test/migrating.ts';
+import { brokenFor, readSchemaShape } from '@matting/core/test/schema-shape.ts';
+import { openCurrentDatabase } from '@matting/database/connect.ts';
+import type { Database } from '@matting/database/database.ts';
+import { migrate, requireCurrentSchema, schemaState } from '@matting/database/migrate.ts';
+import { SILENT_LOG } from '@matting/test-support/database.ts';
+import ava from 'ava';
 import { series as SERIES } from './fixtures.ts';
 
 const test = ava.serial;

@@ -4,8 +4,9 @@
  *
  *     sh bin/node24 control-plane/test/print-schema.ts > shape.txt
  */
-import { createTestDatabase, DIALECTS } from '../../test/support/database.ts';
-import { readSchemaShape } from '../core/test/schema-shape.ts';
+
+import { readSchemaShape } from '@matting/core/test/schema-shape.ts';
+import { createTestDatabase, DIALECTS } from '@matting/test-support/database.ts';
 import { series } from './fixtures.ts';
 
 for (const dialect of DIALECTS) {

@@ -1,13 +1,16 @@
 /** Control planes and commands with all packages: in this process, or in one of their own. */
 import path from 'node:path';
-import type { Environment } from '#program/env.ts';
-import { Child } from '../core/test/support/child.ts';
-import { cliWith } from '../core/test/support/cli.ts';
-import { Replicas as CoreReplicas, type ReplicasOptions } from '../core/test/support/replicas.ts';
+import { Child } from '@matting/core/test/support/child.ts';
+import { cliWith } from '@matting/core/test/support/cli.ts';
+import {
+  Replicas as CoreReplicas,
+  type ReplicasOptions,
+} from '@matting/core/test/support/replicas.ts';
 import {
   openTestPlane as openCorePlane,
   type TestPlaneOptions,
-} from '../core/test/support/test-plane.ts';
+} from '@matting/core/test/support/test-plane.ts';
+import type { Environment } from '@matting/program/env.ts';
 import { PACKAGES } from '../packages.ts';
 
 export const runCli = cliWith(PACKAGES);

@@ -4,16 +4,9 @@
  * nothing had happened; and this version finishes what either left, with every credit in its place.
  */
 import assert from 'node:assert/strict';
-import ava from 'ava';
-import {
-  createTestDatabase,
-  DIALECTS,
-  onDatabases,
-  type TestDatabase,
-} from '../../test/support/database.ts';
-import { isFinal } from '../core/jobs/job.ts';
-import type { NewJob } from '../core/jobs/job-transactions.ts';
-import type { Stores } from '../core/stores.ts';
+import { isFinal } from '@matting/core/jobs/job.ts';
+import type { NewJob } from '@matting/core/jobs/job-transactions.ts';
+import type { Stores } from '@matting/core/stores.ts';
 import {
   assertBalanced,
   BACKGROUND_URL,
@@ -27,9 +20,16 @@ import {
   storedInput,
   submitted,
   WITH_PICTURE,
-} from '../core/test/fixtures.ts';
-import type { Database } from '../database/database.ts';
-import { migrate, requireCurrentSchema } from '../database/migrate.ts';
+} from '@matting/core/test/fixtures.ts';
+import type { Database } from '@matting/database/database.ts';
+import { migrate, requireCurrentSchema } from '@matting/database/migrate.ts';
+import {
+  createTestDatabase,
+  DIALECTS,
+  onDatabases,
+  type TestDatabase,
+} from '@matting/test-support/database.ts';
+import ava from 'ava';
 import { series, storesOn } from './fixtures.ts';
 import { NOTHING_RECORDED, type Recorded, readSnapshot, replay } from './last-release/snapshot.ts';
 

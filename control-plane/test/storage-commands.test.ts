@@ -13,20 +13,20 @@ import {
   ListObjectsV2Command,
   PutBucketLifecycleConfigurationCommand,
 } from '@aws-sdk/client-s3';
-import ava, { type ExecutionContext } from 'ava';
-import { groupIf } from '../../test/support/database.ts';
-import { type Fault, FaultProxy } from '../../test/support/object-storage/fault-proxy.ts';
+import { joinBlobStores } from '@matting/core/storage/open-storage.ts';
+import { get, list, put } from '@matting/core/test/blob-store.contract.ts';
+import type { Env } from '@matting/core/test/support/cli.ts';
+import { openStorage } from '@matting/object-storage/test/open-storage.ts';
+import { moveBlobs } from '@matting/operations/storage/storage-commands.ts';
+import { groupIf } from '@matting/test-support/database.ts';
+import { type Fault, FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
 import {
   missingStore,
   OBJECT_STORES,
   useObjectStore,
-} from '../../test/support/object-storage/object-store.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { joinBlobStores } from '../core/storage/open-storage.ts';
-import { get, list, put } from '../core/test/blob-store.contract.ts';
-import type { Env } from '../core/test/support/cli.ts';
-import { openStorage } from '../object-storage/test/open-storage.ts';
-import { moveBlobs } from '../operations/storage/storage-commands.ts';
+} from '@matting/test-support/object-storage/object-store.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import ava, { type ExecutionContext } from 'ava';
 import { runCli } from './programs.ts';
 
 const test = ava.serial;

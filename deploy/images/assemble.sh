@@ -8,7 +8,7 @@ source=$1 out=$2
 lay_out() {
   root=$1 && shift
   mkdir -p "$root/app" "$root/usr/local/bin" "$root/home/matting"
-  for path in LICENSE bin client/src deploy/images/healthcheck.ts docs/images/demo.jpg program proto "$@"; do
+  for path in LICENSE package.json bin client/package.json client/src deploy/images/healthcheck.ts docs/images/demo.jpg program proto "$@"; do
     mkdir -p "$root/app/$(dirname "$path")"
     cp -R "$source/$path" "$root/app/$path"
   done

@@ -3,6 +3,7 @@
  * prints what each holds and how large it is.
  *   build.ts [--only control-plane,node] [--tag dev] [--prefix localhost/] [--platform linux/arm64]
  *            [--base NAME] [--node-base NAME] [--provider DIR] [--pull missing] [--no-cache]
+ *            [--without "portal object-storage"]
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -49,6 +50,7 @@ const { values } = parseArgs({
     'node-base': { type: 'string', default: '' },
     provider: { type: 'string', default: '' },
     pull: { type: 'string', default: 'missing' },
+    without: { type: 'string', default: '' },
     'no-cache': { type: 'boolean', default: false },
   },
 });
@@ -131,6 +133,7 @@ function argsOf({ target }: Image, { base, tools }: Bases): readonly string[] {
       ...(tools !== base && { BUILD_BASE: tools }),
       ...(under !== base && { NODE_BASE: under }),
       ...(registry && { NPM_REGISTRY: registry }),
+      ...(values.without !== '' && { WITHOUT: values.without }),
     }),
     ...pairs('--label', {
       'org.opencontainers.image.version': version,

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { totalmem } from 'node:os';
+import { ConfigError } from '@matting/program/env.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import ava from 'ava';
 import { pino } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import { countedMegapixels } from '#contract/picture-memory.ts';
-import { ConfigError } from '#program/env.ts';
 import {
   Admission,
   computeMegapixelBudget,

@@ -7,10 +7,10 @@
  */
 
 import { totalmem } from 'node:os';
-import { ContractError } from '#contract/errors.ts';
-import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import { BYTES_PER_MEGAPIXEL, countedMegapixels } from '#contract/picture-memory.ts';
-import { ConfigError } from '#program/env.ts';
+import { ConfigError } from '@matting/program/env.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
+import { BYTES_PER_MEGAPIXEL, countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import { imagesARun, type PreparedModel, picturesHeld } from './models/prepared-model.ts';
 
 /** Files of all admitted images together: ten of the largest. They lie in the main process. */

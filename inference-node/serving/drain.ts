@@ -23,8 +23,9 @@
  * | either again later                             | hurry                                        |
  * | the parent's IPC channel closes                | hurry: the node is of no use without it      |
  */
+
+import { settledWithin } from '@matting/program/waiting.ts';
 import type { Logger } from 'pino';
-import { settledWithin } from '#program/waiting.ts';
 
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
+import { PIPELINED_MAX } from '@matting/program/ports/http-guard.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
 import { Registry } from 'prom-client';
-import { ContractError } from '#contract/errors.ts';
-import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
-import { at } from '../../test/support/at.ts';
 import { Admission } from './admission.ts';
 import { NodeMetrics, registerGauges } from './metrics.ts';
 import { NodeStatus, openHttpEndpoints } from './node-state.ts';

@@ -3,18 +3,27 @@
  * scrape, so that none can drift. Names begin with `matting_node_`, units are base units, no label
  * takes a caller's text.
  */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
-import type { ErrorCode } from '#contract/errors.ts';
-import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
-import { type StageTimings, timesByStage } from '#contract/stages.ts';
+
 import {
   createKnownCounter,
   createOpenCounter,
   everyOf,
   type KnownLabels,
-} from '#program/known-counters.ts';
-import { type GrpcGuard, GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
-import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/active-span.ts';
+} from '@matting/program/known-counters.ts';
+import {
+  type GrpcGuard,
+  GUARD_CAUSES,
+  type GuardCause,
+} from '@matting/program/ports/grpc-guard.ts';
+import {
+  SPAN_FATES,
+  type SpanFate,
+  type SpanObserver,
+} from '@matting/program/tracing/active-span.ts';
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
+import { OUTPUT_FORMATS, type OutputFormat } from '@matting/proto/contract/formats.ts';
+import { type StageTimings, timesByStage } from '@matting/proto/contract/stages.ts';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/devices.ts';

@@ -20,9 +20,9 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
+import { listening } from '@matting/program/ports/listening.ts';
 import type { Registry } from 'prom-client';
-import { guardHttpServer } from '#program/ports/http-guard.ts';
-import { listening } from '#program/ports/listening.ts';
 import type { EnginePool } from './engine/pool/engine-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 

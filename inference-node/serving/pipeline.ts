@@ -7,12 +7,13 @@
  * passed into each. Knows no gRPC, no codec and no runtime: an `ImageExchange`, and pools of
  * children.
  */
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { frameRange } from '#contract/finishing/frame.ts';
-import type { Size, Subject } from '#contract/finishing.ts';
-import type { OutputFormat } from '#contract/formats.ts';
-import type { StageName, StageTimings } from '#contract/stages.ts';
-import { describeSpan, recordSpan, traced } from '#program/tracing/active-span.ts';
+
+import { describeSpan, recordSpan, traced } from '@matting/program/tracing/active-span.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { frameRange } from '@matting/proto/contract/finishing/frame.ts';
+import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { StageName, StageTimings } from '@matting/proto/contract/stages.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import { type FinishChoices, requireMakeable } from './picture/makeable.ts';

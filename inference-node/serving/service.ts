@@ -1,8 +1,8 @@
 /** What answers callers, before and after the models are loaded. */
 import { cpus } from 'node:os';
+import type { Tracing } from '@matting/program/tracing/active-span.ts';
+import type { GetNodeInfoResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { Logger } from 'pino';
-import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
-import type { Tracing } from '#program/tracing/active-span.ts';
 import { DirectFiles } from './direct/direct-files.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/devices.ts';

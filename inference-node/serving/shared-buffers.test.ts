@@ -4,12 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
+import { at } from '@matting/test-support/at.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import sharp from 'sharp';
-import { at } from '../../test/support/at.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { writeTinyModel } from '../../test/support/tiny-model.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import { type ImageOrder, type ImageResult, Pipeline } from './pipeline.ts';

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { mkdtemp } from 'node:fs/promises';
 import path from 'node:path';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import sharp from 'sharp';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { type LogLine, startProgram } from './test/node-program.ts';
 import { isAlive, stop } from './test/processes.ts';
 

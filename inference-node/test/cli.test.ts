@@ -5,19 +5,19 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import ava, { type ExecutionContext } from 'ava';
-import sharp from 'sharp';
-import { ConfigError } from '#program/env.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { encodeTinyModel, writeTinyModel } from '../../test/support/tiny-model.ts';
-import type { CliConfig } from '../model-tools/commands/cli-config.ts';
+import type { CliConfig } from '@matting/model-tools/commands/cli-config.ts';
 import {
   type ModelsFetchOptions,
   modelsCheck,
   modelsFetch,
   modelsList,
-} from '../model-tools/commands/models.ts';
-import { parseModelSettings } from '../serving/models/plan.ts';
+} from '@matting/model-tools/commands/models.ts';
+import { ConfigError } from '@matting/program/env.ts';
+import { parseModelSettings } from '@matting/serving/models/plan.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { encodeTinyModel, writeTinyModel } from '@matting/test-support/tiny-model.ts';
+import ava, { type ExecutionContext } from 'ava';
+import sharp from 'sharp';
 
 const test = ava.serial;
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
+import { ConfigError } from '@matting/program/env.ts';
 import test from 'ava';
-import { ConfigError } from '#program/env.ts';
 import { loadConfig } from '../config.ts';
 
 const TOKEN = 'a-token-of-sixteen-or-more';

@@ -1,17 +1,17 @@
 /** `matting doctor --node`: what it says of a machine without models, and of wrong variables. */
 import { createServer } from 'node:net';
-import ava from 'ava';
-import type { Finding } from '#program/doctor/findings.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { loadConfig } from '../config.ts';
+import type { Finding } from '@matting/program/doctor/findings.ts';
 import {
   codecFindings,
   doctor,
   libheifFinding,
   providerFindings,
   providerMsMax,
-} from '../serving/doctor/doctor.ts';
-import { gpuFacts, openGpuHost } from '../serving/test/gpu-host.ts';
+} from '@matting/serving/doctor/doctor.ts';
+import { gpuFacts, openGpuHost } from '@matting/serving/test/gpu-host.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import ava from 'ava';
+import { loadConfig } from '../config.ts';
 
 const test = ava.serial;
 

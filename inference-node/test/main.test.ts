@@ -3,14 +3,14 @@ import { once } from 'node:events';
 import { mkdtemp, readdir } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import path from 'node:path';
+import { Switch } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import type { Told } from '@matting/serving/test/fake-rooms.ts';
+import { type NodeProgram, startProgram } from '@matting/serving/test/node-program.ts';
+import { header } from '@matting/serving/test/test-node.ts';
+import { closeChannel } from '@matting/test-support/ipc-channel.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import ava from 'ava';
-import { Switch } from '#gen/matting/v1/matte_service.ts';
-import { closeChannel } from '../../test/support/ipc-channel.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { TINY_LICENCE } from '../../test/support/tiny-model.ts';
-import type { Told } from '../serving/test/fake-rooms.ts';
-import { type NodeProgram, startProgram } from '../serving/test/node-program.ts';
-import { header } from '../serving/test/test-node.ts';
 
 const test = ava.serial;
 

@@ -1,11 +1,12 @@
 /** A copy of the program without model-tools: it starts from what was prepared, and makes nothing. */
-import { cp, mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { cp, mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { makeTinyModel } from '@matting/model-tools/test/fake-registry.ts';
+import { weightsDirectory } from '@matting/serving/prepared/weights-cache.ts';
+import { startProgram } from '@matting/serving/test/node-program.ts';
+import { linkPackages } from '@matting/test-support/linked-packages.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { makeTinyModel } from '../model-tools/test/fake-registry.ts';
-import { weightsDirectory } from '../serving/prepared/weights-cache.ts';
-import { startProgram } from '../serving/test/node-program.ts';
 
 const test = ava.serial;
 
@@ -33,7 +34,7 @@ const copy = (name: string) =>
 
 test.before(async () => {
   for (const name of COPIED) await copy(name);
-  await symlink(path.join(ROOT, 'node_modules'), path.join(tree, 'node_modules'));
+  linkPackages(tree);
   const { manifest, weights } = await makeTinyModel(1000);
   await mkdir(path.join(tree, 'models/tiny'));
   await writeFile(path.join(tree, 'models/tiny/manifest.json'), JSON.stringify(manifest));

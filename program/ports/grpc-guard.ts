@@ -47,8 +47,8 @@ import {
   type ServerCredentials,
   type ServerInterceptingCall,
 } from '@grpc/grpc-js';
-import { ContractError } from '#contract/errors.ts';
-import { toStatus } from '#contract/grpc-status.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { toStatus } from '@matting/proto/contract/grpc-status.ts';
 import { networkOf } from './addresses.ts';
 import { connectionsWithin } from './listening.ts';
 

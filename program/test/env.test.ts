@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { existsSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import { ConfigError, EnvReader } from '#program/env.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { throwsWith } from '../../test/support/throws.ts';
+import { ConfigError, EnvReader } from '../env.ts';
 import { unknownVariables, warnOfUnknownVariables } from '../env-names.ts';
 import { makeDirectory } from '../files.ts';
 import { isLoopback, networkOf } from '../ports/addresses.ts';

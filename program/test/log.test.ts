@@ -16,10 +16,10 @@ import {
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { findProgram } from '@matting/test-support/foreign-program.ts';
+import { until } from '@matting/test-support/processes.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test from 'ava';
-import { findProgram } from '../../test/support/foreign-program.ts';
-import { until } from '../../test/support/running-service.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
 import { LogOutput, LogSampler, parseLogSampling } from '../log.ts';
 
 const folder = await temporaryFolder({ teardown: test.after.always });

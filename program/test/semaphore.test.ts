@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { fc, holds } from '../../test/support/property-tests.ts';
 import { type Release, Semaphore, type SemaphoreOptions, type Use } from '../semaphore.ts';
 
 class Busy extends Error {}

@@ -6,10 +6,10 @@
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { StageName } from '@matting/proto/contract/stages.ts';
 import type { Span, SpanKind, SpanStatusCode } from '@opentelemetry/api';
 import type { Logger } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import type { StageName } from '#contract/stages.ts';
 
 export type HttpSpanName =
   `${'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'HTTP'} ${string}`;

@@ -7,7 +7,7 @@ import {
   type Finishing as ProtoFinishing,
   Finishing as ProtoFinishings,
   type Length as ProtoLength,
-} from '#gen/matting/v1/matte_service.ts';
+} from '../gen/matting/v1/matte_service.ts';
 import { ContractError } from './errors.ts';
 import type { Background, CropMargins, Finishing, Length, Position, Region } from './finishing.ts';
 import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from './limits.ts';

@@ -2,7 +2,7 @@
 import {
   InputFormat as ProtoInput,
   OutputFormat as ProtoOutput,
-} from '#gen/matting/v1/matte_service.ts';
+} from '../gen/matting/v1/matte_service.ts';
 
 export const INPUT_FORMATS = ['jpeg', 'png', 'webp', 'avif', 'jxl'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];

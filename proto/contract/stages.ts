@@ -3,7 +3,7 @@
  * a line here; where a stage has to be measured, the types then report what is missing. Metric
  * labels, Server-Timing and stored times take the names from here.
  */
-import type { StageTimings as ProtoTimings } from '#gen/matting/v1/matte_service.ts';
+import type { StageTimings as ProtoTimings } from '../gen/matting/v1/matte_service.ts';
 
 /** Names of the stages, in their order, and the field that carries each one's time. */
 export const STAGES = {

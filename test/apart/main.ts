@@ -18,17 +18,17 @@ import {
   rmSync,
   statSync,
   symlinkSync,
-  writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { PACKAGES } from '../../control-plane/packages.ts';
+import { linkPackages } from '../support/linked-packages.ts';
 import { openMemoryDirectory } from '../support/memory-directory.ts';
 import { type AvaResult, concludeWith } from '../support/run-ava.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-const LIST = 'control-plane/packages.ts';
-const LINKED = ['node_modules', 'bin/node/node_modules', 'model-cache'];
+const LINKED = ['bin/node/node_modules', 'model-cache'];
+const TAKE_AWAY = path.join(ROOT, 'deploy/images/take-away.ts');
 const NEEDS = /^(?:#!.*\n)?\/\*\*(?:(?!\*\/)[\s\S])*?\bNeeds: ([^.]+)\./;
 /** What tells fastest that a package was needed, where one is away. */
 const FEW = ['control-plane/core/http/public-app.test.ts', 'control-plane/core/jobs/*.test.ts'];
@@ -53,25 +53,16 @@ function sourcesOf(): { name: string; needs: readonly string[] }[] {
 /** A copy of the working tree without these packages. */
 function copyWithout(absent: readonly string[]): string {
   const tree = mkdtempSync(path.join(scratch, 'tree-'));
-  const isAway = (name: string) => absent.some(one => name.startsWith(`control-plane/${one}/`));
   for (const { name, needs } of SOURCES) {
-    if (isAway(name) || needs.some(need => absent.includes(need))) continue;
+    if (needs.some(need => absent.includes(need))) continue;
     mkdirSync(path.dirname(path.join(tree, name)), { recursive: true });
     copyFileSync(path.join(ROOT, name), path.join(tree, name));
   }
   mkdirSync(path.join(ROOT, 'model-cache'), { recursive: true });
   for (const name of LINKED) symlinkSync(path.join(ROOT, name), path.join(tree, name));
-  const list = readFileSync(path.join(ROOT, LIST), 'utf8');
-  writeFileSync(path.join(tree, LIST), absent.reduce(withoutLines, list));
+  linkPackages(tree);
+  execFileSync(process.execPath, [TAKE_AWAY, tree, ...absent]);
   return tree;
-}
-
-/** The list of packages without one: its import, and its name among the others. */
-function withoutLines(list: string, absent: string): string {
-  const line = new RegExp(`^import \\{ (\\w+) \\} from './${absent}/.*\\n`, 'm');
-  const [imported, constant] = line.exec(list) ?? [];
-  if (imported === undefined) throw new Error(`${LIST} has no line of ${absent}`);
-  return list.replace(imported, '').replace(new RegExp(`(?<=[[\\s,])${constant},?`), '');
 }
 
 interface Ended {

@@ -17,15 +17,10 @@ import type { Browser, Page } from 'playwright-core';
 import { Webhook } from 'standardwebhooks';
 import { findStackPorts } from '../../bin/stack.ts';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
+import { ROOT, type RunningService, spawnMatting, startService } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { OpenIdProvider } from '../support/openid-provider.ts';
-import {
-  ROOT,
-  type RunningService,
-  spawnMatting,
-  startService,
-  until,
-} from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';

@@ -3,8 +3,9 @@
  * database at `http://localhost`. No node: jobs end by the steps a dispatcher would take.
  * Needs: portal.
  */
-import { findFreePorts } from '../../bin/free-ports.ts';
+
 import { openWorld, type World } from '../../control-plane/portal/test/area/world.ts';
+import { findFreePorts } from '../../program/ports/free-ports.ts';
 
 export interface PageSite extends World {
   readonly origin: string;

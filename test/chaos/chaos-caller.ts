@@ -5,8 +5,8 @@
  */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { WireJob } from '../running-service.ts';
 import type { Random } from '../support/random.ts';
-import type { WireJob } from '../support/running-service.ts';
 import type { Submission } from './manners.ts';
 
 const REQUEST_TIMEOUT_MS = 15_000;

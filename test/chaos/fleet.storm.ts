@@ -3,8 +3,8 @@
  * Needs: object-storage, removebg.
  */
 import ava from 'ava';
+import { openOneMachine } from '../fleet/ground.ts';
 import { skipReason } from '../support/database.ts';
-import { openOneMachine } from '../support/fleet/ground.ts';
 import { describeStorm } from './fleet-storm.ts';
 import { discOf, MANNERS } from './manners.ts';
 

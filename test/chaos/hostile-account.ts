@@ -10,8 +10,8 @@ import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { submitTo } from '../../control-plane/core/test/support/replicas.ts';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
+import type { WireJob } from '../running-service.ts';
 import type { Random } from '../support/random.ts';
-import type { WireJob } from '../support/running-service.ts';
 
 /** One byte, often enough that the source never counts as silent. */
 const DRIP_MS = 2000;

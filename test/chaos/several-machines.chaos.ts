@@ -4,9 +4,9 @@
  * Needs: object-storage, removebg.
  */
 import ava from 'ava';
+import { openSeveralMachines } from '../fleet/ground.ts';
+import { uniformPicture } from '../fleet/steady-load.ts';
 import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
-import { openSeveralMachines } from '../support/fleet/ground.ts';
-import { uniformPicture } from '../support/fleet/steady-load.ts';
 import { missingStore } from '../support/object-storage/object-store.ts';
 import { describeStorm } from './fleet-storm.ts';
 import { PLAIN, REMOVE_BG } from './manners.ts';

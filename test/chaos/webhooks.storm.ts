@@ -10,18 +10,18 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
-import { findFreePorts } from '../../bin/free-ports.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';
 import { type Answer, Receiver, reset, taken } from '../../control-plane/core/test/receiver.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
 import { pictureBody, submitTo } from '../../control-plane/core/test/support/replicas.ts';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import { openCaller, storesOn } from '../../control-plane/test/fixtures.ts';
+import { findFreePorts } from '../../program/ports/free-ports.ts';
+import { THIS_VERSION } from '../fleet/installed-version.ts';
+import { FleetControlPlane } from '../fleet/program.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
-import { THIS_VERSION } from '../support/fleet/installed-version.ts';
-import { FleetControlPlane } from '../support/fleet/program.ts';
-import { until } from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 
 const test = ava.serial;
 

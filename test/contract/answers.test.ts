@@ -8,10 +8,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
 import { BASE_URL, imageBody, pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { portalOf } from '../../control-plane/portal/test/portal-app.ts';
 import { openTestApp, useTestApp } from '../../control-plane/test/app.ts';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '../../proto/contract/errors.ts';
 import { AnswerChecker } from '../support/openapi.ts';
 import { openLeadingApp, type Request, sendTo } from './send.ts';
 

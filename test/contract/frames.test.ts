@@ -4,12 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import test from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { frameRefusal } from '#contract/finishing/frame.ts';
-import type { Finishing, Length } from '#contract/finishing.ts';
-import { INPUT_FORMATS } from '#contract/formats.ts';
-import { countedMegapixels } from '#contract/picture-memory.ts';
-import { MatteRequest } from '#gen/matting/v1/matte_service.ts';
 import {
   admittedMegapixels,
   canDo,
@@ -24,6 +18,12 @@ import {
   checkMatteHeader,
   type NodeAbilities,
 } from '../../inference-node/serving/grpc/matte-header.ts';
+import { ContractError } from '../../proto/contract/errors.ts';
+import { frameRefusal } from '../../proto/contract/finishing/frame.ts';
+import type { Finishing, Length } from '../../proto/contract/finishing.ts';
+import { INPUT_FORMATS } from '../../proto/contract/formats.ts';
+import { countedMegapixels } from '../../proto/contract/picture-memory.ts';
+import { MatteRequest } from '../../proto/gen/matting/v1/matte_service.ts';
 import { fc } from '../support/property-tests.ts';
 
 const JXL_PIXELS_MAX = 40_000_000;

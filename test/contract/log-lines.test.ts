@@ -17,10 +17,10 @@ import { until } from '../../control-plane/core/test/harness.ts';
 import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
 import { pictureBody, submitTo } from '../../control-plane/core/test/support/replicas.ts';
 import { PACKAGES } from '../../control-plane/packages.ts';
+import { ROOT } from '../running-service.ts';
 import { FakeCollector } from '../support/fake-collector.ts';
 import { loggedMessages } from '../support/log-calls.ts';
 import { Program } from '../support/program.ts';
-import { ROOT } from '../support/running-service.ts';
 
 const test = ava.serial;
 

@@ -9,15 +9,23 @@ import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import ava from 'ava';
-import { ERROR_CATALOGUE, isErrorCode } from '#contract/errors.ts';
-import { contentTypeOf, OUTPUT_FORMATS, TRANSPARENT_FORMATS } from '#contract/formats.ts';
-import { IDEMPOTENCY_KEY_LENGTH_MAX, IMAGE_SIDE_PX_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import { NOT_IN_A_QUERY } from '../../control-plane/core/http/read-matting-body.ts';
 import { MATTING_FIELDS } from '../../control-plane/core/submission/submit-matting.ts';
 import { imageBody } from '../../control-plane/core/test/support/test-app.ts';
 import { renderOutboxBody } from '../../control-plane/core/webhooks/send-webhooks.ts';
 import { FORM_TYPE, formOf } from '../../control-plane/http/test/forms.ts';
 import { useTestApp } from '../../control-plane/test/app.ts';
+import { ERROR_CATALOGUE, isErrorCode } from '../../proto/contract/errors.ts';
+import {
+  contentTypeOf,
+  OUTPUT_FORMATS,
+  TRANSPARENT_FORMATS,
+} from '../../proto/contract/formats.ts';
+import {
+  IDEMPOTENCY_KEY_LENGTH_MAX,
+  IMAGE_SIDE_PX_MAX,
+  URL_LENGTH_MAX,
+} from '../../proto/contract/limits.ts';
 import { AnswerChecker, escapePointer, resolvePointer } from '../support/openapi.ts';
 import { fc } from '../support/property-tests.ts';
 

@@ -7,9 +7,9 @@ import { execFileSync } from 'node:child_process';
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import test from 'ava';
-import { ERROR_CATALOGUE } from '#contract/errors.ts';
 import { runCommand } from '../../control-plane/core/cli/program.ts';
 import { PACKAGES } from '../../control-plane/packages.ts';
+import { ERROR_CATALOGUE } from '../../proto/contract/errors.ts';
 import { commandsOf, ownArgumentsOf, readPage, runbookPages } from '../runbook/runbook-page.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');

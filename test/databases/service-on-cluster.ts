@@ -4,16 +4,16 @@
  */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
-import { ContractError } from '#contract/errors.ts';
 import { assertBalanced } from '../../control-plane/core/test/fixtures.ts';
 import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
 import { type Caller, pictureBody } from '../../control-plane/core/test/support/replicas.ts';
 import { Replicas } from '../../control-plane/test/programs.ts';
+import { ContractError } from '../../proto/contract/errors.ts';
+import { THIS_VERSION } from '../fleet/installed-version.ts';
+import { type Picture, SteadyLoad } from '../fleet/steady-load.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { type DatabaseCluster, urlOfPort } from '../support/databases/cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
-import { THIS_VERSION } from '../support/fleet/installed-version.ts';
-import { type Picture, SteadyLoad } from '../support/fleet/steady-load.ts';
 
 /** No job may end for so long: what callers are promised of a fail-over. */
 const STANDSTILL_MS_MAX = 30_000;

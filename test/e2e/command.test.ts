@@ -18,14 +18,9 @@ import { nodeReadyMaxMs } from '../../bin/stack.ts';
 import { type Patience, SupervisedProgram } from '../../bin/supervised-program.ts';
 import { Terminal } from '../../bin/terminal.ts';
 import { up } from '../../bin/up.ts';
+import { isolatedEnv, processesOf, requireNothingLeft, spawnMatting } from '../running-service.ts';
 import { at } from '../support/at.ts';
-import {
-  isolatedEnv,
-  processesOf,
-  requireNothingLeft,
-  spawnMatting,
-  until,
-} from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 import { killStopped } from '../support/stopped-cannot-be-killed.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { rejectsWith } from '../support/throws.ts';

@@ -7,7 +7,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { isolatedEnv, ROOT } from '../support/running-service.ts';
+import { isolatedEnv, ROOT } from '../running-service.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 

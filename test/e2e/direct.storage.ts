@@ -8,6 +8,7 @@ import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
+import { ROOT, type RunningService, startService } from '../running-service.ts';
 import { groupIf } from '../support/database.ts';
 import {
   CREDENTIALS_ENV,
@@ -15,7 +16,6 @@ import {
   OBJECT_STORES,
   useObjectStore,
 } from '../support/object-storage/object-store.ts';
-import { ROOT, type RunningService, startService } from '../support/running-service.ts';
 
 const test = ava.serial;
 

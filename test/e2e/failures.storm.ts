@@ -7,13 +7,8 @@ import { existsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import sharp from 'sharp';
-import {
-  descendantsOf,
-  type RunningService,
-  requireNothingLeft,
-  startService,
-  until,
-} from '../support/running-service.ts';
+import { type RunningService, requireNothingLeft, startService } from '../running-service.ts';
+import { descendantsOf, until } from '../support/processes.ts';
 
 const test = ava.serial;
 

@@ -20,9 +20,6 @@ import path from 'node:path';
 import ava from 'ava';
 import { Command } from 'commander';
 import sinon from 'sinon';
-import { type MatteHeader, OutputFormat } from '#gen/matting/v1/matte_service.ts';
-import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
-import { findFreePorts } from '../../bin/free-ports.ts';
 import type { JournalLine } from '../../bin/remove/journal.ts';
 import {
   addRemoveOptions,
@@ -36,7 +33,11 @@ import type { ScriptedNode } from '../../control-plane/core/test/scripted-node.t
 import type { Caller } from '../../control-plane/core/test/support/replicas.ts';
 import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { Replicas } from '../../control-plane/test/programs.ts';
-import { ROOT, until } from '../support/running-service.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '../../program/env.ts';
+import { findFreePorts } from '../../program/ports/free-ports.ts';
+import { type MatteHeader, OutputFormat } from '../../proto/gen/matting/v1/matte_service.ts';
+import { ROOT } from '../running-service.ts';
+import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
 import { SmallDisk, skipWithoutMounts } from '../support/small-disk.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';

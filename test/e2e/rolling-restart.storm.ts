@@ -8,11 +8,11 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
+import { FleetUnderLoad } from '../fleet/fleet-under-load.ts';
+import { openOneMachine } from '../fleet/ground.ts';
+import { uniformPicture } from '../fleet/steady-load.ts';
 import { TestAuthority } from '../support/certificates.ts';
 import { skipReason } from '../support/database.ts';
-import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
-import { openOneMachine } from '../support/fleet/ground.ts';
-import { uniformPicture } from '../support/fleet/steady-load.ts';
 import { isNotTested } from '../support/skip.ts';
 
 const test = ava.serial.skipIf(isNotTested(skipReason('mysql')));

@@ -17,15 +17,9 @@ import {
   paint,
   readRgba,
 } from '../../inference-node/serving/test/pictures.ts';
+import { ROOT, type RunningService, requireNothingLeft, startService } from '../running-service.ts';
 import { at } from '../support/at.ts';
-import {
-  descendantsOf,
-  ROOT,
-  type RunningService,
-  requireNothingLeft,
-  startService,
-  until,
-} from '../support/running-service.ts';
+import { descendantsOf, until } from '../support/processes.ts';
 
 const test = ava.serial;
 

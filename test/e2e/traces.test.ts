@@ -7,10 +7,6 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import ava from 'ava';
 import { pino } from 'pino';
-import { EnvReader } from '#program/env.ts';
-import type { Tracing } from '#program/tracing/active-span.ts';
-import { openTracing } from '#program/tracing/open-tracing.ts';
-import { readTracingSettings } from '#program/tracing/tracing-settings.ts';
 import { until } from '../../control-plane/core/test/harness.ts';
 import { Receiver } from '../../control-plane/core/test/receiver.ts';
 import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
@@ -18,6 +14,10 @@ import { type Caller, pictureBody } from '../../control-plane/core/test/support/
 import { Replicas } from '../../control-plane/test/programs.ts';
 import { Registration } from '../../inference-node/serving/grpc/registration.ts';
 import { openTestNode, type TestNode } from '../../inference-node/serving/test/test-node.ts';
+import { EnvReader } from '../../program/env.ts';
+import type { Tracing } from '../../program/tracing/active-span.ts';
+import { openTracing } from '../../program/tracing/open-tracing.ts';
+import { readTracingSettings } from '../../program/tracing/tracing-settings.ts';
 import { type CollectedSpan, FakeCollector } from '../support/fake-collector.ts';
 
 const test = ava.serial;

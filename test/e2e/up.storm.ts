@@ -5,14 +5,9 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import ava from 'ava';
 import sharp from 'sharp';
+import { isolatedEnv, ROOT, requireNothingLeft, spawnMatting } from '../running-service.ts';
 import { at } from '../support/at.ts';
-import {
-  isolatedEnv,
-  ROOT,
-  requireNothingLeft,
-  spawnMatting,
-  until,
-} from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const test = ava.serial;

@@ -10,7 +10,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { readImageHeader } from '#contract/image-header.ts';
+import { readImageHeader } from '../../proto/contract/image-header.ts';
 
 const run = promisify(execFile);
 /** A registry may be slow; a client that hangs is given up. */

@@ -12,7 +12,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { ROOT, startService } from '../support/running-service.ts';
+import { ROOT, startService } from '../running-service.ts';
 import { FOREIGN_CLIENTS, Skipped } from './clients.ts';
 
 interface Service {

@@ -1,8 +1,9 @@
 /** The commands where only one program's files are, as in the images of the two programs. */
 import { spawnSync } from 'node:child_process';
-import { cpSync, symlinkSync } from 'node:fs';
+import { cpSync } from 'node:fs';
 import path from 'node:path';
 import test from 'ava';
+import { linkPackages } from '../support/linked-packages.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { ROOT } from '../tidy/source-files.ts';
 
@@ -16,7 +17,7 @@ test('commands say in which image they are', async t => {
     const filter = (file: string) => !file.includes('/node_modules');
     cpSync(path.join(ROOT, each), path.join(directory, each), { recursive: true, filter });
   }
-  symlinkSync(path.join(ROOT, 'node_modules'), path.join(directory, 'node_modules'));
+  linkPackages(directory);
   const main = path.join(directory, 'bin/matting.ts');
   for (const [command, line] of [
     [

@@ -2,7 +2,7 @@
 import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
-import { ROOT } from '../support/running-service.ts';
+import { ROOT } from '../running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';

@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import ava from 'ava';
-import { ROOT } from '../support/running-service.ts';
+import { ROOT } from '../running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { podman, skipWithoutPodman, tried } from './podman.ts';
 

@@ -8,7 +8,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
-import { ROOT, until } from '../support/running-service.ts';
+import { ROOT } from '../running-service.ts';
+import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import {

@@ -8,11 +8,11 @@ import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { findFreePorts } from '../../bin/free-ports.ts';
+import { findFreePorts } from '../../program/ports/free-ports.ts';
 import { TestAuthority } from '../support/certificates.ts';
 import { ServerProcess } from '../support/databases/server-process.ts';
 import { findProgram } from '../support/foreign-program.ts';
-import { until } from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 
 const run = promisify(execFile);
 const READY_MS_MAX = 120_000;

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { findProgram, spawnBound } from '../support/foreign-program.ts';
-import { until } from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 import { ApiServer, requireProgram } from './api-server.ts';
 
 /** The machine's address, and that of the name server: the pods' gateway. */

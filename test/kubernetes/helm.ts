@@ -2,8 +2,8 @@
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import { parseAllDocuments } from 'yaml';
+import { ROOT } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
-import { ROOT } from '../support/running-service.ts';
 
 export const CHART = path.join(ROOT, 'deploy/chart');
 /** What the chart is tested on; Helm without a cluster believes in an old one. */

@@ -7,7 +7,7 @@ import path from 'node:path';
 import ava from 'ava';
 import sharp from 'sharp';
 import pkg from '../../package.json' with { type: 'json' };
-import { ROOT } from '../support/running-service.ts';
+import { ROOT } from '../running-service.ts';
 import { Cluster, imageName } from './cluster.ts';
 import { makeVolume } from './outside.ts';
 

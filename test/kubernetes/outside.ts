@@ -7,9 +7,10 @@ import { chmodSync, cpSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { createConnection } from 'mysql2/promise';
 import { parse, stringify } from 'yaml';
+import { ROOT } from '../running-service.ts';
 import { spawnBound } from '../support/foreign-program.ts';
 import { MariadbServer } from '../support/mariadb-server.ts';
-import { ROOT, until } from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 import { customResources, requireProgram } from './api-server.ts';
 import { ADDRESS, type Cluster } from './cluster.ts';
 

@@ -7,8 +7,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
 import { parse, stringify } from 'yaml';
+import { ROOT } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
-import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import {

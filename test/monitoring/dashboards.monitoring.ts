@@ -10,12 +10,8 @@ import { FLEET, GPU_ROW_TITLE } from '../../deploy/grafana/source/fleet.ts';
 import { MONEY } from '../../deploy/grafana/source/money.ts';
 import type { Page } from '../../deploy/grafana/source/panels.ts';
 import { SERVICE } from '../../deploy/grafana/source/service.ts';
-import {
-  type RunningService,
-  spawnMatting,
-  startService,
-  until,
-} from '../support/running-service.ts';
+import { type RunningService, spawnMatting, startService } from '../running-service.ts';
+import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
 import { PrometheusServer, skipWithoutPrometheus } from './prometheus-server.ts';
 

@@ -5,9 +5,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { stringify } from 'yaml';
-import { findFreePorts } from '../../bin/free-ports.ts';
+import { findFreePorts } from '../../program/ports/free-ports.ts';
+import { ROOT } from '../running-service.ts';
 import { findProgram, killChild, spawnBound } from '../support/foreign-program.ts';
-import { ROOT, until } from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 
 /** Job names and what they scrape, host:port each. */
 export type Targets = Readonly<Record<string, readonly string[]>>;

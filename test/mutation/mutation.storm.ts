@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test from 'ava';
-import { Semaphore } from '#program/semaphore.ts';
+import { Semaphore } from '../../program/semaphore.ts';
 import { skipReason } from '../support/database.ts';
 import { startMariadb } from '../support/mariadb-server.ts';
 import type { Mutation } from './mutation.ts';

@@ -8,7 +8,6 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
-  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -18,8 +17,9 @@ import { ARTIFACTS, artifactsOf } from '../../deploy/release/artifacts.ts';
 import { cutRelease, type ReleaseOptions } from '../../deploy/release/cut-release.ts';
 import { renderNotes } from '../../deploy/release/notes.ts';
 import { readVersions } from '../../deploy/release/versions.ts';
+import { ROOT } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
-import { ROOT } from '../support/running-service.ts';
+import { linkPackages } from '../support/linked-packages.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 
@@ -97,7 +97,7 @@ test.before(() => {
   git('config', 'user.name', 'A Releaser');
   git('config', 'user.email', 'releaser@example.com');
   git('checkout', '--quiet', '-B', 'main');
-  symlinkSync(path.join(ROOT, 'node_modules'), path.join(clone, 'node_modules'));
+  linkPackages(clone);
   // A clone of this depth has no commit of the last release.
   commit('deploy/releases.json', JSON.stringify({ '0.2.0': git('rev-parse', 'HEAD') }));
   commit('control-plane/core/migrations/9998-a-thing.ts', '');

@@ -8,6 +8,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import ava from 'ava';
+import { ROOT } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { type Fault, FaultProxy } from '../support/object-storage/fault-proxy.ts';
 import {
@@ -16,7 +17,6 @@ import {
   missingStore,
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
-import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import {
   type BucketPolicy,

@@ -11,8 +11,8 @@ import {
 } from '../../inference-node/serving/prepared/answer-check.ts';
 import { runtimeVersion } from '../../inference-node/serving/providers/provider-files.ts';
 import { type GpuHost, gpuFacts, openGpuHost } from '../../inference-node/serving/test/gpu-host.ts';
+import { ROOT } from '../running-service.ts';
 import { at } from '../support/at.ts';
-import { ROOT } from '../support/running-service.ts';
 import { buildPlan } from '../support/tiny-plan.ts';
 import { Installation, pictureBase64 } from './installation.ts';
 import { proceduresOn } from './procedures.ts';

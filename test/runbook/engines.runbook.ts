@@ -1,8 +1,9 @@
 /** Pages about a node's child processes: its engines and its picture workers. */
 import path from 'node:path';
 import ava from 'ava';
+import { ROOT, type WireJob } from '../running-service.ts';
 import { at } from '../support/at.ts';
-import { descendantsOf, ROOT, type WireJob } from '../support/running-service.ts';
+import { descendantsOf } from '../support/processes.ts';
 import { killStopped } from '../support/stopped-cannot-be-killed.ts';
 import { type Env, Installation, pictureBase64 } from './installation.ts';
 import { proceduresOn } from './procedures.ts';

@@ -13,13 +13,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { SerialFn } from 'ava';
 import sharp from 'sharp';
-import { findFreePorts } from '../../bin/free-ports.ts';
 import { submitTo } from '../../control-plane/core/test/support/replicas.ts';
+import { findFreePorts } from '../../program/ports/free-ports.ts';
 import { PrometheusServer, skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
+import { ROOT, type WireJob } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { skipReason } from '../support/database.ts';
 import { type Env, Program } from '../support/program.ts';
-import { ROOT, type WireJob } from '../support/running-service.ts';
 import { RightsDatabase } from './rights-database.ts';
 
 export type { Env } from '../support/program.ts';

@@ -6,8 +6,8 @@ import { execFileSync, spawn } from 'node:child_process';
 import { cpSync, existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
+import { isolatedEnv, processesOf, ROOT } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
-import { isolatedEnv, processesOf, ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { codeOf, readPage } from './runbook-page.ts';
 

@@ -1,10 +1,10 @@
 import test from 'ava';
-import type { InputFormat } from '#contract/formats.ts';
 import { createForms } from '../../inference-node/serving/test/picture/damage/forms.ts';
 import {
   measureDamage,
   undetectedShare,
 } from '../../inference-node/serving/test/picture/damage/measure-damage.ts';
+import type { InputFormat } from '../../proto/contract/formats.ts';
 
 const CUTS = 50;
 const FLIPS = 200;

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import sharp from 'sharp';
-import type { Picture } from '../support/fleet/steady-load.ts';
-import { ROOT } from '../support/running-service.ts';
+import type { Picture } from '../fleet/steady-load.ts';
+import { ROOT } from '../running-service.ts';
 
 /** Of the smallest picture, pixels. */
 const WIDTH_MIN = 200;

@@ -12,23 +12,23 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import ava from 'ava';
-import { findFreePorts } from '../../bin/free-ports.ts';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import { storesOn } from '../../control-plane/test/fixtures.ts';
+import { findFreePorts } from '../../program/ports/free-ports.ts';
+import { THIS_VERSION } from '../fleet/installed-version.ts';
+import { type Env, FleetControlPlane, FleetNode } from '../fleet/program.ts';
+import { SteadyLoad } from '../fleet/steady-load.ts';
+import { ROOT } from '../running-service.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
-import { THIS_VERSION } from '../support/fleet/installed-version.ts';
-import { type Env, FleetControlPlane, FleetNode } from '../support/fleet/program.ts';
-import { SteadyLoad } from '../support/fleet/steady-load.ts';
 import {
   CREDENTIALS_ENV,
   createObjectStore,
   missingStore,
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
-import { ROOT } from '../support/running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { photoOf } from './photos.ts';
 

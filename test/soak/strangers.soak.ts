@@ -8,8 +8,8 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { credentials } from '@grpc/grpc-js';
 import ava, { type ExecutionContext } from 'ava';
-import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
 import { tokenMetadata } from '../../inference-node/serving/grpc/callers.ts';
+import { MatteServiceClient } from '../../proto/gen/matting/v1/matte_service.ts';
 import { NodePort, TOKEN } from './node-port.ts';
 import { ATTACKS } from './stranger-attack.ts';
 

@@ -23,14 +23,14 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { CORE_MIGRATIONS } from '@matting/core/migrations.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import type { Database, StoreLog } from '@matting/database/database.ts';
+import { type DatabaseDialect, type Engine, GALERA } from '@matting/database/engines.ts';
+import { type MigrationSeries, migrate } from '@matting/database/migrate.ts';
 import type { ExecutionContext, SerialFn } from 'ava';
 import { sql } from 'kysely';
 import mysql, { type Connection, format, type RowDataPacket } from 'mysql2/promise';
-import { CORE_MIGRATIONS } from '../../control-plane/core/migrations.ts';
-import { openDatabase } from '../../control-plane/database/connect.ts';
-import type { Database, StoreLog } from '../../control-plane/database/database.ts';
-import { type DatabaseDialect, type Engine, GALERA } from '../../control-plane/database/engines.ts';
-import { type MigrationSeries, migrate } from '../../control-plane/database/migrate.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
 /** Of an address that leads to one member alone; one of three would have been met long before. */

@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
-import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
+import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';
 
 type AttributeValue = string | number | boolean;
 

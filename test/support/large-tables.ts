@@ -13,8 +13,8 @@
  * the time of it and made again.
  */
 import { DatabaseSync } from 'node:sqlite';
+import type { Database, Schema } from '@matting/database/database.ts';
 import { type Insertable, type Kysely, sql } from 'kysely';
-import type { Database, Schema } from '../../control-plane/database/database.ts';
 
 export interface LargeTables {
   /** Final ones. */

@@ -1,7 +1,8 @@
 /** The messages of log lines as the sources have them, with the levels they are written at. */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { ROOT } from './running-service.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
 
 const PROGRAMS = '{control-plane,inference-node,program}/**/*.ts';
 const CALL = /[lL]og(?:ger)?\??\.(trace|debug|info|warn|error|fatal)\(|#say\('(info|warn)', /g;

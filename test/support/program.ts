@@ -1,10 +1,14 @@
 /** A program of the service as its supervisor sees it: its log, its exit code, its last words. */
+
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
+import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { BOUND } from './foreign-program.ts';
 import { CHANNEL_ENV, closeChannel, STDIO_WITH_CHANNEL } from './ipc-channel.ts';
-import { ROOT, until } from './running-service.ts';
+import { until } from './processes.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
 
 const LINES_MAX = 20_000;
 const LINE_MS_MAX = 120_000;

@@ -7,9 +7,9 @@
  */
 
 import { DatabaseSync } from 'node:sqlite';
+import type { Database } from '@matting/database/database.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { CompiledQuery, type QueryResult } from 'kysely';
-import type { Database } from '../../control-plane/database/database.ts';
-import type { DatabaseDialect } from '../../control-plane/database/engines.ts';
 import { openWatchedDatabase, type Unwatched } from './watched-database.ts';
 
 export interface MeteredStatement {

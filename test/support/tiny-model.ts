@@ -16,12 +16,9 @@
 import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import type { Licence } from '@matting/serving/models/licence.ts';
+import type { BatchGraph, PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import onnxProto from 'onnx-proto';
-import type { Licence } from '../../inference-node/serving/models/licence.ts';
-import type {
-  BatchGraph,
-  PreparedModel,
-} from '../../inference-node/serving/models/prepared-model.ts';
 
 const { onnx } = onnxProto;
 const { FLOAT, INT64, BOOL } = onnx.TensorProto.DataType;

@@ -5,14 +5,14 @@
  * TEST_TINY_TRIPS_MAX says how long a white picture takes.
  */
 import { mkdir } from 'node:fs/promises';
-import type { PlanOutline } from '../../inference-node/serving/models/plan.ts';
-import type { Plan } from '../../inference-node/serving/models/prepared-model.ts';
-import type { PlanOptions } from '../../inference-node/serving/prepared/load-prepared.ts';
+import type { PlanOutline } from '@matting/serving/models/plan.ts';
+import type { Plan } from '@matting/serving/models/prepared-model.ts';
+import type { PlanOptions } from '@matting/serving/prepared/load-prepared.ts';
 import { writeTinyModel } from './tiny-model.ts';
 
 // What both modules have besides is theirs.
-export * from '../../inference-node/serving/models/plan.ts';
-export * from '../../inference-node/serving/prepared/load-prepared.ts';
+export * from '@matting/serving/models/plan.ts';
+export * from '@matting/serving/prepared/load-prepared.ts';
 
 /** Products of matrices for a white picture; 30 are some 0.1 s on an idle core. */
 const TRIPS_MAX = Number(process.env.TEST_TINY_TRIPS_MAX ?? 30);

@@ -1,4 +1,11 @@
 /** A database with somebody around each statement: to count, to record. */
+
+import { parseMysqlUrl } from '@matting/database/connect.ts';
+import { type Database, RequestShares, type Schema } from '@matting/database/database.ts';
+import { type DatabaseDialect, MARIADB, SQLITE } from '@matting/database/engines.ts';
+import { mysqlDialect } from '@matting/database/mysql.ts';
+import { sqliteDialect } from '@matting/database/sqlite.ts';
+import { databaseNowMs } from '@matting/database/statements.ts';
 import {
   type CompiledQuery,
   type DatabaseConnection,
@@ -6,16 +13,6 @@ import {
   Kysely,
   type QueryResult,
 } from 'kysely';
-import { parseMysqlUrl } from '../../control-plane/database/connect.ts';
-import {
-  type Database,
-  RequestShares,
-  type Schema,
-} from '../../control-plane/database/database.ts';
-import { type DatabaseDialect, MARIADB, SQLITE } from '../../control-plane/database/engines.ts';
-import { mysqlDialect } from '../../control-plane/database/mysql.ts';
-import { sqliteDialect } from '../../control-plane/database/sqlite.ts';
-import { databaseNowMs } from '../../control-plane/database/statements.ts';
 import { SILENT_LOG } from './database.ts';
 
 /** Asks a connection as it is, which nobody stands around. */

@@ -3,7 +3,7 @@
  * parser of the TypeScript compiler (its API is marked unstable; the version is pinned).
  */
 import assert from 'node:assert/strict';
-import { globSync } from 'node:fs';
+import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import {
   type FunctionLikeDeclaration,
@@ -28,6 +28,15 @@ import { API } from 'typescript/unstable/sync';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 
+const readJson = (file: string) => JSON.parse(readFileSync(path.join(ROOT, file), 'utf8'));
+/** Of the project's packages, by their names. */
+const FOLDERS: ReadonlyMap<string, string> = new Map(
+  readJson('package.json').workspaces.map((folder: string) => [
+    readJson(`${folder}/package.json`).name,
+    folder,
+  ]),
+);
+
 export interface SourceFunction {
   /** Its own name, else that of the variable or field it is assigned to, else its caller's. */
   readonly name: string;
@@ -41,15 +50,16 @@ export interface SourceFile {
   readonly text: string;
   /** What it imports: packages as written, project files as paths relative to the root. */
   readonly imports: readonly string[];
+  /** The same as written. */
+  readonly specifiers: readonly string[];
   /** Those that take ava's `test` are left out: they declare tests. */
   readonly functions: readonly SourceFunction[];
 }
 
 function resolveImport(from: string, specifier: string): string {
-  const alias = { '#gen/': 'proto/gen/', '#contract/': 'proto/contract/', '#program/': 'program/' };
-  for (const [prefix, folder] of Object.entries(alias)) {
-    if (specifier.startsWith(prefix)) return specifier.replace(prefix, folder);
-  }
+  const [name = ''] = /^@matting\/[^/]+/.exec(specifier) ?? [];
+  const folder = FOLDERS.get(name);
+  if (folder !== undefined) return folder + specifier.slice(name.length);
   if (!specifier.startsWith('.')) return specifier;
   return path.posix.normalize(path.posix.join(path.posix.dirname(from), specifier));
 }
@@ -85,11 +95,11 @@ function declaresTests({ parameters: [first] }: FunctionLikeDeclaration): boolea
 }
 
 function readTree(name: string, tree: SyntaxTree): SourceFile {
-  const imports: string[] = [];
+  const specifiers: string[] = [];
   const functions: SourceFunction[] = [];
   const visit = (node: Node): void => {
     const imported = importedBy(node);
-    if (imported !== undefined) imports.push(resolveImport(name, imported));
+    if (imported !== undefined) specifiers.push(imported);
     if (isFunctionLikeDeclaration(node) && !declaresTests(node)) {
       const text = tree.text.slice(getTokenPosOfNode(node, tree), node.end);
       functions.push({ name: nameOf(node, tree), lines: text.split('\n').length });
@@ -97,7 +107,8 @@ function readTree(name: string, tree: SyntaxTree): SourceFile {
     node.forEachChild(visit);
   };
   visit(tree);
-  return { name, text: tree.text, imports, functions };
+  const imports = specifiers.map(specifier => resolveImport(name, specifier));
+  return { name, text: tree.text, imports, specifiers, functions };
 }
 
 /**

@@ -1,9 +1,9 @@
 /** A real Jaeger on loopback, its traces in memory. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
-import { findFreePorts } from '../../bin/free-ports.ts';
+import { findFreePorts } from '../../program/ports/free-ports.ts';
 import { findProgram, killChild, spawnBound } from '../support/foreign-program.ts';
-import { until } from '../support/running-service.ts';
+import { until } from '../support/processes.ts';
 
 const START_MS_MAX = 60_000;
 /** Of an all-in-one; those that nothing here speaks to are open on loopback too, not elsewhere. */

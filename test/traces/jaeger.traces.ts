@@ -7,7 +7,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import ava from 'ava';
 import sharp from 'sharp';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
-import { type RunningService, startService, until } from '../support/running-service.ts';
+import { type RunningService, startService } from '../running-service.ts';
+import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
 import { JaegerServer, type JaegerTrace, skipWithoutJaeger } from './jaeger-server.ts';
 

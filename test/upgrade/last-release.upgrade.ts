@@ -8,11 +8,11 @@
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { NOTHING_RECORDED } from '../../control-plane/test/last-release/snapshot.ts';
+import { FleetUnderLoad } from '../fleet/fleet-under-load.ts';
+import { openOneFile, openOneMachine } from '../fleet/ground.ts';
+import { THIS_VERSION } from '../fleet/installed-version.ts';
+import { uniformPicture } from '../fleet/steady-load.ts';
 import { DIALECTS, skipReason } from '../support/database.ts';
-import { FleetUnderLoad } from '../support/fleet/fleet-under-load.ts';
-import { openOneFile, openOneMachine } from '../support/fleet/ground.ts';
-import { THIS_VERSION } from '../support/fleet/installed-version.ts';
-import { uniformPicture } from '../support/fleet/steady-load.ts';
 import { isNotTested } from '../support/skip.ts';
 import { lastRelease, releaseSkipReason } from './releases.ts';
 import { requireSideBySide } from './side-by-side.ts';

@@ -1,7 +1,7 @@
 /** What an upgrade to this version begins with: the version that last-release/ was recorded of. */
 import { execFileSync } from 'node:child_process';
 import { NOTHING_RECORDED, readSnapshot } from '../../control-plane/test/last-release/snapshot.ts';
-import { ROOT } from '../support/running-service.ts';
+import { ROOT } from '../running-service.ts';
 
 export interface Release {
   readonly version: string;

@@ -4,10 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Fleet } from '../support/fleet/fleet.ts';
-import type { FleetControlPlane } from '../support/fleet/program.ts';
-import { uniformPicture } from '../support/fleet/steady-load.ts';
-import { until, type WireJob } from '../support/running-service.ts';
+import type { Fleet } from '../fleet/fleet.ts';
+import type { FleetControlPlane } from '../fleet/program.ts';
+import { uniformPicture } from '../fleet/steady-load.ts';
+import type { WireJob } from '../running-service.ts';
+import { until } from '../support/processes.ts';
 
 const JOBS = '/v1/matting/jobs';
 const END_MS_MAX = 120_000;

@@ -20,7 +20,7 @@ import {
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
 import { detectInstructionSet } from '../../inference-node/serving/prepared/load-prepared.ts';
-import { ROOT } from '../support/running-service.ts';
+import { ROOT } from '../running-service.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { type TinyModelKind, writeTinyModel } from '../support/tiny-model.ts';

@@ -1,6 +1,7 @@
 /** `accounts create|list` and `bootstrap`. */
+
+import type { Database } from '@matting/database/database.ts';
 import type { Command } from 'commander';
-import type { Database } from '../../database/database.ts';
 import { parseCredits, parseName } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
 import type { StoresWithoutEnds } from '../stores.ts';

@@ -1,9 +1,9 @@
 /** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
+import { type Database, type Db, query } from '@matting/database/database.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
+import { isAsciiWord, isInserted } from '@matting/database/statements.ts';
 import { type RawBuilder, sql } from 'kysely';
-import { type Database, type Db, query } from '../../database/database.ts';
-import type { DatabaseDialect } from '../../database/engines.ts';
-import { isAsciiWord, isInserted } from '../../database/statements.ts';
 
 export type Account = Awaited<ReturnType<typeof readPage>>[number];
 

@@ -1,8 +1,8 @@
 /** Who changes an account, whether they may, and its log: an entry commits with its change. */
 
+import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
+import { isAsciiWord, nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
 import type { Selection } from 'kysely';
-import { type Database, type Db, query, type Schema } from '../../database/database.ts';
-import { isAsciiWord, nowPlusMs, removeOldRows } from '../../database/statements.ts';
 import { takeAccount } from '../ledger/ledger-writer.ts';
 import { ofAccount } from './account-store.ts';
 

@@ -1,5 +1,5 @@
 /** The operator's use cases on accounts: make one, list them, find one by what people type. */
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { type Account, isName } from './account-store.ts';
 

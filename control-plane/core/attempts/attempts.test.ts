@@ -4,9 +4,8 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { isDeepStrictEqual } from 'node:util';
-import ava from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import type { InputFormat } from '#contract/formats.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import {
   type GetNodeInfoResponse,
   NodeLimits,
@@ -14,7 +13,8 @@ import {
   InputFormat as ProtoInput,
   type ResultHeader,
   ResultKind,
-} from '#gen/matting/v1/matte_service.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import ava from 'ava';
 import { backgroundBlob } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import type { BlobStore } from '../storage/blob-store.ts';

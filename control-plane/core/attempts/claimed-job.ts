@@ -7,20 +7,25 @@
  * at most; absent: a second or two, as with every other method of the stores.
  */
 
-import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
-import type { Logger } from 'pino';
-import type { ErrorCode } from '#contract/errors.ts';
-import type { Finishing } from '#contract/finishing.ts';
-import { timesByStage } from '#contract/stages.ts';
-import { describeSpan, traced } from '#program/tracing/active-span.ts';
 import {
   type Database,
   type Db,
   OvertakenError,
   query,
   type Schema,
-} from '../../database/database.ts';
-import { keepStatement, keptMatchesOne, matchesOne, nowPlusMs } from '../../database/statements.ts';
+} from '@matting/database/database.ts';
+import {
+  keepStatement,
+  keptMatchesOne,
+  matchesOne,
+  nowPlusMs,
+} from '@matting/database/statements.ts';
+import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import { timesByStage } from '@matting/proto/contract/stages.ts';
+import { sql, type Updateable, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import type { Logger } from 'pino';
 import type { RunEnd } from '../dispatch/dispatch-core.ts';
 import { queuedFramePixels } from '../dispatch/job-needs.ts';
 import {

@@ -1,5 +1,5 @@
 /** Attempts whose files go straight between node and storage, as runs of jobs know them. */
-import type { OutputFormat } from '#contract/formats.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Offer } from '../nodes/fleet.ts';
 import type { DirectTransfer } from '../nodes/matte-exchange.ts';
 import type { ResultBlob } from './claimed-job.ts';

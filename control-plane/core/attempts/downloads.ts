@@ -2,8 +2,9 @@
  * The downloads of image_url under way here, a minute at most each. Accounts and hosts share the
  * places; a host that redirects to a slow one is slow.
  */
-import { ContractError } from '#contract/errors.ts';
-import { type PlaceLimits, SharedPlaces } from '../../http/outgoing/shared-places.ts';
+
+import { type PlaceLimits, SharedPlaces } from '@matting/http/outgoing/shared-places.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
 import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';

@@ -1,11 +1,12 @@
 /** Jobs under a lease: who wins one and who loses it, each guard of its fence by itself, what ends write and refuse. */
 
 import assert from 'node:assert/strict';
+import type { Database } from '@matting/database/database.ts';
+import { addTo, rowOf, setIn } from '@matting/database/test/rows.ts';
+import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
 import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
-import { at } from '../../../test/support/at.ts';
-import type { Database } from '../../database/database.ts';
 import { ASYNC_HEAD_START_MS } from '../dispatch/dispatch-core.ts';
 import { type Claim, LEASE_MS, publicState } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-rows.ts';
@@ -27,7 +28,6 @@ import {
   storesOn,
   submitted,
 } from '../test/fixtures.ts';
-import { addTo, rowOf, setIn } from '../test/rows.ts';
 
 const test = ava.serial;
 

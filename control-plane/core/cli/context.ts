@@ -1,9 +1,10 @@
 /** What every command uses: the database, opened when it is needed, and an output. */
+
+import { openCurrentDatabase, openDatabase } from '@matting/database/connect.ts';
+import type { Database, StoreLog } from '@matting/database/database.ts';
+import type { MigrationSeries } from '@matting/database/migrate.ts';
+import type { Environment } from '@matting/program/env.ts';
 import type { Command } from 'commander';
-import type { Environment } from '#program/env.ts';
-import { openCurrentDatabase, openDatabase } from '../../database/connect.ts';
-import type { Database, StoreLog } from '../../database/database.ts';
-import type { MigrationSeries } from '../../database/migrate.ts';
 import { CallbackSecrets, mailBody, SecretBox } from '../secrets/secret-box.ts';
 import {
   loadOrCreateSecretsKey,

@@ -1,6 +1,7 @@
 /** Whether the operator's commands of the core work where no package adds any. */
+
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import { runCommand } from './program.ts';
 
 async function run(env: Readonly<Record<string, string>>, ...args: string[]) {

@@ -1,11 +1,11 @@
 /** The operator's commands, the core's and packages'. The program's entry ends the process. */
 
 import { setTimeout as delay } from 'node:timers/promises';
+import { DatabaseOpenError } from '@matting/database/connect.ts';
+import { migrate, SchemaError } from '@matting/database/migrate.ts';
+import { CONFIG_EXIT_CODE, ConfigError, type Environment } from '@matting/program/env.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Command, CommanderError } from 'commander';
-import { ContractError } from '#contract/errors.ts';
-import { CONFIG_EXIT_CODE, ConfigError, type Environment } from '#program/env.ts';
-import { DatabaseOpenError } from '../../database/connect.ts';
-import { migrate, SchemaError } from '../../database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from '../accounts/account-commands.ts';
 import { loadConfig } from '../config.ts';
 import { addJobCommands } from '../jobs/job-commands.ts';

@@ -2,8 +2,9 @@
  * What a dispatcher decides in its rounds, and what it remembers of jobs: nodes as NodeView has
  * them, a table in memory.
  */
+
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
-import type { OutputFormat } from '#contract/formats.ts';
 import { FIRST_ADMISSION_MS_MAX } from '../jobs/job.ts';
 import { ABILITIES, REPORT } from '../test/nodes-seen.ts';
 import {

@@ -3,9 +3,9 @@
  * for by its refusals and faults; what none can do.
  */
 import assert from 'node:assert/strict';
+import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
-import type { Finishing } from '#contract/finishing.ts';
-import { fc, holds } from '../../../test/support/property-tests.ts';
 import { ABILITIES, REPORT as IDLE, snapshotWith } from '../test/nodes-seen.ts';
 import {
   EJECTION_MS,

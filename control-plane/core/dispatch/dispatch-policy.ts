@@ -2,8 +2,8 @@
  * One node as one replica sees it (its last report, corrected by what the replica has started or
  * ended since), how far it is trusted, and which node a job goes to. The clock is handed in.
  */
-import type { InputFormat, OutputFormat } from '#contract/formats.ts';
-import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
+import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import {
   admittedMegapixels,
   canDo,

@@ -1,8 +1,12 @@
 /** Which replica and node get a job, and when: claims, leases, turns, downloads, and replicas or nodes that go. */
 import assert from 'node:assert/strict';
+import {
+  failingDisk,
+  type Losing,
+  openFaultySqlite,
+} from '@matting/database/test/faulty-database.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { failingDisk, type Losing, openFaultySqlite } from '../../database/test/faulty-database.ts';
 import type { Claim } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-rows.ts';
 import type { Stores } from '../stores.ts';

@@ -4,8 +4,8 @@
  * waits for a node. dispatch-core.ts decides which, round-loop.ts when: when a job submitted here
  * finds no room, when a node's room changed and jobs wait, and every POLL_MS.
  */
-import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
-import { frameRefusal } from '#contract/finishing/frame.ts';
+
+import { RoundLoop } from '@matting/database/round-loop.ts';
 import {
   asSpan,
   carrierOf,
@@ -16,8 +16,9 @@ import {
   type Tracing,
   traced,
   underSpan,
-} from '#program/tracing/active-span.ts';
-import { RoundLoop } from '../../database/round-loop.ts';
+} from '@matting/program/tracing/active-span.ts';
+import { ContractError, ERROR_CATALOGUE } from '@matting/proto/contract/errors.ts';
+import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
 import {
   BlobSink,
   ClaimedJob,

@@ -2,17 +2,17 @@
  * What a job needs of a node and what a node can do of it; what it counts in the queue, and who may
  * add to that when it is full. Nodes go by the same rules of proto/contract. Pure.
  */
-import { ContractError, invalidParameter } from '#contract/errors.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import {
   enlargingField,
   type FrameRange,
   framePixelsUnseen,
   frameRange,
-} from '#contract/finishing/frame.ts';
-import type { Channels, Finishing, Size } from '#contract/finishing.ts';
-import type { InputFormat, OutputFormat } from '#contract/formats.ts';
-import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import { countedMegapixels } from '#contract/picture-memory.ts';
+} from '@matting/proto/contract/finishing/frame.ts';
+import type { Channels, Finishing, Size } from '@matting/proto/contract/finishing.ts';
+import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
+import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
+import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 
 export interface NodeAbility {

@@ -1,7 +1,7 @@
 /** Whose job is next, by its properties: whatever the queue looks like. */
 import assert from 'node:assert/strict';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { fc, holds } from '../../../test/support/property-tests.ts';
 import type { JobClass } from '../jobs/job.ts';
 import {
   ASYNC_HEAD_START_MS,

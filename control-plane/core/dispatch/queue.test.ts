@@ -1,9 +1,9 @@
 /** The queue lane by lane, on both databases. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { Database } from '@matting/database/database.ts';
 import ava from 'ava';
 import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
-import type { Database } from '../../database/database.ts';
 import type { Stores } from '../stores.ts';
 import { claimed, fundedAccount, newJob, onStores, storesOn, submitted } from '../test/fixtures.ts';
 import type { JobLane } from './dispatch-core.ts';

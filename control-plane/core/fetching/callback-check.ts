@@ -2,15 +2,16 @@
  * Checks of a callback_url at submission: they tell callers early of a URL that could never be
  * notified. Delivery checks the addresses again, since they change.
  */
-import { ContractError } from '#contract/errors.ts';
-import type { OutgoingGuard } from '../../http/outgoing/outgoing-guard.ts';
+
+import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import {
   type CallbackPolicy,
   ForbiddenUrlError,
   hostOf,
   requirePublicHost,
   wrongWithCallbackUrl,
-} from '../../http/outgoing/outgoing-url.ts';
+} from '@matting/http/outgoing/outgoing-url.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 
 const RESOLVE_MS = 2_000;
 

@@ -1,12 +1,12 @@
 /** Downloads an image into the blob store, with the contract's checks and error codes. */
 
-import { ContractError, invalidParameter } from '#contract/errors.ts';
 import {
   type FetchedResponse,
   FetchFailedError,
   type GuardedFetch,
-} from '../../http/outgoing/guarded-fetch.ts';
-import { ForbiddenUrlError } from '../../http/outgoing/outgoing-url.ts';
+} from '@matting/http/outgoing/guarded-fetch.ts';
+import { ForbiddenUrlError } from '@matting/http/outgoing/outgoing-url.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { BlobWriter } from '../storage/blob-store.ts';
 import {
   BACKGROUND_IMAGE,

@@ -8,18 +8,18 @@ import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import ava, { type ExecutionContext } from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
-import { GuardedFetch } from '../../http/outgoing/guarded-fetch.ts';
-import { GuardedPost } from '../../http/outgoing/guarded-post.ts';
+import { GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
+import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
 import {
   type CreateConnector,
   OutgoingGuard,
   type OutgoingGuardOptions,
   type ResolveHost,
-} from '../../http/outgoing/outgoing-guard.ts';
-import { isPublicAddress } from '../../http/outgoing/outgoing-url.ts';
+} from '@matting/http/outgoing/outgoing-guard.ts';
+import { isPublicAddress } from '@matting/http/outgoing/outgoing-url.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
+import ava, { type ExecutionContext } from 'ava';
 import { requireImageUrl } from '../submission/submit-matting.ts';
 import type { ProbeReport } from '../test/namespace-probe.ts';
 import { CallbackAddressCheck } from './callback-check.ts';

@@ -1,13 +1,13 @@
 /** JSON as a body, wherever its bytes are cut, every way in which it can be wrong, and how much of any body is read at all. */
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
+import { FIELDS_MAX, OVERLONG } from '@matting/http/bodies.ts';
+import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
+import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { fc } from '../../../test/support/property-tests.ts';
-import { throwsWith } from '../../../test/support/throws.ts';
-import { FIELDS_MAX, OVERLONG } from '../../http/bodies.ts';
-import { type JsonFields, JsonFieldsParser } from '../../http/json-fields.ts';
 import { MATTING_FIELDS } from '../submission/submit-matting.ts';
 import { CHUNKS_READ_MAX, ENDLESS, endless, PAIRS, uploads } from '../test/endless-bodies.ts';
 import { MATTING_JSON, mattingBodyReaderOf, readQueryFields } from './read-matting-body.ts';

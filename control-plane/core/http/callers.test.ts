@@ -5,10 +5,10 @@ import { syncBuiltinESMExports } from 'node:module';
 import net from 'node:net';
 import { PassThrough } from 'node:stream';
 import timers, { setTimeout as delay } from 'node:timers/promises';
+import { PIPELINED_MAX } from '@matting/program/ports/http-guard.ts';
+import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { PIPELINED_MAX } from '#program/ports/http-guard.ts';
 import type { ResultReaderBounds, ResultReaders } from '../results/result-download.ts';
 import { until } from '../test/harness.ts';
 import {

@@ -12,9 +12,9 @@
  * |                                 | each, the headers that belong to its status                 |
  */
 
+import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '@matting/http/answers.ts';
+import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, HTTPMethods } from 'fastify';
-import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '#contract/errors.ts';
-import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '../../http/answers.ts';
 import source from './openapi.json' with { type: 'json' };
 
 type JsonObject = { readonly [name: string]: unknown };

@@ -3,15 +3,16 @@
  * Authorization, Idempotency-Key, the rates of the key and the account, and for submissions what
  * the headers say of the body and whether the account has a place for one more.
  */
+
+import type { Connections } from '@matting/http/connections.ts';
+import { headerValues, requireIdempotencyKey } from '@matting/http/request-headers.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type {
   FastifyReply,
   FastifyRequest,
   onRequestAsyncHookHandler,
   onRequestHookHandler,
 } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
-import type { Connections } from '../../http/connections.ts';
-import { headerValues, requireIdempotencyKey } from '../../http/request-headers.ts';
 import type { Caller } from '../accounts/account.ts';
 import { refusalOfKey } from '../keys/authenticate.ts';
 import type { KeyScope } from '../keys/key-policy.ts';

@@ -1,7 +1,8 @@
 /** Bodies at the bound, to the byte, and what four of them at once cost of memory. */
+
+import { BOUNDARY, FORM_TYPE, imagePart, partOf } from '@matting/http/test/forms.ts';
+import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava from 'ava';
-import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
-import { BOUNDARY, FORM_TYPE, imagePart, partOf } from '../../http/test/forms.ts';
 import { sendPieces } from '../test/support/raw-http.ts';
 import { pngHeader, useTestApp } from '../test/support/test-app.ts';
 

@@ -6,9 +6,9 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { FastifyInstance } from 'fastify';
-import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
 import type { Stores } from '../stores.ts';
 import {
   assertBalanced,

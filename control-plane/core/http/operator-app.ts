@@ -3,18 +3,18 @@
  * operator key, and pages. A port of its own: a proxy of the public port can expose none of it.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
+import { answeredCodeOf, checkRequests, onAnswerEnd } from '@matting/http/answers.ts';
+import { finishUnreadBody } from '@matting/http/bodies.ts';
+import { awaitBodies, createPort, operatorConnectionsMax } from '@matting/http/connections.ts';
+import { headerValues } from '@matting/http/request-headers.ts';
+import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
+import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type {
   FastifyBaseLogger,
   FastifyInstance,
   FastifyRequest,
   onRequestHookHandler,
 } from 'fastify';
-import { ContractError, type FieldError } from '#contract/errors.ts';
-import { guardHttpServer } from '#program/ports/http-guard.ts';
-import { answeredCodeOf, checkRequests, onAnswerEnd } from '../../http/answers.ts';
-import { finishUnreadBody } from '../../http/bodies.ts';
-import { awaitBodies, createPort, operatorConnectionsMax } from '../../http/connections.ts';
-import { headerValues } from '../../http/request-headers.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,

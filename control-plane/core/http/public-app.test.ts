@@ -1,10 +1,10 @@
 /** What the public port answers to any request, and to the headers of one. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { Answered } from '@matting/http/answers.ts';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
-import type { Answered } from '../../http/answers.ts';
 import { converse, headOf, jsonIn, linesLogger } from '../test/support/raw-http.ts';
 import { ERRORS_PAGE, imageBody, openTestApp, useTestApp } from '../test/support/test-app.ts';
 

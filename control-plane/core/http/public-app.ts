@@ -1,7 +1,5 @@
 /** Every route, hook and limit of the public port, in the order they apply. */
-import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
-import type { Tracing } from '#program/tracing/active-span.ts';
+
 import {
   type Answered,
   addAnswerLog,
@@ -9,14 +7,17 @@ import {
   checkRequests,
   type ErrorWriter,
   pathOf,
-} from '../../http/answers.ts';
-import { deferContinue, finishUnreadBody } from '../../http/bodies.ts';
+} from '@matting/http/answers.ts';
+import { deferContinue, finishUnreadBody } from '@matting/http/bodies.ts';
 import {
   Connections,
   type ConnectionsOptions,
   createPort,
   publicConnectionsMax,
-} from '../../http/connections.ts';
+} from '@matting/http/connections.ts';
+import type { Tracing } from '@matting/program/tracing/active-span.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
 import { registerAccountRoutes } from '../accounts/account-routes.ts';
 import type { Readiness, ReadinessCause } from '../readiness.ts';
 import { registerResultRoutes } from '../results/result-routes.ts';

@@ -4,8 +4,6 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
-import { ContractError } from '#contract/errors.ts';
-import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
 import {
   type BodyBounds,
   bodyChunks,
@@ -16,16 +14,22 @@ import {
   requireBodyHead,
   type TextValue,
   unknownField,
-} from '../../http/bodies.ts';
-import { type JsonFields, JsonFieldsParser, type LiteralKind } from '../../http/json-fields.ts';
+} from '@matting/http/bodies.ts';
+import { type JsonFields, JsonFieldsParser, type LiteralKind } from '@matting/http/json-fields.ts';
 import {
   boundaryOf,
   type PartEvent,
   type PartHead,
   PartText,
   readParts,
-} from '../../http/multipart.ts';
-import { bodyTypeOf } from '../../http/request-headers.ts';
+} from '@matting/http/multipart.ts';
+import { bodyTypeOf } from '@matting/http/request-headers.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import {
+  IMAGE_BYTES_MAX,
+  REQUEST_BODY_BYTES_MAX,
+  URL_LENGTH_MAX,
+} from '@matting/proto/contract/limits.ts';
 import type { ImageUpload, RequestUploads } from '../submission/pictures.ts';
 import {
   MATTING_FIELDS,

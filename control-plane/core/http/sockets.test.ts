@@ -4,9 +4,9 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import net from 'node:net';
 import { setTimeout } from 'node:timers/promises';
+import { publicConnectionsMax } from '@matting/http/connections.ts';
+import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { publicConnectionsMax } from '../../http/connections.ts';
 import { converse, jsonIn, linesLogger, sendPieces } from '../test/support/raw-http.ts';
 import { imageBody, useTestApp } from '../test/support/test-app.ts';
 

@@ -6,9 +6,9 @@
  * an account are read at once from jobs_lane_state: it has no more than may be in flight.
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import { type Database, query } from '@matting/database/database.ts';
+import { isAsciiWord, throughIndex } from '@matting/database/statements.ts';
 import type { NotNull } from 'kysely';
-import { type Database, query } from '../../database/database.ts';
-import { isAsciiWord, throughIndex } from '../../database/statements.ts';
 import {
   isFinal,
   JOB_CLASSES,

@@ -1,5 +1,17 @@
 /** Jobs as rows: what the columns mean, how one job is read, and the queue for the dispatcher. */
 import { hash } from 'node:crypto';
+import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
+import {
+  type KeptStatement,
+  keepStatement,
+  nowPlusMs,
+  requireInteger,
+  throughIndex,
+} from '@matting/database/statements.ts';
+import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
+import { type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
+import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
+import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import {
   type CompiledQuery,
   type InferResult,
@@ -8,18 +20,6 @@ import {
   type Selectable,
   sql,
 } from 'kysely';
-import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
-import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
-import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
-import { type Database, type Db, query, type Schema } from '../../database/database.ts';
-import {
-  type KeptStatement,
-  keepStatement,
-  nowPlusMs,
-  requireInteger,
-  throughIndex,
-} from '../../database/statements.ts';
-import { destinationOf } from '../../http/outgoing/outgoing-url.ts';
 import { type JobLane, type LaneRead, laneKey, laneOf } from '../dispatch/dispatch-core.ts';
 import {
   type AccountQueue,

@@ -1,9 +1,10 @@
 /** Jobs in the database: how they are submitted, found, kept, measured and removed; and those with finishing. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { addTo, rowsOf, setIn } from '@matting/database/test/rows.ts';
+import { at } from '@matting/test-support/at.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
-import { at } from '../../../test/support/at.ts';
-import { fc } from '../../../test/support/property-tests.ts';
 import { megapixelsOf, needsOf, queuedMegapixels } from '../dispatch/job-needs.ts';
 import type { Stores } from '../stores.ts';
 import { isForgotten } from '../submission/submit-matting.ts';
@@ -27,7 +28,6 @@ import {
   submitted,
   WITH_PICTURE,
 } from '../test/fixtures.ts';
-import { addTo, rowsOf, setIn } from '../test/rows.ts';
 import { backgroundBlob, type Job, jobOfBackground, publicState } from './job.ts';
 import type { JobFilter, ListedJob } from './job-lists.ts';
 import type { NewJob } from './job-transactions.ts';

@@ -1,7 +1,7 @@
 /** The store of jobs; while the database is away every method rejects with SERVICE_UNAVAILABLE. */
 
-import { type Database, type Db, query, transact } from '../../database/database.ts';
-import { nowPlusMs } from '../../database/statements.ts';
+import { type Database, type Db, query, transact } from '@matting/database/database.ts';
+import { nowPlusMs } from '@matting/database/statements.ts';
 import { jobLeases } from '../attempts/claimed-job.ts';
 import { jobOfBackground } from './job.ts';
 import { jobLists } from './job-lists.ts';

@@ -14,9 +14,6 @@
  *    credit for this very request.
  */
 
-import { CompiledQuery, type Transaction, type UpdateObject } from 'kysely';
-import type { Channels, Finishing } from '#contract/finishing.ts';
-import { isTransparentFormat, type OutputFormat } from '#contract/formats.ts';
 import {
   type Database,
   type Db,
@@ -24,9 +21,12 @@ import {
   query,
   type Schema,
   transact,
-} from '../../database/database.ts';
-import { databaseErrorKind } from '../../database/engines.ts';
-import { keepStatement, keptMatchesOne, nowPlusMs } from '../../database/statements.ts';
+} from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { keepStatement, keptMatchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
+import { isTransparentFormat, type OutputFormat } from '@matting/proto/contract/formats.ts';
+import { CompiledQuery, type Transaction, type UpdateObject } from 'kysely';
 import { queuePositionMs } from '../dispatch/dispatch-core.ts';
 import { queuedFramePixels } from '../dispatch/job-needs.ts';
 import { CapReachedError, countForCap, giveBackToCap } from '../keys/api-key-store.ts';

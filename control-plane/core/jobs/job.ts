@@ -16,9 +16,9 @@
  * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
  * is fetching twice: given back with its input stored, it is claimed again for its background.
  */
-import type { ErrorCode } from '#contract/errors.ts';
-import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
-import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
+import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 
 export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
 export const FINAL_STATES = ['succeeded', 'failed'] as const;

@@ -1,5 +1,5 @@
 /** The operator's use cases on jobs: list, read, make one claimable again, read the queue. */
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import { publicPrefix } from '../keys/authenticate.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../retention/retention.ts';

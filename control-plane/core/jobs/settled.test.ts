@@ -1,8 +1,8 @@
 /** What packages do with a job's end, where that fails: the job ends all the same. */
 import assert from 'node:assert/strict';
+import { OvertakenError } from '@matting/database/database.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { OvertakenError } from '../../database/database.ts';
 import { createStores, type Stores } from '../stores.ts';
 import {
   assertBalanced,

@@ -3,11 +3,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Schema } from '@matting/database/database.ts';
+import { rowOf, setIn } from '@matting/database/test/rows.ts';
+import { at } from '@matting/test-support/at.ts';
+import { createTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import sinon from 'sinon';
-import { at } from '../../../test/support/at.ts';
-import { createTestDatabase } from '../../../test/support/database.ts';
-import type { Schema } from '../../database/database.ts';
 import { RateLimits } from '../rates/rate-limits.ts';
 import {
   type QuotaAsk,
@@ -27,7 +28,6 @@ import {
   sha256,
   storesOn,
 } from '../test/fixtures.ts';
-import { rowOf, setIn } from '../test/rows.ts';
 import {
   API_KEY_MEMORY_MS,
   apiKeyIdOf,

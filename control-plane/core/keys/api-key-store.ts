@@ -7,8 +7,8 @@ import {
   query,
   type Schema,
   transact,
-} from '../../database/database.ts';
-import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
+} from '@matting/database/database.ts';
+import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import { ofAccount, requireName } from '../accounts/account-store.ts';
 import { type Actor, type AuditValues, requireAuthority } from '../accounts/audit.ts';
 import {

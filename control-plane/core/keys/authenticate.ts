@@ -13,11 +13,11 @@
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { crc32 } from 'node:zlib';
+import { type Database, query, type Schema } from '@matting/database/database.ts';
+import { isIpInNetworks } from '@matting/http/networks.ts';
+import { forgetOldest } from '@matting/program/remembered.ts';
+import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
 import { sql } from 'kysely';
-import { forgetOldest } from '#program/remembered.ts';
-import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
-import { type Database, query, type Schema } from '../../database/database.ts';
-import { isIpInNetworks } from '../../http/networks.ts';
 import { isKeyScope, type KeyPolicy, type KeyScope } from './key-policy.ts';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';

@@ -2,7 +2,7 @@
  * What one API key may do, and how people type it. Pure. A key without a policy may do whatever its
  * account may: every member of a policy only takes something away.
  */
-import { parseExactNetwork } from '../../http/networks.ts';
+import { parseExactNetwork } from '@matting/http/networks.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 
 /** read: states and results of jobs, by their ids. account: balance, keys, packages and usage. */

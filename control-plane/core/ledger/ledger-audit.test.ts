@@ -2,12 +2,13 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Database } from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { addTo, removeFrom, setIn } from '@matting/database/test/rows.ts';
+import { INTERRUPTED, tapped } from '@matting/database/test/tapped-database.ts';
+import { at } from '@matting/test-support/at.ts';
+import { useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
-import { at } from '../../../test/support/at.ts';
-import { useTestDatabase } from '../../../test/support/database.ts';
-import type { Database } from '../../database/database.ts';
-import { databaseErrorKind } from '../../database/engines.ts';
-import { INTERRUPTED, tapped } from '../../database/test/tapped-database.ts';
 import type { Stores } from '../stores.ts';
 import {
   fundedAccount,
@@ -32,7 +33,6 @@ import {
   oldAccount,
   TUNING,
 } from '../test/old-account.ts';
-import { addTo, removeFrom, setIn } from '../test/rows.ts';
 import {
   type AuditOptions,
   auditLedger,

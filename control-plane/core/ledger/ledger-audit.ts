@@ -13,10 +13,10 @@
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { ContractError } from '#contract/errors.ts';
-import { type Database, query, readNowMs } from '../../database/database.ts';
-import { MEMBER_CLOCKS_MS_MAX } from '../../database/member-clocks.ts';
-import { isInserted, matchesOne } from '../../database/statements.ts';
+import { type Database, query, readNowMs } from '@matting/database/database.ts';
+import { MEMBER_CLOCKS_MS_MAX } from '@matting/database/member-clocks.ts';
+import { isInserted, matchesOne } from '@matting/database/statements.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   describeSums,
   imbalances,

@@ -9,15 +9,15 @@
  * by the kind that says it finds it.
  */
 import assert from 'node:assert/strict';
+import type { Database } from '@matting/database/database.ts';
+import { addTo } from '@matting/database/test/rows.ts';
+import { INTERRUPTED, tapped } from '@matting/database/test/tapped-database.ts';
+import { at } from '@matting/test-support/at.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { at } from '../../../test/support/at.ts';
-import { fc } from '../../../test/support/property-tests.ts';
-import type { Database } from '../../database/database.ts';
-import { INTERRUPTED, tapped } from '../../database/test/tapped-database.ts';
 import { assertBalanced, HOUR_MS, onStores, storesOn } from '../test/fixtures.ts';
 import { HISTORY, operation, World } from '../test/ledger-world.ts';
-import { addTo } from '../test/rows.ts';
 import { auditLedger } from './ledger-audit.ts';
 import { LEDGER_PAGE_ROWS } from './ledger-pages.ts';
 

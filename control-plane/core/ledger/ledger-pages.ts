@@ -1,7 +1,8 @@
 /** Statements of the ledger's audit, each bounded and consistent by itself: no transactions. */
+
+import { type Database, type Db, query } from '@matting/database/database.ts';
+import { isInserted, matchesOne, requireInteger } from '@matting/database/statements.ts';
 import { sql } from 'kysely';
-import { type Database, type Db, query } from '../../database/database.ts';
-import { isInserted, matchesOne, requireInteger } from '../../database/statements.ts';
 import { ofAccount } from '../accounts/account-store.ts';
 import { OPEN_STATES } from '../jobs/job.ts';
 import { type LedgerCheckpoint, type LedgerSlot, NOTHING_CLOSED } from './ledger.ts';

@@ -1,8 +1,8 @@
 /** The operator's side of the ledger: grants, revocations, lists, the audit. */
 
-import { type Database, query, transact } from '../../database/database.ts';
-import { databaseErrorKind } from '../../database/engines.ts';
-import { isAsciiWord } from '../../database/statements.ts';
+import { type Database, query, transact } from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { isAsciiWord } from '@matting/database/statements.ts';
 import { ofAccount } from '../accounts/account-store.ts';
 import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../accounts/audit.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';

@@ -6,9 +6,9 @@
  * their creation, which the audit relies on. core/ledger/ledger.ts has the rules.
  */
 import { randomUUID } from 'node:crypto';
+import { type Database, query, type Schema } from '@matting/database/database.ts';
+import { isAsciiWord, keepStatement, keptMatchesOne } from '@matting/database/statements.ts';
 import type { Kysely } from 'kysely';
-import { type Database, query, type Schema } from '../../database/database.ts';
-import { isAsciiWord, keepStatement, keptMatchesOne } from '../../database/statements.ts';
 import {
   type Balances,
   CREDITS_PER_JOB,

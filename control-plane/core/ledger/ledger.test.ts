@@ -4,12 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { Database } from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { removeFrom, setIn } from '@matting/database/test/rows.ts';
+import { useTestDatabase } from '@matting/test-support/database.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { useTestDatabase } from '../../../test/support/database.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
-import type { Database } from '../../database/database.ts';
-import { databaseErrorKind } from '../../database/engines.ts';
 import {
   assertBalanced,
   fundedAccount,
@@ -23,7 +24,6 @@ import {
   storesOn,
   submitted,
 } from '../test/fixtures.ts';
-import { removeFrom, setIn } from '../test/rows.ts';
 
 const test = ava.serial;
 

@@ -1,6 +1,6 @@
 /** The operator's use cases on credits: give them, take them back, see what an account has. */
 import { randomUUID } from 'node:crypto';
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { isReservedReference } from './ledger.ts';

@@ -1,11 +1,12 @@
 /** What the core counts: base units, no identifiers as labels. docs/operations.md has each name. */
+
+import type { Answered } from '@matting/http/answers.ts';
+import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';
+import { GUARD_CAUSES } from '@matting/program/ports/grpc-guard.ts';
+import { ENDED_CAUSES } from '@matting/program/ports/http-guard.ts';
+import { SPAN_FATES } from '@matting/program/tracing/active-span.ts';
+import { ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { collectDefaultMetrics, Gauge } from 'prom-client';
-import { ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
-import { createOpenCounter, everyOf } from '#program/known-counters.ts';
-import { GUARD_CAUSES } from '#program/ports/grpc-guard.ts';
-import { ENDED_CAUSES } from '#program/ports/http-guard.ts';
-import { SPAN_FATES } from '#program/tracing/active-span.ts';
-import type { Answered } from '../../http/answers.ts';
 import { FETCH_OUTCOMES, type JobEnding } from '../attempts/claimed-job.ts';
 import { JOB_CLASSES } from '../jobs/job.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from '../nodes/matte-exchange.ts';

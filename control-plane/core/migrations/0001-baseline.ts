@@ -12,9 +12,8 @@
  * What a column means stands in ../tables.ts. Every statement can be repeated: MySQL commits each by
  * itself, so that a migration that was cut off runs again from its beginning.
  */
-import type { Kysely } from 'kysely';
-import type { Migration } from 'kysely/migration';
-import type { DatabaseDialect } from '../../database/engines.ts';
+
+import type { DatabaseDialect } from '@matting/database/engines.ts';
 import {
   ascii,
   BYTES,
@@ -27,7 +26,9 @@ import {
   LONG_TEXT,
   type TableDefinition,
   text,
-} from '../../database/migrate.ts';
+} from '@matting/database/migrate.ts';
+import type { Kysely } from 'kysely';
+import type { Migration } from 'kysely/migration';
 
 export function baseline(dialect: DatabaseDialect): Migration {
   return {

@@ -1,8 +1,9 @@
 /** What packages have left to do with jobs that ended (core/jobs/job-transactions.ts). */
+
+import type { DatabaseDialect } from '@matting/database/engines.ts';
+import { ascii, createTable, ID, INTEGER } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
-import type { DatabaseDialect } from '../../database/engines.ts';
-import { ascii, createTable, ID, INTEGER } from '../../database/migrate.ts';
 
 export function unsettledJobs(dialect: DatabaseDialect): Migration {
   return {

@@ -1,9 +1,9 @@
 /** Which nodes are routable, and with how much room, as they come, change, hang and go. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { InputFormat, NodeState } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import sinon from 'sinon';
-import { InputFormat, NodeState } from '#gen/matting/v1/matte_service.ts';
 import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import { until } from '../test/harness.ts';
 import { cutOutAfter } from '../test/scripted-exchange.ts';

@@ -14,15 +14,7 @@ import {
   type ClientReadableStream,
   Metadata,
 } from '@grpc/grpc-js';
-import { inputFormatFromProto, outputFormatFromProto } from '#contract/formats.ts';
-import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
-import {
-  type GetNodeInfoResponse,
-  MatteServiceClient,
-  NodeState,
-  type WatchCapacityResponse,
-} from '#gen/matting/v1/matte_service.ts';
-import type { ChannelSecurity } from '#program/tls/tls-files.ts';
+import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
 import {
   activeCarrier,
   describeSpan,
@@ -30,7 +22,15 @@ import {
   failSpan,
   type SpanBegin,
   traced,
-} from '#program/tracing/active-span.ts';
+} from '@matting/program/tracing/active-span.ts';
+import { inputFormatFromProto, outputFormatFromProto } from '@matting/proto/contract/formats.ts';
+import { MESSAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import {
+  type GetNodeInfoResponse,
+  MatteServiceClient,
+  NodeState,
+  type WatchCapacityResponse,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import {
   type Fullness,
   type NodeAbilities,

@@ -4,18 +4,18 @@ import { once } from 'node:events';
 import type { Readable } from 'node:stream';
 import { isDeepStrictEqual } from 'node:util';
 import { type ClientDuplexStream, status } from '@grpc/grpc-js';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
-import { finishingToProto } from '#contract/finishing-wire.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
+import { finishingToProto } from '@matting/proto/contract/finishing-wire.ts';
 import {
   type InputFormat,
   inputFormatToProto,
   type OutputFormat,
   outputFormatFromProto,
   outputFormatToProto,
-} from '#contract/formats.ts';
-import { ERROR_CODE_TRAILER, fromServiceError } from '#contract/grpc-status.ts';
-import { CHUNK_BYTES_MAX, RESULT_BYTES_MAX } from '#contract/limits.ts';
+} from '@matting/proto/contract/formats.ts';
+import { ERROR_CODE_TRAILER, fromServiceError } from '@matting/proto/contract/grpc-status.ts';
+import { CHUNK_BYTES_MAX, RESULT_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
   type BackgroundPicture,
   type DirectInput,
@@ -27,7 +27,7 @@ import {
   type ResultPlace,
   type StageTimings,
   Switch,
-} from '#gen/matting/v1/matte_service.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { Fullness } from '../dispatch/dispatch-policy.ts';
 
 /** Takes the result's bytes in order; `write` resolves when more may follow. */

@@ -13,8 +13,8 @@
  * ANSWER_BYTES_MAX within ANSWER_MS_MAX, otherwise NODE_UNREACHABLE. Nothing is retried.
  */
 import httpProxy, { type FastifyHttpProxyOptions } from '@fastify/http-proxy';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
 
 export const NODE_ENDPOINTS = ['/livez', '/readyz', '/info', '/metrics'] as const;
 

@@ -13,8 +13,8 @@
  * outlives the process and is never forgotten.
  */
 
-import { type Database, type Db, query } from '../../database/database.ts';
-import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
+import { type Database, type Db, query } from '@matting/database/database.ts';
+import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 
 export interface NodeRegistration {
   readonly nodeId: string;

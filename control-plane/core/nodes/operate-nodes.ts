@@ -1,5 +1,5 @@
 /** The operator's use cases on nodes: list them, drain and undrain one, find its HTTP endpoints. */
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { isoTime } from '../jobs/job.ts';
 import type { NodeMember, NodeStore } from './node-store.ts';
 

@@ -6,7 +6,11 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
-import ava, { type ExecutionContext } from 'ava';
+import {
+  type GuardBounds,
+  type GuardCause,
+  MESSAGE_BYTES_SMALL,
+} from '@matting/program/ports/grpc-guard.ts';
 import {
   Command,
   type HeartbeatResponse,
@@ -14,14 +18,10 @@ import {
   NodeRegistryService,
   type RegisterRequest,
   type RegisterResponse,
-} from '#gen/matting/v1/node_registry.ts';
-import {
-  type GuardBounds,
-  type GuardCause,
-  MESSAGE_BYTES_SMALL,
-} from '#program/ports/grpc-guard.ts';
-import { framed, RawConnection } from '../../../test/support/raw-grpc.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
+} from '@matting/proto/gen/matting/v1/node_registry.ts';
+import { framed, RawConnection } from '@matting/test-support/raw-grpc.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import ava, { type ExecutionContext } from 'ava';
 import { Harness } from '../test/harness.ts';
 import { TEST_TOKEN } from '../test/scripted-node.ts';
 import {

@@ -11,14 +11,6 @@ import {
   type ServerUnaryCall,
   type sendUnaryData,
 } from '@grpc/grpc-js';
-import type { Logger } from 'pino';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { toStatus } from '#contract/grpc-status.ts';
-import {
-  Command,
-  NodeRegistryService,
-  type RegisterRequest,
-} from '#gen/matting/v1/node_registry.ts';
 import {
   bindGrpcServer,
   type GrpcGuard,
@@ -29,7 +21,15 @@ import {
   guardGrpcServer,
   MESSAGE_BYTES_SMALL,
   shutDownGrpcServer,
-} from '#program/ports/grpc-guard.ts';
+} from '@matting/program/ports/grpc-guard.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { toStatus } from '@matting/proto/contract/grpc-status.ts';
+import {
+  Command,
+  NodeRegistryService,
+  type RegisterRequest,
+} from '@matting/proto/gen/matting/v1/node_registry.ts';
+import type { Logger } from 'pino';
 import type { NodeStore } from './node-store.ts';
 
 export type NodeTiming = typeof NODE_TIMING;

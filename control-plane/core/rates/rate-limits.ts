@@ -2,16 +2,17 @@
  * Rate limits of accounts and keys: the quota of rate-windows.ts is leased from the database in
  * blocks and spent here. Only the request that finds its block spent issues a statement.
  */
-import { forgetOldest } from '#program/remembered.ts';
-import { outsideRequests } from '#program/request-owner.ts';
+
 import {
   type Database,
   type Db,
   OvertakenError,
   query,
   readNowMs,
-} from '../../database/database.ts';
-import { isInserted, matchesOne } from '../../database/statements.ts';
+} from '@matting/database/database.ts';
+import { isInserted, matchesOne } from '@matting/database/statements.ts';
+import { forgetOldest } from '@matting/program/remembered.ts';
+import { outsideRequests } from '@matting/program/request-owner.ts';
 import {
   leaseQuota,
   type QuotaAsk,

@@ -4,11 +4,11 @@
  */
 import { hash, randomBytes } from 'node:crypto';
 import { EventEmitter } from 'node:events';
+import { outsideRequests } from '@matting/program/request-owner.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Sight } from '@matting/proto/contract/finishing.ts';
+import { contentTypeOf } from '@matting/proto/contract/formats.ts';
 import type { FastifyReply } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
-import type { Sight } from '#contract/finishing.ts';
-import { contentTypeOf } from '#contract/formats.ts';
-import { outsideRequests } from '#program/request-owner.ts';
 import type { Caller } from '../accounts/account.ts';
 import {
   isFinal,

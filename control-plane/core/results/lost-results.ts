@@ -18,11 +18,11 @@
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import { type Database, query, transact } from '@matting/database/database.ts';
+import { isInserted, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { NotNull } from 'kysely';
 import type { Logger } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import { type Database, query, transact } from '../../database/database.ts';
-import { isInserted, matchesOne, nowPlusMs, throughIndex } from '../../database/statements.ts';
 import { insertAuditEntry } from '../accounts/audit.ts';
 import { publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';

@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { rename, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
 import type { Job } from '../jobs/job.ts';
 import { type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
 import { fundedAccount, HOUR_MS, newJob, onStores, resultOf, running } from '../test/fixtures.ts';

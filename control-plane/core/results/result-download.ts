@@ -1,12 +1,12 @@
 /** A result as a file: behind its link, which needs no key, or as the answer of the call. */
 import type { Readable } from 'node:stream';
+import type { ByteRange } from '@matting/http/request-headers.ts';
+import { noteRequestSecret } from '@matting/program/request-owner.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { settledWithin } from '@matting/program/waiting.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { FastifyReply } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
-import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
-import { noteRequestSecret } from '#program/request-owner.ts';
-import { Semaphore } from '#program/semaphore.ts';
-import { settledWithin } from '#program/waiting.ts';
-import type { ByteRange } from '../../http/request-headers.ts';
 import { type Job, publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';

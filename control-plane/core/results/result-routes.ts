@@ -1,7 +1,6 @@
 /** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
-import { noteResult } from '../../http/answers.ts';
+
+import { noteResult } from '@matting/http/answers.ts';
 import {
   formatHttpDate,
   judgeConditions,
@@ -9,7 +8,9 @@ import {
   parseRange,
   rangeStillHolds,
   type Validators,
-} from '../../http/request-headers.ts';
+} from '@matting/http/request-headers.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AppServices } from '../http/app-services.ts';
 import {
   dispositionOf,

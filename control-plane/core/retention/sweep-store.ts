@@ -10,9 +10,10 @@
  * sweeper removes it may remove late, since no caller can reach it; the lease keeps replicas from
  * doing the same work twice.
  */
+
+import { type Database, query, type Schema } from '@matting/database/database.ts';
+import { isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { UpdateQueryBuilder, UpdateResult } from 'kysely';
-import { type Database, query, type Schema } from '../../database/database.ts';
-import { isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
 
 export interface SweepClaim {
   readonly holder: string;

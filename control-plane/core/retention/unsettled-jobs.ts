@@ -5,8 +5,8 @@
  * to the next walk.
  */
 
-import { type Database, type Db, query, transact } from '../../database/database.ts';
-import { matchesOne } from '../../database/statements.ts';
+import { type Database, type Db, query, transact } from '@matting/database/database.ts';
+import { matchesOne } from '@matting/database/statements.ts';
 import type { JobCompletionOptions, SettledJob, SettledStep } from '../jobs/job-transactions.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { takeAccount } from '../ledger/ledger-writer.ts';

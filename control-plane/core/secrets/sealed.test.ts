@@ -1,8 +1,8 @@
 /** What a row has of secrets and of the tokens of links, and who can open it. */
 import assert from 'node:assert/strict';
 import { hash, randomBytes, randomUUID } from 'node:crypto';
+import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import test from 'ava';
-import { signingKeyOf } from '../../http/outgoing/webhook-signature.ts';
 import { ResultTokens } from '../results/job-view.ts';
 import { CallbackSecrets, mailBody, notificationBody, SecretBox } from './secret-box.ts';
 

@@ -4,7 +4,7 @@
  * has one key; CallbackSecrets has those of a replica, and what is bound to what.
  */
 import { createCipheriv, createDecipheriv, hash, randomBytes } from 'node:crypto';
-import { signingKeyOf } from '../../http/outgoing/webhook-signature.ts';
+import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 
 const CIPHER = 'aes-256-gcm';
 /** Random nonces of this length stay distinct for about 2^32 secrets under one key. */

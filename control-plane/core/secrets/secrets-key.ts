@@ -8,9 +8,9 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { link, readFile, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { makeDirectory } from '#program/files.ts';
-import { type Database, query } from '../../database/database.ts';
-import { isInserted } from '../../database/statements.ts';
+import { type Database, query } from '@matting/database/database.ts';
+import { isInserted } from '@matting/database/statements.ts';
+import { makeDirectory } from '@matting/program/files.ts';
 import { SecretBox } from './secret-box.ts';
 
 export interface SecretsCanary {

@@ -20,9 +20,9 @@ import {
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
+import { fileClockMs, makeDirectory, syncPath } from '@matting/program/files.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import { fileClockMs, makeDirectory, syncPath } from '#program/files.ts';
 
 export interface BlobWriter {
   /** Resolves when the bytes may be followed by more (back-pressure). */

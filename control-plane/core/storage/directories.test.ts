@@ -14,9 +14,9 @@ import {
 import os from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
 import { get, list, put, testBlobStore } from '../test/blob-store.contract.ts';
 import {
   BlobNotFoundError,

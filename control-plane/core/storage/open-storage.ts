@@ -4,7 +4,7 @@ import { stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import type { EnvReader } from '#program/env.ts';
+import type { EnvReader } from '@matting/program/env.ts';
 import {
   BlobNotFoundError,
   type BlobStore,

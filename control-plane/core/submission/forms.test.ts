@@ -1,10 +1,10 @@
 /** The forms of a submission's body: JSON, multipart/form-data, the picture itself. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
+import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { ErrorCode } from '#contract/errors.ts';
-import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
-import { FORM_TYPE, formOf, imagePart, type Part } from '../../http/test/forms.ts';
 import { backgroundBlob } from '../jobs/job.ts';
 import { bytesOf, version4, version5 } from '../test/java-forms.ts';
 import { ASYNC, assertRefused, SYNC, snapshot } from '../test/refusals.ts';

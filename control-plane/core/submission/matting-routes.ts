@@ -1,14 +1,14 @@
 /** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
 import type { Readable } from 'node:stream';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { noteJob } from '../../http/answers.ts';
-import { wantBody } from '../../http/bodies.ts';
+import { noteJob } from '@matting/http/answers.ts';
+import { wantBody } from '@matting/http/bodies.ts';
 import {
   acceptedAnswers,
   idempotencyKeyOf,
   type Preferences,
   parsePrefer,
-} from '../../http/request-headers.ts';
+} from '@matting/http/request-headers.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AppServices } from '../http/app-services.ts';
 import { callerOf, type HeaderChecks } from '../http/header-checks.ts';
 import { mattingBodyReaderOf } from '../http/read-matting-body.ts';

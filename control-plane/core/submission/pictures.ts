@@ -14,20 +14,24 @@
  */
 
 import { createHash, type Hash, hash, randomUUID } from 'node:crypto';
-import { ContractError, type FieldError } from '#contract/errors.ts';
-import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
-import type { Channels, Finishing } from '#contract/finishing.ts';
-import type { OutputFormat } from '#contract/formats.ts';
-import { type ByteReader, type ImageHeader, readImageHeader } from '#contract/image-header.ts';
+import { Base64Decoder } from '@matting/http/bodies.ts';
+import { type Release, Semaphore, type SemaphoreOptions } from '@matting/program/semaphore.ts';
+import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
+import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
+import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import {
+  type ByteReader,
+  type ImageHeader,
+  readImageHeader,
+} from '@matting/proto/contract/image-header.ts';
 import {
   BACKGROUND_BYTES_MAX,
   BACKGROUND_PIXELS_MAX,
   IMAGE_BYTES_MAX,
   IMAGE_PIXELS_MAX,
   IMAGE_SIDE_PX_MAX,
-} from '#contract/limits.ts';
-import { type Release, Semaphore, type SemaphoreOptions } from '#program/semaphore.ts';
-import { Base64Decoder } from '../../http/bodies.ts';
+} from '@matting/proto/contract/limits.ts';
 import { sizeOf } from '../dispatch/job-needs.ts';
 import { backgroundBlob, type JobInput } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';

@@ -1,8 +1,8 @@
 /** Fields of a request: what is refused, what is meant, what counts as the same. */
 import assert from 'node:assert/strict';
+import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { OVERLONG, type TextValue } from '../../http/bodies.ts';
 import { type FingerprintedRequest, fingerprintOf, idempotencyKeyHash } from './pictures.ts';
 import { type MattingFields, requireMattingRequest, type TextField } from './submit-matting.ts';
 

@@ -1,8 +1,8 @@
 /** Submissions: what is made of them, what their bodies may say, what is refused, and that nothing is left of it. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { ContractError } from '#contract/errors.ts';
 import type { NodeAbility } from '../dispatch/job-needs.ts';
 import { ASYNC, assertRefused, png, SYNC, snapshot } from '../test/refusals.ts';
 import { converse, headOf } from '../test/support/raw-http.ts';

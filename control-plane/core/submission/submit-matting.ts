@@ -3,32 +3,33 @@
  * contract's: the body, then replay, join or conflict, then what no node can do, the callback's
  * address, jobs in flight, saturation and credits, which never refuse a join or a replay.
  */
-import { ContractError, invalidParameter } from '#contract/errors.ts';
-import {
-  FINISHING_FIELDS,
-  type FinishingField,
-  isOpaque,
-  parseFinishing,
-} from '#contract/finishing/fields.ts';
-import type { Channels, Finishing } from '#contract/finishing.ts';
-import {
-  contentTypeOf,
-  type OutputFormat,
-  parseOutputFormat,
-  TRANSPARENT_FORMATS,
-} from '#contract/formats.ts';
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { Remembered } from '#program/remembered.ts';
-import { activeKeptContext, describeSpan, traced } from '#program/tracing/active-span.ts';
-import { NotBegunError } from '../../database/database.ts';
-import { OVERLONG, type TextValue } from '../../http/bodies.ts';
-import { FETCH_LIMITS } from '../../http/outgoing/guarded-fetch.ts';
+
+import { NotBegunError } from '@matting/database/database.ts';
+import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
+import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
 import {
   type CallbackPolicy,
   ForbiddenUrlError,
   type OutgoingPolicy,
   requireOutgoingUrl,
-} from '../../http/outgoing/outgoing-url.ts';
+} from '@matting/http/outgoing/outgoing-url.ts';
+import { Remembered } from '@matting/program/remembered.ts';
+import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import {
+  FINISHING_FIELDS,
+  type FinishingField,
+  isOpaque,
+  parseFinishing,
+} from '@matting/proto/contract/finishing/fields.ts';
+import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
+import {
+  contentTypeOf,
+  type OutputFormat,
+  parseOutputFormat,
+  TRANSPARENT_FORMATS,
+} from '@matting/proto/contract/formats.ts';
+import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import type { Caller, ReadAccount } from '../accounts/account.ts';
 import {
   type AskedOfNode,

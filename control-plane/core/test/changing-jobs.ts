@@ -1,7 +1,8 @@
 /** The methods that change jobs and their money. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Database } from '../../database/database.ts';
+import type { Database } from '@matting/database/database.ts';
+import { rowsOf } from '@matting/database/test/rows.ts';
 import type { Claim, Job } from '../jobs/job.ts';
 import type { NewJob, SettledStep, SubmitOutcome } from '../jobs/job-transactions.ts';
 import type { Stores } from '../stores.ts';
@@ -27,7 +28,6 @@ import {
   UNPAID_LIMITS,
   WITH_PICTURE,
 } from './fixtures.ts';
-import { rowsOf } from './rows.ts';
 
 const SOURCE = 'https://pictures.example/1.png';
 const CALLBACK = {

@@ -2,7 +2,7 @@
  * A method of the stores that changes something: how a call of it is arranged, what must hold
  * when its answer was lost, and what a late call does.
  */
-import type { Database } from '../../database/database.ts';
+import type { Database } from '@matting/database/database.ts';
 import type { Stores } from '../stores.ts';
 
 /** Where a call is arranged, by stores that lose nothing. */

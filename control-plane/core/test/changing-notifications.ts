@@ -1,8 +1,9 @@
 /** The methods that change notifications of jobs' ends, and mails that wait. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { at } from '../../../test/support/at.ts';
-import { transact } from '../../database/database.ts';
+import { transact } from '@matting/database/database.ts';
+import { rowOf, setIn } from '@matting/database/test/rows.ts';
+import { at } from '@matting/test-support/at.ts';
 import type { Stores } from '../stores.ts';
 import type { MessageClaim } from '../webhooks/deliver-messages.ts';
 import { insertMail } from '../webhooks/outbox-store.ts';
@@ -10,7 +11,6 @@ import { admitted } from './changing-jobs.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { fundedAccount, HOUR_MS, reread, resultOf } from './fixtures.ts';
 import { dueMails, mailEnd, mailOf } from './mails.ts';
-import { rowOf, setIn } from './rows.ts';
 
 const END = { statusCode: 500, durationMs: 12 };
 const LONG_AGO_MS = 1;

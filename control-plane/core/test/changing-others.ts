@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { at } from '../../../test/support/at.ts';
+import { rowOf, setIn } from '@matting/database/test/rows.ts';
+import { at } from '@matting/test-support/at.ts';
 import type { Account } from '../accounts/account-store.ts';
 import type { AuditEntry, ServiceActor } from '../accounts/audit.ts';
 import type { ApiKey } from '../keys/api-key-store.ts';
@@ -26,7 +27,7 @@ import {
   resultOf,
   runningOf,
 } from './fixtures.ts';
-import { movements, rowOf, setIn } from './rows.ts';
+import { movements } from './movements.ts';
 
 const LEASE_MS = 600_000;
 

@@ -1,5 +1,5 @@
 /** Every method of the core's stores. */
-import { fillLargeLog, fillLargeTables } from '../../../test/support/large-tables.ts';
+import { fillLargeLog, fillLargeTables } from '@matting/test-support/large-tables.ts';
 import { CHANGING, LIKE_ANOTHER } from './changing.ts';
 import { assertCounted, COUNTING, createCountedJobs } from './counted-jobs.ts';
 import { TABLES } from './exercise.ts';

@@ -1,7 +1,7 @@
 /** A package of tests whose step counts each job that ends, in a table of its own. */
 import assert from 'node:assert/strict';
+import type { Database } from '@matting/database/database.ts';
 import { sql } from 'kysely';
-import type { Database } from '../../database/database.ts';
 import type { SettledStep } from '../jobs/job-transactions.ts';
 import { storeFixtures } from './fixtures.ts';
 

@@ -8,19 +8,19 @@ import { globSync, readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { SerialFn } from 'ava';
-import { sql } from 'kysely';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
+import { requireCurrentSchema } from '@matting/database/migrate.ts';
 import {
   createTestDatabase,
   skipReason,
   type TestDatabase,
-} from '../../../test/support/database.ts';
+} from '@matting/test-support/database.ts';
 import {
   type MeteredDatabase,
   openMeteredDatabase,
-} from '../../../test/support/statement-meter.ts';
-import type { DatabaseDialect } from '../../database/engines.ts';
-import { requireCurrentSchema } from '../../database/migrate.ts';
+} from '@matting/test-support/statement-meter.ts';
+import type { SerialFn } from 'ava';
+import { sql } from 'kysely';
 import type { Stores } from '../stores.ts';
 import type { Fixture } from './changing-methods.ts';
 import { excessOf, soundOn, TABLES } from './exercise.ts';

@@ -4,12 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
+import type { Database } from '@matting/database/database.ts';
+import type { MigrationSeries } from '@matting/database/migrate.ts';
+import { GuardedPost, type PostLimits } from '@matting/http/outgoing/guarded-post.ts';
+import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
+import { createTestDatabase, type TestDatabase } from '@matting/test-support/database.ts';
 import type { SerialFn } from 'ava';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
-import type { Database } from '../../database/database.ts';
-import type { MigrationSeries } from '../../database/migrate.ts';
-import { GuardedPost, type PostLimits } from '../../http/outgoing/guarded-post.ts';
-import { OutgoingGuard } from '../../http/outgoing/outgoing-guard.ts';
 import { JobEvents } from '../results/job-view.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
 import type { Stores } from '../stores.ts';

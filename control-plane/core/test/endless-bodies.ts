@@ -1,7 +1,7 @@
 /** Bodies without an end, and how much of each is read. */
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
-import { BOUNDARY } from '../../http/test/forms.ts';
+import { BOUNDARY } from '@matting/http/test/forms.ts';
 import type { RequestUploads } from '../submission/pictures.ts';
 
 const CHUNK_BYTES = 64 * 1024;

@@ -1,14 +1,14 @@
 /** One call or more of a method of the stores, and how many rows its statements may read. */
 
 import assert from 'node:assert/strict';
+import type { Database } from '@matting/database/database.ts';
 import {
   accountOf,
   apiKeyOf,
   type LargeTables,
   SECRET_KEY_ID,
-} from '../../../test/support/large-tables.ts';
-import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
-import type { Database } from '../../database/database.ts';
+} from '@matting/test-support/large-tables.ts';
+import type { MeteredStatement } from '@matting/test-support/statement-meter.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
 import type { Stores } from '../stores.ts';

@@ -2,18 +2,18 @@
 
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import type { ExecutionContext, SerialFn } from 'ava';
+import { openCurrentDatabase } from '@matting/database/connect.ts';
+import { type Database, RequestShares } from '@matting/database/database.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
+import type { FullPlaces } from '@matting/http/outgoing/shared-places.ts';
 import {
   type GroupTest,
   type OnDatabases,
   onDatabases,
   SILENT_LOG,
   useTestDatabase,
-} from '../../../test/support/database.ts';
-import { openCurrentDatabase } from '../../database/connect.ts';
-import { type Database, RequestShares } from '../../database/database.ts';
-import type { DatabaseDialect } from '../../database/engines.ts';
-import type { FullPlaces } from '../../http/outgoing/shared-places.ts';
+} from '@matting/test-support/database.ts';
+import type { ExecutionContext, SerialFn } from 'ava';
 import type { ServiceActor } from '../accounts/audit.ts';
 import {
   backgroundBlob,

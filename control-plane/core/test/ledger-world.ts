@@ -1,9 +1,10 @@
 /** An account that two replicas change at once, and what must hold after every step. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { at } from '../../../test/support/at.ts';
-import { fc } from '../../../test/support/property-tests.ts';
-import type { Database } from '../../database/database.ts';
+import type { Database } from '@matting/database/database.ts';
+import { rowsOf } from '@matting/database/test/rows.ts';
+import { at } from '@matting/test-support/at.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
 import { type Claim, LEASE_MS } from '../jobs/job.ts';
 import type { ClaimableJob } from '../jobs/job-rows.ts';
 import type { Stores } from '../stores.ts';
@@ -17,7 +18,6 @@ import {
   sha256,
   storesOn,
 } from './fixtures.ts';
-import { rowsOf } from './rows.ts';
 
 /** One thing a replica does; `pick` chooses among what there is. */
 interface Operation {

@@ -5,21 +5,21 @@
  * lease is somebody else's. Nothing is lost, and nothing done twice.
  */
 import assert from 'node:assert/strict';
-import type { SerialFn } from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { Semaphore } from '#program/semaphore.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import { type Database, query, type Schema } from '@matting/database/database.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
+import { DatabaseProxy } from '@matting/database/test/database-proxy.ts';
+import { Fault, type Loss, openFaultySqlite } from '@matting/database/test/faulty-database.ts';
+import { shortenWaits } from '@matting/database/test/short-waits.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   createTestDatabase,
   onDatabases,
   SILENT_LOG,
   type TestDatabase,
-} from '../../../test/support/database.ts';
-import { openDatabase } from '../../database/connect.ts';
-import { type Database, query, type Schema } from '../../database/database.ts';
-import type { DatabaseDialect } from '../../database/engines.ts';
-import { DatabaseProxy } from '../../database/test/database-proxy.ts';
-import { Fault, type Loss, openFaultySqlite } from '../../database/test/faulty-database.ts';
-import { shortenWaits } from '../../database/test/short-waits.ts';
+} from '@matting/test-support/database.ts';
+import type { SerialFn } from 'ava';
 import type { Stores } from '../stores.ts';
 import { type ChangingMethod, type Fixture, kindOf, type LateCall } from './changing-methods.ts';
 import { fundedAccount, newJob } from './fixtures.ts';

@@ -1,6 +1,6 @@
 /** Tables of every method of some stores: what tries them all takes them from here. */
-import type { Database } from '../../database/database.ts';
-import type { MigrationSeries } from '../../database/migrate.ts';
+import type { Database } from '@matting/database/database.ts';
+import type { MigrationSeries } from '@matting/database/migrate.ts';
 import type { Stores } from '../stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import type { Exercise } from './exercise.ts';

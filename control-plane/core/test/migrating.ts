@@ -1,18 +1,9 @@
 /** What holds of the migrations of any series: they run once, in the order given, and only add. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import type { SerialFn } from 'ava';
-import { sql } from 'kysely';
-import {
-  createTestDatabase,
-  type GroupTest,
-  onDatabases,
-  SILENT_LOG,
-  type TestDatabase,
-} from '../../../test/support/database.ts';
-import { openCurrentDatabase } from '../../database/connect.ts';
-import { type Database, query } from '../../database/database.ts';
-import type { DatabaseDialect } from '../../database/engines.ts';
+import { openCurrentDatabase } from '@matting/database/connect.ts';
+import { type Database, query } from '@matting/database/database.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
 import {
   type MigrationSeries,
   migrate,
@@ -20,8 +11,17 @@ import {
   requireCurrentSchema,
   SchemaError,
   schemaState,
-} from '../../database/migrate.ts';
-import { tapped } from '../../database/test/tapped-database.ts';
+} from '@matting/database/migrate.ts';
+import { tapped } from '@matting/database/test/tapped-database.ts';
+import {
+  createTestDatabase,
+  type GroupTest,
+  onDatabases,
+  SILENT_LOG,
+  type TestDatabase,
+} from '@matting/test-support/database.ts';
+import type { SerialFn } from 'ava';
+import { sql } from 'kysely';
 import { brokenFor, readSchemaShape } from './schema-shape.ts';
 
 /** What Galera answers where another member's change of a table comes first. */

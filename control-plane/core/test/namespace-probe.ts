@@ -7,9 +7,9 @@
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { GuardedFetch } from '../../http/outgoing/guarded-fetch.ts';
-import { GuardedPost } from '../../http/outgoing/guarded-post.ts';
-import { OutgoingGuard, type ResolveHost } from '../../http/outgoing/outgoing-guard.ts';
+import { GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
+import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
+import { OutgoingGuard, type ResolveHost } from '@matting/http/outgoing/outgoing-guard.ts';
 import { CallbackAddressCheck } from '../fetching/callback-check.ts';
 
 interface Vectors {

@@ -1,6 +1,6 @@
 /** An account of several days ago and a small tuning, for the tests of the ledger's audit. */
 import { randomUUID } from 'node:crypto';
-import type { Database } from '../../database/database.ts';
+import type { Database } from '@matting/database/database.ts';
 import { HOUR_MS } from './fixtures.ts';
 
 export const DAY_MS = 24 * HOUR_MS;

@@ -5,22 +5,22 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import ava, { type ExecutionContext } from 'ava';
-import { sql } from 'kysely';
-import { at } from '../../../test/support/at.ts';
-import { SILENT_LOG, skipReason, useTestDatabase } from '../../../test/support/database.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
-import { openDatabase } from '../../database/connect.ts';
-import { type Database, transact } from '../../database/database.ts';
-import { GALERA } from '../../database/engines.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import { type Database, transact } from '@matting/database/database.ts';
+import { GALERA } from '@matting/database/engines.ts';
 import {
   MEMBER_CLOCKS_MS_MAX,
   memberClocks,
   requireAgreeingClocks,
   watchClocks,
-} from '../../database/member-clocks.ts';
-import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
-import { DatabaseProxy } from '../../database/test/database-proxy.ts';
+} from '@matting/database/member-clocks.ts';
+import { DatabasePair, pairSkipReason } from '@matting/database/test/database-pair.ts';
+import { DatabaseProxy } from '@matting/database/test/database-proxy.ts';
+import { at } from '@matting/test-support/at.ts';
+import { SILENT_LOG, skipReason, useTestDatabase } from '@matting/test-support/database.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import ava, { type ExecutionContext } from 'ava';
+import { sql } from 'kysely';
 import type { Stores } from '../stores.ts';
 import {
   assertBalanced,

@@ -4,9 +4,9 @@
  * answer, JSON both.
  */
 import { createInterface } from 'node:readline';
-import { at } from '../../../test/support/at.ts';
-import { SILENT_LOG } from '../../../test/support/database.ts';
-import { openDatabase } from '../../database/connect.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import { at } from '@matting/test-support/at.ts';
+import { SILENT_LOG } from '@matting/test-support/database.ts';
 import { LEASE_MS } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';

@@ -4,14 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import type { Database } from '@matting/database/database.ts';
+import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
 import {
   accountOf,
   apiKeyOf,
   HANGING_RECEIVER,
   SECRET_KEY_ID,
-} from '../../../test/support/large-tables.ts';
-import type { Database } from '../../database/database.ts';
-import { destinationOf } from '../../http/outgoing/outgoing-url.ts';
+} from '@matting/test-support/large-tables.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import type { Stores } from '../stores.ts';
 import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/deliver-messages.ts';

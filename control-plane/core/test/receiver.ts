@@ -6,8 +6,8 @@ import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
+import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';
 import { Webhook } from 'standardwebhooks';
-import { type LoopbackSource, openSource } from '../../http/test/loopback-source.ts';
 
 export interface Delivery {
   readonly jobId: string;

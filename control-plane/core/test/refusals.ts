@@ -1,6 +1,7 @@
 /** Submissions that are refused on both paths, and what may not have changed then. */
+
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { ExecutionContext } from 'ava';
-import type { ErrorCode } from '#contract/errors.ts';
 import { pngHeader, type TestApp } from './support/test-app.ts';
 
 export const SYNC = '/v1/matting';

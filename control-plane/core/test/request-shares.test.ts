@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import ava from 'ava';
+import { ACCOUNTS_WAITING_MAX, NotBegunError, RequestShares } from '@matting/database/database.ts';
 import {
   noteRequestAccount,
   noteRequestSecret,
@@ -14,8 +14,8 @@ import {
   type RequestOwner,
   requestOwner,
   serveRequest,
-} from '#program/request-owner.ts';
-import { ACCOUNTS_WAITING_MAX, NotBegunError, RequestShares } from '../../database/database.ts';
+} from '@matting/program/request-owner.ts';
+import ava from 'ava';
 import { API_KEY_MEMORY_MS, Authenticate } from '../keys/authenticate.ts';
 import { imageBody, openTestApp, type TestApp } from './support/test-app.ts';
 

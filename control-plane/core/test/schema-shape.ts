@@ -1,6 +1,7 @@
 /** The shape of a database's tables, as the statements that use them see it. */
+
+import { type Database, query, type Schema } from '@matting/database/database.ts';
 import { type Kysely, sql } from 'kysely';
-import { type Database, query, type Schema } from '../../database/database.ts';
 
 /** Each by a name that holds its table's: `jobs.state`, `jobs: jobs_lane`. */
 export interface SchemaShape {

@@ -2,9 +2,9 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { toStatus } from '#contract/grpc-status.ts';
-import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { toStatus } from '@matting/proto/contract/grpc-status.ts';
+import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
   type DirectInput,
   type MatteHeader,
@@ -13,7 +13,7 @@ import {
   type ResultHeader,
   type ResultPlace,
   Stage,
-} from '#gen/matting/v1/matte_service.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 
 const PREFIX = Buffer.from('cut out: ');
 

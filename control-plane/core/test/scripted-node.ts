@@ -13,9 +13,9 @@ import {
   ServerCredentials,
   type ServerWritableStream,
 } from '@grpc/grpc-js';
-import { ContractError } from '#contract/errors.ts';
-import { toStatus } from '#contract/grpc-status.ts';
-import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { toStatus } from '@matting/proto/contract/grpc-status.ts';
+import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import {
   type GetNodeInfoResponse,
   InputFormat,
@@ -25,12 +25,12 @@ import {
   NodeState,
   OutputFormat,
   type WatchCapacityResponse,
-} from '#gen/matting/v1/matte_service.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import {
   Command,
   NodeRegistryClient,
   type RegisterResponse,
-} from '#gen/matting/v1/node_registry.ts';
+} from '@matting/proto/gen/matting/v1/node_registry.ts';
 import type { MatteCall } from '../nodes/matte-exchange.ts';
 import { type Duplex, Exchange, type Script } from './scripted-exchange.ts';
 

@@ -1,7 +1,8 @@
 /** The statements of each method of the core's stores, for statements.test.ts: every branch that asks. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { accountOf } from '../../../test/support/large-tables.ts';
+import { addTo, setIn } from '@matting/database/test/rows.ts';
+import { accountOf } from '@matting/test-support/large-tables.ts';
 import { createApiKeyToken } from '../keys/authenticate.ts';
 import { startOf } from '../ledger/ledger-audit.ts';
 import type { Stores } from '../stores.ts';
@@ -16,7 +17,6 @@ import {
 } from './exercise.ts';
 import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, OPERATOR, running } from './fixtures.ts';
 import { READING } from './reading-methods.ts';
-import { addTo, setIn } from './rows.ts';
 
 /** What a method is asked beside what changing.ts arranges. */
 const BESIDE: Readonly<Record<string, Exercise>> = {

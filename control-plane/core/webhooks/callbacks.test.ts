@@ -1,10 +1,10 @@
 /** The callback pair of a submission: what is refused, what is stored, what is told of it. */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { openDatabase } from '@matting/database/connect.ts';
+import { hold } from '@matting/http/test/held-form.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { openDatabase } from '../../database/connect.ts';
-import { hold } from '../../http/test/held-form.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
 import { linesLogger } from '../test/support/raw-http.ts';
 import { imageBody, openTestApp, TEST_SECRETS_KEY, useTestApp } from '../test/support/test-app.ts';

@@ -17,18 +17,18 @@
  */
 
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
-import type { NotNull } from 'kysely';
-import type { Logger } from 'pino';
-import { type Database, query } from '../../database/database.ts';
-import { pollingLoop, type RoundLoop } from '../../database/round-loop.ts';
-import { requireInteger, throughIndex } from '../../database/statements.ts';
+import { type Database, query } from '@matting/database/database.ts';
+import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
+import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import {
   type FullPlaces,
   type PlaceLimits,
   type PlaceUse,
   roomOutside,
   SharedPlaces,
-} from '../../http/outgoing/shared-places.ts';
+} from '@matting/http/outgoing/shared-places.ts';
+import type { NotNull } from 'kysely';
+import type { Logger } from 'pino';
 import type { OutboxTable } from '../tables.ts';
 
 export interface MessageClaim {

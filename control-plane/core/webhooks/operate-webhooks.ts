@@ -1,6 +1,6 @@
 /** The operator's use cases on notifications: list them, have one sent again. */
 
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { AuditEntry } from '../accounts/audit.ts';
 import { type CallbackStatus, isoTime } from '../jobs/job.ts';
 import type { StoresWithoutEnds } from '../stores.ts';

@@ -24,15 +24,21 @@
  */
 
 import {
+  type Database,
+  type Db,
+  query,
+  type Schema,
+  transact,
+} from '@matting/database/database.ts';
+import { isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
+import {
   type RawBuilder,
   type Selection,
   sql,
   type UpdateQueryBuilder,
   type UpdateResult,
 } from 'kysely';
-import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
-import { isAsciiWord, matchesOne, nowPlusMs } from '../../database/statements.ts';
-import { destinationOf } from '../../http/outgoing/outgoing-url.ts';
 import { type AuditEntry, requireAuthority } from '../accounts/audit.ts';
 import type { CallbackStatus } from '../jobs/job.ts';
 import {

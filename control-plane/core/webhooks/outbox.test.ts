@@ -1,17 +1,18 @@
 /** Notifications between a job's end and their delivery: whose turn it is, who holds one, each guard of that by itself, and how long their secrets are kept. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
-import ava, { type ExecutionContext } from 'ava';
-import { at } from '../../../test/support/at.ts';
+import { addTo, rowOf, setIn } from '@matting/database/test/rows.ts';
+import type { FullPlaces } from '@matting/http/outgoing/shared-places.ts';
+import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
+import { at } from '@matting/test-support/at.ts';
 import {
   accountOf,
   fillLargeTables,
   HANGING_RECEIVER,
   quietReceiverOf,
   SECRET_KEY_ID,
-} from '../../../test/support/large-tables.ts';
-import type { FullPlaces } from '../../http/outgoing/shared-places.ts';
-import { signingKeyOf } from '../../http/outgoing/webhook-signature.ts';
+} from '@matting/test-support/large-tables.ts';
+import ava, { type ExecutionContext } from 'ava';
 import { CallbackSecrets, SecretBox } from '../secrets/secret-box.ts';
 import { createStores } from '../stores.ts';
 import {
@@ -28,7 +29,6 @@ import {
   runningOf,
   storesOn,
 } from '../test/fixtures.ts';
-import { addTo, rowOf, setIn } from '../test/rows.ts';
 import { countSealedWithOthers, type DueQuery } from './deliver-messages.ts';
 
 const test = ava.serial;

@@ -1,4 +1,12 @@
 /** Signs and sends webhooks. */
+
+import {
+  type GuardedPost,
+  PostFailedError,
+  type PostFailure,
+} from '@matting/http/outgoing/guarded-post.ts';
+import type { PlaceLimits } from '@matting/http/outgoing/shared-places.ts';
+import { signMessage } from '@matting/http/outgoing/webhook-signature.ts';
 import {
   activeCarrier,
   asSpan,
@@ -6,14 +14,7 @@ import {
   describeSpan,
   failSpan,
   type Tracing,
-} from '#program/tracing/active-span.ts';
-import {
-  type GuardedPost,
-  PostFailedError,
-  type PostFailure,
-} from '../../http/outgoing/guarded-post.ts';
-import type { PlaceLimits } from '../../http/outgoing/shared-places.ts';
-import { signMessage } from '../../http/outgoing/webhook-signature.ts';
+} from '@matting/program/tracing/active-span.ts';
 import type { Job } from '../jobs/job.ts';
 import type { JobEvents, JobViews } from '../results/job-view.ts';
 import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';

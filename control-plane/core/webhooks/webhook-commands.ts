@@ -3,9 +3,9 @@
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { signingKeyOf, wrongWithSignature } from '@matting/http/outgoing/webhook-signature.ts';
+import { forgetOldest } from '@matting/program/remembered.ts';
 import { type Command, Option } from 'commander';
-import { forgetOldest } from '#program/remembered.ts';
-import { signingKeyOf, wrongWithSignature } from '../../http/outgoing/webhook-signature.ts';
 import { wholeNumber } from '../cli/arguments.ts';
 import { type CliContext, CommandError, table } from '../cli/context.ts';
 import { isoTime } from '../jobs/job.ts';

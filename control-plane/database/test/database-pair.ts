@@ -3,10 +3,11 @@
  * as callers see it. Their user has no right beyond its database, so that a read-only server is
  * read-only for it.
  */
+
+import { at } from '@matting/test-support/at.ts';
+import { SILENT_LOG, type TestDatabase } from '@matting/test-support/database.ts';
+import { findMariadb, MariadbServer } from '@matting/test-support/mariadb-server.ts';
 import { sql } from 'kysely';
-import { at } from '../../../test/support/at.ts';
-import { SILENT_LOG, type TestDatabase } from '../../../test/support/database.ts';
-import { findMariadb, MariadbServer } from '../../../test/support/mariadb-server.ts';
 import { openDatabase } from '../connect.ts';
 import type { Database, Schema } from '../database.ts';
 import { type MigrationSeries, migrate } from '../migrate.ts';

@@ -3,6 +3,7 @@
  * that follow them, the `at`-th. The store above it is the real one, and so is the database below.
  */
 
+import { databaseOn } from '@matting/test-support/watched-database.ts';
 import type {
   CompiledQuery,
   DatabaseConnection,
@@ -11,7 +12,6 @@ import type {
   QueryResult,
   TransactionSettings,
 } from 'kysely';
-import { databaseOn } from '../../../test/support/watched-database.ts';
 import type { Database } from '../database.ts';
 import { sqliteDialect } from '../sqlite.ts';
 

@@ -1,7 +1,7 @@
 /** Databases of the core and the fleet's reports, and their stores. */
-import type { Stores as CoreStores } from '../../core/stores.ts';
-import { storeFixtures } from '../../core/test/fixtures.ts';
-import type { Database } from '../../database/database.ts';
+import type { Stores as CoreStores } from '@matting/core/stores.ts';
+import { storeFixtures } from '@matting/core/test/fixtures.ts';
+import type { Database } from '@matting/database/database.ts';
 import { fleetSize } from '../fleet-size.ts';
 import { createFleetReportStore } from '../fleet-sizing.ts';
 

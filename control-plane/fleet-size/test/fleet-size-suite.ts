@@ -1,12 +1,12 @@
 /** Every method of the store of reports. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { at } from '../../../test/support/at.ts';
-import { fillLargeTables } from '../../../test/support/large-tables.ts';
-import type { ChangingMethod } from '../../core/test/changing-methods.ts';
-import { exercisesOf, TABLES } from '../../core/test/exercise.ts';
-import { assertBalanced } from '../../core/test/fixtures.ts';
-import type { MethodSuite } from '../../core/test/method-suite.ts';
+import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';
+import { exercisesOf, TABLES } from '@matting/core/test/exercise.ts';
+import { assertBalanced } from '@matting/core/test/fixtures.ts';
+import type { MethodSuite } from '@matting/core/test/method-suite.ts';
+import { at } from '@matting/test-support/at.ts';
+import { fillLargeTables } from '@matting/test-support/large-tables.ts';
 import { FLEET_SIZE_FIXTURES, fleetReports, type Stores } from './fixtures.ts';
 
 const CHANGING: readonly ChangingMethod<Stores>[] = [

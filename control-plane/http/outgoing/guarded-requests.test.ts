@@ -8,8 +8,8 @@ import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import { rejectsWith } from '../../../test/support/throws.ts';
 import {
   type LoopbackSource,
   openRawSource,

@@ -15,9 +15,9 @@
  */
 import { lookup, Resolver } from 'node:dns/promises';
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { raceAbort } from '@matting/program/waiting.ts';
 import { buildConnector, Client } from 'undici';
-import { Semaphore } from '#program/semaphore.ts';
-import { raceAbort } from '#program/waiting.ts';
 import {
   ForbiddenUrlError,
   interfaceAddresses,

@@ -9,7 +9,7 @@
 
 import { BlockList, isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 
 const SPECIAL_IPV4: readonly (readonly [net: string, prefix: number])[] = [
   ['0.0.0.0', 8], // this network

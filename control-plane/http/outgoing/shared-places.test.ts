@@ -1,7 +1,7 @@
 /** Places that accounts share, by their properties. */
 import assert from 'node:assert/strict';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { fc, holds } from '../../../test/support/property-tests.ts';
 import { type PlaceUse, SharedPlaces } from './shared-places.ts';
 
 const LIMITS = { max: 12, destinationMax: 8, slowMax: 6, slowDestinationsMax: 3 };

@@ -2,7 +2,7 @@
  * Places that accounts share and that lead somewhere: a number of sockets or files, each held for a
  * while and never taken away. Pure.
  */
-import { forgetOldest } from '#program/remembered.ts';
+import { forgetOldest } from '@matting/program/remembered.ts';
 
 /** Whether an account that holds `held` places may take one: the rule of program/semaphore.ts. */
 function mayTakePlace(held: number, free: number): boolean {

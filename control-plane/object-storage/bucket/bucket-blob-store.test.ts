@@ -9,14 +9,14 @@ import {
   ListMultipartUploadsCommand,
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
+import type { BlobStore } from '@matting/core/storage/blob-store.ts';
+import { get, list, put, testBlobStore } from '@matting/core/test/blob-store.contract.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
+import { useObjectStore } from '@matting/test-support/object-storage/object-store.ts';
+import { onObjectStores } from '@matting/test-support/object-storage/object-stores.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { FaultProxy } from '../../../test/support/object-storage/fault-proxy.ts';
-import { useObjectStore } from '../../../test/support/object-storage/object-store.ts';
-import { onObjectStores } from '../../../test/support/object-storage/object-stores.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
-import type { BlobStore } from '../../core/storage/blob-store.ts';
-import { get, list, put, testBlobStore } from '../../core/test/blob-store.contract.ts';
 import { openStorage } from '../test/open-storage.ts';
 import { openBucketBlobStore } from './bucket-blob-store.ts';
 import type { BucketBounds } from './bucket-connections.ts';

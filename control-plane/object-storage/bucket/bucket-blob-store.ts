@@ -15,7 +15,6 @@ import { type FileHandle, open, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { CompletedPart } from '@aws-sdk/client-s3';
-import { Semaphore } from '#program/semaphore.ts';
 import {
   type BlobStore,
   type BlobWriter,
@@ -24,7 +23,8 @@ import {
   type StorageOpening,
   unreadable,
   unwritable,
-} from '../../core/storage/blob-store.ts';
+} from '@matting/core/storage/blob-store.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
 import { BucketClient, isAlreadyThere, isMissing, isUnanswered } from './bucket-client.ts';
 import {
   BUCKET_BOUNDS,

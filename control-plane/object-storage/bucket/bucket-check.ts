@@ -10,7 +10,7 @@ import {
   type SignedAccess,
   type StorageFinding,
   StorageProblem,
-} from '../../core/storage/blob-store.ts';
+} from '@matting/core/storage/blob-store.ts';
 import {
   BucketClient,
   describeBucketError,

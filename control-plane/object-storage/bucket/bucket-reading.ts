@@ -15,7 +15,7 @@ import {
   type StorageRequestEnd,
   unreadable,
   unwritable,
-} from '../../core/storage/blob-store.ts';
+} from '@matting/core/storage/blob-store.ts';
 import {
   type BucketClient,
   type BucketItem,

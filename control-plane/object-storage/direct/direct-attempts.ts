@@ -12,24 +12,24 @@
  */
 
 import { buffer } from 'node:stream/consumers';
-import type { Logger } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
-import { type ByteReader, readImageHeader } from '#contract/image-header.ts';
-import type { DirectInput, ResultPlace } from '#gen/matting/v1/matte_service.ts';
 import type {
   DirectAttempt,
   DirectAttemptOrder,
   DirectAttempts,
   DirectNode,
-} from '../../core/attempts/direct-attempts.ts';
+} from '@matting/core/attempts/direct-attempts.ts';
 import {
   BlobNotFoundError,
   type BlobStore,
   type HashedBlob,
   hashOf,
   type SignedAccess,
-} from '../../core/storage/blob-store.ts';
+} from '@matting/core/storage/blob-store.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
+import { type ByteReader, readImageHeader } from '@matting/proto/contract/image-header.ts';
+import type { DirectInput, ResultPlace } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import type { Logger } from 'pino';
 
 /** Whole seconds are signed. */
 const VALID_MIN_MS = 1000;

@@ -9,23 +9,27 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
-import ava from 'ava';
-import type { DirectInput, ResultHeader, ResultPlace } from '#gen/matting/v1/matte_service.ts';
-import { FaultProxy } from '../../../test/support/object-storage/fault-proxy.ts';
+import { backgroundBlob } from '@matting/core/jobs/job.ts';
+import { Sweeper } from '@matting/core/retention/sweep.ts';
+import type { BlobStore } from '@matting/core/storage/blob-store.ts';
+import { joinBlobStores } from '@matting/core/storage/open-storage.ts';
+import { put as putBlob } from '@matting/core/test/blob-store.contract.ts';
+import { WITH_PICTURE } from '@matting/core/test/fixtures.ts';
+import { failureOf, type Replica, silent, until, useHarness } from '@matting/core/test/harness.ts';
+import { type Exchange, inTurn, type Script } from '@matting/core/test/scripted-exchange.ts';
+import { pngHeader } from '@matting/core/test/support/test-app.ts';
+import type {
+  DirectInput,
+  ResultHeader,
+  ResultPlace,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
 import {
   CREDENTIALS_ENV,
   createObjectStore,
   type TestObjectStore,
-} from '../../../test/support/object-storage/object-store.ts';
-import { backgroundBlob } from '../../core/jobs/job.ts';
-import { Sweeper } from '../../core/retention/sweep.ts';
-import type { BlobStore } from '../../core/storage/blob-store.ts';
-import { joinBlobStores } from '../../core/storage/open-storage.ts';
-import { put as putBlob } from '../../core/test/blob-store.contract.ts';
-import { WITH_PICTURE } from '../../core/test/fixtures.ts';
-import { failureOf, type Replica, silent, until, useHarness } from '../../core/test/harness.ts';
-import { type Exchange, inTurn, type Script } from '../../core/test/scripted-exchange.ts';
-import { pngHeader } from '../../core/test/support/test-app.ts';
+} from '@matting/test-support/object-storage/object-store.ts';
+import ava from 'ava';
 import { openStorage } from '../test/open-storage.ts';
 import { openDirectPaths } from './direct-attempts.ts';
 

@@ -2,7 +2,24 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { Command } from 'commander';
+import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
+import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/job.ts';
+import { SecretBox } from '@matting/core/secrets/secret-box.ts';
+import { parseSecretsKey, readSecretsKey } from '@matting/core/secrets/secrets-key.ts';
+import {
+  type DatabaseConfig,
+  loadDatabaseConfig,
+  loadStorageConfig,
+} from '@matting/core/settings.ts';
+import { BlobNotFoundError, type BlobStore, hashOf } from '@matting/core/storage/blob-store.ts';
+import {
+  absoluteStorage,
+  openStorage,
+  openStorages,
+  openStorageToRead,
+} from '@matting/core/storage/open-storage.ts';
+import { createStores, type StoresWithoutEnds } from '@matting/core/stores.ts';
+import { requireCurrentSchema } from '@matting/database/migrate.ts';
 import {
   counted,
   type Finding,
@@ -11,21 +28,8 @@ import {
   ok,
   pageOf,
   warning,
-} from '#program/doctor/findings.ts';
-import { type CliContext, CommandError } from '../../core/cli/context.ts';
-import { FINAL_STATES, type Job, OPEN_STATES } from '../../core/jobs/job.ts';
-import { SecretBox } from '../../core/secrets/secret-box.ts';
-import { parseSecretsKey, readSecretsKey } from '../../core/secrets/secrets-key.ts';
-import { type DatabaseConfig, loadDatabaseConfig, loadStorageConfig } from '../../core/settings.ts';
-import { BlobNotFoundError, type BlobStore, hashOf } from '../../core/storage/blob-store.ts';
-import {
-  absoluteStorage,
-  openStorage,
-  openStorages,
-  openStorageToRead,
-} from '../../core/storage/open-storage.ts';
-import { createStores, type StoresWithoutEnds } from '../../core/stores.ts';
-import { requireCurrentSchema } from '../../database/migrate.ts';
+} from '@matting/program/doctor/findings.ts';
+import type { Command } from 'commander';
 import { prepareDirectory, readManifest, restoreBackup, takeBackup } from './backup.ts';
 
 /** In a backup's directory; every other place of a manifest is absolute. */

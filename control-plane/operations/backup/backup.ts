@@ -18,17 +18,17 @@ import { createReadStream, createWriteStream, existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { makeDirectory, syncPath } from '#program/files.ts';
-import pkg from '../../../package.json' with { type: 'json' };
-import { CommandError } from '../../core/cli/context.ts';
-import type { JobStore } from '../../core/jobs/job-store.ts';
-import { createSecretsCanaryStore } from '../../core/secrets/secrets-key.ts';
-import type { BlobStore } from '../../core/storage/blob-store.ts';
-import { createStores } from '../../core/stores.ts';
-import { openDatabase } from '../../database/connect.ts';
-import type { Database, StoreLog } from '../../database/database.ts';
-import { hasSchema, type MigrationSeries, migrate } from '../../database/migrate.ts';
-import { hasTables, probeDatabase } from '../../database/probe.ts';
+import { CommandError } from '@matting/core/cli/context.ts';
+import type { JobStore } from '@matting/core/jobs/job-store.ts';
+import { createSecretsCanaryStore } from '@matting/core/secrets/secrets-key.ts';
+import type { BlobStore } from '@matting/core/storage/blob-store.ts';
+import { createStores } from '@matting/core/stores.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import type { Database, StoreLog } from '@matting/database/database.ts';
+import { hasSchema, type MigrationSeries, migrate } from '@matting/database/migrate.ts';
+import { hasTables, probeDatabase } from '@matting/database/probe.ts';
+import { makeDirectory, syncPath } from '@matting/program/files.ts';
+import { VERSION } from '@matting/program/version.ts';
 import {
   CopyDiffersError,
   type MovedFrom,
@@ -187,7 +187,7 @@ export async function takeBackup(directory: string, parts: BackupParts) {
     copied = { ...second, ...sumOf(copied, second) };
   }
   const manifest = {
-    version: pkg.version,
+    version: VERSION,
     taken_at: new Date(takenAtMs).toISOString(),
     database: backedUp,
     blobs: blobs === undefined ? null : { place: blobs.place },

@@ -8,8 +8,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
+import { until } from '@matting/core/test/harness.ts';
 import ava from 'ava';
-import { until } from '../../core/test/harness.ts';
 import { copySqlite } from './database-copy.ts';
 
 const test = ava.serial;

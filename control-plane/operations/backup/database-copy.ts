@@ -9,9 +9,9 @@ import { accessSync, constants } from 'node:fs';
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
-import { syncPath } from '#program/files.ts';
-import { CommandError } from '../../core/cli/context.ts';
-import { parseMysqlUrl } from '../../database/connect.ts';
+import { CommandError } from '@matting/core/cli/context.ts';
+import { parseMysqlUrl } from '@matting/database/connect.ts';
+import { syncPath } from '@matting/program/files.ts';
 
 /** A database was not copied, or read back, by its engine's means. One line for the operator. */
 export class DatabaseCopyError extends CommandError {

@@ -7,26 +7,26 @@
 import { open, stat, writeFile } from 'node:fs/promises';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
 import path from 'node:path';
+import type { CliPackages, LookedAtConfig } from '@matting/core/cli/context.ts';
+import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
+import { modeOf } from '@matting/core/jobs/job.ts';
+import type { NodeMember } from '@matting/core/nodes/node-store.ts';
+import { JOB_RETENTION_DAYS_DEFAULT } from '@matting/core/retention/retention.ts';
+import { loadDatabaseConfig } from '@matting/core/settings.ts';
+import { createStores, type StoresWithoutEnds } from '@matting/core/stores.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import type { Database } from '@matting/database/database.ts';
+import { schemaState } from '@matting/database/migrate.ts';
+import { readStatistics } from '@matting/database/probe.ts';
+import { askHttp, baseOf } from '@matting/program/doctor/ask.ts';
+import { type Finding, jsonOf, reasonOf } from '@matting/program/doctor/findings.ts';
+import { SecretsOut } from '@matting/program/doctor/secrets.ts';
+import type { Environment } from '@matting/program/env.ts';
+import { MATTING_VARIABLES, unknownVariables } from '@matting/program/env-names.ts';
+import { isLoopback } from '@matting/program/ports/addresses.ts';
+import { dependencyVersions, VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
 import { zipSync } from 'fflate';
-import { askHttp, baseOf } from '#program/doctor/ask.ts';
-import { type Finding, jsonOf, reasonOf } from '#program/doctor/findings.ts';
-import { SecretsOut } from '#program/doctor/secrets.ts';
-import type { Environment } from '#program/env.ts';
-import { MATTING_VARIABLES, unknownVariables } from '#program/env-names.ts';
-import { isLoopback } from '#program/ports/addresses.ts';
-import pkg from '../../../package.json' with { type: 'json' };
-import type { CliPackages, LookedAtConfig } from '../../core/cli/context.ts';
-import { type CliContext, CommandError } from '../../core/cli/context.ts';
-import { modeOf } from '../../core/jobs/job.ts';
-import type { NodeMember } from '../../core/nodes/node-store.ts';
-import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
-import { loadDatabaseConfig } from '../../core/settings.ts';
-import { createStores, type StoresWithoutEnds } from '../../core/stores.ts';
-import { openDatabase } from '../../database/connect.ts';
-import type { Database } from '../../database/database.ts';
-import { schemaState } from '../../database/migrate.ts';
-import { readStatistics } from '../../database/probe.ts';
 import { secretsOfDirectory, withSupervisorsToken } from '../doctor/configuration-findings.ts';
 import { missingFile } from '../doctor/database-findings.ts';
 import { examineControlPlane } from '../doctor/doctor.ts';
@@ -405,9 +405,9 @@ async function metricsOf(url: string): Promise<string> {
 function versions() {
   const { node, v8, openssl, uv, sqlite } = process.versions;
   return {
-    matting: pkg.version,
+    matting: VERSION,
     runtime: { node, v8, openssl, uv, sqlite },
-    dependencies: pkg.dependencies,
+    dependencies: dependencyVersions(),
     machine: {
       system: `${platform()} ${release()} ${arch()}`,
       cores: cpus().length,

@@ -1,11 +1,15 @@
 /** The environment: what is wrong with it, what nothing reads, and secrets that could be guessed. */
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
-import { secondTokenFinding, weaknessOf, weaknessOfBytes } from '#program/doctor/secrets.ts';
-import { ConfigError, type Environment } from '#program/env.ts';
-import { warnOfUnknownVariables } from '#program/env-names.ts';
-import type { CliPackages, LookedAtConfig } from '../../core/cli/context.ts';
+import type { CliPackages, LookedAtConfig } from '@matting/core/cli/context.ts';
+import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
+import {
+  secondTokenFinding,
+  weaknessOf,
+  weaknessOfBytes,
+} from '@matting/program/doctor/secrets.ts';
+import { ConfigError, type Environment } from '@matting/program/env.ts';
+import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
 
 const SUBJECT = 'configuration';
 const SECRETS = 'secrets';

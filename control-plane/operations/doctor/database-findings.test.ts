@@ -1,11 +1,11 @@
 /** What the doctor says of a database that an older version made. */
 import { readFileSync } from 'node:fs';
+import { CORE_MIGRATIONS, OLDER_FOUND } from '@matting/core/migrations.ts';
+import { MADE_BY_0_1_0 } from '@matting/core/test/migrating.ts';
+import { readSchemaShape } from '@matting/core/test/schema-shape.ts';
+import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
-import { CORE_MIGRATIONS, OLDER_FOUND } from '../../core/migrations.ts';
-import { MADE_BY_0_1_0 } from '../../core/test/migrating.ts';
-import { readSchemaShape } from '../../core/test/schema-shape.ts';
 import { examineDatabase } from './database-findings.ts';
 
 onDatabases(ava.serial, 'the doctor', (test, dialect) => {

@@ -4,21 +4,21 @@
  */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
-import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
-import { OLDER_ADVICE, OLDER_FOUND } from '../../core/migrations.ts';
-import { SecretBox } from '../../core/secrets/secret-box.ts';
+import { OLDER_ADVICE, OLDER_FOUND } from '@matting/core/migrations.ts';
+import { SecretBox } from '@matting/core/secrets/secret-box.ts';
 import {
   judgeSecretsKey,
   readSecretsKey,
   SECRETS_KEY_FILE,
-} from '../../core/secrets/secrets-key.ts';
-import type { CoreSettings } from '../../core/settings.ts';
-import { requireWrites, type StoresWithoutEnds } from '../../core/stores.ts';
-import { openDatabase } from '../../database/connect.ts';
-import type { Database } from '../../database/database.ts';
-import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '../../database/member-clocks.ts';
-import { leavesNoWayBack, type MigrationSeries, schemaState } from '../../database/migrate.ts';
-import { probeDatabase, readRights } from '../../database/probe.ts';
+} from '@matting/core/secrets/secrets-key.ts';
+import type { CoreSettings } from '@matting/core/settings.ts';
+import { requireWrites, type StoresWithoutEnds } from '@matting/core/stores.ts';
+import { openDatabase } from '@matting/database/connect.ts';
+import type { Database } from '@matting/database/database.ts';
+import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '@matting/database/member-clocks.ts';
+import { leavesNoWayBack, type MigrationSeries, schemaState } from '@matting/database/migrate.ts';
+import { probeDatabase, readRights } from '@matting/database/probe.ts';
+import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/doctor/findings.ts';
 
 const SUBJECT = 'database';
 const MIGRATIONS = 'migrations';

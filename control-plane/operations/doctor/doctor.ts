@@ -8,8 +8,30 @@ import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import { arch, platform, release } from 'node:os';
 import path from 'node:path';
-import type { Command } from 'commander';
-import { askHttp, baseOf, refusalOf } from '#program/doctor/ask.ts';
+import {
+  type CliContext,
+  type CliPackages,
+  CommandError,
+  type LookedAtConfig,
+} from '@matting/core/cli/context.ts';
+import type { NodeMember } from '@matting/core/nodes/node-store.ts';
+import { JOB_RETENTION_DAYS_DEFAULT } from '@matting/core/retention/retention.ts';
+import {
+  type CoreSettings,
+  loadDatabaseConfig,
+  loadStorageConfig,
+  type StorageSettings,
+} from '@matting/core/settings.ts';
+import type { StorageKind } from '@matting/core/storage/blob-store.ts';
+import {
+  checkStorage,
+  missingOfStorage,
+  storageDirectory,
+  storageKindOf,
+} from '@matting/core/storage/open-storage.ts';
+import { createStores } from '@matting/core/stores.ts';
+import type { Database } from '@matting/database/database.ts';
+import { askHttp, baseOf, refusalOf } from '@matting/program/doctor/ask.ts';
 import {
   counted,
   type Finding,
@@ -21,34 +43,12 @@ import {
   reasonOf,
   summaryOf,
   warning,
-} from '#program/doctor/findings.ts';
-import { openFilesFinding, tlsFindings } from '#program/doctor/program-findings.ts';
-import { SecretsOut } from '#program/doctor/secrets.ts';
-import { ConfigError, type Environment } from '#program/env.ts';
-import pkg from '../../../package.json' with { type: 'json' };
-import {
-  type CliContext,
-  type CliPackages,
-  CommandError,
-  type LookedAtConfig,
-} from '../../core/cli/context.ts';
-import type { NodeMember } from '../../core/nodes/node-store.ts';
-import { JOB_RETENTION_DAYS_DEFAULT } from '../../core/retention/retention.ts';
-import {
-  type CoreSettings,
-  loadDatabaseConfig,
-  loadStorageConfig,
-  type StorageSettings,
-} from '../../core/settings.ts';
-import type { StorageKind } from '../../core/storage/blob-store.ts';
-import {
-  checkStorage,
-  missingOfStorage,
-  storageDirectory,
-  storageKindOf,
-} from '../../core/storage/open-storage.ts';
-import { createStores } from '../../core/stores.ts';
-import type { Database } from '../../database/database.ts';
+} from '@matting/program/doctor/findings.ts';
+import { openFilesFinding, tlsFindings } from '@matting/program/doctor/program-findings.ts';
+import { SecretsOut } from '@matting/program/doctor/secrets.ts';
+import { ConfigError, type Environment } from '@matting/program/env.ts';
+import { VERSION } from '@matting/program/version.ts';
+import type { Command } from 'commander';
 import {
   examineConfiguration,
   secretsFindings,
@@ -107,7 +107,7 @@ export async function examineControlPlane(
 function versionFindings(env: Environment): Finding[] {
   const { node } = process.versions;
   const system = `${platform()} ${release()} ${arch()}`;
-  const found = `matting ${pkg.version} on Node ${node}, ${system}`;
+  const found = `matting ${VERSION} on Node ${node}, ${system}`;
   const findings = [
     Number.parseInt(node, 10) === NODE_MAJOR
       ? ok('version', found)
@@ -227,8 +227,8 @@ async function controlPlaneFindings(config: CoreSettings): Promise<readonly Find
     const found = `no control plane's metrics are at ${metricsHost}:${metricsPort}`;
     const advice = `something else may listen at ${host}:${port}, or it has other variables`;
     findings.push(warning(CONTROL_PLANE, found, advice));
-  } else if (version !== pkg.version) {
-    const found = `${version} runs, and this is ${pkg.version}`;
+  } else if (version !== VERSION) {
+    const found = `${version} runs, and this is ${VERSION}`;
     findings.push(warning(CONTROL_PLANE, found, 'finish the upgrade: restart it'));
   }
   if (ready.status === 200) return [...findings, ok(CONTROL_PLANE, `ready at ${host}:${port}`)];
@@ -292,10 +292,10 @@ function membershipFindings(
     const advice = 'a machine is gone or cut off; a week after its last sign it is forgotten';
     findings.push(warning(NODES, found, advice));
   }
-  const others = live.filter(({ version }) => version !== pkg.version);
+  const others = live.filter(({ version }) => version !== VERSION);
   if (others.length > 0) {
     const versions = [...new Set(others.map(({ version }) => version))].join(', ');
-    const found = `${others.length} are of version ${versions}, and this is ${pkg.version}`;
+    const found = `${others.length} are of version ${versions}, and this is ${VERSION}`;
     findings.push(warning(NODES, found, 'finish the upgrade: restart them'));
   }
   return findings;

@@ -1,22 +1,22 @@
 /** `storage check|lifecycle|migrate`, and the copying of one storage's blobs to another. */
 import { createHash } from 'node:crypto';
-import { type Command, InvalidArgumentError } from 'commander';
-import { ContractError } from '#contract/errors.ts';
-import { type CliContext, CommandError } from '../../core/cli/context.ts';
-import { JOB_MS_MAX } from '../../core/jobs/job.ts';
-import { loadStorageConfig } from '../../core/settings.ts';
+import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
+import { JOB_MS_MAX } from '@matting/core/jobs/job.ts';
+import { loadStorageConfig } from '@matting/core/settings.ts';
 import {
   BlobNotFoundError,
   type BlobStore,
   type HashedBlob,
   hashOf,
-} from '../../core/storage/blob-store.ts';
+} from '@matting/core/storage/blob-store.ts';
 import {
   checkStorage,
   openStorage,
   StorageConfigError,
   storageKindOf,
-} from '../../core/storage/open-storage.ts';
+} from '@matting/core/storage/open-storage.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { type Command, InvalidArgumentError } from 'commander';
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;

@@ -1,14 +1,14 @@
 /** The address that an account has its events sent to, and the messages of low balances to a receiver on loopback. */
 import assert from 'node:assert/strict';
+import { CallbackAddressCheck } from '@matting/core/fetching/callback-check.ts';
+import { accountSecretId } from '@matting/core/secrets/secret-box.ts';
+import { database, replica, secrets, useDeliveries } from '@matting/core/test/deliveries.ts';
+import { fundedAccount, sha256 } from '@matting/core/test/fixtures.ts';
+import { silent, until } from '@matting/core/test/harness.ts';
+import { Receiver } from '@matting/core/test/receiver.ts';
+import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
+import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
-import { at } from '../../../test/support/at.ts';
-import { CallbackAddressCheck } from '../../core/fetching/callback-check.ts';
-import { accountSecretId } from '../../core/secrets/secret-box.ts';
-import { database, replica, secrets, useDeliveries } from '../../core/test/deliveries.ts';
-import { fundedAccount, sha256 } from '../../core/test/fixtures.ts';
-import { silent, until } from '../../core/test/harness.ts';
-import { Receiver } from '../../core/test/receiver.ts';
-import { OutgoingGuard } from '../../http/outgoing/outgoing-guard.ts';
 import { type Stores, series, storesOn } from '../test/fixtures.ts';
 import { BalanceWatch } from './balance-watch.ts';
 import { ManageAlerts, type ManageAlertsDependencies, TEST_EVERY_MS } from './settings-pages.ts';

@@ -2,10 +2,10 @@
  * What an account's owners set: the thresholds, and the address and secret of the account's events.
  * Each change takes the account's row and enters its line of the audit log.
  */
-import { type Actor, type AuditValues, requireAuthority } from '../../core/accounts/audit.ts';
-import { type AccountEventRow, insertWebhook } from '../../core/webhooks/outbox-store.ts';
-import { type Database, type Db, query, transact } from '../../database/database.ts';
-import { isAsciiWord, matchesOne } from '../../database/statements.ts';
+import { type Actor, type AuditValues, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
+import { type Database, type Db, query, transact } from '@matting/database/database.ts';
+import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from './messages.ts';
 
 /** Who changes it; the id is made outside of what is tried again. */

@@ -14,15 +14,15 @@
  * reserved together are more than they were when it was told.
  */
 
-import type { Balances } from '../../core/ledger/ledger.ts';
+import type { Balances } from '@matting/core/ledger/ledger.ts';
 import {
   type AccountEventRow,
   insertMail,
   insertWebhook,
   type NewMail,
-} from '../../core/webhooks/outbox-store.ts';
-import { type Database, type Db, query, transact } from '../../database/database.ts';
-import { matchesOne } from '../../database/statements.ts';
+} from '@matting/core/webhooks/outbox-store.ts';
+import { type Database, type Db, query, transact } from '@matting/database/database.ts';
+import { matchesOne } from '@matting/database/statements.ts';
 import { type Message, removeOldCounts, takeFromToday, type Withheld } from './messages.ts';
 
 export interface AlertPlace {

@@ -1,19 +1,25 @@
 /** Thresholds and mails under two replicas: each is told once, accounts take turns, and nobody gets more than so many a day. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import ava from 'ava';
 import {
   accountSecretId,
   CallbackSecrets,
   notificationBody,
   SecretBox,
-} from '../../core/secrets/secret-box.ts';
-import { fundedAccount, IMAGE_FAULT, newJob, running, sha256 } from '../../core/test/fixtures.ts';
-import { silent } from '../../core/test/harness.ts';
-import { dueMails, mailEnd } from '../../core/test/mails.ts';
-import { addTo, rowsOf } from '../../core/test/rows.ts';
-import { HEAD_MAX } from '../../core/webhooks/deliver-messages.ts';
-import { insertMail } from '../../core/webhooks/outbox-store.ts';
+} from '@matting/core/secrets/secret-box.ts';
+import {
+  fundedAccount,
+  IMAGE_FAULT,
+  newJob,
+  running,
+  sha256,
+} from '@matting/core/test/fixtures.ts';
+import { silent } from '@matting/core/test/harness.ts';
+import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
+import { HEAD_MAX } from '@matting/core/webhooks/deliver-messages.ts';
+import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
+import { addTo, rowsOf } from '@matting/database/test/rows.ts';
+import ava from 'ava';
 import {
   addOwner,
   BY_SYSTEM,

@@ -4,15 +4,15 @@
  * compare-and-set (alert-store.ts). Nothing of it is on the way of a submission.
  */
 import { randomUUID } from 'node:crypto';
-import type { Logger } from 'pino';
 import {
   accountSecretId,
   type CallbackSecrets,
   mailBody,
   notificationBody,
-} from '../../core/secrets/secret-box.ts';
-import type { NewMail } from '../../core/webhooks/outbox-store.ts';
-import { pollingLoop } from '../../database/round-loop.ts';
+} from '@matting/core/secrets/secret-box.ts';
+import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
+import { pollingLoop } from '@matting/database/round-loop.ts';
+import type { Logger } from 'pino';
 import { addressOf } from '../people/mail-address.ts';
 import type { AlertSettingsStore } from './alert-settings.ts';
 import {

@@ -1,13 +1,13 @@
 /** Mails that wait: who is held up by whom, what is tried again, what dies in between. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
+import { silent, until } from '@matting/core/test/harness.ts';
+import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
+import type { MessageDelivery } from '@matting/core/webhooks/deliver-messages.ts';
+import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { CallbackSecrets, mailBody, SecretBox } from '../../core/secrets/secret-box.ts';
-import { silent, until } from '../../core/test/harness.ts';
-import { dueMails, mailEnd } from '../../core/test/mails.ts';
-import type { MessageDelivery } from '../../core/webhooks/deliver-messages.ts';
-import { insertMail } from '../../core/webhooks/outbox-store.ts';
 import { useStores } from '../test/fixtures.ts';
 import { withheldTeller } from './balance-watch.ts';
 import {

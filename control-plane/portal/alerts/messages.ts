@@ -10,11 +10,11 @@
  */
 
 import { hash } from 'node:crypto';
+import type { CliContext } from '@matting/core/cli/context.ts';
+import type { Database, Db, Schema } from '@matting/database/database.ts';
+import { nowPlusMs, removeOldRows, startOfDay } from '@matting/database/statements.ts';
 import type { Command } from 'commander';
 import { type InsertQueryBuilder, type InsertResult, sql } from 'kysely';
-import type { CliContext } from '../../core/cli/context.ts';
-import type { Database, Db, Schema } from '../../database/database.ts';
-import { nowPlusMs, removeOldRows, startOfDay } from '../../database/statements.ts';
 import { mailKeyOf } from '../people/mail-address.ts';
 
 export const ACCOUNT_MAILS_DEFAULT = 100;

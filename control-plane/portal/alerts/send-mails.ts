@@ -4,18 +4,18 @@
  * nobody else's. Accounts share the conversations with the server.
  */
 
-import { createTransport } from 'nodemailer';
-import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
-import { isLoopback } from '#program/ports/addresses.ts';
-import { type CallbackSecrets, mailBody } from '../../core/secrets/secret-box.ts';
+import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';
 import {
   type AttemptResult,
   type ClaimedMessage,
   type DeliveryParts,
   type DueMessage,
   MessageDelivery,
-} from '../../core/webhooks/deliver-messages.ts';
-import { nextWaitMs, type WebhookSchedule } from '../../core/webhooks/webhook-schedule.ts';
+} from '@matting/core/webhooks/deliver-messages.ts';
+import { nextWaitMs, type WebhookSchedule } from '@matting/core/webhooks/webhook-schedule.ts';
+import { isLoopback } from '@matting/program/ports/addresses.ts';
+import { createTransport } from 'nodemailer';
+import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
 
 /** Conversations with the mail server at once, each replica; an account alone has half of them. */
 export const MAILS_UNDER_WAY_MAX = 8;

@@ -4,17 +4,17 @@
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';
-import type { FastifyInstance, FastifyReply } from 'fastify';
-import type { VNode } from 'preact';
-import { ContractError } from '#contract/errors.ts';
-import type { Actor } from '../../core/accounts/audit.ts';
-import type { CallbackAddressCheck } from '../../core/fetching/callback-check.ts';
+import type { Actor } from '@matting/core/accounts/audit.ts';
+import type { CallbackAddressCheck } from '@matting/core/fetching/callback-check.ts';
 import {
   accountSecretId,
   type CallbackSecrets,
   notificationBody,
-} from '../../core/secrets/secret-box.ts';
-import { type CallbackPolicy, wrongWithCallbackUrl } from '../../http/outgoing/outgoing-url.ts';
+} from '@matting/core/secrets/secret-box.ts';
+import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoing/outgoing-url.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { VNode } from 'preact';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';

@@ -1,6 +1,7 @@
 /** Mails through a small server of the test's own. */
+
+import { MailServer } from '@matting/test-support/mail-server.ts';
 import ava from 'ava';
-import { MailServer } from '../../../test/support/mail-server.ts';
 import { SmtpSender } from './send-mails.ts';
 
 const test = ava.serial;

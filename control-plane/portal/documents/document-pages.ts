@@ -6,7 +6,7 @@
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { DocumentPages } from '../../core/http/document-routes.ts';
+import type { DocumentPages } from '@matting/core/http/document-routes.ts';
 import { type Child, html, renderDocument } from '../page/html.ts';
 
 /** How a page of documents looks: one column on a phone, contents beside it on a desk. */

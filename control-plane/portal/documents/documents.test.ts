@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { ERRORS_PAGE, openTestApp as openCoreApp } from '@matting/core/test/support/test-app.ts';
+import { ERROR_CATALOGUE } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
-import { ERROR_CATALOGUE } from '#contract/errors.ts';
-import { ERRORS_PAGE, openTestApp as openCoreApp } from '../../core/test/support/test-app.ts';
 import { useTestApp } from '../test/portal-app.ts';
 import { renderDocsPage, renderErrorsPage } from './document-pages.ts';
 

@@ -4,11 +4,7 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { VNode } from 'preact';
-import { ContractError } from '#contract/errors.ts';
-import type { OutputFormat } from '#contract/formats.ts';
-import type { Actor } from '../../core/accounts/audit.ts';
+import type { Actor } from '@matting/core/accounts/audit.ts';
 import {
   FINAL_STATES,
   type Job,
@@ -16,19 +12,23 @@ import {
   OPEN_STATES,
   type PublicJobState,
   publicState,
-} from '../../core/jobs/job.ts';
-import { isJobCursor } from '../../core/jobs/job-lists.ts';
-import type { JobStore } from '../../core/jobs/job-store.ts';
-import type { ApiKeyStore } from '../../core/keys/api-key-store.ts';
+} from '@matting/core/jobs/job.ts';
+import { isJobCursor } from '@matting/core/jobs/job-lists.ts';
+import type { JobStore } from '@matting/core/jobs/job-store.ts';
+import type { ApiKeyStore } from '@matting/core/keys/api-key-store.ts';
 import {
   fileHeaders,
   openForReader,
   type ResultDownload,
   type ResultReaders,
-} from '../../core/results/result-download.ts';
-import type { OperateWebhooks, ResendOutcome } from '../../core/webhooks/operate-webhooks.ts';
-import type { NotificationSummary, OutboxStore } from '../../core/webhooks/outbox-store.ts';
-import { noteJob } from '../../http/answers.ts';
+} from '@matting/core/results/result-download.ts';
+import type { OperateWebhooks, ResendOutcome } from '@matting/core/webhooks/operate-webhooks.ts';
+import type { NotificationSummary, OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
+import { noteJob } from '@matting/http/answers.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
+import { imageBody } from '@matting/core/test/support/test-app.ts';
+import { RESEND_EVERY_MS } from '@matting/core/webhooks/operate-webhooks.ts';
 import ava from 'ava';
-import { imageBody } from '../../core/test/support/test-app.ts';
-import { RESEND_EVERY_MS } from '../../core/webhooks/operate-webhooks.ts';
 import { useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn, signInElsewhere } from '../test/signed-in-browser.ts';
 

@@ -1,6 +1,5 @@
 /** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { VNode } from 'preact';
+
 import {
   CAP_PERIODS,
   DAY_MS,
@@ -17,9 +16,11 @@ import {
   parseKeyScopes,
   ROTATION_OVERLAPS,
   type RotationOverlap,
-} from '../../core/keys/key-policy.ts';
-import { type ApiKey, type ManageKeys, parseKeyName } from '../../core/keys/manage-keys.ts';
-import { CREDITS_AMOUNT_MAX } from '../../core/ledger/ledger.ts';
+} from '@matting/core/keys/key-policy.ts';
+import { type ApiKey, type ManageKeys, parseKeyName } from '@matting/core/keys/manage-keys.ts';
+import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';

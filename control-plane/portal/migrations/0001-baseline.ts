@@ -2,9 +2,8 @@
  * The portal's tables, in the DDL of the core's baseline; what a column means stands in ../tables.ts.
  * Where that baseline made them once, before there was this one, they stay as they are.
  */
-import type { Kysely } from 'kysely';
-import type { Migration } from 'kysely/migration';
-import type { DatabaseDialect } from '../../database/engines.ts';
+
+import type { DatabaseDialect } from '@matting/database/engines.ts';
 import {
   ascii,
   BYTES,
@@ -15,7 +14,9 @@ import {
   INTEGER,
   type TableDefinition,
   text,
-} from '../../database/migrate.ts';
+} from '@matting/database/migrate.ts';
+import type { Kysely } from 'kysely';
+import type { Migration } from 'kysely/migration';
 
 export function baseline(dialect: DatabaseDialect): Migration {
   return {

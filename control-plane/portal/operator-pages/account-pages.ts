@@ -4,12 +4,16 @@
  */
 
 import { randomUUID } from 'node:crypto';
+import type { OperatorAccount } from '@matting/core/accounts/operate-accounts.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
+import {
+  CREDITS_AMOUNT_MAX,
+  isCreditAmount,
+  isLedgerReference,
+} from '@matting/core/ledger/ledger.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { ContractError } from '#contract/errors.ts';
-import type { OperatorAccount } from '../../core/accounts/operate-accounts.ts';
-import type { OperatorServices } from '../../core/http/app-services.ts';
-import { CREDITS_AMOUNT_MAX, isCreditAmount, isLedgerReference } from '../../core/ledger/ledger.ts';
 import {
   LISTED_ORDER_STATES,
   type OperateOrders,

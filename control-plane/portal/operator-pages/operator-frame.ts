@@ -1,7 +1,8 @@
 /** The frame of the operator's pages: their navigation, words, errors, and what their addresses ask. */
+
+import type { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { ContractError } from '#contract/errors.ts';
 import { errorPage, type PageContent, renderFramed } from '../page/frame.ts';
 import { html, type IconName } from '../page/html.ts';
 import { localeOf, maybeCsrf, PageError, queryOf } from '../session/visit.ts';

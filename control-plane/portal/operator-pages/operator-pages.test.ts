@@ -1,12 +1,12 @@
 /** The operator's pages: their sign-in, their forms, and what these change. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { claimed, fundedAccount, newJob, submitted } from '@matting/core/test/fixtures.ts';
+import { ask, KEY } from '@matting/core/test/operator-port.ts';
+import { hold, listening } from '@matting/http/test/held-form.ts';
 import ava from 'ava';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
 import sinon from 'sinon';
-import { claimed, fundedAccount, newJob, submitted } from '../../core/test/fixtures.ts';
-import { ask, KEY } from '../../core/test/operator-port.ts';
-import { hold, listening } from '../../http/test/held-form.ts';
 import { csrfTokenOf } from '../session/guard.ts';
 import { useStores } from '../test/fixtures.ts';
 import { operatorAppOn } from '../test/operator-app.ts';

@@ -6,12 +6,12 @@
 
 import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import cookie from '@fastify/cookie';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
+import { isOperatorKey } from '@matting/core/http/operator-app.ts';
+import { createErrorHandler } from '@matting/http/answers.ts';
+import { networkOf } from '@matting/program/ports/addresses.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
-import { networkOf } from '#program/ports/addresses.ts';
-import type { OperatorServices } from '../../core/http/app-services.ts';
-import { isOperatorKey } from '../../core/http/operator-app.ts';
-import { createErrorHandler } from '../../http/answers.ts';
 import { OperateOrders } from '../orders/operate-orders.ts';
 import { registerAssets } from '../page/frame.ts';
 import { button, postForm, textField } from '../page/html.ts';

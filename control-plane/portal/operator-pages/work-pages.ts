@@ -3,24 +3,24 @@
  * accounts, and ending the lease of one; notifications, and sending one again.
  */
 
-import type { FastifyInstance, FastifyReply } from 'fastify';
-import type { VNode } from 'preact';
-import type { OperatorServices } from '../../core/http/app-services.ts';
-import type { OperatorJob } from '../../core/jobs/operate-jobs.ts';
+import type { OperatorServices } from '@matting/core/http/app-services.ts';
+import type { OperatorJob } from '@matting/core/jobs/operate-jobs.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
   JOB_GROUPS,
   QUEUED_ACCOUNTS_MAX,
   type QueueView,
-} from '../../core/jobs/operate-jobs.ts';
-import type { OperatorNode } from '../../core/nodes/operate-nodes.ts';
+} from '@matting/core/jobs/operate-jobs.ts';
+import type { OperatorNode } from '@matting/core/nodes/operate-nodes.ts';
 import {
   notificationCursor,
   type OperatorNotification,
   type ResendOutcome,
-} from '../../core/webhooks/operate-webhooks.ts';
-import { NOTIFICATION_STATUSES } from '../../core/webhooks/outbox-store.ts';
+} from '@matting/core/webhooks/operate-webhooks.ts';
+import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-store.ts';
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { VNode } from 'preact';
 import { JOB_TONES } from '../jobs/job-pages.ts';
 import * as ui from '../page/html.ts';
 import { html } from '../page/html.ts';

@@ -1,12 +1,12 @@
 /** Credits: an account's balance, its ledger by kind and days, and all of a period as CSV. */
 
 import { Readable } from 'node:stream';
+import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
+import type { PagePlace } from '@matting/core/ledger/ledger-pages.ts';
+import type { LedgerStore, ListedEntry } from '@matting/core/ledger/ledger-store.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { ContractError } from '#contract/errors.ts';
-import { type Balances, LEDGER_KINDS, type LedgerKind } from '../../core/ledger/ledger.ts';
-import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
-import type { LedgerStore, ListedEntry } from '../../core/ledger/ledger-store.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';

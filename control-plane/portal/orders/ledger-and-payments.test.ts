@@ -1,6 +1,7 @@
 /** The ledger as CSV, and notifications of payments: each at its bounds. */
+
+import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
-import { fundedAccount } from '../../core/test/fixtures.ts';
 import { useStores } from '../test/fixtures.ts';
 import { placed } from '../test/orders.ts';
 import {

@@ -1,7 +1,5 @@
 /** Refunds to the credit, whatever their parts; sums of money as people type them; the ledger. */
 import assert from 'node:assert/strict';
-import test from 'ava';
-import { fc, holds } from '../../../test/support/property-tests.ts';
 import {
   balancesFrom,
   CREDITS_AMOUNT_MAX,
@@ -11,7 +9,9 @@ import {
   isReservedReference,
   jobProblem,
   NO_ENTRIES,
-} from '../../core/ledger/ledger.ts';
+} from '@matting/core/ledger/ledger.ts';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
+import test from 'ava';
 import {
   creditsOfRefund,
   formatDecimal,

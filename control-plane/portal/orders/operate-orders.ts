@@ -1,13 +1,13 @@
 /** What the operator does with orders: list them, read one, confirm its payment, refund it. */
 
 import { randomUUID } from 'node:crypto';
+import type { AccountStore } from '@matting/core/accounts/account-store.ts';
+import type { ServiceActor } from '@matting/core/accounts/audit.ts';
+import { wholeNumber } from '@matting/core/cli/arguments.ts';
+import { type CliContext, CommandError, table } from '@matting/core/cli/context.ts';
+import { isoTime } from '@matting/core/jobs/job.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Command, InvalidArgumentError } from 'commander';
-import { ContractError } from '#contract/errors.ts';
-import type { AccountStore } from '../../core/accounts/account-store.ts';
-import type { ServiceActor } from '../../core/accounts/audit.ts';
-import { wholeNumber } from '../../core/cli/arguments.ts';
-import { type CliContext, CommandError, table } from '../../core/cli/context.ts';
-import { isoTime } from '../../core/jobs/job.ts';
 import { parsePlace, placeText } from '../page/paging.ts';
 import { createPortalStores } from '../portal-stores.ts';
 import { formatDecimal, isMoneyReference, type Order, parseDecimal } from './order-rules.ts';

@@ -1,10 +1,10 @@
 /** Buying credits: the packages that are on sale, placing an order, and how to pay it. */
 
 import { createHash, randomUUID } from 'node:crypto';
+import type { Actor } from '@matting/core/accounts/audit.ts';
+import type { PagePlace } from '@matting/core/ledger/ledger-pages.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { Actor } from '../../core/accounts/audit.ts';
-import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { html } from '../page/html.ts';

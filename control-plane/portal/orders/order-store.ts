@@ -6,25 +6,29 @@
  * do so one after the other.
  */
 import { randomUUID } from 'node:crypto';
-import { type RawBuilder, sql } from 'kysely';
-import { ofAccount } from '../../core/accounts/account-store.ts';
+import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import {
   type Actor,
   insertAuditEntry,
   requireAuthority,
   type ServiceActor,
-} from '../../core/accounts/audit.ts';
-import { CREDITS_PER_JOB } from '../../core/ledger/ledger.ts';
-import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
-import { enterOperatorEntry, holdAccount, readBalances } from '../../core/ledger/ledger-writer.ts';
+} from '@matting/core/accounts/audit.ts';
+import { CREDITS_PER_JOB } from '@matting/core/ledger/ledger.ts';
+import type { PagePlace } from '@matting/core/ledger/ledger-pages.ts';
+import {
+  enterOperatorEntry,
+  holdAccount,
+  readBalances,
+} from '@matting/core/ledger/ledger-writer.ts';
 import {
   type Database,
   type Db,
   OvertakenError,
   query,
   transact,
-} from '../../database/database.ts';
-import { isAsciiWord, matchesOne, nowPlusMs, throughIndex } from '../../database/statements.ts';
+} from '@matting/database/database.ts';
+import { isAsciiWord, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
+import { type RawBuilder, sql } from 'kysely';
 import {
   creditsOfRefund,
   DAY_MS,

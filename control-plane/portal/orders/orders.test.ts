@@ -1,9 +1,6 @@
 /** Orders on both databases: what is granted and taken back, and what never is. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import ava from 'ava';
-import { at } from '../../../test/support/at.ts';
-import { fc } from '../../../test/support/property-tests.ts';
 import {
   assertBalanced,
   fundedAccount,
@@ -14,8 +11,11 @@ import {
   running,
   SERVICE_FAULT,
   submitted,
-} from '../../core/test/fixtures.ts';
-import { movements } from '../../core/test/rows.ts';
+} from '@matting/core/test/fixtures.ts';
+import { movements } from '@matting/core/test/movements.ts';
+import { at } from '@matting/test-support/at.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
+import ava from 'ava';
 import { onStores, onStoresInCi } from '../test/fixtures.ts';
 import {
   aged,

@@ -16,12 +16,12 @@
  */
 
 import type { IncomingHttpHeaders } from 'node:http';
+import type { ServiceActor } from '@matting/core/accounts/audit.ts';
+import { bodyChunks, wantBody } from '@matting/http/bodies.ts';
+import { wrongWithSignature } from '@matting/http/outgoing/webhook-signature.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
-import { ContractError, type FieldError } from '#contract/errors.ts';
-import { Semaphore } from '#program/semaphore.ts';
-import type { ServiceActor } from '../../core/accounts/audit.ts';
-import { bodyChunks, wantBody } from '../../http/bodies.ts';
-import { wrongWithSignature } from '../../http/outgoing/webhook-signature.ts';
 import { AttemptWindows } from '../sign-in/attempt-windows.ts';
 import { isMoneyAmount, isMoneyReference, type Payment } from './order-rules.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from './order-store.ts';

@@ -6,10 +6,10 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { problemHeaders } from '@matting/http/answers.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { problemHeaders } from '../../http/answers.ts';
 import type { Role } from '../people/roles.ts';
 import {
   type Locale,

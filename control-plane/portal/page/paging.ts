@@ -1,5 +1,5 @@
 /** Lists by keyset: which rows are a page, and the text by which an address says where the next begins. */
-import type { PagePlace } from '../../core/ledger/ledger-pages.ts';
+import type { PagePlace } from '@matting/core/ledger/ledger-pages.ts';
 
 const PLACE = /^(\d{1,15})-([0-9a-z]{1}[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 

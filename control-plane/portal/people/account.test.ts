@@ -3,8 +3,6 @@
  */
 
 import assert from 'node:assert/strict';
-import test from 'ava';
-import { fc, holds } from '../../../test/support/property-tests.ts';
 import {
   CAP_PERIODS,
   type CapCount,
@@ -14,7 +12,9 @@ import {
   countOfNewCap,
   type KeyCap,
   takeOfCap,
-} from '../../core/keys/key-policy.ts';
+} from '@matting/core/keys/key-policy.ts';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
+import test from 'ava';
 import {
   type AlertState,
   alertStep,

@@ -4,13 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { type ActingPerson, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { newJob, submitted } from '@matting/core/test/fixtures.ts';
+import type { Database } from '@matting/database/database.ts';
+import { addTo, setIn } from '@matting/database/test/rows.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { rejectsWith } from '../../../test/support/throws.ts';
-import { type ActingPerson, requireAuthority } from '../../core/accounts/audit.ts';
-import { newJob, submitted } from '../../core/test/fixtures.ts';
-import { addTo, setIn } from '../../core/test/rows.ts';
-import type { Database } from '../../database/database.ts';
 import {
   AuthorityError,
   type AuthorityLoss,

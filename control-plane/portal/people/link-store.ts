@@ -12,14 +12,14 @@
  * is proven (docs/adr/0042-people-are-what-was-proven.md).
  */
 
-import { ofAccount } from '../../core/accounts/account-store.ts';
+import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import {
   type Actor,
   insertAuditEntry,
   lockAccount,
   requireAuthority,
-} from '../../core/accounts/audit.ts';
-import { insertMail, type NewMail, withdrawMails } from '../../core/webhooks/outbox-store.ts';
+} from '@matting/core/accounts/audit.ts';
+import { insertMail, type NewMail, withdrawMails } from '@matting/core/webhooks/outbox-store.ts';
 import {
   type Database,
   type Db,
@@ -27,8 +27,8 @@ import {
   query,
   type Schema,
   transact,
-} from '../../database/database.ts';
-import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '../../database/statements.ts';
+} from '@matting/database/database.ts';
+import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import { takeFromToday, type Withheld } from '../alerts/messages.ts';
 import {
   insertSession,

@@ -1,10 +1,10 @@
 /** People at two replicas: who comes in by a link, passwords that change meanwhile, and the throttle of sign-in. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { fundedAccount } from '@matting/core/test/fixtures.ts';
+import { rowsOf, setIn } from '@matting/database/test/rows.ts';
+import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
-import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
-import { fundedAccount } from '../../core/test/fixtures.ts';
-import { rowsOf, setIn } from '../../core/test/rows.ts';
 import { MEMBERS_MAX } from '../sign-in/session-store.ts';
 import { createSignInThrottleStore } from '../sign-in/sign-in.ts';
 import { onStoresInCi, type Stores, series } from '../test/fixtures.ts';

@@ -4,14 +4,14 @@
  */
 
 import { randomBytes, randomUUID } from 'node:crypto';
+import { type BootstrapOptions, bootstrap } from '@matting/core/accounts/account-commands.ts';
+import type { Actor } from '@matting/core/accounts/audit.ts';
+import { requireAccount } from '@matting/core/accounts/operate-accounts.ts';
+import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
+import type { StoresWithoutEnds } from '@matting/core/stores.ts';
+import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
+import { noteRequestSecret } from '@matting/program/request-owner.ts';
 import { type Command, InvalidArgumentError } from 'commander';
-import { noteRequestSecret } from '#program/request-owner.ts';
-import { type BootstrapOptions, bootstrap } from '../../core/accounts/account-commands.ts';
-import type { Actor } from '../../core/accounts/audit.ts';
-import { requireAccount } from '../../core/accounts/operate-accounts.ts';
-import { type CliContext, CommandError } from '../../core/cli/context.ts';
-import type { StoresWithoutEnds } from '../../core/stores.ts';
-import type { NewMail } from '../../core/webhooks/outbox-store.ts';
 import type { OnWithheld } from '../alerts/balance-watch.ts';
 import type { Withheld } from '../alerts/messages.ts';
 import { createPortalStores, type PortalStores } from '../portal-stores.ts';

@@ -3,11 +3,11 @@
  * was removed; and the log of what was changed.
  */
 import { randomUUID } from 'node:crypto';
+import type { AuditRecord } from '@matting/core/accounts/audit.ts';
+import type { ManageKeys } from '@matting/core/keys/manage-keys.ts';
+import type { Stores } from '@matting/core/stores.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { AuditRecord } from '../../core/accounts/audit.ts';
-import type { ManageKeys } from '../../core/keys/manage-keys.ts';
-import type { Stores } from '../../core/stores.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';

@@ -1,7 +1,7 @@
 /** People and their memberships of accounts. The last owner of an account stays its owner. */
-import { type Actor, isEntered, requireAuthority } from '../../core/accounts/audit.ts';
-import { type Database, type Db, query, transact } from '../../database/database.ts';
-import { isAsciiWord } from '../../database/statements.ts';
+import { type Actor, isEntered, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { type Database, type Db, query, transact } from '@matting/database/database.ts';
+import { isAsciiWord } from '@matting/database/statements.ts';
 import { endOtherSessions, MEMBERS_MAX, takePerson } from '../sign-in/session-store.ts';
 import { endLinksOf } from './link-store.ts';
 import { mailKeyOf } from './mail-address.ts';

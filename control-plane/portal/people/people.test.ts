@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
+import { BASE_URL } from '@matting/core/test/support/test-app.ts';
 import ava from 'ava';
-import { dueMails, mailEnd } from '../../core/test/mails.ts';
-import { BASE_URL } from '../../core/test/support/test-app.ts';
 import { operatorLink } from '../test/area/sign-in.ts';
 import { SMTP } from '../test/mail.ts';
 import { areaOf, openTestApp, useTestApp } from '../test/portal-app.ts';

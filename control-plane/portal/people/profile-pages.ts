@@ -1,9 +1,9 @@
 /** What people see and change of themselves: password, sessions, language, the account they act for. */
 
 import { randomUUID } from 'node:crypto';
+import type { ActingPerson } from '@matting/core/accounts/audit.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import type { ActingPerson } from '../../core/accounts/audit.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { html } from '../page/html.ts';

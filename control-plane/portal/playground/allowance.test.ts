@@ -1,9 +1,8 @@
 /** The playground's allowance over replicas, and the jobs that it stands in for money for. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import ava from 'ava';
-import { type Claim, UNPAID_OPEN_MAX } from '../../core/jobs/job.ts';
-import type { NewJob } from '../../core/jobs/job-transactions.ts';
+import { type Claim, UNPAID_OPEN_MAX } from '@matting/core/jobs/job.ts';
+import type { NewJob } from '@matting/core/jobs/job-transactions.ts';
 import {
   assertBalanced,
   claimed,
@@ -15,8 +14,9 @@ import {
   resultOf,
   SERVICE_FAULT,
   submitted,
-} from '../../core/test/fixtures.ts';
-import { addTo, rowsOf } from '../../core/test/rows.ts';
+} from '@matting/core/test/fixtures.ts';
+import { addTo, rowsOf } from '@matting/database/test/rows.ts';
+import ava from 'ava';
 import { onStores, PLAYGROUND_LIMITS } from '../test/fixtures.ts';
 import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX, playgroundAllowance } from './playground-store.ts';
 

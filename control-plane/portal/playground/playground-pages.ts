@@ -5,17 +5,17 @@
  */
 
 import type { IncomingMessage } from 'node:http';
+import { bodyFormOf } from '@matting/core/http/read-matting-body.ts';
+import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
+import { noteJob } from '@matting/http/answers.ts';
+import { wantBody } from '@matting/http/bodies.ts';
+import { readParts } from '@matting/http/multipart.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
+import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { OUTPUT_FORMATS } from '#contract/formats.ts';
-import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { bodyFormOf } from '../../core/http/read-matting-body.ts';
-import { type Job, publicState } from '../../core/jobs/job.ts';
-import { AllowanceError } from '../../core/submission/submit-matting.ts';
-import { noteJob } from '../../http/answers.ts';
-import { wantBody } from '../../http/bodies.ts';
-import { readParts } from '../../http/multipart.ts';
 import {
   failureText,
   type JobRequest,

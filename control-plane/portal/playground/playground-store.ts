@@ -4,18 +4,24 @@
  * an account's playground over all replicas; a job's end may give the picture back.
  */
 
-import { sql, type Transaction } from 'kysely';
-import { OPEN_STATES } from '../../core/jobs/job.ts';
-import type { Allowance } from '../../core/jobs/job-transactions.ts';
-import { createApiKeyToken, hashSecret } from '../../core/keys/authenticate.ts';
-import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
+import { OPEN_STATES } from '@matting/core/jobs/job.ts';
+import type { Allowance } from '@matting/core/jobs/job-transactions.ts';
+import { createApiKeyToken, hashSecret } from '@matting/core/keys/authenticate.ts';
+import {
+  type Database,
+  type Db,
+  query,
+  type Schema,
+  transact,
+} from '@matting/database/database.ts';
 import {
   isInserted,
   matchesOne,
   requireInteger,
   startOfDay,
   throughIndex,
-} from '../../database/statements.ts';
+} from '@matting/database/statements.ts';
+import { sql, type Transaction } from 'kysely';
 
 /** Pictures a day and account unless the operator sets another number; 0 turns it off. */
 export const PLAYGROUND_IMAGES_DEFAULT = 20;

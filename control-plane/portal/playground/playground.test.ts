@@ -2,10 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
+import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
+import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
-import { ContractError } from '#contract/errors.ts';
-import { BASE_URL, pngHeader } from '../../core/test/support/test-app.ts';
-import { FORM_TYPE, formOf, imagePart, type Part } from '../../http/test/forms.ts';
 import { createSecret } from '../session/guard.ts';
 import { multipartOf } from '../test/area/person.ts';
 import { type Member, openWorld } from '../test/area/world.ts';

@@ -5,21 +5,21 @@
 
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { ContractError } from '#contract/errors.ts';
-import type { FinishingField } from '#contract/finishing/fields.ts';
-import { Semaphore } from '#program/semaphore.ts';
-import type { Caller } from '../../core/accounts/account.ts';
-import { MattingForm } from '../../core/http/read-matting-body.ts';
-import { type Job, UNPAID_OPEN_MAX } from '../../core/jobs/job.ts';
-import type { JobStore } from '../../core/jobs/job-store.ts';
-import type { ImageUploads, RequestUploads } from '../../core/submission/pictures.ts';
+import type { Caller } from '@matting/core/accounts/account.ts';
+import { MattingForm } from '@matting/core/http/read-matting-body.ts';
+import { type Job, UNPAID_OPEN_MAX } from '@matting/core/jobs/job.ts';
+import type { JobStore } from '@matting/core/jobs/job-store.ts';
+import type { ImageUploads, RequestUploads } from '@matting/core/submission/pictures.ts';
 import {
   AllowanceError,
   type MattingFields,
   type SubmitMatting,
-} from '../../core/submission/submit-matting.ts';
-import { unknownField } from '../../http/bodies.ts';
-import type { PartEvent, PartHead } from '../../http/multipart.ts';
+} from '@matting/core/submission/submit-matting.ts';
+import { unknownField } from '@matting/http/bodies.ts';
+import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FinishingField } from '@matting/proto/contract/finishing/fields.ts';
 import { CSRF_FIELD, isSecret } from '../session/guard.ts';
 import { PageError } from '../session/visit.ts';
 import { type PlaygroundStore, playgroundAllowance } from './playground-store.ts';

@@ -1,7 +1,8 @@
 /** What a form of the account area may hold. */
+
+import { FIELDS_MAX } from '@matting/http/bodies.ts';
+import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import { throwsWith } from '../../../test/support/throws.ts';
-import { FIELDS_MAX } from '../../http/bodies.ts';
 import { parseForm } from './visit.ts';
 
 test('a form of the account area has a bound of its fields, empty ones too', t => {

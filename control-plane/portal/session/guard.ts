@@ -15,9 +15,9 @@
  */
 
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { noteKnownAccount } from '@matting/core/http/header-checks.ts';
+import { headerValues } from '@matting/http/request-headers.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
-import { noteKnownAccount } from '../../core/http/header-checks.ts';
-import { headerValues } from '../../http/request-headers.ts';
 import { may, type Permission } from '../people/roles.ts';
 import { AuthorityError, actingPerson, type Sessions } from '../sign-in/session-store.ts';
 import {

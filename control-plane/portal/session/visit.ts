@@ -3,11 +3,11 @@
  * door), and why it is refused. A form is small and read whole, each field once.
  */
 
+import type { ActingPerson } from '@matting/core/accounts/audit.ts';
+import { bodyChunks, FIELDS_MAX, wantBody } from '@matting/http/bodies.ts';
+import { bodyTypeOf, extendsAscii } from '@matting/http/request-headers.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
-import type { ActingPerson } from '../../core/accounts/audit.ts';
-import { bodyChunks, FIELDS_MAX, wantBody } from '../../http/bodies.ts';
-import { bodyTypeOf, extendsAscii } from '../../http/request-headers.ts';
 import { parsePlace } from '../page/paging.ts';
 import type { Role } from '../people/roles.ts';
 import {

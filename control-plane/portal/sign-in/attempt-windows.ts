@@ -3,7 +3,7 @@
  * begins with the first that is counted. The counts are kept in the database where replicas share
  * them, else in AttemptWindows.
  */
-import { forgetOldest } from '#program/remembered.ts';
+import { forgetOldest } from '@matting/program/remembered.ts';
 
 interface WindowLimit {
   readonly windowMs: number;

@@ -3,9 +3,9 @@
  * their groups are here is judged again each time: memberships come, change and end with them, and
  * the sessions with those that end.
  */
-import { insertAuditEntry, lockAccount, type NamedPerson } from '../../core/accounts/audit.ts';
-import { type Database, type Db, OvertakenError, transact } from '../../database/database.ts';
-import { isInserted } from '../../database/statements.ts';
+import { insertAuditEntry, lockAccount, type NamedPerson } from '@matting/core/accounts/audit.ts';
+import { type Database, type Db, OvertakenError, transact } from '@matting/database/database.ts';
+import { isInserted } from '@matting/database/statements.ts';
 import { endLinksOf } from '../people/link-store.ts';
 import { endMembership } from '../people/people-store.ts';
 import type { Role } from '../people/roles.ts';

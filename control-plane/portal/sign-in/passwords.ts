@@ -7,9 +7,9 @@
  */
 import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
-import { ContractError } from '#contract/errors.ts';
-import { networkOf } from '#program/ports/addresses.ts';
-import { Semaphore } from '#program/semaphore.ts';
+import { networkOf } from '@matting/program/ports/addresses.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 
 export interface PasswordCosts {
   readonly memory: number;

@@ -4,11 +4,11 @@
  */
 
 import { randomUUID } from 'node:crypto';
+import type { AccountStore } from '@matting/core/accounts/account-store.ts';
+import { Remembered } from '@matting/program/remembered.ts';
+import { Semaphore } from '@matting/program/semaphore.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import * as client from 'openid-client';
-import { ContractError } from '#contract/errors.ts';
-import { Remembered } from '#program/remembered.ts';
-import { Semaphore } from '#program/semaphore.ts';
-import type { AccountStore } from '../../core/accounts/account-store.ts';
 import { providerName } from '../people/mail-address.ts';
 import type { Role } from '../people/roles.ts';
 import type { IdentityOutcome, IdentityStore } from './identity-entry.ts';

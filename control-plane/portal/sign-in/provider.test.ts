@@ -1,9 +1,9 @@
 /** Sign-in by an identity provider, against a real one. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { BASE_URL } from '@matting/core/test/support/test-app.ts';
+import { OpenIdProvider } from '@matting/test-support/openid-provider.ts';
 import ava from 'ava';
-import { OpenIdProvider } from '../../../test/support/openid-provider.ts';
-import { BASE_URL } from '../../core/test/support/test-app.ts';
 import { addressOf } from '../people/mail-address.ts';
 import { identityEntry, newLink, OPERATOR } from '../test/people.ts';
 import { openTestApp, type PortalApp } from '../test/portal-app.ts';

@@ -16,12 +16,18 @@
  */
 
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { ofAccount } from '@matting/core/accounts/account-store.ts';
+import { type ActingPerson, addressText, type NamedPerson } from '@matting/core/accounts/audit.ts';
+import {
+  type Database,
+  type Db,
+  query,
+  type Schema,
+  transact,
+} from '@matting/database/database.ts';
+import { isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
 import type { ExpressionBuilder } from 'kysely';
-import { noteRequestAccount, noteRequestSecret } from '#program/request-owner.ts';
-import { ofAccount } from '../../core/accounts/account-store.ts';
-import { type ActingPerson, addressText, type NamedPerson } from '../../core/accounts/audit.ts';
-import { type Database, type Db, query, type Schema, transact } from '../../database/database.ts';
-import { isAsciiWord, matchesOne, nowPlusMs } from '../../database/statements.ts';
 import { may, type Permission } from '../people/roles.ts';
 import type { SignInMethod } from '../tables.ts';
 

@@ -1,8 +1,8 @@
 /** The throttle of sign-in over replicas, and that nobody learns who is known. */
 import assert from 'node:assert/strict';
+import type { Database } from '@matting/database/database.ts';
+import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
-import { onDatabases, useTestDatabase } from '../../../test/support/database.ts';
-import type { Database } from '../../database/database.ts';
 import { series, storesOn } from '../test/fixtures.ts';
 import { linkUse, newLink, OPERATOR } from '../test/people.ts';
 import { Passwords } from './passwords.ts';

@@ -17,15 +17,15 @@
  */
 
 import { createHash, createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
-import { networkOf } from '#program/ports/addresses.ts';
 import {
   type Database,
   type Db,
   OvertakenError,
   query,
   transact,
-} from '../../database/database.ts';
-import { isInserted, matchesOne, nowPlusMs, removeOldRows } from '../../database/statements.ts';
+} from '@matting/database/database.ts';
+import { isInserted, matchesOne, nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
+import { networkOf } from '@matting/program/ports/addresses.ts';
 import { mailKeyOf, parseMail } from '../people/mail-address.ts';
 import type { PeopleStore } from '../people/people-store.ts';
 import { countAttempt, leftOfWindowMs, NONE_COUNTED, type WindowCount } from './attempt-windows.ts';

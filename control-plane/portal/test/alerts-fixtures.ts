@@ -1,9 +1,9 @@
 /** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
 import { randomUUID } from 'node:crypto';
-import { fundedAccount } from '../../core/test/fixtures.ts';
-import { mailOf } from '../../core/test/mails.ts';
-import type { AccountEventRow } from '../../core/webhooks/outbox-store.ts';
-import type { Database } from '../../database/database.ts';
+import { fundedAccount } from '@matting/core/test/fixtures.ts';
+import { mailOf } from '@matting/core/test/mails.ts';
+import type { AccountEventRow } from '@matting/core/webhooks/outbox-store.ts';
+import type { Database } from '@matting/database/database.ts';
 import type { SeenAlert, Telling } from '../alerts/alert-store.ts';
 import type { Stores } from './fixtures.ts';
 

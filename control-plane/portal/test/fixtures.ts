@@ -1,6 +1,6 @@
 /** Databases of the core and the portal, and their stores. */
-import type { Stores as CoreStores } from '../../core/stores.ts';
-import { storeFixtures } from '../../core/test/fixtures.ts';
+import type { Stores as CoreStores } from '@matting/core/stores.ts';
+import { storeFixtures } from '@matting/core/test/fixtures.ts';
 import { playgroundAllowance } from '../playground/playground-store.ts';
 import { portal } from '../portal.ts';
 import { createPortalStores, type PortalStores } from '../portal-stores.ts';

@@ -6,9 +6,9 @@
  * payments, and of one in fifty a refund.
  */
 import { createHash } from 'node:crypto';
+import type { Database, Schema } from '@matting/database/database.ts';
+import { ACCOUNTS, accountOf, apiKeyOf, fillTable } from '@matting/test-support/large-tables.ts';
 import type { Insertable } from 'kysely';
-import { ACCOUNTS, accountOf, apiKeyOf, fillTable } from '../../../test/support/large-tables.ts';
-import type { Database, Schema } from '../../database/database.ts';
 
 const DAY_MS = 86_400_000;
 

@@ -1,5 +1,5 @@
 /** The operator's application with the portal's pages. */
-import { appOn } from '../../core/test/operator-port.ts';
+import { appOn } from '@matting/core/test/operator-port.ts';
 import { operatorPages } from '../operator-pages/operator-pages.ts';
 import type { Stores } from './fixtures.ts';
 

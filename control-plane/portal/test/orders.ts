@@ -1,9 +1,9 @@
 /** Orders and what is told of them, for the store's tests. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { ServiceActor } from '../../core/accounts/audit.ts';
-import { rowOf } from '../../core/test/rows.ts';
-import type { Database } from '../../database/database.ts';
+import type { ServiceActor } from '@matting/core/accounts/audit.ts';
+import type { Database } from '@matting/database/database.ts';
+import { rowOf } from '@matting/database/test/rows.ts';
 import { DAY_MS, type Order } from '../orders/order-rules.ts';
 import type { NewOrder, ToldPayment, ToldRefund } from '../orders/order-store.ts';
 import type { Stores } from './fixtures.ts';

@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { ActingPerson, ServiceActor } from '../../core/accounts/audit.ts';
-import { HOUR_MS, sha256 } from '../../core/test/fixtures.ts';
+import type { ActingPerson, ServiceActor } from '@matting/core/accounts/audit.ts';
+import { HOUR_MS, sha256 } from '@matting/core/test/fixtures.ts';
 import type { LinkUse, NewLink } from '../people/link-store.ts';
 import type { Permission, Role } from '../people/roles.ts';
 import type { IdentityEntry } from '../sign-in/identity-entry.ts';

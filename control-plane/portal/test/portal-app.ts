@@ -1,7 +1,7 @@
 /** The HTTP application with the portal, and what is behind its pages. */
 import assert from 'node:assert/strict';
-import type { Package } from '../../core/package.ts';
-import { type TestApp, testApps } from '../../core/test/support/test-app.ts';
+import type { Package } from '@matting/core/package.ts';
+import { type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { type OpenedPortal, openPortal } from '../open-portal.ts';
 import { portal } from '../portal.ts';
 import { createPortalStores } from '../portal-stores.ts';

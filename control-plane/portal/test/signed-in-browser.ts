@@ -1,7 +1,7 @@
 /** Browsers over a test application: one of anybody, and one of somebody who is signed in. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { BASE_URL } from '../../core/test/support/test-app.ts';
+import { BASE_URL } from '@matting/core/test/support/test-app.ts';
 import type { Role } from '../people/roles.ts';
 import { csrfTokenOf } from '../session/guard.ts';
 import { Person } from './area/person.ts';

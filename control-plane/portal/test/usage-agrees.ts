@@ -1,6 +1,6 @@
 /** The figures of usage beside the ledger, from the rows themselves. */
 import assert from 'node:assert/strict';
-import type { Database } from '../../database/database.ts';
+import type { Database } from '@matting/database/database.ts';
 import { dayOf } from '../usage/usage-store.ts';
 
 /**

@@ -1,7 +1,8 @@
 /** What an account used, as programs read it: GET /v1/account/usage. */
-import { ContractError } from '#contract/errors.ts';
-import type { StoresWithoutEnds } from '../../core/stores.ts';
-import { givenTwice, parametersOf, unknownField } from '../../http/bodies.ts';
+
+import type { StoresWithoutEnds } from '@matting/core/stores.ts';
+import { givenTwice, parametersOf, unknownField } from '@matting/http/bodies.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { PortalStores } from '../portal-stores.ts';
 import {
   addUsage,

@@ -1,6 +1,7 @@
 /** GET /v1/account/usage: what it counts, which questions it takes, and of whom; the last is that of packages, too. */
+
+import { imageBody } from '@matting/core/test/support/test-app.ts';
 import ava from 'ava';
-import { imageBody } from '../../core/test/support/test-app.ts';
 import { useTestApp } from '../test/portal-app.ts';
 import { dayOf, isoOfDay } from './usage-store.ts';
 

@@ -3,10 +3,10 @@
  * by key, outcome or format as a table, as CSV; and the account's first page.
  */
 
+import { publicState } from '@matting/core/jobs/job.ts';
+import type { StoresWithoutEnds } from '@matting/core/stores.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { publicState } from '../../core/jobs/job.ts';
-import type { StoresWithoutEnds } from '../../core/stores.ts';
 import { failureText } from '../jobs/job-pages.ts';
 import { csvLine, sendCsv } from '../orders/credit-pages.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';

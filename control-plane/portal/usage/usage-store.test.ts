@@ -1,8 +1,6 @@
 /** What is counted of jobs as they end, beside the ledger, and when it is removed. */
 import assert from 'node:assert/strict';
-import ava from 'ava';
-import { fc } from '../../../test/support/property-tests.ts';
-import type { NewJob } from '../../core/jobs/job-transactions.ts';
+import type { NewJob } from '@matting/core/jobs/job-transactions.ts';
 import {
   fundedAccount,
   HOUR_MS,
@@ -10,9 +8,11 @@ import {
   newJob,
   resultOf,
   running,
-} from '../../core/test/fixtures.ts';
-import { HISTORY, World } from '../../core/test/ledger-world.ts';
-import type { Database } from '../../database/database.ts';
+} from '@matting/core/test/fixtures.ts';
+import { HISTORY, World } from '@matting/core/test/ledger-world.ts';
+import type { Database } from '@matting/database/database.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
+import ava from 'ava';
 import { onStores, onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
 import { assertUsageAgrees } from '../test/usage-agrees.ts';
 import { createUsageStore, dayOf, USAGE_KEPT_DAYS, type UsageQuestion } from './usage-store.ts';

@@ -5,11 +5,11 @@
  * once.
  */
 
+import { ofAccount } from '@matting/core/accounts/account-store.ts';
+import type { SettledJob } from '@matting/core/jobs/job-transactions.ts';
+import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
+import { keepStatement, requireInteger } from '@matting/database/statements.ts';
 import { sql } from 'kysely';
-import { ofAccount } from '../../core/accounts/account-store.ts';
-import type { SettledJob } from '../../core/jobs/job-transactions.ts';
-import { type Database, type Db, query, readNowMs, transact } from '../../database/database.ts';
-import { keepStatement, requireInteger } from '../../database/statements.ts';
 
 export const USAGE_GROUPS = ['day', 'key', 'outcome', 'format'] as const;
 export type UsageGroup = (typeof USAGE_GROUPS)[number];

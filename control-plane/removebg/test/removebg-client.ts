@@ -1,8 +1,9 @@
 /** Requests as clients of remove.bg send them. */
+
+import { pngHeader, type TestApp } from '@matting/core/test/support/test-app.ts';
+import { FORM_TYPE, formOf } from '@matting/http/test/forms.ts';
+import { AnswerChecker } from '@matting/test-support/openapi.ts';
 import type { LightMyRequestResponse } from 'fastify';
-import { AnswerChecker } from '../../../test/support/openapi.ts';
-import { pngHeader, type TestApp } from '../../core/test/support/test-app.ts';
-import { FORM_TYPE, formOf } from '../../http/test/forms.ts';
 import document from '../removebg-openapi.json' with { type: 'json' };
 
 export const IMAGE = pngHeader(40, 30);

@@ -3,21 +3,21 @@
  * Needs: object-storage.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import ava from 'ava';
-import { groupIf } from '../../../test/support/database.ts';
-import { FaultProxy } from '../../../test/support/object-storage/fault-proxy.ts';
+import { Sweeper } from '@matting/core/retention/sweep.ts';
+import { list } from '@matting/core/test/blob-store.contract.ts';
+import { silent, until } from '@matting/core/test/harness.ts';
+import { cutOutOf } from '@matting/core/test/scripted-exchange.ts';
+import { type Caller, pictureBody } from '@matting/core/test/support/replicas.ts';
+import { pngHeader } from '@matting/core/test/support/test-app.ts';
+import { openStorage } from '@matting/object-storage/test/open-storage.ts';
+import { groupIf } from '@matting/test-support/database.ts';
+import { FaultProxy } from '@matting/test-support/object-storage/fault-proxy.ts';
 import {
   missingStore,
   OBJECT_STORES,
   useObjectStore,
-} from '../../../test/support/object-storage/object-store.ts';
-import { Sweeper } from '../../core/retention/sweep.ts';
-import { list } from '../../core/test/blob-store.contract.ts';
-import { silent, until } from '../../core/test/harness.ts';
-import { cutOutOf } from '../../core/test/scripted-exchange.ts';
-import { type Caller, pictureBody } from '../../core/test/support/replicas.ts';
-import { pngHeader } from '../../core/test/support/test-app.ts';
-import { openStorage } from '../../object-storage/test/open-storage.ts';
+} from '@matting/test-support/object-storage/object-store.ts';
+import ava from 'ava';
 import { Replicas } from '../programs.ts';
 
 const test = ava.serial;

@@ -7,22 +7,22 @@ import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import ava from 'ava';
-import { at } from '../../../test/support/at.ts';
+import { openDirectoryBlobStore } from '@matting/core/storage/blob-store.ts';
+import type { Stores } from '@matting/core/stores.ts';
+import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { Receiver } from '@matting/core/test/receiver.ts';
+import { cutOutAfter } from '@matting/core/test/scripted-exchange.ts';
+import { ScriptedNode } from '@matting/core/test/scripted-node.ts';
+import { planeEnv } from '@matting/core/test/support/child.ts';
+import { pictureBody, resultPath, submitTo } from '@matting/core/test/support/replicas.ts';
+import { at } from '@matting/test-support/at.ts';
 import {
   createTestDatabase,
   onDatabases,
   type TestDatabase,
-} from '../../../test/support/database.ts';
-import { openDirectoryBlobStore } from '../../core/storage/blob-store.ts';
-import type { Stores } from '../../core/stores.ts';
-import { assertBalanced, fundedCaller } from '../../core/test/fixtures.ts';
-import { until } from '../../core/test/harness.ts';
-import { Receiver } from '../../core/test/receiver.ts';
-import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
-import { ScriptedNode } from '../../core/test/scripted-node.ts';
-import { planeEnv } from '../../core/test/support/child.ts';
-import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
+} from '@matting/test-support/database.ts';
+import ava from 'ava';
 import { series, storesOn } from '../fixtures.ts';
 import { ReplicaChild } from '../programs.ts';
 

@@ -6,19 +6,19 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import ava from 'ava';
-import { ConfigError, type Environment } from '#program/env.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { growThreadPool } from '../../config.ts';
-import { loadConfig } from '../../core/config.ts';
+import { loadConfig } from '@matting/core/config.ts';
 import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
   type SecretsCanary,
   type SecretsCanaryStore,
   SecretsKeyError,
-} from '../../core/secrets/secrets-key.ts';
-import { loadDatabaseConfig } from '../../core/settings.ts';
+} from '@matting/core/secrets/secrets-key.ts';
+import { loadDatabaseConfig } from '@matting/core/settings.ts';
+import { ConfigError, type Environment } from '@matting/program/env.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import ava from 'ava';
+import { growThreadPool } from '../../config.ts';
 import { PACKAGES } from '../../packages.ts';
 
 const test = ava.serial;

@@ -9,13 +9,13 @@ import { rename } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { until } from '@matting/core/test/harness.ts';
+import { type Caller, pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';
+import { pngHeader } from '@matting/core/test/support/test-app.ts';
+import { groupIf, skipReason } from '@matting/test-support/database.ts';
+import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { groupIf, skipReason } from '../../../test/support/database.ts';
-import { SmallDisk, skipWithoutMounts } from '../../../test/support/small-disk.ts';
-import { until } from '../../core/test/harness.ts';
-import { type Caller, pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
-import { pngHeader } from '../../core/test/support/test-app.ts';
 import { Replicas } from '../programs.ts';
 
 const test = ava.serial;

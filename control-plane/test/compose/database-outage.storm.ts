@@ -5,14 +5,14 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import { assertBalanced } from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { cutOutAfter } from '@matting/core/test/scripted-exchange.ts';
+import { pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';
+import { DatabasePair, pairSkipReason } from '@matting/database/test/database-pair.ts';
+import { DatabaseProxy } from '@matting/database/test/database-proxy.ts';
+import { groupIf, skipReason } from '@matting/test-support/database.ts';
 import ava from 'ava';
-import { groupIf, skipReason } from '../../../test/support/database.ts';
-import { assertBalanced } from '../../core/test/fixtures.ts';
-import { until } from '../../core/test/harness.ts';
-import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
-import { pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
-import { DatabasePair, pairSkipReason } from '../../database/test/database-pair.ts';
-import { DatabaseProxy } from '../../database/test/database-proxy.ts';
 import { series, storesOn } from '../fixtures.ts';
 import { Replicas } from '../programs.ts';
 

@@ -7,12 +7,12 @@
  */
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { submitTo } from '@matting/core/test/support/replicas.ts';
+import { startMain } from '@matting/core/test/support/started-main.ts';
+import { imageBody } from '@matting/core/test/support/test-app.ts';
+import { openFilesMax } from '@matting/program/ports/listening.ts';
+import { HalfSentForms } from '@matting/test-support/half-sent-forms.ts';
 import ava from 'ava';
-import { openFilesMax } from '#program/ports/listening.ts';
-import { HalfSentForms } from '../../../test/support/half-sent-forms.ts';
-import { submitTo } from '../../core/test/support/replicas.ts';
-import { startMain } from '../../core/test/support/started-main.ts';
-import { imageBody } from '../../core/test/support/test-app.ts';
 import { openCaller } from '../fixtures.ts';
 
 const test = ava.serial;

@@ -8,14 +8,18 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
+import { until } from '@matting/core/test/harness.ts';
+import { Receiver } from '@matting/core/test/receiver.ts';
+import type { ScriptedNode } from '@matting/core/test/scripted-node.ts';
+import { type Caller, pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';
+import { pngHeader } from '@matting/core/test/support/test-app.ts';
+import {
+  type LoopbackSource,
+  openRawSource,
+  openSource,
+} from '@matting/http/test/loopback-source.ts';
+import { onDatabases } from '@matting/test-support/database.ts';
 import ava from 'ava';
-import { onDatabases } from '../../../test/support/database.ts';
-import { until } from '../../core/test/harness.ts';
-import { Receiver } from '../../core/test/receiver.ts';
-import type { ScriptedNode } from '../../core/test/scripted-node.ts';
-import { type Caller, pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
-import { pngHeader } from '../../core/test/support/test-app.ts';
-import { type LoopbackSource, openRawSource, openSource } from '../../http/test/loopback-source.ts';
 import { Replicas } from '../programs.ts';
 
 const test = ava.serial;

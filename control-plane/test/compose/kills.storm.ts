@@ -9,25 +9,30 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import ava from 'ava';
-import { at } from '../../../test/support/at.ts';
+import type { ApiKey } from '@matting/core/keys/api-key-store.ts';
+import {
+  assertBalanced,
+  claimed,
+  fundedAccount,
+  IMAGE_FAULT,
+} from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { movements } from '@matting/core/test/movements.ts';
+import { planeEnv } from '@matting/core/test/support/child.ts';
+import { pictureBody, submitTo } from '@matting/core/test/support/replicas.ts';
+import type { Database } from '@matting/database/database.ts';
+import { signMessage } from '@matting/http/outgoing/webhook-signature.ts';
+import type { Order } from '@matting/portal/orders/order-rules.ts';
+import { placed } from '@matting/portal/test/orders.ts';
+import { at } from '@matting/test-support/at.ts';
 import {
   createTestDatabase,
   groupIf,
   onDatabases,
   skipReason,
   type TestDatabase,
-} from '../../../test/support/database.ts';
-import type { ApiKey } from '../../core/keys/api-key-store.ts';
-import { assertBalanced, claimed, fundedAccount, IMAGE_FAULT } from '../../core/test/fixtures.ts';
-import { until } from '../../core/test/harness.ts';
-import { movements } from '../../core/test/rows.ts';
-import { planeEnv } from '../../core/test/support/child.ts';
-import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
-import type { Database } from '../../database/database.ts';
-import { signMessage } from '../../http/outgoing/webhook-signature.ts';
-import type { Order } from '../../portal/orders/order-rules.ts';
-import { placed } from '../../portal/test/orders.ts';
+} from '@matting/test-support/database.ts';
+import ava from 'ava';
 import { type Stores, series, storesOn } from '../every-store.ts';
 import { ReplicaChild } from '../programs.ts';
 

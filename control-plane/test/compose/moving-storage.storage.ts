@@ -9,20 +9,20 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ListObjectsV2Command } from '@aws-sdk/client-s3';
-import ava from 'ava';
-import { createTestDatabase, groupIf, type TestDatabase } from '../../../test/support/database.ts';
+import type { ControlPlane } from '@matting/core/open-core.ts';
+import { openStorage } from '@matting/core/storage/open-storage.ts';
+import { assertBalanced, fundedAccount } from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { ScriptedNode } from '@matting/core/test/scripted-node.ts';
+import { planeEnv } from '@matting/core/test/support/child.ts';
+import { pictureBody, submitTo } from '@matting/core/test/support/replicas.ts';
+import { createTestDatabase, groupIf, type TestDatabase } from '@matting/test-support/database.ts';
 import {
   missingStore,
   OBJECT_STORES,
   useObjectStore,
-} from '../../../test/support/object-storage/object-store.ts';
-import type { ControlPlane } from '../../core/open-core.ts';
-import { openStorage } from '../../core/storage/open-storage.ts';
-import { assertBalanced, fundedAccount } from '../../core/test/fixtures.ts';
-import { until } from '../../core/test/harness.ts';
-import { ScriptedNode } from '../../core/test/scripted-node.ts';
-import { planeEnv } from '../../core/test/support/child.ts';
-import { pictureBody, submitTo } from '../../core/test/support/replicas.ts';
+} from '@matting/test-support/object-storage/object-store.ts';
+import ava from 'ava';
 import { series, storesOn } from '../fixtures.ts';
 import { openTestPlane, runCli } from '../programs.ts';
 

@@ -2,10 +2,11 @@
  * A fleet that sleeps: two control planes take work while no node lives, and nodes come later.
  * Needs: removebg.
  */
+
+import { assertBalanced } from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { type Caller, pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';
 import ava from 'ava';
-import { assertBalanced } from '../../core/test/fixtures.ts';
-import { until } from '../../core/test/harness.ts';
-import { type Caller, pictureBody, type RestAnswer } from '../../core/test/support/replicas.ts';
 import { Replicas } from '../programs.ts';
 
 const test = ava.serial;

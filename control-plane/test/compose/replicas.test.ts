@@ -6,24 +6,24 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import ava, { type ExecutionContext } from 'ava';
-import sinon from 'sinon';
-import { onDatabases } from '../../../test/support/database.ts';
-import { API_KEY_MEMORY_MS } from '../../core/keys/authenticate.ts';
-import { RATE_WINDOW_MS } from '../../core/rates/rate-windows.ts';
-import { WaitForJob } from '../../core/results/job-view.ts';
-import { assertBalanced } from '../../core/test/fixtures.ts';
-import { until } from '../../core/test/harness.ts';
-import { Receiver } from '../../core/test/receiver.ts';
-import type { Script } from '../../core/test/scripted-exchange.ts';
-import type { ScriptedNode } from '../../core/test/scripted-node.ts';
+import { API_KEY_MEMORY_MS } from '@matting/core/keys/authenticate.ts';
+import { RATE_WINDOW_MS } from '@matting/core/rates/rate-windows.ts';
+import { WaitForJob } from '@matting/core/results/job-view.ts';
+import { assertBalanced } from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { Receiver } from '@matting/core/test/receiver.ts';
+import type { Script } from '@matting/core/test/scripted-exchange.ts';
+import type { ScriptedNode } from '@matting/core/test/scripted-node.ts';
 import {
   type Caller,
   pictureBody,
   type RestAnswer,
   submitTo,
-} from '../../core/test/support/replicas.ts';
-import { REMOVEBG_REMEMBERED_MS } from '../../removebg/removebg-request.ts';
+} from '@matting/core/test/support/replicas.ts';
+import { REMOVEBG_REMEMBERED_MS } from '@matting/removebg/removebg-request.ts';
+import { onDatabases } from '@matting/test-support/database.ts';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
 import { Replicas } from '../programs.ts';
 
 const test = ava.serial;

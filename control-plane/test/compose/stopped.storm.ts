@@ -4,20 +4,20 @@
  * process that was replaced meanwhile is fenced off; nothing is done twice, and no credit is lost.
  */
 import assert from 'node:assert/strict';
-import ava, { type ExecutionContext } from 'ava';
+import type { Stores } from '@matting/core/stores.ts';
+import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
+import { until } from '@matting/core/test/harness.ts';
+import { cutOutOf } from '@matting/core/test/scripted-exchange.ts';
+import { ScriptedNode } from '@matting/core/test/scripted-node.ts';
+import { Child, planeEnv } from '@matting/core/test/support/child.ts';
+import { pictureBody, resultPath, submitTo } from '@matting/core/test/support/replicas.ts';
 import {
   createTestDatabase,
   onDatabases,
   type TestDatabase,
-} from '../../../test/support/database.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import type { Stores } from '../../core/stores.ts';
-import { assertBalanced, fundedCaller } from '../../core/test/fixtures.ts';
-import { until } from '../../core/test/harness.ts';
-import { cutOutOf } from '../../core/test/scripted-exchange.ts';
-import { ScriptedNode } from '../../core/test/scripted-node.ts';
-import { Child, planeEnv } from '../../core/test/support/child.ts';
-import { pictureBody, resultPath, submitTo } from '../../core/test/support/replicas.ts';
+} from '@matting/test-support/database.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import ava, { type ExecutionContext } from 'ava';
 import { series, storesOn } from '../fixtures.ts';
 import { ReplicaChild } from '../programs.ts';
 

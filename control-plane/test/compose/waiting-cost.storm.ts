@@ -3,12 +3,12 @@
  * replica does meanwhile is in it.
  */
 import { setTimeout as delay } from 'node:timers/promises';
+import { until } from '@matting/core/test/harness.ts';
+import { cutOutAfter } from '@matting/core/test/scripted-exchange.ts';
+import { pictureBody } from '@matting/core/test/support/replicas.ts';
+import { skipReason } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { skipReason } from '../../../test/support/database.ts';
-import { until } from '../../core/test/harness.ts';
-import { cutOutAfter } from '../../core/test/scripted-exchange.ts';
-import { pictureBody } from '../../core/test/support/replicas.ts';
 import { Replicas } from '../programs.ts';
 
 const test = ava.serial;

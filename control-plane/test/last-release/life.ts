@@ -4,9 +4,9 @@
  * so that the next release can take what is left open. It uses no clock and no chance but ids.
  */
 import { randomUUID } from 'node:crypto';
-import type { Claim, Job } from '../../core/jobs/job.ts';
-import { RATE_WINDOW_MS } from '../../core/rates/rate-windows.ts';
-import type { Stores } from '../../core/stores.ts';
+import type { Claim, Job } from '@matting/core/jobs/job.ts';
+import { RATE_WINDOW_MS } from '@matting/core/rates/rate-windows.ts';
+import type { Stores } from '@matting/core/stores.ts';
 import {
   claimed,
   fundedAccount,
@@ -17,8 +17,8 @@ import {
   SERVICE_FAULT,
   storedInput,
   submitted,
-} from '../../core/test/fixtures.ts';
-import type { MessageClaim } from '../../core/webhooks/deliver-messages.ts';
+} from '@matting/core/test/fixtures.ts';
+import type { MessageClaim } from '@matting/core/webhooks/deliver-messages.ts';
 
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
 type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';

@@ -7,10 +7,10 @@
  */
 
 import { execFileSync } from 'node:child_process';
+import { migrate } from '@matting/database/migrate.ts';
+import { createTestDatabase, DIALECTS } from '@matting/test-support/database.ts';
+import { openWatchedDatabase, type Unwatched } from '@matting/test-support/watched-database.ts';
 import type { CompiledQuery } from 'kysely';
-import { createTestDatabase, DIALECTS } from '../../../test/support/database.ts';
-import { openWatchedDatabase, type Unwatched } from '../../../test/support/watched-database.ts';
-import { migrate } from '../../database/migrate.ts';
 import { series, storesOn } from '../fixtures.ts';
 import { liveOn } from './life.ts';
 import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import type { Database } from '@matting/database/database.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
+import { at } from '@matting/test-support/at.ts';
 import { CompiledQuery } from 'kysely';
-import { at } from '../../../test/support/at.ts';
-import type { Database } from '../../database/database.ts';
-import type { DatabaseDialect } from '../../database/engines.ts';
 import type { Legacy } from './life.ts';
 
 export interface Recorded {

@@ -1,6 +1,6 @@
-import { EnvReader } from '#program/env.ts';
-import { type ModelSettings, readModelSettings } from '../../serving/models/plan.ts';
-import { readChildEnv, readProviderDir } from '../../serving/start/pool-settings.ts';
+import { EnvReader } from '@matting/program/env.ts';
+import { type ModelSettings, readModelSettings } from '@matting/serving/models/plan.ts';
+import { readChildEnv, readProviderDir } from '@matting/serving/start/pool-settings.ts';
 
 export interface CliConfig {
   readonly settings: ModelSettings;

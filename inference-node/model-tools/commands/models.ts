@@ -3,31 +3,40 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
-import cliProgress from 'cli-progress';
-import type { Command } from 'commander';
-import { createAnswering, runOnce } from '../../serving/engine/choice/answer-picture.ts';
-import { readCpuShare } from '../../serving/engine/choice/engine-layout.ts';
-import { describeTerms, type UseTerms } from '../../serving/models/licence.ts';
-import { listManifests, loadManifest, type ModelManifest } from '../../serving/models/manifest.ts';
-import { ModelError } from '../../serving/models/model-error.ts';
+import { createAnswering, runOnce } from '@matting/serving/engine/choice/answer-picture.ts';
+import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
+import { describeTerms, type UseTerms } from '@matting/serving/models/licence.ts';
+import {
+  listManifests,
+  loadManifest,
+  type ModelManifest,
+} from '@matting/serving/models/manifest.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
   type ModelSettings,
   outlineOf,
   type PlanEntry,
   refusalsOf,
   requireAdmitted,
-} from '../../serving/models/plan.ts';
-import { decodeModel, ElementType, type Graph, type GraphValue } from '../../serving/onnx/graph.ts';
-import { decodeFile } from '../../serving/picture/codecs/decode.ts';
-import { createModelInput } from '../../serving/picture/matte/model-input.ts';
-import type { RgbaPicture } from '../../serving/picture/rgba-picture.ts';
-import { finishPicture } from '../../serving/picture/worker/finish.ts';
+} from '@matting/serving/models/plan.ts';
+import {
+  decodeModel,
+  ElementType,
+  type Graph,
+  type GraphValue,
+} from '@matting/serving/onnx/graph.ts';
+import { decodeFile } from '@matting/serving/picture/codecs/decode.ts';
+import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
+import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
+import { finishPicture } from '@matting/serving/picture/worker/finish.ts';
 import {
   detectInstructionSet,
   type PrepareProgress,
-} from '../../serving/prepared/load-prepared.ts';
-import { listPrepared, PREPARER_REVISION } from '../../serving/prepared/prepared-cache.ts';
-import { findWeightsFile, type WeightsPlaces } from '../../serving/prepared/weights-cache.ts';
+} from '@matting/serving/prepared/load-prepared.ts';
+import { listPrepared, PREPARER_REVISION } from '@matting/serving/prepared/prepared-cache.ts';
+import { findWeightsFile, type WeightsPlaces } from '@matting/serving/prepared/weights-cache.ts';
+import cliProgress from 'cli-progress';
+import type { Command } from 'commander';
 import { prepareModel } from '../preparing/prepare.ts';
 import { type FetchProgress, fetchWeights } from '../weights/fetch.ts';
 import type { CliConfig, CommandContext } from './cli-config.ts';

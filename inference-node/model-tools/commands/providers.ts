@@ -1,15 +1,15 @@
 /** `providers install`, `list` and `check`: ONNX Runtime's parts for GPUs, which npm does not bring. */
 
 import type { Writable } from 'node:stream';
-import type { Command } from 'commander';
-import { selectExecutionProvider } from '../../serving/engine/choice/execution-provider.ts';
-import { type GpuListing, listGpus } from '../../serving/engine/devices/devices.ts';
+import { selectExecutionProvider } from '@matting/serving/engine/choice/execution-provider.ts';
+import { type GpuListing, listGpus } from '@matting/serving/engine/devices/devices.ts';
 import {
   type InstalledState,
   ProviderError,
   readEngineEnvironment,
   readInstalled,
-} from '../../serving/providers/provider-files.ts';
+} from '@matting/serving/providers/provider-files.ts';
+import type { Command } from 'commander';
 import { fetchPackage, installProvider } from '../providers/install-provider.ts';
 import {
   type FoundLibrary,

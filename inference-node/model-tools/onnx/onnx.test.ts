@@ -1,20 +1,16 @@
 /** Passes over graphs: sizes, batches, precision, int8, bytes at both ends; ONNX Runtime runs them before and after. */
 import assert from 'node:assert/strict';
-import test, { type ExecutionContext } from 'ava';
-import onnxProto from 'onnx-proto';
-import type { Size } from '#contract/finishing.ts';
-import { at } from '../../../test/support/at.ts';
-import { throwsWith } from '../../../test/support/throws.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   createPlaneTables,
   EngineSession,
   fillAlpha,
   fillPlanes,
-} from '../../serving/engine/child/engine-session.ts';
-import { InferenceSession, Tensor } from '../../serving/engine/child/onnx-runtime.ts';
-import { PROBE_SPEC } from '../../serving/engine/choice/execution-provider.ts';
-import { loadManifest } from '../../serving/models/manifest.ts';
-import { RGB_INPUT } from '../../serving/models/prepared-model.ts';
+} from '@matting/serving/engine/child/engine-session.ts';
+import { InferenceSession, Tensor } from '@matting/serving/engine/child/onnx-runtime.ts';
+import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
+import { loadManifest } from '@matting/serving/models/manifest.ts';
+import { RGB_INPUT } from '@matting/serving/models/prepared-model.ts';
 import {
   decodeModel,
   ElementType,
@@ -28,14 +24,18 @@ import {
   sortTopologically,
   tensorNumbers,
   widenHalf,
-} from '../../serving/onnx/graph.ts';
-import { drawCheckPicture } from '../../serving/prepared/answer-check.ts';
+} from '@matting/serving/onnx/graph.ts';
+import { drawCheckPicture } from '@matting/serving/prepared/answer-check.ts';
 import {
   carriesInt8,
   detectInstructionSet,
   setBatch,
-} from '../../serving/prepared/load-prepared.ts';
-import { isModelError } from '../../serving/test/is-model-error.ts';
+} from '@matting/serving/prepared/load-prepared.ts';
+import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import { at } from '@matting/test-support/at.ts';
+import { throwsWith } from '@matting/test-support/throws.ts';
+import test, { type ExecutionContext } from 'ava';
+import onnxProto from 'onnx-proto';
 import { liftConstants, prepareGraph } from '../preparing/prepare.ts';
 import {
   graphBytes,

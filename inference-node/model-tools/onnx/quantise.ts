@@ -4,7 +4,7 @@
  * between convolutions are uint8 with the scale and zero point of a measured range (Jacob et al.
  * 2018, sections 2 and 3); biases are int32 of the product of both scales.
  */
-import { ModelError } from '../../serving/models/model-error.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
   ElementType,
   float32Tensor,
@@ -17,9 +17,9 @@ import {
   onlyInput,
   readersOf,
   type Tensor,
-} from '../../serving/onnx/graph.ts';
-import { inferValues } from '../../serving/onnx/infer.ts';
-import type { Range } from '../../serving/prepared/ranges.ts';
+} from '@matting/serving/onnx/graph.ts';
+import { inferValues } from '@matting/serving/onnx/infer.ts';
+import type { Range } from '@matting/serving/prepared/ranges.ts';
 import { OPSET_OF_INT8, removeUnused } from './rewrites.ts';
 
 export interface Quantisation {

@@ -1,13 +1,13 @@
 /** The passes that rewrite a graph, each a function of its own; prepare.ts has their order. */
-import type { Size } from '#contract/finishing.ts';
-import { ModelError } from '../../serving/models/model-error.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
   ALPHA_OUTPUT,
   type Normalisation,
   type PreparedModel,
   RGB_INPUT,
   SUM_OUTPUT,
-} from '../../serving/models/prepared-model.ts';
+} from '@matting/serving/models/prepared-model.ts';
 import {
   ElementType,
   float32Tensor,
@@ -26,8 +26,8 @@ import {
   readersOf,
   type Tensor,
   widenHalf,
-} from '../../serving/onnx/graph.ts';
-import { inferValues, type KnownValues } from '../../serving/onnx/infer.ts';
+} from '@matting/serving/onnx/graph.ts';
+import { inferValues, type KnownValues } from '@matting/serving/onnx/infer.ts';
 
 /** From this one on DequantizeLinear has an axis, for a scale per channel. */
 export const OPSET_OF_INT8 = 13;

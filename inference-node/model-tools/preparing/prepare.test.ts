@@ -12,34 +12,34 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import ava from 'ava';
-import { at } from '../../../test/support/at.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
-import { EngineSession } from '../../serving/engine/child/engine-session.ts';
-import { PROBE_SPEC } from '../../serving/engine/choice/execution-provider.ts';
-import type { ModelManifest } from '../../serving/models/manifest.ts';
-import type { PreparedModel } from '../../serving/models/prepared-model.ts';
-import { decodeModel } from '../../serving/onnx/graph.ts';
+import { EngineSession } from '@matting/serving/engine/child/engine-session.ts';
+import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
+import type { ModelManifest } from '@matting/serving/models/manifest.ts';
+import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';
+import { decodeModel } from '@matting/serving/onnx/graph.ts';
 import {
   type AnswerPicture,
   drawCheckPicture,
   summariseAnswer,
-} from '../../serving/prepared/answer-check.ts';
+} from '@matting/serving/prepared/answer-check.ts';
 import {
   buildPlan,
   checkAnswerOnDevice,
   type DeviceAnswerOptions,
   type PrepareProgress,
   prepareBatches,
-} from '../../serving/prepared/load-prepared.ts';
+} from '@matting/serving/prepared/load-prepared.ts';
 import {
   listPrepared,
   PREPARER_REVISION,
   preparedDirectory,
-} from '../../serving/prepared/prepared-cache.ts';
-import { recordChecked, weightsPath } from '../../serving/prepared/weights-cache.ts';
-import { isModelError } from '../../serving/test/is-model-error.ts';
+} from '@matting/serving/prepared/prepared-cache.ts';
+import { recordChecked, weightsPath } from '@matting/serving/prepared/weights-cache.ts';
+import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import { at } from '@matting/test-support/at.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import ava from 'ava';
 import { planQuantisation, quantise } from '../onnx/quantise.ts';
 import {
   type FakeRegistry,

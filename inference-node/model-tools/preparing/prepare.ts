@@ -2,11 +2,11 @@
 
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { Size } from '#contract/finishing.ts';
-import { writeFileWhole } from '../../serving/models/cache-files.ts';
-import type { ModelManifest } from '../../serving/models/manifest.ts';
-import { diskError, ModelError } from '../../serving/models/model-error.ts';
-import type { ExecutionProvider, PreparedModel } from '../../serving/models/prepared-model.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { writeFileWhole } from '@matting/serving/models/cache-files.ts';
+import type { ModelManifest } from '@matting/serving/models/manifest.ts';
+import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
+import type { ExecutionProvider, PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import {
   attribute,
   decodeModel,
@@ -18,24 +18,24 @@ import {
   onlyInput,
   readTensor,
   type Tensor,
-} from '../../serving/onnx/graph.ts';
+} from '@matting/serving/onnx/graph.ts';
 import {
   type LoadOptions,
   loadPrepared,
   type MakePrepared,
-} from '../../serving/prepared/load-prepared.ts';
+} from '@matting/serving/prepared/load-prepared.ts';
 import {
   cleanPrepared,
   preparedPath,
   writeSidecar,
-} from '../../serving/prepared/prepared-cache.ts';
+} from '@matting/serving/prepared/prepared-cache.ts';
 import {
   ALPHA_MAX,
   QUANTILE_PARTS,
   type Ranges,
   type RangesFile,
-} from '../../serving/prepared/ranges.ts';
-import { alteredWeights } from '../../serving/prepared/weights-cache.ts';
+} from '@matting/serving/prepared/ranges.ts';
+import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { planQuantisation, type Quantisation, quantise, type Scale } from '../onnx/quantise.ts';
 import {
   bytesAtBothEnds,

@@ -11,16 +11,16 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import path from 'node:path';
-import ava, { type ExecutionContext } from 'ava';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
-import { RUNTIME_FOLDER_VARIABLE } from '../../serving/engine/engine-protocol.ts';
+import { RUNTIME_FOLDER_VARIABLE } from '@matting/serving/engine/engine-protocol.ts';
 import {
   ProviderError,
   readEngineEnvironment,
   readInstalled,
   runtimeVersion,
-} from '../../serving/providers/provider-files.ts';
+} from '@matting/serving/providers/provider-files.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import ava, { type ExecutionContext } from 'ava';
 import {
   CHECKSUMS,
   elfFile,

@@ -12,8 +12,7 @@ import { copyFile, mkdtemp, open, readdir, readFile, rename, rm } from 'node:fs/
 import { arch, platform, tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { Unzip, type UnzipFile, UnzipInflate } from 'fflate';
-import { makeDirectory, syncPath } from '#program/files.ts';
+import { makeDirectory, syncPath } from '@matting/program/files.ts';
 import {
   fileSystemClockMs,
   hashFile,
@@ -21,8 +20,8 @@ import {
   recordBytes,
   statOrNull,
   writeFileWhole,
-} from '../../serving/models/cache-files.ts';
-import { diskError } from '../../serving/models/model-error.ts';
+} from '@matting/serving/models/cache-files.ts';
+import { diskError } from '@matting/serving/models/model-error.ts';
 import {
   type InstalledFile,
   type InstalledRecord,
@@ -36,7 +35,8 @@ import {
   RECORD_FILE,
   RUNTIME_FILES,
   runtimeVersion,
-} from '../../serving/providers/provider-files.ts';
+} from '@matting/serving/providers/provider-files.ts';
+import { Unzip, type UnzipFile, UnzipInflate } from 'fflate';
 import { findLibraries, foldersToRecord } from './library-search.ts';
 
 export interface InstallOptions {

@@ -8,9 +8,9 @@ import { accessSync, constants, globSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { listDirectory } from '../../serving/models/cache-files.ts';
-import { ModelError } from '../../serving/models/model-error.ts';
-import type { ProviderLibrary } from '../../serving/providers/provider-files.ts';
+import { listDirectory } from '@matting/serving/models/cache-files.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
+import type { ProviderLibrary } from '@matting/serving/providers/provider-files.ts';
 
 /** NVIDIA's own; all others come with the system's C and C++ libraries. */
 const OF_NVIDIA = /^lib(cu|nv)/;

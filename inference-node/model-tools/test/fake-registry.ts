@@ -5,9 +5,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import type { ModelManifest } from '@matting/serving/models/manifest.ts';
+import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import { create } from 'tar';
-import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
-import type { ModelManifest } from '../../serving/models/manifest.ts';
 import type { RegistryOptions } from '../weights/registry.ts';
 import { graphBytes, tinyGraph } from './tiny-graph.ts';
 

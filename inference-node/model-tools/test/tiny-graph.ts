@@ -3,12 +3,11 @@
  * Resize nodes whose targets are numbers or shape arithmetic, side outputs, half precision with
  * casts.
  */
-import type { onnx } from 'onnx-proto';
-import { at } from '../../../test/support/at.ts';
+
 import {
   InferenceSession,
   Tensor as RuntimeTensor,
-} from '../../serving/engine/child/onnx-runtime.ts';
+} from '@matting/serving/engine/child/onnx-runtime.ts';
 import {
   ElementType,
   encodeModel,
@@ -21,8 +20,10 @@ import {
   nodeOf,
   type Tensor,
   text,
-} from '../../serving/onnx/graph.ts';
-import type { Range } from '../../serving/prepared/ranges.ts';
+} from '@matting/serving/onnx/graph.ts';
+import type { Range } from '@matting/serving/prepared/ranges.ts';
+import { at } from '@matting/test-support/at.ts';
+import type { onnx } from 'onnx-proto';
 import { prepareGraph } from '../preparing/prepare.ts';
 
 export interface TinyGraphOptions {

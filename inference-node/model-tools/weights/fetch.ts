@@ -3,14 +3,14 @@
  * each part's sha256, and the whole file's as read back from the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
-import { raceAbort } from '#program/waiting.ts';
+import { raceAbort } from '@matting/program/waiting.ts';
 import {
   hashOpenFile,
   removeStaleTemporaries,
   WholeFile,
-} from '../../serving/models/cache-files.ts';
-import type { ModelManifest, NpmSource, WeightsFile } from '../../serving/models/manifest.ts';
-import { diskError, ModelError } from '../../serving/models/model-error.ts';
+} from '@matting/serving/models/cache-files.ts';
+import type { ModelManifest, NpmSource, WeightsFile } from '@matting/serving/models/manifest.ts';
+import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import {
   alteredWeights,
   findWeightsFile,
@@ -18,7 +18,7 @@ import {
   type WeightsPlaces,
   weightsDirectory,
   weightsPath,
-} from '../../serving/prepared/weights-cache.ts';
+} from '@matting/serving/prepared/weights-cache.ts';
 import type { PartTarget, RegistryOptions, TarballStream } from './registry.ts';
 
 /** Starts again at 0 when a broken connection is retried. */

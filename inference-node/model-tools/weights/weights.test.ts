@@ -16,19 +16,19 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { join } from 'node:path';
-import ava, { type ExecutionContext } from 'ava';
-import sinon from 'sinon';
-import { at } from '../../../test/support/at.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
-import type { ModelManifest } from '../../serving/models/manifest.ts';
-import type { ModelErrorKind } from '../../serving/models/model-error.ts';
+import type { ModelManifest } from '@matting/serving/models/manifest.ts';
+import type { ModelErrorKind } from '@matting/serving/models/model-error.ts';
 import {
   requireWeights,
   weightsDirectory,
   weightsPath,
-} from '../../serving/prepared/weights-cache.ts';
-import { isModelError } from '../../serving/test/is-model-error.ts';
+} from '@matting/serving/prepared/weights-cache.ts';
+import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import { at } from '@matting/test-support/at.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
 import {
   type FakeRegistry,
   makeTinyModel,

@@ -3,9 +3,9 @@
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { DirectInput, ResultPlace } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { Agent, type Dispatcher } from 'undici';
-import { ContractError } from '#contract/errors.ts';
-import type { DirectInput, ResultPlace } from '#gen/matting/v1/matte_service.ts';
 import { requirePutHeaders, requireUrlOf, type StorageUrl } from './direct-origins.ts';
 
 interface DeclaredFile {

@@ -1,7 +1,6 @@
 /** Matte calls whose files travel between the node and the storage. */
 import { createHash } from 'node:crypto';
 import { status as grpcStatus } from '@grpc/grpc-js';
-import ava from 'ava';
 import {
   BackgroundPicture,
   type DirectInput,
@@ -9,7 +8,8 @@ import {
   type MatteHeader,
   type MatteRequest,
   type ResultPlace,
-} from '#gen/matting/v1/matte_service.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import ava from 'ava';
 import { bytes, ScriptedStorage, silence, status } from '../test/scripted-storage.ts';
 import {
   chunk,

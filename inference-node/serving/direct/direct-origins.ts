@@ -1,5 +1,5 @@
 /** The origins that the operator listed. What was parsed here is what is requested. */
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 
 /** A fleet has one bucket, perhaps two while it moves; as many as a mistyped list may have. */
 export const DIRECT_ORIGINS_MAX = 16;

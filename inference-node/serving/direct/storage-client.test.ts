@@ -1,8 +1,8 @@
 /** What a storage, or what stands in its place, may do to a node that gets and puts files; and which one it is. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
-import { ContractError } from '#contract/errors.ts';
 import { ownClock } from '../test/own-clock.ts';
 import {
   type Answer,

@@ -7,9 +7,7 @@ import { constants } from 'node:fs';
 import { access, stat, statfs } from 'node:fs/promises';
 import { arch, platform, release } from 'node:os';
 import type { Writable } from 'node:stream';
-import type { Command } from 'commander';
-import pino from 'pino';
-import { askHttp, baseOf, refusalOf } from '#program/doctor/ask.ts';
+import { askHttp, baseOf, refusalOf } from '@matting/program/doctor/ask.ts';
 import {
   type Finding,
   failure,
@@ -20,12 +18,14 @@ import {
   reasonOf,
   summaryOf,
   warning,
-} from '#program/doctor/findings.ts';
-import { openFilesFinding, tlsFindings } from '#program/doctor/program-findings.ts';
-import { SecretsOut, secondTokenFinding, weaknessOf } from '#program/doctor/secrets.ts';
-import { ConfigError } from '#program/env.ts';
-import type { TlsSettings } from '#program/tls/tls-settings.ts';
-import pkg from '../../../package.json' with { type: 'json' };
+} from '@matting/program/doctor/findings.ts';
+import { openFilesFinding, tlsFindings } from '@matting/program/doctor/program-findings.ts';
+import { SecretsOut, secondTokenFinding, weaknessOf } from '@matting/program/doctor/secrets.ts';
+import { ConfigError } from '@matting/program/env.ts';
+import type { TlsSettings } from '@matting/program/tls/tls-settings.ts';
+import { VERSION } from '@matting/program/version.ts';
+import type { Command } from 'commander';
+import pino from 'pino';
 import {
   computeMegapixelBudget,
   type EngineModel,
@@ -65,10 +65,7 @@ interface ExaminedConfig extends PoolSettings {
 /** @param load throws ConfigError, whose problems are findings. */
 async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding[]> {
   const system = `${platform()} ${release()} ${arch()}`;
-  const version = ok(
-    'version',
-    `matting ${pkg.version} on Node ${process.versions.node}, ${system}`,
-  );
+  const version = ok('version', `matting ${VERSION} on Node ${process.versions.node}, ${system}`);
   let config: ExaminedConfig;
   try {
     config = load();

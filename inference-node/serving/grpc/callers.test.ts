@@ -6,11 +6,11 @@ import { connect as connectHttp2, constants } from 'node:http2';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Metadata } from '@grpc/grpc-js';
+import { type ChannelSecurity, TlsFiles } from '@matting/program/tls/tls-files.ts';
+import type { TlsSettings } from '@matting/program/tls/tls-settings.ts';
+import { MatteServiceClient } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { type Certificate, TestAuthority } from '@matting/test-support/certificates.ts';
 import ava from 'ava';
-import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
-import { type ChannelSecurity, TlsFiles } from '#program/tls/tls-files.ts';
-import type { TlsSettings } from '#program/tls/tls-settings.ts';
-import { type Certificate, TestAuthority } from '../../../test/support/certificates.ts';
 import { chunk, header, MatteCaller, openTestNode, type TestNode } from '../test/test-node.ts';
 import { Callers, tokenMetadata } from './callers.ts';
 

@@ -13,8 +13,8 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { Metadata, type ServerInterceptingCall } from '@grpc/grpc-js';
-import { ContractError } from '#contract/errors.ts';
-import type { ConnectionOwner } from '#program/ports/grpc-guard.ts';
+import type { ConnectionOwner } from '@matting/program/ports/grpc-guard.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 
 export interface CallerToken {
   readonly name: string;

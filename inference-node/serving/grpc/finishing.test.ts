@@ -1,8 +1,7 @@
 /** What a node takes and answers of finishing: its header, the background's bytes, the echo. */
 
 import { status } from '@grpc/grpc-js';
-import ava from 'ava';
-import { BACKGROUND_BYTES_MAX } from '#contract/limits.ts';
+import { BACKGROUND_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
   BackgroundPicture,
   Finishing,
@@ -10,8 +9,9 @@ import {
   type MatteHeader,
   OutputFormat,
   ResultKind,
-} from '#gen/matting/v1/matte_service.ts';
-import { at } from '../../../test/support/at.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { at } from '@matting/test-support/at.ts';
+import ava from 'ava';
 import {
   chunk,
   header,

@@ -19,10 +19,11 @@
 import { createHash, type Hash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
-import { ContractError } from '#contract/errors.ts';
-import { contentTypeOf, outputFormatToProto } from '#contract/formats.ts';
-import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
-import type { StageTimings } from '#contract/stages.ts';
+import { raceAbort } from '@matting/program/waiting.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { contentTypeOf, outputFormatToProto } from '@matting/proto/contract/formats.ts';
+import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import type { StageTimings } from '@matting/proto/contract/stages.ts';
 import {
   type MatteHeader,
   type MatteRequest,
@@ -33,8 +34,7 @@ import {
   ResultKind,
   type ResultPlace,
   Stage,
-} from '#gen/matting/v1/matte_service.ts';
-import { raceAbort } from '#program/waiting.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import {
   type ImageExchange,

@@ -1,10 +1,8 @@
 /** A Matte call: what is taken of it, who is admitted, what is served, and how it ends. */
 import { Duplex } from 'node:stream';
 import { status } from '@grpc/grpc-js';
-import ava, { type ExecutionContext } from 'ava';
-import { pino } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import { CHUNK_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { CHUNK_BYTES_MAX, IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
   type GetNodeInfoResponse,
   InputFormat,
@@ -13,7 +11,9 @@ import {
   Priority,
   ResultKind,
   Switch,
-} from '#gen/matting/v1/matte_service.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import ava, { type ExecutionContext } from 'ava';
+import { pino } from 'pino';
 import { DirectFiles } from '../direct/direct-files.ts';
 import { FakeEnginePool, StageGates, TINY_MODEL } from '../test/fake-pools.ts';
 import { ownClock } from '../test/own-clock.ts';

@@ -11,15 +11,6 @@
  * takes it from either phase to over.
  */
 import { status as grpcStatus, type handleBidiStreamingCall } from '@grpc/grpc-js';
-import type { Logger } from 'pino';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { frameRange } from '#contract/finishing/frame.ts';
-import type { Size } from '#contract/finishing.ts';
-import { toStatus } from '#contract/grpc-status.ts';
-import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
-import { countedMegapixels } from '#contract/picture-memory.ts';
-import type { StageTimings } from '#contract/stages.ts';
-import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
 import {
   asSpan,
   describeSpan,
@@ -28,7 +19,16 @@ import {
   type SpanAttributes,
   type SpanBegin,
   type Tracing,
-} from '#program/tracing/active-span.ts';
+} from '@matting/program/tracing/active-span.ts';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { frameRange } from '@matting/proto/contract/finishing/frame.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { toStatus } from '@matting/proto/contract/grpc-status.ts';
+import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
+import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
+import type { StageTimings } from '@matting/proto/contract/stages.ts';
+import type { MatteRequest, MatteResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import type { Logger } from 'pino';
 import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';

@@ -1,21 +1,21 @@
 /** Checks a Matte call's header against the contract and against what this node can do. */
-import { ContractError } from '#contract/errors.ts';
-import type { Finishing, Size } from '#contract/finishing.ts';
-import { finishingFromProto } from '#contract/finishing-wire.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
+import { finishingFromProto } from '@matting/proto/contract/finishing-wire.ts';
 import {
   type InputFormat,
   inputFormatFromProto,
   isTransparentFormat,
   type OutputFormat,
   outputFormatFromProto,
-} from '#contract/formats.ts';
+} from '@matting/proto/contract/formats.ts';
 import {
   BACKGROUND_BYTES_MAX,
   BACKGROUND_PIXELS_MAX,
   IMAGE_BYTES_MAX,
   IMAGE_PIXELS_MAX,
   IMAGE_SIDE_PX_MAX,
-} from '#contract/limits.ts';
+} from '@matting/proto/contract/limits.ts';
 import {
   type MatteHeader,
   Priority,
@@ -24,7 +24,7 @@ import {
   ResultKind as ProtoKind,
   OutputFormat as ProtoOutput,
   Switch,
-} from '#gen/matting/v1/matte_service.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { EnginePriority } from '../engine/pool/engine-pool.ts';
 import { requireJxlPixels, requireMakeable } from '../picture/makeable.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';

@@ -1,10 +1,14 @@
 /** What the node tells of itself over gRPC: what it is (GetNodeInfo), its load (WatchCapacity). */
 
 import type { ServerWritableStream } from '@grpc/grpc-js';
-import { ContractError } from '#contract/errors.ts';
-import { inputFormatToProto, outputFormatToProto } from '#contract/formats.ts';
-import { toStatus } from '#contract/grpc-status.ts';
-import { IMAGE_BYTES_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { inputFormatToProto, outputFormatToProto } from '@matting/proto/contract/formats.ts';
+import { toStatus } from '@matting/proto/contract/grpc-status.ts';
+import {
+  IMAGE_BYTES_MAX,
+  IMAGE_PIXELS_MAX,
+  IMAGE_SIDE_PX_MAX,
+} from '@matting/proto/contract/limits.ts';
 import {
   type GetNodeInfoResponse,
   NodeModel,
@@ -13,7 +17,7 @@ import {
   protobufPackage,
   type WatchCapacityRequest,
   WatchCapacityResponse,
-} from '#gen/matting/v1/matte_service.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { GpuDevice } from '../engine/devices/devices.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';

@@ -1,10 +1,11 @@
 /** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
+
+import { OutputFormat, ResultKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava from 'ava';
 import { pino } from 'pino';
 import sharp from 'sharp';
-import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../picture/pool/open-picture-pool.ts';
 import { HealthClient } from '../test/health-client.ts';

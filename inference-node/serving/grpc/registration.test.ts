@@ -1,7 +1,5 @@
 import assert from 'node:assert/strict';
 import { credentials, Server, ServerCredentials, type sendUnaryData, status } from '@grpc/grpc-js';
-import ava from 'ava';
-import { pino } from 'pino';
 import {
   Command,
   type DeregisterRequest,
@@ -9,7 +7,9 @@ import {
   type NodeRegistryServer,
   NodeRegistryService,
   type RegisterRequest,
-} from '#gen/matting/v1/node_registry.ts';
+} from '@matting/proto/gen/matting/v1/node_registry.ts';
+import ava from 'ava';
+import { pino } from 'pino';
 import { Registration } from './registration.ts';
 
 const test = ava.serial;

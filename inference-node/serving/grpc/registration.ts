@@ -16,8 +16,8 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Metadata, ServiceError } from '@grpc/grpc-js';
-import type { Logger } from 'pino';
-import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
+import { MESSAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
   Command,
   HeartbeatRequest,
@@ -25,8 +25,8 @@ import {
   NodeRegistryClient,
   RegisterRequest,
   type RegisterResponse,
-} from '#gen/matting/v1/node_registry.ts';
-import type { ChannelSecurity } from '#program/tls/tls-files.ts';
+} from '@matting/proto/gen/matting/v1/node_registry.ts';
+import type { Logger } from 'pino';
 import { tokenMetadata } from './callers.ts';
 import type { NodeIdentity } from './node-info.ts';
 

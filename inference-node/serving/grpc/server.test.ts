@@ -16,17 +16,17 @@ import {
   status,
 } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
-import ava from 'ava';
-import { fromServiceError } from '#contract/grpc-status.ts';
-import { CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import { fromServiceError } from '@matting/proto/contract/grpc-status.ts';
+import { CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
   type GetNodeInfoResponse,
   InputFormat,
   NodeState,
   OutputFormat,
   type WatchCapacityResponse,
-} from '#gen/matting/v1/matte_service.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import ava from 'ava';
 import { HealthClient } from '../test/health-client.ts';
 import { ownClock } from '../test/own-clock.ts';
 import {

@@ -16,16 +16,6 @@ import {
 } from '@grpc/grpc-js';
 import { loadSync, type PackageDefinition } from '@grpc/proto-loader';
 import { ReflectionService } from '@grpc/reflection';
-import { HealthImplementation, protoPath as healthProtoPath } from 'grpc-health-check';
-import { ContractError } from '#contract/errors.ts';
-import { toStatus } from '#contract/grpc-status.ts';
-import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
-import {
-  type GetNodeInfoRequest,
-  type GetNodeInfoResponse,
-  type MatteServiceServer,
-  MatteServiceService,
-} from '#gen/matting/v1/matte_service.ts';
 import {
   bindGrpcServer,
   type GrpcGuard,
@@ -35,8 +25,18 @@ import {
   guardBoundsWithin,
   guardGrpcServer,
   shutDownGrpcServer,
-} from '#program/ports/grpc-guard.ts';
-import { listening } from '#program/ports/listening.ts';
+} from '@matting/program/ports/grpc-guard.ts';
+import { listening } from '@matting/program/ports/listening.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { toStatus } from '@matting/proto/contract/grpc-status.ts';
+import { MESSAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import {
+  type GetNodeInfoRequest,
+  type GetNodeInfoResponse,
+  type MatteServiceServer,
+  MatteServiceService,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { HealthImplementation, protoPath as healthProtoPath } from 'grpc-health-check';
 import type { NodeStatus } from '../node-state.ts';
 import { type Callers, unknownCaller } from './callers.ts';
 import type { MatteHandler } from './matte-handler.ts';

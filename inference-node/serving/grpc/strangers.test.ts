@@ -8,8 +8,6 @@ import { connect as connectHttp2, constants } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { type Server, ServerCredentials, status } from '@grpc/grpc-js';
-import ava from 'ava';
-import { type MatteRequest, MatteServiceService } from '#gen/matting/v1/matte_service.ts';
 import {
   CONNECTION_WINDOW_BYTES,
   GUARD_BOUNDS,
@@ -17,10 +15,15 @@ import {
   MESSAGE_BYTES_SMALL,
   STRANGER_STREAMS_MAX,
   STREAM_WINDOW_BYTES,
-} from '#program/ports/grpc-guard.ts';
-import { TestAuthority } from '../../../test/support/certificates.ts';
-import { framed, RawConnection, type RawEnd } from '../../../test/support/raw-grpc.ts';
-import { END_HEADERS, frame, HEALTH_CHECK, PREFACE } from '../../../test/support/raw-http2.ts';
+} from '@matting/program/ports/grpc-guard.ts';
+import {
+  type MatteRequest,
+  MatteServiceService,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { TestAuthority } from '@matting/test-support/certificates.ts';
+import { framed, RawConnection, type RawEnd } from '@matting/test-support/raw-grpc.ts';
+import { END_HEADERS, frame, HEALTH_CHECK, PREFACE } from '@matting/test-support/raw-http2.ts';
+import ava from 'ava';
 import { HealthClient } from '../test/health-client.ts';
 import { ownClock } from '../test/own-clock.ts';
 import {

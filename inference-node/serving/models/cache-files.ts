@@ -7,7 +7,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { fileClockMs, makeDirectory, syncPath } from '#program/files.ts';
+import { fileClockMs, makeDirectory, syncPath } from '@matting/program/files.ts';
 import { diskError, ModelError } from './model-error.ts';
 
 const HASH_CHUNK_BYTES = 1024 * 1024;

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { ConfigError } from '@matting/program/env.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { throwsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
-import { ConfigError } from '#program/env.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { throwsWith } from '../../../test/support/throws.ts';
 import { isModelError } from '../test/is-model-error.ts';
 import { COMMERCIAL_USES, type CommercialUse } from './licence.ts';
 import { listManifests, loadManifest, MANIFEST_DIRECTORY, parseManifest } from './manifest.ts';

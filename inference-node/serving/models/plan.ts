@@ -5,7 +5,7 @@
 
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { ConfigError, type EnvProblem, EnvReader } from '#program/env.ts';
+import { ConfigError, type EnvProblem, EnvReader } from '@matting/program/env.ts';
 import {
   fieldError,
   fields,

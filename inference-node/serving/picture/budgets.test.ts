@@ -1,8 +1,8 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
+import { pictureMemoryBytes } from '@matting/proto/contract/picture-memory.ts';
 import test from 'ava';
-import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
-import { pictureMemoryBytes } from '#contract/picture-memory.ts';
 import { budgetFor, RESIDENT_BYTES_BUDGET, readCpuMs } from './budgets.ts';
 import { LeaseQueue, MegapixelRate } from './pool/open-picture-pool.ts';
 import { workerWaitMs } from './pool/picture-pool.ts';

@@ -1,11 +1,11 @@
 /** What is asked for beside a picture, and whether this node makes a result of that size. */
 import { existsSync } from 'node:fs';
-import { ContractError } from '#contract/errors.ts';
-import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
-import type { Finishing, Size } from '#contract/finishing.ts';
-import type { OutputFormat } from '#contract/formats.ts';
-import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
+import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
+import { WASM_PIXELS_MAX } from '@matting/proto/contract/picture-memory.ts';
 
 export interface FinishChoices {
   /** Edge-aware, to the picture's own pixels; otherwise the matte is stretched. */

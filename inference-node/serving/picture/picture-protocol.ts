@@ -9,10 +9,10 @@
  * there is one; `framed` only with finishing. All but release may be answered by `failed`. One
  * message at a time, and `release` only while nothing runs: a busy worker is killed instead.
  */
-import type { ErrorCode } from '#contract/errors.ts';
-import type { Size, Subject } from '#contract/finishing.ts';
-import type { InputFormat } from '#contract/formats.ts';
-import type { StageTimings } from '#contract/stages.ts';
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
+import type { InputFormat } from '@matting/proto/contract/formats.ts';
+import type { StageTimings } from '@matting/proto/contract/stages.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
 import type { FinishChoices } from './makeable.ts';
 

@@ -1,7 +1,7 @@
 /** The decoded picture between decode and encode. */
 
 import { endianness } from 'node:os';
-import type { Size } from '#contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 
 /** Oriented, 8-bit sRGB with straight alpha. Pixels exist once and are changed in place. */
 export interface RgbaPicture extends Size {

@@ -1,7 +1,7 @@
 /** Which precision a machine gets, its class, and the picture that checks an answer. */
 import { createHash } from 'node:crypto';
+import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import { throwsWith } from '../../../test/support/throws.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { isModelError } from '../test/is-model-error.ts';
 import { CHECK_BLOCKS, compareAnswers, drawCheckPicture, summariseAnswer } from './answer-check.ts';

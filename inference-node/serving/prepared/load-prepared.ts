@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { arch, platform } from 'node:os';
 import { basename } from 'node:path';
-import type { Size } from '#contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { hashFile, statOrNull, writeFileWhole } from '../models/cache-files.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { diskError, ModelError } from '../models/model-error.ts';

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
+import { at } from '@matting/test-support/at.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { at } from '../../../test/support/at.ts';
 import { BATCH_SIZES } from '../models/prepared-model.ts';
 import { LINE_CHARACTERS_MAX, LINES_MAX, OutputLines, WINDOW_MS } from './child.ts';
 import {

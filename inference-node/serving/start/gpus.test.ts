@@ -5,9 +5,9 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { readFile, rm, writeFile } from 'node:fs/promises';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import { encodeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { rejectsWith } from '../../../test/support/throws.ts';
-import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
 import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
 import { GpuDevice } from '../engine/devices/devices.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';

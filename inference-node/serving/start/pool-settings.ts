@@ -1,6 +1,6 @@
 /** The variables that say what computes on this machine: provider, models, engines and workers. */
 import path from 'node:path';
-import type { EnvReader } from '#program/env.ts';
+import type { EnvReader } from '@matting/program/env.ts';
 import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
 import { DEVICE_FORM, type WantedDevices } from '../engine/devices/devices.ts';
 import type { ModelSettings } from '../models/plan.ts';

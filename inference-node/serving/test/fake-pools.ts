@@ -1,7 +1,7 @@
 /** Engine and picture pools whose every step a test holds in its hand. */
-import { ContractError } from '#contract/errors.ts';
-import type { Size } from '#contract/finishing.ts';
-import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import type {
   EnginePool,
   EnginePoolSnapshot,

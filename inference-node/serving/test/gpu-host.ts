@@ -1,8 +1,8 @@
 /** A host of GPUs: a stand-in of nvidia-smi lists them, and engines on them run on the CPU. */
 import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { type Ending, temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import pino from 'pino';
-import { type Ending, temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { GpuFacts } from '../engine/devices/devices.ts';
 
 const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');

@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { credentials } from '@grpc/grpc-js';
-import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
-import { CHANNEL_ENV, STDIO_WITH_CHANNEL } from '../../../test/support/ipc-channel.ts';
+import { MatteServiceClient } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { CHANNEL_ENV, STDIO_WITH_CHANNEL } from '@matting/test-support/ipc-channel.ts';
 import { MatteCaller } from './test-node.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../main.ts');

@@ -1,5 +1,5 @@
+import type { Ending } from '@matting/test-support/temporary-folder.ts';
 import sinon from 'sinon';
-import type { Ending } from '../../../test/support/temporary-folder.ts';
 
 const TIMERS = ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] as const;
 

@@ -1,11 +1,11 @@
 /** Pictures made in code: inputs of this room's tests, and readers of their results. */
 import assert from 'node:assert/strict';
 import { crc32, deflateSync } from 'node:zlib';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { at as elementAt } from '@matting/test-support/at.ts';
 import { unzipSync } from 'fflate';
 import sharp, { type Sharp } from 'sharp';
 import type Vips from 'wasm-vips';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { at as elementAt } from '../../../test/support/at.ts';
 import { type DecodedFile, decodeFile } from '../picture/codecs/decode.ts';
 import { type RgbaPicture, viewAsPixels } from '../picture/rgba-picture.ts';
 

@@ -1,11 +1,12 @@
 /** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
-import pino from 'pino';
-import { type Ending, temporaryFolder } from '../../../test/support/temporary-folder.ts';
+
+import { type Ending, temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import {
   createUniformRgb,
   type TinyModelOptions,
   writeTinyModel,
-} from '../../../test/support/tiny-model.ts';
+} from '@matting/test-support/tiny-model.ts';
+import pino from 'pino';
 import type {
   EnginePool,
   EnginePoolOptions,

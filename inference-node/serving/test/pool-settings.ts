@@ -1,5 +1,5 @@
 /** What the variables of an environment make of a node's pools. */
-import { EnvReader } from '#program/env.ts';
+import { EnvReader } from '@matting/program/env.ts';
 import { readModelSettings } from '../models/plan.ts';
 import { type Environment, type PoolSettings, readPoolSettings } from '../start/pool-settings.ts';
 

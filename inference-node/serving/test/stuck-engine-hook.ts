@@ -2,8 +2,8 @@
  * Preloaded into an inference node: a tiny model, real engines and picture workers with little
  * patience, and children that cannot be killed while they are stopped.
  */
-import '../../../test/support/stopped-cannot-be-killed.ts';
-import '../../../test/support/tiny-plan-hook.ts';
+import '@matting/test-support/stopped-cannot-be-killed.ts';
+import '@matting/test-support/tiny-plan-hook.ts';
 import { registerHooks } from 'node:module';
 
 registerHooks({

@@ -9,18 +9,18 @@ import {
   ServerCredentials,
   type ServiceError,
 } from '@grpc/grpc-js';
-import { type Logger, pino } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import { fromServiceError } from '#contract/grpc-status.ts';
+import type { GuardBounds, GuardCause } from '@matting/program/ports/grpc-guard.ts';
+import type { Tracing } from '@matting/program/tracing/active-span.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { fromServiceError } from '@matting/proto/contract/grpc-status.ts';
 import {
   MatteHeader,
   type MatteRequest,
   type MatteResponse,
   MatteServiceClient,
   type ResultHeader,
-} from '#gen/matting/v1/matte_service.ts';
-import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
-import type { Tracing } from '#program/tracing/active-span.ts';
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { type Logger, pino } from 'pino';
 import { Admission, type AdmissionLimits } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ProviderChoice } from '../engine/choice/execution-provider.ts';

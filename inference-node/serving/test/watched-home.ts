@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import type { ExecutionContext } from 'ava';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 
 export interface WatchedHome {
   /** For the process: an empty home, and a proxy in front of every host, which is the test's. */

@@ -3,9 +3,9 @@
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { TestAuthority } from '@matting/test-support/certificates.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
-import { TestAuthority } from '../../../test/support/certificates.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
 import { failure, look, ok, pageOf, warning } from '../findings.ts';
 import { tlsFindings } from '../program-findings.ts';

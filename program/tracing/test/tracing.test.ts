@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { FakeCollector } from '@matting/test-support/fake-collector.ts';
+import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import { FakeCollector } from '../../../test/support/fake-collector.ts';
-import { rejectsWith, throwsWith } from '../../../test/support/throws.ts';
 import { ConfigError, EnvReader } from '../../env.ts';
 import {
   activeCarrier,

@@ -1,25 +1,20 @@
 import assert from 'node:assert/strict';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
+import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import {
-  framePixelsUnseen,
-  frameRange,
-  frameRefusal,
-  requireFrame,
-} from '#contract/finishing/frame.ts';
-import type { CropMargins, Finishing, Size } from '#contract/finishing.ts';
-import { FRAME_PIXELS_MAX } from '#contract/limits.ts';
-import { InputFormat, Finishing as ProtoFinishing } from '#gen/matting/v1/matte_service.ts';
-import { fc, holds } from '../../../test/support/property-tests.ts';
-import { throwsWith } from '../../../test/support/throws.ts';
+import { InputFormat, Finishing as ProtoFinishing } from '../../gen/matting/v1/matte_service.ts';
+import { ContractError, type ErrorCode } from '../errors.ts';
 import {
   FINISHING_FIELDS,
   type FinishingBeside,
   type FinishingField,
   parseFinishing,
 } from '../finishing/fields.ts';
+import { framePixelsUnseen, frameRange, frameRefusal, requireFrame } from '../finishing/frame.ts';
 import { parseColour } from '../finishing/measures.ts';
+import type { CropMargins, Finishing, Size } from '../finishing.ts';
 import { finishingFromProto, finishingToProto } from '../finishing-wire.ts';
+import { FRAME_PIXELS_MAX } from '../limits.ts';
 
 type Texts = Partial<Record<FinishingField, string>>;
 

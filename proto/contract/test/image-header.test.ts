@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
+import { Random } from '@matting/test-support/random.ts';
 import test, { type ExecutionContext } from 'ava';
-import { Random } from '../../../test/support/random.ts';
 import { readAvifColour } from '../image-header/avif.ts';
 import { WINDOW_BYTES, WINDOW_READS_MAX } from '../image-header/byte-window.ts';
 import { hasAssociatedAlpha } from '../image-header/jxl.ts';

@@ -1,15 +1,15 @@
 import { readFileSync } from 'node:fs';
 import { Metadata, type ServiceError, status } from '@grpc/grpc-js';
 import test from 'ava';
-import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
+import type { StageTimings as ProtoTimings } from '../../gen/matting/v1/matte_service.ts';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '../errors.ts';
 import {
   ERROR_CODE_TRAILER,
   fromServiceError,
   RETRYABLE_TRAILER,
   toStatus,
-} from '#contract/grpc-status.ts';
-import { STAGES, type StageTimings, timesByStage } from '#contract/stages.ts';
-import type { StageTimings as ProtoTimings } from '#gen/matting/v1/matte_service.ts';
+} from '../grpc-status.ts';
+import { STAGES, type StageTimings, timesByStage } from '../stages.ts';
 
 function serviceError(code: status, details: string, metadata?: Metadata): ServiceError {
   return Object.assign(new Error(details), { code, details, metadata: metadata ?? new Metadata() });

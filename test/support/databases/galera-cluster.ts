@@ -3,7 +3,7 @@ import { existsSync, rmSync } from 'node:fs';
 import { chown, mkdir, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { findFreePorts } from '../../../bin/free-ports.ts';
+import { findFreePorts } from '@matting/program/ports/free-ports.ts';
 import { at } from '../at.ts';
 import { findProgram } from '../foreign-program.ts';
 import { findMariadb, WITHOUT_FSYNC } from '../mariadb-server.ts';

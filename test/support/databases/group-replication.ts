@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { findFreePorts } from '../../../bin/free-ports.ts';
+import { findFreePorts } from '@matting/program/ports/free-ports.ts';
 import { at } from '../at.ts';
 import { ClusterMember, CREATE_USER, type DatabaseCluster, USER } from './cluster.ts';
 import { MysqlHome, mysqlSkipReason } from './mysql-installation.ts';

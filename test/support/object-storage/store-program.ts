@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { findFreePorts } from '../../../bin/free-ports.ts';
+import { findFreePorts } from '@matting/program/ports/free-ports.ts';
 import { findProgram, killChild, spawnBound } from '../foreign-program.ts';
 import type { Identity } from './signature.ts';
 

@@ -7,13 +7,13 @@ import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import type { Database } from '@matting/database/database.ts';
+import type { DatabaseDialect } from '@matting/database/engines.ts';
 import {
   createTestDatabase,
   type GroupTest,
   type TestDatabase,
-} from '../../../../test/support/database.ts';
-import type { Database } from '../../../database/database.ts';
-import type { DatabaseDialect } from '../../../database/engines.ts';
+} from '@matting/test-support/database.ts';
 import type { ControlPlane } from '../../open-core.ts';
 import type { Package } from '../../package.ts';
 import type { Stores } from '../../stores.ts';

@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { Program } from '../../../../test/support/program.ts';
+import { Program } from '@matting/test-support/program.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../../main.ts');
 

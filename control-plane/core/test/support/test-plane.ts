@@ -1,7 +1,8 @@
 /** A whole control plane in this process, as main.ts opens it. */
+
+import type { Environment } from '@matting/program/env.ts';
+import { VERSION } from '@matting/program/version.ts';
 import { type Logger, pino } from 'pino';
-import type { Environment } from '#program/env.ts';
-import pkg from '../../../../package.json' with { type: 'json' };
 import { loadConfig } from '../../config.ts';
 import { type ControlPlane, openCore, type Timing } from '../../open-core.ts';
 import type { Package } from '../../package.ts';
@@ -18,6 +19,6 @@ export function openTestPlane(
   replicaId: string,
   { log = pino({ level: 'silent' }), timing, packages = [] }: TestPlaneOptions = {},
 ): Promise<ControlPlane> {
-  const about = { version: pkg.version, errorsPage: '# Errors\n' };
+  const about = { version: VERSION, errorsPage: '# Errors\n' };
   return openCore(loadConfig(env, packages), { log, replicaId, about, timing });
 }

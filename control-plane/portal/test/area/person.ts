@@ -4,8 +4,8 @@
  * or forged.
  */
 import assert from 'node:assert/strict';
+import { type HeldForm, hold, listening } from '@matting/http/test/held-form.ts';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
-import { type HeldForm, hold, listening } from '../../../http/test/held-form.ts';
 import { ReadPage } from './pages.ts';
 
 export interface Sent {

@@ -1,7 +1,7 @@
 /** What an account has that an address can name: one of each, made for a test. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { imageBody, pngHeader } from '../../../core/test/support/test-app.ts';
+import { imageBody, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { createSecret } from '../../session/guard.ts';
 import { paid } from '../orders.ts';
 import { actorOf, newLink, OPERATOR, personOfAccount } from '../people.ts';

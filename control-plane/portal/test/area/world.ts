@@ -4,12 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
-import type { ExecutionContext, SerialFn } from 'ava';
 import {
   BASE_URL,
   type ScopedRoute,
   type TestAppOptions,
-} from '../../../core/test/support/test-app.ts';
+} from '@matting/core/test/support/test-app.ts';
+import type { ExecutionContext, SerialFn } from 'ava';
 import type { NewLink } from '../../people/link-store.ts';
 import { ROLES, type Role } from '../../people/roles.ts';
 import { createSecret } from '../../session/guard.ts';

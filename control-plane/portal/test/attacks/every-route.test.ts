@@ -1,10 +1,10 @@
 /** Every route of the area, as the application itself names them: who may ask it, what other sites, hostile forms, hostile addresses and hostile names do at it. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { BASE_URL, pngHeader, type ScopedRoute } from '@matting/core/test/support/test-app.ts';
+import { requestOwner } from '@matting/program/request-owner.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import { requestOwner } from '#program/request-owner.ts';
-import { BASE_URL, pngHeader, type ScopedRoute } from '../../../core/test/support/test-app.ts';
 import { may, ROLES } from '../../people/roles.ts';
 import { createSecret, csrfTokenOf } from '../../session/guard.ts';
 import { FORM_BYTES_MAX } from '../../session/visit.ts';

@@ -1,8 +1,8 @@
 /** The methods that change thresholds, webhooks of accounts, and what is counted of messages. */
 import assert from 'node:assert/strict';
-import { at } from '../../../../test/support/at.ts';
-import type { ChangingMethod, Fixture } from '../../../core/test/changing-methods.ts';
-import type { MessageClaim } from '../../../core/webhooks/deliver-messages.ts';
+import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
+import type { MessageClaim } from '@matting/core/webhooks/deliver-messages.ts';
+import { at } from '@matting/test-support/at.ts';
 import {
   BY_SYSTEM,
   eventOf,

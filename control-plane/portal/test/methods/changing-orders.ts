@@ -1,8 +1,8 @@
 /** The methods that change orders: a lost answer grants nothing twice and takes nothing twice. */
 import assert from 'node:assert/strict';
-import type { ChangingMethod, Fixture } from '../../../core/test/changing-methods.ts';
-import { actionsOf, fundedAccount } from '../../../core/test/fixtures.ts';
-import { movements } from '../../../core/test/rows.ts';
+import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
+import { actionsOf, fundedAccount } from '@matting/core/test/fixtures.ts';
+import { movements } from '@matting/core/test/movements.ts';
 import type {
   CancelOutcome,
   PayOutcome,

@@ -1,10 +1,10 @@
 /** The methods that change people, their links and their sessions. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { ChangingMethod } from '../../../core/test/changing-methods.ts';
-import { actionsOf, fundedAccount, sha256 } from '../../../core/test/fixtures.ts';
-import { addTo, rowOf, setIn } from '../../../core/test/rows.ts';
-import type { Database } from '../../../database/database.ts';
+import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';
+import { actionsOf, fundedAccount, sha256 } from '@matting/core/test/fixtures.ts';
+import type { Database } from '@matting/database/database.ts';
+import { addTo, rowOf, setIn } from '@matting/database/test/rows.ts';
 import type { ChangedBy } from '../../people/people-store.ts';
 import type { Stores } from '../fixtures.ts';
 import {

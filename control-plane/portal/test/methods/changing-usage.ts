@@ -1,15 +1,15 @@
 /** The playground: its key, its allowance, its jobs; and the figures of usage. */
 import assert from 'node:assert/strict';
-import type { NewJob, SubmitOutcome } from '../../../core/jobs/job-transactions.ts';
-import type { ChangingMethod, Fixture } from '../../../core/test/changing-methods.ts';
+import type { NewJob, SubmitOutcome } from '@matting/core/jobs/job-transactions.ts';
+import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
 import {
   claimed,
   fundedAccount,
   newJob,
   reread,
   SERVICE_FAULT,
-} from '../../../core/test/fixtures.ts';
-import { rowsOf } from '../../../core/test/rows.ts';
+} from '@matting/core/test/fixtures.ts';
+import { rowsOf } from '@matting/database/test/rows.ts';
 import { dayOf, USAGE_KEPT_DAYS } from '../../usage/usage-store.ts';
 import { PLAYGROUND_LIMITS, type Stores } from '../fixtures.ts';
 import { assertUsageAgrees } from '../usage-agrees.ts';

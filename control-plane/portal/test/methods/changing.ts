@@ -2,9 +2,9 @@
  * Every method of the portal's stores that changes something; and the ends of jobs, with what the
  * portal does in their transactions.
  */
-import { CHANGING_JOBS, repairing } from '../../../core/test/changing-jobs.ts';
-import { CHANGING_KEYS } from '../../../core/test/changing-keys.ts';
-import type { ChangingMethod } from '../../../core/test/changing-methods.ts';
+import { CHANGING_JOBS, repairing } from '@matting/core/test/changing-jobs.ts';
+import { CHANGING_KEYS } from '@matting/core/test/changing-keys.ts';
+import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';
 import { SETTLED_STEPS } from '../../settled-steps.ts';
 import type { Stores } from '../fixtures.ts';
 import { assertUsageAgrees } from '../usage-agrees.ts';

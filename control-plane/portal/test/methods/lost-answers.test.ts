@@ -1,6 +1,7 @@
 /** Every method of the portal's stores that changes something, and every end of a job with its steps. */
+
+import { loseAnswers } from '@matting/core/test/losing-answers.ts';
 import ava from 'ava';
-import { loseAnswers } from '../../../core/test/losing-answers.ts';
 import { PORTAL_SUITE } from './portal-suite.ts';
 
 loseAnswers(ava, PORTAL_SUITE);

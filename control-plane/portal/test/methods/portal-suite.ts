@@ -1,8 +1,9 @@
 /** Every method of the portal's stores. */
-import { fillLargeLog, fillLargeTables } from '../../../../test/support/large-tables.ts';
-import { TABLES } from '../../../core/test/exercise.ts';
-import { assertBalanced } from '../../../core/test/fixtures.ts';
-import type { MethodSuite } from '../../../core/test/method-suite.ts';
+
+import { TABLES } from '@matting/core/test/exercise.ts';
+import { assertBalanced } from '@matting/core/test/fixtures.ts';
+import type { MethodSuite } from '@matting/core/test/method-suite.ts';
+import { fillLargeLog, fillLargeTables } from '@matting/test-support/large-tables.ts';
 import { createPortalStores } from '../../portal-stores.ts';
 import { PORTAL_FIXTURES, type Stores } from '../fixtures.ts';
 import { fillLargeOrders, fillLargePeople, fillLargeUsage } from '../large-tables.ts';

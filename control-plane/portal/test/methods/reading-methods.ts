@@ -1,10 +1,10 @@
 /** The methods of the portal's stores that change nothing, each asked of the large tables. */
 import assert from 'node:assert/strict';
-import { at } from '../../../../test/support/at.ts';
-import { accountOf } from '../../../../test/support/large-tables.ts';
-import { bounded, type Exercise } from '../../../core/test/exercise.ts';
-import { fundedAccount } from '../../../core/test/fixtures.ts';
-import type { Database } from '../../../database/database.ts';
+import { bounded, type Exercise } from '@matting/core/test/exercise.ts';
+import { fundedAccount } from '@matting/core/test/fixtures.ts';
+import type { Database } from '@matting/database/database.ts';
+import { at } from '@matting/test-support/at.ts';
+import { accountOf } from '@matting/test-support/large-tables.ts';
 import { FIRST_ALERT } from '../../alerts/alert-store.ts';
 import { USAGE_GROUPS } from '../../usage/usage-store.ts';
 import { addOwner, seenOf, tellingOf, watchedAccount } from '../alerts-fixtures.ts';

@@ -1,16 +1,16 @@
 /** The statements of each method of the portal's stores, for statements.test.ts: every branch that asks. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { accountOf } from '../../../../test/support/large-tables.ts';
-import { type Exercise, exercisesOf } from '../../../core/test/exercise.ts';
+import { type Exercise, exercisesOf } from '@matting/core/test/exercise.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,
   newJob,
   running,
   sha256,
-} from '../../../core/test/fixtures.ts';
-import { addTo } from '../../../core/test/rows.ts';
+} from '@matting/core/test/fixtures.ts';
+import { addTo } from '@matting/database/test/rows.ts';
+import { accountOf } from '@matting/test-support/large-tables.ts';
 import { ORDERS_A_DAY_MAX } from '../../orders/order-rules.ts';
 import {
   PLAYGROUND_ACCOUNT_OPEN_MAX,

@@ -2,8 +2,8 @@
 
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test, { type ExecutionContext } from 'ava';
-import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import {
   chooseEngineLayout,
   type LayoutInputs,

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
+import { descendantsOf } from '@matting/test-support/processes.ts';
+import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import { descendantsOf } from '../../../../test/support/running-service.ts';
-import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
-import { rejectsWith } from '../../../../test/support/throws.ts';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import { createModel } from '../../test/pool-harness.ts';
 import { runOnce } from './answer-picture.ts';

@@ -1,8 +1,8 @@
 /** Which GPUs a node takes, and engines on several of which one falls out; by stand-ins. */
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { temporaryFolder } from '../../../../test/support/temporary-folder.ts';
 import { collectLog, gpuFacts, openGpuHost } from '../../test/gpu-host.ts';
 import {
   createModel,

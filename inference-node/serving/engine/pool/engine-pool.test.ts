@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { appendFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import type { ContractError } from '@matting/proto/contract/errors.ts';
+import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
-import type { ContractError } from '#contract/errors.ts';
-import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
-import { rejectsWith } from '../../../../test/support/throws.ts';
 import { ownClock } from '../../test/own-clock.ts';
 import {
   createModel,

@@ -1,7 +1,7 @@
 /** An engine of a pool: its process, the run in it, and its life through successive processes. */
 
 import path from 'node:path';
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Child, type ChildExit, OutputLines, type SpawnChildOptions } from '../../process/child.ts';
 import type { BufferPool, Frame } from '../../process/frames.ts';
 import type { OpeningTurns } from '../devices/devices.ts';

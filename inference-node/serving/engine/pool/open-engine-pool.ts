@@ -17,8 +17,8 @@
  * waiting run is lost with no engine, and a sync one can overtake it.
  */
 
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
-import { ContractError } from '#contract/errors.ts';
 import { BATCH_SIZES, type PreparedModel } from '../../models/prepared-model.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import { saysDeviceIsGone } from '../engine-protocol.ts';

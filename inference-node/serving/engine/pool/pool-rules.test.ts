@@ -1,8 +1,8 @@
 /** What decides in a pool: who is next, what is lost with an engine, what a wait is. */
 
 import assert from 'node:assert/strict';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { fc, holds } from '../../../../test/support/property-tests.ts';
 import { BATCH_SIZES } from '../../models/prepared-model.ts';
 import { createRunTask, type RunTask } from './engine.ts';
 import {

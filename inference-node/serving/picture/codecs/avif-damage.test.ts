@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
+import { readAvifColour } from '@matting/proto/contract/image-header/avif.ts';
+import { at as elementAt } from '@matting/test-support/at.ts';
 import test from 'ava';
-import { readAvifColour } from '#contract/image-header/avif.ts';
-import { at as elementAt } from '../../../../test/support/at.ts';
 import {
   CLAP_60X40,
   type GridFile,

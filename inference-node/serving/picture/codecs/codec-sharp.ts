@@ -4,11 +4,11 @@
  */
 
 import { crc32 } from 'node:zlib';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { InputFormat } from '@matting/proto/contract/formats.ts';
+import { readAvifColour } from '@matting/proto/contract/image-header/avif.ts';
+import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import sharp, { type Metadata, type Sharp } from 'sharp';
-import { ContractError } from '#contract/errors.ts';
-import type { InputFormat } from '#contract/formats.ts';
-import { readAvifColour } from '#contract/image-header/avif.ts';
-import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import {
   convertGrey,

@@ -7,10 +7,10 @@
 
 import assert from 'node:assert/strict';
 import { deflateSync } from 'node:zlib';
+import { u32 } from '@matting/proto/contract/test/image-header-samples.ts';
+import { at } from '@matting/test-support/at.ts';
 import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
-import { u32 } from '../../../../proto/contract/test/image-header-samples.ts';
-import { at } from '../../../../test/support/at.ts';
 import {
   type AvifFields,
   nclx,

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { deflateSync } from 'node:zlib';
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
+import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
+import { at as elementAt } from '@matting/test-support/at.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
 import type { Sharp } from 'sharp';
 import sharp from 'sharp';
-import type { ErrorCode } from '#contract/errors.ts';
-import { box, u16, u32 } from '../../../../proto/contract/test/image-header-samples.ts';
-import { at as elementAt } from '../../../../test/support/at.ts';
-import { rejectsWith } from '../../../../test/support/throws.ts';
 import { DEPTH_ALPHA_JXL } from '../../test/picture/codecs/extra-channels.ts';
 import { codestreamOf } from '../../test/picture/codecs/jxl-files.ts';
 import { pngOfOneFrame, webpOfOneFrame } from '../../test/picture/damage/forms.ts';

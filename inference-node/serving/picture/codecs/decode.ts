@@ -5,11 +5,11 @@
  * Decoded once, at full size: a second decode that shrinks on load was measured and rejected (54 ms
  * beside 67 ms for a JPEG of 12 MP). A file that is cut short is detected before an engine has run.
  */
-import { ContractError } from '#contract/errors.ts';
-import type { Size } from '#contract/finishing.ts';
-import type { InputFormat } from '#contract/formats.ts';
-import { type ImageHeader, readImageHeader } from '#contract/image-header.ts';
-import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { InputFormat } from '@matting/proto/contract/formats.ts';
+import { type ImageHeader, readImageHeader } from '@matting/proto/contract/image-header.ts';
+import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '@matting/proto/contract/limits.ts';
 import { jxlPixelsMax } from '../makeable.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { openJxl } from './codec-jxl.ts';

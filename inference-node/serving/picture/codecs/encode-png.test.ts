@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { crc32, inflateSync } from 'node:zlib';
+import { at, at as elementAt } from '@matting/test-support/at.ts';
+import { Random } from '@matting/test-support/random.ts';
 import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
-import { at, at as elementAt } from '../../../../test/support/at.ts';
-import { Random } from '../../../../test/support/random.ts';
 import { asSharp, openZip, paint } from '../../test/pictures.ts';
 import { type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import { encodePixels, encodePng, encodeWebp } from './encode.ts';

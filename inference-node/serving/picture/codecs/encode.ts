@@ -16,8 +16,8 @@
 
 import { pipeline } from 'node:stream/promises';
 import { constants, crc32, createDeflate, deflateSync, type ZlibOptions } from 'node:zlib';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { zipSync } from 'fflate';
-import type { OutputFormat } from '#contract/formats.ts';
 import { bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 import { type RawPixels, viewAsBytes, viewAsPixels } from '../rgba-picture.ts';
 import { encodeJxl } from './codec-jxl.ts';

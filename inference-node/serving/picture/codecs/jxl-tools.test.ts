@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { at as elementAt } from '@matting/test-support/at.ts';
 import ava from 'ava';
-import { at as elementAt } from '../../../../test/support/at.ts';
 import {
   CMYK_ALPHA_JXL,
   CMYK_JXL,

@@ -4,8 +4,9 @@
  * cores of an AMD EPYC). Its memory is at most 2 GB, never shrinks, and fragments: a process that
  * has grown large, or whose instance aborted, is replaced after its image (worker-process.ts).
  */
+
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import type Vips from 'wasm-vips';
-import { ContractError } from '#contract/errors.ts';
 
 /** Of libjxl in WebAssembly: two halve the wait for the slowest of the formats. */
 const THREADS = 2;

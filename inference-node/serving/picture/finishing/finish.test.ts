@@ -2,12 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import { type OutputFormat, TRANSPARENT_FORMATS } from '@matting/proto/contract/formats.ts';
+import { at } from '@matting/test-support/at.ts';
+import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
 import sharp from 'sharp';
-import type { Finishing } from '#contract/finishing.ts';
-import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
-import { at } from '../../../../test/support/at.ts';
-import { Random } from '../../../../test/support/random.ts';
 import {
   asSharp,
   type Colour,

@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
+import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
+import type { Box, Finishing, Length } from '@matting/proto/contract/finishing.ts';
+import {
+  FRAME_PIXELS_MAX,
+  IMAGE_PIXELS_MAX,
+  IMAGE_SIDE_PX_MAX,
+} from '@matting/proto/contract/limits.ts';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
-import type { Box, Finishing, Length } from '#contract/finishing.ts';
-import { FRAME_PIXELS_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
-import { fc, holds } from '../../../../test/support/property-tests.ts';
 import { boxInResult, findSubject, type Layout, layOut, regionIn } from './layout.ts';
 
 const NO_MARGIN = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };

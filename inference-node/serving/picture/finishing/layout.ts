@@ -1,7 +1,12 @@
 /** Where the subject of a picture is, and where what is shown lies in the result. Pure. */
-import { ContractError } from '#contract/errors.ts';
-import { frameWanted, lengthPx, marginsOf, withinLimits } from '#contract/finishing/frame.ts';
-import type { Box, Finishing, Length, Region, Size } from '#contract/finishing.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import {
+  frameWanted,
+  lengthPx,
+  marginsOf,
+  withinLimits,
+} from '@matting/proto/contract/finishing/frame.ts';
+import type { Box, Finishing, Length, Region, Size } from '@matting/proto/contract/finishing.ts';
 
 /*
  * Pixels that are at least EDGE opaque are gathered in cells, and cells that touch in parts. Beside

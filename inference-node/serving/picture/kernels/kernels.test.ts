@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { at as elementAt } from '@matting/test-support/at.ts';
+import { fc, holds } from '@matting/test-support/property-tests.ts';
+import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
-import { at as elementAt } from '../../../../test/support/at.ts';
-import { fc, holds } from '../../../../test/support/property-tests.ts';
-import { Random } from '../../../../test/support/random.ts';
 import { borrowLevel, estimateForeground, relax } from '../matte/foreground.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import { expand, GuidedFilter, type Region, refineMatte } from '../matte/refine.ts';

@@ -1,6 +1,6 @@
 /** Extends known colours to a whole plane (pull-push: inference-node/kernels/colour-alpha.ts). */
 
-import type { Size } from '#contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 
 /** A plane of cells at an address, one vector per cell: red, green, blue, weight. */

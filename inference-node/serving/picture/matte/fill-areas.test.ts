@@ -1,5 +1,5 @@
+import { at } from '@matting/test-support/at.ts';
 import test from 'ava';
-import { at } from '../../../../test/support/at.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import { fillAreas, findAreas } from './fill-areas.ts';
 import { fadeIslands, mergeMattes } from './merge-mattes.ts';

@@ -2,7 +2,7 @@
  * Decides areas that the looks leave open as a whole: inside of a body they are the body where a
  * look is sure of it. None becomes ground: it may be glass or smoke. Pure.
  */
-import type { Size } from '#contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type Plane, resample } from './resample.ts';
 
 export interface AreaRules {

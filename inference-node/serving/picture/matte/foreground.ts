@@ -4,7 +4,7 @@
  * pixels in tiles that have a soft one. Memory: the grid, and one strip. Where the file is
  * transparent the visible colours around are used in proportion.
  */
-import type { Box, Size } from '#contract/finishing.ts';
+import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import {
   type Borrow,
   borrowCopy,

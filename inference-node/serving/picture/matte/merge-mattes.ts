@@ -3,7 +3,7 @@
  * are averaged). An opinion counts only where the edge is soft and both show the same thing. Then
  * areas are decided as a whole (fill-areas.ts), and what nothing joins to the subject fades.
  */
-import type { Size } from '#contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import { borrowCopy, floatsAt, kernels, withMemory } from '../kernels/kernels.ts';
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';

@@ -3,7 +3,7 @@
  * averaged in whole boxes first (libvips' shrink); enlarging is bilinear, as in the networks'
  * training.
  */
-import type { Size } from '#contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { type ColourRows, resampleColours } from './resample.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
+import { at } from '@matting/test-support/at.ts';
+import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
-import { at } from '../../../../test/support/at.ts';
-import { Random } from '../../../../test/support/random.ts';
 import { asRgba, paint } from '../../test/pictures.ts';
 import { borrowCopy, bytesAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';

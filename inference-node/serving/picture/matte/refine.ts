@@ -7,7 +7,7 @@
  * Alpha is never rescaled per image. What a model is sure of does not change: the filter's answer
  * is weighted by how unsure the matte is.
  */
-import type { Size } from '#contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   type Borrow,
   borrowCopy,

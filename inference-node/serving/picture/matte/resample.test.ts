@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
+import { at as elementAt } from '@matting/test-support/at.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { at as elementAt } from '../../../../test/support/at.ts';
-import { fc } from '../../../../test/support/property-tests.ts';
 import {
   asRgba,
   type Colour,

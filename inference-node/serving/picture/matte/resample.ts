@@ -4,7 +4,7 @@
  * to 1 (Pillow's Resample.c). Only the rows that the next one needs are kept.
  */
 
-import type { Size } from '#contract/finishing.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   type Borrow,
   borrowCopy,

@@ -5,15 +5,15 @@
  * that way the pool has failed, and the node must end.
  */
 
-import type { Logger } from 'pino';
-import { ContractError } from '#contract/errors.ts';
-import type { Size } from '#contract/finishing.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   INPUT_FORMATS,
   type InputFormat,
   OUTPUT_FORMATS,
   type OutputFormat,
-} from '#contract/formats.ts';
+} from '@matting/proto/contract/formats.ts';
+import type { Logger } from 'pino';
 import type { ChildExit } from '../../process/child.ts';
 import type { BufferPool } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';

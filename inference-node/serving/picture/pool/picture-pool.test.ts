@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
+import { at } from '@matting/test-support/at.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import pino from 'pino';
 import sharp from 'sharp';
-import { OUTPUT_FORMATS } from '#contract/formats.ts';
-import { at } from '../../../../test/support/at.ts';
-import { rejectsWith } from '../../../../test/support/throws.ts';
 import {
   asSharp,
   claimPngSize,

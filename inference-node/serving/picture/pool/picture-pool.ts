@@ -1,6 +1,6 @@
 /** The node's picture workers, as the pipeline sees them. open-picture-pool.ts makes them. */
-import type { Size, Subject } from '#contract/finishing.ts';
-import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
+import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import type { FinishChoices } from '../makeable.ts';
 import type { FinishTimings } from '../picture-protocol.ts';

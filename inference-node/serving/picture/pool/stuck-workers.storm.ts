@@ -1,10 +1,10 @@
 /** Picture workers that are killed and do not die, as behind a disk that hangs. */
 
 import assert from 'node:assert/strict';
+import { at } from '@matting/test-support/at.ts';
+import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';
 import test, { type ExecutionContext } from 'ava';
 import pino from 'pino';
-import { at } from '../../../../test/support/at.ts';
-import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { asSharp, paintSlope } from '../../test/pictures.ts';
 import { untilPool } from '../../test/pool-harness.ts';
 import { openPicturePool } from './open-picture-pool.ts';

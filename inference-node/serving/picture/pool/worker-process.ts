@@ -9,7 +9,7 @@
  *   ended     from any: its process is gone. Final; the pool starts another worker
  */
 import { fileURLToPath } from 'node:url';
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Child, type ChildExit, KILL_WAIT_MAX_MS, OutputLines } from '../../process/child.ts';
 import type { BufferPool, Frame } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';

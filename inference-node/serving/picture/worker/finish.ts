@@ -1,9 +1,15 @@
 /** Makes the result file from a decoded picture and the models' mattes: alpha, framing, scaling. */
-import { ContractError } from '#contract/errors.ts';
-import { requireFrame } from '#contract/finishing/frame.ts';
-import type { Background, Box, Finishing, Size, Subject } from '#contract/finishing.ts';
-import type { OutputFormat } from '#contract/formats.ts';
-import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { requireFrame } from '@matting/proto/contract/finishing/frame.ts';
+import type {
+  Background,
+  Box,
+  Finishing,
+  Size,
+  Subject,
+} from '@matting/proto/contract/finishing.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { type DecodedFile, type DecodeOptions, decodeFile } from '../codecs/decode.ts';
 import { encodePixels } from '../codecs/encode.ts';
 import { boxInResult, findSubject, type Layout, layOut, regionIn } from '../finishing/layout.ts';

@@ -1,6 +1,6 @@
 /** AVIF files: written from coded pictures, and checked tile by tile. */
-import { ContractError } from '#contract/errors.ts';
-import type { Size } from '#contract/finishing.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 
 /*
  * Writes colours and alpha that were encoded apart, in strips where the picture is large. Reads

@@ -1,5 +1,5 @@
 /** Whether a JPEG is whole. A decoder that fails at every warning reads what is not read here. */
-import { ContractError } from '#contract/errors.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 
 /*
  * Whether a sequential JPEG holds every block (ITU-T T.81, annex F.2.2): reads Huffman codes, skips

@@ -2,9 +2,10 @@
  * AVIF whose container says what no encoder here writes: grey in one channel, profiles, code points
  * and colours that are multiplied by alpha. The coded pictures are sharp's.
  */
+
+import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
+import { at as elementAt } from '@matting/test-support/at.ts';
 import sharp from 'sharp';
-import { box, u16, u32 } from '../../../../../proto/contract/test/image-header-samples.ts';
-import { at as elementAt } from '../../../../../test/support/at.ts';
 import type { Samples } from '../../../picture/codecs/colour/source-colour.ts';
 import { type CodedItem, readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
 

@@ -1,8 +1,8 @@
 /** AVIF grids of every kind, put together from tiles that sharp encoded: it writes none itself. */
 
+import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
+import { at as elementAt } from '@matting/test-support/at.ts';
 import sharp from 'sharp';
-import { box, u16, u32 } from '../../../../../proto/contract/test/image-header-samples.ts';
-import { at as elementAt } from '../../../../../test/support/at.ts';
 import { type CodedItem, readCodedItems } from '../../../picture/codecs/files/avif-file.ts';
 import type { Pixels } from '../../pictures.ts';
 

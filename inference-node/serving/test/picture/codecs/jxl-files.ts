@@ -3,9 +3,9 @@
  * are multiplied by. The frame is libjxl's, the header in front of it is written anew (ISO/IEC
  * 18181-1, annexes D and E).
  */
-import { BitReader } from '#contract/image-header/jxl.ts';
-import { BitWriter } from '../../../../../proto/contract/test/image-header-samples.ts';
-import { at as elementAt } from '../../../../../test/support/at.ts';
+import { BitReader } from '@matting/proto/contract/image-header/jxl.ts';
+import { BitWriter } from '@matting/proto/contract/test/image-header-samples.ts';
+import { at as elementAt } from '@matting/test-support/at.ts';
 import type { Samples } from '../../../picture/codecs/colour/source-colour.ts';
 import { loadVips } from '../../pictures.ts';
 

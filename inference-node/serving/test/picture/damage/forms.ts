@@ -9,9 +9,9 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import type { InputFormat } from '@matting/proto/contract/formats.ts';
+import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import sharp from 'sharp';
-import type { InputFormat } from '#contract/formats.ts';
-import { box, u16, u32 } from '../../../../../proto/contract/test/image-header-samples.ts';
 import {
   createPngChunk,
   insertPngChunks,

@@ -3,11 +3,11 @@
  * and counts what became of them.
  */
 import { createHash } from 'node:crypto';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { InputFormat } from '@matting/proto/contract/formats.ts';
+import { at as elementAt } from '@matting/test-support/at.ts';
+import { Random } from '@matting/test-support/random.ts';
 import { pino } from 'pino';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import type { InputFormat } from '#contract/formats.ts';
-import { at as elementAt } from '../../../../../test/support/at.ts';
-import { Random } from '../../../../../test/support/random.ts';
 import { openPicturePool } from '../../../picture/pool/open-picture-pool.ts';
 import type { PicturePool } from '../../../picture/pool/picture-pool.ts';
 import type { Form } from './forms.ts';

@@ -1,6 +1,6 @@
 /** Small files made to be expensive by what they claim, unpack to or make a codec do. */
 import { deflateSync } from 'node:zlib';
-import { box, u16, u32 } from '../../../../../proto/contract/test/image-header-samples.ts';
+import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import {
   asSharp,
   claimPngSize,

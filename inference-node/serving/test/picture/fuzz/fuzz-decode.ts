@@ -4,10 +4,10 @@
  * or memory than a worker's budgets.
  */
 import { readFileSync } from 'node:fs';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
+import { Random } from '@matting/test-support/random.ts';
 import { pino } from 'pino';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import { Random } from '../../../../../test/support/random.ts';
 import { budgetFor, RESIDENT_BYTES_BUDGET, WALL_MS_BUDGET } from '../../../picture/budgets.ts';
 import { openPicturePool } from '../../../picture/pool/open-picture-pool.ts';
 import type { PictureLease, PicturePool } from '../../../picture/pool/picture-pool.ts';

@@ -1,8 +1,8 @@
 /** A valid file with something wrong in it; the same for the same numbers. */
 
 import { crc32 } from 'node:zlib';
-import { at as elementAt } from '../../../../../test/support/at.ts';
-import type { Random } from '../../../../../test/support/random.ts';
+import { at as elementAt } from '@matting/test-support/at.ts';
+import type { Random } from '@matting/test-support/random.ts';
 
 const CHANGES_MAX = 8;
 const RANGE_BYTES_MAX = 64;

@@ -5,10 +5,10 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
+import type { Retry, SucceededJob } from '../../client/src/index.ts';
 import { bucketStorage } from '../../control-plane/object-storage/object-storage.ts';
-import { FaultProxy } from '../../test/support/object-storage/fault-proxy.ts';
-import { useObjectStore } from '../../test/support/object-storage/object-store.ts';
-import type { Retry, SucceededJob } from '../src/index.ts';
+import { FaultProxy } from '../support/object-storage/fault-proxy.ts';
+import { useObjectStore } from '../support/object-storage/object-store.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
 
 const test = ava.serial;

@@ -8,8 +8,8 @@ import { once } from 'node:events';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { BOUND } from '../foreign-program.ts';
-import { until } from '../running-service.ts';
+import { BOUND } from '../support/foreign-program.ts';
+import { until } from '../support/processes.ts';
 import { type InstalledVersion, mainOf } from './installed-version.ts';
 
 export type Env = Readonly<Record<string, string>>;

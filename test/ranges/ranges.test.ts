@@ -1,23 +1,31 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import ava from 'ava';
-import { rangeOfAll } from '../../../bench/observe-ranges.ts';
-import { at } from '../../../test/support/at.ts';
-import { temporaryFolder } from '../../../test/support/temporary-folder.ts';
-import { rejectsWith } from '../../../test/support/throws.ts';
+import { rangeOfAll } from '../../bench/observe-ranges.ts';
+import { planQuantisation } from '../../inference-node/model-tools/onnx/quantise.ts';
+import {
+  exactInputScale,
+  fitRanges,
+  formatRanges,
+} from '../../inference-node/model-tools/preparing/prepare.ts';
+import { makeTinyModel } from '../../inference-node/model-tools/test/fake-registry.ts';
+import { prepareTinyGraph, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';
 import {
   listManifests,
   loadManifest,
   MANIFEST_DIRECTORY,
   type ModelManifest,
-} from '../../serving/models/manifest.ts';
-import { CHECK_BLOCKS } from '../../serving/prepared/answer-check.ts';
-import { loadRanges, parseRanges, type Ranges } from '../../serving/prepared/ranges.ts';
-import { isModelError } from '../../serving/test/is-model-error.ts';
-import { planQuantisation } from '../onnx/quantise.ts';
-import { makeTinyModel } from '../test/fake-registry.ts';
-import { prepareTinyGraph, tinyGraph } from '../test/tiny-graph.ts';
-import { exactInputScale, fitRanges, formatRanges } from './prepare.ts';
+} from '../../inference-node/serving/models/manifest.ts';
+import { CHECK_BLOCKS } from '../../inference-node/serving/prepared/answer-check.ts';
+import {
+  loadRanges,
+  parseRanges,
+  type Ranges,
+} from '../../inference-node/serving/prepared/ranges.ts';
+import { isModelError } from '../../inference-node/serving/test/is-model-error.ts';
+import { at } from '../support/at.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
+import { rejectsWith } from '../support/throws.ts';
 
 const test = ava.serial;
 

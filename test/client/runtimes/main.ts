@@ -1,7 +1,7 @@
 /**
  * The package as it is published, in every runtime that it is for: packs it, installs it, and runs
  * smoke.mjs with Node 18, 20 and 24, Deno and Bun from their npm packages. It says which could not
- * be had. `sh bin/node24 client/test/runtimes/main.ts`; no part of `make test`: it needs a registry.
+ * be had. `sh bin/node24 test/client/runtimes/main.ts`; no part of `make test`: it needs a registry.
  * Needs: fleet-size, portal.
  */
 import assert from 'node:assert/strict';
@@ -44,7 +44,7 @@ const RUNTIMES: readonly Runtime[] = [
 
 /** A consumer's own code: what it must be able to say, and what it must not. */
 const CONSUMER = `import { type Job, MattingClient, MattingError } from 'matting-client';
-import { readImage } from 'matting-client/files';
+import { readImage } from '../../../client/files';
 const matting = new MattingClient({ baseUrl: 'http://127.0.0.1', apiKey: 'mk_a' });
 export async function cut(): Promise<Uint8Array> {
   const { bytes } = await matting.cutOut({ image: await readImage('a.jpg'), crop: true });

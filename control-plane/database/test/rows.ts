@@ -1,6 +1,7 @@
 /** Rows of the tables, read and changed past the stores: as if time had passed, or something broke. */
+
 import type { Insertable, Kysely, Selectable } from 'kysely';
-import type { Database, Schema } from '../../database/database.ts';
+import type { Schema } from '../database.ts';
 
 type Table = keyof Schema & string;
 type Columns<T extends Table> = Partial<Selectable<Schema[T]>>;
@@ -64,15 +65,4 @@ export async function removeFrom<T extends Table>(
   values: Columns<T>,
 ): Promise<void> {
   await having(kysely.deleteFrom(table as Table), values).execute();
-}
-
-/** Grants and revocations of an account, in the order of their references. */
-export async function movements(database: Database, accountId: string): Promise<string[]> {
-  const rows = await database.kysely
-    .selectFrom('ledger_entries')
-    .select(['kind', 'reference', 'amount'])
-    .where('account_id', '=', accountId)
-    .where('kind', 'in', ['grant', 'revoke'])
-    .execute();
-  return rows.map(({ kind, reference, amount }) => `${kind} ${reference} ${amount}`).sort();
 }

@@ -6,16 +6,16 @@
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
-import type { BlobStore } from '../../../control-plane/core/storage/blob-store.ts';
-import { openDatabase } from '../../../control-plane/database/connect.ts';
-import { openStorage } from '../../../control-plane/object-storage/test/open-storage.ts';
-import { SILENT_LOG } from '../database.ts';
-import { urlOfPort } from '../databases/cluster.ts';
-import { GaleraCluster } from '../databases/galera-cluster.ts';
-import { roundRobin, TcpProxy } from '../databases/tcp-proxy.ts';
-import { MariadbServer } from '../mariadb-server.ts';
-import { CREDENTIALS_ENV, createObjectStore } from '../object-storage/object-store.ts';
-import type { Random } from '../random.ts';
+import type { BlobStore } from '../../control-plane/core/storage/blob-store.ts';
+import { openDatabase } from '../../control-plane/database/connect.ts';
+import { openStorage } from '../../control-plane/object-storage/test/open-storage.ts';
+import { SILENT_LOG } from '../support/database.ts';
+import { urlOfPort } from '../support/databases/cluster.ts';
+import { GaleraCluster } from '../support/databases/galera-cluster.ts';
+import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { MariadbServer } from '../support/mariadb-server.ts';
+import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
+import type { Random } from '../support/random.ts';
 
 const DATABASE = 'matting_chaos';
 /** How long a server of the bucket's or a member of the cluster's is away, ms. */

@@ -6,8 +6,8 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import type { Release } from '../../upgrade/releases.ts';
 import { ROOT } from '../running-service.ts';
+import type { Release } from '../upgrade/releases.ts';
 
 const execute = promisify(execFile);
 const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;

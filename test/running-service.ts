@@ -9,13 +9,12 @@ import { randomUUID } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
-import { findStackPorts } from '../../bin/stack.ts';
+import { findStackPorts } from '../bin/stack.ts';
+import { until } from './support/processes.ts';
 
-export const ROOT = path.resolve(import.meta.dirname, '../..');
+export const ROOT = path.resolve(import.meta.dirname, '..');
 const START_TIMEOUT_MS = 240_000;
 const GONE_TIMEOUT_MS = 60_000;
-const UNTIL_POLL_MS = 25;
 
 export interface WireJob {
   readonly job_id: string;
@@ -205,48 +204,10 @@ export function processesOf(dataDir: string): { pid: number; command: string }[]
     });
 }
 
-/** The children of a process, and theirs. */
-export function descendantsOf(parent: number): { pid: number; command: string }[] {
-  const all = readdirSync('/proc')
-    .filter(name => /^\d+$/.test(name))
-    .flatMap(name => {
-      try {
-        const stat = readFileSync(`/proc/${name}/stat`, 'utf8');
-        const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-        const command = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
-        const ended = fields[0] === 'Z';
-        return ended ? [] : [{ pid: Number(name), parent: Number(fields[1]), command }];
-      } catch {
-        return []; // ended since the listing
-      }
-    });
-  const below = (pid: number): { pid: number; command: string }[] =>
-    all
-      .filter(entry => entry.parent === pid)
-      .flatMap(entry => [{ pid: entry.pid, command: entry.command }, ...below(entry.pid)]);
-  return below(parent);
-}
-
 export async function requireNothingLeft(dataDir: string): Promise<void> {
   await until(() => processesOf(dataDir).length === 0, {
     timeoutMs: GONE_TIMEOUT_MS,
     what: 'no process is left over',
     detail: () => JSON.stringify(processesOf(dataDir)),
   });
-}
-
-export async function until(
-  condition: () => boolean | Promise<boolean>,
-  options: { timeoutMs: number; what: string; detail?: () => string },
-): Promise<void> {
-  // Counted in polls: a machine that stands still lets time pass in which nothing can happen.
-  const pollsMax = options.timeoutMs / UNTIL_POLL_MS;
-  for (let polls = 0; !(await condition()); polls += 1) {
-    if (polls > pollsMax) {
-      assert.fail(
-        `not within ${options.timeoutMs} ms: ${options.what}\n${options.detail?.() ?? ''}`,
-      );
-    }
-    await delay(UNTIL_POLL_MS);
-  }
 }

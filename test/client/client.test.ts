@@ -9,17 +9,17 @@ import { readFileSync } from 'node:fs';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
-import { AnswerChecker, resolvePointer } from '../../test/support/openapi.ts';
-import { temporaryFolder } from '../../test/support/temporary-folder.ts';
-import { rejectsWith } from '../../test/support/throws.ts';
-import { readImage, saveImage } from '../src/files.ts';
+import { readImage, saveImage } from '../../client/src/files.ts';
 import {
   ERROR_CODES,
   IMAGE_BYTES_MAX,
   MattingClient,
   MattingError,
   type MattingFields,
-} from '../src/index.ts';
+} from '../../client/src/index.ts';
+import { AnswerChecker, resolvePointer } from '../support/openapi.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
+import { rejectsWith } from '../support/throws.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
 import type { SeenRequest } from './faulty-proxy.ts';
 
@@ -268,7 +268,7 @@ interface Fields {
 
 /** The properties of every interface of types.ts, as the formatter writes them. */
 function readInterfaces(): ReadonlyMap<string, Fields> {
-  const text = readFileSync(new URL('../src/types.ts', import.meta.url), 'utf8');
+  const text = readFileSync(new URL('../../client/src/types.ts', import.meta.url), 'utf8');
   const found = new Map<string, Fields>();
   const blocks = text.matchAll(/^(?:export )?interface (\w+)(?: extends (\w+))? \{\n(.*?)^\}/gms);
   for (const [, name = '', base = '', body = ''] of blocks) {

@@ -3,8 +3,8 @@
  * that every run gives the same figures. bench/dispatch-simulator has the large ones.
  */
 import test from 'ava';
-import { quantile, settled, simulate } from '../../../bench/dispatch-simulator/simulation.ts';
-import type { Scenario } from '../../../bench/dispatch-simulator/workload.ts';
+import { quantile, settled, simulate } from '../../bench/dispatch-simulator/simulation.ts';
+import type { Scenario } from '../../bench/dispatch-simulator/workload.ts';
 
 const RATIO_MAX = 1.3;
 

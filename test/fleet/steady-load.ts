@@ -7,9 +7,9 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import sharp from 'sharp';
-import type { MattingClient, Retry } from '../../../client/src/index.ts';
-import type { Receiver } from '../../../control-plane/core/test/receiver.ts';
-import { at } from '../at.ts';
+import type { MattingClient, Retry } from '../../client/src/index.ts';
+import type { Receiver } from '../../control-plane/core/test/receiver.ts';
+import { at } from '../support/at.ts';
 import type { InstalledVersion } from './installed-version.ts';
 
 /** Callers at once, unless told otherwise. */
@@ -73,7 +73,7 @@ export class SteadyLoad {
         const file = pathToFileURL(path.join(root, 'client/src/index.ts')).href;
         const { MattingClient } = (await import(
           file
-        )) as typeof import('../../../client/src/index.ts');
+        )) as typeof import('../../client/src/index.ts');
         return new MattingClient({ baseUrl, apiKey });
       }),
     );

@@ -5,14 +5,14 @@
  */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
-import type { Job } from '../../../control-plane/core/jobs/job.ts';
-import type { Stores } from '../../../control-plane/core/stores.ts';
-import { Receiver } from '../../../control-plane/core/test/receiver.ts';
-import { openDatabase } from '../../../control-plane/database/connect.ts';
-import { storesOn } from '../../../control-plane/test/fixtures.ts';
-import type { Release } from '../../upgrade/releases.ts';
-import { SILENT_LOG } from '../database.ts';
-import { until } from '../running-service.ts';
+import type { Job } from '../../control-plane/core/jobs/job.ts';
+import type { Stores } from '../../control-plane/core/stores.ts';
+import { Receiver } from '../../control-plane/core/test/receiver.ts';
+import { openDatabase } from '../../control-plane/database/connect.ts';
+import { storesOn } from '../../control-plane/test/fixtures.ts';
+import { SILENT_LOG } from '../support/database.ts';
+import { until } from '../support/processes.ts';
+import type { Release } from '../upgrade/releases.ts';
 import { Fleet, type FleetOptions } from './fleet.ts';
 import { type InstalledVersion, ReleaseCheckout, THIS_VERSION } from './installed-version.ts';
 import type { FleetProgram } from './program.ts';

@@ -4,13 +4,13 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
+import { MattingClient, type MattingClientOptions } from '../../client/src/index.ts';
 import {
   pngHeader,
   type TestApp,
   type TestAppOptions,
 } from '../../control-plane/core/test/support/test-app.ts';
 import { openTestApp } from '../../control-plane/test/app.ts';
-import { MattingClient, type MattingClientOptions } from '../src/index.ts';
 import { FaultyProxy } from './faulty-proxy.ts';
 
 export interface ClientHarness {

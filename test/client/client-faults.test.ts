@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
-import { rejectsWith } from '../../test/support/throws.ts';
-import type { MattingError, Retry } from '../src/index.ts';
+import type { MattingError, Retry } from '../../client/src/index.ts';
+import { rejectsWith } from '../support/throws.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
 import type { Fault } from './faulty-proxy.ts';
 

@@ -1,0 +1,19 @@
+/** What npm installed, for a copy of the project: links, of which the project's own lead into the copy. */
+import { mkdirSync, readdirSync, readlinkSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+
+const INSTALLED = path.resolve(import.meta.dirname, '../../node_modules');
+const OWN = '@matting';
+
+/** @param root of the copy, which has no node_modules yet */
+export function linkPackages(root: string): void {
+  const modules = path.join(root, 'node_modules');
+  mkdirSync(path.join(modules, OWN), { recursive: true });
+  for (const name of readdirSync(INSTALLED)) {
+    if (name !== OWN) symlinkSync(path.join(INSTALLED, name), path.join(modules, name));
+  }
+  for (const name of readdirSync(path.join(INSTALLED, OWN))) {
+    const own = path.join(OWN, name);
+    symlinkSync(readlinkSync(path.join(INSTALLED, own)), path.join(modules, own));
+  }
+}
