@@ -144,7 +144,7 @@ export interface Job {
   readonly capWindowStartMs: number | null;
   /** Of an unpaid job: the day whose allowance it is counted in. null: it is paid for. */
   readonly unpaidDayMs: number | null;
-  /** The trace of its submission (program/tracing/kept-context.ts); null: none. */
+  /** The trace of its submission (program/tracing/active-span.ts); null: none. */
   readonly traceContext: string | null;
   /** The database's clock when the row was read: what expiry is judged by. */
   readonly readAtMs: number;

@@ -44,7 +44,7 @@ const RUNTIMES: readonly Runtime[] = [
 
 /** A consumer's own code: what it must be able to say, and what it must not. */
 const CONSUMER = `import { type Job, MattingClient, MattingError } from 'matting-client';
-import { readImage } from '../../../client/files';
+import { readImage } from 'matting-client/files';
 const matting = new MattingClient({ baseUrl: 'http://127.0.0.1', apiKey: 'mk_a' });
 export async function cut(): Promise<Uint8Array> {
   const { bytes } = await matting.cutOut({ image: await readImage('a.jpg'), crop: true });
@@ -84,7 +84,9 @@ async function install({ name, npm: from }: Runtime, folder: string): Promise<st
 
 async function installPackage(folder: string): Promise<string> {
   const place = path.join(ROOT, 'client');
-  const packed = await npm(['pack', '--json', '--pack-destination', folder], place);
+  // The workspace's root says that packages run no scripts: here the package's own `prepack` is one.
+  const pack = ['pack', '--ignore-scripts=false', '--json', '--pack-destination', folder];
+  const packed = await npm(pack, place);
   const [{ filename }] = JSON.parse(packed.slice(packed.indexOf('['))) as [{ filename: string }];
   const consumer = path.join(folder, 'consumer');
   await mkdir(consumer);

@@ -1,6 +1,6 @@
 // Run by every runtime with the packed package: prints `ok` or throws. Arguments: address, key, folder.
 import { MattingClient, MattingError } from 'matting-client';
-import { readImage, saveImage } from '../../../client/files';
+import { readImage, saveImage } from 'matting-client/files';
 
 const args = globalThis.Deno?.args ?? process.argv.slice(2);
 const [baseUrl, apiKey, folder] = args;
