@@ -48,7 +48,7 @@ export interface AuditEntry<By extends Actor = Actor> {
 
 export type AuditRecord = ReturnType<typeof recordFromRow>;
 
-type AuditPlace = Pick<AuditRecord, 'atMs' | 'id'>;
+type AuditCursor = Pick<AuditRecord, 'atMs' | 'id'>;
 
 const SUBJECT_LENGTH_MAX = 254;
 
@@ -108,7 +108,7 @@ export function createAuditStore(database: Database) {
   return {
     async list(
       accountId: string,
-      { limit, after }: { readonly limit: number; readonly after?: AuditPlace | undefined },
+      { limit, after }: { readonly limit: number; readonly after?: AuditCursor | undefined },
     ): Promise<AuditRecord[]> {
       if (!isAsciiWord(accountId)) return [];
       const rows = await query(database, db => {

@@ -1,5 +1,5 @@
 /**
- * Lists of jobs, for the operator and for accounts: open jobs by their place in the queue, then
+ * Lists of jobs, for the operator and for accounts: open jobs by their position in the queue, then
  * final ones, the latest first. Each statement walks an index and stops: final jobs in
  * jobs_state_finished, jobs_account_finished or jobs_key_finished, one walk a state; open ones in
  * jobs_queue, OPEN_PAGE of a class at a time, since states and accounts lie mixed in it. Those of
@@ -20,7 +20,7 @@ import {
 import { readJobs, selectJobs } from './job-rows.ts';
 
 export interface JobFilter {
-  /** open: by their place in the queue. final: the latest to end first. */
+  /** open: by their position in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
   readonly accountId?: string | undefined;
   readonly apiKeyId?: string | undefined;
@@ -33,7 +33,7 @@ export interface JobFilter {
 export type OpenJob = Pick<Job, 'id' | 'state' | 'createdAtMs'>;
 
 export interface ListedJob extends Job {
-  /** Its place in the list: `JobFilter.after` goes on behind it, whatever became of it since. */
+  /** Its position in the list: `JobFilter.after` goes on behind it, whatever became of it since. */
   readonly cursor: string;
 }
 
@@ -43,7 +43,7 @@ export function jobLists(database: Database) {
     async list(filter: JobFilter): Promise<ListedJob[]> {
       const final = filter.states.filter(state => isFinal({ state }));
       const open = filter.states.filter(state => !isFinal({ state }));
-      const after = placeOf(filter.after ?? '');
+      const after = parseCursor(filter.after ?? '');
       const begun = after?.part === 'ended' ? [] : await listOpen(database, open, filter, after);
       if (final.length === 0 || begun.length === filter.limit) return begun;
       const room = { ...filter, limit: filter.limit - begun.length };
@@ -82,7 +82,7 @@ const READ_MAX = 100;
 const PARTS = ['open', 'unpaid', 'ended'] as const;
 const CURSOR = /^(open|unpaid|ended)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
-interface Place {
+interface Cursor {
   readonly part: (typeof PARTS)[number];
   /** queue_at, or finished_at of an ended one. */
   readonly atMs: number;
@@ -93,12 +93,12 @@ export function isJobCursor(text: string): boolean {
   return CURSOR.test(text);
 }
 
-function placeOf(cursor: string): Place | undefined {
+function parseCursor(cursor: string): Cursor | undefined {
   const [, part, atMs, id] = CURSOR.exec(cursor) ?? [];
-  return id === undefined ? undefined : { part: part as Place['part'], atMs: Number(atMs), id };
+  return id === undefined ? undefined : { part: part as Cursor['part'], atMs: Number(atMs), id };
 }
 
-function cursorOf({ part, atMs, id }: Place): string {
+function cursorOf({ part, atMs, id }: Cursor): string {
   return `${part}-${atMs}-${id}`;
 }
 
@@ -108,15 +108,15 @@ async function listOpen(
   database: Database,
   states: readonly JobState[],
   filter: JobFilter,
-  after: Place | undefined,
+  after: Cursor | undefined,
 ): Promise<ListedJob[]> {
   const { accountId, limit } = filter;
   if (accountId !== undefined) {
-    const places = await openOfAccount(database, states, { ...filter, accountId });
-    const rest = places.filter(place => after === undefined || comparePlaces(place, after) > 0);
+    const cursors = await openOfAccount(database, states, { ...filter, accountId });
+    const rest = cursors.filter(cursor => after === undefined || compareCursors(cursor, after) > 0);
     return readOpen(database, rest.slice(0, limit));
   }
-  const found: Place[] = [];
+  const found: Cursor[] = [];
   let last = after;
   while (states.length > 0 && found.length < limit) {
     const page = await openPage(database, last);
@@ -129,17 +129,17 @@ async function listOpen(
   return readOpen(database, found.slice(0, limit));
 }
 
-async function openPage(database: Database, after: Place | undefined) {
+async function openPage(database: Database, after: Cursor | undefined) {
   const rows: Awaited<ReturnType<typeof classPage>> = [];
   for (const jobClass of JOB_CLASSES) rows.push(...(await classPage(database, jobClass, after)));
-  return rows.sort(comparePlaces).slice(0, OPEN_PAGE);
+  return rows.sort(compareCursors).slice(0, OPEN_PAGE);
 }
 
-function partOf(jobClass: JobClass): Place['part'] {
+function partOf(jobClass: JobClass): Cursor['part'] {
   return jobClass === 'playground' ? 'unpaid' : 'open';
 }
 
-function comparePlaces(a: Place, b: Place): number {
+function compareCursors(a: Cursor, b: Cursor): number {
   const byPart = PARTS.indexOf(a.part) - PARTS.indexOf(b.part);
   return byPart || a.atMs - b.atMs || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
 }
@@ -148,7 +148,7 @@ async function openOfAccount(
   database: Database,
   states: readonly JobState[],
   { accountId, apiKeyId }: JobFilter & { readonly accountId: string },
-): Promise<Place[]> {
+): Promise<Cursor[]> {
   if (states.length === 0) return [];
   const rows = await query(database, db => {
     const open = db
@@ -162,10 +162,10 @@ async function openOfAccount(
   });
   return rows
     .map(row => ({ part: partOf(row.class), atMs: row.queue_at, id: row.id }))
-    .sort(comparePlaces);
+    .sort(compareCursors);
 }
 
-async function classPage(database: Database, jobClass: JobClass, after: Place | undefined) {
+async function classPage(database: Database, jobClass: JobClass, after: Cursor | undefined) {
   const part = partOf(jobClass);
   if (after?.part === 'unpaid' && part === 'open') return [];
   const { atMs, id } = after?.part === part ? after : { atMs: 0, id: '' };
@@ -186,19 +186,19 @@ async function classPage(database: Database, jobClass: JobClass, after: Place | 
   return rows.map(row => ({ ...row, part }));
 }
 
-async function readOpen(database: Database, places: readonly Place[]): Promise<ListedJob[]> {
+async function readOpen(database: Database, cursors: readonly Cursor[]): Promise<ListedJob[]> {
   const jobs = new Map<string, Job>();
-  for (let from = 0; from < places.length; from += READ_MAX) {
-    const ids = places.slice(from, from + READ_MAX).map(({ id }) => id);
+  for (let from = 0; from < cursors.length; from += READ_MAX) {
+    const ids = cursors.slice(from, from + READ_MAX).map(({ id }) => id);
     const read = await query(database, db =>
       readJobs(db, selectJobs(database, db).where('id', 'in', ids).execute()),
     );
     for (const job of read) jobs.set(job.id, job);
     await turnOfTheLoop();
   }
-  return places.flatMap(place => {
-    const job = jobs.get(place.id);
-    return job === undefined ? [] : [{ ...job, cursor: cursorOf(place) }];
+  return cursors.flatMap(cursor => {
+    const job = jobs.get(cursor.id);
+    return job === undefined ? [] : [{ ...job, cursor: cursorOf(cursor) }];
   });
 }
 
@@ -206,7 +206,7 @@ async function listFinal(
   database: Database,
   states: readonly JobState[],
   filter: JobFilter,
-  after: Place | undefined,
+  after: Cursor | undefined,
 ): Promise<ListedJob[]> {
   const jobs: EndedJob[] = [];
   for (const state of states) jobs.push(...(await listEnded(database, state, filter, after)));
@@ -219,7 +219,7 @@ async function listEnded(
   database: Database,
   state: JobState,
   { accountId, apiKeyId, endedWithinMs, limit }: JobFilter,
-  after: Place | undefined,
+  after: Cursor | undefined,
 ): Promise<EndedJob[]> {
   const found: EndedJob[] = [];
   let last = after;
@@ -251,6 +251,6 @@ async function listEnded(
   return found;
 }
 
-function endOf({ finishedAtMs, id }: EndedJob): Place {
+function endOf({ finishedAtMs, id }: EndedJob): Cursor {
   return { part: 'ended', atMs: finishedAtMs, id };
 }

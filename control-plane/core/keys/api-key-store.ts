@@ -57,7 +57,7 @@ export function createApiKeyStore(database: Database) {
     change: (id: string, by: ChangedBy, change: KeyChange) =>
       changing(id, changeApiKey(database, id, by, change)),
     list: (accountId?: string) => listApiKeys(database, accountId),
-    listNewest: (accountId: string, limit: number, after?: KeyPlace) =>
+    listNewest: (accountId: string, limit: number, after?: KeyCursor) =>
       listNewestApiKeys(database, accountId, limit, after),
     find: (id: string, accountId?: string) =>
       query(database, db => findApiKey(database, db, id, accountId)),
@@ -138,7 +138,7 @@ function capUseOf(cap: KeyCap, row: ListedRow) {
 /** Keys of one statement. */
 const KEYS_PAGE_ROWS = 500;
 
-export type KeyPlace = Pick<ApiKey, 'id' | 'createdAtMs'>;
+export type KeyCursor = Pick<ApiKey, 'id' | 'createdAtMs'>;
 
 /** Oldest first, read in pages; all accounts' without one. Never the service's own. */
 export async function listApiKeys(database: Database, accountId?: string): Promise<ApiKey[]> {
@@ -162,7 +162,7 @@ export async function listNewestApiKeys(
   database: Database,
   accountId: string,
   limit: number,
-  after?: KeyPlace,
+  after?: KeyCursor,
 ): Promise<ApiKey[]> {
   if (!isAsciiWord(accountId) || (after !== undefined && !isAsciiWord(after.id))) return [];
   const rows = await query(database, db => {

@@ -2,7 +2,7 @@
 import { isName } from '../accounts/account-store.ts';
 import type { Actor } from '../accounts/audit.ts';
 import { isoTime } from '../jobs/job.ts';
-import type { ApiKey, ApiKeyStore, KeyChange, KeyPlace, NewKey } from './api-key-store.ts';
+import type { ApiKey, ApiKeyStore, KeyChange, KeyCursor, NewKey } from './api-key-store.ts';
 import {
   KEY_SCOPES,
   KEYS_ALIVE_MAX,
@@ -23,7 +23,7 @@ export class ManageKeys {
   }
 
   /** Newest first, KEYS_PAGE at most; `next` is where the next page begins, if there is one. */
-  async list(accountId: string, after?: KeyPlace) {
+  async list(accountId: string, after?: KeyCursor) {
     const rows = await this.#apiKeys.listNewest(accountId, KEYS_PAGE + 1, after);
     const keys = rows.slice(0, KEYS_PAGE);
     return { keys, next: rows.length > KEYS_PAGE ? keys.at(-1) : undefined };

@@ -31,7 +31,7 @@ import {
   accountIdsAfter,
   LEDGER_PAGE_ROWS,
   moveCheckpoint,
-  type PagePlace,
+  type PageCursor,
   readAccountPage,
   readCheckpoint,
   readJobEntries,
@@ -343,7 +343,7 @@ class Audit {
     const { bounds, progress } = this.#parts;
     const before = progress.problemCount;
     const markMaxMs = progress.startedAtMs - bounds.closeMarginMs;
-    let after: PagePlace = { atMs: await readJobsMarkMs(this.#database), id: '' };
+    let after: PageCursor = { atMs: await readJobsMarkMs(this.#database), id: '' };
     for (;;) {
       const last = await this.#auditJobs('ended', after);
       if (last === undefined) return;
@@ -353,7 +353,7 @@ class Audit {
     }
   }
 
-  async #auditJobs(of: 'all' | 'ended', after: PagePlace): Promise<PagePlace | undefined> {
+  async #auditJobs(of: 'all' | 'ended', after: PageCursor): Promise<PageCursor | undefined> {
     const { options, progress } = this.#parts;
     const jobs = await readJobEntries(this.#database, of, after);
     const problems = jobs.flatMap(({ id, accountId, state, isUnpaid, ...entries }) => {
@@ -437,7 +437,7 @@ class AccountAudit {
   #entries = 0;
   /** How many of them the last checkpoint counts. */
   #closedEntries = 0;
-  #last: PagePlace = { atMs: 0, id: '' };
+  #last: PageCursor = { atMs: 0, id: '' };
 
   constructor(
     database: Database,

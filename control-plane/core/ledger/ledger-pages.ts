@@ -12,13 +12,13 @@ export const LEDGER_PAGE_ROWS = 500;
 /** Accounts of one statement. */
 const ACCOUNTS_PAGE_ROWS = 200;
 
-export interface PagePlace {
+export interface PageCursor {
   readonly atMs: number;
   readonly id: string;
 }
 
 interface EntryPage {
-  readonly after: PagePlace;
+  readonly after: PageCursor;
   /** Created before this instant. Undefined: to the present, with the open jobs. */
   readonly beforeMs?: number;
   readonly pageRows: number;
@@ -115,7 +115,7 @@ export type JobsOf =
   | { readonly openOf: string };
 
 /** The next jobs and their entries. `atMs` of a row is 0 but for jobs that ended. */
-export async function readJobEntries(database: Database, of: JobsOf, after: PagePlace) {
+export async function readJobEntries(database: Database, of: JobsOf, after: PageCursor) {
   const rows = await query(database, db => selectJobEntries(db, of, after).execute());
   rows.sort((one, other) => {
     const later = of === 'ended' ? (one.finished_at ?? 0) - (other.finished_at ?? 0) : 0;
@@ -133,7 +133,7 @@ export async function readJobEntries(database: Database, of: JobsOf, after: Page
   }));
 }
 
-function selectJobEntries(db: Db, of: JobsOf, after: PagePlace) {
+function selectJobEntries(db: Db, of: JobsOf, after: PageCursor) {
   return db
     .selectFrom(selectJobPage(db, of, after).as('page'))
     .innerJoin('jobs as job', 'job.id', 'page.id')
@@ -154,7 +154,7 @@ function selectJobEntries(db: Db, of: JobsOf, after: PagePlace) {
 }
 
 /** No more than its index holds: a server that needs the rows too may rather read them all. */
-function selectJobPage(db: Db, of: JobsOf, after: PagePlace) {
+function selectJobPage(db: Db, of: JobsOf, after: PageCursor) {
   const jobs = db.selectFrom('jobs').select('id');
   if (of === 'all') return jobs.where('id', '>', after.id).orderBy('id').limit(LEDGER_PAGE_ROWS);
   if (of === 'ended') {

@@ -7,7 +7,7 @@ import { ofAccount } from '../accounts/account-store.ts';
 import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../accounts/audit.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
 import { type AuditOptions, auditLedger, auditOneAccount, readLastAudits } from './ledger-audit.ts';
-import type { PagePlace } from './ledger-pages.ts';
+import type { PageCursor } from './ledger-pages.ts';
 import {
   enterOperatorEntry,
   type OperatorEntry,
@@ -26,7 +26,7 @@ export interface LedgerListing {
   readonly kind?: LedgerKind | undefined;
   readonly fromMs?: number | undefined;
   readonly beforeMs?: number | undefined;
-  readonly after?: PagePlace | undefined;
+  readonly after?: PageCursor | undefined;
   readonly limit: number;
 }
 

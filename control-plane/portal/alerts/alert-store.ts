@@ -25,12 +25,12 @@ import { type Database, type Db, query, transact } from '@matting/database/datab
 import { matchesOne } from '@matting/database/statements.ts';
 import { type Message, removeOldCounts, takeFromToday, type Withheld } from './messages.ts';
 
-export interface AlertPlace {
+export interface AlertCursor {
   readonly accountId: string;
   readonly threshold: number;
 }
 
-export const FIRST_ALERT: AlertPlace = { accountId: '', threshold: -1 };
+export const FIRST_ALERT: AlertCursor = { accountId: '', threshold: -1 };
 
 export type SeenAlert = Awaited<ReturnType<typeof look>>[number];
 
@@ -60,7 +60,7 @@ export type AlertStore = ReturnType<typeof alertLooking>;
 
 export function alertLooking(database: Database) {
   return {
-    look: (after: AlertPlace, limit: number) => look(database, after, limit),
+    look: (after: AlertCursor, limit: number) => look(database, after, limit),
     owners: (accountId: string) => query(database, db => readOwners(db, accountId)),
     /** For the sweeper: counts of messages of days that are over; their number. */
     removeOldCounts: (limit: number) => removeOldCounts(database, limit),
@@ -80,7 +80,7 @@ export function alertLooking(database: Database) {
   };
 }
 
-async function look(database: Database, after: AlertPlace, limit: number) {
+async function look(database: Database, after: AlertCursor, limit: number) {
   const rows = await query(database, db => {
     const page = db
       .selectFrom('balance_alerts')

@@ -16,7 +16,7 @@ import type { Logger } from 'pino';
 import { addressOf } from '../people/mail-address.ts';
 import type { AlertSettingsStore } from './alert-settings.ts';
 import {
-  type AlertPlace,
+  type AlertCursor,
   type AlertStore,
   alertStep,
   FIRST_ALERT,
@@ -116,7 +116,7 @@ export class BalanceWatch {
     () => this.look(),
     err => this.#dependencies.log.warn({ err }, 'balances were not looked at'),
   );
-  #place: AlertPlace = FIRST_ALERT;
+  #place: AlertCursor = FIRST_ALERT;
 
   constructor(dependencies: BalanceWatchDependencies) {
     this.#dependencies = dependencies;

@@ -2,7 +2,7 @@
 
 import { Readable } from 'node:stream';
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
-import type { PagePlace } from '@matting/core/ledger/ledger-pages.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
 import type { LedgerStore, ListedEntry } from '@matting/core/ledger/ledger-store.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -10,7 +10,7 @@ import type { VNode } from 'preact';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';
-import { pageOf, placeText } from '../page/paging.ts';
+import { cursorText, pageOf } from '../page/paging.ts';
 import { PageError, placeOf, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { dayOfIso } from '../usage/usage-store.ts';
 import type { Formats, Words } from '../words/words.ts';
@@ -72,11 +72,11 @@ export class LedgerHistory {
   async page(
     accountId: string,
     filter: LedgerFilter,
-    after: PagePlace | undefined,
+    after: PageCursor | undefined,
   ): Promise<LedgerPage> {
     const found = await this.#list(accountId, filter, after, ENTRIES_PAGE_ROWS + 1);
     const { rows: entries, last } = pageOf(found, ENTRIES_PAGE_ROWS);
-    return { entries, next: last && placeText(last) };
+    return { entries, next: last && cursorText(last) };
   }
 
   /**
@@ -138,7 +138,7 @@ export class LedgerHistory {
 
   async *#lines(accountId: string, filter: LedgerFilter): AsyncGenerator<string, void, void> {
     yield csvLine(['time', 'kind', 'credits', 'reference']);
-    let after: PagePlace | undefined;
+    let after: PageCursor | undefined;
     for (;;) {
       const page = await this.#list(accountId, filter, after, this.#exportPageRows);
       if (page.length > 0) yield page.map(lineOf).join('');
@@ -150,7 +150,7 @@ export class LedgerHistory {
   #list(
     accountId: string,
     { kind, from, to }: LedgerFilter,
-    after: PagePlace | undefined,
+    after: PageCursor | undefined,
     limit: number,
   ): Promise<ListedEntry[]> {
     const fromMs = from === undefined ? undefined : Date.parse(from);

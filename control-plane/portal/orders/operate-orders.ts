@@ -8,7 +8,7 @@ import { type CliContext, CommandError, table } from '@matting/core/cli/context.
 import { isoTime } from '@matting/core/jobs/job.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Command, InvalidArgumentError } from 'commander';
-import { parsePlace, placeText } from '../page/paging.ts';
+import { cursorText, parseCursor } from '../page/paging.ts';
 import { createPortalStores } from '../portal-stores.ts';
 import { formatDecimal, isMoneyReference, type Order, parseDecimal } from './order-rules.ts';
 import type {
@@ -65,7 +65,7 @@ export class OperateOrders {
 
   /** The latest first. @throws ContractError NOT_FOUND: the account; INVALID_REQUEST: `after` */
   async list({ state, account, limit, after }: OrderQuestion) {
-    const place = after === undefined ? undefined : parsePlace(after);
+    const place = after === undefined ? undefined : parseCursor(after);
     if (after !== undefined && place === undefined) {
       throw invalid('after', 'the cursor of a listed order');
     }
@@ -73,7 +73,7 @@ export class OperateOrders {
     const orders = await this.#orders.list({ state, accountId, after: place, limit });
     return orders.map(order => ({
       ...viewOrder(order),
-      cursor: placeText({ atMs: order.expiresAtMs, id: order.id }),
+      cursor: cursorText({ atMs: order.expiresAtMs, id: order.id }),
     }));
   }
 

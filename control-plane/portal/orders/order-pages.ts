@@ -2,13 +2,13 @@
 
 import { createHash, randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
-import type { PagePlace } from '@matting/core/ledger/ledger-pages.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { html } from '../page/html.ts';
-import { pageOf, placeText } from '../page/paging.ts';
+import { cursorText, pageOf } from '../page/paging.ts';
 import { may } from '../people/roles.ts';
 import { formOf, PageError, placeOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
@@ -58,10 +58,10 @@ export class Orders {
   }
 
   /** The latest first; `next` is where the next page begins, if there is one. */
-  async list(accountId: string, after: PagePlace | undefined) {
+  async list(accountId: string, after: PageCursor | undefined) {
     const found = await this.#orders.list({ accountId, after, limit: ORDERS_PAGE_ROWS + 1 });
     const { rows: orders, last } = pageOf(found, ORDERS_PAGE_ROWS);
-    const next = last && placeText({ atMs: last.expiresAtMs, id: last.id });
+    const next = last && cursorText({ atMs: last.expiresAtMs, id: last.id });
     return { orders, next };
   }
 

@@ -14,7 +14,7 @@ import {
   type ServiceActor,
 } from '@matting/core/accounts/audit.ts';
 import { CREDITS_PER_JOB } from '@matting/core/ledger/ledger.ts';
-import type { PagePlace } from '@matting/core/ledger/ledger-pages.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
 import {
   enterOperatorEntry,
   holdAccount,
@@ -111,7 +111,7 @@ export interface OrderFilter {
   readonly accountId?: string | undefined;
   readonly state?: ListedOrderState | undefined;
   /** Behind which order the page begins: its expiresAtMs and id. */
-  readonly after?: PagePlace | undefined;
+  readonly after?: PageCursor | undefined;
   readonly limit: number;
 }
 

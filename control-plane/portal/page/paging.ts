@@ -1,14 +1,14 @@
 /** Lists by keyset: which rows are a page, and the text by which an address says where the next begins. */
-import type { PagePlace } from '@matting/core/ledger/ledger-pages.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
 
 const PLACE = /^(\d{1,15})-([0-9a-z]{1}[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
-export function placeText({ atMs, id }: PagePlace): string {
+export function cursorText({ atMs, id }: PageCursor): string {
   return `${atMs}-${id}`;
 }
 
 /** Undefined: it is none. */
-export function parsePlace(text: string): PagePlace | undefined {
+export function parseCursor(text: string): PageCursor | undefined {
   const [, atMs, id] = PLACE.exec(text) ?? [];
   return id === undefined ? undefined : { atMs: Number(atMs), id };
 }

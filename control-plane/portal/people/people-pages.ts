@@ -11,7 +11,7 @@ import type { VNode } from 'preact';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';
-import { pageOf, parsePlace, placeText } from '../page/paging.ts';
+import { cursorText, pageOf, parseCursor } from '../page/paging.ts';
 import { formOf, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { LinkStore, OpenLink } from './link-store.ts';
@@ -77,7 +77,7 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
     const visit = visitOf(request);
     const { audit, common } = visit.words;
     // What is none is the first page.
-    const after = parsePlace(String(queryOf(request, 'after')));
+    const after = parseCursor(String(queryOf(request, 'after')));
     const found = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
     const { rows, last } = pageOf(found, AUDIT_ROWS);
     return renderPage(reply, {
@@ -86,7 +86,7 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
       active: 'audit',
       main: html`<div class="stack">
         ${auditTable(visit, rows)}
-        ${ui.pager(common, AUDIT_PATH, { after, next: last && placeText(last) })}
+        ${ui.pager(common, AUDIT_PATH, { after, next: last && cursorText(last) })}
       </div>`,
     });
   });

@@ -8,7 +8,7 @@ import { bodyChunks, FIELDS_MAX, wantBody } from '@matting/http/bodies.ts';
 import { bodyTypeOf, extendsAscii } from '@matting/http/request-headers.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
-import { parsePlace } from '../page/paging.ts';
+import { parseCursor } from '../page/paging.ts';
 import type { Role } from '../people/roles.ts';
 import {
   type Formats,
@@ -230,7 +230,7 @@ export function queryText(request: FastifyRequest, name: string): string {
 /** Where the page begins; undefined: at the latest. @throws PageError */
 export function placeOf(request: FastifyRequest) {
   const text = queryText(request, 'after');
-  const place = parsePlace(text);
+  const place = parseCursor(text);
   if (text !== '' && place === undefined) throw new PageError('badForm');
   return place;
 }
