@@ -9,7 +9,7 @@ import {
   bearerTokenOf,
   type Check,
   callerOf,
-  holdPlace,
+  holdSlot,
   requireApiKey,
   requireRate,
   TOKEN_LENGTH_MAX,
@@ -311,7 +311,7 @@ export function createRemovebgChecks(
       apiKey,
       requireRate(rateLimits, 'submissions', tellRate),
       requireRemovebgBody,
-      holdPlace(connections),
+      holdSlot(connections),
     ],
     account: [
       requireApiKey(services, 'account', requireKey),

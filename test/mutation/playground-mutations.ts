@@ -67,8 +67,8 @@ a picture that is refused is counted
 file control-plane/core/dispatch/dispatch-core.ts
 tests control-plane/core/dispatch/dispatch-core.test.ts: a job of the playground
 a job of the playground begins while one that is paid for waits
-  - if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;
-  + if (isUnpaid(job) && !this.#hasPlaygroundPlace()) return NOTHING;
+  - if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundSlot())) return NOTHING;
+  + if (isUnpaid(job) && !this.#hasPlaygroundSlot()) return NOTHING;
   = waits while any that is paid for waits for a node, however old it is
 jobs of the playground hold every place
   - return held < Math.max(1, Math.floor(places * PLAYGROUND_PLACES_SHARE));

@@ -3,14 +3,14 @@
  * places; a host that redirects to a slow one is slow.
  */
 
-import { type PlaceLimits, SharedPlaces } from '@matting/http/outgoing/shared-places.ts';
+import { SharedSlots, type SlotLimits } from '@matting/http/outgoing/shared-slots.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { ImageFetcher } from '../fetching/fetch-image.ts';
 import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
 /** One account alone downloads 32 at once, 16 from one host. */
-const DOWNLOAD_LIMITS: PlaceLimits = {
+const DOWNLOAD_LIMITS: SlotLimits = {
   max: 64,
   destinationMax: 32,
   slowMax: 32,
@@ -30,11 +30,11 @@ export interface Download {
 }
 
 export class Downloads {
-  readonly #places: SharedPlaces;
+  readonly #places: SharedSlots;
   readonly #now: () => number;
 
-  constructor(now: () => number, limits: PlaceLimits = DOWNLOAD_LIMITS) {
-    this.#places = new SharedPlaces(limits);
+  constructor(now: () => number, limits: SlotLimits = DOWNLOAD_LIMITS) {
+    this.#places = new SharedSlots(limits);
     this.#now = now;
   }
 

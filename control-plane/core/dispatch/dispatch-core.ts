@@ -162,7 +162,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
-    const awaited = this.#nodesAwaited || (this.#playgroundAwaited && this.#hasPlaygroundPlace());
+    const awaited = this.#nodesAwaited || (this.#playgroundAwaited && this.#hasPlaygroundSlot());
     if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
     this.#unread = false;
     // Set again by what this round leaves, and by what is submitted while it is under way.
@@ -272,7 +272,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
     }
     if (this.memories.mustWait(job.id)) return NOTHING;
-    if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;
+    if (isUnpaid(job) && (this.#nodesAwaited || !this.#hasPlaygroundSlot())) return NOTHING;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
     const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
     return offer === undefined
@@ -317,7 +317,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return this.#options.room.snapshots().some(node => node.imagesFree > 0);
   }
 
-  #hasPlaygroundPlace(): boolean {
+  #hasPlaygroundSlot(): boolean {
     let places = 0;
     for (const { imagesFree, imagesInFlight } of this.#options.room.snapshots()) {
       places += Math.max(0, imagesFree) + imagesInFlight;

@@ -13,7 +13,7 @@ import {
   expectedWaitMs,
   FAULTS_IN_A_ROW_MAX,
   FULL_SCAN_NODES_MAX,
-  hasPlace,
+  hasRoomFor,
   isIncapable,
   isProven,
   judged,
@@ -97,7 +97,7 @@ function seeded(seed: number): () => number {
 }
 
 const mayTake = (node: NodeSnapshot) =>
-  canDo(node, photo) && hasPlace(node, photo) && expectedWaitMs(node, NOW_MS) <= waitMsMax(0);
+  canDo(node, photo) && hasRoomFor(node, photo) && expectedWaitMs(node, NOW_MS) <= waitMsMax(0);
 
 test('pickNode › picks only a node that can do it, would take it soon and did not refuse it', t => {
   holds(t, [anyFleet, anyRandom, someBoots], (fleet, random, excludedBoots) => {
@@ -128,7 +128,7 @@ test('pickNode › says when time alone makes room, and has it then', t => {
     const choice = pickNode(fleet, photo, { ...now, random });
     if (choice.kind !== 'busy') return;
     const { retryInMs } = choice;
-    const places = fleet.some(node => canDo(node, photo) && hasPlace(node, photo));
+    const places = fleet.some(node => canDo(node, photo) && hasRoomFor(node, photo));
     if (!places) assert.equal(retryInMs, undefined);
     if (retryInMs === undefined) return;
     assert.ok(retryInMs > 0);
@@ -274,9 +274,9 @@ test('ejected nodes › are taken where they alone can do the job', t => {
 
 test('slow start › gives a new node an image an engine until it has proved itself', t => {
   const fresh = { proven: false, enginesReady: 2 };
-  t.truthy(hasPlace(snapshot({ ...fresh, ownImages: 1 }), photo));
-  t.true(!hasPlace(snapshot({ ...fresh, ownImages: 2 }), photo));
-  t.truthy(hasPlace(snapshot({ ...fresh, proven: true, ownImages: 2 }), photo));
+  t.truthy(hasRoomFor(snapshot({ ...fresh, ownImages: 1 }), photo));
+  t.true(!hasRoomFor(snapshot({ ...fresh, ownImages: 2 }), photo));
+  t.truthy(hasRoomFor(snapshot({ ...fresh, proven: true, ownImages: 2 }), photo));
 });
 
 const jxl: JobNeeds = { inputFormat: 'jxl', pixels: 50_000_000, outputFormat: 'png' };
@@ -294,7 +294,7 @@ test('canDo › keeps JPEG XL off nodes without it, and large ones off those wit
   t.true(canDo(snapshot({ ...encoding, jxlPixelsMax: 40_000_000 }), output));
 });
 
-test('hasPlace › counts a job by the larger of its image and its frame', t => {
+test('hasRoomFor › counts a job by the larger of its image and its frame', t => {
   const image = { format: 'jpeg', width: 1000, height: 1000 } as const;
   const sizes: readonly [Finishing | null, number][] = [
     [null, 1],
@@ -313,23 +313,23 @@ test('hasPlace › counts a job by the larger of its image and its frame', t => 
     t.is(megapixelsOf(needs), megapixels, JSON.stringify(finishing));
     const counted = admittedMegapixels(needs);
     const node = snapshot({ megapixelsFree: counted - 0.01 });
-    t.false(hasPlace(node, needs));
-    t.true(hasPlace({ ...node, megapixelsFree: counted }, needs));
+    t.false(hasRoomFor(node, needs));
+    t.true(hasRoomFor({ ...node, megapixelsFree: counted }, needs));
   }
   const asked = { outputFormat: 'png', finishing: { outputWidth: 10 } } as const;
   const { pixels } = needsOf({ ...image, width: null }, asked);
   t.is(pixels, null);
 });
 
-test('hasPlace › counts an unknown size as the largest, and lets an idle node judge by itself', t => {
+test('hasRoomFor › counts an unknown size as the largest, and lets an idle node judge by itself', t => {
   const unknown = { ...photo, pixels: null };
-  t.false(hasPlace(snapshot({ megapixelsFree: 99 }), unknown));
-  t.true(hasPlace(snapshot({ megapixelsFree: 100 }), unknown));
-  t.true(hasPlace(snapshot({ megapixelsFree: 60, imagesInFlight: 0 }), unknown));
+  t.false(hasRoomFor(snapshot({ megapixelsFree: 99 }), unknown));
+  t.true(hasRoomFor(snapshot({ megapixelsFree: 100 }), unknown));
+  t.true(hasRoomFor(snapshot({ megapixelsFree: 60, imagesInFlight: 0 }), unknown));
 });
 
-test('hasPlace › sends nothing where every engine is restarting', t => {
-  t.false(hasPlace(snapshot({ enginesReady: 0, imagesInFlight: 0 }), photo));
+test('hasRoomFor › sends nothing where every engine is restarting', t => {
+  t.false(hasRoomFor(snapshot({ enginesReady: 0, imagesInFlight: 0 }), photo));
 });
 
 const REPORT = { ...IDLE, imagesInFlight: 1, megapixelsFree: 16 };
@@ -349,7 +349,7 @@ test.beforeEach(() => {
 function takes(megapixels: number): boolean {
   const snapshot = view.snapshot();
   assert.ok(snapshot);
-  return hasPlace(snapshot, jobOf(megapixels));
+  return hasRoomFor(snapshot, jobOf(megapixels));
 }
 
 function refuse(megapixels: number): void {

@@ -320,7 +320,7 @@ export function isIncapable(
 }
 
 /** Whether it has room for the job, whatever the wait there. */
-export function hasPlace(node: NodeSnapshot, needs: JobNeeds): boolean {
+export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
   // Engines that restart: the job can still go elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
   if (!node.proven && node.ownImages >= node.enginesReady) return false;
@@ -381,7 +381,7 @@ export function pickNode(
   // Where there are no good ones, better these than none.
   const isWanted = nodes.some(isGood) ? isGood : isCapable;
   const mayTake = (node: NodeSnapshot) =>
-    hasPlace(node, needs) && isWanted(node) && tooLongMs(node) <= 0;
+    hasRoomFor(node, needs) && isWanted(node) && tooLongMs(node) <= 0;
   const compared = candidates(nodes, mayTake, options);
   if (compared.length > 0) {
     const node = firstToFinish(compared, needs, options);
@@ -389,7 +389,7 @@ export function pickNode(
   }
   let retryInMs: number | undefined;
   for (const node of nodes) {
-    if (!hasPlace(node, needs) || !isWanted(node)) continue;
+    if (!hasRoomFor(node, needs) || !isWanted(node)) continue;
     retryInMs = Math.min(retryInMs ?? Number.POSITIVE_INFINITY, tooLongMs(node));
   }
   return { kind: 'busy', retryInMs };

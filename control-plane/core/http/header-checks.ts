@@ -180,7 +180,7 @@ export function createHeaderChecks(
       requireIdempotencyKey({ optional: false }),
       requireRate(rateLimits, 'submissions'),
       requireBodyForm,
-      holdPlace(connections),
+      holdSlot(connections),
     ] satisfies Check[],
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
     account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
@@ -189,7 +189,7 @@ export function createHeaderChecks(
   };
 }
 
-export function holdPlace(connections: Connections): onRequestHookHandler {
+export function holdSlot(connections: Connections): onRequestHookHandler {
   return (request, reply, done) => {
     const { accountId } = callerOf(request);
     // If the caller hung up during authentication, 'close' was already emitted.

@@ -84,7 +84,7 @@ export class ImageUploads {
 
   /** They share one slot, and take neither it nor a file before a first piece. */
   beginBoth(accountId: string): RequestUploads {
-    const place = new UploadPlace(this.#blobs, this.#slots, accountId);
+    const place = new UploadSlot(this.#blobs, this.#slots, accountId);
     // Before the first byte: a blob has its name from its beginning.
     const jobId = randomUUID();
     return {
@@ -100,7 +100,7 @@ export interface RequestUploads {
 }
 
 /** The slot of one request: one for each upload could leave two waiting for each other's. */
-class UploadPlace {
+class UploadSlot {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
   readonly #slots: Semaphore;
   readonly #accountId: string;
@@ -137,7 +137,7 @@ export class ImageUpload {
   /** Of the job that this request may make: its blobs are named after it. */
   readonly jobId: string;
   readonly #blob: string;
-  readonly #place: UploadPlace;
+  readonly #place: UploadSlot;
   readonly #role: ImageRole;
   readonly #hash: Hash = createHash('sha256');
   #reader: PieceReader = new Base64Decoder();
@@ -147,7 +147,7 @@ export class ImageUpload {
   #refusal: ContractError | undefined;
   #unstored: ContractError | undefined;
 
-  constructor(place: UploadPlace, role: ImageRole, jobId: string, blob: string) {
+  constructor(place: UploadSlot, role: ImageRole, jobId: string, blob: string) {
     this.jobId = jobId;
     this.#blob = blob;
     this.#place = place;

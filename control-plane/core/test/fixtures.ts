@@ -5,7 +5,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { openCurrentDatabase } from '@matting/database/connect.ts';
 import { type Database, RequestShares } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
-import type { FullPlaces } from '@matting/http/outgoing/shared-places.ts';
+import type { FullSlots } from '@matting/http/outgoing/shared-slots.ts';
 import {
   type GroupTest,
   type OnDatabases,
@@ -33,7 +33,7 @@ export const UNPAID_DAY_MS = 86_400_000;
 /** Of jobs that are not paid for, as many as are submitted. */
 export const UNPAID_LIMITS = { allowance: { take: async () => UNPAID_DAY_MS } };
 export const OPERATOR: ServiceActor = { kind: 'operator' };
-export const NONE_FULL: FullPlaces = {
+export const NONE_FULL: FullSlots = {
   destinations: [],
   accounts: [],
   uses: [],

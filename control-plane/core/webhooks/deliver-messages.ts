@@ -21,12 +21,12 @@ import { type Database, query } from '@matting/database/database.ts';
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
 import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import {
-  type FullPlaces,
-  type PlaceLimits,
-  type PlaceUse,
+  type FullSlots,
   roomOutside,
-  SharedPlaces,
-} from '@matting/http/outgoing/shared-places.ts';
+  SharedSlots,
+  type SlotLimits,
+  type SlotUse,
+} from '@matting/http/outgoing/shared-slots.ts';
 import type { NotNull } from 'kysely';
 import type { Logger } from 'pino';
 import type { OutboxTable } from '../tables.ts';
@@ -84,7 +84,7 @@ interface MessageWay {
   readonly pollMs: number;
   /** The longest an attempt takes, and time to write its end. */
   readonly leaseMs: number;
-  readonly places: PlaceLimits;
+  readonly places: SlotLimits;
   /** Keys that open here what is to be sent; nothing is asked of mails. */
   readonly secretKeyIds: readonly string[];
   /**
@@ -111,7 +111,7 @@ export class MessageDelivery {
   readonly #parts: DeliveryParts;
   readonly #way: MessageWay;
   readonly #onDue: OnDue | undefined;
-  readonly #places: SharedPlaces;
+  readonly #places: SharedSlots;
   readonly #running = new Set<Promise<void>>();
   readonly #cutOff = new AbortController();
   /** Attempts due again before the next poll; at most one a row that failed in that time. */
@@ -125,7 +125,7 @@ export class MessageDelivery {
     this.#parts = parts;
     this.#way = way;
     this.#onDue = onDue;
-    this.#places = new SharedPlaces(way.places);
+    this.#places = new SharedSlots(way.places);
     const unreadable = (err: unknown) => way.unreadable(err);
     this.#loop = pollingLoop(way.pollMs, () => this.#round(), unreadable);
   }
@@ -229,7 +229,7 @@ export class MessageDelivery {
   }
 }
 
-function useOf({ accountId, receiver }: DueMessage): PlaceUse {
+function useOf({ accountId, receiver }: DueMessage): SlotUse {
   return { accountId, destination: receiver };
 }
 
@@ -260,7 +260,7 @@ export interface DueQuery {
   readonly limit: number;
   /** Keys that open secrets here; other webhooks are left to other replicas. Of mails nothing. */
   readonly secretKeyIds: readonly string[];
-  readonly full: FullPlaces;
+  readonly full: FullSlots;
 }
 
 /** Rows that a listing may ask for, each with a body of about a kilobyte. */

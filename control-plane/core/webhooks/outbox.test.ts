@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { addTo, rowOf, setIn } from '@matting/database/test/rows.ts';
-import type { FullPlaces } from '@matting/http/outgoing/shared-places.ts';
+import type { FullSlots } from '@matting/http/outgoing/shared-slots.ts';
 import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import { at } from '@matting/test-support/at.ts';
 import {
@@ -129,8 +129,7 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
     const c = await ended('https://a.example:8443/1', other);
     t.deepEqual((await dueIds()).sort(), [a, b, c].sort());
     const [hostA, hostB] = ['a.example:443', 'b.example:443'];
-    const without = (changes: Partial<FullPlaces>) =>
-      dueIds({ full: { ...NONE_FULL, ...changes } });
+    const without = (changes: Partial<FullSlots>) => dueIds({ full: { ...NONE_FULL, ...changes } });
     t.deepEqual((await without({ destinations: [hostA] })).sort(), [b, c].sort());
     t.deepEqual(await without({ destinations: [hostB, hostA] }), [c]);
     t.deepEqual(await without({ accounts: [accountId] }), [c]);
@@ -249,7 +248,7 @@ const BACKLOG = 1200;
 const QUIET = 60;
 const QUIET_RECEIVERS = Array.from({ length: QUIET }, (_, index) => quietReceiverOf(index)).sort();
 
-type Without = Partial<Pick<FullPlaces, 'destinations' | 'accounts'>>;
+type Without = Partial<Pick<FullSlots, 'destinations' | 'accounts'>>;
 
 onStoresInCi(test, `a backlog of ${BACKLOG}`, (test, { database, stores }) => {
   test.before(async () => {

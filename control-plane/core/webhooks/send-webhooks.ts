@@ -5,7 +5,7 @@ import {
   PostFailedError,
   type PostFailure,
 } from '@matting/http/outgoing/guarded-post.ts';
-import type { PlaceLimits } from '@matting/http/outgoing/shared-places.ts';
+import type { SlotLimits } from '@matting/http/outgoing/shared-slots.ts';
 import { signMessage } from '@matting/http/outgoing/webhook-signature.ts';
 import {
   activeCarrier,
@@ -64,7 +64,7 @@ const SLOW_MS = 5_000;
  * A place is a socket and about 20 KB, held by a receiver that hangs for the whole time-out. One
  * account alone has 64, 8 of them to one receiver, 32 to receivers that were slow.
  */
-const PLACES: PlaceLimits = {
+const PLACES: SlotLimits = {
   max: 128,
   destinationMax: 2 * LANE_TAKE_MAX,
   slowMax: 64,

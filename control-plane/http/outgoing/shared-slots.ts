@@ -1,15 +1,15 @@
 /**
- * Places that accounts share and that lead somewhere: a number of sockets or files, each held for a
+ * Slots that accounts share and that lead somewhere: a number of sockets or files, each held for a
  * while and never taken away. Pure.
  */
 import { forgetOldest } from '@matting/program/remembered.ts';
 
-/** Whether an account that holds `held` places may take one: the rule of program/semaphore.ts. */
-function mayTakePlace(held: number, free: number): boolean {
+/** Whether an account that holds `held` slots may take one: the rule of program/semaphore.ts. */
+function mayTakeSlot(held: number, free: number): boolean {
   return held < free;
 }
 
-export interface PlaceLimits {
+export interface SlotLimits {
   readonly max: number;
   readonly destinationMax: number;
   /** To all destinations together that are remembered as slow. */
@@ -18,34 +18,34 @@ export interface PlaceLimits {
   readonly slowDestinationsMax: number;
 }
 
-export interface PlaceUse {
+export interface SlotUse {
   readonly accountId: string;
   readonly destination: string;
 }
 
-export interface FullPlaces {
-  /** No account has a place to these. */
+export interface FullSlots {
+  /** No account has a slot to these. */
   readonly destinations: readonly string[];
-  /** These have no place to any destination. */
+  /** These have no slot to any destination. */
   readonly accounts: readonly string[];
-  /** No place for this account to this destination. */
-  readonly uses: readonly PlaceUse[];
-  /** None of these accounts has a place to any of these destinations, which are slow. */
+  /** No slot for this account to this destination. */
+  readonly uses: readonly SlotUse[];
+  /** None of these accounts has a slot to any of these destinations, which are slow. */
   readonly slow: {
     readonly accounts: readonly string[];
     readonly destinations: readonly string[];
   };
 }
 
-/** Whether there was a place for a use when `full` was taken. */
-export function roomOutside(full: FullPlaces) {
+/** Whether there was a slot for a use when `full` was taken. */
+export function roomOutside(full: FullSlots) {
   const destinations = new Set(full.destinations);
   const accounts = new Set(full.accounts);
   const uses = new Set(full.uses.map(useKey));
   const slowAccounts = new Set(full.slow.accounts);
   const slow = new Set(full.slow.destinations);
   return {
-    forUse: (use: PlaceUse) =>
+    forUse: (use: SlotUse) =>
       !destinations.has(use.destination) &&
       !accounts.has(use.accountId) &&
       !uses.has(useKey(use)) &&
@@ -54,7 +54,7 @@ export function roomOutside(full: FullPlaces) {
   };
 }
 
-function useKey({ accountId, destination }: PlaceUse): string {
+function useKey({ accountId, destination }: SlotUse): string {
   return JSON.stringify([accountId, destination]);
 }
 
@@ -77,12 +77,12 @@ class Counts {
 }
 
 /**
- * Places that lead somewhere. The rule holds three times: for all places, for those to one
+ * Slots that lead somewhere. The rule holds three times: for all slots, for those to one
  * destination, and for those to destinations that were slow or silent the last time. So neither an
  * account nor a destination that hangs keeps the others from theirs.
  */
-export class SharedPlaces {
-  readonly #limits: PlaceLimits;
+export class SharedSlots {
+  readonly #limits: SlotLimits;
   readonly #accounts = new Counts();
   readonly #destinations = new Counts();
   /** By account, then destination. */
@@ -90,7 +90,7 @@ export class SharedPlaces {
   readonly #slow = new Set<string>();
   #taken = 0;
 
-  constructor(limits: PlaceLimits) {
+  constructor(limits: SlotLimits) {
     this.#limits = limits;
   }
 
@@ -102,29 +102,29 @@ export class SharedPlaces {
     return this.#taken;
   }
 
-  hasRoom(use: PlaceUse): boolean {
+  hasRoom(use: SlotUse): boolean {
     const { accountId, destination } = use;
     if (!this.hasRoomFor(accountId) || !this.#destinationHasRoom(use)) return false;
     return !this.#slow.has(destination) || this.#slowHasRoom(accountId);
   }
 
   hasRoomFor(accountId: string): boolean {
-    return mayTakePlace(this.#accounts.of(accountId), this.free);
+    return mayTakeSlot(this.#accounts.of(accountId), this.free);
   }
 
-  take(use: PlaceUse): boolean {
+  take(use: SlotUse): boolean {
     if (!this.hasRoom(use)) return false;
     this.#count(use, 1);
     return true;
   }
 
   /** @param slow no answer came, or late; undefined: unknown */
-  end(use: PlaceUse, slow: boolean | undefined): void {
+  end(use: SlotUse, slow: boolean | undefined): void {
     this.#count(use, -1);
     if (slow !== undefined) this.#remember(use.destination, slow);
   }
 
-  full(): FullPlaces {
+  full(): FullSlots {
     const accounts = this.#accounts.keys();
     const slowIsFull = this.#slowTaken() >= this.#limits.slowMax;
     const isFull = (destination: string) =>
@@ -142,7 +142,7 @@ export class SharedPlaces {
     };
   }
 
-  /** Destinations that the account has no place to now. */
+  /** Destinations that the account has no slot to now. */
   fullFor(accountId: string): string[] {
     const slow = this.#slowHasRoom(accountId) ? [] : this.#slow;
     const used = this.#destinations
@@ -151,16 +151,16 @@ export class SharedPlaces {
     return [...new Set([...used, ...slow])];
   }
 
-  #destinationHasRoom({ accountId, destination }: PlaceUse): boolean {
+  #destinationHasRoom({ accountId, destination }: SlotUse): boolean {
     const free = this.#limits.destinationMax - this.#destinations.of(destination);
-    return mayTakePlace(this.#uses.get(accountId)?.of(destination) ?? 0, free);
+    return mayTakeSlot(this.#uses.get(accountId)?.of(destination) ?? 0, free);
   }
 
   #slowHasRoom(accountId: string): boolean {
     const uses = this.#uses.get(accountId);
     let held = 0;
     for (const destination of this.#slow) held += uses?.of(destination) ?? 0;
-    return mayTakePlace(held, this.#limits.slowMax - this.#slowTaken());
+    return mayTakeSlot(held, this.#limits.slowMax - this.#slowTaken());
   }
 
   #slowTaken(): number {
@@ -169,13 +169,13 @@ export class SharedPlaces {
     return taken;
   }
 
-  #allUses(): PlaceUse[] {
+  #allUses(): SlotUse[] {
     return [...this.#uses].flatMap(([accountId, counts]) =>
       counts.keys().map(destination => ({ accountId, destination })),
     );
   }
 
-  #count({ accountId, destination }: PlaceUse, change: 1 | -1): void {
+  #count({ accountId, destination }: SlotUse, change: 1 | -1): void {
     this.#taken += change;
     this.#accounts.add(accountId, change);
     this.#destinations.add(destination, change);
