@@ -202,7 +202,7 @@ export function spreadEngines<Device extends { readonly facts: GpuFacts }>(
 
 export class GpuDevice {
   readonly facts: GpuFacts;
-  readonly turns = new OpeningTurns();
+  readonly opening = new OpeningMutex();
   readonly #listeners = new Set<() => void>();
   #outReason: string | undefined;
 
@@ -246,7 +246,7 @@ export class GpuDevice {
  * TensorRT chooses kernels by timing them while it builds, so engines of a GPU open one by one.
  * CUDA times nothing: with cuDNN 9 its search is a question to heuristics.
  */
-export class OpeningTurns {
+export class OpeningMutex {
   #holder: object | undefined;
   readonly #waiting: { readonly who: object; readonly begin: () => void }[] = [];
 

@@ -193,7 +193,7 @@ export function createGroups(
     }
     const childEnv = device?.envOf(options.childEnv) ?? options.childEnv;
     const { buffers } = options;
-    const place = { index, spec, childEnv, timing, turns: device?.turns, buffers };
+    const place = { index, spec, childEnv, timing, opening: device?.opening, buffers };
     group.engines.push(new Engine(place, listener));
   }
   return { groups, timing };

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { Child, type ChildExit, OutputLines, type SpawnChildOptions } from '../../process/child.ts';
 import type { BufferPool, Frame } from '../../process/frames.ts';
-import type { OpeningTurns } from '../devices/devices.ts';
+import type { OpeningMutex } from '../devices/devices.ts';
 import { type FromEngine, RUNTIME_FOLDER_VARIABLE, type SessionSpec } from '../engine-protocol.ts';
 import type { EngineDeathCause, EngineResult, EngineRun, EngineTiming } from './engine-pool.ts';
 
@@ -148,7 +148,7 @@ interface EngineOptions {
   readonly spec: SessionSpec;
   readonly childEnv: Readonly<Record<string, string>>;
   readonly timing: EngineTiming;
-  readonly turns?: OpeningTurns | undefined;
+  readonly opening?: OpeningMutex | undefined;
   readonly buffers?: BufferPool | undefined;
 }
 
@@ -223,10 +223,10 @@ export class Engine {
   }
 
   open(): void {
-    const { turns } = this.#options;
+    const { opening } = this.#options;
     if (this.#parked) return;
-    if (turns === undefined) this.#spawn();
-    else turns.take(this, () => this.#spawn());
+    if (opening === undefined) this.#spawn();
+    else opening.take(this, () => this.#spawn());
   }
 
   /** Ends its process and starts none until `unpark`. onLoss is called for what was in it. */
@@ -235,7 +235,7 @@ export class Engine {
     this.#parked = true;
     if (this.#state === 'down') {
       this.#disarm();
-      this.#options.turns?.leave(this);
+      this.#options.opening?.leave(this);
     } else if (!OVER.includes(this.#state)) this.#stop('device', reason);
   }
 
@@ -287,7 +287,7 @@ export class Engine {
   close(): void {
     if (this.#state === 'closed') return;
     this.#disarm();
-    this.#endTurn();
+    this.#leaveOpening();
     this.#enter('closed');
     const child = this.#child;
     if (child === undefined || child.exited || child.stuck) this.#closed.resolve();
@@ -311,9 +311,9 @@ export class Engine {
   }
 
   /** It loads no longer: the next of its GPU may. */
-  #endTurn(): void {
+  #leaveOpening(): void {
     clearInterval(this.#progressTimer);
-    this.#options.turns?.leave(this);
+    this.#options.opening?.leave(this);
   }
 
   #disarm(): void {
@@ -353,7 +353,7 @@ export class Engine {
 
   #onReady(warmMs: number): void {
     this.#disarm();
-    this.#endTurn();
+    this.#leaveOpening();
     this.#loadMs = performance.now() - this.#sinceMs;
     this.#enter('idle');
     this.#listener.onReady(this, warmMs);
@@ -377,7 +377,7 @@ export class Engine {
 
   #onExit(exit: ChildExit): void {
     this.#disarm();
-    this.#endTurn();
+    this.#leaveOpening();
     this.#output?.end();
     if (this.#state === 'closed') {
       this.#closed.resolve();
@@ -398,7 +398,7 @@ export class Engine {
 
   #onStuck(child: Child<FromEngine>): void {
     this.#disarm();
-    this.#endTurn();
+    this.#leaveOpening();
     if (this.#state === 'closed') {
       this.#closed.resolve();
     } else {
