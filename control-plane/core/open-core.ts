@@ -581,14 +581,16 @@ async function start(
   const { registry, operatorPort, steps } = parts;
   const { app } = parts.publicPort;
   const { host, registryHost, metricsHost, baseUrl } = config;
-  const metricsPlace = { host: metricsHost, port: config.metricsPort };
-  await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
-    operatorPort.listen(metricsPlace),
+  const metricsAddress = { host: metricsHost, port: config.metricsPort };
+  await listening({ variable: 'MATTING_METRICS_PORT', ...metricsAddress }, () =>
+    operatorPort.listen(metricsAddress),
   );
-  const registryPlace = { host: registryHost, port: config.registryPort };
-  await listening({ variable: 'MATTING_REGISTRY_PORT', ...registryPlace }, () => registry.listen());
-  const httpPlace = { host, port: config.port };
-  await listening({ variable: 'MATTING_PORT', ...httpPlace }, () => app.listen(httpPlace));
+  const registryAddress = { host: registryHost, port: config.registryPort };
+  await listening({ variable: 'MATTING_REGISTRY_PORT', ...registryAddress }, () =>
+    registry.listen(),
+  );
+  const httpAddress = { host, port: config.port };
+  await listening({ variable: 'MATTING_PORT', ...httpAddress }, () => app.listen(httpAddress));
   const ports = {
     http: portOf(app.server),
     registry: registry.port,

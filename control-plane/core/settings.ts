@@ -43,7 +43,7 @@ export function readCoreSettings(
   const database = readDatabase(reader);
   return {
     ...database,
-    ...readPlace(reader),
+    ...readListenAddress(reader),
     ...readStorage(reader, database.dataDir, storageKinds),
     /** What seals; 32 bytes. Undefined (with SQLite only): the one kept in the data directory. */
     secretsKey: readSecretsKey(reader, database.databaseUrl),
@@ -124,7 +124,7 @@ export function loadKeyConfig(env: Environment) {
   });
 }
 
-export function readPlace(reader: EnvReader) {
+export function readListenAddress(reader: EnvReader) {
   const host = reader.string('MATTING_HOST', { default: LOOPBACK });
   const port = reader.port('MATTING_PORT', { default: 8080 });
   return { host, port, baseUrl: readBaseUrl(reader, host, port) };

@@ -1,6 +1,6 @@
 /** The portal's variables: the account area, its mails, and what is sold there. */
 
-import { readPlace } from '@matting/core/settings.ts';
+import { readListenAddress } from '@matting/core/settings.ts';
 import { type Environment, type EnvReader, readEnvironment } from '@matting/program/env.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/messages.ts';
@@ -25,7 +25,7 @@ export function readPortalSettings(reader: EnvReader, baseUrl: string) {
 /** @throws ConfigError */
 export function loadLinkConfig(env: Environment) {
   return readEnvironment(env, reader => {
-    const { baseUrl } = readPlace(reader);
+    const { baseUrl } = readListenAddress(reader);
     const accountArea = readAccountArea(reader, baseUrl);
     return { baseUrl, accountArea, mail: readMail(reader).mail };
   });

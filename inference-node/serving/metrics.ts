@@ -30,7 +30,7 @@ import type { GpuDevice } from './engine/devices/devices.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import {
-  PIPELINE_PLACES,
+  PIPELINE_POSITIONS,
   type Pipeline,
   type PlanRun,
   RUN_LABELS,
@@ -273,7 +273,7 @@ function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, re
     },
   });
   const readPlaces = (show: Show) => {
-    for (const place of PIPELINE_PLACES) show(pipeline.imagesAt(place), { place });
+    for (const place of PIPELINE_POSITIONS) show(pipeline.imagesAt(place), { place });
   };
   const help = 'Images at each place of the pipeline.';
   gauge(registry, 'matting_node_pipeline_images', help, readPlaces, ['place']);

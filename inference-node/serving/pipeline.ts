@@ -71,7 +71,7 @@ export interface ImageResult {
   readonly missing: readonly PlanRun[];
 }
 
-export type ImageStage = Extract<PipelinePlace, 'decoding' | 'inferring' | 'encoding'>;
+export type ImageStage = Extract<PipelinePosition, 'decoding' | 'inferring' | 'encoding'>;
 
 /** The caller's side of one image. */
 export interface ImageExchange {
@@ -83,7 +83,7 @@ export interface ImageExchange {
 }
 
 /** Where an image in the node can be, in order. */
-export const PIPELINE_PLACES = [
+export const PIPELINE_POSITIONS = [
   'receiving',
   'waiting_for_worker',
   'decoding',
@@ -91,9 +91,9 @@ export const PIPELINE_PLACES = [
   'encoding',
   'sending',
 ] as const;
-type PipelinePlace = (typeof PIPELINE_PLACES)[number];
+type PipelinePosition = (typeof PIPELINE_POSITIONS)[number];
 
-const BEFORE_INFERENCE = PIPELINE_PLACES.slice(0, PIPELINE_PLACES.indexOf('inferring'));
+const BEFORE_INFERENCE = PIPELINE_POSITIONS.slice(0, PIPELINE_POSITIONS.indexOf('inferring'));
 
 /** An ordinary photo, for estimates; admission assumes the largest. */
 const SIZE_WHERE_UNKNOWN: Size = { width: 4000, height: 3000 };
@@ -108,7 +108,7 @@ const ENGINE_DOWN: readonly ErrorCode[] = [
 
 export class Pipeline {
   readonly #pictures: PicturePool;
-  readonly #places = new Map<ImageOrder, PipelinePlace>();
+  readonly #places = new Map<ImageOrder, PipelinePosition>();
   readonly #workedOnSinceMs = new Map<ImageOrder, number>();
 
   constructor(pictures: PicturePool) {
@@ -128,7 +128,7 @@ export class Pipeline {
     }
   }
 
-  imagesAt(place: PipelinePlace): number {
+  imagesAt(place: PipelinePosition): number {
     let images = 0;
     for (const at of this.#places.values()) if (at === place) images += 1;
     return images;

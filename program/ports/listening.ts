@@ -9,7 +9,7 @@ class ListenError extends Error {
   }
 }
 
-interface ListenPlace {
+interface ListenAddress {
   /** The variable that sets the port. */
   readonly variable: string;
   readonly host: string;
@@ -17,7 +17,7 @@ interface ListenPlace {
 }
 
 /** @throws ListenError in place of whatever `listen` rejects with. */
-export async function listening<T>(place: ListenPlace, listen: () => Promise<T>): Promise<T> {
+export async function listening<T>(place: ListenAddress, listen: () => Promise<T>): Promise<T> {
   const { variable, host, port } = place;
   try {
     return await listen();

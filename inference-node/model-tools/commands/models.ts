@@ -34,7 +34,7 @@ import {
   type PrepareProgress,
 } from '@matting/serving/prepared/load-prepared.ts';
 import { listPrepared, PREPARER_REVISION } from '@matting/serving/prepared/prepared-cache.ts';
-import { findWeightsFile, type WeightsPlaces } from '@matting/serving/prepared/weights-cache.ts';
+import { findWeightsFile, type WeightsFolders } from '@matting/serving/prepared/weights-cache.ts';
 import cliProgress from 'cli-progress';
 import type { Command } from 'commander';
 import { prepareModel } from '../preparing/prepare.ts';
@@ -368,7 +368,10 @@ async function describe(manifest: ModelManifest, settings: ModelSettings) {
   };
 }
 
-async function fetchedState(manifest: ModelManifest, places: WeightsPlaces): Promise<FetchedState> {
+async function fetchedState(
+  manifest: ModelManifest,
+  places: WeightsFolders,
+): Promise<FetchedState> {
   let state: FetchedState = 'yes';
   for (const file of manifest.files) {
     const { check } = await findWeightsFile(places, manifest, file);

@@ -15,7 +15,7 @@ import {
   alteredWeights,
   findWeightsFile,
   recordChecked,
-  type WeightsPlaces,
+  type WeightsFolders,
   weightsDirectory,
   weightsPath,
 } from '@matting/serving/prepared/weights-cache.ts';
@@ -29,7 +29,7 @@ export interface FetchProgress {
 }
 
 /** Several processes may use the cache at once. */
-export interface FetchOptions extends WeightsPlaces {
+export interface FetchOptions extends WeightsFolders {
   /** Called only when something must be fetched: a broken npmrc does not stop other starts. */
   readonly registryOptions: () => Promise<RegistryOptions>;
   readonly onProgress?: (progress: FetchProgress) => void;

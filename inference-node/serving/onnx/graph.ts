@@ -337,7 +337,7 @@ export function readTensor(tensor: onnx.ITensorProto, name: string): Tensor {
   );
 }
 
-interface TensorPlace {
+interface TensorPosition {
   readonly file: string;
   readonly offset: number;
 }
@@ -345,7 +345,7 @@ interface TensorPlace {
 /** Join the pieces in order. `placeOf`: where a tensor's bytes are already, to be named only. */
 export function* encodeModel(
   graph: Graph,
-  placeOf: (tensor: Tensor) => TensorPlace | undefined = () => undefined,
+  placeOf: (tensor: Tensor) => TensorPosition | undefined = () => undefined,
 ): Generator<Uint8Array> {
   yield ModelProto.encode({
     irVersion: graph.irVersion,
@@ -387,7 +387,7 @@ function encodeTensor(name: string, tensor: Tensor): readonly Uint8Array[] {
 function encodePlacedTensor(
   name: string,
   { elementType: dataType, dims, data }: Tensor,
-  { file, offset }: TensorPlace,
+  { file, offset }: TensorPosition,
 ): readonly Uint8Array[] {
   const entries = { location: file, offset: String(offset), length: String(data.length) };
   const tensor = TensorProto.encode({

@@ -52,7 +52,7 @@ import {
   preparedPath,
 } from './prepared-cache.ts';
 import { loadRanges, type RangesFile } from './ranges.ts';
-import { requireWeights, type WeightsPlaces } from './weights-cache.ts';
+import { requireWeights, type WeightsFolders } from './weights-cache.ts';
 
 /** In this order; `discard` to `write` only where there is no usable prepared file. */
 export type PrepareProgress =
@@ -70,7 +70,7 @@ export type MakePrepared = (
   to: Pick<LoadOptions, 'manifest' | 'cacheDir' | 'onProgress'>,
 ) => Promise<string>;
 
-export interface LoadOptions extends WeightsPlaces {
+export interface LoadOptions extends WeightsFolders {
   readonly manifest: ModelManifest;
   readonly manifestDirectory?: string;
   /** Pixels; the manifest's default, a square, when undefined. */

@@ -33,7 +33,7 @@ interface CheckedRecord {
   readonly ctimeNs: string;
 }
 
-export interface WeightsPlaces {
+export interface WeightsFolders {
   /** Absolute: where weights are fetched to. */
   readonly cacheDir: string;
   /** Absolute: where they may be already; it comes first and is never written. */
@@ -76,7 +76,7 @@ export async function recordChecked(path: string, file: WeightsFile): Promise<vo
 
 /** The first that passes; else an altered one before a missing one, for a person to know. */
 export async function findWeightsFile(
-  { cacheDir, weightsDir }: WeightsPlaces,
+  { cacheDir, weightsDir }: WeightsFolders,
   manifest: ModelManifest,
   file: WeightsFile,
 ): Promise<{ readonly path: string; readonly check: WeightsState }> {
@@ -91,7 +91,7 @@ export async function findWeightsFile(
 
 /** Throws ModelError `missing` or `altered`, which say what to do. */
 export async function requireWeights(
-  places: WeightsPlaces,
+  places: WeightsFolders,
   manifest: ModelManifest,
 ): Promise<ReadonlyMap<string, string>> {
   const paths = new Map<string, string>();
