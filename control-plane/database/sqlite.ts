@@ -3,7 +3,7 @@
  *
  * What differs from Kysely's own SQLite dialect: a transaction begins IMMEDIATE, because a
  * deferred one that reads first and writes later meets SQLITE_BUSY_SNAPSHOT, which no time-out
- * retries. Another process's write lock is waited for between turns of the event loop: SQLite's
+ * retries. Another process's write lock is waited for between ticks of the event loop: SQLite's
  * busy_timeout sleeps inside the call. Writes that are ready together are committed together
  * (SqliteGroupCommit); reads outside a transaction have a connection of their own, which sees what
  * is committed and waits for nobody. DDL is transactional, so that processes that migrate at once
@@ -137,7 +137,7 @@ class SqliteSession implements DatabaseConnection {
 
 /*
  * Group commit: a commit costs one sync of the disk, which stops the event loop, so the
- * transactions that are ready in one turn of the loop share one. Each is a savepoint of a common
+ * transactions that are ready in one tick of the loop share one. Each is a savepoint of a common
  * transaction, runs whole before the next begins, and resolves when the common transaction is
  * committed. A member that fails is rolled back alone and rejects no earlier; where the common
  * commit fails, every member fails, and none has resolved before.
@@ -145,7 +145,7 @@ class SqliteSession implements DatabaseConnection {
  * | group  | entered by                 | left by                                                |
  * |--------|----------------------------|--------------------------------------------------------|
  * | none   | construction; a group ends | a member begins: BEGIN IMMEDIATE                       |
- * | open   | its first member begins    | due: the turn of the loop ends, or COMMITTED_TOGETHER_MAX began   |
+ * | open   | its first member begins    | due: the tick of the loop ends, or COMMITTED_TOGETHER_MAX began   |
  * | due    | see above                  | none: no member runs, and COMMIT; or SQLite undid it   |
  */
 
@@ -358,7 +358,7 @@ export class SqliteConnection {
     this.execute({ sql, parameters: [] });
   }
 
-  /** Outside a transaction: waits for another process's lock between turns of the event loop. */
+  /** Outside a transaction: waits for another process's lock between ticks of the event loop. */
   async executeWhenFree<R>(statement: Statement): Promise<QueryResult<R>> {
     const giveUpAt = performance.now() + SQLITE_BUSY_WAIT_MS_MAX;
     for (;;) {

@@ -49,7 +49,7 @@ import { createRequestId, hasBody, readForwardedFor, requestIdOf } from './reque
 
 /** For requests sent before the listener closed: a way around the world takes half of it. */
 const LINGER_MS_MAX = 500;
-/** Node accepts one connection in each turn of its loop; further ones wait in the backlog. */
+/** Node accepts one connection in each tick of its loop; further ones wait in the backlog. */
 const BACKLOG_MS_MAX = 500;
 /** Fraction of all connections that is kept free of those that wait. */
 const SPARE_SHARE = 0.1;
@@ -237,7 +237,7 @@ export class Connections {
     let takenBefore: number;
     do {
       takenBefore = this.#taken;
-      // The first ends the current turn of the loop; before the second the system was polled.
+      // The first ends the current tick of the loop; before the second the system was polled.
       await afterPolling();
       await afterPolling();
     } while (this.#taken > takenBefore && performance.now() < until);

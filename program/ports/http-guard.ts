@@ -328,7 +328,7 @@ export function boundPipelining(server: Server, onEnded?: HttpGuardOptions['onEn
 export const CHUNKS_FREE = 1024;
 /** Beyond those one chunk for so many bytes: HTTP libraries write 4 KiB and more. */
 export const CHUNK_BYTES_MIN = 512;
-/** What is gathered, up to the next turn of the loop. A larger chunk goes on as it is. */
+/** What is gathered, up to the next tick of the loop. A larger chunk goes on as it is. */
 const GATHERED_BYTES = 16 * 1024;
 
 /**

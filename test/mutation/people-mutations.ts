@@ -151,7 +151,7 @@ tests control-plane/portal/sign-in/sign-in.test.ts
 who is known waits for a hash behind strangers
   - const knownId = throttle.knownId(attempt);
   + const knownId = undefined;
-  = takes a turn of hashing as one who is known in a browser of theirs alone
+  = takes a slot of hashing as one who is known in a browser of theirs alone
 tests control-plane/portal/sign-in/sign-in.test.ts: a sign-in that is refused
 an unknown mail is refused without the work
   - const matches = await passwords

@@ -79,7 +79,7 @@ an account holds every place of the playground
   = an account that holds its share back leaves the others theirs
 
 file control-plane/portal/sign-in/passwords.ts
-tests control-plane/portal/sign-in/passwords.test.ts: turns of hashing
+tests control-plane/portal/sign-in/passwords.test.ts: slots of hashing
 each address of a network has turns of its own at hashing
   - this.#strangers.run({ key: networkOf(address) }, work)
   + this.#strangers.run({ key: address }, work)

@@ -471,10 +471,10 @@ export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shar
   }
   const accounts = new Map(shares.accounts);
   const apiKeys = new Map(shares.apiKeys);
-  return [urgent, patient, unpaid].flatMap(group => inFairTurns(group, accounts, apiKeys));
+  return [urgent, patient, unpaid].flatMap(group => inFairOrder(group, accounts, apiKeys));
 }
 
-function inFairTurns<T extends WaitingJob>(
+function inFairOrder<T extends WaitingJob>(
   jobs: readonly T[],
   accounts: Map<string, number>,
   apiKeys: Map<string, number>,

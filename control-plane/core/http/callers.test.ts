@@ -356,7 +356,7 @@ test('senders of bodies › are let go on where what they sent pays for the time
   await upload.abort();
 });
 
-/** More than Node takes in one turn of its loop. */
+/** More than Node takes in one tick of its loop. */
 const CALLERS = 30;
 
 class Caller {

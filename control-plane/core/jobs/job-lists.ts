@@ -5,7 +5,7 @@
  * jobs_queue, OPEN_PAGE of a class at a time, since states and accounts lie mixed in it. Those of
  * an account are read at once from jobs_lane_state: it has no more than may be in flight.
  */
-import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import { setImmediate as loopTick } from 'node:timers/promises';
 import { type Database, query } from '@matting/database/database.ts';
 import { isAsciiWord, throughIndex } from '@matting/database/statements.ts';
 import type { NotNull } from 'kysely';
@@ -124,7 +124,7 @@ async function listOpen(
     const end = page.at(-1);
     if (end === undefined || page.length < OPEN_PAGE) break;
     last = end;
-    await turnOfTheLoop();
+    await loopTick();
   }
   return readOpen(database, found.slice(0, limit));
 }
@@ -194,7 +194,7 @@ async function readOpen(database: Database, cursors: readonly Cursor[]): Promise
       readJobs(db, selectJobs(database, db).where('id', 'in', ids).execute()),
     );
     for (const job of read) jobs.set(job.id, job);
-    await turnOfTheLoop();
+    await loopTick();
   }
   return cursors.flatMap(cursor => {
     const job = jobs.get(cursor.id);
@@ -246,7 +246,7 @@ async function listEnded(
     const end = ended.at(-1);
     if (end === undefined || within.length < take) break;
     last = endOf(end);
-    await turnOfTheLoop();
+    await loopTick();
   }
   return found;
 }

@@ -249,7 +249,7 @@ export class WaitForJob {
     this.#poll = undefined;
   }
 
-  /** Polls once all ids of this turn of the loop are known, and the poll before has ended. */
+  /** Polls once all ids of this tick of the loop are known, and the poll before has ended. */
   #pollFor(jobId: string): void {
     this.#due.add(jobId);
     if (this.#reading) return;

@@ -16,7 +16,7 @@
  * other replicas left (database/round-loop.ts).
  */
 
-import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import { setImmediate as loopTick } from 'node:timers/promises';
 import { type Database, query } from '@matting/database/database.ts';
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
 import { requireInteger, throughIndex } from '@matting/database/statements.ts';
@@ -273,8 +273,8 @@ const LANES_MAX = 512;
 const LANE_READ_MAX = 64;
 /** Rows taken from a lane: as many places as an account alone has to a receiver; of mails one. */
 export const LANE_TAKE_MAX = 8;
-/** Lanes between two turns of the event loop. */
-const LANES_A_TURN = 16;
+/** Lanes between two ticks of the event loop. */
+const LANES_A_TICK = 16;
 /** Lanes searched for rows under other keys: a second or two at a start. */
 const SEALED_LANES_MAX = 4096;
 /** Rows that are counted; a gauge that shows it says "at least". */
@@ -318,7 +318,7 @@ export function dueMessages(database: Database) {
       if (kind === 'mail') {
         const met = head.length === HEAD_MAX ? await walk.next(limit, wanted) : [];
         // Behind those of a walk that met too few accounts with a mail that is due.
-        rows = once([...met, ...inTurns(rows, walk.lastAccount)]).slice(0, limit);
+        rows = once([...met, ...inRounds(rows, walk.lastAccount)]).slice(0, limit);
         if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;
       } else if (rows.length < limit && head.length === HEAD_MAX) {
         rows = once([...rows, ...(await walk.next(limit - rows.length, wanted))]);
@@ -401,7 +401,7 @@ export async function countSealedWithOthers(
     if (!keyIds.includes(lane.secret_key_id)) {
       count += await countLane(database, lane, DUE_COUNTED_MAX - count);
     }
-    if (seen % LANES_A_TURN === 0) await turnOfTheLoop();
+    if (seen % LANES_A_TICK === 0) await loopTick();
     lane = await readLaneAfter(database, 'webhook', lane);
   }
   return count;
@@ -443,7 +443,7 @@ class LaneWalk {
       }
       // Behind the whole receiver where it has no place, behind this lane otherwise.
       this.#walkedTo = wanted.receiver(lane.receiver) ? lane : { ...lane, account_id: PAST_ALL };
-      if (seen % LANES_A_TURN === 0) await turnOfTheLoop();
+      if (seen % LANES_A_TICK === 0) await loopTick();
     }
     return found;
   }
@@ -596,7 +596,7 @@ function once(rows: readonly DueRow[]): DueRow[] {
 }
 
 /** The first of each account, from the one behind `place` around to it; then the second of each. */
-function inTurns(rows: readonly DueRow[], place: string): DueRow[] {
+function inRounds(rows: readonly DueRow[], place: string): DueRow[] {
   const seen = new Map<string, number>();
   const turns = rows.map(row => {
     const turn = seen.get(row.account_id) ?? 0;

@@ -21,7 +21,7 @@ export class DatabaseCopyError extends CommandError {
   }
 }
 
-/** Pages of 4 KiB between two turns of the event loop: some milliseconds. */
+/** Pages of 4 KiB between two ticks of the event loop: some milliseconds. */
 const PAGES_A_STEP = 1000;
 /** A process that is just switching the file to WAL holds its lock for so long. */
 const BUSY_MS_MAX = 5000;

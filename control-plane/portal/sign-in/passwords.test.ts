@@ -1,5 +1,5 @@
 /**
- * Which passwords may be set, and turns of hashing: strangers share them by network, and who is
+ * Which passwords may be set, and slots of hashing: strangers share them by network, and who is
  * known never waits behind them.
  */
 import { setTimeout as delay } from 'node:timers/promises';
@@ -23,7 +23,7 @@ function hashesOf(passwords: Passwords, addresses: readonly string[], ended: str
   );
 }
 
-test('turns of hashing › are shared by network: many addresses of one are one', async t => {
+test('slots of hashing › are shared by network: many addresses of one are one', async t => {
   const passwords = new Passwords();
   const ended: string[] = [];
   const hands = Array.from({ length: HANDS }, (_, index) => `2001:db8:0:1::${index}`);
@@ -37,7 +37,7 @@ test('turns of hashing › are shared by network: many addresses of one are one'
   t.true(served.indexOf('192.0.2.1') <= 2, served.join());
 });
 
-test('turns of hashing › of who is known are not behind those of strangers, from however many networks', async t => {
+test('slots of hashing › of who is known are not behind those of strangers, from however many networks', async t => {
   const passwords = new Passwords();
   const ended: string[] = [];
   const hands = Array.from({ length: 2 * HANDS }, (_, index) => `192.0.2.${index}`);
@@ -48,7 +48,7 @@ test('turns of hashing › of who is known are not behind those of strangers, fr
   await Promise.all(others);
 });
 
-test('turns of hashing › of who is known are shared by person', async t => {
+test('slots of hashing › of who is known are shared by person', async t => {
   const passwords = new Passwords();
   const order: string[] = [];
   const run = async (person: string) => {

@@ -53,8 +53,8 @@ export class Passwords {
 
   /**
    * What is stored of a password.
-   * @param address of the network whose turn it takes
-   * @param knownId of the person whose turn it takes: they are signed in, or their browser is known
+   * @param address of the network whose slot it takes
+   * @param knownId of the person whose slot it takes: they are signed in, or their browser is known
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   hash(password: string, address: string, knownId?: string): Promise<string> {

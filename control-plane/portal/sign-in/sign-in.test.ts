@@ -171,7 +171,7 @@ test('a sign-in that is refused › has done the same work, whether the person i
   }
 });
 
-test('takes a turn of hashing as one who is known in a browser of theirs alone', async t => {
+test('takes a slot of hashing as one who is known in a browser of theirs alone', async t => {
   const { stores, throttle } = await openStores();
   const known: (string | undefined)[] = [];
   const signIn = new SignIn({

@@ -61,7 +61,7 @@ export const EXCHANGE_BOUNDS = {
 export type ExchangeBounds = Readonly<typeof EXCHANGE_BOUNDS>;
 
 /**
- * Messages read before others get a turn of the event loop: 19,500 empty chunks a second left a
+ * Messages read before others get a tick of the event loop: 19,500 empty chunks a second left a
  * node's health unanswered for 8 s. With the largest one turn for each 16 MB.
  */
 const MESSAGES_A_TURN_MAX = 64;

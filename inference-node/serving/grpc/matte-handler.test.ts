@@ -490,7 +490,7 @@ test('a hurried end tells the callers that the node is going', async t => {
   t.is(node.admission.snapshot().images, 0);
 });
 
-test('a flood of tiny chunks leaves turns of the event loop to the others', async t => {
+test('a flood of tiny chunks leaves ticks of the event loop to the others', async t => {
   let left = FLOOD_CHUNKS;
   const call = new Duplex({
     objectMode: true,

@@ -185,7 +185,7 @@ export class CapacityWatchers {
   changed(): void {
     if (this.#watchers.size === 0 || this.#changeTimer !== undefined) return;
     const sinceMs = performance.now() - this.#writtenAtMs;
-    // Also when the last write is long ago: one turn of the loop gathers what changes together.
+    // Also when the last write is long ago: one tick of the loop gathers what changes together.
     const waitMs = Math.max(0, CHANGE_INTERVAL_MS - sinceMs);
     this.#changeTimer = setTimeout(() => this.flush(), waitMs);
   }
