@@ -44,7 +44,7 @@ export type OperatorMovement =
 export function requireEntry({ amount, reference }: OperatorEntry): void {
   if (!isCreditAmount(amount)) throw new Error(`${amount} is no amount of credits`);
   if (!isLedgerReference(reference)) {
-    throw new Error('not a ledger reference: see domain/ledger.ts');
+    throw new Error('not a ledger reference: see ledger.ts');
   }
 }
 

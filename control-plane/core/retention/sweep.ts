@@ -28,7 +28,7 @@ const ORPHAN_AGE_MS = 3_600_000;
 /**
  * The walk over all blobs, for those that no row names. In parts, by their names: its place is
  * saved after each, so that another replica goes on there. Within a part it goes on where it
- * stopped as long as this replica has the turn.
+ * stopped as long as this replica holds the lease of the sweep.
  */
 class OrphanWalk {
   readonly #blobStore: Pick<BlobStore, 'listOlderThan'>;

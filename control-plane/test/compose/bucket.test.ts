@@ -92,7 +92,7 @@ for (const kind of OBJECT_STORES) {
       .where('result_blob', 'is not', null)
       .execute();
     t.is((await replicas.download(0, url)).status, 410);
-    // A replica's own sweeper may have the turn.
+    // A replica's own sweeper may hold the lease.
     const isSwept = async () => {
       await sweep();
       return (await blobs()).length === 0;

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   createPlaneTables,
-  EngineSession,
   fillAlpha,
   fillPlanes,
-} from '@matting/serving/engine/child/engine-session.ts';
+  LoadedModel,
+} from '@matting/serving/engine/child/loaded-model.ts';
 import { InferenceSession, Tensor } from '@matting/serving/engine/child/onnx-runtime.ts';
 import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
 import { loadManifest } from '@matting/serving/models/manifest.ts';
@@ -580,7 +580,7 @@ function answering(matte: readonly number[], width: number, height: number): Gra
 
 /** The answer of a session on this graph, for the picture. */
 async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size: Size) {
-  const { session } = await EngineSession.load(
+  const { model: session } = await LoadedModel.load(
     {
       ...PROBE_SPEC,
       ...format,

@@ -344,7 +344,7 @@ function isCast(node: GraphNode, elementType: number): boolean {
 
 /*
  * Bytes at both ends: a third and a quarter of what floats are to copy to a GPU and back. Numbers
- * are those of serving/engine/child/engine-session.ts: float64 in between, as JavaScript's.
+ * are those of serving/engine/child/loaded-model.ts: float64 in between, as JavaScript's.
  */
 
 const CHANNELS = 3;

@@ -12,7 +12,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { EngineSession } from '@matting/serving/engine/child/engine-session.ts';
+import { LoadedModel } from '@matting/serving/engine/child/loaded-model.ts';
 import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
 import type { ModelManifest } from '@matting/serving/models/manifest.ts';
 import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';
@@ -264,10 +264,10 @@ test('a plan of one model is prepared', async t => {
 
 const SIDE_PX = 64;
 
-async function loadOnCpu(prepared: PreparedModel): Promise<EngineSession> {
+async function loadOnCpu(prepared: PreparedModel): Promise<LoadedModel> {
   const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
   const spec = { ...prepared, provider: 'cpu', ...session } as const;
-  return (await EngineSession.load(spec)).session;
+  return (await LoadedModel.load(spec)).model;
 }
 
 /** Different in every part. */
@@ -367,7 +367,7 @@ async function calibrate(weights: Buffer): Promise<string> {
   const { inputWidth, inputHeight, inputName, outputName } = model.manifest.graph;
   const ends = { inputWidth, inputHeight, inputName, outputName, activation: 'none' } as const;
   const { normalisation, colourOrder } = manifest;
-  const { session } = await EngineSession.load(
+  const { model: session } = await LoadedModel.load(
     { ...PROBE_SPEC, ...ends, normalisation, colourOrder, provider: 'cpu', allowCpuNodes: true },
     bytes,
   );

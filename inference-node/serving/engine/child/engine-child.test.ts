@@ -10,7 +10,7 @@ import {
   saysMemoryIsShort,
   shortenNativeError,
 } from '../engine-protocol.ts';
-import { createPlaneTables, EngineSession, fillAlpha, fillPlanes } from './engine-session.ts';
+import { createPlaneTables, fillAlpha, fillPlanes, LoadedModel } from './loaded-model.ts';
 import { InferenceSession } from './onnx-runtime.ts';
 
 const test = ava.serial;
@@ -40,12 +40,12 @@ function standIn(context: ExecutionContext, message: string) {
 
 function load(more: Partial<SessionSpec>) {
   const spec: SessionSpec = { ...PROBE_SPEC, provider: 'cuda', ...more };
-  return EngineSession.load(spec, encodeProbeGraph());
+  return LoadedModel.load(spec, encodeProbeGraph());
 }
 
 test('operators that CUDA has no kernel for run on the CPU, and that is said', async t => {
   const { said } = standIn(t, ON_CPU);
-  const { session } = await load({ allowCpuNodes: true });
+  const { model: session } = await load({ allowCpuNodes: true });
   const [alpha] = await session.run([drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX)]);
   t.is(alpha?.length, PROBE_SIZE_PX ** 2);
   t.true(new Set(alpha).size > 100, 'it has something to compare');
@@ -74,7 +74,7 @@ test('pixels and channels keep their places, whatever the order of the tensor', 
     ['rgb', 0],
     ['bgr', 2],
   ] as const) {
-    const { session } = await EngineSession.load({ ...model, ...PLAIN, colourOrder });
+    const { model: session } = await LoadedModel.load({ ...model, ...PLAIN, colourOrder });
     const [alpha = []] = await session.run([rgb]);
     t.deepEqual(
       Uint8Array.from(alpha),
@@ -93,7 +93,7 @@ test('a graph that is not what its model says does not load', async t => {
     [{ inputWidth: 64 }, /invalid dimensions/i],
     [{ ...(await createModel(t, { kind: 'wrong-shape' })) }, /float32 1x2x32x32, not float32/],
   ] as const) {
-    await t.throwsAsync(EngineSession.load({ ...model, ...PLAIN, ...wrong }), { message });
+    await t.throwsAsync(LoadedModel.load({ ...model, ...PLAIN, ...wrong }), { message });
   }
 });
 

@@ -5,9 +5,9 @@ import { flushCompileCache } from 'node:module';
 import type { Frame } from '../../process/frames.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import { type FromEngine, shortenNativeError, type ToEngine } from '../engine-protocol.ts';
-import { EngineSession } from './engine-session.ts';
+import { LoadedModel } from './loaded-model.ts';
 
-let session: EngineSession | undefined;
+let model: LoadedModel | undefined;
 /** Frames are served one after the other. */
 let served: Promise<void> = Promise.resolve();
 
@@ -22,8 +22,8 @@ function reply(message: FromEngine, parts?: readonly Uint8Array[]): Promise<void
 async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   if (head.kind === 'init') {
     try {
-      const loaded = await EngineSession.load(head.spec, parts[0]);
-      session = loaded.session;
+      const loaded = await LoadedModel.load(head.spec, parts[0]);
+      model = loaded.model;
       await reply({ kind: 'ready', warmMs: loaded.warmMs });
       // Node keeps what was compiled when a process exits; this one will be killed.
       flushCompileCache();
@@ -36,9 +36,9 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   // The kernel takes so small a frame at once, so it is out before the run blocks this loop.
   void reply({ kind: 'started', id });
   try {
-    if (session === undefined) throw new Error('a run before the model was loaded');
-    const alphas = await session.run(parts);
-    // The session reuses their memory: they have to be out before another run may begin.
+    if (model === undefined) throw new Error('a run before the model was loaded');
+    const alphas = await model.run(parts);
+    // The model reuses their memory: they have to be out before another run may begin.
     await reply({ kind: 'done', id }, alphas);
   } catch (error) {
     await reply({ kind: 'failed', id, message: messageOf(error) });

@@ -69,7 +69,7 @@ async function requireUnaltered(path: string, sha256: string | undefined): Promi
   throw new Error(`${path} was altered since it was checked and is not loaded`);
 }
 
-export class EngineSession {
+export class LoadedModel {
   readonly #graphs: ReadonlyMap<number, LoadedGraph>;
   readonly #rgbBytes: number;
 
@@ -82,7 +82,7 @@ export class EngineSession {
   static async load(
     spec: SessionSpec,
     graph?: Uint8Array,
-  ): Promise<{ session: EngineSession; warmMs: number }> {
+  ): Promise<{ model: LoadedModel; warmMs: number }> {
     const source = spec.path ?? graph;
     if (source === undefined) throw new Error('neither a path nor a graph to load');
     if (spec.path !== undefined) await requireUnaltered(spec.path, spec.sha256);
@@ -91,13 +91,13 @@ export class EngineSession {
       await requireUnaltered(path, sha256);
       graphs.set(images, await loadGraph(spec, path, images));
     }
-    const session = new EngineSession(graphs, spec);
+    const model = new LoadedModel(graphs, spec);
     // One at a time last: the next picture comes alone.
     let warmMs = 0;
     for (const images of [...graphs.keys()].reverse()) {
-      warmMs = await session.#warmUp(images, spec.provider);
+      warmMs = await model.#warmUp(images, spec.provider);
     }
-    return { session, warmMs };
+    return { model, warmMs };
   }
 
   /** HWC bytes, as many as a graph takes. @returns alphas, good until the next run. */
