@@ -3,17 +3,20 @@ import { mkdirSync, readdirSync, readlinkSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 
 const INSTALLED = path.resolve(import.meta.dirname, '../../node_modules');
+/** The project's own; the client has a name without it. */
 const OWN = '@matting';
+const CLIENT = 'matting-client';
 
 /** @param root of the copy, which has no node_modules yet */
 export function linkPackages(root: string): void {
   const modules = path.join(root, 'node_modules');
   mkdirSync(path.join(modules, OWN), { recursive: true });
   for (const name of readdirSync(INSTALLED)) {
-    if (name !== OWN) symlinkSync(path.join(INSTALLED, name), path.join(modules, name));
+    if (name !== OWN && name !== CLIENT)
+      symlinkSync(path.join(INSTALLED, name), path.join(modules, name));
   }
-  for (const name of readdirSync(path.join(INSTALLED, OWN))) {
-    const own = path.join(OWN, name);
+  const ofHouse = readdirSync(path.join(INSTALLED, OWN)).map(name => path.join(OWN, name));
+  for (const own of [...ofHouse, CLIENT]) {
     symlinkSync(readlinkSync(path.join(INSTALLED, own)), path.join(modules, own));
   }
 }
