@@ -1,7 +1,4 @@
-/**
- * What stands in the product's manifests: its version, in the root's package.json alone (programs
- * and packages have none of their own), and the versions of what they depend on.
- */
+/** What stands in the product's manifests: its version, in the root's alone, and those it depends on. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
