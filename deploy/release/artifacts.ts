@@ -33,6 +33,8 @@ export interface Artifact {
 }
 
 const SBOM_FORMATS = ['spdx', 'cyclonedx'] as const;
+/** Workspaces; npm lists what they import. */
+const PROGRAMS = ['control-plane', 'inference-node', 'bin'];
 const IMAGES = ['matting-control-plane', 'matting-node', 'matting'];
 /** deploy/images/build.ts puts it before names, unless it is told another. */
 const OWN_PREFIX = 'localhost/';
@@ -124,12 +126,14 @@ async function makeClient({ tree, root, out }: ReleaseTree): Promise<void> {
 async function makeSboms({ version, tree, out }: ReleaseTree): Promise<void> {
   const runtime = await mkdtemp(path.join(path.dirname(out), 'runtime-'));
   await writeRuntime(path.join(tree, 'bin/node'), runtime, version);
-  for (const [name, cwd] of Object.entries({
-    'matting-service': tree,
-    'matting-runtime': runtime,
-  })) {
+  // By workspace: --omit=dev would also leave out what the root names for its tests.
+  const programs = PROGRAMS.map(program => `--workspace=${program}`);
+  for (const [name, cwd, only] of [
+    ['matting-service', tree, programs],
+    ['matting-runtime', runtime, ['--omit=dev']],
+  ] as const) {
     for (const format of SBOM_FORMATS) {
-      const lock = ['--package-lock-only', '--omit=dev', '--sbom-type=application'];
+      const lock = ['--package-lock-only', ...only, '--sbom-type=application'];
       const text = await npm(['sbom', `--sbom-format=${format}`, ...lock], cwd);
       JSON.parse(text);
       await writeFile(path.join(out, `${name}-${version}.${format}.json`), `${text}\n`);
