@@ -32,7 +32,9 @@ export interface ProgramOptions {
 
 export abstract class FleetProgram {
   readonly name: string;
-  readonly #options: ProgramOptions & { readonly args: readonly string[] };
+  readonly #options: ProgramOptions;
+  /** Where the options name none: of each version that the program becomes. */
+  readonly #argsOf: (version: InstalledVersion) => readonly string[];
   readonly #logFile: string;
   #version: InstalledVersion;
   #child: ChildProcess | undefined;
@@ -43,11 +45,13 @@ export abstract class FleetProgram {
 
   constructor(
     version: InstalledVersion,
-    options: ProgramOptions & { readonly args: readonly string[] },
+    options: ProgramOptions,
+    argsOf: (version: InstalledVersion) => readonly string[],
   ) {
     this.name = options.name;
     this.#version = version;
     this.#options = options;
+    this.#argsOf = argsOf;
     this.#logFile = path.join(options.directory, `${options.name}.log`);
   }
 
@@ -64,7 +68,8 @@ export abstract class FleetProgram {
   start(): void {
     this.#ending = false;
     const log = openSync(this.#logFile, 'a');
-    const [program, ...args] = [...BOUND, 'sh', 'bin/node24', ...this.#options.args];
+    const own = this.#options.args ?? this.#argsOf(this.#version);
+    const [program, ...args] = [...BOUND, 'sh', 'bin/node24', ...own];
     const child = spawn(program ?? '', args, {
       cwd: this.#version.root,
       env: { PATH: process.env.PATH ?? '', ...this.#options.env },
@@ -159,16 +164,13 @@ export class FleetControlPlane extends FleetProgram {
     place: { readonly ports: ControlPlanePorts; readonly nodes: number },
   ) {
     const { ports, nodes } = place;
-    super(version, {
-      args: [mainOf(version, 'control-plane')],
-      ...options,
-      env: {
-        ...options.env,
-        MATTING_PORT: String(ports.http),
-        MATTING_REGISTRY_PORT: String(ports.registry),
-        MATTING_METRICS_PORT: String(ports.metrics),
-      },
-    });
+    const env = {
+      ...options.env,
+      MATTING_PORT: String(ports.http),
+      MATTING_REGISTRY_PORT: String(ports.registry),
+      MATTING_METRICS_PORT: String(ports.metrics),
+    };
+    super(version, { ...options, env }, of => [mainOf(of, 'control-plane')]);
     this.ports = ports;
     this.#nodes = nodes;
   }
@@ -211,22 +213,20 @@ export class FleetNode extends FleetProgram {
       readonly model: 'tiny' | 'u2netp';
     },
   ) {
-    super(version, {
-      args: [...(place.model === 'tiny' ? TINY_PLAN : []), mainOf(version, 'inference-node')],
-      ...options,
-      env: {
-        MATTING_NODE_ID: options.name,
-        MATTING_NODE_PORT: String(place.ports.grpc),
-        MATTING_NODE_HTTP_PORT: String(place.ports.http),
-        MATTING_EXECUTION_PROVIDER: 'cpu',
-        // Several of them share what one machine has.
-        MATTING_ENGINES: '1',
-        MATTING_ENGINE_THREADS: '1',
-        MATTING_PICTURE_WORKERS: '1',
-        MATTING_MODEL_DIR: path.join(options.directory, options.name),
-        ...options.env,
-      },
-    });
+    const env = {
+      MATTING_NODE_ID: options.name,
+      MATTING_NODE_PORT: String(place.ports.grpc),
+      MATTING_NODE_HTTP_PORT: String(place.ports.http),
+      MATTING_EXECUTION_PROVIDER: 'cpu',
+      // Several of them share what one machine has.
+      MATTING_ENGINES: '1',
+      MATTING_ENGINE_THREADS: '1',
+      MATTING_PICTURE_WORKERS: '1',
+      MATTING_MODEL_DIR: path.join(options.directory, options.name),
+      ...options.env,
+    };
+    const model = place.model === 'tiny' ? TINY_PLAN : [];
+    super(version, { ...options, env }, of => [...model, mainOf(of, 'inference-node')]);
     this.#ports = place.ports;
     this.#planes = place.planes;
   }
