@@ -1,8 +1,4 @@
-/**
- * The whole service as its user starts it, for end-to-end tests: `matting up` as a child process on
- * free ports, a data directory of its own and the small model. Ended by `close`, which fails when a
- * process is left over.
- */
+/** `matting up` as a child process; `close` fails when a process is left over. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';

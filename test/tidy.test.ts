@@ -1,7 +1,4 @@
-/**
- * The house rules that a machine can hold: who may import whom, who may read the environment or end
- * the process, and what a file may look like. Each rule names the offending place.
- */
+/** The house rules that a machine can hold; each names the offending place. */
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';

@@ -1,8 +1,4 @@
-/**
- * Migrations: run once, and again where they were cut off; other versions' schemas; and the rule that
- * lets old and new replicas run side by side on one database: a migration only adds. What an old
- * replica's statements read, write or search by stays, and what they insert is taken.
- */
+/** Migrations, and the rule that they only add: old replicas' statements go on. */
 import { readFileSync } from 'node:fs';
 import { openCurrentDatabase } from '@matting/database/connect.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';

@@ -1,9 +1,4 @@
-/**
- * The drill of docs/backup.md: a service at work is backed up, ends, and is restored elsewhere. Its
- * ledger agrees, its links are alive, each open job ends once, and nothing is paid for twice. And
- * what is refused as a backup or as a place for one, and what an interrupted one leaves.
- * Needs: operations.
- */
+/** The drill of docs/backup.md, and what is refused as a backup. Needs: operations. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';

@@ -1,8 +1,4 @@
-/**
- * What an operator learns of a service: `matting doctor` and `matting support-bundle`, beside a
- * control plane that runs and where something is wrong; with secrets planted wherever one can be.
- * Needs: portal, operations.
- */
+/** `matting doctor` and `matting support-bundle`. Needs: portal, operations. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';

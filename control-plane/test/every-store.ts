@@ -1,7 +1,4 @@
-/**
- * Databases of the whole program, and the stores of the core and of every package on them.
- * Needs: fleet-size, portal.
- */
+/** Databases and stores of the whole program. Needs: fleet-size, portal. */
 import type { Stores as CoreStores } from '@matting/core/stores.ts';
 import { storeFixtures } from '@matting/core/test/fixtures.ts';
 import type { Database } from '@matting/database/database.ts';

@@ -1,7 +1,4 @@
-/**
- * The migrations of all packages, each in a series of its own beside the core's.
- * Needs: fleet-size, portal.
- */
+/** The migrations of all packages. Needs: fleet-size, portal. */
 import path from 'node:path';
 import { CORE_MIGRATIONS } from '@matting/core/migrations.ts';
 import { createStores } from '@matting/core/stores.ts';

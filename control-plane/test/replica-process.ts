@@ -1,7 +1,4 @@
-/**
- * A control plane in a process of its own, for tests that stop or kill it: what main.ts opens, with
- * the leases that the test asks for, so that waiting for one to run out is short.
- */
+/** A control plane as a process, with the leases that the test asks for. */
 import { openTestPlane } from './programs.ts';
 
 const [replicaId = '', leaseMs, renewMs] = process.argv.slice(2);

@@ -1,8 +1,4 @@
-/**
- * A rolling upgrade from the last release: its statements, as they were recorded, make the tables
- * and leave work in every state; this version migrates; a replica of the last release goes on as if
- * nothing had happened; and this version finishes what either left, with every credit in its place.
- */
+/** A rolling upgrade from the last release's recorded statements, with work in every state. */
 import assert from 'node:assert/strict';
 import { isFinal } from '@matting/core/jobs/job.ts';
 import type { NewJob } from '@matting/core/jobs/job-transactions.ts';

@@ -1,7 +1,4 @@
-/**
- * `matting storage check|lifecycle|migrate` on every kind of object store.
- * Needs: object-storage, operations.
- */
+/** `matting storage …` on every object store. Needs: object-storage, operations. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';

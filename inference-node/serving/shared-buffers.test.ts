@@ -1,7 +1,4 @@
-/**
- * Images of several callers, each of one brightness, through real workers and engines that share
- * memory: each matte is its own picture's, whatever becomes of the others.
- */
+/** Several callers, shared memory: each matte is its own picture's. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '@matting/test-support/at.ts';

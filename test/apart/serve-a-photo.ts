@@ -1,7 +1,4 @@
-/**
- * Opens a control plane with the packages of this tree on the SQLite database that is named, which
- * other packages may have written, and has a photo cut out by a scripted node: it costs one credit.
- */
+/** Has a photo cut out on the SQLite database that is named; it costs one credit. */
 import assert from 'node:assert/strict';
 import { assertBalanced } from '../../control-plane/core/test/fixtures.ts';
 import { pictureBody } from '../../control-plane/core/test/support/replicas.ts';

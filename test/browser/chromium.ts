@@ -1,8 +1,4 @@
-/**
- * A real Chromium for tests of pages: Debian's, driven by playwright-core, with a profile of its own
- * that is gone with the test. It resolves no name but localhost, so a page that asks another host
- * fails here and leaves nothing on a network.
- */
+/** Debian's Chromium with a profile of its own. It resolves no name but localhost. */
 import assert from 'node:assert/strict';
 import { AxeBuilder } from '@axe-core/playwright';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';

@@ -1,9 +1,4 @@
-/**
- * The whole way of an account's owner, in a real browser on the whole service with a small model:
- * invited by the operator, a password, a key, a picture by curl, rotation, revocation, an order
- * that is paid, a low balance that is told, the playground. Each step goes on where the last ended.
- * Needs: portal.
- */
+/** The whole way of an owner, each step where the last ended. Needs: portal. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -1,8 +1,4 @@
-/**
- * The account area of one process for a browser: the real HTTP application on a real SQLite
- * database at `http://localhost`. No node: jobs end by the steps a dispatcher would take.
- * Needs: portal.
- */
+/** The account area of one process for a browser; no node. Needs: portal. */
 
 import { openWorld, type World } from '../../control-plane/portal/test/area/world.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';

@@ -1,9 +1,4 @@
-/**
- * Every page of the area, enumerated from the application, in both themes and languages and at two
- * widths: it is accessible, fits a phone, is small, runs without an error and asks no other host.
- * `MATTING_TEST_SHOTS=dir` keeps a picture of each.
- * Needs: portal.
- */
+/** Every page; `MATTING_TEST_SHOTS=dir` keeps pictures. Needs: portal. */
 import assert from 'node:assert/strict';
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';

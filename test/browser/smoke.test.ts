@@ -1,8 +1,4 @@
-/**
- * One quick visit: a person who is signed in sees their account, in a real browser, and what drives
- * it tells what it is there to tell: a page that does it all wrong is named.
- * Needs: portal.
- */
+/** One quick visit, and that its checks see a bad page. Needs: portal. */
 import ava from 'ava';
 import type { Browser } from 'playwright-core';
 import { openSource } from '../../control-plane/http/test/loopback-source.ts';

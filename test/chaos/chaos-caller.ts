@@ -1,8 +1,4 @@
-/**
- * A caller as docs/rest.md asks it to be: one Idempotency-Key an image, the same request again until
- * it is answered, in any of its forms, any replica. It keeps what it was promised.
- * Needs: removebg.
- */
+/** A caller as docs/rest.md asks it to be. Needs: removebg. */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { WireJob } from '../running-service.ts';
@@ -49,10 +45,7 @@ export class ChaosCaller {
     this.#options = options;
   }
 
-  /**
-   * Each try is one of the submissions, which mean the same request. Rejects where the image is
-   * neither cut out nor refused for good in time, or jobs get mixed up.
-   */
+  /** Rejects where the image is not done in time, or jobs get mixed up. */
   async deliver(idempotencyKey: string, submissions: readonly Submission[]): Promise<Delivery> {
     const giveUpAt = performance.now() + PATIENCE_MS_MAX;
     const jobIds: string[] = [];

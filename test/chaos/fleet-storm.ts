@@ -1,12 +1,4 @@
-/**
- * Every kind of process dies at random instants under mixed load, beside accounts that take all
- * they can, and in the end every accepted job is final, every credit right, every result there and
- * of its own image, and nothing is left over.
- *
- * MATTING_CHAOS_SEED repeats a run's choices; the instants at which processes meet them are the
- * machine's.
- * Needs: object-storage, removebg.
- */
+/** Processes die under load; MATTING_CHAOS_SEED. Needs: object-storage, removebg. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -1,7 +1,4 @@
-/**
- * A fleet on one database server and one directory; `make chaos` runs it with many kills.
- * Needs: object-storage, removebg.
- */
+/** A fleet on one server and one directory. Needs: object-storage, removebg. */
 import ava from 'ava';
 import { openOneMachine } from '../fleet/ground.ts';
 import { skipReason } from '../support/database.ts';

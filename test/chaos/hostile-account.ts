@@ -1,10 +1,4 @@
-/**
- * An account that takes all it can, in every way a caller has, until it is stopped: downloads from
- * a host that drips, uploads whose bodies never come, callbacks to a receiver that hangs, results
- * without readers, and one Idempotency-Key at both replicas at once.
- *
- * It expects nothing for itself but one thing: a key never leads to two jobs.
- */
+/** An account that takes all it can, in every way; even so, a key never leads to two jobs. */
 import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';

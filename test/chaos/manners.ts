@@ -1,9 +1,4 @@
-/**
- * The manners in which callers ask for an image while processes die. The submissions of one manner
- * mean the same request to the service: a caller tries again with any of them, and still has one
- * job.
- * Needs: removebg.
- */
+/** The manners in which callers ask again while processes die. Needs: removebg. */
 import assert from 'node:assert/strict';
 import sharp from 'sharp';
 

@@ -1,8 +1,4 @@
-/**
- * `make chaos`: a fleet on a Galera cluster and a bucket. With KILLS=20 control planes, nodes, the
- * store's server and members of the cluster are killed 200 times in all.
- * Needs: object-storage, removebg.
- */
+/** `make chaos` on a Galera cluster and a bucket. Needs: object-storage, removebg. */
 import ava from 'ava';
 import { openSeveralMachines } from '../fleet/ground.ts';
 import { uniformPicture } from '../fleet/steady-load.ts';

@@ -1,8 +1,4 @@
-/**
- * Notifications to receivers that do everything wrong, while control planes are killed: what
- * arrived, and how often. Real processes, real sockets, a scripted node; the schedule is short.
- * `make chaos` asks for twenty kills, and for a thousand notifications so.
- */
+/** Notifications to receivers that do everything wrong, while control planes are killed. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomInt, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';

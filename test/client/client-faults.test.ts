@@ -1,7 +1,4 @@
-/**
- * The client where answers are lost, late, broken or another's: one key, one job, one credit.
- * Needs: fleet-size, portal.
- */
+/** One key, one job, one credit, whatever is lost. Needs: fleet-size, portal. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';

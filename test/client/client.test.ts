@@ -1,7 +1,4 @@
-/**
- * The client against the real control plane: every call, every way to give a picture.
- * Needs: fleet-size, portal.
- */
+/** The client against the real control plane. Needs: fleet-size, portal. */
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

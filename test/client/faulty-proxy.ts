@@ -1,7 +1,4 @@
-/**
- * A proxy before the real control plane that loses, delays and invents answers as a test asks. It
- * listens before the service does, so that the service can name it in its links.
- */
+/** A proxy that listens before the service does, so that its links can name it. */
 import { once } from 'node:events';
 import { type IncomingMessage, request, type ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';

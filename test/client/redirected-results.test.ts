@@ -1,7 +1,4 @@
-/**
- * The client where result links lead to a bucket: it follows them, without its key.
- * Needs: object-storage, fleet-size, portal.
- */
+/** Links into a bucket. Needs: object-storage, fleet-size, portal. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';

@@ -1,13 +1,4 @@
-/**
- * deploy/prometheus: the rules ask for metrics that there are, and each alert fires when it should
- * and not on the near miss, by Prometheus' own evaluation. What the programs measure before the
- * first event, and where something cannot be read.
- *
- * Every counter that a rule takes a rate or an increase of is there at 0 before the first event,
- * with each label value that the rule names: Prometheus sees no increase where a series begins
- * above 0, and an alert would miss the first event after a start.
- * Needs: fleet-size, portal.
- */
+/** The rules of deploy/prometheus by its own evaluation. Needs: fleet-size, portal. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';

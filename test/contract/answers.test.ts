@@ -1,8 +1,4 @@
-/**
- * Real answers against the OpenAPI document and the document against real answers: whatever is
- * answered is described, and every status, code and header described is provoked here.
- * Needs: object-storage, fleet-size, removebg, portal.
- */
+/** Real answers and the document. Needs: object-storage, fleet-size, removebg, portal. */
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

@@ -1,7 +1,4 @@
-/**
- * What a control plane reckons of a picture before it sends it is what the node reckons that gets
- * it: the memory it counts, and what it refuses.
- */
+/** A control plane reckons of a picture what the node reckons that gets it. */
 import assert from 'node:assert/strict';
 import test from 'ava';
 import {

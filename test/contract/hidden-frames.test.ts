@@ -1,8 +1,4 @@
-/**
- * Jobs of tiny pictures whose results, or whose backgrounds, take more than a busy node has: a
- * control plane before a node's own admission. They wait until the node has room, no attempt is
- * refused, and the jobs of others go on.
- */
+/** Tiny pictures whose results, or backgrounds, take more than a busy node has. */
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { backgroundBlob } from '../../control-plane/core/jobs/job.ts';

@@ -1,7 +1,4 @@
-/**
- * docs/log-line.schema.json against the lines that both programs write while they serve, refuse,
- * fail and end; and its messages against those of the sources.
- */
+/** docs/log-line.schema.json against what both programs write. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,8 +1,4 @@
-/**
- * The OpenAPI document itself: its form, its examples, and whether it has what the routes have; and
- * answers to whatever is sent.
- * Needs: fleet-size, removebg, portal.
- */
+/** The OpenAPI document by itself. Needs: fleet-size, removebg, portal. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,8 +1,4 @@
-/**
- * What the documents name is there: commands with their options, the headings that a problem's type
- * leads to, sources and sections; and every page of docs/runbook.md is tried in test/runbook, or
- * the page's preface says why not.
- */
+/** What the documents name is there, and test/runbook tries every page. */
 import { execFileSync } from 'node:child_process';
 import { globSync } from 'node:fs';
 import path from 'node:path';

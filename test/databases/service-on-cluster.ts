@@ -1,7 +1,4 @@
-/**
- * Two control planes and two nodes on a cluster of database servers, each connection to the next
- * member, under load while a test hurts a member.
- */
+/** Two control planes and two nodes on a cluster, while a test hurts a member. */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
 import { assertBalanced } from '../../control-plane/core/test/fixtures.ts';

@@ -1,7 +1,4 @@
-/**
- * `matting up` and `cutout` before anything runs: what they refuse, and how they say it; the
- * supervisor and programs that do not end: nothing is waited for without a bound.
- */
+/** `matting up` and `cutout` before anything runs: what they refuse, and how they say it. */
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';

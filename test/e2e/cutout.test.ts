@@ -1,7 +1,4 @@
-/**
- * `matting cutout`, the demo: the default model on the picture that comes with the project. With
- * weights that were brought, and wishes: up.storm.ts.
- */
+/** `matting cutout` with the default model on the project's own picture. */
 import { execFile } from 'node:child_process';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';

@@ -1,8 +1,4 @@
-/**
- * Files that go straight between a real node and a real object store, through the real programs and
- * a real model: the picture is what a streamed one is, whatever its format, and charged once.
- * Needs: object-storage.
- */
+/** Files straight between a real node and a real store. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';

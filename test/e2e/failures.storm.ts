@@ -1,7 +1,4 @@
-/**
- * Processes that die each time under work: the job waits or fails within its attempts with the
- * credit back, and nothing needs a restart. Those that die once: test/chaos/fleet.storm.ts.
- */
+/** Processes that die each time under work: nothing is lost, nothing needs a restart. */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -56,10 +53,7 @@ function kill(pid: number): void {
   }
 }
 
-/**
- * Kills every process of the program as it appears, or each time it works on an image, until the
- * answer is called.
- */
+/** Kills every process of the program as it appears, or as it works, until ended. */
 function holdDown(program: string, whenBusy?: RegExp): () => Promise<void> {
   let down = true;
   const killer = (async () => {

@@ -1,9 +1,4 @@
-/**
- * `matting remove` as a process of its own against a real control plane on SQLite with a scripted
- * node, in a folder of the test's own. Killed, interrupted, without credits, on a full disk: what
- * was paid stays paid once. What is taken, where results go, what is asked of them, what is
- * refused.
- */
+/** `matting remove` as a process: what was paid stays paid once. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import {

@@ -1,9 +1,4 @@
-/**
- * Two control planes and three inference nodes, each a process of its own over TLS, are restarted
- * one after the other under load. The client is the package that callers use: it must not see a
- * failure, and every image must be the right one, charged once.
- * Needs: object-storage.
- */
+/** Control planes and nodes restarted under load. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -1,8 +1,4 @@
-/**
- * The whole service as `matting up` starts it, with a small model, from its first start to its
- * last: finishing, pictures out in one request, broken pictures, pictures that no model was made
- * for, and what a start says and an end leaves.
- */
+/** The whole service as `matting up` starts it, with a small model. */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';

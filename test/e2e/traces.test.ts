@@ -1,7 +1,4 @@
-/**
- * One trace from a caller's traceparent through control plane, node, engine, storage and webhook,
- * as a collector gets it: two control planes and the shell of a node in this process.
- */
+/** One trace from a caller through control plane, node and webhook, at a collector. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ChannelCredentials } from '@grpc/grpc-js';

@@ -1,8 +1,4 @@
-/**
- * A service under load whose processes are restarted, killed, and brought to another version. In
- * the end every picture is cut out and charged once, and every notification is there.
- * Needs: object-storage.
- */
+/** A service under load that is restarted and upgraded. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import type { ExecutionContext } from 'ava';
 import type { Job } from '../../control-plane/core/jobs/job.ts';
@@ -43,10 +39,7 @@ export class FleetUnderLoad {
     this.#closing = parts.closing;
   }
 
-  /**
-   * Resolves when all of it is ready; there is no load yet.
-   * @param release what everything is of at first, installed for it; this version where absent
-   */
+  /** Resolves when all is ready, of `release` if given; there is no load yet. */
   static async start(
     options: Omit<FleetOptions, 'version'>,
     release?: Release,

@@ -1,9 +1,4 @@
-/**
- * A service whose every process may be of another version and can be killed: control planes and
- * nodes on one database and one storage, behind one address, set up by the commands that operators
- * use.
- * Needs: object-storage.
- */
+/** A service whose every process may be of another version. Needs: object-storage. */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -1,8 +1,4 @@
-/**
- * What a fleet stands on: its database and its storage, each of which can be killed
- * and comes back with all it had said it kept.
- * Needs: object-storage.
- */
+/** A fleet's database and storage, each of which can be killed. Needs: object-storage. */
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';

@@ -41,10 +41,7 @@ export async function runCommand(
   return stdout;
 }
 
-/**
- * A release in a directory of its own: its commit, installed as its own Makefile does it. The
- * directory is a scratch one, unless `MATTING_TEST_RELEASES` names one where releases stay installed.
- */
+/** A release as its Makefile installs it; it stays in `MATTING_TEST_RELEASES`. */
 export class ReleaseCheckout implements InstalledVersion, AsyncDisposable {
   readonly name: string;
   readonly root: string;

@@ -1,7 +1,4 @@
-/**
- * A program of the service under a supervisor, at ports and with an environment that it keeps: it
- * is started again when it dies, and may be of another version each time it is started.
- */
+/** A program under a supervisor; each start may be of another version. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,7 +1,4 @@
-/**
- * Callers that come at a steady pace, whatever becomes of those before them, with the package that
- * callers use, of the last release and of this version in turn. Each checks what it gets.
- */
+/** Callers at a steady pace, of the last release and of this version in turn. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -1,9 +1,4 @@
-/**
- * Clients of remove.bg that others wrote, as their registries have them; nothing of them is changed
- * but the address. Of Java that is its sample, on the HTTP client that it is written for. Each
- * installs itself into a directory of its own and cuts the demo picture out.
- * Needs: removebg.
- */
+/** Clients of remove.bg that others wrote; Java's is its sample. Needs: removebg. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';

@@ -1,9 +1,4 @@
-/**
- * deploy/compose by its one command, as podman-compose runs it: every service but Grafana, whose
- * image cannot be had without a registry. A photo goes in at one control plane and comes out at
- * the other.
- * Needs: object-storage.
- */
+/** deploy/compose by its one command, without Grafana. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';

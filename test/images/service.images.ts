@@ -1,8 +1,4 @@
-/**
- * The images of both programs beside each other, as strictly as they promise to bear, without a
- * network.
- * Needs: portal, operations.
- */
+/** The images of both programs, without a network. Needs: portal, operations. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,8 +1,4 @@
-/**
- * Images of other makers for compose.yaml, under their published names, where there is no registry:
- * made of the programs that are installed on this machine. An image of that name that is here is
- * left alone.
- */
+/** Images of other makers under their names, made of programs of this machine. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

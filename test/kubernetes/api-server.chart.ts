@@ -1,7 +1,4 @@
-/**
- * The chart on a real API server: every object passes its schema, every pod the Pod Security
- * standard `restricted`, and Helm and server-side apply install, upgrade and roll back. No pod runs.
- */
+/** The chart on a real API server, under Pod Security `restricted`. No pod runs. */
 import { readFileSync } from 'node:fs';
 import ava from 'ava';
 import { isNotTested } from '../support/skip.ts';

@@ -1,7 +1,4 @@
-/**
- * A Kubernetes API server with its etcd, on loopback and in a temporary directory, both ended with
- * this process. It is all that schemas, admission and Helm need; cluster.ts adds what runs pods.
- */
+/** A Kubernetes API server with its etcd; cluster.ts adds what runs pods. */
 import { execFile, execFileSync } from 'node:child_process';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,7 +1,4 @@
-/**
- * A Kubernetes of one machine that runs pods: the API server with its controllers, containerd and a
- * kubelet. It takes the network namespace that it is in (main.ts) for its own.
- */
+/** A Kubernetes of one machine that runs pods, in the network namespace of main.ts. */
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,8 +1,4 @@
-/**
- * A fleet on MariaDB and a bucket: upgraded, rolled back and scaled in while callers cut pictures
- * out, then scaled by KEDA on the service's own metrics. Callers that retry see no failure.
- * Needs: object-storage, removebg.
- */
+/** A fleet upgraded and scaled under load. Needs: object-storage, removebg. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import sharp from 'sharp';

@@ -1,7 +1,4 @@
-/**
- * The commands of docs/kubernetes.md as they stand there, on a cluster that enforces `restricted`.
- * Needs: object-storage.
- */
+/** The commands of docs/kubernetes.md as they stand. Needs: object-storage. */
 import { copyFileSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';

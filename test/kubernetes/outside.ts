@@ -1,7 +1,4 @@
-/**
- * What a cluster finds outside of it: a MariaDB server, a bucket, volumes, Prometheus, KEDA.
- * Needs: object-storage.
- */
+/** What a cluster finds outside of it. Needs: object-storage. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,7 +1,4 @@
-/**
- * The chart as it is rendered: what every pod must be, that probes and grace periods are those of
- * the programs, that nothing is typed twice, and that nonsense is refused by its name.
- */
+/** The chart as it is rendered. */
 import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';

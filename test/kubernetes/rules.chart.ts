@@ -1,7 +1,4 @@
-/**
- * The rules of two releases before one Prometheus: each looks at its own control planes and nodes,
- * so that neither hides what is wrong with the other. By Prometheus' own evaluation.
- */
+/** The rules of two releases before one Prometheus: neither hides the other's faults. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

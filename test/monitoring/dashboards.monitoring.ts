@@ -1,7 +1,4 @@
-/**
- * Every panel of deploy/grafana against a real Prometheus that watches the running service under
- * load: no expression is refused, none is empty, none is not a number. Grafana itself is not run.
- */
+/** Every panel of deploy/grafana against a real Prometheus. Grafana itself is not run. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import sharp from 'sharp';

@@ -1,7 +1,4 @@
-/**
- * Preloaded (`--import`) into a process that is to have one of the mutations: MATTING_TEST_MUTATION
- * is its number. Says so on stderr once the file was changed.
- */
+/** Preloaded: applies the mutation MATTING_TEST_MUTATION and says so on stderr. */
 import { registerHooks } from 'node:module';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';

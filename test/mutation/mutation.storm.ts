@@ -1,7 +1,4 @@
-/**
- * The suite notices when a guard is gone: every mutation, run in a process of its own, makes the
- * test fail that is named for it.
- */
+/** Every mutation, in a process of its own, makes the test fail that is named for it. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -1,7 +1,4 @@
-/**
- * Every mutation: one guard each, gone or wrong by itself, in the memory of a process that is
- * started with it (mutate.ts).
- */
+/** Every mutation: one guard each, gone or wrong by itself (mutate.ts). */
 import { BUFFER_MUTATIONS } from './buffer-mutations.ts';
 import { CLIENT_MUTATIONS } from './client-mutations.ts';
 import { DIRECT_MUTATIONS } from './direct-mutations.ts';

@@ -1,7 +1,4 @@
-/**
- * What keeps a credit from being sold twice, a refund from taking too much or too little, and what
- * was paid for from being lost or read by others.
- */
+/** What keeps a sale from being granted, refunded or read wrongly. */
 import { mutationsOf } from './mutation.ts';
 
 export const SALES_MUTATIONS = mutationsOf`

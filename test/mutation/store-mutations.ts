@@ -1,8 +1,4 @@
-/**
- * What the store must not lose: the fence of jobs and notifications, money, keys and commits.
- * SQLite runs one writing transaction at a time: what comes between two takes a server. Not here:
- * the state in the update that ends a job, which only an ending changes from `running`.
- */
+/** What the store must not lose: the fence of jobs and notifications, money, keys. */
 import { mutationsOf } from './mutation.ts';
 
 export const STORE_MUTATIONS = mutationsOf`

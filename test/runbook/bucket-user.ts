@@ -1,8 +1,4 @@
-/**
- * What the bucket's user may do, as docs/security.md gives it; credentials of a MinIO that may do
- * no more than a policy says, by its STS; and a role of the machine, whose credentials the service
- * asks for again and again and whose rights change.
- */
+/** What the bucket's user may do (docs/security.md); a role whose rights change. */
 import assert from 'node:assert/strict';
 import { createHash, createHmac } from 'node:crypto';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';

@@ -1,8 +1,4 @@
-/**
- * Pages about a bucket: MinIO, which refuses, is away, or is out of the nodes' reach. And the bucket
- * user of docs/security.md: its policy is enough, none of it can be left out, and it opens nothing else.
- * Needs: object-storage, operations.
- */
+/** Pages about a bucket, and its user. Needs: object-storage, operations. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';

@@ -1,7 +1,4 @@
-/**
- * Pages about disks of the storage: what has expired and is not removed, by the database's fault and
- * by the storage's; a small one that fills up with results on it, and then a larger one.
- */
+/** Pages about disks of the storage. */
 import assert from 'node:assert/strict';
 import { closeSync, openSync, writeSync } from 'node:fs';
 import path from 'node:path';

@@ -1,8 +1,4 @@
-/**
- * A service as docs/operations.md describes it, on one machine and small, with a Prometheus that
- * watches it by the rules of deploy/prometheus: what the procedures of docs/runbook.md are tried
- * on. Control planes write to MariaDB with no more rights than docs/security.md gives them.
- */
+/** A small service as docs/operations.md describes it, watched by a Prometheus. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';

@@ -1,8 +1,4 @@
-/**
- * Pages about money: the ledger, payments, and results whose files are gone, one of many and all at
- * once.
- * Needs: fleet-size, portal.
- */
+/** Pages about money. Needs: fleet-size, portal. */
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';

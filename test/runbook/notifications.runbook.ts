@@ -1,8 +1,4 @@
-/**
- * Pages about mails: the mail server is away or takes none of ours. Pages about notifications:
- * receivers that hang, secrets that no key opens, one that was altered.
- * Needs: portal.
- */
+/** Pages about mails and notifications. Needs: portal. */
 import ava from 'ava';
 import { type Answer, Receiver, taken } from '../../control-plane/core/test/receiver.ts';
 import { at } from '../support/at.ts';

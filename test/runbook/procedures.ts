@@ -1,7 +1,4 @@
-/**
- * Tries a page of docs/runbook.md: the state is brought about, the alert's expression holds in a
- * real Prometheus, the page's commands run as they are written, and the expression holds no more.
- */
+/** Tries a page of docs/runbook.md: its alert fires, its commands run, and it ends. */
 import assert from 'node:assert/strict';
 import type { ExecutionContext, SerialFn } from 'ava';
 import type { Sample } from '../monitoring/prometheus-server.ts';
@@ -25,11 +22,7 @@ export class Procedure {
     this.#page = page;
   }
 
-  /**
-   * The alert would fire, after the time for which it waits.
-   * @param meanwhile again and again until it does
-   * @returns labels of each case
-   */
+  /** The alert would fire, after the time for which it waits; labels of each case. */
   async fires(
     meanwhile: () => Promise<unknown> = async () => undefined,
   ): Promise<readonly Readonly<Record<string, string>>[]> {
@@ -49,11 +42,7 @@ export class Procedure {
     await this.#installation.until(`${this.#page.alert} is over`, now, STATE_MS_MAX);
   }
 
-  /**
-   * Runs a command of the page.
-   * @param line as the page has it
-   * @param places what stands for its `<placeholders>`
-   */
+  /** Runs a command of the page; `places` stands for its `<placeholders>`. */
   async run(
     line: string,
     places: Readonly<Record<string, string>> = {},
@@ -98,10 +87,7 @@ export class Procedure {
 
 type Attempt = (page: Procedure, t: ExecutionContext) => Promise<void>;
 
-/**
- * Declares a test for each alert that it is given: its page is tried on the installation.
- * @param skip why it cannot be here
- */
+/** Declares a test for each alert that it is given. */
 export function proceduresOn(
   installation: Installation,
   test: SerialFn,

@@ -1,7 +1,4 @@
-/**
- * Both programs with no right at all, as docs/security.md says: an ordinary user, no capability,
- * no new privileges. They cut a picture out.
- */
+/** Both programs with no right at all, as docs/security.md says, cut a picture out. */
 import { execFileSync, spawn } from 'node:child_process';
 import { cpSync, existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,7 +1,4 @@
-/**
- * Pages about what waits: nodes come when there is work, or do not, and the queue fills.
- * Needs: fleet-size, portal.
- */
+/** Pages about what waits. Needs: fleet-size, portal. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { at } from '../support/at.ts';

@@ -1,7 +1,4 @@
-/**
- * The product's rounds in a simulated fleet against an ideal central queue: small and seeded, so
- * that every run gives the same figures. bench/dispatch-simulator has the large ones.
- */
+/** The product's rounds in a simulated fleet against an ideal central queue, seeded. */
 import test from 'ava';
 import { quantile, settled, simulate } from '../../bench/dispatch-simulator/simulation.ts';
 import type { Scenario } from '../../bench/dispatch-simulator/workload.ts';

@@ -9,10 +9,7 @@ import type { InputFormat } from '../../proto/contract/formats.ts';
 const CUTS = 50;
 const FLIPS = 200;
 
-/**
- * Most of the spoilt bytes that may change something unnoticed, as a share: what was measured
- * (docs/performance.md) and a little room for other encoders. PNG has checksums.
- */
+/** Shares of spoilt bytes unnoticed, measured (docs/performance.md) and a little room. */
 const UNDETECTED_MAX: Readonly<Record<InputFormat, number>> = {
   jpeg: 0.75,
   png: 0,

@@ -1,9 +1,4 @@
-/**
- * The statements of the stores and the sweeper on tables as a busy service
- * has them after a month: they read as many rows as they do on small ones. On SQLite they run on
- * the event loop, so what they keep it for is said, and bounded far above what it takes.
- * Needs: fleet-size, portal.
- */
+/** Rows read do not grow with tables, nor time much. Needs: fleet-size, portal. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,8 +1,4 @@
-/**
- * Three million entries: the first check is killed half way and goes on, while jobs are submitted
- * and ended; a full one is killed and goes on; the next one reads little. The checks are processes
- * of the command line, as an operator has them.
- */
+/** Three million entries: checks as processes that are killed and go on. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

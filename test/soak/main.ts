@@ -1,8 +1,4 @@
-/**
- * Runs the soaks: tests that take too long for `make test`. Says first what runs and for about how
- * long. Arguments: names of soaks; none means all. Exits 0 only when something passed and nothing
- * failed.
- */
+/** Runs the soaks that are named, else all; exits 0 only when all passed and some did. */
 import path from 'node:path';
 import { concludeWith, runAva } from '../support/run-ava.ts';
 

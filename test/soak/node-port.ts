@@ -1,7 +1,4 @@
-/**
- * A node's gRPC port over fake pools, in a process of its own, so that its memory is that of those
- * who call it.
- */
+/** A node's gRPC port over fake pools, as a process, for its memory. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { openTestNode } from '../../inference-node/serving/test/test-node.ts';

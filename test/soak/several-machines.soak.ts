@@ -1,9 +1,4 @@
-/**
- * Two control planes and three nodes on a Galera cluster and a bucket, started by the commands of
- * docs/operations.md as they stand there. They cut pictures with u2netp while each process, the
- * cluster's and the store's too, is restarted once. The caller is the package that callers use: it
- * sees no failure, and every picture is the right one, charged once.
- */
+/** A service on Galera and a bucket, by docs/operations.md; each process is restarted once. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -72,11 +67,7 @@ function argumentsOf(command: string): readonly string[] {
   return command.slice(NODE_COMMAND.length).split(' ');
 }
 
-/**
- * A machine, as far as one machine can play several: a directory with the project in it and an
- * environment file of the page, with the values of this place for what it names, neither more nor
- * less.
- */
+/** A directory with the project and the page's environment file, filled in for this place. */
 function createMachine(root: string, block: string, file: string, values: Env): void {
   const named = block.split('\n').map(line => line.slice(0, line.indexOf('=')));
   assert.deepEqual(named.toSorted(), Object.keys(values).toSorted(), 'the page names others');

@@ -1,7 +1,4 @@
-/**
- * Connections that keep no rule of HTTP/2 and show no token, in a process of their own until it is
- * killed. Arguments: which of ATTACKS, the port, how many connections.
- */
+/** Tokenless HTTP/2 attacks. Arguments: which of ATTACKS, the port, how many connections. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -1,7 +1,4 @@
-/**
- * Callers without a token do their worst for a while, over connections that keep no rule
- * of HTTP/2: the memory of the process stays flat, and callers with a token are served beside them.
- */
+/** Callers without a token do their worst: memory stays flat, others are served. */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';

@@ -1,10 +1,4 @@
-/**
- * Twenty minutes in which all of a service of the last release is upgraded to this version and one
- * of everything is killed, on a Galera cluster and a bucket: at three pictures a second with a tiny
- * model, and at half of what it is measured to do with u2netp and photos. Callers who come again as
- * docs/rest.md says see no failure.
- * Needs: object-storage.
- */
+/** An upgrade under load, one of everything killed. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava, { type ExecutionContext } from 'ava';

@@ -1,7 +1,4 @@
-/**
- * Certificates for tests, made in this process: no openssl is asked of the machine. X.509 version 3
- * as RFC 5280 section 4.1 writes it, keys on P-256, signatures ecdsa-with-SHA256.
- */
+/** Certificates for tests (RFC 5280 section 4.1, P-256), without openssl. */
 import {
   createPublicKey,
   generateKeyPairSync,

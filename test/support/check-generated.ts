@@ -1,7 +1,4 @@
-/**
- * Fails when what is committed is not what its sources generate: makes proto/gen, the compiled
- * kernels and the dashboards again beside them and compares.
- */
+/** Fails when what is committed is not what its sources generate. */
 import { execFileSync } from 'node:child_process';
 import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -210,10 +210,7 @@ function templateName(dialect: DatabaseDialect, series: readonly MigrationSeries
   return `${names}.${dialect === 'sqlite' ? 'sqlite' : 'sql'}`;
 }
 
-/**
- * Migrated databases to copy, for the processes that find `directory` in `MATTING_TEST_TEMPLATES`:
- * on a server a script takes a third of the time of the migrations. On a cluster they migrate.
- */
+/** Migrated databases to copy (`MATTING_TEST_TEMPLATES`); on a cluster they migrate. */
 export async function writeTemplates(
   directory: string,
   series: readonly MigrationSeries[],
@@ -270,10 +267,7 @@ async function serverUrl(): Promise<string> {
   return `mysql://root@localhost/mysql?socket=${encodeURIComponent(socket)}`;
 }
 
-/**
- * A member that lags behind does not know the database yet. Others connect at the same time, so
- * that members are counted: a turn of the address may be anybody’s.
- */
+/** A member that lags behind does not know the database yet, so members are counted. */
 async function untilKnown(url: string, engine: Engine): Promise<void> {
   const knowing = new Set<string>();
   let inARow = 0;

@@ -30,10 +30,7 @@ export const BOUND = ['setpriv']
   .flatMap(name => findProgram(name) ?? [])
   .flatMap(setpriv => [setpriv, '--pdeathsig', 'KILL']);
 
-/**
- * A child that ends with this process: by our own hand, or where we are killed by the kernel's. It
- * keeps the process alive no longer than the process itself wants to live.
- */
+/** A child that ends with this process, however it ends, and never keeps it alive. */
 export function spawnBound(
   program: string,
   options: readonly string[],

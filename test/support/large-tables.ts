@@ -48,10 +48,7 @@ const CHUNK_ROWS = 200;
 const ENTRIES = 1500;
 const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts'];
 
-/**
- * Fills tables that are empty. Takes the file for itself on SQLite: no other process may have it
- * open in a transaction.
- */
+/** Fills empty tables. On SQLite no other process may have the file open in a transaction. */
 export async function fillLargeTables(database: Database, tables: LargeTables): Promise<void> {
   const { jobs, openJobs = 100, oldJobs = 0, lean = false } = tables;
   const filler = await openFiller(database);

@@ -1,8 +1,4 @@
-/**
- * Private MariaDB servers for one test process: Debian's `mariadbd` on a temporary directory and a
- * Unix socket, killed when the process ends, however it ends. The tests of a process share one,
- * which starts when the first asks; who kills its server has its own.
- */
+/** Private MariaDB servers, one shared by a process's tests, killed as it ends. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,7 +1,4 @@
-/**
- * A directory in memory for what tests write. A database that waits for a disk at every commit is
- * most of a run's time, and no test takes the machine's power away.
- */
+/** A directory in memory: waiting for a disk at every commit is most of a run's time. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import path from 'node:path';
 

@@ -1,9 +1,4 @@
-/**
- * Holds real answers against an OpenAPI 3.1 document, and the document against the answers: the
- * status must be described, the body must fit its schema with no property too many, every required
- * header must be there and no header may come undescribed. What the document promises and no answer
- * has shown is `unseen()`.
- */
+/** Holds answers against an OpenAPI 3.1 document; `unseen()` is what no answer has shown. */
 import assert from 'node:assert/strict';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';

@@ -1,7 +1,4 @@
-/**
- * A real OpenID provider in the test's process, at `http://localhost` on a free port: code flow with
- * PKCE, signed ID tokens, a form that asks who one is and believes it. Its people are the test's.
- */
+/** A real OpenID provider in the test's process; its people are the test's. */
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';

@@ -1,7 +1,4 @@
-/**
- * fast-check with the same cases in every run, so that no run fails by what another never saw.
- * MATTING_TEST_SEED takes others; what fails says with which.
- */
+/** fast-check with the same cases in every run; MATTING_TEST_SEED takes others. */
 import type { ExecutionContext } from 'ava';
 import fc from 'fast-check';
 

@@ -1,7 +1,4 @@
-/**
- * gRPC calls over a bare http2 client, for callers that break every habit: half a message, no end,
- * nothing but pings. What the port makes of each stream and connection is seen as it comes.
- */
+/** gRPC calls over a bare http2 client, for callers that break every habit. */
 import { once } from 'node:events';
 import {
   type ClientHttp2Session,

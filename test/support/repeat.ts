@@ -1,7 +1,4 @@
-/**
- * `make repeat FILE=… [TIMES=20] [BUSY=3] [NAME=…]`: runs test files again and again, beside so many
- * busy loops, and says how often one failed. A test that rests on chance shows here.
- */
+/** `make repeat FILE=… [TIMES=20] [BUSY=3] [NAME=…]`: how often a test fails. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { parseArgs } from 'node:util';
 import { runAva } from './run-ava.ts';

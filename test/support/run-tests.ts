@@ -33,10 +33,7 @@ function filesOf(target: string): string[] {
     .reverse();
 }
 
-/**
- * What each file would else do for itself: a place for what it writes, in memory where there is
- * room, a MariaDB server, and databases to copy. What the environment names is taken instead.
- */
+/** What files share: a place in memory, a MariaDB server, databases to copy. */
 async function prepare(): Promise<void> {
   const inMemory = process.env.TMPDIR === undefined ? openMemoryDirectory() : undefined;
   if (inMemory !== undefined) process.env.TMPDIR = inMemory;

@@ -1,8 +1,4 @@
-/**
- * Preloaded (`node --import`), it makes a process's clock wrong by MATTING_TEST_CLOCK_SHIFT_MS, as
- * that of a machine without time synchronisation is. The database's and the file system's clocks
- * and those that only measure lengths (performance.now, timers) stay as they are.
- */
+/** Preloaded, it moves Date by MATTING_TEST_CLOCK_SHIFT_MS; performance.now stays. */
 const shiftMs = Number(process.env.MATTING_TEST_CLOCK_SHIFT_MS ?? 0);
 const RealDate = Date;
 

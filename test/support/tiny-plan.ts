@@ -1,9 +1,4 @@
-/**
- * In place of an inference node's models: one tiny graph that takes the longer the brighter a
- * picture is, and whose alpha is the picture's brightness. Engines and picture workers are real.
- * With TEST_TINY_OPINION a second model gives its opinion where the first is unsure;
- * TEST_TINY_TRIPS_MAX says how long a white picture takes.
- */
+/** For a node's models: one tiny graph, slow on bright pictures, whose alpha is brightness. */
 import { mkdir } from 'node:fs/promises';
 import type { PlanOutline } from '@matting/serving/models/plan.ts';
 import type { Plan } from '@matting/serving/models/prepared-model.ts';

@@ -1,7 +1,4 @@
-/**
- * The circles of a graph: its strongly connected components of more than one node, each sorted
- * (R. Tarjan, Depth-first search and linear graph algorithms, 1972).
- */
+/** The circles of a graph: its strongly connected components (R. Tarjan, 1972). */
 export function circlesOf(graph: ReadonlyMap<string, readonly string[]>): string[][] {
   const numbers = new Map<string, number>();
   const open: string[] = [];

@@ -1,7 +1,4 @@
-/**
- * The project's source files as its rules see them: text, imports and functions, read with the
- * parser of the TypeScript compiler (its API is marked unstable; the version is pinned).
- */
+/** The project's source files as its rules see them: text, imports and functions. */
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -111,10 +108,7 @@ function readTree(name: string, tree: SyntaxTree): SourceFile {
   return { name, text: tree.text, imports, specifiers, functions };
 }
 
-/**
- * Every file of the project at `root` in TypeScript or AssemblyScript but the generated ones, by
- * name.
- */
+/** Every file at `root` in TypeScript or AssemblyScript but the generated ones, by name. */
 export function readSources(root = ROOT): SourceFile[] {
   const names = globSync(
     '{proto,program,client,control-plane,inference-node,bin,bench,test}/**/*.ts',

@@ -1,7 +1,4 @@
-/**
- * The whole service as its user starts it, with a real model, before a real Jaeger: one trace from
- * a caller to its webhook, asked for by Jaeger's own interface.
- */
+/** One trace of the whole service, asked for by Jaeger's own interface. */
 import { randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import ava from 'ava';

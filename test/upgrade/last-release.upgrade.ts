@@ -1,10 +1,4 @@
-/**
- * From the last release to this version under load, one process after the other, old and new side
- * by side, each step undone once: callers who come again as docs/rest.md says see no failure. The
- * release is its own commit with the packages of its own lock file, and every process is a real
- * one; only the nodes' model is a tiny one.
- * Needs: object-storage.
- */
+/** From the last release to this version under load. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { NOTHING_RECORDED } from '../../control-plane/test/last-release/snapshot.ts';

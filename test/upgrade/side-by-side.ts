@@ -1,7 +1,4 @@
-/**
- * What holds of two control planes of different versions on one database: either answers for both.
- * Needs: object-storage.
- */
+/** Two versions on one database: either answers for both. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Fleet } from '../fleet/fleet.ts';
@@ -59,10 +56,7 @@ function formsOf(file: Uint8Array<ArrayBuffer>): readonly Form[] {
   ];
 }
 
-/**
- * Each takes the other's requests for what they are, shows its jobs and sends its results.
- * @returns how many pictures that took
- */
+/** Each sends the other's results; resolves to how many pictures that took. */
 export async function requireSideBySide(
   fleet: Fleet,
   one: FleetControlPlane,

@@ -1,8 +1,4 @@
-/**
- * ONNX Runtime's WebGPU on a real adapter. The usual one is Mesa's in software, which
- * test/support/webgpu/fetch-mesa.sh fetches: it computes on the CPU and is slow, so there is no
- * limit of time here but one against hangs.
- */
+/** WebGPU on a real adapter, mostly Mesa's in software: slow, so no limit of time. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';

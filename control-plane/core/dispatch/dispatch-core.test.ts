@@ -1,7 +1,4 @@
-/**
- * What a dispatcher decides in its rounds, and what it remembers of jobs: nodes as NodeView has
- * them, a table in memory.
- */
+/** What a dispatcher decides in its rounds, and what it remembers of jobs. */
 
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';

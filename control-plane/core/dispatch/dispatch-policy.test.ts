@@ -1,7 +1,4 @@
-/**
- * The policy by its properties, whatever the fleet and the queue look like; what a node is taken
- * for by its refusals and faults; what none can do.
- */
+/** The policy by its properties, whatever the fleet and the queue look like. */
 import assert from 'node:assert/strict';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';

@@ -1,8 +1,4 @@
-/**
- * Every way in that is known, for image_url and callback_url: no connection to a forbidden address.
- * By the text of the URL; counted at an injected dialer; and, where this machine lets us make a
- * network namespace, by listeners behind real sockets. Nothing leaves the machine.
- */
+/** Every known way in for image_url and callback_url: no connection to a forbidden address. */
 import assert from 'node:assert/strict';
 import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';

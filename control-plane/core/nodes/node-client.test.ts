@@ -1,7 +1,4 @@
-/**
- * One call at a time against a node that behaves badly, or breaks the order of a call whose files
- * go straight: what the client makes of it.
- */
+/** One call at a time against a node that behaves badly: what the client makes of it. */
 
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';

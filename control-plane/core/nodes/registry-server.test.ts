@@ -1,6 +1,4 @@
-/**
- * NodeRegistry over real gRPC on a real store, and what callers without the token can take of it.
- */
+/** NodeRegistry over real gRPC on a real store. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';

@@ -33,10 +33,7 @@ export async function list(
 
 type Declare = (title: string, body: (t: ExecutionContext) => unknown) => void;
 
-/**
- * @param test serial: a test has the store for itself
- * @param storeOf an empty store before each test
- */
+/** `test` is serial: each has the store of `storeOf` for itself, empty. */
 export function testBlobStore(test: Declare, storeOf: () => BlobStore): void {
   test('names › are of a kind and an id, and of nothing else', async t => {
     const names = [

@@ -1,7 +1,4 @@
-/**
- * A method of the stores that changes something: how a call of it is arranged, what must hold
- * when its answer was lost, and what a late call does.
- */
+/** A method of the stores that changes something: its call, and what must hold after it. */
 import type { Database } from '@matting/database/database.ts';
 import type { Stores } from '../stores.ts';
 

@@ -1,7 +1,4 @@
-/**
- * The methods that change accounts, keys, credits, nodes, quotas, the log and the canary;
- * who sweeps and where the walk over the blobs stands; and those that find results lost.
- */
+/** The methods that change everything but jobs, notifications and keys. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

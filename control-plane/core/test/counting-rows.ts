@@ -1,9 +1,4 @@
-/**
- * Every statement of the stores, on tables distributed as in production: the rows it reads are
- * counted and bounded by what it answers, never by the tables. No list of
- * statements has to be kept: each method of each store is run, and each place of the suite's
- * folders that builds a statement must have been reached.
- */
+/** Every statement of the stores: the rows it reads are bounded by what it answers. */
 import { globSync, readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import path from 'node:path';

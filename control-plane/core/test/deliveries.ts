@@ -1,7 +1,4 @@
-/**
- * What tests of deliveries share: replicas that deliver, jobs that end, one database for the file
- * that calls `useDeliveries`, and secrets for each of its tests.
- */
+/** What tests of deliveries share: replicas that deliver, jobs that end, one database. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
@@ -44,10 +41,7 @@ export let stores: Stores;
 let accountId: string;
 export let secrets: CallbackSecrets;
 
-/**
- * The database is open while the tests of a file run, and each has secrets of its own.
- * @param series whose tables it has; the core's unless given
- */
+/** The database is open while the tests of a file run, and each has secrets of its own. */
 export function useDeliveries(test: SerialFn, series?: readonly MigrationSeries[]): void {
   test.before(async () => {
     testDatabase = await createTestDatabase('sqlite', series && { series });

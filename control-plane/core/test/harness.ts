@@ -1,7 +1,4 @@
-/**
- * Everything under the HTTP port, real but for the nodes: a SQLite store and a blob directory of
- * its own, the fleet over real gRPC, and the dispatcher.
- */
+/** Everything under the HTTP port on SQLite; the nodes are scripted, over real gRPC. */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -33,10 +30,7 @@ import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-n
 const UNTIL_POLL_MS = 5;
 /** What other replicas left, and what is over by now, is seen a tenth as late as in a service. */
 const POLL_MS = 100;
-/**
- * A minute on an idle machine: never the reason, and no run hangs. Counted in checks, since a
- * machine that stands still lets time pass in which nothing could come about.
- */
+/** Counted in checks, since a machine may stand still; a minute on an idle one. */
 const UNTIL_CHECKS_MAX = 60_000 / UNTIL_POLL_MS;
 
 export const silent = pino({ level: 'silent' });

@@ -1,8 +1,4 @@
-/**
- * A MySQL or MariaDB server that goes away in the middle: nothing twice, nothing lost, a clear
- * answer. Then two of them behind one address: a primary that is demoted under a pool of
- * connections, which follows the address, and a clock that is ahead of the other's.
- */
+/** A MySQL or MariaDB server that goes away, and a primary that is demoted. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { openDatabase } from '@matting/database/connect.ts';

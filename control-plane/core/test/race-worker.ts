@@ -1,8 +1,4 @@
-/**
- * A replica of its own process for the races: opens the database, says that it is ready, and works
- * when it is told to. Arguments: the database URL. Each line in is a task, each line out its
- * answer, JSON both.
- */
+/** A replica for the races: each line in is a task, each line out its answer, JSON both. */
 import { createInterface } from 'node:readline';
 import { openDatabase } from '@matting/database/connect.ts';
 import { at } from '@matting/test-support/at.ts';

@@ -1,7 +1,4 @@
-/**
- * What must hold when several replicas, each a process of its own, do the same thing at the same
- * time.
- */
+/** What must hold when several replicas, each a process, do the same thing at the same time. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,7 +1,4 @@
-/**
- * The methods of the stores that change nothing, each asked of the large tables: every branch that
- * reads.
- */
+/** The methods of the stores that change nothing, each asked of the large tables. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';

@@ -1,7 +1,4 @@
-/**
- * A receiver on loopback that does with each delivery what a test tells it, keeps what arrived, and
- * checks every signature with the official package.
- */
+/** A receiver that does what a test tells it, and checks every signature. */
 import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';

@@ -1,7 +1,4 @@
-/**
- * What an account's requests take of the database: one that holds all it can, and has as many wait
- * as it can, delays and refuses nobody else.
- */
+/** An account that holds all it can of the database delays and refuses nobody else. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';

@@ -107,10 +107,7 @@ function shapeOf(
   };
 }
 
-/**
- * What statements written for `old` may miss or stumble over in `next`; empty: nothing. New tables
- * may be anything.
- */
+/** What statements written for `old` may miss or stumble over in `next`; empty: nothing. */
 export function brokenFor(old: SchemaShape, next: SchemaShape): string[] {
   const isOldTable = (name: string) => old.tables.has(name.replace(/[.:].*/s, ''));
   const broken: string[] = [];

@@ -1,8 +1,4 @@
-/**
- * A MatteService on loopback that does what a test tells it: answers well, refuses, dies, lies,
- * hangs. It touches no pixel; its result is the input's bytes behind a prefix, so that a test can
- * tell whose result it has.
- */
+/** A MatteService that does what a test tells it; its result is the input behind a prefix. */
 import { randomUUID } from 'node:crypto';
 import { connect, createServer, type Socket, type Server as TcpServer } from 'node:net';
 import { Readable } from 'node:stream';

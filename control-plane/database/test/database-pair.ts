@@ -1,8 +1,4 @@
-/**
- * Two private MariaDB servers behind one address, the second with what the first holds: a fail-over
- * as callers see it. Their user has no right beyond its database, so that a read-only server is
- * read-only for it.
- */
+/** Two private MariaDB servers behind one address: a fail-over as callers see it. */
 
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG, type TestDatabase } from '@matting/test-support/database.ts';

@@ -1,7 +1,4 @@
-/**
- * A TCP proxy before a MySQL server that can go away, that can lose the answer to a change, and
- * that can lead to another server from now on, as a virtual address does after a fail-over.
- */
+/** A TCP proxy before MySQL that goes away, loses answers, or leads to another server. */
 import { once } from 'node:events';
 import net from 'node:net';
 
@@ -52,10 +49,7 @@ export class DatabaseProxy {
     await once(server, 'close');
   }
 
-  /**
-   * The `at`-th change from now on, a statement or a commit, breaks its connection: before the
-   * server receives it, or when it has taken effect.
-   */
+  /** The `at`-th change from now on, a statement or a commit, breaks its connection. */
   loseChange(at: number, loss: 'unheard' | 'unanswered'): void {
     this.#change = { at, loss, seen: 0 };
   }

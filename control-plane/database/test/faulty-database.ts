@@ -1,7 +1,4 @@
-/**
- * A database whose driver loses one answer: of the statements that change something and the commits
- * that follow them, the `at`-th. The store above it is the real one, and so is the database below.
- */
+/** A database whose driver loses the answer to the `at`-th change or commit. */
 
 import { databaseOn } from '@matting/test-support/watched-database.ts';
 import type {

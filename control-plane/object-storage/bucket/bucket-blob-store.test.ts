@@ -1,7 +1,4 @@
-/**
- * Blobs in a bucket: what every store of blobs does, what is asked of encryption, what a death left
- * there; and a store, or the way to it, that fails: what is stored is whole, or is not there.
- */
+/** Blobs in a bucket; and a store, or the way to it, that fails. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import {

@@ -1,7 +1,4 @@
-/**
- * Attempts whose files go straight between a node and a bucket: an object store that checks
- * signatures, and nodes that do, or do not, what they were given leave to.
- */
+/** Attempts whose files go straight between a node and a bucket. */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -1,6 +1,4 @@
-/**
- * What an account is told of, may do and may ask: alerts, messages, usage, and the caps of keys.
- */
+/** What an account is told of, may do and may ask. */
 
 import assert from 'node:assert/strict';
 import {

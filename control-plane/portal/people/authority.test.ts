@@ -1,7 +1,4 @@
-/**
- * Changes of people whose right ended between the door and the transaction, at another replica:
- * every method of the stores that people's forms end in.
- */
+/** Changes of people whose right ended between the door and the transaction. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type ActingPerson, requireAuthority } from '@matting/core/accounts/audit.ts';

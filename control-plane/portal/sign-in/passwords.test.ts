@@ -1,7 +1,4 @@
-/**
- * Which passwords may be set, and slots of hashing: strangers share them by network, and who is
- * known never waits behind them.
- */
+/** Which passwords may be set, and slots of hashing. */
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { Passwords, passwordFaultOf } from './passwords.ts';

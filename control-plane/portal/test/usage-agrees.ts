@@ -3,11 +3,7 @@ import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { dayOf } from '../usage/usage-store.ts';
 
-/**
- * Each account, day and outcome has the images that the ledger's settlements have, and the credits
- * that its charges are.
- * @param accountId absent: all accounts
- */
+/** Usage is what the ledger's settlements and charges say; of all accounts unless given. */
 export async function assertUsageAgrees(database: Database, accountId?: string): Promise<void> {
   const days = await database.kysely
     .selectFrom('usage_days')

@@ -1,7 +1,4 @@
-/**
- * Two control planes on one bucket: jobs, links and the sweep; and while the store is away.
- * Needs: object-storage.
- */
+/** Two control planes on one bucket. Needs: object-storage. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { Sweeper } from '@matting/core/retention/sweep.ts';
 import { list } from '@matting/core/test/blob-store.contract.ts';

@@ -1,7 +1,4 @@
-/**
- * Control planes whose machines have lost their time synchronisation, one an hour ahead and one an
- * hour behind, on one database and one storage: callers, receivers and operators notice nothing.
- */
+/** Control planes an hour ahead and an hour behind: nobody notices. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';

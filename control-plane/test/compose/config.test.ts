@@ -1,7 +1,4 @@
-/**
- * The environment and the secrets key: what is wrong is said at once, by name, without its value.
- * Needs: object-storage, removebg, portal.
- */
+/** The environment and the secrets key. Needs: object-storage, removebg, portal. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFile, stat, writeFile } from 'node:fs/promises';

@@ -1,7 +1,4 @@
-/**
- * What a replica does where its places fail it: a storage directory that is full, a database file
- * that is gone or takes no writes, a row of an account that is locked.
- */
+/** What a replica does where its disk or its database fails it. */
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs';

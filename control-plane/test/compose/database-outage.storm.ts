@@ -1,7 +1,4 @@
-/**
- * A database that is gone for ten seconds under a running service: 503, then all is as it was. And
- * a server that is demoted: the service says so, and follows the address.
- */
+/** A database that is gone for ten seconds, and a server that is demoted. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

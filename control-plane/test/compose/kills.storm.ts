@@ -1,9 +1,4 @@
-/**
- * Two replicas of which one after the other is killed and comes back, and callers who repeat to
- * either until they are answered. Payments and refunds: each order's credits are granted once, and
- * taken back once. Submissions under a cap: it is neither overrun nor lost.
- * Needs: fleet-size, portal.
- */
+/** Two replicas killed in turn, callers who repeat. Needs: fleet-size, portal. */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

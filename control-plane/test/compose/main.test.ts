@@ -1,8 +1,4 @@
-/**
- * The program as it is started: a process, its ports, its signals and its last words; what keeps it
- * from starting; and the order of ending.
- * Needs: removebg, portal.
- */
+/** The program as it is started and ended: a process. Needs: removebg, portal. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';

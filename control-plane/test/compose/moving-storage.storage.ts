@@ -1,8 +1,4 @@
-/**
- * A service that moves from a directory to a bucket as docs/operations.md says, step by step, while
- * callers submit and download all the time: no link fails, no job is lost, nothing stays behind.
- * Needs: object-storage, operations.
- */
+/** From a directory to a bucket under load. Needs: object-storage, operations. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

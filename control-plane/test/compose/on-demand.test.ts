@@ -1,7 +1,4 @@
-/**
- * A fleet that sleeps: two control planes take work while no node lives, and nodes come later.
- * Needs: removebg.
- */
+/** Two control planes take work while no node lives. Needs: removebg. */
 
 import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';

@@ -1,8 +1,4 @@
-/**
- * Two control planes on one database: whatever one promised, the other keeps. The same request is
- * one job, and is paid once.
- * Needs: removebg.
- */
+/** Two control planes on one database keep each other's promises. Needs: removebg. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

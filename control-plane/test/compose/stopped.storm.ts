@@ -1,8 +1,4 @@
-/**
- * Processes that stand still for longer than a lease and then go on, as a machine does that swaps,
- * or whose virtual disk hangs: a control plane with a job in hand, and a node. The
- * process that was replaced meanwhile is fenced off; nothing is done twice, and no credit is lost.
- */
+/** Processes that stand still for longer than a lease are fenced off; nothing is lost. */
 import assert from 'node:assert/strict';
 import type { Stores } from '@matting/core/stores.ts';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';

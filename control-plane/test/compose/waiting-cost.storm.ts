@@ -1,7 +1,4 @@
-/**
- * What waiting callers cost a database, by the server's own count of statements: everything a
- * replica does meanwhile is in it.
- */
+/** What waiting callers cost a database, by the server's own count of statements. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { until } from '@matting/core/test/harness.ts';
 import { cutOutAfter } from '@matting/core/test/scripted-exchange.ts';

@@ -1,8 +1,4 @@
-/**
- * What a replica does in its life, by way of every method of the stores that issues a statement:
- * jobs in each state, their money and notifications, keys, nodes, quotas. Leases run out at once,
- * so that the next release can take what is left open. It uses no clock and no chance but ids.
- */
+/** A replica's life by every method of the stores; no clock and no chance but ids. */
 import { randomUUID } from 'node:crypto';
 import type { Claim, Job } from '@matting/core/jobs/job.ts';
 import { RATE_WINDOW_MS } from '@matting/core/rates/rate-windows.ts';

@@ -52,11 +52,7 @@ export interface TinyModel {
   readonly tarball: Buffer;
 }
 
-/**
- * A model whose weights are in the package in three parts, not in the order in which they are
- * joined, between files that no test needs.
- * @param paddingBytes makes the tarball longer than one read of a socket.
- */
+/** Weights in three parts; `paddingBytes` makes the tarball longer than one read of a socket. */
 export async function makeTinyModel(paddingBytes = 400_000): Promise<TinyModel> {
   const weights = graphBytes(tinyGraph({ side: 64, half: true }));
   const third = Math.ceil(weights.length / 3);

@@ -1,8 +1,4 @@
-/**
- * A graph of a few kilobytes with the properties of the real ones: a skip connection, a pool,
- * Resize nodes whose targets are numbers or shape arithmetic, side outputs, half precision with
- * casts.
- */
+/** A graph of a few kilobytes with the properties of the real ones. */
 
 import {
   InferenceSession,

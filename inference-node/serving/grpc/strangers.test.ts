@@ -1,7 +1,4 @@
-/**
- * What callers without a token can take from a node, what stays for those who have one, and when
- * the port ends those that say nothing.
- */
+/** What callers without a token can take from a node, and what stays for the others. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as connectHttp2, constants } from 'node:http2';

@@ -1,7 +1,4 @@
-/**
- * What a start does on GPUs: which are left out, and which get the engines. What MATTING_BATCH_MAX
- * asks for is prepared and checked, or the node does not start.
- */
+/** What a start does on GPUs: which are left out, which get engines, in which batches. */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { readFile, rm, writeFile } from 'node:fs/promises';

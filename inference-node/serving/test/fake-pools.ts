@@ -36,10 +36,7 @@ export const TINY_MODEL: PreparedModel = {
 
 export type FakeStage = 'acquire' | 'decode' | 'infer' | 'resample' | 'finish';
 
-/**
- * Stages pass at once unless they are held; a held one waits for `letGo` or for the signal, as the
- * real pools do, and tells by `reached` that an image is in it.
- */
+/** Stages pass unless they are held; a held one waits for `letGo` or for the signal. */
 export class StageGates {
   readonly #held = new Map<FakeStage, PromiseWithResolvers<void>>();
   readonly #reached = new Map<FakeStage, PromiseWithResolvers<void>>();

@@ -3,10 +3,7 @@ import sinon from 'sinon';
 
 const TIMERS = ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] as const;
 
-/**
- * Time that passes by itself, and which the test may put forward; until the test ends.
- * @param measured performance.now() and the date go with it.
- */
+/** Time that passes by itself, and which the test may put forward; until the test ends. */
 export function ownClock(context: Ending, { measured = false } = {}) {
   const clock = sinon.useFakeTimers({
     now: Date.now(),

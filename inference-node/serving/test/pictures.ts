@@ -31,9 +31,7 @@ export function paint(
   return { data, width, height, channels };
 }
 
-/**
- * Smooth in both directions and different in each corner, so that codecs and flips are told apart.
- */
+/** Smooth, and different in each corner, so that codecs and flips are told apart. */
 export function paintSlope(width: number, height: number): Pixels {
   return paint(width, height, 3, (x, y) => [
     Math.round(40 + (170 * x) / Math.max(1, width - 1)),

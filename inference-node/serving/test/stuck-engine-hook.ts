@@ -1,7 +1,4 @@
-/**
- * Preloaded into an inference node: a tiny model, real engines and picture workers with little
- * patience, and children that cannot be killed while they are stopped.
- */
+/** Preloaded into a node: patience is little, and stopped children cannot be killed. */
 import '@matting/test-support/stopped-cannot-be-killed.ts';
 import '@matting/test-support/tiny-plan-hook.ts';
 import { registerHooks } from 'node:module';

@@ -1,9 +1,4 @@
-/**
- * The package as it is published, in every runtime that it is for: packs it, installs it, and runs
- * smoke.mjs with Node 18, 20 and 24, Deno and Bun from their npm packages. It says which could not
- * be had. `sh bin/node24 test/client/runtimes/main.ts`; no part of `make test`: it needs a registry.
- * Needs: fleet-size, portal.
- */
+/** The published package in every runtime, by a registry. Needs: fleet-size, portal. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

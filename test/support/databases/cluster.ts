@@ -6,10 +6,7 @@ import type { OrdinaryUser, ServerProcess } from './server-process.ts';
 const JOIN_MS_MAX = 60_000;
 const LOOK_MS = 100;
 
-/**
- * Tests connect as this user, who may do what the service's own may, to databases of tests. The
- * database is there so that a URL can name one.
- */
+/** Has the service's own rights, to databases of tests; a URL names this database. */
 export const USER = 'matting';
 export const PASSWORD = 'secret';
 export const DATABASE = 'matting_test';

@@ -1,7 +1,4 @@
-/**
- * MySQL Group Replication: servers of which one takes writes, the primary, and another takes over
- * when it is gone; or, as `multi-primary`, all of them take writes.
- */
+/** MySQL Group Replication: one primary, or `multi-primary`. */
 import { randomUUID } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -1,7 +1,4 @@
-/**
- * A database server as a process of a test: it can be killed, frozen, ended and started again, and
- * it ends with the test's process, however that ends.
- */
+/** A database server that a test can kill, freeze and start; it ends with the test. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
@@ -41,10 +38,7 @@ export class ServerProcess {
     this.#command = command;
   }
 
-  /**
-   * Resolves when a line of its log has `ready`.
-   * @param moreArgs for this start only.
-   */
+  /** Resolves when a line of its log has `ready`; `moreArgs` are for this start only. */
   async start(ready: string, moreArgs: readonly string[] = []): Promise<void> {
     const child = spawnBound({ ...this.#command, args: [...this.#command.args, ...moreArgs] });
     this.#child = child;

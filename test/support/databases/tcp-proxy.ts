@@ -1,7 +1,4 @@
-/**
- * One address before the members of a cluster, as load balancers and routers are: every new
- * connection is led to a port of the moment, and stays there.
- */
+/** One address before a cluster: a connection is led to the port of the moment. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { at } from '../at.ts';

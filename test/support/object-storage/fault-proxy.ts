@@ -1,8 +1,4 @@
-/**
- * Stands between a client and an object store and hurts what passes: answers of its own, resets in
- * the middle of a body, flipped bytes, silence, another clock. It passes the Host header on as it
- * came, so signatures made for the proxy's address hold at the store.
- */
+/** Hurts what passes between client and store; the Host header stays, for signatures. */
 import { once } from 'node:events';
 import {
   Agent,

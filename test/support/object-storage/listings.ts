@@ -1,7 +1,4 @@
-/**
- * What S3 answers to those who ask which objects and which unfinished uploads there are; keys have
- * no characters that XML cannot hold.
- */
+/** S3's lists of objects and of unfinished uploads; keys are such as XML can hold. */
 import type { Bucket, Upload } from './objects.ts';
 import { type XmlTree, xmlDocument } from './xml.ts';
 

@@ -1,7 +1,4 @@
-/**
- * What the service relies on in an object store: held by the stand-in here, by real servers in
- * `make test-storage`. Then what the faults do that the tests of buckets, which meet them all, cannot see.
- */
+/** What the service relies on in an object store, and what faults do to it. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import {

@@ -146,10 +146,7 @@ function storageUrl(bucket: string, options: UrlOptions & { readonly endpoint: s
   return `s3://${bucket}${prefix === '' ? '' : `/${prefix}`}?${query}`;
 }
 
-/**
- * Started before the first test of the file, ended after its last. This process's own
- * credentials are the store's meanwhile, for what opens storage by its URL.
- */
+/** Started before the file's first test; this process's credentials are the store's. */
 export function useObjectStore(
   test: Pick<GroupTest, 'before' | 'after'>,
   kind: ObjectStoreKind,

@@ -17,10 +17,7 @@ export interface StoreTest extends GroupTest {
   beforeEach(hook: () => unknown): void;
 }
 
-/**
- * Tests named `<name> on <kind> › <title>`, with a store of their kind. Those of a store that is not here are
- * skipped; `make test` says why.
- */
+/** Tests named `<name> on <kind> › <title>`; skipped where a store is not here. */
 export function onObjectStores(
   test: SerialFn,
   name: string,

@@ -13,10 +13,7 @@ export interface StoredBody {
   readonly checksum: Checksum;
 }
 
-/**
- * @param payloadHash what verifySignature returned
- * @throws ObjectStoreError where hash, length or checksum are wrong
- */
+/** `payloadHash` is what verifySignature returned. @throws ObjectStoreError */
 export async function readBody(request: IncomingMessage, payloadHash: string): Promise<StoredBody> {
   const { headers } = request;
   // The service sends no body whose length and checksum come behind it.

@@ -29,10 +29,7 @@ interface Claim {
   readonly expiresS?: number;
 }
 
-/**
- * @returns what the body's hash has to be: hexadecimal SHA-256, UNSIGNED-PAYLOAD, or a STREAMING- mark.
- * @throws ObjectStoreError as S3 answers
- */
+/** What the body's hash has to be, or a STREAMING- mark. @throws ObjectStoreError */
 export function verifySignature(
   request: IncomingMessage,
   url: URL,

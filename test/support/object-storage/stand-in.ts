@@ -1,8 +1,4 @@
-/**
- * An object store in the test's own process: as much of S3 as the service uses, in memory, with
- * signatures, expiry, checksums and conditions checked. protocol.contract.ts holds it equal to real
- * servers. Path-style addresses alone.
- */
+/** As much of S3 as the service uses; protocol.contract.ts holds it equal to real servers. */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';

@@ -1,7 +1,4 @@
-/**
- * Whole control planes in this process, as many as a test wants, on one database and one storage
- * directory: real HTTP in front, scripted nodes over real gRPC behind.
- */
+/** Whole control planes in this process, on one database and one storage directory. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -1,7 +1,4 @@
-/**
- * A node in a process of its own that holds its images until a line comes on stdin: the scripted
- * node behind a registry. Each line on stdout is a job it was given, `<job> <fence>`.
- */
+/** A node as a process that holds its images until a line comes; prints `<job> <fence>`. */
 import { ScriptedNode } from '../scripted-node.ts';
 
 const [nodeId = '', registryPort] = process.argv.slice(2);

@@ -1,7 +1,4 @@
-/**
- * The HTTP application over a real SQLite database and a real directory, without a dispatcher: a
- * test ends jobs itself, by the steps a dispatcher would take.
- */
+/** The HTTP application on SQLite and a directory, without a dispatcher: a test ends jobs. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
@@ -388,10 +385,7 @@ export function testApps<S extends Stores>(given: readonly Package[], storesOf: 
     return app;
   }
 
-  /**
-   * Open while the tests of a file run.
-   * @param then is done with it before the first test
-   */
+  /** Open while the tests of a file run; `then` is done with it before the first test. */
   function useTestApp(
     test: Pick<GroupTest, 'before' | 'after'>,
     options: TestAppOptions | (() => TestAppOptions) = {},

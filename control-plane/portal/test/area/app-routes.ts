@@ -1,7 +1,4 @@
-/**
- * The routes of the account area as the tests of attacks know them. A route that is added to the
- * area gets its line here, and with it every attack.
- */
+/** The routes of the account area; one added here meets every attack. */
 import type { ThingName } from './things.ts';
 
 /** What a route is asked with: enough of a form that it is not refused for its fields alone. */

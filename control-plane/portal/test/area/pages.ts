@@ -50,10 +50,7 @@ export class ReadPage {
     return this.forms.map(({ fields }) => fields.get('csrf')).find(token => token !== undefined);
   }
 
-  /**
-   * What a page of ours never has, whatever names are on it: text that runs, handlers and styles in
-   * attributes, addresses of other schemes, frames, what sends elsewhere.
-   */
+  /** What a page of ours never has, whatever names are on it. */
   get dangers(): readonly string[] {
     return this.#elements.flatMap(element => dangersOf(element));
   }

@@ -1,8 +1,4 @@
-/**
- * Somebody at the account area, as a browser sends it and without one: a jar of cookies over the
- * HTTP application. What a browser adds by itself (Origin, the token of the form) can be left out
- * or forged.
- */
+/** Somebody at the account area, with a browser's cookie jar and without a browser. */
 import assert from 'node:assert/strict';
 import { type HeldForm, hold, listening } from '@matting/http/test/held-form.ts';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';

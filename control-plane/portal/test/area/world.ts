@@ -1,7 +1,4 @@
-/**
- * Two accounts on one control plane, with people of every role in each: what one of them may see
- * and do is known, so everything else is an attack that must fail.
- */
+/** Two accounts with people of every role: whatever they may not do is an attack that fails. */
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import {

@@ -108,10 +108,7 @@ test('without finishing › says where the subject is', async t => {
   t.is((await finish(undefined, { alpha: alphaOf(() => 0) })).subject, undefined);
 });
 
-/**
- * Of results without finishing: what finishing adds must not change them. Of PNG the pixels, since
- * its bytes are zlib's.
- */
+/** Of results without finishing, which it must not change. Of PNG the pixels. */
 const RECORDED = {
   'cutout png': 'f9d996f351835079ff747ab84a2061b43a2c8a60a38e7ab351201fd89e01766a',
   'cutout webp': 'c0d21ead259399a2f81783845a5d3b1db09655ae69119e8f6be2e7231909237c',

@@ -63,10 +63,7 @@ export interface GridFile {
   readonly dataById: ReadonlyMap<number, { readonly start: number; readonly end: number }>;
 }
 
-/**
- * The picture is item 1, its alpha item 2, of colour tiles from 10 on and alpha tiles from 50 on;
- * item 90 is a thumbnail that is not part of the picture.
- */
+/** Item 1, its alpha 2, colour tiles from 10 on, alpha tiles from 50, a thumbnail 90. */
 export async function writeGrid(pixels: Pixels, kind: GridKind): Promise<GridFile> {
   const { width, height } = pixels;
   const { columns, rows, tilePx } = kind;

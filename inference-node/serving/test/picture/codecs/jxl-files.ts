@@ -1,8 +1,4 @@
-/**
- * JPEG XL whose header says what no encoder here writes: colours by number, alpha that the colours
- * are multiplied by. The frame is libjxl's, the header in front of it is written anew (ISO/IEC
- * 18181-1, annexes D and E).
- */
+/** JPEG XL under a header written anew (ISO/IEC 18181-1, annexes D and E). */
 import { BitReader } from '@matting/proto/contract/image-header/jxl.ts';
 import { BitWriter } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';

@@ -1,7 +1,4 @@
-/**
- * The expected colours, computed from the definitions alone, without the node's own arithmetic. All
- * whites are D65.
- */
+/** The expected colours, from the definitions alone. All whites are D65. */
 export type Vector = readonly [number, number, number];
 type Matrix = readonly [Vector, Vector, Vector];
 

@@ -1,7 +1,4 @@
-/**
- * A whole file of every input format and of every form in which it comes: how it is coded, in what
- * container, with a profile and without. What is cut and spoilt is made from these.
- */
+/** A whole file of every input format and of every form in which it comes. */
 
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';

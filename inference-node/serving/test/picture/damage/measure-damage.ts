@@ -1,7 +1,4 @@
-/**
- * Cuts and spoils whole files, takes them through a pool of real picture workers as a node does,
- * and counts what became of them.
- */
+/** Takes spoilt files through real picture workers, and counts what became of them. */
 import { createHash } from 'node:crypto';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';

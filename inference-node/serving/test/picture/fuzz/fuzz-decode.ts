@@ -1,8 +1,4 @@
-/**
- * Feeds hostile files to a pool of real picture workers, as a node does, and reports the answers:
- * everything but a picture or one of the contract's codes is a violation, and so is more time
- * or memory than a worker's budgets.
- */
+/** Feeds hostile files to real picture workers; any answer outside the contract is reported. */
 import { readFileSync } from 'node:fs';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
