@@ -45,7 +45,6 @@ export interface RunningService {
   readonly process: ChildProcess;
   readonly dataDir: string;
   readonly env: Readonly<Record<string, string>>;
-  /** All the supervisor has written. */
   output(): string;
   readonly baseUrl: string;
   readonly apiKey: string;
@@ -55,7 +54,6 @@ export interface RunningService {
   ): Promise<RestAnswer>;
   get(url: string): Promise<RestAnswer>;
   credits(): Promise<{ available: number; reserved: number }>;
-  /** Polls until the job is final. */
   final(jobId: string, timeoutMs?: number): Promise<WireJob>;
   close(): Promise<void>;
 }

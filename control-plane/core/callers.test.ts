@@ -217,7 +217,6 @@ test('what a key may do › is what its scopes name, from its networks', t => {
 
 const owner = (apiKeyId: string) => ({ apiKeyId, accountId: 'account' });
 
-/** What is written; the next call fails where `broken`. */
 function recorder() {
   const written: string[][] = [];
   const state = { broken: false };

@@ -16,20 +16,17 @@ const test = ava.serial;
 
 const claim: Claim = { jobId: 'a job', holder: 'this replica', fence: 3 };
 let renewals: { claim: Claim; leaseMs: number }[];
-/** What the next renewals answer. */
 let answer: () => Promise<boolean>;
 let failures: unknown[];
 let stop: AbortController;
 let lease: HeldLease;
 let timers: sinon.SinonFakeTimers;
 
-/** The clock moves, and what hangs on it has its turn. */
 async function pass(ms: number): Promise<void> {
   timers.tick(ms);
   for (let turn = 0; turn < 10; turn++) await null;
 }
 
-/** A lease that is renewed by a clock of the test, until its end. */
 function holdLease(t: ExecutionContext): void {
   timers = sinon.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   renewals = [];

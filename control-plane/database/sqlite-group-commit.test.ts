@@ -14,7 +14,6 @@ let directory: string;
 let writer: SqliteConnection;
 let reader: SqliteConnection;
 let group: SqliteGroupCommit;
-/** What was said to the writer's connection to begin and end transactions. */
 let said: string[];
 let failNextCommit: Error | undefined;
 

@@ -42,7 +42,6 @@ onStores(
       return { events, sizing };
     }
 
-    /** As if all reports had been made so long ago. */
     async function age(ageMs: number): Promise<void> {
       await database.kysely
         .updateTable('fleet_reports')

@@ -14,7 +14,6 @@ interface Read {
   readonly body: string;
 }
 
-/** The bytes as latin1 text. */
 function read(chunks: readonly Buffer[], boundary = BOUNDARY): Read[] {
   const reader = new MultipartReader(boundary);
   const parts: Read[] = [];
@@ -67,7 +66,6 @@ function bytewise(body: Buffer): Buffer[] {
 const D = `--${BOUNDARY}`;
 const NAMED = 'Content-Disposition: form-data; name="crop"';
 
-/** A form of one part with these header lines. */
 function withHead(...lines: string[]): string {
   return `${D}\r\n${lines.join('\r\n')}\r\n\r\ntrue\r\n${D}--\r\n`;
 }

@@ -8,7 +8,6 @@ import { throwsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
 import { readRemovebgBody, UrlencodedReader } from './removebg-body.ts';
 
-/** What a body says, in chunks of this size. */
 function readPairs(body: string, chunkBytes = body.length || 1): [name: string, value: string][] {
   const reader = new UrlencodedReader('b64');
   const pairs: [string, string][] = [];

@@ -65,7 +65,6 @@ interface Link {
   readonly bytes: Buffer;
 }
 
-/** What the service that ends knew. */
 interface Before {
   readonly caller: Caller;
   readonly links: readonly Link[];
@@ -262,7 +261,6 @@ let env: Env;
 let jobId: string;
 const place = (name: string) => path.join(directory, name);
 
-/** A service of one open job, whose picture is there. */
 test.before(async () => {
   directory = await mkdtemp(path.join(tmpdir(), 'matting-refusals-'));
   env = { MATTING_DATA_DIR: place('data'), PATH: '' };

@@ -502,7 +502,6 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
 
   const fileOf = (blob: string) => path.join(storage, blob);
 
-  /** A job that succeeded, and its file. */
   async function succeeded(ttlMs = HOUR_MS) {
     const { claim } = await running(stores, newJob(account));
     const result = resultOf(claim);

@@ -58,7 +58,6 @@ async function doctor(env: Env, ...args: string[]): Promise<Examined> {
   return { code, summary, findings, of, statuses };
 }
 
-/** None is like another, and none is a word. */
 const planted = () => `planted-${randomBytes(18).toString('base64url')}`;
 const SECRETS = {
   operatorKey: planted() + planted(),
@@ -130,7 +129,6 @@ onDatabases(
       await rm(dataDir, { recursive: true });
     });
 
-    /** One that has failed, and one that is open. */
     async function plantJobs(): Promise<void> {
       const caller = await replicas.createCaller(10);
       apiKey = caller.token;

@@ -23,7 +23,6 @@ const PORTAL_DIRECTORY = path.resolve(import.meta.dirname, '../portal/migrations
 const PACKAGE_NAMES = ['fleet-size/0001-baseline', ...migrationNames(PORTAL_DIRECTORY, 'portal/')];
 const PORTAL_TABLES = ['orders', 'usage_days', 'users'];
 
-/** Of the core alone. */
 const ALONE = [CORE_MIGRATIONS];
 
 const ALL = {

@@ -21,7 +21,6 @@ export function openTestPlane(env: Environment, replicaId: string, options: Test
 
 export type Replicas = CoreReplicas;
 
-/** As those of the core. */
 export const Replicas = {
   open: (
     dialect: Parameters<typeof CoreReplicas.open>[0],
@@ -43,11 +42,9 @@ export interface Ports {
 
 const REPLICA_PROCESS = path.join(import.meta.dirname, 'replica-process.ts');
 
-/** A control plane with short leases. */
 export class ReplicaChild extends Child {
   ports!: Ports;
 
-  /** Resolves when it listens. */
   static async start(
     env: NodeJS.ProcessEnv,
     { name = 'replica', leaseMs = 3000, renewMs = 300, nodeArgs = [] as string[] } = {},

@@ -20,7 +20,6 @@ const IMAGES = 48;
 const CALLERS = 6;
 const log = pino({ level: 'silent' });
 
-/** Counts what is handed out and given back. */
 class CountedBuffers extends BufferPool {
   readonly memories = new Set<ArrayBufferLike>();
   taken = 0;

@@ -31,7 +31,6 @@ test.afterEach.always(async () => {
   if (enginePid !== undefined && isAlive(enginePid)) process.kill(enginePid, 'SIGKILL');
 });
 
-/** A node that serves, whose engine is stopped. */
 async function openStuckNode(killWaitMaxMs: number) {
   const env = {
     MATTING_EXECUTION_PROVIDER: 'cpu',

@@ -60,7 +60,6 @@ function configOf(env: Record<string, string> = {}): CliConfig {
   return { settings, env: all, cwd: directory, childEnv: {}, providerDir: '/none' };
 }
 
-/** What a command writes, and how it fails. */
 async function outputOf(command: (out: PassThrough) => Promise<unknown>) {
   const out = new PassThrough();
   const error = await command(out).then(

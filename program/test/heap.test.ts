@@ -6,7 +6,6 @@ const MB = 1024 * 1024;
 
 class StubHeap {
   bytes = 40 * MB;
-  /** What a collection leaves. */
   left = 40 * MB;
   collections = 0;
 

@@ -50,7 +50,6 @@ function sourcesOf(): { name: string; needs: readonly string[] }[] {
   });
 }
 
-/** A copy of the working tree without these packages. */
 function copyWithout(absent: readonly string[]): string {
   const tree = mkdtempSync(path.join(scratch, 'tree-'));
   for (const { name, needs } of SOURCES) {
@@ -100,7 +99,6 @@ async function one(title: string, act: () => Promise<Ended>): Promise<AvaResult>
   return { ...NOTHING, failed: 1, failures: [`${title}: ${reason}`], tookMs };
 }
 
-/** Tests of the tree on SQLite, by its own runner. */
 async function tested(title: string, tree: string, globs: readonly string[]): Promise<AvaResult> {
   const { runAva }: typeof import('../support/run-ava.ts') = await import(
     path.join(tree, 'test/support/run-ava.ts')

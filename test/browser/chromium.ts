@@ -40,7 +40,6 @@ export interface VisitorOptions {
   /** Where pages may be loaded from, such as `http://localhost:8080`; the first is where paths are. */
   readonly origins: readonly [string, ...string[]];
   readonly theme?: 'light' | 'dark';
-  /** What the browser asks for in Accept-Language. */
   readonly locale?: 'en-GB' | 'zh-CN';
   /** In CSS pixels. */
   readonly width?: number;
@@ -91,7 +90,6 @@ export class Visitor {
     await this.context.addCookies([...cookies].map(([name, value]) => ({ name, value, ...of })));
   }
 
-  /** Goes to a path of the first origin; resolves with the status of its answer. */
   async go(place: string): Promise<number> {
     const answer = await this.page.goto(new URL(place, this.#origins[0]).href);
     return answer?.status() ?? 0;

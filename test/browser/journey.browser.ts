@@ -76,7 +76,6 @@ ava.serial.after.always(async () => {
 const button = (name: string) => page.getByRole('button', { name, exact: true });
 const heading = (name: string) => page.getByRole('heading', { name, level: 1 }).waitFor();
 
-/** A picture cut out by the API, as a shell does it. */
 async function curl(key: string, name: string): Promise<{ status: number; out: string }> {
   const out = path.join(folder, `${name}.png`);
   const { stdout } = await run('curl', [
@@ -87,7 +86,6 @@ async function curl(key: string, name: string): Promise<{ status: number; out: s
   return { status: Number(stdout), out };
 }
 
-/** What the overview says is available. */
 async function available(): Promise<number> {
   await visitor.go('/account');
   const text = await page.locator('main').innerText();

@@ -18,7 +18,6 @@ const PHONE = 360;
 const DESK = 1280;
 const SHOTS = process.env.MATTING_TEST_SHOTS;
 
-/** A page's name in the folder of pictures, and where it is. */
 interface PageOfArea {
   readonly name: string;
   readonly url: string;

@@ -95,7 +95,6 @@ export class ChaosCaller {
     }
   }
 
-  /** As the service has it now. */
   read(jobId: string): Promise<WireJob> {
     return this.#final(jobId, performance.now() + PATIENCE_MS_MAX);
   }

@@ -47,7 +47,6 @@ type Caller = Awaited<ReturnType<typeof fundedCaller>>;
 
 interface FleetStormOptions {
   readonly fleet: FleetOptions;
-  /** How many of each. */
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
   /** Images take turns at them. */
   readonly manners: readonly Manner[];
@@ -290,7 +289,6 @@ function twoHoursOn(store: BlobStore): Pick<BlobStore, 'remove' | 'listOlderThan
   };
 }
 
-/** The tests of a storm, in their order. */
 export function describeStorm(
   test: SerialFn,
   name: string,

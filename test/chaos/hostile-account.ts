@@ -17,7 +17,6 @@ const SOCKETS_MAX = 40;
 const REQUEST_TIMEOUT_MS = 15_000;
 
 export interface HostileAccountOptions {
-  /** Base URLs of the control planes, without a trailing slash. */
   readonly urls: readonly string[];
   readonly accountId: string;
   readonly apiKey: string;

@@ -211,7 +211,6 @@ export const REMOVE_BG: Manner = {
 /** For a model that finds subjects. */
 export const MANNERS: readonly Manner[] = [PLAIN, ON_WHITE, SQUARE, ON_A_WALL, REMOVE_BG];
 
-/** A disc of its own. */
 export async function discOf(index: number, manner: Manner) {
   const picture = pictureOf(index);
   const requireCutOut = (cutOut: Uint8Array) => manner.requireResult(Buffer.from(cutOut), picture);

@@ -16,7 +16,6 @@ export interface ClientHarness {
   readonly client: MattingClient;
   /** Ends every job that is submitted from now on, with this cut-out. */
   serve(cutOut: Buffer<ArrayBuffer>): { stop(): Promise<void> };
-  /** Another client of the same service. */
   clientWith(options: Partial<MattingClientOptions>): MattingClient;
   close(): Promise<void>;
 }

@@ -31,7 +31,6 @@ test.before(async () => {
 test.afterEach.always(() => harness.proxy.clear());
 test.after.always(() => harness.close());
 
-/** Ends every job that is submitted while `act` runs. */
 async function withNode<T>(act: () => Promise<T>): Promise<T> {
   const node = harness.serve(CUT_OUT);
   try {

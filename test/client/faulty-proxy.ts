@@ -53,7 +53,6 @@ export class FaultyProxy {
     this.#targetPort = port;
   }
 
-  /** The requests with this method, since the last `clear`. */
   sent(method: string): readonly SeenRequest[] {
     return this.seen.filter(request => request.method === method);
   }

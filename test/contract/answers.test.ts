@@ -364,7 +364,6 @@ for (const [fault, status, code] of [
   });
 }
 
-/** For the rest of the test. */
 function failWith(t: ExecutionContext, target: object, name: string, fault: () => Promise<never>) {
   const stub = sinon.stub(target as Record<string, () => unknown>, name).callsFake(fault);
   t.teardown(() => stub.restore());

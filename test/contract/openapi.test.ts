@@ -177,7 +177,6 @@ test('its operations are the routes, no more and no less', async t => {
   t.deepEqual(found.sort(), described.sort());
 });
 
-/** The value at a JSON pointer of the document. */
 function at(pointer: string): unknown {
   return resolvePointer(document, pointer);
 }

@@ -26,7 +26,6 @@ const PLACES = [
 /** A test that never asks for a server would only repeat what `make test` has shown. */
 const ASKS_FOR_SERVER = /\bDIALECTS\b|\bon(Databases|Stores)\(|skipReason\('mysql'\)/;
 
-/** Relative to the project's directory. */
 function suiteFiles(): string[] {
   return PLACES.flatMap(place => globSync(place, { cwd: ROOT }))
     .filter(file => ASKS_FOR_SERVER.test(readFileSync(path.join(ROOT, file), 'utf8')))

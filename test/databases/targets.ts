@@ -5,7 +5,6 @@ import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-clu
 import { groupSkipReason, ReplicationGroup } from '../support/databases/group-replication.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
 
-/** What can be run by its name. */
 export interface Named {
   readonly name: string;
   readonly about: string;
@@ -13,12 +12,10 @@ export interface Named {
   readonly skipReason: () => string | false;
 }
 
-/** What the suites run on. */
 export interface Target extends Named {
   readonly open: () => Promise<Opened>;
 }
 
-/** A running cluster and its address. */
 export interface Opened {
   readonly url: string;
   close(): Promise<void>;

@@ -24,7 +24,6 @@ import { rejectsWith } from '../support/throws.ts';
 
 const test = ava.serial;
 
-/** Nothing is said to be started. */
 function silentTerminal(): Terminal {
   const out = new PassThrough();
   out.on('data', text => assert.doesNotMatch(String(text), /Starting/));

@@ -54,7 +54,6 @@ interface Run {
   stderr(): string;
 }
 
-/** `remove`, which nothing interrupts. */
 function commandOf(): Command {
   const { signal } = new AbortController();
   return addRemoveOptions(new Command())
@@ -142,7 +141,6 @@ function read(name: string): Buffer {
   return readFileSync(path.join(folder, name));
 }
 
-/** Files below, hidden ones too, by name. */
 function filesBelow(name: string): string[] {
   const top = path.join(folder, name);
   return readdirSync(top, { recursive: true, withFileTypes: true })

@@ -93,7 +93,6 @@ async function pixelsOf(file: Buffer, background: Colour) {
   return { width, height, corners, box: { left, top, width: right - left, height: bottom - top } };
 }
 
-/** The photo, cut out as these fields ask. */
 async function made(fields: object) {
   const { status, body: job } = await service.post({ ...base64(PHOTO), ...fields });
   assert.equal(status, 200, JSON.stringify(job));

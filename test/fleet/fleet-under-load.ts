@@ -39,7 +39,6 @@ export class FleetUnderLoad {
     this.#closing = parts.closing;
   }
 
-  /** Resolves when all is ready, of `release` if given; there is no load yet. */
   static async start(
     options: Omit<FleetOptions, 'version'>,
     release?: Release,

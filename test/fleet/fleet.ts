@@ -60,7 +60,6 @@ export class Fleet {
     this.nodes = nodes;
   }
 
-  /** Resolves when all of it is ready. */
   static async start(options: FleetOptions): Promise<Fleet> {
     const { version = THIS_VERSION, model } = options;
     if (model !== 'tiny') fetchWeights(model);
@@ -105,12 +104,10 @@ export class Fleet {
     return at(this.planes, index);
   }
 
-  /** A command of the service as the operator gives it, of either version. */
   command(version: InstalledVersion, ...args: string[]): Promise<string> {
     return runCommand(version, args, this.#opened.env);
   }
 
-  /** The last lines of every program, for a failure's message. */
   logTail(): string {
     return this.programs.map(program => program.logTail()).join('\n');
   }

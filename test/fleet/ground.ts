@@ -23,7 +23,6 @@ export interface Ground {
   /** Of control planes: where the two are, and what they need to be let in. */
   readonly env: Readonly<Record<string, string>>;
   readonly databaseUrl: string;
-  /** As control planes see it. */
   openStorage(): Promise<BlobStore>;
   /** It dies, and is back when this resolves. */
   kill(victim: GroundVictim, random: Random): Promise<void>;

@@ -126,7 +126,6 @@ export abstract class FleetProgram {
     });
   }
 
-  /** The last lines that it wrote. */
   logTail(): string {
     return [`--- ${this.name}`, ...this.#log().slice(-LOG_LINES_SHOWN)].join('\n');
   }
@@ -172,12 +171,10 @@ export class FleetControlPlane extends FleetProgram {
     this.#nodes = nodes;
   }
 
-  /** Without a trailing slash. */
   get url(): string {
     return `http://127.0.0.1:${this.ports.http}`;
   }
 
-  /** It serves, and has the whole fleet. */
   protected async isReady(): Promise<boolean> {
     const ready = await fetch(`${this.url}/readyz`);
     await ready.arrayBuffer();

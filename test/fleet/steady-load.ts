@@ -84,7 +84,6 @@ export class SteadyLoad {
     this.requireNoFailure();
   }
 
-  /** Resolves when the last caller has what he wanted. */
   async finish(): Promise<void> {
     this.#over.abort();
     await this.#pacing;
@@ -96,7 +95,6 @@ export class SteadyLoad {
     assert.deepEqual(this.failures, []);
   }
 
-  /** In words, for a report. */
   summary(): string {
     const times = this.done.map(({ tookMs }) => tookMs).sort((one, other) => one - other);
     const share = (part: number) => Math.round(times[Math.floor(part * (times.length - 1))] ?? 0);

@@ -8,13 +8,11 @@ import { promisify } from 'node:util';
 import { readImageHeader } from '../../proto/contract/image-header.ts';
 
 const run = promisify(execFile);
-/** A registry may be slow; a client that hangs is given up. */
 const INSTALL_MS_MAX = 300_000;
 const CALL_MS_MAX = 120_000;
 const ADDRESS = 'https://api.remove.bg';
 
 export interface Place {
-  /** Without a trailing slash. */
   readonly url: string;
   readonly apiKey: string;
   readonly picture: string;
@@ -22,7 +20,6 @@ export interface Place {
   readonly directory: string;
 }
 
-/** The runtime or the package is not to be had here. */
 export class Skipped extends Error {}
 
 export interface ForeignClient {

@@ -103,7 +103,6 @@ export class ApiServer {
     return stdout;
   }
 
-  /** Applies text, and rejects what the schemas do not know. */
   apply(text: string, ...args: readonly string[]): string {
     const given = ['apply', '--server-side', '--validate=strict', ...args, '--filename', '-'];
     return execFileSync(requireProgram('kubectl'), given, {

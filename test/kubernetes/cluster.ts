@@ -50,7 +50,6 @@ export class Cluster {
     this.directory = api.directory;
   }
 
-  /** Resolves when its machine is ready and the images are there. */
   static async start(): Promise<Cluster> {
     openNetwork();
     // Mounts in it end with the namespace, so main.ts removes it.
@@ -82,7 +81,6 @@ export class Cluster {
     );
   }
 
-  /** Another name for an image that is there. */
   tag(image: string, name: string): void {
     this.#ctr('images', 'tag', '--force', image, name);
   }

@@ -89,7 +89,6 @@ export function makeVolume(cluster: Cluster, name: string, claim?: string): stri
   return directory;
 }
 
-/** The small model's weights as an operator of a closed network lays them out. */
 export function makeWeights(cluster: Cluster, namespace: string, model: string): void {
   const directory = makeVolume(cluster, 'weights', namespace);
   cpSync(path.join(ROOT, 'model-cache', model), path.join(directory, model), {

@@ -68,7 +68,6 @@ export class PrometheusServer {
     return server;
   }
 
-  /** What the expression is now. Rejects where Prometheus does not take it. */
   async query(expr: string): Promise<readonly Sample[]> {
     const url = new URL('/api/v1/query', this.origin);
     url.searchParams.set('query', expr);

@@ -109,7 +109,6 @@ export class BucketRole {
     return role;
   }
 
-  /** This from now on, and nothing else. */
   async allow(policy: BucketPolicy): Promise<void> {
     const keys = await limitedCredentials(this.#store, JSON.stringify(policy));
     this.#answer = JSON.stringify({

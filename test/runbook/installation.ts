@@ -62,7 +62,6 @@ export interface InstallationOptions {
 
 export interface Command {
   readonly code: number;
-  /** Standard output. */
   readonly out: string;
   readonly err: string;
 }
@@ -163,7 +162,6 @@ export class Installation {
     }
   }
 
-  /** A command of the project that has to succeed. */
   async matting(args: string, more: Env = {}): Promise<Command> {
     const done = await this.run(`"${process.execPath}" bin/matting.ts ${args}`, more);
     assert.equal(done.code, 0, `matting ${args}: ${done.out}${done.err}`);
@@ -177,7 +175,6 @@ export class Installation {
     return key;
   }
 
-  /** A job that has succeeded. */
   async cutOut(body?: unknown): Promise<WireJob> {
     const job = await this.final(await this.submit(body));
     assert.equal(job.status, 'succeeded', JSON.stringify(job));

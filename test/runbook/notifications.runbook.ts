@@ -135,7 +135,6 @@ const isTold = (to: Receiver, jobId: string) =>
     to.of(jobId).some(({ status, signatureHolds }) => status === 204 && signatureHolds),
   );
 
-/** Its first attempt has failed, and the next one waits. */
 const isPutOff = (jobId: string) =>
   service.until('the first attempt is over', async () => {
     const [row] = await service.database.ask(

@@ -54,7 +54,6 @@ export class Procedure {
     return done;
   }
 
-  /** The command, for what has to be run in a place of its own. */
   taken(line: string, places: Readonly<Record<string, string>> = {}): string {
     assert.ok(this.#page.commands.includes(line), `not a command of the page: ${line}`);
     this.#ran.add(line);
@@ -87,7 +86,6 @@ export class Procedure {
 
 type Attempt = (page: Procedure, t: ExecutionContext) => Promise<void>;
 
-/** Declares a test for each alert that it is given. */
 export function proceduresOn(
   installation: Installation,
   test: SerialFn,

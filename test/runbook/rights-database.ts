@@ -58,7 +58,6 @@ export class RightsDatabase {
     return `mysql://${user}:${PASSWORD}@localhost/matting?socket=${socket}`;
   }
 
-  /** One statement as root. */
   async ask(statement: string): Promise<readonly RowDataPacket[]> {
     const connection = await mysql.createConnection({
       socketPath: this.server.socket,

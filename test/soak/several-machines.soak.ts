@@ -79,7 +79,6 @@ function createMachine(root: string, block: string, file: string, values: Env): 
   writeFileSync(path.join(root, file), lines.join(''));
 }
 
-/** A command of the page to its end; what it printed. */
 async function run(command: string, cwd: string): Promise<string> {
   const env = { PATH: process.env.PATH ?? '', ...MODELS };
   return (await execute('sh', ['-c', command], { cwd, env })).stdout;

@@ -94,7 +94,6 @@ function name(commonName: string): Buffer {
   return sequence(der(0x31, sequence(oid('550403'), der(0x0c, Buffer.from(commonName)))));
 }
 
-/** UTCTime. */
 function instant(ms: number): Buffer {
   const text = new Date(ms).toISOString().replaceAll(/[-:T]|\.\d+/g, '');
   // As RFC 5280 asks for before 2050: two digits for the year.

@@ -101,7 +101,6 @@ export interface TestDatabase {
   readonly url: string;
   /** One more handle, as a replica has one; closed with the test database. */
   open(log?: StoreLog): Promise<Database>;
-  /** Closes the handles and removes the database. */
   close(): Promise<void>;
 }
 

@@ -21,7 +21,6 @@ export interface CollectedSpan {
   readonly isError: boolean;
 }
 
-/** Answers one export. */
 export type Behaviour = (request: IncomingMessage, response: ServerResponse) => void;
 
 const taking: Behaviour = (_request, response) => {

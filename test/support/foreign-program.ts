@@ -46,7 +46,6 @@ export function spawnBound(
   return child;
 }
 
-/** Kills a child and resolves when it is gone. */
 export async function killChild(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const gone = once(child, 'exit');

@@ -39,7 +39,6 @@ export class MailServer {
     await once(this.#server, 'listening');
   }
 
-  /** Resolves when the next one connects. */
   async connection(): Promise<void> {
     await once(this.#server, 'connection');
   }

@@ -80,7 +80,6 @@ export class MariadbServer {
     return server;
   }
 
-  /** Resolves when it answers. */
   start(): Promise<void> {
     return this.#process.start('ready for connections');
   }

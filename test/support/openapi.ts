@@ -158,7 +158,6 @@ export class AnswerChecker {
   }
 }
 
-/** What a reference inside a document leads to. */
 export function resolvePointer(document: unknown, pointer: string): unknown {
   const target = pointer
     .slice(2)

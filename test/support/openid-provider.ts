@@ -8,7 +8,6 @@ import { Provider } from 'oidc-provider';
 
 const SIGN_IN = '/who-are-you/';
 
-/** What the provider says of somebody. */
 export interface OpenIdPerson {
   readonly email?: string;
   readonly groups?: readonly string[];

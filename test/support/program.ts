@@ -143,7 +143,6 @@ export class Program {
     return this.lines.filter(line => line.msg === msg).length;
   }
 
-  /** For a failure's message. */
   logTail(): string {
     const last = this.lines.slice(-15).map(line => JSON.stringify(line));
     return [`--- ${this.name}`, ...last, this.complaint].join('\n');

@@ -12,7 +12,6 @@ const CONFIG = path.join(import.meta.dirname, 'suite.config.js');
 export interface AvaRun {
   /** Paths of test files of any kind, in the order in which they begin. */
   readonly files: readonly string[];
-  /** Files at once. */
   readonly concurrency: number;
   /** The run ends when no test ends for so long; the files that still run are named and killed. */
   readonly timeoutMs: number;

@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { findProgram } from './foreign-program.ts';
 
-/** False: it can be mounted here. */
 export const skipWithoutMounts = (): string | false =>
   process.getuid?.() === 0 && findProgram('mount') !== undefined
     ? false

@@ -40,7 +40,6 @@ export function skipWithoutJaeger(): string | false {
 export class JaegerServer {
   readonly #child: ChildProcess;
   readonly #query: string;
-  /** For OTEL_EXPORTER_OTLP_ENDPOINT. */
   readonly endpoint: string;
 
   private constructor(child: ChildProcess, query: string, endpoint: string) {

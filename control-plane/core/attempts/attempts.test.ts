@@ -45,7 +45,6 @@ function admitThen(then: (exchange: Parameters<Script>[0]) => void | Promise<voi
   };
 }
 
-/** The harness's storage, but for what it says of results. */
 function storageSaying(stat: BlobStore['stat'], sha256?: string): BlobStore {
   const { blobs } = harness;
   const stored = async (name: string) => {
@@ -348,7 +347,6 @@ test.beforeEach(() => {
 
 const joined = (script?: Script) => harness.addNode({ info: FINISHES, ...(script && { script }) });
 
-/** A job whose background was uploaded with it. */
 async function submitWithFile(bytes: string): Promise<string> {
   const id = randomUUID();
   const blob = backgroundBlob(id);

@@ -28,7 +28,6 @@ let downloadsFree: number;
 let fullHosts: string[];
 let core: DispatchCore<QueuedJob, Reservation, string>;
 
-/** A node with free engines that is trusted. */
 function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
   const bounds = { jxlPixelsMax: 100_000_000, megapixelsAloneMax: 400 };
   const view = new NodeView({
@@ -105,7 +104,6 @@ function round(...table: QueuedJob[]): Step<QueuedJob, Reservation, string> | un
   return core.place(chosen, table.slice(0, LIST_MAX));
 }
 
-/** What is begun, as `<id> <kind>`. */
 function begun(step: Step<QueuedJob, unknown, unknown> | undefined): string[] | undefined {
   return step?.placed.map(({ job: { id }, placement }) => `${id} ${placement.kind}`);
 }

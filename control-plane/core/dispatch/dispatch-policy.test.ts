@@ -84,7 +84,6 @@ const someBoots = fc
 const NOW_MS = 100;
 const now = { nowMs: NOW_MS, waitedMs: 0 };
 
-/** A generator with a period beyond any test. */
 function seeded(seed: number): () => number {
   let state = seed;
   return () => {

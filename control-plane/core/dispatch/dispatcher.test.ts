@@ -119,7 +119,6 @@ test('a database that is away › for a moment delays claims and endings, and lo
     },
   };
   const database = openFaultySqlite(harness.database.url, losing);
-  /** Two of its statements fail. */
   const failing = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
     return (...args: A): Promise<R> => {
       failuresDue += 2;

@@ -10,7 +10,6 @@ import type { JobLane } from './dispatch-core.ts';
 
 const test = ava.serial;
 
-/** Many times what a round reads. */
 const FLOOD = 3000;
 const ROWS_A_STATEMENT = 250;
 const nameOf = (lane: JobLane) =>
@@ -141,7 +140,6 @@ onStores(test, 'lanes', (test, { dialect, database, stores }) => {
   });
 });
 
-/** The statements that reach the database, as they are compiled for it. */
 async function statementsOf(database: Database, act: (stores: Stores) => Promise<void>) {
   const compiled = new WeakMap<object, RootOperationNode>();
   const nodes: RootOperationNode[] = [];

@@ -55,7 +55,6 @@ function assertRefused(t: ExecutionContext, text: string, policy = POLICY): void
   );
 }
 
-/** Beside those of the vectors. */
 const REFUSED: Record<string, readonly string[]> = {
   'no URL': ['', ' ', 'example.com/a.png', '127.0.0.1', '//example.com/a', 'http:///', 'http://'],
   'broken URL': ['http://[::1/', 'http://a b.com/', 'http://1.1.1.1:80:80/', 'http://a.com:65536/'],

@@ -153,7 +153,6 @@ test('a body › a string no rule allows is dropped, the longest lawful one is k
   t.deepEqual(dropped.texts, { image_url: OVERLONG, output_format: 'webp' });
 });
 
-/** A JSON string whose characters are escaped at random. */
 const writtenString = fc
   .array(fc.tuple(fc.string({ unit: 'binary', minLength: 1, maxLength: 1 }), fc.nat(2)), {
     maxLength: 12,
@@ -262,7 +261,6 @@ const FIELDS: JsonFields<'size'> = {
   literalsOf: () => ['boolean', 'number'],
 };
 
-/** Its texts, in chunks of this size. */
 function read(body: string, chunkBytes: number): Record<string, unknown> {
   const parser = new JsonFieldsParser<'size'>(FIELDS);
   const bytes = Buffer.from(body);

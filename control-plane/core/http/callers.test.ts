@@ -174,7 +174,6 @@ test('readers of result links › that are too many without a key go slowest fir
   await until(() => readers().open === 2);
 });
 
-/** A submission that takes a picture, or JSON. */
 function submit(key: string, accept = 'image/png'): net.Socket {
   const socket = connect();
   const lines = [
@@ -191,7 +190,6 @@ function submit(key: string, accept = 'image/png'): net.Socket {
   return socket;
 }
 
-/** A job of that key which has ended with a large picture. */
 async function cutOut(key: string): Promise<string> {
   const job = await app.post('/v1/matting/jobs', BODY, { 'idempotency-key': key });
   const jobId = job.json().job_id as string;
@@ -356,7 +354,6 @@ test('senders of bodies › are let go on where what they sent pays for the time
   await upload.abort();
 });
 
-/** More than Node takes in one tick of its loop. */
 const CALLERS = 30;
 
 class Caller {
@@ -381,7 +378,6 @@ class Caller {
   }
 }
 
-/** As drain.ts does it. */
 function close(): Promise<void> {
   app.setReadiness({ ready: false, causes: ['draining'] });
   return app.app.close();

@@ -48,7 +48,6 @@ async function left() {
   return { open, waiting, files: (await app.storedFiles()).length, jobs: await app.countJobs() };
 }
 
-/** The answer to a request whose body is sent in these pieces. */
 function send(pieces: Iterable<Buffer>, more: Record<string, string>, path = PATH) {
   return sendPieces(pieces, { port, path, agent, headers: app.headers(more) });
 }
@@ -98,7 +97,6 @@ test('50 MB as Base64 are taken to the byte, one more is not', async t => {
   const was = await left();
   const header = pngHeader(100, 100);
   const piece = Buffer.alloc(64 * 1024, 'A');
-  /** Of a header and zeros. */
   function* json(bytes: number): Generator<Buffer> {
     const zeros = bytes - header.length;
     yield Buffer.from(`{"image_base64":"${header.toString('base64')}`);

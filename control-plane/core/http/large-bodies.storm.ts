@@ -15,7 +15,6 @@ let port: number;
 
 const PIECE = Buffer.alloc(64 * 1024, 'A');
 
-/** Base64 of a PNG header and zeros up to that size, piece by piece. */
 function* imageText(imageBytes: number): Generator<Buffer> {
   const header = pngHeader(100, 100);
   yield Buffer.from(header.toString('base64'));
@@ -38,7 +37,6 @@ function* json(text: Iterable<Buffer>): Generator<Buffer> {
   yield Buffer.from('"}');
 }
 
-/** A PNG header and zeros up to that size, piece by piece. */
 function* imageBytes(bytes: number): Generator<Buffer> {
   const header = pngHeader(100, 100);
   yield header;
@@ -54,7 +52,6 @@ function* form(bytes: number): Generator<Buffer> {
   yield Buffer.from(`\r\n--${BOUNDARY}--\r\n`);
 }
 
-/** The image of that size in each form. */
 const FORMS: Readonly<Record<string, (bytes: number) => Body>> = {
   Base64: bytes => ({ type: 'application/json', pieces: json(imageText(bytes)) }),
   multipart: bytes => ({ type: FORM_TYPE['content-type'], pieces: form(bytes) }),

@@ -248,7 +248,6 @@ interface Line {
 
 const { lines, logger } = linesLogger<Line>();
 const asked = Promise.withResolvers<void>();
-/** A silent that does not answer. */
 const silent = createServer(() => asked.resolve());
 let logging: FastifyInstance;
 let loggingPort: number;

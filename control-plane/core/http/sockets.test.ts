@@ -31,7 +31,6 @@ function keyed(...lines: string[]): string[] {
   ];
 }
 
-/** Refused, and nothing behind it is taken for a request. */
 async function refused(t: ExecutionContext, text: string, code = 'INVALID_REQUEST') {
   const received = await converse(port, text);
   t.is(received.match(/HTTP\/1\.1 /g)?.length, 1, text.slice(0, 200));

@@ -251,7 +251,6 @@ const REMEMBERED_MS = 600_000;
 onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) => {
   const other = replica();
 
-  /** As if the job had been submitted so long before now. */
   async function age(jobId: string, ageMs: number): Promise<void> {
     const { readAtMs } = await reread(stores, jobId);
     await setIn(database.kysely, 'jobs', { id: jobId }, { created_at: readAtMs - ageMs });
@@ -449,7 +448,6 @@ test('a background is found by its name, whoever stored it', t => {
 });
 
 onStoresInCi(test, 'jobs with finishing', (test, { database, stores }) => {
-  /** Of an account of its own, with credits for a few. */
   async function jobOf(overrides: Partial<NewJob>): Promise<NewJob> {
     const apiKeyId = randomUUID().slice(0, 12);
     return newJob(await fundedAccount(stores, 5), { apiKeyId, ...overrides });

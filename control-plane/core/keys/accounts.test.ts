@@ -78,7 +78,6 @@ test('what an operator types names the key', t => {
 const NOTHING = { available: 0, reserved: 0 };
 
 onStores(test, 'identities', (test, { dialect, database, stores, replica }) => {
-  /** Another replica. */
   const others = replica();
 
   test('accounts › have names that are theirs alone, to the byte', async t => {
@@ -342,7 +341,6 @@ onStores(test, 'identities', (test, { dialect, database, stores, replica }) => {
 const DAY_MS = 86_400_000;
 
 onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
-  /** Another replica. */
   const others = replica();
 
   async function capped(credits: number, funds = 100) {
@@ -540,7 +538,6 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
 });
 
 onStores(test, 'rate quotas', (test, { database, stores, replica }) => {
-  /** Another replica. */
   const others = replica();
 
   /** What `work` finds within one window: again where it met the end of one. */

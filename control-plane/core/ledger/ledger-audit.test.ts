@@ -364,7 +364,6 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
     readonly full: string;
   }
 
-  /** Audited, broken, and audited again by either kind. */
   async function verdictsAfter(breakIt: Breaking): Promise<Verdicts> {
     const broken = await own.open();
     const accountId = await oldAccount(broken);

@@ -88,7 +88,6 @@ class Audited {
     }
   }
 
-  /** Everything is that much older now. */
   async pass(hours: number): Promise<void> {
     if (hours === 0) return;
     const { kysely } = at(this.#databases, 0);

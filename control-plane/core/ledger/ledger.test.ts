@@ -151,7 +151,6 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
 
   const brokenDatabases = useTestDatabase(test, dialect);
 
-  /** Breaks something of a new account and reads the verdict on it. */
   async function problemsAfter(
     breakIt: (broken: Database, account: string) => Promise<unknown>,
   ): Promise<string> {

@@ -56,7 +56,6 @@ async function follow(...followed: ScriptedNode[]): Promise<void> {
   await fleet.refresh();
 }
 
-/** A member that is routable. */
 async function joined(options: ScriptedNodeOptions = {}): Promise<ScriptedNode> {
   const node = await started(options);
   await follow(node);

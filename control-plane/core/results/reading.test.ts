@@ -304,7 +304,6 @@ onStores(
       t.is((await wholeLook()).asked.length, 0);
     });
 
-    /** As if a day had passed. */
     async function due(): Promise<void> {
       await database.kysely.updateTable('sweeps').set({ look_due_at: 1 }).execute();
     }

@@ -159,7 +159,6 @@ async function stored(of = app): Promise<Result> {
   return { id, key, link: `/v1/results/${token}`, file: path.join(of.storageDir, blob) };
 }
 
-/** One that is lost, with others beside it that are there. */
 async function lost(): Promise<Result> {
   await stored();
   const result = await stored();
@@ -284,7 +283,6 @@ const CALLBACK = {
   callback_secret: 'a secret of 24 characters',
 };
 
-/** Every value of every row. */
 function values(): string[] {
   const database = new DatabaseSync(app.databaseFile, { readOnly: true });
   const found: string[] = [];
@@ -324,7 +322,6 @@ function freshKey(): { 'idempotency-key': string } {
   return { 'idempotency-key': randomUUID() };
 }
 
-/** Ends every job that is submitted during the test with FILE. */
 function succeeding(t: ExecutionContext, of = app): void {
   const runner = of.onSubmitted(jobId => of.succeedJob(jobId, FILE));
   t.teardown(() => runner.stop());

@@ -17,7 +17,6 @@ class Rows {
   expired: string[] = [];
   secretsDue = 0;
   old = 0;
-  /** Results that old rows still name. */
   named: string[] = [];
   readonly referenced = new Set<string>();
   readonly lifetimes: number[] = [];
@@ -81,7 +80,6 @@ const emptyStore = {
   },
 };
 
-/** Lets everything that is ready run. */
 async function settle(): Promise<void> {
   for (let i = 0; i < 5; i += 1) await new Promise(resolve => setImmediate(resolve));
 }

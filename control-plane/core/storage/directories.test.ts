@@ -223,7 +223,6 @@ async function openJoined(): Promise<void> {
   joined = joinBlobStores(first, second);
 }
 
-/** As a mover does: proven there before it is removed here. */
 async function move(name: string): Promise<void> {
   if ((await second.stat(name)) === undefined) return;
   await put(first, name, (await get(second, name)).toString());

@@ -30,7 +30,6 @@ interface Sent {
   readonly headers: Headers;
 }
 
-/** Refused alike on both paths, and nothing is left of it. */
 async function refused(
   t: ExecutionContext,
   { path = '', body, headers }: Sent,
@@ -206,7 +205,6 @@ test('a picture as the body: its query, its bytes', async t => {
   await refused(t, send('', base64), 'UNSUPPORTED_IMAGE_FORMAT');
 });
 
-/** One submission in each form. */
 function formsOf(bytes: Buffer, format?: string): Record<string, Sent> {
   const json = { image_base64: bytes.toString('base64'), output_format: format ?? null };
   const fields = format === undefined ? [] : [text('output_format', format)];

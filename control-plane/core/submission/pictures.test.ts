@@ -397,7 +397,6 @@ function decode(text: string, lengths: readonly number[] = [text.length || 1]): 
   return out;
 }
 
-/** What it decodes to, or the code of its refusal. */
 function outcome(text: string, lengths: readonly number[]): string {
   try {
     return decode(text, lengths).toString('hex');

@@ -37,7 +37,6 @@ function refused(sent: Sent, policy = POLICY): ContractError {
 
 const pair = { callback_url: 'https://hooks.example.com/x', callback_secret: SECRET };
 
-/** A body for each value of the field. */
 function bodiesWith(field: TextField, values: readonly TextValue[], rest: Sent = {}) {
   const named = values.map((value): [string, Sent] => [
     `${field} ${value === OVERLONG ? 'too long' : JSON.stringify(value)}`,

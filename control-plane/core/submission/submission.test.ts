@@ -14,7 +14,6 @@ const app = useTestApp(test, { syncWaitMs: 20_000, jobsInFlightMax: 1000 }, asyn
   port = await app.listen();
 });
 let port: number;
-/** Waits hardly at all. */
 const hasty = useTestApp(test, { syncWaitMs: 50 });
 test.afterEach.always(() => app.refuseNewJobs(undefined));
 

@@ -36,7 +36,6 @@ const CALLBACK = {
   secretKeyId: 'key-1',
 };
 
-/** A job of an account with two credits. */
 async function accountJob(
   fixture: Fixture,
   overrides: Partial<NewJob> = {},
@@ -46,7 +45,6 @@ async function accountJob(
   return { account, job: newJob(account, { apiKeyId, ...overrides }) };
 }
 
-/** Another job for the same key. */
 function twinOf({ accountId, apiKeyId, idempotencyKeyHash }: NewJob): NewJob {
   return newJob(accountId, { apiKeyId, idempotencyKeyHash });
 }
@@ -83,13 +81,11 @@ const fetchingBackground = async (fixture: Fixture): Promise<Claim> => {
   const { job } = await accountJob(fixture, { ...WITH_PICTURE, ...BACKGROUND_URL });
   return claimed(fixture.stores, await submitted(fixture.stores, job));
 };
-/** Of a job with a callback. */
 export const admitted = async (fixture: Fixture): Promise<Claim> => {
   const { job } = await accountJob(fixture, { callback: CALLBACK });
   return (await running(fixture.stores, job)).claim;
 };
 
-/** The row as `expected`, once. */
 function rowIs(stores: Stores, jobId: string, expected: Partial<Job>) {
   return async () => {
     const job = await reread(stores, jobId);
@@ -164,7 +160,6 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
   };
 }
 
-/** A job that succeeded, of an account that has a credit left. */
 async function endedJob(fixture: Fixture): Promise<NewJob> {
   const { job } = await accountJob(fixture);
   const { claim } = await running(fixture.stores, job);

@@ -15,7 +15,6 @@ async function cappedKey({ stores, account: accountOf }: Fixture) {
   return { account, key, used };
 }
 
-/** The entries of the account's log, newest first. */
 async function logOf(stores: Stores, accountId: string): Promise<string[]> {
   return (await stores.audit.list(accountId, { limit: 50 })).map(({ action }) => action);
 }

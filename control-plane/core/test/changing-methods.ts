@@ -8,7 +8,6 @@ export interface Fixture<S extends Stores = Stores> {
   readonly database: Database;
   /** An account with credits at least: a new one, or one of the largest, another by each call. */
   readonly account: (credits: number) => Promise<string>;
-  /** Of jobs. */
   readonly apiKeyId: string;
 }
 
@@ -30,14 +29,12 @@ export interface LateCall<S extends Stores = Stores> {
   readonly told: unknown;
 }
 
-/** What a method did, in short. */
 export function kindOf(outcome: unknown): unknown {
   const { kind = outcome } = Object(outcome) as { kind?: unknown };
   return kind;
 }
 
 export interface ChangingMethod<S extends Stores = Stores> {
-  /** `<store>.<method>`. */
   readonly name: string;
   /** What tells it from another call of the same method. */
   readonly which?: string;

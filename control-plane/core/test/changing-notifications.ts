@@ -16,7 +16,6 @@ const END = { statusCode: 500, durationMs: 12 };
 const LONG_AGO_MS = 1;
 const KEPT_MS = 30 * 24 * HOUR_MS;
 
-/** A notification that is due, and the claim on it. */
 async function notification(fixture: Fixture): Promise<MessageClaim> {
   const of = await admitted(fixture);
   assert.ok(await fixture.stores.jobs.succeed(of, resultOf(of), HOUR_MS, {}));
@@ -29,7 +28,6 @@ async function sending(fixture: Fixture): Promise<MessageClaim> {
   return of;
 }
 
-/** A mail that is due, and the claim on it. */
 async function dueMail({ stores, database }: Fixture): Promise<MessageClaim> {
   const mail = mailOf(await fundedAccount(stores, 0));
   await transact(database, tx => insertMail(database, tx, mail));

@@ -152,7 +152,6 @@ function ofNode(
 
 const canary = (keyId: string): SecretsCanary => ({ keyId, ciphertext: new Uint8Array([7, 8]) });
 
-/** Nobody sweeps, and nobody ever did. */
 async function begun({ stores, database }: Fixture): Promise<SweepClaim> {
   await database.kysely.deleteFrom('sweeps').execute();
   const won = await stores.sweeps.claim('replica-1', LEASE_MS);
@@ -196,7 +195,6 @@ function byClaim(
   };
 }
 
-/** A job that succeeded, with its result. */
 export async function succeededResult(stores: Stores): Promise<LiveResult> {
   const { account: accountId, claim } = await runningOf(stores);
   const { jobId } = claim;
@@ -206,7 +204,6 @@ export async function succeededResult(stores: Stores): Promise<LiveResult> {
   return { jobId, accountId, blob: result.blob, expiresAtMs };
 }
 
-/** The same, found to be lost. */
 export async function lostResult(stores: Stores): Promise<LiveResult> {
   const result = await succeededResult(stores);
   assert.ok(await stores.lostResults.record(result, 'download', randomUUID()));

@@ -20,7 +20,6 @@ const replicas = Replicas.use(test, 'sqlite', {
   },
 });
 
-/** What a command of the operator prints as JSON. */
 async function command(...args: string[]) {
   const env = { MATTING_DATABASE_URL: replicas.databaseUrl };
   const { code, out, err } = await runCli(env, ...args, '--json');

@@ -29,7 +29,6 @@ const DATABASES = [
   ['mysql', true],
 ] as const;
 
-/** Declares the tests of all methods of the suite. */
 export async function countRows<S extends Stores>(
   test: SerialFn,
   suite: MethodSuite<S>,

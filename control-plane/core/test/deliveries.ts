@@ -26,7 +26,6 @@ import {
 } from './fixtures.ts';
 import { silent, until } from './harness.ts';
 
-/** Signs every notification. */
 export const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
 /** Milliseconds. */
 export const SCHEDULE: WebhookSchedule = [0, 10, 20, 30];
@@ -63,7 +62,6 @@ interface Replica extends AsyncDisposable {
   readonly delaysMs: number[];
 }
 
-/** One that delivers until it is disposed of. */
 export function replica(
   options: {
     scheduleMs?: WebhookSchedule;

@@ -7,7 +7,6 @@ import type { RequestUploads } from '../submission/pictures.ts';
 const CHUNK_BYTES = 64 * 1024;
 /** That of the beginning, the one it is refused in, and what the stream has read ahead. */
 export const CHUNKS_READ_MAX = 4;
-/** As good as endless. */
 const CHUNKS_SENT = 16;
 
 const upload = { takeBytes: () => undefined, write: async () => undefined };
@@ -15,7 +14,6 @@ export const uploads = { image: upload, background: upload } as unknown as Reque
 
 interface Endless {
   readonly type: string;
-  /** What comes once, and what comes again and again. */
   readonly once: string;
   readonly again: string;
 }
@@ -45,7 +43,6 @@ const FORM = `multipart/form-data; boundary=${BOUNDARY}`;
 const part = (name: string) =>
   `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n\r\n`;
 
-/** In every form of a body, and how it is sent. */
 export const ENDLESS: readonly [what: string, sent: Endless][] = [
   ['pairs without a name or a value', { type: PAIRS, once: '', again: '&' }],
   ['pairs without a value', { type: PAIRS, once: '', again: 'a&' }],

@@ -32,7 +32,6 @@ export const TABLES = {
 const READ_A_ROW_MAX = 6;
 const READ_BESIDE_MAX = 40;
 
-/** Those that read more than they may, in words. */
 export function excessOf(
   statements: readonly MeteredStatement[],
   readsMax: number | undefined,
@@ -49,7 +48,6 @@ export interface Exercise<S extends Stores = Stores> {
   (stores: S, database: Database, sound: () => Fixture<S>): Promise<unknown>;
   /** In place of the bound by what a statement answers. */
   readonly readsMax?: number;
-  /** The reason of it. */
   readonly why?: string;
 }
 
@@ -102,7 +100,6 @@ interface ExercisesBeside<S extends Stores> {
   readonly bounds?: Readonly<Record<string, readonly [readsMax: number, why: string]>>;
 }
 
-/** Each method that changes something, by its name. */
 export function exercisesOf<S extends Stores>(
   methods: readonly ChangingMethod<S>[],
   { beside, bounds = {} }: ExercisesBeside<S>,

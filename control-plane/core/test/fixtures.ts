@@ -52,7 +52,6 @@ interface OpenedStores<S extends Stores> {
   readonly databases: ReturnType<typeof useTestDatabase>;
   readonly database: Database;
   readonly stores: S;
-  /** The stores of one more replica. */
   readonly replica: () => S;
 }
 
@@ -119,7 +118,6 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
   return { series, storesOn, useStores, onStores, onStoresInCi, openStores, openCaller };
 }
 
-/** Those of the core alone. */
 export const { series, storesOn, useStores, onStores, onStoresInCi } = storeFixtures();
 
 /** As `onStores`; whatever a test did, the ledger is balanced then. */
@@ -152,7 +150,6 @@ export function sha256(text: string): string {
 
 type MoneyStores = Pick<Stores, 'accounts' | 'apiKeys' | 'ledger'>;
 
-/** A new account with credits. */
 export async function fundedAccount(stores: MoneyStores, credits: number): Promise<string> {
   const account = await stores.accounts.create(`test ${randomUUID().slice(0, 8)}`);
   assert.ok(account);
@@ -163,7 +160,6 @@ export async function fundedAccount(stores: MoneyStores, credits: number): Promi
   return account.id;
 }
 
-/** A new account with credits, and its key. */
 export async function fundedCaller(stores: MoneyStores, credits: number) {
   const accountId = await fundedAccount(stores, credits);
   const { key, token } = await stores.apiKeys.create(accountId, 'test');
@@ -277,7 +273,6 @@ export async function assertBalanced(stores: Stores, accountId?: string): Promis
   assert.deepEqual(await stores.ledger.check(accountId), []);
 }
 
-/** What the account's log tells of, in the order of the words. */
 export async function actionsOf(
   { audit }: Pick<Stores, 'audit'>,
   accountId: string,
@@ -295,7 +290,6 @@ export function methodsOf(stores: object): string[] {
   });
 }
 
-/** Names of an object's own functions and those of its class. */
 function namesOf(store: object): string[] {
   const names = new Set<string>();
   for (let part = store; part !== Object.prototype; part = Object.getPrototypeOf(part)) {

@@ -96,14 +96,12 @@ export function fetcherOf(
   };
 }
 
-/** Rejects with the signal's reason. */
 export function aborted(signal: AbortSignal): Promise<never> {
   return new Promise((_, reject) => {
     signal.addEventListener('abort', () => reject(signal.reason));
   });
 }
 
-/** Why it failed, and whether it may be sent again. */
 export const failureOf = ({ failure }: Job) => [failure?.code, failure?.retryable];
 
 /** One for each test of a file. */
@@ -163,7 +161,6 @@ export class Harness {
     return { accountId: account.id, apiKeyId: key.id };
   }
 
-  /** A node that has joined. */
   async addNode(how: Script | ScriptedNodeOptions = {}): Promise<ScriptedNode> {
     const node = await ScriptedNode.start(typeof how === 'function' ? { script: how } : how);
     await this.join(node);
@@ -272,7 +269,6 @@ export class Harness {
     assert.equal(credits?.available, 1000 - expected.charged);
   }
 
-  /** Names of all blobs. */
   async blobNames(): Promise<string[]> {
     const names: string[] = [];
     for await (const name of this.blobs.listOlderThan(-1000)) names.push(name);

@@ -80,7 +80,6 @@ export class World {
   readonly #account: string;
   readonly #claims: Claim[] = [];
   readonly #limits: typeof LIMITS;
-  /** Ids of the jobs that a submission said it made. */
   readonly #created = new Set<string>();
   /** What was acknowledged, by job id. */
   readonly #ended = new Map<string, 'succeeded' | 'failed'>();
@@ -145,7 +144,6 @@ export class World {
     }
   }
 
-  /** The id of the job, where one was made. */
   async #submit(
     { jobs }: Stores,
     act: Operation['act'],

@@ -28,7 +28,6 @@ import { type MethodSuite, ownMethods } from './method-suite.ts';
 const titleOf = ({ name, which }: Pick<ChangingMethod, 'name' | 'which'>) =>
   which === undefined ? name : `${name} ${which}`;
 
-/** More than any method has. */
 const STATEMENTS_MAX = 50;
 
 /** Methods at once: each waits for most of its time, until it may try again. */
@@ -71,7 +70,6 @@ async function openFaulty<S extends Stores>(
 }
 
 interface LostAnswer {
-  /** Which of the statements. */
   readonly at: number;
   readonly loss: Loss;
 }
@@ -153,7 +151,6 @@ async function openPlace<S extends Stores>(
   return { fixture: { stores, database, account, apiKeyId: newJob('').apiKeyId }, own, close };
 }
 
-/** What `work` does in a database of its own. */
 async function onOwn<S extends Stores>(
   suite: MethodSuite<S>,
   dialect: DatabaseDialect,
@@ -169,7 +166,6 @@ async function onOwn<S extends Stores>(
   await place.close();
 }
 
-/** Declares the tests of all methods of the suite. */
 export function loseAnswers<S extends Stores>(ava: SerialFn, suite: MethodSuite<S>): void {
   // Longer than any lease that runs out here.
   // On a cluster, where one dialect is tested alone, a member that lags needs them.

@@ -11,21 +11,15 @@ export interface MethodSuite<S extends Stores = Stores> {
     readonly series: readonly MigrationSeries[];
     readonly storesOn: (database: Database) => S;
   };
-  /** Makes a table of the tests' own. */
   readonly prepare?: (database: Database) => Promise<void>;
   /** The stores whose methods are all in the tables; all of them where absent. */
   readonly own?: (database: Database) => object;
-  /** Methods that change something, each once or more. */
   readonly changing: readonly ChangingMethod<S>[];
   /** Methods that change what another does, by the same code. */
   readonly likeAnother: Readonly<Record<string, string>>;
-  /** Methods that change nothing. */
   readonly reading: Readonly<Record<string, Exercise<S>>>;
-  /** Of all methods. */
   readonly exercises: Readonly<Record<string, Exercise<S>>>;
-  /** Whatever was lost. */
   readonly assertSound: (stores: S, database: Database) => Promise<void>;
-  /** Makes large tables of empty ones. */
   readonly fillLarge: (database: Database) => Promise<void>;
   /** Exercises that open every table first, since a server reads its own tables then. */
   readonly opening: readonly string[];

@@ -32,13 +32,11 @@ type Work = (fixture: TestDatabase, database: Database) => Promise<void>;
 export interface Migrated {
   readonly dialect: DatabaseDialect;
   readonly onEmpty: (work: Work) => Promise<void>;
-  /** On one that has the tables of the series. */
   readonly onMigrated: (work: Work) => Promise<void>;
 }
 
 export interface TestedSeries {
   readonly series: readonly MigrationSeries[];
-  /** Of the migrations, as operators are told of them. */
   readonly names: readonly string[];
   /** Some of each series. */
   readonly tables: readonly string[];
@@ -69,7 +67,6 @@ export async function tableNames(database: Database): Promise<string[]> {
   return tables.map(({ name }) => name);
 }
 
-/** Declares the tests that hold of any series, and those of `more`. */
 export function onMigrations(
   test: SerialFn,
   name: string,

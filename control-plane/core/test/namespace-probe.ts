@@ -21,7 +21,6 @@ interface Vectors {
 /** What the namespace saw: connections to controls, and to anything else. */
 export interface ProbeReport {
   readonly tried: number;
-  /** Vectors that were let through though none should be: urls. */
   readonly passed: string[];
   readonly forbidden: string[];
   /** Per control address: how often it was reached by an image, and by a callback. */
@@ -93,7 +92,6 @@ const submitCallback = (url: string) => check.require(url, 'account');
 let tried = 0;
 const passed: string[] = [];
 
-/** True where it was let through. */
 async function attempt(run: (url: string) => Promise<unknown>, url: string): Promise<boolean> {
   tried += 1;
   return run(url).then(

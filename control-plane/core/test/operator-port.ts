@@ -33,7 +33,6 @@ export function appOn(
     operatorKey?: string | undefined;
     nodeProxy?: NodeProxyBounds;
     logger?: FastifyBaseLogger;
-    /** Of a package; none unless given. */
     pages?: OperatorPages;
   } = {},
 ) {
@@ -67,7 +66,6 @@ export function codeOf(answer: Awaited<ReturnType<typeof ask>>): string {
   assert.equal(problem.request_id, answer.headers['x-request-id']);
   return problem.code;
 }
-/** The boot id it was registered with. */
 export async function register(
   stores: Stores,
   nodeId: string,
@@ -79,13 +77,11 @@ export async function register(
   return bootId;
 }
 
-/** Its port on loopback. */
 export async function listen(app: FastifyInstance): Promise<number> {
   await app.listen({ host: '127.0.0.1', port: 0 });
   return (app.server.address() as AddressInfo).port;
 }
 
-/** What is answered to these very bytes. */
 export async function raw(port: number, bytes: string): Promise<string> {
   const socket = connect(port, '127.0.0.1');
   let text = '';

@@ -31,10 +31,8 @@ import { dueMails, mailOf } from './mails.ts';
 
 const FIRST = { atMs: 0, id: '' };
 
-/** A new key of the largest account. */
 const keyOf = ({ apiKeys }: Stores) => apiKeys.create(accountOf(0), 'statements');
 
-/** A job that ended, and whose end is told. */
 async function notified(stores: Stores): Promise<string> {
   const { job, claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
   assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
@@ -53,7 +51,6 @@ async function listMails(stores: Stores, database: Database): Promise<void> {
   await withdrawMails(kysely, ids);
 }
 
-/** By `store.method`. */
 export const READING: Readonly<Record<string, Exercise>> = {
   'accounts.find': async ({ accounts }) => assert.ok(await accounts.find(accountOf(1))),
   'accounts.findByNameOrId': async ({ accounts }) =>

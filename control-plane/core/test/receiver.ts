@@ -24,7 +24,6 @@ export const taken: Answer = (_delivery, response) => {
   response.writeHead(204).end();
 };
 
-/** Cuts the connection as a machine's death would. */
 export function reset(response: ServerResponse): void {
   const socket = response.socket as Socket | null;
   if (socket === null || socket.writableEnded) socket?.destroy();

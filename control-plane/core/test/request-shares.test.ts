@@ -154,7 +154,6 @@ test('a submission that found no slot for its row leaves no image behind', async
   t.deepEqual(await app.storedFiles(), files);
 });
 
-/** Authentication that counts the rows it reads. */
 function counted() {
   const { apiKeys } = app.stores;
   let reads = 0;

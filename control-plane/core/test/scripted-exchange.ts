@@ -17,7 +17,6 @@ import {
 
 const PREFIX = Buffer.from('cut out: ');
 
-/** What the scripted node makes of an input. */
 export function cutOutOf(input: Uint8Array): Buffer {
   return Buffer.concat([PREFIX, input]);
 }
@@ -73,7 +72,6 @@ export class Exchange {
     this.write({ $case: 'admitted', value: { queuePosition: 0, estimatedWaitMs: 0 } });
   }
 
-  /** All chunks until the caller's half-close. */
   async receive(): Promise<Buffer> {
     const chunks: Buffer[] = [];
     for (;;) {
@@ -83,14 +81,12 @@ export class Exchange {
     }
   }
 
-  /** Where its files are, in a direct call. */
   async references(): Promise<DirectInput> {
     const message = (await this.#messages.next()).value?.message;
     if (message?.$case === 'directInput') return message.value;
     throw new Error(`no references came but ${message?.$case}`);
   }
 
-  /** Asks for a place for what it made, and announces it. */
   async askPlace(result: Uint8Array, changes: Partial<ResultHeader> = {}): Promise<ResultPlace> {
     this.announce(result, changes);
     const sha256 = createHash('sha256').update(result).digest();
@@ -132,7 +128,6 @@ export class Exchange {
     }
   }
 
-  /** One chunk, when the stream takes it. */
   async sendPaced(data: Uint8Array): Promise<void> {
     const message: MatteResponse = {
       message: { $case: 'chunk', value: { data: Buffer.from(data) } },

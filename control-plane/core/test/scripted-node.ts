@@ -36,7 +36,6 @@ type Watcher = ServerWritableStream<unknown, WatchCapacityResponse>;
 export interface ScriptedNodeOptions {
   readonly nodeId?: string;
   readonly script?: Script;
-  /** Images admitted at once, as it reports them. */
   readonly imagesMax?: number;
   readonly info?: Partial<GetNodeInfoResponse>;
   /** What it says of its load besides, at each report. */
@@ -188,7 +187,6 @@ export class ScriptedNode {
     this.#admitted.clear();
   }
 
-  /** The process started anew under the same name. */
   async restart(): Promise<void> {
     this.bootId = randomUUID();
     await this.up();

@@ -64,7 +64,6 @@ const INSTEAD: Readonly<Record<string, Exercise>> = {
   }),
 };
 
-/** By `store.method`. */
 export const EXERCISES: Readonly<Record<string, Exercise>> = {
   ...READING,
   ...exercisesOf(CHANGING, { beside: BESIDE }),

@@ -353,7 +353,6 @@ const CALLBACK = {
 onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
   const others = replica();
 
-  /** A failed job with a callback; its id. */
   async function ended(): Promise<string> {
     const { job, claim } = await runningOf(stores, 1, { callback: CALLBACK });
     assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
@@ -364,7 +363,6 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
     return database.kysely.updateTable('outbox').set(columns).where('id', '=', jobId).execute();
   }
 
-  /** As if that much time had passed. */
   function age(jobId: string, ms: number) {
     return addTo(database.kysely, 'outbox', { id: jobId }, { secret_erase_at: -ms });
   }

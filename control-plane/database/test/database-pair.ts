@@ -55,7 +55,6 @@ class Member {
       .execute(this.database.kysely);
   }
 
-  /** Connections of the service to this server. */
   async connections(): Promise<number> {
     const { rows } = await sql<{ count: number }>`
       select count(*) as count from information_schema.processlist where user = 'matting'
@@ -89,7 +88,6 @@ export class DatabasePair {
     return new DatabasePair(first, second, proxy);
   }
 
-  /** The one address. */
   get url(): string {
     return this.proxy.url;
   }

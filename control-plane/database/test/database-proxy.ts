@@ -21,7 +21,6 @@ export class DatabaseProxy {
     this.#target = placeOf(databaseUrl);
   }
 
-  /** The database's URL by way of the proxy. */
   get url(): string {
     const url = new URL(this.#url);
     url.hostname = '127.0.0.1';
@@ -30,7 +29,6 @@ export class DatabaseProxy {
     return url.href;
   }
 
-  /** On the same port every time. */
   async open(): Promise<void> {
     this.#server = net
       .createServer(client => this.#forward(client))
@@ -39,7 +37,6 @@ export class DatabaseProxy {
     this.#port = (this.#server.address() as net.AddressInfo).port;
   }
 
-  /** Refuses new connections and breaks those there are. */
   async close(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;

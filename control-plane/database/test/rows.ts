@@ -26,7 +26,6 @@ export function rowsOf<T extends Table>(
   return rows as Promise<unknown> as Promise<Selectable<Schema[T]>[]>;
 }
 
-/** The first of them. */
 export async function rowOf<T extends Table>(
   kysely: Kysely<Schema>,
   table: T,
@@ -46,7 +45,6 @@ export async function setIn<T extends Table>(
   await having(kysely.updateTable(table as Table).set(changes as never), values).execute();
 }
 
-/** Adds to columns what they are given here. */
 export async function addTo<T extends Table>(
   kysely: Kysely<Schema>,
   table: T,

@@ -2,7 +2,6 @@
 import { syncBuiltinESMExports } from 'node:module';
 import timers from 'node:timers/promises';
 
-/** Waits of `node:timers/promises` in this process last no longer from now on. */
 export function shortenWaits(msMax: number): void {
   const wait = timers.setTimeout;
   timers.setTimeout = (ms = 0, value, options) => wait(Math.min(ms, msMax), value, options);

@@ -364,7 +364,6 @@ test('a post › says how it failed, and nothing of where', async t => {
   await rejectsWith(t, noHttp.post('http://a.example.com/', MESSAGE, NEVER), fails('forbidden'));
 });
 
-/** Says it again and again, until the client is gone. */
 function repeating(text: string, everyMs: number) {
   return (socket: TcpSocket) => {
     const timer = setInterval(() => socket.write(text), everyMs);
@@ -424,7 +423,6 @@ let directory: string;
 let pem: { key: Buffer; cert: Buffer };
 const trustedCertificates = getCACertificates();
 
-/** For as long as the tests over TLS run. */
 function makeCertificate(): void {
   directory = mkdtempSync(path.join(tmpdir(), 'guarded-post-'));
   const file = (name: string) => path.join(directory, name);
@@ -511,7 +509,6 @@ let resolve: ReturnType<typeof createPublicResolver>;
 interface Question {
   readonly name: string;
   readonly type: number;
-  /** Offset behind it. */
   readonly end: number;
 }
 

@@ -8,7 +8,6 @@ export interface Part {
   /** undefined: text, without a file name. */
   readonly fileName?: string;
   readonly type?: string;
-  /** More header lines. */
   readonly headers?: readonly string[];
 }
 
@@ -28,7 +27,6 @@ export function formOf(parts: readonly Part[]): Buffer {
   return Buffer.concat([...parts.map(partOf), Buffer.from(`--${BOUNDARY}--\r\n`)]);
 }
 
-/** The part of a picture. */
 export function imagePart(bytes: Buffer, name = 'image_file'): Part {
   return { name, body: bytes, fileName: 'photo.png', type: 'image/png' };
 }

@@ -12,7 +12,6 @@ export interface HeldAnswer {
 }
 
 export interface HeldForm {
-  /** Sends the last byte. */
   release(): Promise<HeldAnswer>;
 }
 
@@ -22,7 +21,6 @@ export interface HeldRequest {
   readonly payload: string | Buffer;
 }
 
-/** The port of an application, which listens from then on. */
 export async function listening(app: FastifyInstance): Promise<number> {
   if (!app.server.listening) await app.listen({ port: 0, host: '127.0.0.1' });
   return (app.server.address() as AddressInfo).port;

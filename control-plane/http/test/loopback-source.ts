@@ -22,7 +22,6 @@ function listen(server: Server | TcpServer): Promise<number> {
   });
 }
 
-/** An HTTP server on 127.0.0.1; it ends with its connections when disposed. */
 export async function openSource(handler: RequestListener): Promise<LoopbackSource> {
   const requests: string[] = [];
   const server = createServer((request, response) => {
@@ -65,7 +64,6 @@ export async function openRawSource(serve: (socket: Socket) => void): Promise<Lo
 }
 
 export interface RecordingConnector {
-  /** Every address a connection was asked for, in order. */
   readonly dialled: string[];
   readonly createConnector: CreateConnector;
 }

@@ -84,7 +84,6 @@ let store: TestObjectStore;
 let blobs: BlobStore;
 const harness = useHarness(test, () => blobs);
 harness.openDirect = through => openDirectPaths(through, silent);
-/** The store's clock goes ahead by it. */
 let shiftMs = 0;
 
 test.before(async () => {

@@ -53,7 +53,6 @@ function watch(): BalanceWatch {
   });
 }
 
-/** As if the last test was long ago. */
 async function forgetTest(accountId: string): Promise<void> {
   await database.kysely
     .updateTable('message_counts')

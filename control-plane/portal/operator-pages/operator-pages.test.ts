@@ -47,7 +47,6 @@ function signIn(key: string, headers: Fields = {}, remoteAddress = '127.0.0.1') 
 const read = (url: string, headers: Fields = {}) =>
   app.inject({ url, headers: { host: HOST, cookie, ...headers } });
 
-/** The form of a page, as the page would send it. */
 async function send(page: string, url: string, fields: Fields = {}, more: Fields = {}) {
   const own = more.cookie ? { cookie: more.cookie } : {};
   const csrf = /name="csrf" value="([^"]+)"/.exec((await read(page, own)).body)?.[1] ?? '';

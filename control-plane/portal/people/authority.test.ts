@@ -28,7 +28,6 @@ interface Scene {
   readonly orderId: string;
   readonly invitationId: string;
   readonly jobId: string;
-  /** Another member. */
   readonly otherId: string;
   readonly self: Person;
 }

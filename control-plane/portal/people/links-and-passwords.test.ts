@@ -22,14 +22,12 @@ import type { PasswordSet } from './people-store.ts';
 
 const test = ava.serial;
 
-/** Links by who has seen them. */
 const BY_MAIL = { purpose: 'invitation', provesMail: true } as const;
 const SEEN = { purpose: 'invitation', provesMail: false } as const;
 const SIGN_IN = { purpose: 'sign-in', provesMail: true } as const;
 const KINDS = Object.entries({ BY_MAIL, SEEN, SIGN_IN });
 
 onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica }) => {
-  /** Another replica. */
   const others = replica();
   const mailOf = () => `${randomUUID()}@example.org`;
   const personBy = (mail: string) => stores.people.findByMail(mail);
@@ -56,7 +54,6 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
     return { link, used, outcome: await stores.links.use(used) };
   }
 
-  /** Somebody whose mail is that, from an account of their own. */
   async function somebody(kind: Partial<NewLink>) {
     const [mail, account] = [mailOf(), await fundedAccount(stores, 0)];
     const { used } = await use(account, mail, kind, { passwordHash: 'of before' });
@@ -306,7 +303,6 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
 const ROUNDS = 12;
 
 onStoresInCi(test, 'a password that changes', (test, { stores, replica }) => {
-  /** Another replica. */
   const others = replica();
   const by = () => ({ actor: OPERATOR, entryId: randomUUID() });
   const begin = (on: Stores, userId: string, passwordHash: string, session = newSession()) =>

@@ -173,7 +173,6 @@ test('the area › can be off', async t => {
   t.is(answer.headers['content-type'], 'application/problem+json');
 });
 
-/** Of an account a day. */
 const MAILS = 6;
 
 let sender: SignedInBrowser;

@@ -50,7 +50,6 @@ const SALES = {
   paymentInstructions: undefined,
 } as const;
 
-/** Headers of a form that is right as far as they say. */
 function formHead(path: string, bytes = 8000, secret = createSecret()): string[] {
   return [
     `POST ${path} HTTP/1.1`,

@@ -15,7 +15,6 @@ export const TEST_BOUNDS = { everyMs: 3_600_000, messagesMax: 100 };
 
 export const HOOK_URL = 'https://hooks.example/account';
 
-/** An owner who can sign in. */
 export async function addOwner(database: Database, accountId: string, mail: string): Promise<void> {
   const id = randomUUID();
   const at = { created_at: 1 };

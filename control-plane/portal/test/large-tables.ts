@@ -26,7 +26,6 @@ function hashOf(text: string): string {
   return createHash('sha256').update(text).digest('hex');
 }
 
-/** Of tables that hold nothing yet. */
 export async function fillLargePeople(database: Database): Promise<void> {
   const nowMs = Date.now();
   const people = Array.from({ length: PEOPLE + OTHERS }, (_, index) => index);
@@ -108,7 +107,6 @@ const REFUND = { amount: 100, credits: 50, revoked: 50 };
 export const orderOf = (index: number) =>
   `00000000-0000-4000-d000-${index.toString(16).padStart(12, '0')}`;
 
-/** Of tables that hold nothing yet. */
 export async function fillLargeOrders(database: Database): Promise<void> {
   const nowMs = Date.now();
   const orders = Array.from({ length: ORDERS }, (_, index) => orderRow(index, nowMs));

@@ -52,7 +52,6 @@ export async function paid(stores: Stores, accountId: string): Promise<Order> {
   return outcome.order;
 }
 
-/** As if time had passed since the order. */
 export async function aged({ kysely }: Database, orderId: string, days: number): Promise<void> {
   const { created_at: createdAtMs, expires_at: expiresAtMs } = await rowOf(kysely, 'orders', {
     id: orderId,

@@ -63,7 +63,6 @@ export interface Person {
   readonly session: NewSession;
 }
 
-/** Who was invited and has signed in. */
 export async function personOfAccount(
   { links }: Pick<Stores, 'links'>,
   accountId: string,

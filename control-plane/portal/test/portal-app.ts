@@ -29,7 +29,6 @@ export function portalOf(app: Pick<TestApp, 'plugged'>): OpenedPortal {
   return opened as OpenedPortal;
 }
 
-/** The use cases behind its pages. */
 export function areaOf(app: Pick<TestApp, 'plugged'>) {
   const { accountArea } = portalOf(app);
   assert.ok(accountArea, 'the account area is off');

@@ -33,7 +33,6 @@ export async function signIn(
   return Object.assign(member, { csrf, token: async () => csrf });
 }
 
-/** A new owner of another account. */
 export async function signInElsewhere(test: PortalApp): Promise<SignedInBrowser> {
   const other = await test.stores.accounts.create(`other ${randomUUID()}`);
   assert.ok(other);

@@ -113,7 +113,6 @@ onDatabases(test, 'beside a hostile account', (test, dialect) => {
     return rows.map(({ id }) => id);
   }
 
-  /** Its keys in turn. */
   function hostileKey(count: number): Caller {
     const key = hostile[count % hostile.length];
     assert.ok(key);

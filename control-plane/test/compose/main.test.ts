@@ -84,7 +84,6 @@ function environment(changes: Readonly<Record<string, string>> = {}) {
 const urlOf = (port: number, place: string) => `http://127.0.0.1:${port}${place}`;
 const metricsPage = async () => (await fetch(urlOf(ports.metrics, '/metrics'))).text();
 
-/** Registers as a node does, and waits until /readyz says so. */
 async function join({ registry, http }: Ports): Promise<void> {
   await node.join(registry);
   await until(async () => (await fetch(urlOf(http, '/readyz'))).ok, 'readiness');
@@ -275,7 +274,6 @@ test('what settings switch off is not loaded', async t => {
   );
 });
 
-/** In this process, until the test ends. */
 async function open(
   t: ExecutionContext,
   env: Readonly<Record<string, string | undefined>>,

@@ -25,7 +25,6 @@ import { openTestPlane, runCli } from '../programs.ts';
 const test = ava.serial;
 
 const BASE_URL = 'http://links.example';
-/** Between two downloads of all links. */
 const PAUSE_MS = 20;
 const JOBS_EACH_STEP = 6;
 

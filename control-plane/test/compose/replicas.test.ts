@@ -42,7 +42,6 @@ const failing =
     exchange.fail(code);
   };
 
-/** Holds every exchange until it is opened. */
 class Gate {
   readonly #opened = Promise.withResolvers<void>();
 
@@ -107,7 +106,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     return gate;
   }
 
-  /** Resolves with the next attempt that reaches the node. */
   function nextAttempt(): Promise<void> {
     const before = node.headers.length;
     return until(() => node.headers.length > before, 'the attempt');
@@ -431,7 +429,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.is(other.status, 409);
   });
 
-  /** The answer as its bytes. */
   async function picture(caller: Caller, replica: number, request: Record<string, unknown>) {
     const { key, body, accept } = request as { key: string; body: object; accept: string };
     const sent = { path: '/v1/matting', key, headers: { accept } };
@@ -561,7 +558,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     return charged;
   }
 
-  /** As if the job had been submitted so long ago. */
   async function age(jobId: string, ageMs: number): Promise<void> {
     const job = await replicas.stores.jobs.find(jobId);
     assert.ok(job);

@@ -56,7 +56,6 @@ onDatabases(test, 'processes that stop', (test, dialect) => {
     return { jobId: job.job_id, picture: Buffer.from(String(body.image_base64), 'base64') };
   }
 
-  /** By the link that the caller is shown. */
   async function resultOf(jobId: string, port: number): Promise<Buffer> {
     const link = await resultPath(port, token, jobId);
     const file = await fetch(`http://127.0.0.1:${port}${link}`);

@@ -100,7 +100,6 @@ class Work {
     this.#apiKeyId = apiKeyId;
   }
 
-  /** Ids by what became of them. */
   async leaveJobs(): Promise<Legacy['jobs']> {
     const { jobs } = this.#stores;
     const { id: accepted } = await this.#submit('url');

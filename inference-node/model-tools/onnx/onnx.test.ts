@@ -578,7 +578,6 @@ function answering(matte: readonly number[], width: number, height: number): Gra
   };
 }
 
-/** The answer of a session on this graph, for the picture. */
 async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size: Size) {
   const { model: session } = await LoadedModel.load(
     {
@@ -595,7 +594,6 @@ async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size:
   return Uint8Array.from(alpha);
 }
 
-/** The float32 next to a number, so many steps away. */
 function stepped(number: number, steps: number): number {
   const float = Float32Array.of(number);
   const bits = new Int32Array(float.buffer);

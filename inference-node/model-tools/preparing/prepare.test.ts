@@ -66,16 +66,13 @@ import {
 
 const test = ava.serial;
 
-/** The folders of all tests. */
 const ROOM = await temporaryFolder({ teardown: test.after.always });
 
 let model: TinyModel;
 let registry: FakeRegistry;
 let folder: string;
-/** It has the weights. */
 let cacheDir: string;
 let steps: PrepareProgress[];
-/** What the CPU was asked to run. */
 let asked: PreparedModel[];
 
 test.before(async () => {
@@ -108,7 +105,6 @@ const NO_ENGINE = {
   answer: () => Promise.reject(new Error('no engine here')),
 };
 
-/** True if the graph was made again since the last call. */
 function tookRewrite(): boolean {
   return steps.splice(0).some(({ step }) => step === 'rewrite');
 }
@@ -270,7 +266,6 @@ async function loadOnCpu(prepared: PreparedModel): Promise<LoadedModel> {
   return (await LoadedModel.load(spec)).model;
 }
 
-/** Different in every part. */
 function pictureOf(index: number): Uint8Array {
   const bytes = Array.from({ length: 3 * SIDE_PX * SIDE_PX }, (_, i) => i);
   return Uint8Array.from(bytes, i => (i * (7 * index + 5) + (i >> 6) * 11 * index) % 256);
@@ -351,7 +346,6 @@ test.beforeEach(async () => {
   await writeFile(rangesFile, rangesText);
 });
 
-/** An engine in this process. */
 const answer: AnswerPicture = async (model, rgb) => {
   asked.push(model);
   const [alpha = []] = await (await loadOnCpu(model)).run([rgb]);

@@ -58,7 +58,6 @@ async function write(name: string, bytes: Uint8Array): Promise<string> {
   return file;
 }
 
-/** A package of these bytes that is accepted. */
 async function installWheel(bytes = wheelFile(VERSION), more: Partial<InstallOptions> = {}) {
   const file = await write('own.whl', bytes);
   return await install(file, { accepted: [sha256(bytes)], ...more });

@@ -25,7 +25,6 @@ export function sha256(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** Every checksum of LIBRARIES. */
 export const CHECKSUMS = Object.values(LIBRARIES).map(sha256);
 
 export function wheelFile(version: string, libraries = LIBRARIES): Buffer {

@@ -37,7 +37,6 @@ export interface FakeRegistry {
   readonly tarball: Buffer;
   /** Taken from the front; `whole` once it is empty. */
   readonly answers: TarballAnswer[];
-  /** Requested paths. */
   readonly requests: string[];
   /** When set, requests without this token are refused. */
   token: string | undefined;
@@ -47,7 +46,6 @@ export interface FakeRegistry {
 
 export interface TinyModel {
   readonly manifest: ModelManifest;
-  /** The joined weights file. */
   readonly weights: Buffer;
   readonly tarball: Buffer;
 }

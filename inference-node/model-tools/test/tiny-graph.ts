@@ -227,7 +227,6 @@ export function graphBytes(graph: Graph): Buffer {
   return Buffer.concat([...encodeModel(graph)]);
 }
 
-/** Runs a graph with ONNX Runtime on a fixed picture of `side` pixels. */
 export async function runGraph(
   bytes: Uint8Array,
   side: number,

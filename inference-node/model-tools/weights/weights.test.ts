@@ -42,7 +42,6 @@ const test = ava.serial;
 
 const HOUR_MS = 3_600_000;
 
-/** The folders of all tests. */
 const ROOM = await temporaryFolder({ teardown: test.after.always });
 
 let model: TinyModel;

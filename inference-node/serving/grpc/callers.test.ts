@@ -246,7 +246,6 @@ test('a node with TLS › takes new certificates while calls go on, and forgets 
   t.is(await under.ended, undefined);
 });
 
-/** Resolves once the node asked for another connection. */
 async function asked(): Promise<void> {
   const session = connectHttp2(`http://${node!.address}`);
   const [code] = await once(session, 'goaway');

@@ -27,7 +27,6 @@ const test = ava.serial;
 
 const { OUTPUT_FORMAT_JPEG: JPEG, OUTPUT_FORMAT_ZIP: ZIP, OUTPUT_FORMAT_JXL: JXL } = OutputFormat;
 const MASK = ResultKind.RESULT_KIND_MASK;
-/** All that the fakes lack. */
 const EVERYTHING: TestNodeOptions = {
   capabilities: { outputFormats: ['png', 'webp', 'avif', 'jpeg', 'zip'] },
 };
@@ -64,7 +63,6 @@ const margins = (px: number) => {
   return Finishing.create({ crop });
 };
 
-/** Its header says nothing of its size. */
 async function sendImage(fields: Partial<MatteHeader>): Promise<MatteCaller> {
   const caller = new MatteCaller(node).send(header({ ...fields, ...sized(0, 0) }));
   await caller.until('admitted');

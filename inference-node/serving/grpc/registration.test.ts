@@ -28,7 +28,6 @@ type Seen =
   | { kind: 'heartbeat'; request: HeartbeatRequest }
   | { kind: 'deregister'; request: DeregisterRequest };
 
-/** A control plane's registry that says what it is told to. */
 class Registry {
   readonly seen: Seen[] = [];
   command: Command = Command.COMMAND_UNSPECIFIED;
@@ -115,7 +114,6 @@ function begin(...registryAddresses: string[]): Registration {
   return registration;
 }
 
-/** A port on which nobody listens. */
 async function deadAddress(): Promise<string> {
   const { registry, address } = await openRegistry();
   registry.close();

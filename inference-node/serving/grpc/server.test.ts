@@ -95,7 +95,6 @@ test('the server › takes no message over the limit', async t => {
   t.is(node.admission.snapshot().images, 0);
 });
 
-/** How often the node repeats itself. */
 const REPEAT_INTERVAL_MS = 1000;
 
 class Watcher {

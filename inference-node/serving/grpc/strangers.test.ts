@@ -42,7 +42,6 @@ const INFO = '/matting.v1.MatteService/GetNodeInfo';
 const MATTE = '/matting.v1.MatteService/Matte';
 const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
 const WIDE = { perStream: STREAM_WINDOW_BYTES, perConnection: CONNECTION_WINDOW_BYTES };
-/** What a PING carries. */
 const EIGHT = Buffer.alloc(8);
 const EMPTY = framed(Buffer.alloc(0));
 /** One connection among those that a small node has for strangers. */
@@ -66,14 +65,12 @@ async function openConnection(): Promise<RawConnection> {
   return connection;
 }
 
-/** A connection that has shown the token. */
 async function openKnown(token = TOKEN): Promise<RawConnection> {
   const connection = await openConnection();
   assert.equal((await ask(connection, INFO, token)).status, status.OK);
   return connection;
 }
 
-/** How a call of an empty message ends. */
 function ask(connection: RawConnection, path: string, token?: string): Promise<RawEnd> {
   const { stream, ended } = connection.call(path, token);
   stream.end(EMPTY);

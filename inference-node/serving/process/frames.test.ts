@@ -25,7 +25,6 @@ interface Head {
   readonly n: number;
 }
 
-/** Bytes of one frame in one piece. */
 function bytesOf(head: object, parts: readonly Uint8Array[] = []): Buffer {
   return Buffer.concat(encodeFrame(head, parts));
 }
@@ -54,7 +53,6 @@ function read(allocate?: (bytes: number) => Buffer): Read {
   return { frames, push };
 }
 
-/** Its first bytes: numbers of four. */
 function begin(...numbers: number[]): Buffer {
   return Buffer.from(Uint32Array.from(numbers).buffer);
 }
@@ -138,7 +136,6 @@ test('frames › parts of some size come whole wherever the bytes are split, eac
   }
 });
 
-/** Two ends of one connection, nothing read from either. */
 async function pair(t: ExecutionContext): Promise<[Socket, Socket]> {
   const server = createServer({ pauseOnConnect: true }).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -154,7 +151,6 @@ async function pair(t: ExecutionContext): Promise<[Socket, Socket]> {
   return [near, far];
 }
 
-/** The next frames that come, one after the other. */
 function open(pipe: Socket, buffers?: BufferPool) {
   const waiting: ((frame: Frame<Head>) => void)[] = [];
   const frames: Frame<Head>[] = [];

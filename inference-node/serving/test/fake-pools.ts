@@ -94,7 +94,6 @@ export class FakeEnginePool implements EnginePool {
     estimatedWaitMs: 0,
   };
   closedWithMs: number | undefined;
-  /** What every pixel of its mattes is. */
   alpha = 200;
 
   constructor(gates: StageGates) {
@@ -155,16 +154,12 @@ export class FakePicturePool implements PicturePool {
   readonly capabilities: PicturePool['capabilities'];
   readonly gates: StageGates;
   readonly decoded: DecodeRequest[] = [];
-  /** What further models asked for. */
   readonly resampled: Size[] = [];
   readonly finished: FinishRequest[] = [];
-  /** What every image becomes. */
   result = Buffer.from('a result');
-  /** What it sees in every image. */
   subject: FinishedPicture['subject'];
   leasesOut = 0;
   releases = 0;
-  /** Why it has failed, where it has. */
   #failure: string | undefined;
   readonly #listeners = new Set<() => void>();
 

@@ -28,7 +28,6 @@ export const nothingToMake = async (): Promise<never> => {
   throw new Error('it was asked to make a prepared file');
 };
 
-/** What nvidia-smi says of a GPU. */
 function smiRow({ index, id, name, memoryBytes, driver }: GpuFacts): string {
   return `${index}, ${id}, ${name}, ${memoryBytes / MIB}, ${driver}, Disabled`;
 }

@@ -63,7 +63,6 @@ export function startProgram(
       await Promise.race([once(output, 'line'), over]);
     }
   };
-  /** A caller of the node, once it serves. */
   const caller = async (): Promise<MatteCaller> => {
     const { port } = await until('listening');
     await until('serving');

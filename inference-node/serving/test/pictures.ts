@@ -75,7 +75,6 @@ export function asRgba({ data, width, height }: Pixels, translucent = false): Rg
 
 let vips: Promise<typeof Vips> | undefined;
 
-/** The codec of JPEG XL, for the tests' own reading and writing. */
 export function loadVips(): Promise<typeof Vips> {
   vips ??= import('wasm-vips').then(({ default: createVips }) =>
     createVips({ dynamicLibraries: ['vips-jxl.wasm'], printErr: () => undefined }),
@@ -178,13 +177,11 @@ export function createPng(fields: PngFields): Buffer {
 const PNG_SIGNATURE_BYTES = 8;
 const IHDR_BYTES = 25;
 
-/** Puts chunks right behind IHDR. */
 export function insertPngChunks(png: Buffer, ...chunks: Buffer[]): Buffer {
   const at = PNG_SIGNATURE_BYTES + IHDR_BYTES;
   return Buffer.concat([png.subarray(0, at), ...chunks, png.subarray(at)]);
 }
 
-/** The same file with another size in its header. */
 export function claimPngSize(png: Buffer, width: number, height: number): Buffer {
   const body = Buffer.from(png.subarray(PNG_SIGNATURE_BYTES + 8, PNG_SIGNATURE_BYTES + 21));
   body.writeUInt32BE(width, 0);
@@ -196,7 +193,6 @@ export function claimPngSize(png: Buffer, width: number, height: number): Buffer
   ]);
 }
 
-/** Where the codes of a JPEG's first scan begin. */
 export function jpegDataStart(jpeg: Buffer): number {
   const scan = findJpegMarker(jpeg, 0xda);
   return scan + 2 + jpeg.readUInt16BE(scan + 2);
@@ -228,7 +224,6 @@ export async function writeJpegWithRestarts(pixels: Pixels): Promise<Buffer> {
   return Buffer.concat([head.subarray(0, scan), interval, head.subarray(scan), ...data, end]);
 }
 
-/** Where the first occurrence of a JPEG marker begins. */
 export function findJpegMarker(jpeg: Buffer, marker: number): number {
   const at = jpeg.indexOf(Buffer.from([0xff, marker]));
   if (at === -1) throw new Error(`no marker ${marker.toString(16)}`);

@@ -66,7 +66,6 @@ export function run(
   return pool.run({ ...options, rgb, priority, signal });
 }
 
-/** The first engine's process. */
 export function pidOf(pool: EnginePool): number {
   const [first] = pool.processes();
   if (first === undefined) throw new Error('no engine has a process');

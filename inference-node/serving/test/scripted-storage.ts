@@ -59,7 +59,6 @@ export class ScriptedStorage {
   }
 }
 
-/** The bytes, with what a storage says of them. */
 export function bytes(data: Uint8Array | string, headers: Record<string, string> = {}): Answer {
   return response => {
     const file = Buffer.from(data as string);

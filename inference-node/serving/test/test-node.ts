@@ -68,7 +68,6 @@ export interface TestNodeOptions {
   readonly starting?: boolean;
 }
 
-/** The part of a node that stands above its pools. */
 export type TestNode = Awaited<ReturnType<typeof openTestNode>>;
 
 const SILENT = pino({ level: 'silent' });
@@ -222,7 +221,6 @@ export class MatteCaller {
     return this;
   }
 
-  /** Header and `admitted`. */
   async announce(fields: Partial<MatteHeader> = {}): Promise<this> {
     this.send(header(fields));
     await this.until('admitted');

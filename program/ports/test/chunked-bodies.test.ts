@@ -64,7 +64,6 @@ async function send(bytes: Buffer): Promise<string> {
   return answer;
 }
 
-/** So many bytes, each in its place. */
 function counted(bytes: number): Buffer {
   return Buffer.alloc(
     bytes,

@@ -106,7 +106,6 @@ const NONSENSE: readonly [FinishingField, ...string[]][] = [
   ['output_height', '', '0', '10001', '1.5', '0x10'],
 ];
 
-/** What a field needs beside it. */
 const BESIDES: Texts = { crop: 'true', scale: '50%' };
 
 for (const [field, ...values] of NONSENSE) {

@@ -26,7 +26,6 @@ export function ftyp(...brands: string[]): Buffer {
   return box('ftyp', major, u32(0), ...compatible);
 }
 
-/** A segment of a JPEG: marker, length, content. */
 export function segment(marker: number, content: Buffer): Buffer {
   return Buffer.concat([Buffer.from([0xff, marker]), u16(content.length + 2), content]);
 }

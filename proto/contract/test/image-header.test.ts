@@ -442,7 +442,6 @@ test('hostile files › 6500 seeded mutants never throw, never loop, never give 
   }
 });
 
-/** Value and bits, the lowest first. */
 type Field = readonly [value: number, bits: number];
 
 function codestream(...fields: readonly Field[]): Buffer {

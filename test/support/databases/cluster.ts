@@ -17,7 +17,6 @@ export const CREATE_USER: readonly string[] = [
 ];
 
 export interface DatabaseCluster {
-  /** As a heading says it. */
   readonly name: string;
   readonly members: readonly ClusterMember[];
   close(): Promise<void>;

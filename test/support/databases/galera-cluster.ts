@@ -77,7 +77,6 @@ export class GaleraCluster implements DatabaseCluster {
     this.#directory = directory;
   }
 
-  /** Resolves when all take part. */
   static async create({ size = 3, envOf = () => [] }: GaleraOptions = {}): Promise<GaleraCluster> {
     const reason = galeraSkipReason();
     if (reason !== false) throw new Error(reason);

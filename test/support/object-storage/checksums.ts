@@ -21,7 +21,6 @@ export function digestOf(algorithm: ChecksumAlgorithm, bytes: Uint8Array): Buffe
   return sum;
 }
 
-/** What the headers say of the body. */
 export function declaredChecksum(headers: IncomingHttpHeaders): Checksum | undefined {
   for (const algorithm of ALGORITHMS) {
     const name = `x-amz-checksum-${algorithm}`;

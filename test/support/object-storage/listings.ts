@@ -2,7 +2,6 @@
 import type { Bucket, Upload } from './objects.ts';
 import { type XmlTree, xmlDocument } from './xml.ts';
 
-/** Entries of a page, at most. */
 const PAGE_MAX = 1000;
 
 function instant(ms: number): string {
@@ -47,7 +46,6 @@ export function listObjects(bucket: Bucket, name: string, query: URLSearchParams
   });
 }
 
-/** ListMultipartUploads. */
 export function listUploads(bucket: Bucket, name: string, query: URLSearchParams): string {
   const prefix = query.get('prefix') ?? '';
   const max = pageMax(query.get('max-uploads'));

@@ -65,7 +65,6 @@ interface UrlOptions {
 
 export interface TestObjectStore {
   readonly kind: ObjectStoreKind;
-  /** Origin: scheme, host and port. */
   readonly endpoint: string;
   /** Empty when the tests begin. */
   readonly bucket: string;

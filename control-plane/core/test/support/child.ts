@@ -41,7 +41,6 @@ export class Child {
   }
 }
 
-/** What every control plane of these tests is opened with. */
 export function planeEnv(directory: string, databaseUrl: string) {
   return {
     MATTING_DATA_DIR: directory,

@@ -10,7 +10,6 @@ export interface Ran {
   readonly err: string;
 }
 
-/** Runs the core's commands and those of these packages. */
 export function cliWith(packages: readonly Package[]) {
   return async (env: Env, ...args: string[]): Promise<Ran> => {
     let out = '';

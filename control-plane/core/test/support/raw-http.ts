@@ -6,7 +6,6 @@ import { Writable } from 'node:stream';
 import { pino } from 'pino';
 
 export interface Conversation {
-  /** Sent once something has come. */
   readonly next?: string;
   /** What the caller does behind its bytes. */
   readonly end?: 'end' | 'resetAndDestroy';
@@ -34,12 +33,10 @@ export async function converse(
   return received;
 }
 
-/** The JSON of an answer that `converse` has received. */
 export function jsonIn(received: string) {
   return JSON.parse(received.slice(received.indexOf('\r\n\r\n')));
 }
 
-/** A whole head, up to the empty line. */
 export function headOf(...lines: readonly string[]): string {
   return `${lines.join('\r\n')}\r\n\r\n`;
 }
@@ -67,7 +64,6 @@ export async function sendPieces(pieces: Iterable<Buffer>, options: http.Request
   return { status: response.statusCode ?? 0, body, port: request.socket?.localPort ?? 0 };
 }
 
-/** A logger, and the lines that it has written. */
 export function linesLogger<Line>(level = 'info') {
   const lines: Line[] = [];
   const sink = new Writable({

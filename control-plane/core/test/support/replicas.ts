@@ -24,7 +24,6 @@ import { openTestPlane } from './test-plane.ts';
 const BASE_URL = 'http://links.example';
 
 export interface ReplicasOptions {
-  /** None unless given. */
   readonly packages?: readonly Package[];
   readonly replicas?: number;
   readonly env?: Readonly<Record<string, string>>;
@@ -115,7 +114,6 @@ export class Replicas {
     this.stores = storeFixtures({ packages }).storesOn(this.database);
   }
 
-  /** Resolves when every replica can send it work. */
   async addNode(options: Parameters<typeof ScriptedNode.start>[0] = {}): Promise<ScriptedNode> {
     const node = await ScriptedNode.start(options);
     this.nodes.push(node);
@@ -139,7 +137,6 @@ export class Replicas {
     return `http://127.0.0.1:${this.plane(replica).ports.http}${place}`;
   }
 
-  /** It says that its database is why it is not ready. */
   async isUnready(replica: number): Promise<boolean> {
     const answer = await fetch(this.url(replica, '/readyz'));
     return answer.status === 503 && /database/.test(await answer.text());
@@ -203,7 +200,6 @@ export function submitTo(
   });
 }
 
-/** The path of a job's result, as its caller is shown it there. */
 export async function resultPath(port: number, token: string, jobId: string): Promise<string> {
   const headers = headersOf(token, 'read');
   const answer = await fetch(`http://127.0.0.1:${port}/v1/matting/jobs/${jobId}`, { headers });
@@ -218,7 +214,6 @@ async function answered(sent: Promise<Response>): Promise<RestAnswer> {
   return { status: answer.status, headers: answer.headers, body };
 }
 
-/** A body with a picture no other body has. */
 export function pictureBody(more: Record<string, unknown> = {}) {
   const picture = Buffer.concat([pngHeader(4, 3), Buffer.from(randomUUID())]);
   return { image_base64: picture.toString('base64'), ...more };

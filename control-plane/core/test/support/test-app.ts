@@ -44,7 +44,6 @@ export const BASE_URL = 'https://matting.example.com';
 export const ERRORS_PAGE = '# Errors\n';
 
 export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
-  /** None unless given. */
   readonly packages?: readonly Package[];
   /** In place of what packages read of the environment, by their names; undefined: all of it. */
   readonly settings?: Readonly<Record<string, object | undefined>>;
@@ -62,7 +61,6 @@ export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
   readonly lossObserver?: LossObserver;
 }
 
-/** Seals callback secrets here. */
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
 const noop = () => undefined;
 const IGNORED = { resultLost: noop, resultsMissing: noop };
@@ -102,7 +100,6 @@ export class TestApp<S extends Stores = Stores> {
   readonly events = new JobEvents();
   storageDir!: string;
   accountId!: string;
-  /** A good API key. */
   token!: string;
   /** What nodes say from now on that they saw. */
   sight: Sight | null = null;
@@ -191,7 +188,6 @@ export class TestApp<S extends Stores = Stores> {
     await this.app.ready();
   }
 
-  /** Listens from the first call on. */
   async listen(): Promise<number> {
     const { server } = this.app;
     if (!server.listening) await this.app.listen({ port: 0, host: '127.0.0.1' });
@@ -332,7 +328,6 @@ export class TestApp<S extends Stores = Stores> {
       .sort();
   }
 
-  /** Its database. */
   get databaseFile(): string {
     return path.join(path.dirname(this.storageDir), 'matting.sqlite');
   }
@@ -415,7 +410,6 @@ export function pngHeader(width: number, height: number): Buffer {
   return bytes;
 }
 
-/** A body with a small image in Base64. */
 export function imageBody(more: Record<string, unknown> = {}): Record<string, unknown> {
   return { image_base64: pngHeader(4, 3).toString('base64'), ...more };
 }

@@ -10,7 +10,6 @@ import type { Package } from '../../package.ts';
 export interface TestPlaneOptions {
   readonly log?: Logger;
   readonly timing?: Partial<Timing>;
-  /** None unless given. */
   readonly packages?: readonly Package[];
 }
 

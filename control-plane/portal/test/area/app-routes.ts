@@ -3,14 +3,12 @@ import type { ThingName } from './things.ts';
 
 /** What a route is asked with: enough of a form that it is not refused for its fields alone. */
 export interface AppRoute {
-  /** What each `:name` of the path stands for. */
   readonly params?: Readonly<Record<string, ThingName>>;
   readonly fields?: Readonly<Record<string, string>>;
   /** Fields that name something of an account. */
   readonly things?: Readonly<Record<string, ThingName>>;
 }
 
-/** Routes that name a permission. */
 export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'GET /account': {},
   'GET /account/audit': {},
@@ -60,7 +58,6 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'POST /account/switch': { things: { account: 'accountId' } },
 };
 
-/** Routes that anybody may ask, without a session. */
 export const OPEN_ROUTES: readonly string[] = [
   'GET /account/assets/:hash/:name',
   'GET /account/invitations/:token',

@@ -50,14 +50,12 @@ export class ReadPage {
     return this.forms.map(({ fields }) => fields.get('csrf')).find(token => token !== undefined);
   }
 
-  /** What a page of ours never has, whatever names are on it. */
   get dangers(): readonly string[] {
     return this.#elements.flatMap(element => dangersOf(element));
   }
 }
 
 const FORBIDDEN = ['iframe', 'object', 'embed', 'base', 'style', 'applet', 'frame', 'math'];
-/** Attributes that name a place. */
 const ADDRESSES = ['href', 'src', 'action', 'formaction', 'srcset', 'poster', 'xlink:href', 'ping'];
 
 function dangersOf(element: Element): string[] {

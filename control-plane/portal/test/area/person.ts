@@ -9,7 +9,6 @@ export interface Sent {
   readonly headers?: Readonly<Record<string, string | undefined>>;
   /** Undefined: the token of the person's session, read from a page. Null: none. */
   readonly csrf?: string | null;
-  /** In place of the fields. */
   readonly payload?: string | Buffer;
   readonly address?: string;
 }
@@ -34,7 +33,6 @@ export function multipartOf(fields: Readonly<Record<string, string>>, picture: B
 export interface PersonOptions {
   /** Where requests come from that name no other address. */
   readonly address?: string;
-  /** Headers of every request that names no others. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 

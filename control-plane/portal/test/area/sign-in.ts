@@ -16,7 +16,6 @@ export interface Registered {
   readonly password: string;
 }
 
-/** Invited, and with a password of their own. */
 export async function registerPerson(world: World, role: Role): Promise<Registered> {
   const token = randomBytes(32).toString('base64url');
   const link = newLink(world.ours.accountId, { role, tokenHash: hashOfSecret(token) });
@@ -52,7 +51,6 @@ export async function signIn(person: Person, as: Registered): Promise<void> {
   assert.equal(answer.statusCode, 303, answer.body);
 }
 
-/** The path of an operator's link into an account. */
 export async function operatorLink(
   { stores }: PortalApp,
   of: { readonly accountId: string; readonly mail: string; readonly role: Role },

@@ -85,7 +85,6 @@ export async function makeThings(test: PortalApp, of: AccountWorld): Promise<Thi
   return Object.fromEntries(made) as Things;
 }
 
-/** A job of the key's account, queued. */
 export async function submitJob(
   test: PortalApp,
   token: string,

@@ -20,7 +20,6 @@ export type Member = Person & {
   readonly userId: string;
   readonly sessionId: string;
   readonly mail: string;
-  /** What the session's cookie holds. */
   readonly secret: string;
 };
 
@@ -34,7 +33,6 @@ export function routesOf({ scopedRoutes }: PortalApp): readonly ScopedRoute[] {
   return scopedRoutes.filter(({ method }) => method !== 'HEAD');
 }
 
-/** With every `:name` filled. */
 export function filled(url: string, valueFor: (name: string) => string): string {
   return url.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(valueFor(name)));
 }
@@ -60,12 +58,10 @@ export class World {
     this.#database = new DatabaseSync(databaseFile, { readOnly: true });
   }
 
-  /** Somebody without a session. */
   stranger(): Person {
     return new Person(this.test.app, this.origin);
   }
 
-  /** A person of that role in an account, freshly signed in. */
   join(accountId: string, role: Role): Promise<Member> {
     return memberOf(this.test, this.origin, accountId, role);
   }
@@ -84,7 +80,6 @@ export class World {
     return Object.fromEntries(dump);
   }
 
-  /** The one row of a table that has it. */
   row(table: string, value: string, column = 'id'): Readonly<Record<string, unknown>> {
     const sql = `select * from "${table}" where "${column}" = ?`;
     const rows = this.#database.prepare(sql).all(value);

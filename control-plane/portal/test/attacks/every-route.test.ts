@@ -19,14 +19,12 @@ import { newLink, OPERATOR } from '../people.ts';
 const test = ava.serial;
 
 const nameOf = ({ method, url }: ScopedRoute) => `${method} ${url}`;
-/** Of a page: its title. */
 const startOf = (body: string) => /<h1>.*?<\/h1>/.exec(body)?.[0] ?? body.slice(0, 300);
 /** For who asks, or for what it is about; a form that lacks fields is refused otherwise. */
 const REFUSED = [401, 403, 404];
 
 let routes: readonly ScopedRoute[];
 let gets: readonly ScopedRoute[];
-/** The forms. */
 let posts: readonly ScopedRoute[];
 const world = useWorld(test, {}, async () => {
   routes = routesOf(world.test);

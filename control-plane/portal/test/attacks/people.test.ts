@@ -59,7 +59,6 @@ async function accept(path: string, password: string, person = world.stranger())
   return { person, answer };
 }
 
-/** The operator's, used. */
 async function useSignInLink(accountId: string, mail: string, role: 'owner' | 'member') {
   const path = await operatorLink(world.test, { accountId, mail, role });
   const person = world.stranger();
@@ -233,7 +232,6 @@ const KEY = { name: 'a key of a held form', expires: 'never', period: 'month', s
 const NEXT = 'another long sentence 17';
 const SIGN_IN = '/account/sign-in';
 
-/** Somebody with a password, signed in at two browsers. */
 async function signedInTwice() {
   const known = await registerPerson(world, 'owner');
   const person = world.stranger();

@@ -34,7 +34,6 @@ async function recovered({ stores }: Fixture<Stores>) {
   return at(await seenOf(stores, accountId), 0);
 }
 
-/** A mail that is due, and the claim on it. */
 export async function due(stores: Stores): Promise<MessageClaim> {
   const accountId = await watchedAccount(stores, 5, [10]);
   const telling = tellingOf(at(await seenOf(stores, accountId), 0));

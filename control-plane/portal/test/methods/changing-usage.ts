@@ -14,7 +14,6 @@ import { dayOf, USAGE_KEPT_DAYS } from '../../usage/usage-store.ts';
 import { PLAYGROUND_LIMITS, type Stores } from '../fixtures.ts';
 import { assertUsageAgrees } from '../usage-agrees.ts';
 
-/** A job of the playground of a new account without credits. */
 async function playgroundJob({ stores }: Fixture<Stores>): Promise<NewJob> {
   const account = await fundedAccount(stores, 0);
   return pictureOf(account, await stores.playground.internalKey(account));

@@ -20,7 +20,6 @@ const USED_WHY = 'reads a row a day, key, outcome and format';
 export const LINKS_WHY = 'reads the links that an account made within their life';
 export const LINKS_READS_MAX = 3000;
 
-/** By `store.method`. */
 export const READING: Readonly<Record<string, Exercise<Stores>>> = {
   'links.find': bounded(LINKS_READS_MAX, LINKS_WHY, async ({ links }) => {
     const link = newLink(accountOf(0));

@@ -128,7 +128,6 @@ const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
   },
 };
 
-/** By `store.method`. */
 export const EXERCISES: Readonly<Record<string, Exercise<Stores>>> = {
   ...READING,
   ...exercisesOf(CHANGING, { beside: BESIDE, bounds: BOUNDS }),

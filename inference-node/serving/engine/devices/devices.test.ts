@@ -135,7 +135,6 @@ test('the driver’s libraries are found where engines find them', async t => {
 });
 
 const WARN = 40;
-/** As good as never. */
 const AN_HOUR_MS = 3_600_000;
 const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
 const MEMORY_IS_SHORT = 'CUDA failure 2: out of memory';

@@ -53,7 +53,6 @@ async function holdEngine(pool: EnginePool) {
   return { pid, held, letGo };
 }
 
-/** Opened, and its engine held. */
 async function openHeld(
   context: ExecutionContext,
   model: Parameters<typeof openPool>[1],

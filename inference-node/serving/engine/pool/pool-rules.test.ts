@@ -161,7 +161,6 @@ test('a load that succeeds ends the row', t => {
 
 const GRAPHS = BATCH_SIZES.map(images => ({ images, path: '', sha256: '' }));
 
-/** Numbered from 0, in their order. */
 function tasks(count: number): RunTask[] {
   const { signal } = new AbortController();
   return Array.from({ length: count }, (_, id) => {

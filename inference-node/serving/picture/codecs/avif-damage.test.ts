@@ -132,7 +132,6 @@ async function codeStrip(top: number, bitdepth: 8 | 10 | 12 = 8) {
   return { colours: elementAt(items, 0), alpha: elementAt(items, 1) };
 }
 
-/** The same file with other code points for its colours. */
 function claimCicp(file: Buffer, primaries: number, transfer: number): Buffer {
   const claimed = Buffer.from(file);
   for (let at = claimed.indexOf('nclx'); at !== -1; at = claimed.indexOf('nclx', at + 4)) {

@@ -58,7 +58,6 @@ const ALPHA = 0.75;
 type Channels = 1 | 2 | 3 | 4;
 type Format = 'png' | 'jpeg' | 'webp' | 'avif' | 'jxl';
 
-/** How a file says what its numbers mean. */
 interface Tag {
   readonly name: string;
   readonly gamut: Gamut;
@@ -129,7 +128,6 @@ function* cases(): Generator<Case> {
   }
 }
 
-/** The samples of one pixel, as the file stores them. */
 function storedPixel({ channels, bits, premultiplied }: Case): number[] {
   const sampleMax = 2 ** bits - 1;
   const alpha = Math.round(ALPHA * sampleMax);

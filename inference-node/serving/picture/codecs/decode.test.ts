@@ -460,7 +460,6 @@ function boxOf(type: string, content: Buffer, size: number): Buffer {
   return made;
 }
 
-/** With its length in 64 bits. */
 function largeBox(type: string, content: Buffer): Buffer {
   const length = Buffer.alloc(8);
   length.writeBigUInt64BE(BigInt(16 + content.length));

@@ -178,7 +178,6 @@ const PROGRESSIVE =
   'g4v+xuKOzduA/8wABBEF/9oACAECAQE/ATVJB7s2vl64/8wABBAF/9oACAEBAAY/Al4U/8wABBAF/9oACAEBAAE/' +
   'IdeBDIj/2gAMAwEAAgADAAAAEF5Q/8wABBEF/9oACAEDAQE/EB8Uz0D/zAAEEQX/2gAIAQIBAT8QTrNisP/MAAQQ' +
   'Bf/aAAgBAQABPxCos/L49hCA/9k=';
-/** What quality 90 may lose of a slope. */
 const NEAR = 12;
 
 const asIs = { declared: undefined, onOpened: () => undefined };

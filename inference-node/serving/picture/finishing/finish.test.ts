@@ -28,7 +28,6 @@ import { finishPicture } from '../worker/finish.ts';
 const NO_MARGIN = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
 const SIDE = 120;
 const WHITE = { kind: 'colour', rgba: 0xffffffff } as const;
-/** Where the subject of `scene` is. */
 const BOX = { left: 30, top: 20, width: 40, height: 70 };
 
 /** A subject that differs in every pixel, in a box, before green. */
@@ -292,7 +291,6 @@ interface Wanted {
   readonly resultKind?: 'cutout' | 'mask';
 }
 
-/** The model's matte as it is. */
 async function matted(pixels: Pixels, format: OutputFormat, wanted?: Wanted): Promise<Buffer> {
   return await finishDecoded(await toPicture(pixels), format, wanted);
 }

@@ -9,7 +9,6 @@ import { createModelInput } from '../matte/model-input.ts';
 import { expand, GuidedFilter, type Region, refineMatte } from '../matte/refine.ts';
 import { borrowCopy, bytesAt, floatsAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
 
-/** The same bytes on every run. */
 function noise(length: number, seed: number): Uint8Array {
   const random = new Random(seed);
   return Uint8Array.from({ length }, () => random.below(256));
@@ -322,7 +321,6 @@ function written(count: number, run: (lend: Lend, out: number) => void): number[
   });
 }
 
-/** What it leaves of the bytes that it changes. */
 function changed(bytes: readonly number[], run: (lend: Lend, at: number) => void): number[] {
   return withMemory(borrow => {
     const at = borrowCopy(borrow, Uint8Array.from(bytes));

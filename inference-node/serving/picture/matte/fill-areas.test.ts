@@ -4,10 +4,8 @@ import type { MatteRole } from '../../models/prepared-model.ts';
 import { fillAreas, findAreas } from './fill-areas.ts';
 import { fadeIslands, mergeMattes } from './merge-mattes.ts';
 
-/** The size of every matte here. */
 const GRID = { width: 128, height: 128 };
 
-/** A square of `value` on the ground. */
 function square(left: number, top: number, side: number, value: number): Uint8Array {
   return paint(new Uint8Array(GRID.width * GRID.height), left, top, side, side, value);
 }

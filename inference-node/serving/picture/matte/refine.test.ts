@@ -195,7 +195,6 @@ function mix(alpha: number): number {
   return at(channels, 0) | (at(channels, 1) << 8) | (at(channels, 2) << 16) | 0xff000000;
 }
 
-/** A subject on the left with an edge `soft` pixels wide. */
 function composite(width: number, height: number, soft: number) {
   const alpha = new Uint8Array(width * height);
   const rgba = new Uint32Array(width * height);

@@ -13,9 +13,7 @@ export interface AvifFields {
   readonly bits: 8 | 10 | 12;
   /** Of 8 bits where `bits` is 8, else of 16. */
   readonly samples: Samples;
-  /** Content of the `colr` box. */
   readonly colour: Buffer;
-  /** A second one, behind it. */
   readonly numbers?: Buffer;
   readonly premultiplied: boolean;
 }

@@ -18,9 +18,7 @@ export interface GridKind {
   readonly tilePx: number;
   readonly bitdepth?: 8 | 10;
   readonly chroma?: '4:4:4' | '4:2:0';
-  /** Transforms of the whole picture. */
   readonly transforms?: readonly Buffer[];
-  /** Data in the box `idat`. */
   readonly isInIdat?: boolean;
   /** Every item in two extents. */
   readonly isSplit?: boolean;

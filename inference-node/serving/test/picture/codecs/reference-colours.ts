@@ -86,7 +86,6 @@ function apply(matrix: Matrix, [x, y, z]: Vector): Vector {
   return [dot(matrix[0]), dot(matrix[1]), dot(matrix[2])];
 }
 
-/** Cramer's rule. */
 function solve(columns: Matrix, right: Vector): Vector {
   const determinant = ([a, b, c]: Matrix) =>
     a[0] * (b[1] * c[2] - b[2] * c[1]) -

@@ -32,7 +32,6 @@ export interface DamageCounts {
   refused: number;
   /** The pixels of the whole file. */
   same: number;
-  /** Others. */
   different: number;
 }
 

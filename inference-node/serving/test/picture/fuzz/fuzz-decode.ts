@@ -39,12 +39,10 @@ export interface FuzzSummary {
   readonly violations: readonly string[];
   readonly slowestMs: number;
   readonly slowestName: string;
-  /** Peak of any worker. */
   readonly peakBytes: number;
   readonly workersKilled: number;
 }
 
-/** Every bomb, then mutants up to `count` files. */
 export async function fuzzDecode({ count, seed, workers }: FuzzOptions): Promise<FuzzSummary> {
   const seeds = await createSeedFiles();
   const bombs = await createBombs();
