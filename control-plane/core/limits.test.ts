@@ -1,5 +1,4 @@
 /** What accounts share, by its properties: queues, rates and the time of jobs. */
-
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';

@@ -1,5 +1,4 @@
 /** The table of engines, which errors are tried again and how often, and statements that are kept. */
-
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { useTestDatabase } from '@matting/test-support/database.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';

@@ -1,5 +1,4 @@
 /** Reports whose answers are lost, and the rows that their statements read. */
-
 import { countRows } from '@matting/core/test/counting-rows.ts';
 import { loseAnswers } from '@matting/core/test/losing-answers.ts';
 import ava from 'ava';

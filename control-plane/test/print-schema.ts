@@ -1,10 +1,8 @@
 /**
- * Prints the shape that this checkout's migrations make, those of all packages, a line each: two
- * versions make the same tables where two prints are equal.
+ * Prints the tables that this checkout's migrations make: equal prints are equal tables.
  *
- *     sh bin/node24 control-plane/test/print-schema.ts > shape.txt
+ * sh bin/node24 control-plane/test/print-schema.ts > shape.txt
  */
-
 import { readSchemaShape } from '@matting/core/test/schema-shape.ts';
 import { createTestDatabase, DIALECTS } from '@matting/test-support/database.ts';
 import { series } from './fixtures.ts';

@@ -1,5 +1,4 @@
 /** The account area of one process for a browser; no node. Needs: portal. */
-
 import { openWorld, type World } from '../../control-plane/portal/test/area/world.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
 

@@ -1,5 +1,4 @@
 /** The client against the real control plane. Needs: fleet-size, portal. */
-
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -5,9 +5,8 @@ import { buffer } from 'node:stream/consumers';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
 
 /**
- * `pass`: nothing is wrong. `refuse`: the connection breaks before the service hears of it. `lose`:
- * the service answers, the caller never hears it. `half`: the answer breaks off in its middle.
- * `hang`: no answer ever. An answer of the proxy's own: the service hears nothing.
+ * `refuse`: the service hears nothing. `lose`: the caller hears nothing. `half`: the answer breaks
+ * off. `hang`: no answer ever. An answer of the proxy's own: the service hears nothing.
  */
 export type Fault =
   | 'pass'

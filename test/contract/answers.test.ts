@@ -1,5 +1,4 @@
 /** Real answers and the document. Needs: object-storage, fleet-size, removebg, portal. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';

@@ -1,7 +1,6 @@
 /**
- * ONNX Runtime's real CUDA provider on stand-ins of CUDA's libraries, built from the source in this
- * folder: all of it but the arithmetic. MATTING_TEST_CUDA_WHEEL names the wheel that `providers
- * install` takes; without it, or without a C compiler, nothing is tested and that is said.
+ * ONNX Runtime's real CUDA provider on stand-ins of CUDA's libraries: all of it but the arithmetic.
+ * MATTING_TEST_CUDA_WHEEL names the wheel; without it, or a C compiler, nothing is tested.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

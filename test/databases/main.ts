@@ -1,8 +1,7 @@
 /**
- * Runs the suites on engines of several servers (targets.ts), and then the tests that hurt those
- * servers (`*.databases.ts`). Arguments: names of targets, or of such tests; none means all.
- * Says first and last what is not installed. Exits 0 only when something passed and nothing failed,
- * and nothing is missing of what `MATTING_TEST_REQUIRE_DATABASES=galera,mysql` names.
+ * Runs the suites on engines of several servers, then `*.databases.ts`. Arguments: their names, or
+ * all. Exits 0 only when something passed, nothing failed, and nothing is missing of what
+ * `MATTING_TEST_REQUIRE_DATABASES=galera,mysql` names.
  */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';

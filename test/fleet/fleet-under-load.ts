@@ -74,10 +74,7 @@ export class FleetUnderLoad {
     await this.load.more(pictures);
   }
 
-  /**
-   * Waits for the last picture, and looks at jobs, money and notifications.
-   * @param lostMax how often one job may have lost whoever worked on it
-   */
+  /** `lostMax`: how often one job may have lost whoever worked on it. */
   async finish(t: ExecutionContext, lostMax: number): Promise<void> {
     await this.load.finish();
     t.log(this.load.summary());

@@ -1,8 +1,6 @@
 /**
- * Runs the tests that need a cluster, each file in namespaces of its own: of networks, so that
- * nothing of it is seen by this machine or leaves it; of mounts and processes, so that all of it
- * ends with the test. Needs root, and the programs and images that it names where they are missing.
- * Arguments: names such as `fleet`, else all. Exits 0 only when something passed and nothing failed.
+ * Runs the tests that need a cluster, each file in namespaces of its own, as root. Arguments: names
+ * such as `fleet`, else all. Exits 0 only when something passed and nothing failed.
  */
 import { spawn } from 'node:child_process';
 import { globSync, mkdtempSync, rmdirSync, rmSync } from 'node:fs';

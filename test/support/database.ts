@@ -57,17 +57,11 @@ export interface GroupTest {
 }
 
 export interface OnDatabases {
-  /**
-   * Not about SQL, money, leases or lost answers: SQLite is enough for a run that is waited for.
-   * `MATTING_TEST_ALL_DATABASES=1`, as `.ci/run` sets it, takes the server too.
-   */
+  /** Enough on SQLite, but with `MATTING_TEST_ALL_DATABASES=1`, as `.ci/run` sets it. */
   readonly serverInCi?: boolean;
 }
 
-/**
- * The same tests for each database, named `<name> on <dialect> › <title>`. Those of a database that
- * is not here are skipped; `make test` says why.
- */
+/** Tests named `<name> on <dialect> › <title>`, skipped where the database is not here. */
 export function onDatabases(
   test: SerialFn,
   name: string,

@@ -1,16 +1,8 @@
 /**
- * Tables as large as those of a service that has run for a month, made by the database itself in
- * statements of CHUNK rows: a million jobs take a minute or two. Distributed as in production:
- *
- * - jobs: 97 of 100 final with their results gone, 3 of the last day with theirs, a few open;
- *   3 of 100 failed; half of all belong to the first account;
- * - notifications: one of four final jobs left one that was delivered; those that wait go to one
- *   receiver that hangs, but for a few in `quietReceivers`;
- * - ledger: what the jobs and the balances ask for, and pairs of jobs whose rows are gone, so that
- *   `credits check` finds nothing.
- *
- * Rows are the same in every run but for their times, which end now. The indexes are dropped for
- * the time of it and made again.
+ * Tables as of a service that has run for a month, made by the database itself in statements of
+ * CHUNK rows; the indexes are made anew. Of jobs 97 of 100 are final with their results gone, 3 of
+ * 100 failed, half are the first account's; one of four left a notification; those that wait go to
+ * one receiver that hangs, but for `quietReceivers`; `credits check` finds nothing in the ledger.
  */
 import { DatabaseSync } from 'node:sqlite';
 import type { Database, Schema } from '@matting/database/database.ts';

@@ -6,10 +6,7 @@ const MEMORY = '/dev/shm';
 /** A run leaves less than a tenth of it at any instant. */
 const ROOM_BYTES_MIN = 6 * 2 ** 30;
 
-/**
- * Removed when this process ends; what killed runs left is removed first. Undefined: this machine
- * has no file system in memory, none with so much room, or none in which programs may be started.
- */
+/** Removed when this process ends. Undefined: no file system in memory here, or no room in it. */
 export function openMemoryDirectory(): string | undefined {
   if (!isMounted() || roomBytes() < ROOM_BYTES_MIN) return undefined;
   for (const name of readdirSync(MEMORY)) {

@@ -1,5 +1,4 @@
 /** A program of the service as its supervisor sees it: its log, its exit code, its last words. */
-
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';

@@ -1,9 +1,7 @@
 /**
- * Runs every test of the project with ava and ends with one line for machines: `N passed, N failed`.
- * Exits 0 only when something passed and nothing failed. Arguments: files or folders to run instead
- * of all. `--storms` takes `*.storm.ts` instead of `*.test.ts`: what kills processes, or takes too
- * long for every run of the tests. `--concurrency` is of files: some start whole services, and more
- * at once would only make them wait. A run in which no test ends for `--minutes` hangs.
+ * Runs every test with ava, or files and folders that are named; `--storms` takes `*.storm.ts`. The
+ * last line is `N passed, N failed`; exits 0 only when something passed and nothing failed. A run
+ * in which no test ends for `--minutes` hangs.
  */
 import { globSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,11 +1,8 @@
 /**
- * A database whose statements are recorded, each with the rows it read: counted, so that a bound
- * holds on any machine. On a server the session's own counters say it. SQLite as Node has it keeps
- * none: a term is put before the others of every WHERE, which is true and counts, so that it meets
- * every entry of an index or a table that the statement's loops stop at. The statement's plan with
- * that term must be its plan without it, or the count would be another statement's.
+ * A database whose statements are recorded with the rows that each read: a server's own counters,
+ * or on SQLite a term that counts, put before the others of every WHERE. The plan must stay the
+ * same with it, or the count would be another statement's.
  */
-
 import { DatabaseSync } from 'node:sqlite';
 import type { Database } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';

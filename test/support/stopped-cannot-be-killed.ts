@@ -1,8 +1,6 @@
 /**
- * Imported or preloaded, this makes SIGKILL from here miss processes that are stopped (SIGSTOP). So
- * a stopped process looks to this one like one in an uninterruptible sleep, behind a GPU's driver
- * or a file system that hangs, which no program can bring about: it answers nothing, and does not
- * die.
+ * Makes SIGKILL from here miss stopped processes: they look as if in an uninterruptible sleep,
+ * behind a GPU's driver or a file system that hangs, which no program can bring about.
  */
 import { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';

@@ -1,5 +1,4 @@
 /** A database with somebody around each statement: to count, to record. */
-
 import { parseMysqlUrl } from '@matting/database/connect.ts';
 import { type Database, RequestShares, type Schema } from '@matting/database/database.ts';
 import { type DatabaseDialect, MARIADB, SQLITE } from '@matting/database/engines.ts';

@@ -1,5 +1,4 @@
 /** Jobs under a lease: who wins one and who loses it, each guard of its fence by itself, what ends write and refuse. */
-
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import { addTo, rowOf, setIn } from '@matting/database/test/rows.ts';

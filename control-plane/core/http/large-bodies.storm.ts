@@ -1,5 +1,4 @@
 /** Bodies at the bound, to the byte, and what four of them at once cost of memory. */
-
 import { BOUNDARY, FORM_TYPE, imagePart, partOf } from '@matting/http/test/forms.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava from 'ava';

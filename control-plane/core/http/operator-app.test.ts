@@ -1,5 +1,4 @@
 /** The operator's port: its key, what it tells and changes, what its log says, its proxy to the nodes. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,5 +1,4 @@
 /** Accounts and their keys, nodes, the secrets canary and the first start; caps and ends of keys; the quota that replicas share. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

@@ -1,12 +1,7 @@
 /**
- * Whatever two replicas do to one account's jobs at the same time, and in whatever order: no credit
- * appears, none is lost, and a job is reserved once and settled once. Checked after every step. A
- * failing run prints the shortest history it found; MATTING_TEST_SEED takes others.
- *
- * And audits in the middle of everything: random histories, time that passes, audits of either kind
- * beside them, some killed half way, with no margin between what they close and the present. None
- * ever says that something is wrong, whatever is closed is right, and what is then broken is found
- * by the kind that says it finds it.
+ * Whatever two replicas do to one account's jobs, no credit appears and none is lost; and audits
+ * in the middle of it find what is broken and nothing else. A failing run prints the shortest
+ * history it found; MATTING_TEST_SEED takes others.
  */
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';

@@ -1,5 +1,4 @@
 /** One call at a time against a node that behaves badly: what the client makes of it. */
-
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,5 +1,4 @@
 /** Readers of results: what they wait for, and what is found to be gone. */
-
 import assert from 'node:assert/strict';
 import { rename, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -14,11 +14,7 @@ export interface Fixture<S extends Stores = Stores> {
 export interface Arranged<S extends Stores = Stores> {
   /** The call; made again, as its caller would, where the database stayed away. */
   readonly act: (stores: S, database: Database) => Promise<unknown>;
-  /**
-   * Nothing was lost, nothing done twice.
-   * @param outcome of the last call
-   * @param repeated the first one rejected
-   */
+  /** Nothing was lost, nothing done twice; `repeated`: the first call rejected. */
   readonly check: (outcome: unknown, repeated: boolean) => Promise<void>;
 }
 

@@ -1,5 +1,4 @@
 /** One call or more of a method of the stores, and how many rows its statements may read. */
-
 import assert from 'node:assert/strict';
 import type { Database } from '@matting/database/database.ts';
 import {

@@ -1,5 +1,4 @@
 /** Accounts, jobs and endings for the store's tests. */
-
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { openCurrentDatabase } from '@matting/database/connect.ts';

@@ -1,9 +1,6 @@
 /**
- * Every vector of a list against the real guard, resolver aside, in a network namespace where every
- * address there is leads to this process: a listener counts who was connected to. Started by
- * urls.test.ts; prints one JSON line.
- *
- * Argument: the list, as outgoing-vectors.json.
+ * Every vector of a list (argument: as outgoing-vectors.json) against the real guard, in a network
+ * namespace where every address leads to this process: a listener counts. Prints one JSON line.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';

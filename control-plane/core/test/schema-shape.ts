@@ -1,5 +1,4 @@
 /** The shape of a database's tables, as the statements that use them see it. */
-
 import { type Database, query, type Schema } from '@matting/database/database.ts';
 import { type Kysely, sql } from 'kysely';
 

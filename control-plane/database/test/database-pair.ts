@@ -1,5 +1,4 @@
 /** Two private MariaDB servers behind one address: a fail-over as callers see it. */
-
 import { at } from '@matting/test-support/at.ts';
 import { SILENT_LOG, type TestDatabase } from '@matting/test-support/database.ts';
 import { findMariadb, MariadbServer } from '@matting/test-support/mariadb-server.ts';

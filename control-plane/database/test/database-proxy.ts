@@ -102,10 +102,7 @@ function placeOf(databaseUrl: string): net.NetConnectOpts {
     : { path: socket };
 }
 
-/**
- * A COM_QUERY packet that begins with one of these words; between the two MySQL's clients may put
- * query attributes.
- */
+/** A COM_QUERY that begins with such a word, maybe behind query attributes. */
 function isChange(packet: Buffer): boolean {
   const text = packet.toString('latin1', 5, 40);
   return packet[4] === 3 && /^.{0,2}(?:insert into|update|delete from|commit)\b/s.test(text);

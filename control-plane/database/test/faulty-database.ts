@@ -1,5 +1,4 @@
 /** A database whose driver loses the answer to the `at`-th change or commit. */
-
 import { databaseOn } from '@matting/test-support/watched-database.ts';
 import type {
   CompiledQuery,

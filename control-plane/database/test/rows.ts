@@ -1,5 +1,4 @@
 /** Rows of the tables, read and changed past the stores: as if time had passed, or something broke. */
-
 import type { Insertable, Kysely, Selectable } from 'kysely';
 import type { Schema } from '../database.ts';
 

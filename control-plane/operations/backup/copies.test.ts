@@ -1,5 +1,4 @@
 /** Copies of a database: who may read one, what is left of one that fails, and that the engine's programs end with the command that started them. */
-
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';

@@ -1,5 +1,4 @@
 /** Mails through a small server of the test's own. */
-
 import { MailServer } from '@matting/test-support/mail-server.ts';
 import ava from 'ava';
 import { SmtpSender } from './send-mails.ts';

@@ -1,5 +1,4 @@
 /** The ledger as CSV, and notifications of payments: each at its bounds. */
-
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
 import { useStores } from '../test/fixtures.ts';

@@ -1,5 +1,4 @@
 /** Credits and orders: their pages, and notifications of payments. */
-
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';

@@ -1,5 +1,4 @@
 /** Pages of the account area by themselves: hostile text, headers, languages, and the door before the routes. */
-
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,5 +1,4 @@
 /** What an account is told of, may do and may ask. */
-
 import assert from 'node:assert/strict';
 import {
   CAP_PERIODS,

@@ -1,5 +1,4 @@
 /** The people of an account: how they come in, what they may, whom they invite. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';

@@ -1,5 +1,4 @@
 /** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
-
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';

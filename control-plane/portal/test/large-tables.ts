@@ -1,10 +1,4 @@
-/**
- * Beside the accounts of test/support/large-tables.ts: people of a service that has run for a year,
- * orders of one that has sold for a year, and two years of days of usage of each account. People:
- * one account with as many as an account may have, their sessions, and links that were used.
- * Orders: half of them the first account's, nearly all of them paid, cancelled or expired; their
- * payments, and of one in fifty a refund.
- */
+/** Beside the accounts of test/support/large-tables.ts: people, orders and days of usage. */
 import { createHash } from 'node:crypto';
 import type { Database, Schema } from '@matting/database/database.ts';
 import { ACCOUNTS, accountOf, apiKeyOf, fillTable } from '@matting/test-support/large-tables.ts';

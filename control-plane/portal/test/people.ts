@@ -1,5 +1,4 @@
 /** People, links and sessions for the store's tests. */
-
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ActingPerson, ServiceActor } from '@matting/core/accounts/audit.ts';

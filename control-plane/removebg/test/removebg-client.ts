@@ -1,5 +1,4 @@
 /** Requests as clients of remove.bg send them. */
-
 import { pngHeader, type TestApp } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf } from '@matting/http/test/forms.ts';
 import { AnswerChecker } from '@matting/test-support/openapi.ts';

@@ -1,9 +1,6 @@
 /**
- * 10,000 connections whose forms are never sent, on the public port for 20 s, and 200 on the
- * operator's, each opened anew once it is closed: every call with a good key and every scrape is
- * answered meanwhile, each on a new connection. And silent ones, at a process that may open few
- * files: it says so, and is closed to nobody.
- * Needs: portal.
+ * 10,000 connections on the public port whose forms are never sent, 200 on the operator's, and
+ * silent ones at a process with few files: every good call is answered. Needs: portal.
  */
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';

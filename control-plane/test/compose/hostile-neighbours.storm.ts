@@ -1,9 +1,6 @@
 /**
- * Three accounts on one service, one of which takes all it can in every way a caller has, all at
- * once: downloads that hang, from several hosts and under many keys, a queue over its bound, as
- * many jobs as it may have in flight, uploads whose bodies never come, notifications to a receiver
- * that never answers, thousands of reads at once. No request of the other two is refused, and their
- * turns come first.
+ * Three accounts, one of which takes all it can in every way a caller has, all at once: no request
+ * of the other two is refused, and their turns come first.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

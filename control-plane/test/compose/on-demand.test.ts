@@ -1,5 +1,4 @@
 /** Two control planes take work while no node lives. Needs: removebg. */
-
 import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { type Caller, pictureBody, type RestAnswer } from '@matting/core/test/support/replicas.ts';

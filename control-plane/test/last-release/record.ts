@@ -5,7 +5,6 @@
  *
  * CONTRIBUTING.md says when. Needs MariaDB, as the tests do.
  */
-
 import { execFileSync } from 'node:child_process';
 import { migrate } from '@matting/database/migrate.ts';
 import { createTestDatabase, DIALECTS } from '@matting/test-support/database.ts';

@@ -1,5 +1,4 @@
 /** A graph of a few kilobytes with the properties of the real ones. */
-
 import {
   InferenceSession,
   Tensor as RuntimeTensor,

@@ -1,5 +1,4 @@
 /** What a node takes and answers of finishing: its header, the background's bytes, the echo. */
-
 import { status } from '@grpc/grpc-js';
 import { BACKGROUND_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {

@@ -1,5 +1,4 @@
 /** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
-
 import { OutputFormat, ResultKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';

@@ -7,7 +7,6 @@
  *   { failEngines: true } engines keep dying
  *   { tellFinished: true } is answered with { finished }: what was asked of each picture's finish
  */
-
 import type { ProviderChoice, RequestedProvider } from '../engine/choice/execution-provider.ts';
 import type { EnginePool } from '../engine/pool/engine-pool.ts';
 import type { Plan } from '../models/prepared-model.ts';

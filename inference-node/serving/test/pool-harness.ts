@@ -1,5 +1,4 @@
 /** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
-
 import { type Ending, temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import {
   createUniformRgb,

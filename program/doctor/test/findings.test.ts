@@ -1,5 +1,4 @@
 /** The page of a doctor, and what bounds each look. */
-
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';

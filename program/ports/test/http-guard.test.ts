@@ -1,5 +1,4 @@
 /** Who makes room on an HTTP port, over a server whose handler answers when it is told to. */
-
 import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';

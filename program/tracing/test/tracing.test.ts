@@ -1,5 +1,4 @@
 /** Spans as they leave this process, and what a collector that fails does to it: nothing. */
-
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import path from 'node:path';

@@ -1,7 +1,6 @@
 /**
- * Where MySQL's own server is. `MATTING_TEST_MYSQLD=path` names the program;
- * `MATTING_TEST_MYSQL_ROOT=directory` a system in a directory that has it (what mmdebstrap or
- * debootstrap unpacked), whose libraries it runs with by chroot, which takes root.
+ * Where MySQL's own server is: `MATTING_TEST_MYSQLD=path`, or a system (of mmdebstrap) in
+ * `MATTING_TEST_MYSQL_ROOT=directory`, which it runs in by chroot and as root.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, rmSync } from 'node:fs';

@@ -8,7 +8,6 @@
  * `MATTING_TEST_OBJECT_STORES=versitygw,minio` (as `make test-storage` sets it) takes these instead
  * of the stand-in; their programs are found in the PATH or in the directory `MATTING_TEST_TOOLS`.
  */
-
 import { randomBytes } from 'node:crypto';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import type { GroupTest } from '../database.ts';

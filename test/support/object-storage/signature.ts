@@ -1,8 +1,4 @@
-/**
- * The server's side of AWS Signature Version 4 (docs.aws.amazon.com, "Authenticating requests"):
- * in the Authorization header, or in the query of a presigned URL. As S3 does, it refuses what is
- * expired or of another time, and x-amz- headers that were sent and not signed.
- */
+/** The server's side of AWS Signature Version 4, by header or presigned; as strict as S3. */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { ObjectStoreError } from './store-error.ts';

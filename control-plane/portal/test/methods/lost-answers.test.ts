@@ -1,5 +1,4 @@
 /** Every method of the portal's stores that changes something, and every end of a job with its steps. */
-
 import { loseAnswers } from '@matting/core/test/losing-answers.ts';
 import ava from 'ava';
 import { PORTAL_SUITE } from './portal-suite.ts';

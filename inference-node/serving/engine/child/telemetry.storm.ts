@@ -1,5 +1,4 @@
 /** Longer than ONNX Runtime waits before it first reports (9 to 12 s where nothing told it not to). */
-
 import { setTimeout as delay } from 'node:timers/promises';
 import test from 'ava';
 import { openPool, pidOf, QUICK, run } from '../../test/pool-harness.ts';

@@ -1,5 +1,4 @@
 /** How many engines of how many threads, and of how many CPUs. */
-
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';

@@ -1,5 +1,4 @@
 /** Runs of several pictures, with the real ONNX Runtime: who gets which matte, and who fails. */
-
 import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { collectLog } from '../../test/gpu-host.ts';

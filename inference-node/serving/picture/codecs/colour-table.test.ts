@@ -1,10 +1,7 @@
 /**
  * Every format, depth and kind of pixel with every way to say what its numbers mean: one colour has
- * to come out as the definitions say. Left to tests of their own: what has no exact answer (CMYK
- * and high dynamic range in decode.test.ts, CMYK in jxl-tools.test.ts too), and what a
- * format has not: JPEG alpha, PNG and WebP colours that are multiplied by it.
+ * to come out. CMYK and high dynamic range: decode.test.ts and jxl-tools.test.ts.
  */
-
 import assert from 'node:assert/strict';
 import { deflateSync } from 'node:zlib';
 import { u32 } from '@matting/proto/contract/test/image-header-samples.ts';

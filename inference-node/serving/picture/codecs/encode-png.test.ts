@@ -1,5 +1,4 @@
 /** Our own PNG against another program's reading of it, and the filters against the standard's text. */
-
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { crc32, inflateSync } from 'node:zlib';

@@ -1,5 +1,4 @@
 /** Finishing from a decoded picture to its file. */
-
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';

@@ -1,5 +1,4 @@
 /** Picture workers that are killed and do not die, as behind a disk that hangs. */
-
 import assert from 'node:assert/strict';
 import { at } from '@matting/test-support/at.ts';
 import { killStopped } from '@matting/test-support/stopped-cannot-be-killed.ts';

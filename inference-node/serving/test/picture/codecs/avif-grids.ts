@@ -1,5 +1,4 @@
 /** AVIF grids of every kind, put together from tiles that sharp encoded: it writes none itself. */
-
 import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import sharp from 'sharp';

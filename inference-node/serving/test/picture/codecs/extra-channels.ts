@@ -1,7 +1,6 @@
 /**
- * Pictures in JPEG XL that no encoder here writes; these are of libjxl 0.7's own. Those of CMYK have
- * a profile made for them: 16 x 16 pixels, columns of four each: paper, half of black, cyan with a
- * quarter of black, all of black.
+ * JPEG XL that no encoder here writes. CMYK: 16 x 16 pixels, columns of four each: paper, half of
+ * black, cyan with a quarter of black, all of black.
  */
 export const CMYK_JXL = Buffer.from(
   'AAAADEpYTCANCocKAAAAFGZ0eXBqeGwgAAAAAGp4bCAAAAAJanhsbAoAAAHXanhsY/8KQ8AoAMLT0IDJ3x///xcQYB' +

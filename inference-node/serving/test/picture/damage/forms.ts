@@ -1,5 +1,4 @@
 /** A whole file of every input format and of every form in which it comes. */
-
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';

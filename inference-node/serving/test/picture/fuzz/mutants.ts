@@ -1,5 +1,4 @@
 /** A valid file with something wrong in it; the same for the same numbers. */
-
 import { crc32 } from 'node:zlib';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import type { Random } from '@matting/test-support/random.ts';
