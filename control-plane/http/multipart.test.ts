@@ -6,7 +6,7 @@ import test from 'ava';
 import { FIELDS_MAX } from './bodies.ts';
 import { boundaryOf, MultipartReader, PART_HEAD_BYTES_MAX } from './multipart.ts';
 import { parseContentType } from './request-headers.ts';
-import { BOUNDARY, formOf, partOf } from './test/forms.ts';
+import { BOUNDARY, formOf, partOf, refusalOf, splits } from './test/forms.ts';
 
 interface Read {
   readonly name: string;
@@ -41,23 +41,7 @@ function read(chunks: readonly Buffer[], boundary = BOUNDARY): Read[] {
   return parts;
 }
 
-function refusal(chunks: readonly Buffer[]): ContractError {
-  try {
-    read(chunks);
-  } catch (error) {
-    assert.ok(error instanceof ContractError, String(error));
-    assert.equal(error.code, 'INVALID_REQUEST');
-    return error;
-  }
-  assert.fail(`accepted: ${Buffer.concat(chunks).toString('latin1').slice(0, 300)}`);
-}
-
-function splits(body: Buffer): Buffer[][] {
-  return Array.from({ length: body.length + 1 }, (_, at) => [
-    body.subarray(0, at),
-    body.subarray(at),
-  ]);
-}
+const refusal = (chunks: Buffer[]) => refusalOf(read, chunks);
 
 function bytewise(body: Buffer): Buffer[] {
   return Array.from(body, byte => Buffer.of(byte));

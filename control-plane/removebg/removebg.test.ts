@@ -13,8 +13,14 @@ import type { LightMyRequestResponse } from 'fastify';
 import { removebgErrorOf } from './removebg-errors.ts';
 import source from './removebg-openapi.json' with { type: 'json' };
 import { REMOVEBG_TEXTS } from './removebg-values.ts';
-import { openTestApp, useTestApp } from './test/removebg-app.ts';
-import { IMAGE, multipart, type Parts, RemovebgClient } from './test/removebg-client.ts';
+import {
+  IMAGE,
+  multipart,
+  openTestApp,
+  type Parts,
+  RemovebgClient,
+  useTestApp,
+} from './test/removebg-client.ts';
 
 const test = ava.serial;
 

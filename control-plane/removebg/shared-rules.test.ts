@@ -7,8 +7,7 @@ import { bytesOf, picture, version4, version5 } from '@matting/core/test/java-fo
 import { imageBody, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { hold } from '@matting/http/test/held-form.ts';
 import ava from 'ava';
-import { useTestApp } from './test/removebg-app.ts';
-import { RemovebgClient } from './test/removebg-client.ts';
+import { RemovebgClient, useTestApp } from './test/removebg-client.ts';
 
 const test = ava.serial;
 

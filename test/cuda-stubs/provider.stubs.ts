@@ -28,11 +28,11 @@ import {
   selectExecutionProvider,
 } from '../../inference-node/serving/engine/choice/execution-provider.ts';
 import { GpuDevice } from '../../inference-node/serving/engine/devices/devices.ts';
-import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
 import { prepareBatches } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
+import { untilPool } from '../../inference-node/serving/test/pool-harness.ts';
 import { isNotTested } from '../support/skip.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';
@@ -239,15 +239,4 @@ async function refused(
 
 function deviceOf(id: string): GpuDevice {
   return new GpuDevice({ id, index: 0, name: 'a stub', memoryBytes: 80e9, driver: '580' });
-}
-
-function untilPool(pool: EnginePool, wanted: () => boolean): Promise<void> {
-  if (wanted()) return Promise.resolve();
-  return new Promise(resolve => {
-    const unsubscribe = pool.onChange(() => {
-      if (!wanted()) return;
-      unsubscribe();
-      resolve();
-    });
-  });
 }

@@ -1,6 +1,4 @@
 /** Every mutation: one guard each, gone or wrong by itself (mutate.ts). */
-import { BUFFER_MUTATIONS } from './buffer-mutations.ts';
-import { CLIENT_MUTATIONS } from './client-mutations.ts';
 import { DIRECT_MUTATIONS } from './direct-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
@@ -11,27 +9,21 @@ import { PAGE_MUTATIONS } from './page-mutations.ts';
 import { PEOPLE_MUTATIONS } from './people-mutations.ts';
 import { PLAYGROUND_MUTATIONS } from './playground-mutations.ts';
 import { PORT_MUTATIONS } from './port-mutations.ts';
-import { REMOVEBG_MUTATIONS } from './removebg-mutations.ts';
 import { SALES_MUTATIONS } from './sales-mutations.ts';
 import { SERVICE_MUTATIONS } from './service-mutations.ts';
 import { STORE_MUTATIONS } from './store-mutations.ts';
-import { USAGE_MUTATIONS } from './usage-mutations.ts';
 
 export const MUTATIONS: readonly Mutation[] = [
   ...STORE_MUTATIONS,
   ...SERVICE_MUTATIONS,
   ...FINISHING_MUTATIONS,
   ...FORM_MUTATIONS,
-  ...CLIENT_MUTATIONS,
-  ...REMOVEBG_MUTATIONS,
   ...PLAYGROUND_MUTATIONS,
   ...KEY_MUTATIONS,
   ...SALES_MUTATIONS,
   ...PEOPLE_MUTATIONS,
   ...PAGE_MUTATIONS,
   ...PORT_MUTATIONS,
-  ...USAGE_MUTATIONS,
   ...DIRECT_MUTATIONS,
-  ...BUFFER_MUTATIONS,
   ...MAIL_MUTATIONS,
 ];

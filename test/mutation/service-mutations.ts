@@ -1,4 +1,4 @@
-/** What stands around the store: leases in time, keys, rates, the outgoing guard, admission, terms. */
+/** What stands around the store: leases, keys, rates, guards, the client, remove.bg, memory. */
 import { mutationsOf } from './mutation.ts';
 
 export const SERVICE_MUTATIONS = mutationsOf`
@@ -219,4 +219,74 @@ tests control-plane/core/dispatch/dispatch-core.test.ts: a job that no node aliv
 a job that no node alive can do makes rounds at every report
   - if (incapable) this.#unable.add(job.id);
   = causes no round by itself: only another node helps it, and that is polled for
+
+file client/src/client.ts
+tests test/client/client-faults.test.ts
+a failure that passes is submitted again under a new key
+  - this.#post(PATHS.matting, submission, idempotencyKey, patience)
+  + this.#post(PATHS.matting, submission, newKey(), patience)
+  = a failure that passes is submitted again, under the same key
+
+file client/src/patience.ts
+tests test/client/client-faults.test.ts
+the client waits as it likes, whatever it is told
+  - error.retryAfterMs ?? backoff.next()
+  + backoff.next()
+  = it waits as long as it is told
+
+file client/src/result-file.ts
+tests test/client/client-faults.test.ts
+a picture that broke off is taken for whole
+  - if (sizeBytes !== undefined && this.#received !== sizeBytes) {
+  + if (sizeBytes === -1) {
+  = an answer that ends early is not taken for whole
+
+file control-plane/core/submission/submit-matting.ts
+tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
+a job whose time is over answers for ever
+  - if (!isForgotten(job, rememberedMs)) return job;
+  + if (rememberedMs >= 0) return job;
+  = replays for ten minutes, then makes one new job of requests on both replicas
+
+file control-plane/core/submission/pictures.ts
+tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
+the derived key forgets what was asked for
+  - apiKeyId: string, fingerprint: string): string {
+  + apiKeyId: string, fingerprint: string): string {
+  +   fingerprint = '';
+  = makes jobs of their own for other parameters, other keys, and other interfaces
+
+file control-plane/removebg/removebg-body.ts
+tests control-plane/removebg/removebg.test.ts: the answer
+an empty field counts as a source
+  - if (target.kind !== 'text' || this.#isEmpty) return;
+  + if (target.kind !== 'text') return;
+  = is made of what is not empty: clients send every field they know
+
+file control-plane/removebg/removebg-errors.ts
+tests control-plane/removebg/removebg.test.ts: an error of the remove.bg interface
+a failure that may pass is told as the picture’s fault
+  - return retryable
+  + return !retryable
+  = of a job: PROCESSING_FAILED, every attempt was lost, is processing_failed
+
+file control-plane/core/nodes/matte-exchange.ts
+tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
+an image that a node refuses for what was asked is tried on every node
+  - 'INVALID_PARAMETER',
+  = takes a region that the node finds empty for the request’s fault, and asks no other
+
+file inference-node/serving/process/frames.ts
+tests inference-node/serving/process/frames.test.ts
+memory that is given back twice goes to two images
+  - if (!this.#lent.delete(buffer)) return;
+  + this.#lent.delete(buffer);
+  = no two users have the same buffer
+
+file inference-node/serving/picture/pool/open-picture-pool.ts
+tests inference-node/serving/shared-buffers.test.ts
+an image's memory is the next one's while its engine has yet to read it
+  - this.#modelInputs.push(...parts);
+  + for (const part of parts) this.#pool.giveBack(part);
+  = each matte is of its own picture, beside callers that go and children that die
 `;

@@ -1,13 +1,10 @@
 /**
- * Schemathesis (PyPI) against both OpenAPI documents: thousands of requests made of what they say,
- * well formed and not. No answer may be the server's fault, and none may be one that its document does
- * not have. No part of `make test`: it installs Schemathesis into node_modules/.schemathesis first.
+ * Schemathesis (PyPI) against both OpenAPI documents: no answer may be the server's fault, or one
+ * that its document does not have. It is installed into node_modules/.schemathesis first.
  *
  *     sh bin/node24 test/schemathesis/main.ts [--seed=1] [--examples=100]
  *
- * The application listens on loopback, over a database and a directory of its own. Its jobs succeed
- * without a node, and no name is looked up, so that nothing that is made up is ever requested.
- * Needs: fleet-size, removebg, portal.
+ * Jobs succeed without a node, and no name is looked up. Needs: fleet-size, removebg, portal.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
 import { FIELDS_MAX, OVERLONG } from '@matting/http/bodies.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
+import { refusalOf, splits } from '@matting/http/test/forms.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
@@ -29,23 +30,7 @@ function parse(...chunks: Buffer[]): Parsed {
   };
 }
 
-function refusal(...chunks: Buffer[]): ContractError {
-  try {
-    parse(...chunks);
-  } catch (error) {
-    assert.ok(error instanceof ContractError, String(error));
-    assert.equal(error.code, 'INVALID_REQUEST');
-    return error;
-  }
-  assert.fail(`accepted: ${Buffer.concat(chunks).toString('latin1').slice(0, 200)}`);
-}
-
-function splits(body: Buffer): Buffer[][] {
-  return Array.from({ length: body.length + 1 }, (_, at) => [
-    body.subarray(0, at),
-    body.subarray(at),
-  ]);
-}
+const refusal = (...chunks: Buffer[]) => refusalOf(all => parse(...all), chunks);
 
 /** What is read of it, of all ways to split it: one where they make no difference. */
 function readings(body: Buffer): Parsed[] {

@@ -20,11 +20,11 @@ import {
   assertBalanced,
   fundedAccount,
   HOUR_MS,
+  movements,
   OPERATOR,
   resultOf,
   runningOf,
 } from './fixtures.ts';
-import { movements } from './movements.ts';
 
 const LEASE_MS = 600_000;
 

@@ -280,6 +280,17 @@ export async function actionsOf(
   return entries.map(({ action }) => action).sort();
 }
 
+/** Grants and revocations of an account, in the order of their references. */
+export async function movements(database: Database, accountId: string): Promise<string[]> {
+  const rows = await database.kysely
+    .selectFrom('ledger_entries')
+    .select(['kind', 'reference', 'amount'])
+    .where('account_id', '=', accountId)
+    .where('kind', 'in', ['grant', 'revoke'])
+    .execute();
+  return rows.map(({ kind, reference, amount }) => `${kind} ${reference} ${amount}`).sort();
+}
+
 /** The methods of every store as `store.method`, and those of `Stores` itself by their names. */
 export function methodsOf(stores: object): string[] {
   return Object.entries(stores).flatMap(([store, value]) => {

@@ -1,4 +1,6 @@
-/** Bodies of multipart/form-data, written by hand so that they can be wrong. */
+/** Multipart bodies, by hand so that they can be wrong, and every way to cut a body. */
+import assert from 'node:assert/strict';
+import { ContractError } from '@matting/proto/contract/errors.ts';
 
 export const BOUNDARY = 'a-boundary-of-27-characters';
 
@@ -32,3 +34,22 @@ export function imagePart(bytes: Buffer, name = 'image_file'): Part {
 }
 
 export const FORM_TYPE = { 'content-type': `multipart/form-data; boundary=${BOUNDARY}` };
+
+/** Every way to split a body in two. */
+export function splits(body: Buffer): Buffer[][] {
+  return Array.from({ length: body.length + 1 }, (_, at) => [
+    body.subarray(0, at),
+    body.subarray(at),
+  ]);
+}
+
+export function refusalOf(read: (chunks: Buffer[]) => unknown, chunks: Buffer[]): ContractError {
+  try {
+    read(chunks);
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    assert.equal(error.code, 'INVALID_REQUEST');
+    return error;
+  }
+  assert.fail(`accepted: ${Buffer.concat(chunks).toString('latin1').slice(0, 300)}`);
+}

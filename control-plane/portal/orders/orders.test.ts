@@ -6,13 +6,13 @@ import {
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
+  movements,
   newJob,
   resultOf,
   running,
   SERVICE_FAULT,
   submitted,
 } from '@matting/core/test/fixtures.ts';
-import { movements } from '@matting/core/test/movements.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';

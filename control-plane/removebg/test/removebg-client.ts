@@ -1,9 +1,12 @@
-/** Requests as clients of remove.bg send them. */
-import { pngHeader, type TestApp } from '@matting/core/test/support/test-app.ts';
+/** The HTTP application with this interface, and requests as clients of remove.bg send them. */
+import { pngHeader, type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf } from '@matting/http/test/forms.ts';
 import { AnswerChecker } from '@matting/test-support/openapi.ts';
 import type { LightMyRequestResponse } from 'fastify';
+import { removebg } from '../removebg.ts';
 import document from '../removebg-openapi.json' with { type: 'json' };
+
+export const { openTestApp, useTestApp } = testApps([removebg], stores => stores);
 
 export const IMAGE = pngHeader(40, 30);
 

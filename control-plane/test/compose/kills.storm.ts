@@ -10,9 +10,9 @@ import {
   claimed,
   fundedAccount,
   IMAGE_FAULT,
+  movements,
 } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
-import { movements } from '@matting/core/test/movements.ts';
 import { planeEnv } from '@matting/core/test/support/child.ts';
 import { pictureBody, submitTo } from '@matting/core/test/support/replicas.ts';
 import type { Database } from '@matting/database/database.ts';

@@ -1,8 +1,7 @@
 /** The methods that change orders: a lost answer grants nothing twice and takes nothing twice. */
 import assert from 'node:assert/strict';
 import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
-import { actionsOf, fundedAccount } from '@matting/core/test/fixtures.ts';
-import { movements } from '@matting/core/test/movements.ts';
+import { actionsOf, fundedAccount, movements } from '@matting/core/test/fixtures.ts';
 import type {
   CancelOutcome,
   PayOutcome,

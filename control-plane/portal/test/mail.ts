@@ -1,2 +1,0 @@
-/** A mail server that nobody asks: what goes to it waits in the outbox. */
-export const SMTP = { smtpUrl: 'smtps://mail.example', from: 'matting@example.org' };
