@@ -62,6 +62,43 @@ test('the control plane has no runtime of models, the node no database and no bu
     t.false(node.includes(name), name);
 });
 
+/** Runs in an image: prints what its sources import that is not there, and how many imports. */
+const IMPORTS = `
+  import { existsSync, globSync, readFileSync } from 'node:fs';
+  import { isBuiltin, stripTypeScriptTypes } from 'node:module';
+  import { fileURLToPath, pathToFileURL } from 'node:url';
+  const named = /^(?:import|export|\\})(?:[^'\\n]*\\bfrom)? '([^']+)'|\\bimport\\(\\s*'([^']+)'/gm;
+  const isThere = (name, from) => {
+    try {
+      return existsSync(fileURLToPath(import.meta.resolve(name, from)));
+    } catch {
+      return false;
+    }
+  };
+  const missing = [];
+  let imports = 0;
+  const exclude = file => file === 'node_modules';
+  for (const file of globSync('**/*.ts', { cwd: '/app', exclude })) {
+    const code = stripTypeScriptTypes(readFileSync('/app/' + file, 'utf8'));
+    for (const [, name, loaded] of code.matchAll(named)) {
+      imports += 1;
+      const imported = name ?? loaded;
+      if (isBuiltin(imported) || isThere(imported, pathToFileURL('/app/' + file))) continue;
+      missing.push(file + ' imports ' + imported);
+    }
+  }
+  console.log(JSON.stringify({ imports, missing }));`;
+
+for (const image of [CONTROL_PLANE, NODE_BARE, ALL_IN_ONE]) {
+  test(`${image}: everything that its sources import, at once or when it is needed`, t => {
+    const node = ['run', '--rm', ...LOCKED, '--entrypoint', 'node', image];
+    const flags = ['--no-warnings', '--experimental-import-meta-resolve', '--input-type=module'];
+    const { imports, missing } = JSON.parse(podman([...node, ...flags, '--eval', IMPORTS]));
+    t.deepEqual(missing, []);
+    t.true(imports > 100, 'imports are found');
+  });
+}
+
 test('a node without weights says in a line which are missing, and ends', t => {
   const { code, output } = tried([
     ...['run', '--rm', ...LOCKED, '--env', `MATTING_NODE_TOKEN=${TOKEN}`, NODE_BARE],
