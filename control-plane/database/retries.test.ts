@@ -126,7 +126,6 @@ test.before(async () => {
   });
 });
 
-/** Rounds until the answer, or with the error that ended them. */
 async function rounds(
   errorAt: (round: number) => Error | undefined,
   giveUp?: AbortSignal,

@@ -51,7 +51,6 @@ onStores(test, "what was left out of a job's end", (test, { database, stores }) 
     await assertUsageAgrees(database, account);
   });
 
-  /** All is refunded while two jobs hold a credit each, which fail then. */
   async function refundedWithTwoOpen() {
     const account = await fundedAccount(stores, 0);
     const order = await paid(stores, account);

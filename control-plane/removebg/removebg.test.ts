@@ -50,7 +50,6 @@ function succeeding(t: ExecutionContext): void {
   t.teardown(() => jobs.stop());
 }
 
-/** No other request's. */
 const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 
 /** As clients read it: each error has a title, whatever else it has. */

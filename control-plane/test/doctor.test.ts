@@ -44,7 +44,6 @@ interface Examined {
   readonly code: number;
   readonly summary: Summary;
   readonly findings: readonly Finding[];
-  /** Of one subject, each `status: found`. */
   of(subject: string): string[];
   statuses(subject: string): string[];
 }
@@ -149,7 +148,6 @@ onDatabases(
       await submitted(replicas.stores, open);
     }
 
-    /** As a program and its shell might have written it. */
     const log = () =>
       [
         {

@@ -33,7 +33,6 @@ const test = ava.serial;
 
 /** A statement of the last release that needs the tables it was recorded on would say so. */
 const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'] as const;
-/** Jobs of this version. */
 const OWN: readonly Partial<NewJob>[] = [
   {},
   { finishing: { outputWidth: 100 } },

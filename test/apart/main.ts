@@ -87,7 +87,6 @@ async function runIn(tree: string, ...args: string[]): Promise<Ended> {
 
 const NOTHING = { passed: 0, failed: 0, skipped: 0, failures: [], output: '', tookMs: [] };
 
-/** Something that is well when it ends with 0, as one test. */
 async function one(title: string, act: () => Promise<Ended>): Promise<AvaResult> {
   const startedAtMs = performance.now();
   const { code, output } = await act();

@@ -38,7 +38,6 @@ ava.serial.after.always(async () => {
   await site?.close();
 });
 
-/** What is wrong with it, in words. */
 async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<string[]> {
   const status = await visitor.go(page.url);
   const found = status < 500 ? [] : [`answered ${status}`];

@@ -16,7 +16,6 @@ const JOBS_MAX = 20;
 
 export interface Delivery {
   readonly idempotencyKey: string;
-  /** Every job the service named for this key, the last one last. */
   readonly jobIds: readonly string[];
   /** SHA-256, hexadecimal, of every picture that came whole as an answer, by its job. */
   readonly pictures: readonly (readonly [jobId: string, sha256: string])[];

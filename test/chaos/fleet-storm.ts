@@ -281,7 +281,6 @@ class FleetStorm {
   }
 }
 
-/** The same blobs, when all of them are older. */
 function twoHoursOn(store: BlobStore): Pick<BlobStore, 'remove' | 'listOlderThan'> {
   return {
     remove: name => store.remove(name),

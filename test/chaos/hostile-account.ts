@@ -21,13 +21,11 @@ export interface HostileAccountOptions {
   readonly accountId: string;
   readonly apiKey: string;
   readonly random: Random;
-  /** A picture that the service can cut out, as Base64. */
   readonly picture: string;
 }
 
 export class HostileAccount {
   readonly accountId: string;
-  /** How many requests of each kind were answered, by status. */
   readonly answers = new Map<string, number>();
   /** What must never be: told by `stop`. */
   readonly violations: string[] = [];
@@ -110,7 +108,6 @@ export class HostileAccount {
     if (this.#links.length > SOCKETS_MAX) this.#links.shift();
   }
 
-  /** The same request at every replica in the same moment. */
   async #raceOneKey(): Promise<void> {
     const key = randomUUID();
     const body = { image_base64: this.#options.picture };
@@ -122,7 +119,6 @@ export class HostileAccount {
     if (ids.size > 1) this.violations.push(`${key} led to ${[...ids].join(' and ')}`);
   }
 
-  /** Headers that promise a body, and two bytes of it. */
   #holdUpload(): void {
     this.#hold(
       [
@@ -138,7 +134,6 @@ export class HostileAccount {
     );
   }
 
-  /** Asks for a result and reads none of it. */
   #holdDownload(): void {
     if (this.#links.length === 0) return;
     const place = this.#options.random.pick(this.#links);

@@ -78,7 +78,6 @@ function bodiesOf(file: Buffer, fields: Fields) {
   ];
 }
 
-/** With and without waiting, and with either answer. */
 function everyWay(
   { query, type, body }: ReturnType<typeof bodiesOf>[number],
   accept: string,
@@ -96,7 +95,6 @@ function everyWay(
   }));
 }
 
-/** In every form of the body and of the answer. */
 function everyForm(fields: Fields, accept: string): Manner['submissions'] {
   return (file, key) => bodiesOf(file, fields).flatMap(body => everyWay(body, accept, key));
 }

@@ -230,7 +230,6 @@ const PLAIN_HEADERS = [
   'pragma',
 ];
 
-/** Every field of finishing but the other backgrounds. */
 const FINISHING: MattingFields = {
   output_format: 'jpeg',
   background: '#ffffff',

@@ -28,7 +28,6 @@ let paths: Record<string, Record<string, { security: unknown[] }>>;
 
 const send = (request: Request) => sendTo(app, request);
 
-/** Sends it, holds the answer against the document and gives it back. */
 async function ask(t: ExecutionContext, request: Request, status: number, code?: ErrorCode) {
   const answer = await send(request);
   t.is(answer.status, status, `${request.method} ${request.url}\n${answer.payload}`);

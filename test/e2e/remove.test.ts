@@ -163,7 +163,6 @@ async function charged(): Promise<number> {
   return credits?.sums.charge ?? 0;
 }
 
-/** A file that the service takes for a PNG, unlike that of any other number. */
 function picture(number: number): Buffer {
   return Buffer.concat([pngHeader(4, 3), Buffer.from(`picture ${number}`)]);
 }

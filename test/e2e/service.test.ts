@@ -184,7 +184,6 @@ test('truncated images fail, the credit comes back, and no engine dies', async t
 });
 
 let state = 5;
-/** The same numbers in every run. */
 function noise(): number {
   state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
   return state >>> 24;

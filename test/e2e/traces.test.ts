@@ -102,7 +102,6 @@ async function spansOf({ traceId }: Ask, last: readonly string[]): Promise<Colle
   return collector.ofTrace(traceId);
 }
 
-/** Fails unless there is exactly one such span. */
 function only(spans: readonly CollectedSpan[], name: string, service = CONTROL_PLANE) {
   const [found, ...more] = spans.filter(span => span.name === name && span.service === service);
   assert.ok(found, `no span ${name} of ${service}`);

@@ -55,7 +55,6 @@ export class FleetUnderLoad {
     return this.#load;
   }
 
-  /** Callers from now on, of both versions where there are two. */
   async begin(perSecond: number, picture: (number: number) => Promise<Picture>): Promise<void> {
     const { baseUrl, apiKey } = this.fleet;
     this.#load = await SteadyLoad.start({

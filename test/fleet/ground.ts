@@ -24,12 +24,10 @@ export interface Ground {
   readonly env: Readonly<Record<string, string>>;
   readonly databaseUrl: string;
   openStorage(): Promise<BlobStore>;
-  /** It dies, and is back when this resolves. */
   kill(victim: GroundVictim, random: Random): Promise<void>;
   close(): Promise<void>;
 }
 
-/** One SQLite file, and a directory that all processes share. */
 export async function openOneFile(directory: string): Promise<Ground> {
   return {
     env: {},
@@ -42,7 +40,6 @@ export async function openOneFile(directory: string): Promise<Ground> {
   };
 }
 
-/** One MariaDB server, and a directory that all processes share. */
 export async function openOneMachine(directory: string): Promise<Ground> {
   const server = await MariadbServer.create();
   const urlOf = (name: string) =>

@@ -13,7 +13,6 @@ const execute = promisify(execFile);
 const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;
 
 export interface InstalledVersion {
-  /** As failures call it. */
   readonly name: string;
   readonly root: string;
 }

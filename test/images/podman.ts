@@ -37,7 +37,6 @@ export function podmanBytes(args: readonly string[], input: Uint8Array = new Uin
   });
 }
 
-/** What a command that may fail says, and how it ends. */
 export function tried(args: readonly string[]): { code: number | null; output: string } {
   const { status, stdout, stderr } = spawnSync('podman', args, { encoding: 'utf8' });
   return { code: status, output: `${stdout}${stderr}` };

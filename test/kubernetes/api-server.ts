@@ -97,7 +97,6 @@ export class ApiServer {
     return stdout;
   }
 
-  /** One line as a person types it, with kubectl and helm in the PATH. */
   async shell(line: string, cwd: string): Promise<string> {
     const { stdout } = await run('sh', ['-c', line], { ...this.#execOptions(), cwd });
     return stdout;

@@ -64,7 +64,6 @@ export class Cluster {
     return cluster;
   }
 
-  /** Waits until kubectl's answer to `args` matches. */
   async waitFor(
     what: string,
     args: readonly string[],

@@ -73,7 +73,6 @@ export const VALUES: Readonly<Record<string, readonly string[]>> = {
   ),
 };
 
-/** Plain manifests. */
 export function manifests(...args: readonly string[]): string {
   const place = ['--namespace', 'matting', '--kube-version', KUBERNETES_VERSION];
   return helm('template', 'matting', CHART, ...place, ...args);
@@ -99,7 +98,6 @@ export function requireOne(
   return found[0];
 }
 
-/** The pod of whatever makes pods. */
 export function podOf({ kind, metadata, spec }: KubernetesObject): KubernetesObject | undefined {
   if (kind === 'Pod') return { metadata, spec };
   return spec?.template?.spec === undefined ? undefined : spec.template;

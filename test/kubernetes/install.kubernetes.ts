@@ -17,7 +17,6 @@ let cluster: Cluster;
 let desk: string;
 let apiKey: string;
 
-/** The commands under a heading of docs/kubernetes.md. */
 function commandsOf(heading: string): string[] {
   const page = readFileSync(path.join(ROOT, 'docs/kubernetes.md'), 'utf8');
   const [, section = ''] = page.split(`\n## ${heading}\n`);

@@ -36,7 +36,6 @@ function rulesOf(...more: readonly string[]): KubernetesObject {
   return requireOne(objects, 'PrometheusRule', 'matting').spec;
 }
 
-/** The series as a scrape of this namespace has them. */
 function seriesIn(namespace: string, { input_series }: AlertCase): readonly Series[] {
   return input_series.map(({ series, values }) => ({
     series: series.replace('{', `{namespace="${namespace}",`),

@@ -155,7 +155,6 @@ procedure('MattingNodesWithoutBucket', async (page, t) => {
   });
 });
 
-/** What `storage check` finds, as this user. */
 async function check(env: Env): Promise<{ readonly code: number; readonly out: string }> {
   const options = {
     cwd: ROOT,

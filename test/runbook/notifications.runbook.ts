@@ -122,7 +122,6 @@ procedure('MattingMailsRefused', async (page, t) => {
   await page.isOver();
 });
 
-/** A job whose end this receiver is to be told of. */
 const announce = async (to: Receiver) =>
   service.submit({
     image_base64: await pictureBase64(),

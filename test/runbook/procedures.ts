@@ -69,7 +69,6 @@ export class Procedure {
     return codeOf(this.#page.text).filter(code => form.test(code));
   }
 
-  /** Commands of the page that were not run. */
   leftOut(): readonly string[] {
     return this.#page.commands.filter(command => !this.#ran.has(command));
   }

@@ -6,7 +6,6 @@ import { codeOf, readPage } from './runbook-page.ts';
 
 const PASSWORD = 'A-PASSWORD';
 
-/** The statements of the page, in their order. */
 export function documentedRights(): readonly string[] {
   const section = readPage('docs/security.md').split('\n### The database user\n')[1] ?? '';
   const [own = ''] = section.split(/\n#{2,3} /);

@@ -33,7 +33,6 @@ service.use(test, {
 });
 ava.serial.after.always(() => receiver?.[Symbol.asyncDispose]());
 
-/** Each program after the other, each when the one before serves again. */
 async function restartAll(variables: Env, programs = [...service.planes, ...service.nodes]) {
   for (const program of programs) {
     assert.equal(await program.stop(), 0, program.logTail());

@@ -132,7 +132,6 @@ export async function createTestDatabase(
   return test;
 }
 
-/** Made before the first test of the file, removed after its last. */
 export function useTestDatabase(
   test: Pick<GroupTest, 'before' | 'after'>,
   dialect: DatabaseDialect,
@@ -188,7 +187,6 @@ async function createSchema(
   };
 }
 
-/** What `writeTemplates` wrote for this run. */
 function templateOf(
   dialect: DatabaseDialect,
   series: readonly MigrationSeries[],

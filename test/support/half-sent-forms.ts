@@ -29,12 +29,10 @@ export class HalfSentForms {
     this.#options = options;
   }
 
-  /** Connections whose headers were sent. */
   get began(): number {
     return this.#began;
   }
 
-  /** Those of them that the other side ended. */
   get ended(): number {
     return this.#ended;
   }

@@ -24,7 +24,6 @@ export interface MeteredDatabase {
   readonly statements: MeteredStatement[];
 }
 
-/** Runs a statement on a connection and says how many rows that read. */
 type Metered = <R>(
   connection: Unwatched,
   query: CompiledQuery,

@@ -26,7 +26,6 @@ import { API } from 'typescript/unstable/sync';
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 
 const readJson = (file: string) => JSON.parse(readFileSync(path.join(ROOT, file), 'utf8'));
-/** Of the project's packages, by their names. */
 const FOLDERS: ReadonlyMap<string, string> = new Map(
   readJson('package.json').workspaces.map((folder: string) => [
     readJson(`${folder}/package.json`).name,

@@ -95,7 +95,6 @@ function laneOf(one: QueuedJob): JobLane {
   return { ...lane, firstQueueAtMs, readAtMs };
 }
 
-/** A round over a table that holds these; undefined: none is needed. */
 function round(...table: QueuedJob[]): Step<QueuedJob, Reservation, string> | undefined {
   if (!core.beginRound()) return undefined;
   if (core.lanesOutdated) core.lanesRead(table.map(laneOf));

@@ -24,7 +24,6 @@ const hang: Script = async exchange => {
   await exchange.cancelled;
 };
 
-/** The store with some methods of its own. */
 function storeWith(changes: Partial<Stores['jobs']>): Stores['jobs'] {
   return { ...harness.stores.jobs, ...changes };
 }
@@ -361,7 +360,6 @@ class LostAnswer implements Losing {
   }
 }
 
-/** The store of a replica: what it is answered may be lost. */
 function losingStore(t: ExecutionContext) {
   const losing = new LostAnswer();
   const database = openFaultySqlite(harness.database.url, losing);

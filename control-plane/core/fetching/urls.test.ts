@@ -33,7 +33,6 @@ const NEVER = new AbortController().signal;
 const [GOOD] = vectors.positiveControls;
 const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false, allowHttpCallbacks: true };
 const TRUSTED = { ...POLICY, allowPrivateAddresses: true };
-/** Those that are denied, by what they are. */
 const DENIED = Map.groupBy(
   vectors.literal.filter(({ expect }) => expect === 'deny'),
   ({ group }) => group,

@@ -161,7 +161,6 @@ const blank = fc.stringMatching(/^[ \t\r\n]{0,2}$/);
 const textFields = MATTING_FIELDS.filter(field => field !== 'image_base64');
 
 const written = (raw: string) => ({ raw, text: raw });
-/** A field, and what it takes: strings, and some of them literals. */
 const member = fc.oneof(
   fc.tuple(fc.constantFrom(...textFields), fc.option(writtenString, { freq: 4 })),
   fc.tuple(fc.constant('crop' as const), fc.constantFrom('true', 'false').map(written)),

@@ -19,7 +19,6 @@ const test = ava.serial;
 
 const PATH = '/v1/matting/jobs';
 const image = pngHeader(4, 3);
-/** One of everything that leaves something behind: two files and a text. */
 const form = formOf([
   imagePart(image, 'background_file'),
   { name: 'output_format', body: 'webp' },

@@ -24,7 +24,6 @@ const tuningOf = ({ engine }: Database) =>
   engine.members === 'one' ? TUNING : { ...TUNING, pageRows: LEDGER_PAGE_ROWS };
 const CREDITS = 40;
 
-/** What happens at the same time; then time passes. */
 const step = fc.record({
   operations: fc.array(operation, { minLength: 1, maxLength: 5 }),
   audits: fc.array(
@@ -96,7 +95,6 @@ class Audited {
     }
   }
 
-  /** Each checkpoint is the sum of what is before it. */
   async assertCheckpoints(): Promise<void> {
     const { kysely } = at(this.#databases, 0);
     const { rows } = await sql<{ wrong: number }>`select closed_to as wrong

@@ -31,7 +31,6 @@ import {
 
 const test = ava.serial;
 
-/** As while the fleet's token is changed. */
 const NEXT_TOKEN = 'the-next-token-of-the-fleet';
 
 let harness: Harness;
@@ -218,7 +217,6 @@ const HEARTBEAT = NodeRegistryService.heartbeat.path;
 
 let ended: GuardCause[] = [];
 
-/** A registry of its own, and what is opened to it, until the test ends. */
 class Guarded {
   readonly server: RegistryServer;
   readonly #opened: { close(): void }[] = [];

@@ -163,7 +163,6 @@ onStores(
     let blobs: BlobStore;
     let account: string;
     let told: string[];
-    /** By their place in the order in which links end. */
     let results: { jobId: string; file: string }[];
 
     const prepare = async (t: ExecutionContext, count = 0) => {

@@ -45,7 +45,6 @@ class Rows {
   }
 }
 
-/** The row of the sweeps: one lease, and where the walk stands. */
 class Lease {
   holder: string | undefined;
   fence = 0;

@@ -46,7 +46,6 @@ function fetcherWith(limits: Partial<FetchLimits> = {}): ImageFetcher {
   return new ImageFetcher(new GuardedFetch(guard, limits));
 }
 
-/** Fetches into a writer that is aborted whatever comes of it. */
 async function fetchInto(
   url: string,
   {

@@ -167,7 +167,6 @@ async function endedJob(fixture: Fixture): Promise<NewJob> {
   return job;
 }
 
-/** A job that an allowance pays for, of a new account without credits. */
 async function unpaidJob({ stores }: Fixture): Promise<NewJob> {
   return newJob(await fundedAccount(stores, 0), { class: 'playground' });
 }

@@ -2,7 +2,6 @@
 import type { Database } from '@matting/database/database.ts';
 import type { Stores } from '../stores.ts';
 
-/** Where a call is arranged, by stores that lose nothing. */
 export interface Fixture<S extends Stores = Stores> {
   readonly stores: S;
   readonly database: Database;
@@ -19,7 +18,6 @@ export interface Arranged<S extends Stores = Stores> {
 }
 
 export interface LateCall<S extends Stores = Stores> {
-  /** By somebody whose time is over. */
   readonly act: (stores: S) => Promise<unknown>;
   /** What it is told. Whatever the tables hold must be as it was. */
   readonly told: unknown;
@@ -32,7 +30,6 @@ export function kindOf(outcome: unknown): unknown {
 
 export interface ChangingMethod<S extends Stores = Stores> {
   readonly name: string;
-  /** What tells it from another call of the same method. */
   readonly which?: string;
   /** It reads all rows: its database is its own. */
   readonly alone?: boolean;

@@ -79,7 +79,6 @@ function byMessageClaim(
   };
 }
 
-/** A notification that failed just now, and who has it sent again. */
 async function failedOf(fixture: Fixture) {
   const of = await sending(fixture);
   assert.ok(await fixture.stores.outbox.failed(of, END, { eraseSecret: false }));

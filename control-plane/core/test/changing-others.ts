@@ -159,7 +159,6 @@ async function begun({ stores, database }: Fixture): Promise<SweepClaim> {
   return won.claim;
 }
 
-/** Its lease ran out under it, and another replica sweeps. */
 async function overtaken(fixture: Fixture): Promise<SweepClaim> {
   const claim = await begun(fixture);
   assert.ok(await fixture.stores.sweeps.renew(claim, -1));

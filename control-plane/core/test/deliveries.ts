@@ -33,7 +33,6 @@ const TRUSTED = { fetchPorts: [80, 443], allowPrivateAddresses: true, allowHttpC
 /** The usual limit, never the reason here, but for what is read of an answer behind its status. */
 const LIMITS: Partial<PostLimits> = { totalMs: 15_000, replyMs: 100 };
 
-/** Opened for the file's tests by `useDeliveries`. */
 export let testDatabase: TestDatabase;
 export let database: Database;
 export let stores: Stores;
@@ -107,7 +106,6 @@ let endings = 0;
 /** Whose job ends: another replica may have another key. */
 let sealer = () => secrets;
 
-/** A job that ended with a notification to send: every other one of a failure. */
 export async function ended(url: string, by = secrets): Promise<string> {
   endings += 1;
   sealer = () => by;
@@ -129,7 +127,6 @@ export async function rowOf(jobId: string) {
 
 export const isFinal = (jobId: string) => async () => (await rowOf(jobId)).status !== 'pending';
 
-/** The same, once this replica has sent it or given it up. */
 export async function delivered({ events }: Replica, url: string): Promise<string> {
   const jobId = await ended(url);
   events.notificationDue();

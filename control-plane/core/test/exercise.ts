@@ -93,7 +93,6 @@ export const CALLBACK = {
 };
 
 interface ExercisesBeside<S extends Stores> {
-  /** What a method is asked beside what is arranged. */
   readonly beside: Readonly<Record<string, Exercise<S>>>;
   /** In place of the bound by what a statement answers. */
   readonly bounds?: Readonly<Record<string, readonly [readsMax: number, why: string]>>;
@@ -112,7 +111,6 @@ export function exercisesOf<S extends Stores>(
   return Object.fromEntries(names.map(name => [name, exercise(name)]));
 }
 
-/** Each call as it is arranged, again after its answer was lost, and late. */
 function changing<S extends Stores>(
   calls: readonly ChangingMethod<S>[],
   beside?: Exercise<S>,

@@ -169,7 +169,6 @@ export function storedInput(jobId: string): JobInput {
   return { blob: `inputs/${jobId}`, bytes: 1234, format: 'png', width: 2000, height: 1500 };
 }
 
-/** What makes a job one with a picture as its background. */
 export const WITH_PICTURE = { finishing: { background: { kind: 'picture' } } } as const;
 export const BACKGROUND_URL = { background: { url: 'https://b.example/b.png', input: null } };
 
@@ -178,7 +177,6 @@ export function storedBackground(jobId: string): JobInput {
   return { blob, bytes: 4321, format: 'jpeg', width: 300, height: 200 };
 }
 
-/** A Base64 submission with a key of its own. */
 export function newJob(accountId: string, overrides: Partial<NewJob> = {}): NewJob {
   const id = overrides.id ?? randomUUID();
   return {
@@ -219,7 +217,6 @@ export async function claimed(
   return won.claim;
 }
 
-/** Submitted, claimed and admitted. */
 export async function running(stores: Stores, job: NewJob): Promise<{ job: Job; claim: Claim }> {
   const open = await submitted(stores, job);
   const claim = await claimed(stores, open);
@@ -227,7 +224,6 @@ export async function running(stores: Stores, job: NewJob): Promise<{ job: Job; 
   return { job: await reread(stores, open.id), claim };
 }
 
-/** The same, of a new account with credits. */
 export async function runningOf(stores: Stores, credits = 1, overrides: Partial<NewJob> = {}) {
   const account = await fundedAccount(stores, credits);
   return { account, ...(await running(stores, newJob(account, overrides))) };

@@ -104,7 +104,6 @@ export function aborted(signal: AbortSignal): Promise<never> {
 
 export const failureOf = ({ failure }: Job) => [failure?.code, failure?.retryable];
 
-/** One for each test of a file. */
 export function useHarness(
   test: SerialFn,
   blobs: () => BlobStore | undefined = () => undefined,
@@ -120,7 +119,6 @@ export class Harness {
   database!: TestDatabase;
   stores!: Stores;
   blobs!: BlobStore;
-  /** Of replicas whose files go straight. */
   openDirect: (blobs: BlobStore) => DirectAttempts | undefined = () => undefined;
   readonly replicas: Replica[] = [];
   readonly #nodes: ScriptedNode[] = [];
@@ -167,7 +165,6 @@ export class Harness {
     return node;
   }
 
-  /** Registered and, where a replica runs, routable there. */
   async join(node: ScriptedNode): Promise<void> {
     if (!this.#nodes.includes(node)) this.#nodes.push(node);
     await this.stores.nodes.register(node.registration, 600_000);

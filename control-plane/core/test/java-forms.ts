@@ -4,7 +4,6 @@ import { pngHeader } from './support/test-app.ts';
 
 export interface Recorded {
   readonly type: string;
-  /** Lines, the picture between the two halves. */
   readonly head: readonly string[];
   readonly tail: readonly string[];
 }
@@ -49,7 +48,6 @@ export const version5 = (field: string, value: string): Recorded => ({
 
 export const picture = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
 
-/** With another picture each time. */
 export function bytesOf({ head, tail }: Recorded): Buffer {
   const [before, behind] = [`${head.join('\r\n')}\r\n\r\n`, `\r\n${tail.join('\r\n')}\r\n`];
   return Buffer.concat([Buffer.from(before), picture(), Buffer.from(behind)]);

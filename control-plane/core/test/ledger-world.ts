@@ -19,7 +19,6 @@ import {
   storesOn,
 } from './fixtures.ts';
 
-/** One thing a replica does; `pick` chooses among what there is. */
 interface Operation {
   readonly replica: 0 | 1;
   readonly act:
@@ -81,7 +80,6 @@ export class World {
   readonly #claims: Claim[] = [];
   readonly #limits: typeof LIMITS;
   readonly #created = new Set<string>();
-  /** What was acknowledged, by job id. */
   readonly #ended = new Map<string, 'succeeded' | 'failed'>();
 
   private constructor(

@@ -113,7 +113,6 @@ async function contents(
   return Promise.all(tables.map(read));
 }
 
-/** A call by somebody whose time is over, or one that was made before. */
 async function lateCallOf<S extends Stores>(
   { arrange, late, again }: ChangingMethod<S>,
   place: Fixture<S>,

@@ -38,11 +38,9 @@ export interface Migrated {
 export interface TestedSeries {
   readonly series: readonly MigrationSeries[];
   readonly names: readonly string[];
-  /** Some of each series. */
   readonly tables: readonly string[];
 }
 
-/** By the files, as operators are told of them. */
 export function migrationNames(directory: string, before = ''): string[] {
   const files = readdirSync(directory).filter(name => /^\d/.test(name));
   return files.map(name => `${before}${path.basename(name, '.ts')}`).sort();
@@ -57,7 +55,6 @@ export const MADE_BY_0_1_0 = [
   'create table accounts (id varchar(36) primary key, name varchar(64))',
 ];
 
-/** As if a later version had run it. */
 export const enter = (database: Database, name: string, table = 'kysely_migration') =>
   sql`insert into ${sql.table(table)} (name, timestamp)
     values (${name}, '2999-01-01T00:00:00.000Z')`.execute(database.kysely);

@@ -15,7 +15,6 @@ interface Vectors {
   readonly positiveControls: readonly [string, ...string[]];
 }
 
-/** What the namespace saw: connections to controls, and to anything else. */
 export interface ProbeReport {
   readonly tried: number;
   readonly passed: string[];
@@ -32,7 +31,6 @@ const [, , vectorsFile = ''] = process.argv;
 const vectors = JSON.parse(readFileSync(vectorsFile, 'utf8')) as Vectors;
 const controls: ReadonlySet<string> = new Set(vectors.positiveControls);
 const reached: string[] = [];
-/** What a request for /redirect is answered with. */
 let location = '/';
 
 function serve(socket: Socket): void {

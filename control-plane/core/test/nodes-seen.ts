@@ -14,7 +14,6 @@ const SEEN = {
 
 export const ABILITIES: NodeAbilities = { ...SEEN, imagesMax: 4, megapixelsMax: 400 };
 
-/** Of a node that does nothing. */
 export const REPORT: NodeReport = {
   imagesInFlight: 0,
   imagesFree: 4,

@@ -36,7 +36,6 @@ export function entry(accountId: string, kind: Kind, createdAtMs: number, jobId:
   };
 }
 
-/** An account of some days ago, whose jobs have no rows any more. */
 export async function oldAccount(database: Database): Promise<string> {
   const account = { id: randomUUID(), name: `old ${randomUUID()}`, created_at: FIRST_DAY_MS };
   const rows = [entry(account.id, 'grant', FIRST_DAY_MS, null)];

@@ -21,7 +21,6 @@ interface NodeProxyBounds {
   readonly answerMsMax: number;
 }
 
-/** What adds pages to the port. */
 type OperatorPages = (
   services: OperatorServices,
   options: { readonly baseUrl: string; readonly operatorKey: string | undefined },

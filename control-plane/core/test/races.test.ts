@@ -63,7 +63,6 @@ onStores(test, 'races', (test, { databases, stores }) => {
   });
   test.after.always(() => Promise.all(replicas.map(replica => replica.close())));
 
-  /** Each on connections of its own. */
   const openSeveral = () =>
     Promise.all(Array.from({ length: 3 }, async () => storesOn(await databases.open())));
 

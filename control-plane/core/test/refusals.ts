@@ -8,7 +8,6 @@ export const ASYNC = '/v1/matting/jobs';
 
 export const png = (width: number, height: number) => pngHeader(width, height).toString('base64');
 
-/** Refused alike on both paths, and nothing is left of it. */
 export async function assertRefused(
   t: ExecutionContext,
   app: TestApp,
@@ -31,7 +30,6 @@ export async function assertRefused(
   return detail;
 }
 
-/** Jobs, credits, stored files, uploads. */
 export async function snapshot(app: TestApp) {
   const jobs = await app.countJobs();
   const account = (await app.get('/v1/account')).json();

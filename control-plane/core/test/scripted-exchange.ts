@@ -42,7 +42,6 @@ export const cutOutAfter =
   };
 
 export type Duplex = ServerDuplexStream<MatteRequest, MatteResponse>;
-/** One Matte call as a script sees it. */
 export class Exchange {
   readonly header: MatteHeader;
   readonly #call: Duplex;
@@ -159,13 +158,11 @@ export class Exchange {
     this.#call.emit('error', toStatus(new ContractError(code, `told to: ${code}`, options)));
   }
 
-  /** Everything as it should be. */
   async cutOut(changes: Partial<ResultHeader> = {}): Promise<void> {
     this.admit();
     this.answer(await this.receive(), changes);
   }
 
-  /** The result of an input that was received. */
   answer(input: Uint8Array, changes: Partial<ResultHeader> = {}): void {
     this.write({ $case: 'progress', value: { stage: Stage.STAGE_INFERRING } });
     const result = cutOutOf(input);

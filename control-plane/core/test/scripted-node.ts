@@ -38,7 +38,6 @@ export interface ScriptedNodeOptions {
   readonly script?: Script;
   readonly imagesMax?: number;
   readonly info?: Partial<GetNodeInfoResponse>;
-  /** What it says of its load besides, at each report. */
   readonly load?: () => Partial<WatchCapacityResponse>;
 }
 
@@ -84,7 +83,6 @@ export class ScriptedNode {
   reporting = true;
   /** Heartbeats answered with the demand to register anew. */
   refusedHeartbeats = 0;
-  /** Calls admitted and not over. */
   readonly #admitted = new Set<Duplex>();
   #sequence = 0;
   #server: Server | undefined;
@@ -149,7 +147,6 @@ export class ScriptedNode {
     );
   }
 
-  /** Listens, at the same port as before if there was one. */
   async up(): Promise<void> {
     const server = new Server();
     server.addService(MatteServiceService, {

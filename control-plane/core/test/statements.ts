@@ -18,7 +18,6 @@ import {
 import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, OPERATOR, running } from './fixtures.ts';
 import { READING } from './reading-methods.ts';
 
-/** What a method is asked beside what changing.ts arranges. */
 const BESIDE: Readonly<Record<string, Exercise>> = {
   'jobs.submit': async stores => {
     await submitCapped(stores);
@@ -70,7 +69,6 @@ export const EXERCISES: Readonly<Record<string, Exercise>> = {
   ...INSTEAD,
 };
 
-/** Of a key with a cap: counted, refused, given back. */
 async function submitCapped(stores: Stores): Promise<void> {
   const policy = { cap: { credits: 1, period: 'month' } } as const;
   const { key } = await stores.apiKeys.create(accountOf(0), 'statements', { policy });

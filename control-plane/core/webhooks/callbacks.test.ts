@@ -30,7 +30,6 @@ const PENDING = {
 /** What the resolver answers, by host; a public address for every other. */
 const addresses = new Map<string, readonly string[]>([['moved.example.com', ['10.0.0.1']]]);
 const asked: string[] = [];
-/** Runs while the name of a receiver is looked up. */
 let onResolve: () => Promise<unknown> = async () => undefined;
 const { lines, logger } = linesLogger('trace');
 const app = useTestApp(test, {

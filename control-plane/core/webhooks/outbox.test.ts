@@ -196,7 +196,6 @@ onStores(test, 'the lease of a notification', (test, { databases, database, stor
 });
 
 onStores(test, 'the fence of a notification', (test, { stores }) => {
-  /** A notification that is due, under a claim of its first fence. */
   async function claimedOnce(leaseMs: number) {
     const callback = {
       url: 'https://a.example/hook',

@@ -109,13 +109,11 @@ export class DatabasePair {
     };
   }
 
-  /** The first takes no more writes, and what it holds is on the second. */
   async demoteFirst(assignment = 'read_only = 1'): Promise<void> {
     await this.first.set(assignment);
     await copyTables(this.first.database, this.second.database);
   }
 
-  /** New connections to the address come to the second from now on. */
   promoteSecond(): void {
     this.proxy.leadTo(this.second.url);
   }

@@ -8,7 +8,6 @@ type Columns<T extends Table> = Partial<Selectable<Schema[T]>>;
 type Changes<T extends Table> = { readonly [C in keyof Insertable<Schema[T]>]?: unknown };
 type Wheres = { where(...condition: readonly never[]): Wheres };
 
-/** The statement for the rows that have these values. */
 function having<S>(statement: S, values: object): S {
   return Object.entries(values).reduce(
     (some, [column, value]) => some.where(...([column, '=', value] as never[])),

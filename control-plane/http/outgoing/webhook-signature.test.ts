@@ -16,7 +16,6 @@ const BODIES = ['{}', '{"a":"é 𝒳 \u2028"}', '', '{"a": 1}\n', 'x'.repeat(100
 const ID = 'msg_6f1d2c1e-8b1a-4d0e-9a57-2f2b6c3d4e5f';
 const nowS = Math.floor(Date.now() / 1000);
 
-/** By the package alone, as a caller would set it up. */
 function verifierOf(secret: string): Webhook {
   return secret.startsWith('whsec_') ? new Webhook(secret) : new Webhook(secret, { format: 'raw' });
 }

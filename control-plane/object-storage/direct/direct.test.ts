@@ -32,10 +32,8 @@ import { openDirectPaths } from './direct-attempts.ts';
 
 const test = ava.serial;
 
-/** A picture by its header, as large as the harness says its inputs are. */
 const RESULT = Buffer.concat([pngHeader(10, 10), Buffer.from('pixels')]);
 
-/** As a node reads what it was referred to. */
 async function get({ url }: DirectInput): Promise<Buffer> {
   const answer = await fetch(url, { redirect: 'error' });
   assert.equal(answer.status, 200, await answer.clone().text());
@@ -67,7 +65,6 @@ function direct(
   };
 }
 
-/** As a node that makes, announces and puts this. */
 function made(result: Buffer, changes: Partial<ResultHeader> = {}): Script {
   return async exchange => {
     exchange.admit();

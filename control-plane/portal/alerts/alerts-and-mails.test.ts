@@ -209,7 +209,6 @@ onStoresInCi(test, 'turns of mails', (test, { database }) => {
     }
   }
 
-  /** The accounts whose mails are sent one after the other. */
   async function sent(count: number): Promise<string[]> {
     const accounts: string[] = [];
     for (let mails = 0; mails < count; mails += 1) {

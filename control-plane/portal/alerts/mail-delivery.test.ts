@@ -27,7 +27,6 @@ type Send = (mail: OutgoingMail, signal: AbortSignal) => Promise<MailOutcome>;
 
 const { database, stores } = useStores(test);
 
-/** Each of an account of its own, unless one is given. */
 async function put(recipients: readonly string[], accountId?: string): Promise<void> {
   for (const recipient of recipients) {
     const id = randomUUID();

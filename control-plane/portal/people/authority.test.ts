@@ -21,7 +21,6 @@ import { may, type Permission } from './roles.ts';
 
 const test = ava.serial;
 
-/** What a change finds, made by the operator before it. */
 interface Scene {
   readonly accountId: string;
   readonly keyId: string;

@@ -71,7 +71,6 @@ async function invited(role: Role = 'owner', mail = `${randomUUID()}@example.org
   return { mail, path: made.url.slice(BASE_URL.length) };
 }
 
-/** Who has set a password, in a browser that is signed in. */
 async function member(role: Role = 'owner') {
   const { mail, path } = await invited(role);
   const own = browser();

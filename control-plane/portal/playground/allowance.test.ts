@@ -27,7 +27,6 @@ const ALLOWANCE_USED = { kind: 'refused', reason: 'allowance-used' };
 onStores(test, 'the playground', (test, { database, stores, replica }) => {
   const others = replica();
 
-  /** Of an account without credits, unless one is given. */
   async function jobOf(account?: string, overrides: Partial<NewJob> = {}): Promise<NewJob> {
     const accountId = account ?? (await fundedAccount(stores, 0));
     const apiKeyId = await stores.playground.internalKey(accountId);

@@ -18,7 +18,6 @@ const BACK = `${BASE_URL}${START}/back`;
 const SESSION = '__Host-matting-session';
 const TOKEN = 'x'.repeat(43);
 
-/** Through the provider's pages, to where it sends the browser back. */
 async function throughProvider(start: string, subject: string): Promise<string> {
   const cookies = new Map<string, string>();
   let place = new URL(start);

@@ -41,7 +41,6 @@ export async function watchedAccount(
   return accountId;
 }
 
-/** The account's thresholds as a look sees them. */
 export async function seenOf(stores: Stores, accountId: string): Promise<SeenAlert[]> {
   const seen = await stores.alerts.look({ accountId, threshold: -1 }, 10);
   return seen.filter(alert => alert.accountId === accountId);

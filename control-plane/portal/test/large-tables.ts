@@ -167,7 +167,6 @@ function refundRow(order: Schema['orders']): Schema['order_refunds'] {
 
 const USED_DAYS = 730;
 
-/** Of one key, outcome and format. */
 export async function fillLargeUsage(database: Database): Promise<void> {
   const today = Math.floor(Date.now() / DAY_MS);
   const rows = Array.from({ length: ACCOUNTS * USED_DAYS }, (_, index) => ({

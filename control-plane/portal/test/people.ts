@@ -74,13 +74,11 @@ export async function personOfAccount(
   return { userId: use.newUserId, mail: link.mail, session: use.session };
 }
 
-/** Them, as they change something that asks for this. */
 export function actorOf({ userId, mail, session }: Person, permission: Permission): ActingPerson {
   const { id: sessionId, address } = session;
   return actingPerson({ kind: 'person', userId, mail, address, sessionId, permission });
 }
 
-/** Of somebody new, whose groups are that. */
 export function identityEntry(grants: IdentityEntry['grants']): IdentityEntry {
   const ids = new Map(grants.map(({ accountId }) => [accountId, randomUUID()]));
   return {

@@ -92,7 +92,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
   });
   test.after.always(() => receiver?.[Symbol.asyncDispose]());
 
-  /** For this test; all others cut out. */
   function scripted(t: ExecutionContext, script: Script): void {
     node.script = script;
     t.teardown(() => {

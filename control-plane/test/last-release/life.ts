@@ -19,7 +19,6 @@ import type { MessageClaim } from '@matting/core/webhooks/deliver-messages.ts';
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
 type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';
 
-/** What a life leaves behind, for the release that goes on with it. */
 export interface Legacy {
   readonly accountId: string;
   readonly apiKeyId: string;
@@ -154,7 +153,6 @@ class Work {
     };
   }
 
-  /** What callers, the dispatcher, the operator and the metrics read. */
   async lookAround(ids: Legacy['jobs']): Promise<void> {
     const { jobs, ledger, outbox } = this.#stores;
     await jobs.find(ids.running);
@@ -172,7 +170,6 @@ class Work {
     await ledger.balances(this.#accountId);
   }
 
-  /** One is found lost, and its file comes back. */
   async lookOverResults(jobId: string): Promise<void> {
     const { lostResults } = this.#stores;
     const first = { atMs: 0, id: '' };

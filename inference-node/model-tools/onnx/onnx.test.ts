@@ -292,7 +292,6 @@ test('nodes that form a circle have no order', t => {
   t.is(sorted?.at(-1)?.outputs[0], 'd');
 });
 
-/** From `input`, one picture of three channels, to `output`. */
 function graph(nodes: readonly GraphNode[], constants: Record<string, number[]> = {}): Graph {
   const value = (name: string, channels: number) => ({
     name,
@@ -556,7 +555,6 @@ function value(name: string, channels: number, width: number, height: number) {
   return { name, elementType: ElementType.float32, dims: [1, channels, height, width] };
 }
 
-/** Answers with these numbers, whatever it is given. */
 function answering(matte: readonly number[], width: number, height: number): Graph {
   const zero = float32Tensor([0], []);
   const nodes = [

@@ -187,7 +187,6 @@ test('a record that is none makes no provider', async t => {
   }
 });
 
-/** What `providers check` finds beside a package that is installed. */
 async function installBeside(libraryFolders: readonly string[], ldLibraryPath?: string) {
   const { record } = await installWheel(undefined, { libraryFolders, ldLibraryPath });
   const search = { ldLibraryPath, further: record.libraryFolders };

@@ -39,7 +39,6 @@ export function wheelFile(version: string, libraries = LIBRARIES): Buffer {
   return Buffer.from(zipSync(entries));
 }
 
-/** As an unpacked package of NuGet lies. */
 export async function writeNugetFolder(folder: string, version: string): Promise<void> {
   const native = path.join(folder, 'runtimes/linux-x64/native');
   await mkdir(native, { recursive: true });

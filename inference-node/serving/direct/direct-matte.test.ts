@@ -73,7 +73,6 @@ async function untilRequests(count: number): Promise<void> {
   while (storage.requests.length < count) await new Promise(resolve => setImmediate(resolve));
 }
 
-/** Up to the result's digest. */
 async function untilDigest(fields: Partial<MatteHeader> = {}): Promise<MatteCaller> {
   const caller = call(fields);
   await caller.until('admitted');

@@ -103,7 +103,6 @@ test('a direct caller › has its place back however its image ended', async t =
   }
 });
 
-/** Files of one party, read by it. */
 class Party {
   readonly directory: string;
   readonly files: TlsFiles;

@@ -275,7 +275,6 @@ test('admission › is closed while no engine is ready, the node drains or start
   await new MatteCaller(node).send(header()).refused(closed);
 });
 
-/** Nothing was admitted, nothing is held. */
 function assertUntouched(t: ExecutionContext): void {
   t.is(node.admission.snapshot().images, 0);
   t.is(node.pictures.decoded.length, 0);

@@ -77,7 +77,6 @@ function ask(connection: RawConnection, path: string, token?: string): Promise<R
   return ended;
 }
 
-/** One of TCP alone, that says nothing. */
 function openSocket(): Socket {
   const socket = connect(Number(node.address.split(':')[1]), '127.0.0.1');
   socket.on('error', () => undefined).resume();
@@ -376,7 +375,6 @@ test('a client of gRPC › with the token is not slowed by what strangers may', 
   t.deepEqual(node.ended, []);
 });
 
-/** What a raw http2 client is told that it may send. */
 async function advertisedWindows(origin: string) {
   const session = connectHttp2(origin);
   await once(session, 'remoteSettings');

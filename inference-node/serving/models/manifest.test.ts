@@ -170,7 +170,6 @@ async function problemsIn(read: () => Promise<unknown>): Promise<readonly string
   return [];
 }
 
-/** None where the models are admitted. */
 const problemsOf = (env: Record<string, string>) =>
   problemsIn(() => admittedOutlineOf(parseModelSettings(env, '/srv')));
 
@@ -261,7 +260,6 @@ test('an own model whose manifest permits both runs under strict, and is what a 
   t.regex(wayOut ?? '', /^MATTING_QUALITY must be ours, or MATTING_MODEL bought/);
 });
 
-/** What is said of the variables alone. */
 const settingProblems = (env: Record<string, string>) =>
   problemsIn(async () => void parseModelSettings(env, '/srv'));
 

@@ -39,7 +39,6 @@ interface Order {
   readonly tellFinished?: boolean;
 }
 
-/** The answer to `tellFinished`, in the order of the pictures. */
 export interface Told {
   readonly finished: readonly FinishChoices[];
 }

@@ -63,12 +63,10 @@ export async function decodeIfWhole(file: Buffer, ...refusals: readonly ErrorCod
   }
 }
 
-/** The picture as a node holds it, through a PNG. */
 export async function toPicture(pixels: Pixels): Promise<DecodedFile> {
   return await decode(await asSharp(pixels).png().toBuffer());
 }
 
-/** The same, of four channels, without a file. */
 export function asRgba({ data, width, height }: Pixels, translucent = false): RgbaPicture {
   return { rgba: viewAsPixels(data), width, height, translucent };
 }
@@ -111,7 +109,6 @@ export async function readJxl(file: Buffer): Promise<Pixels> {
   return { data, width, height, channels: bands as Pixels['channels'] };
 }
 
-/** What lies in an archive of colours and alpha. */
 export function openZip(archive: Buffer): { colours: Buffer; alpha: Buffer } {
   const { 'color.jpg': colours, 'alpha.png': alpha, ...others } = unzipSync(archive);
   if (colours === undefined || alpha === undefined || Object.keys(others).length > 0) {
@@ -157,7 +154,6 @@ export interface PngFields {
   readonly chunks?: readonly Buffer[];
 }
 
-/** Any kind of PNG, also those that no encoder here writes. */
 export function createPng(fields: PngFields): Buffer {
   const { colourType, depth, width, height, row, chunks = [] } = fields;
   const ihdr = Buffer.alloc(13);

@@ -86,7 +86,6 @@ export function untilPool(
   });
 }
 
-/** Resolves when the one engine has a run, and works on it. */
 export async function untilStarted(pool: EnginePool): Promise<void> {
   await untilPool(pool, () => pool.snapshot().running === 1);
   await untilBusy(pidOf(pool));

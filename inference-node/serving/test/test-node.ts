@@ -91,7 +91,6 @@ export async function openTestNode(options: TestNodeOptions = {}) {
   return { gates, engines, pictures, ...shell };
 }
 
-/** All of a node but its pools. */
 export async function openShell(
   run: PlanRun,
   pictures: PicturePool,
@@ -162,7 +161,6 @@ export async function untilNothingAdmitted(node: Pick<TestNode, 'admission'>): P
   }
 }
 
-/** A call that stands in that stage, until the gates let go. */
 export async function heldIn(
   node: TestNode,
   stage: FakeStage,
@@ -187,7 +185,6 @@ export function sha256(data: Uint8Array | string): Buffer {
   return createHash('sha256').update(data).digest();
 }
 
-/** One call, its messages in order, and how it ended. */
 export class MatteCaller {
   readonly call: ClientDuplexStream<MatteRequest, MatteResponse>;
   readonly messages: MatteResponse[] = [];
@@ -234,7 +231,6 @@ export class MatteCaller {
     return this;
   }
 
-  /** A file whose call has to end well. */
   async serve(data: Uint8Array | string, fields: Partial<MatteHeader> = {}): Promise<this> {
     await this.sendFile(data, fields);
     assert.equal(await this.ended, undefined);

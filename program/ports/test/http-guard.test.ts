@@ -59,7 +59,6 @@ async function connect(localAddress = '127.0.0.1'): Promise<Socket> {
   return client;
 }
 
-/** A request whose headers have come, with what there is of its body. */
 async function ask(body = ''): Promise<Asked> {
   const client = await connect();
   const asked = once(server, 'request');
@@ -68,7 +67,6 @@ async function ask(body = ''): Promise<Asked> {
   return { client, request, response };
 }
 
-/** The same, and its body is awaited from now on. */
 async function awaited(owner: WaitingOwner): Promise<Asked> {
   const asked = await ask();
   room.awaitBody(asked.request, asked.response, owner);

@@ -66,7 +66,6 @@ export abstract class ClusterMember {
     await this.untilTakesPart();
   }
 
-  /** One statement as root, over the socket. */
   async ask(statement: string): Promise<readonly RowDataPacket[]> {
     const connection = await this.#connect();
     try {
@@ -77,7 +76,6 @@ export abstract class ClusterMember {
     }
   }
 
-  /** The first column of the first row, as text. */
   async askOne(statement: string): Promise<string> {
     return String(Object.values(at(await this.ask(statement), 0)).at(-1));
   }

@@ -45,7 +45,6 @@ class GaleraMember extends ClusterMember {
     this.#others = others;
   }
 
-  /** The first of a new cluster. */
   bootstrap(): Promise<void> {
     return this.#start(['--wsrep-new-cluster', '--wsrep-cluster-address=gcomm://']);
   }

@@ -26,7 +26,6 @@ const FIRST_STATEMENTS = [
 ].map(statement => `${statement.replaceAll(/\s+/g, ' ')};\n`);
 
 export class GroupMember extends ClusterMember {
-  /** The first of a new group. */
   async bootstrap(): Promise<void> {
     await this.#open();
     await this.ask('set global group_replication_bootstrap_group = ON');

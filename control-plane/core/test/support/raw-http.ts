@@ -7,7 +7,6 @@ import { pino } from 'pino';
 
 export interface Conversation {
   readonly next?: string;
-  /** What the caller does behind its bytes. */
   readonly end?: 'end' | 'resetAndDestroy';
 }
 

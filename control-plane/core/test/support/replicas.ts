@@ -41,7 +41,6 @@ export interface Caller {
   readonly token: string;
 }
 
-/** An answer of the REST API, read to its end. */
 export interface RestAnswer {
   readonly status: number;
   readonly headers: Headers;
@@ -59,7 +58,6 @@ export interface Request {
 
 export class Replicas {
   planes: readonly ControlPlane[] = [];
-  /** A handle of the test's own on the same database. */
   database!: Database;
   stores!: Stores;
   readonly nodes: ScriptedNode[] = [];
@@ -73,7 +71,6 @@ export class Replicas {
     return replicas;
   }
 
-  /** Open while its tests run. */
   static use(
     test: Pick<GroupTest, 'before' | 'after'>,
     dialect: DatabaseDialect,
@@ -164,7 +161,6 @@ export class Replicas {
     );
   }
 
-  /** A link as callers got it, asked of a replica. */
   async download(replica: number, link: string): Promise<{ status: number; bytes: Buffer }> {
     assert.ok(link.startsWith(BASE_URL), link);
     const answer = await fetch(this.url(replica, link.slice(BASE_URL.length)));

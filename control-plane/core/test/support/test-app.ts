@@ -86,7 +86,6 @@ export interface ScopedRoute {
   readonly config: FastifyContextConfig;
 }
 
-/** The core's stores, and those of packages. */
 type StoresOf<S extends Stores> = (stores: Stores, database: Database) => S;
 
 /** Opened by `openTestApp`, or before the first test of a file by `useTestApp`. */
@@ -101,7 +100,6 @@ export class TestApp<S extends Stores = Stores> {
   storageDir!: string;
   accountId!: string;
   token!: string;
-  /** What nodes say from now on that they saw. */
   sight: Sight | null = null;
   readonly #storesOf: StoresOf<S>;
   readonly #log = pino({ level: 'silent' });
@@ -194,7 +192,6 @@ export class TestApp<S extends Stores = Stores> {
     return (server.address() as AddressInfo).port;
   }
 
-  /** What the acceptance gate answers from now on. */
   refuseNewJobs(error: ContractError | undefined): void {
     this.#switches.refusal = error;
   }

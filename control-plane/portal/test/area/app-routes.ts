@@ -5,7 +5,6 @@ import type { ThingName } from './things.ts';
 export interface AppRoute {
   readonly params?: Readonly<Record<string, ThingName>>;
   readonly fields?: Readonly<Record<string, string>>;
-  /** Fields that name something of an account. */
   readonly things?: Readonly<Record<string, ThingName>>;
 }
 

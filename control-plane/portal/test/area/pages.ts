@@ -7,7 +7,6 @@ type Element = DefaultTreeAdapterMap['element'];
 export interface PageForm {
   readonly action: string;
   readonly method: string;
-  /** Of inputs, text areas and chosen options, by name. */
   readonly fields: ReadonlyMap<string, string>;
 }
 

@@ -87,7 +87,6 @@ export class Person {
     return this.#send('POST', url, { ...sent, headers, payload });
   }
 
-  /** A form as `post` sends it, but for its last byte. */
   async hold(
     url: string,
     fields: Readonly<Record<string, string>> = {},

@@ -29,7 +29,6 @@ export async function registerPerson(world: World, role: Role): Promise<Register
   return { mail: link.mail, password };
 }
 
-/** What the form of the page is answered. */
 export async function trySignIn(
   person: Person,
   { mail, password }: Registered,

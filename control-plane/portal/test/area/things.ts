@@ -14,7 +14,6 @@ const MAKERS = {
   accountId: async ({ accountId }: Of) => accountId,
   keyId: async ({ test, accountId }: Of) =>
     (await test.stores.apiKeys.create(accountId, 'a key')).key.id,
-  /** One that has succeeded. */
   jobId: async ({ test, accountId }: Of) => {
     const { token } = await test.stores.apiKeys.create(accountId, 'a key of a job');
     const jobId = await submitJob(test, token);
@@ -23,7 +22,6 @@ const MAKERS = {
   },
   userId: async ({ test, accountId }: Of) =>
     (await personOfAccount(test.stores, accountId, 'viewer')).userId,
-  /** Of somebody whose key lives on. */
   formerUserId: async ({ test, accountId }: Of) => {
     const former = await personOfAccount(test.stores, accountId, 'member');
     const { userId } = former;
@@ -38,7 +36,6 @@ const MAKERS = {
   sessionId: async ({ sessionId }: Of) => sessionId,
   /** One that was paid: those that wait are few. */
   orderId: async ({ test, accountId }: Of) => (await paid(test.stores, accountId)).id,
-  /** One that has succeeded. */
   playgroundJobId: async ({ test, owner }: Of) => {
     const fields = { csrf: await owner.token(), once: createSecret() };
     const sent = { csrf: null, ...multipartOf(fields, pngHeader(4, 3)) };

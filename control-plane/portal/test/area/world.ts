@@ -40,7 +40,6 @@ export function filled(url: string, valueFor: (name: string) => string): string 
 /** Opened by `openWorld`, or before the first test of a describe by `useWorld`. */
 export class World {
   test!: PortalApp;
-  /** What people type before the path. */
   origin!: string;
   ours!: AccountWorld;
   theirs!: AccountWorld;

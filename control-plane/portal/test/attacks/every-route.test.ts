@@ -49,7 +49,6 @@ const thingsIn = (route: ScopedRoute): ThingName[] => {
   const { params = {}, things = {} } = APP_ROUTES[nameOf(route)] ?? {};
   return [...Object.values(params), ...Object.values(things)];
 };
-/** Only what the request names. */
 const ownThings = async (route: ScopedRoute, person: Member): Promise<Partial<Things>> => {
   const made = thingsIn(route).map(async name => [
     name,

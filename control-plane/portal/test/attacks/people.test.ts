@@ -44,7 +44,6 @@ test.beforeEach(() => {
 
 const mailOf = () => `ann-${randomUUID().slice(0, 8)}@alpha.example`;
 
-/** The link as the page shows it to the inviter. */
 async function invite(inviter: Person, mail: string, role = 'member'): Promise<string> {
   const answer = await inviter.post('/account/people/invite', { mail, role });
   const path = LINK.exec(answer.body)?.[1];

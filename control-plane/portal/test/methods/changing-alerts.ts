@@ -26,7 +26,6 @@ async function rowsOf(
   return (await rows.select('account_id').execute()).length;
 }
 
-/** Told, and credits were added since. */
 async function recovered({ stores }: Fixture<Stores>) {
   const accountId = await watchedAccount(stores, 5, [10]);
   assert.ok(await stores.alerts.tell(tellingOf(at(await seenOf(stores, accountId), 0))));

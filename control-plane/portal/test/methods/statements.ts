@@ -50,7 +50,6 @@ const BOUNDS: Readonly<Record<string, readonly [readsMax: number, why: string]>>
   ],
 };
 
-/** What a method is asked beside what changing.ts arranges. */
 const BESIDE: Readonly<Record<string, Exercise<Stores>>> = {
   'jobs.submit': submitPictures,
   'alertSettings.setWebhook': async stores => {

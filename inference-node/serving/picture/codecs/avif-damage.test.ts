@@ -117,7 +117,6 @@ test('damage › a table of locations with numbers of any length causes no fault
 const WIDTH = 80;
 const STRIP_HEIGHT = 64;
 
-/** A strip of the picture below: colours and alpha of one file. */
 async function codeStrip(top: number, bitdepth: 8 | 10 | 12 = 8) {
   const strip = paint(WIDTH, STRIP_HEIGHT, 4, (x, y) => [
     (x * 3) & 255,

@@ -403,7 +403,6 @@ const WRITERS: Readonly<Record<string, Write>> = {
   avif: picture => picture.avif({ quality: 95, effort: 0 }),
 };
 
-/** Bytes of junk over those from `at` on. */
 function spoil(t: ExecutionContext, file: Buffer, at: number, bytes: number): Buffer {
   t.true(at > 0);
   const spoilt = Buffer.from(file);

@@ -219,7 +219,6 @@ test('WebP › a large cut-out has its alpha exactly and its colours at the edge
 
 const SIZE = { width: 40, height: 24 };
 
-/** A red subject with a soft right edge; black and transparent beside it. */
 function subject(): RawPixels {
   const { data } = paint(SIZE.width, SIZE.height, 4, x => {
     if (x < 20) return [200, 40, 30, 255];

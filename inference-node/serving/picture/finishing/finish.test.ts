@@ -469,7 +469,6 @@ const PICTURES: Readonly<Record<string, Pixels>> = {
   'all transparent': paint(80, 60, 4, () => [200, 10, 10, 0]),
 };
 
-/** What a model may say of such pictures. */
 const MATTES: Readonly<Record<string, Buffer>> = {
   'no subject': Buffer.alloc(64 * 64, 0),
   'all subject': Buffer.alloc(64 * 64, 255),

@@ -96,7 +96,6 @@ function u24(value: number): Buffer {
   return Buffer.from([value & 255, (value >>> 8) & 255, value >>> 16]);
 }
 
-/** An animation of one frame that is the whole picture. */
 export function webpOfOneFrame(webp: Buffer, width: number, height: number): Buffer {
   const isExtended = webp.toString('latin1', 12, 16) === 'VP8X';
   const chunks = webp.subarray(isExtended ? 30 : 12);
