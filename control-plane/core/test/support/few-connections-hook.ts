@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 
-const BOUND = 'app.server.maxConnections = publicConnectionsMax();';
+const BOUND = 'connectionsMax: publicConnectionsMax(),';
 
 registerHooks({
   load(url, context, nextLoad) {
@@ -10,7 +10,7 @@ registerHooks({
     if (!url.endsWith('/control-plane/core/http/public-app.ts')) return loaded;
     const source = String(loaded.source);
     assert.ok(source.includes(BOUND), `${url} has no ${BOUND}`);
-    const fewer = `app.server.maxConnections = ${Number(process.env.TEST_CONNECTIONS_MAX)};`;
+    const fewer = `connectionsMax: ${Number(process.env.TEST_CONNECTIONS_MAX)},`;
     return { ...loaded, source: source.replace(BOUND, fewer) };
   },
 });
