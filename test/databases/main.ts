@@ -15,8 +15,9 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 
 /** What every target runs: the store, two control planes, webhooks, kills. */
 const PLACES = [
-  'control-plane/core/{attempts,database,dispatch,jobs,keys,ledger,retention,test,webhooks}/*.test.ts',
-  'control-plane/portal/{alerts,orders,people}/*.test.ts',
+  'control-plane/core/{attempts,dispatch,jobs,keys,ledger,retention,test,webhooks}/*.test.ts',
+  'control-plane/database/*.test.ts',
+  'control-plane/portal/{alerts,orders,people,usage}/*.test.ts',
   // Two control planes, their notifications, and those that die or stand still.
   'control-plane/test/compose/replicas.test.ts',
   'control-plane/test/compose/{kills,stopped,database-outage}.storm.ts',
