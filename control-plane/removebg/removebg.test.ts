@@ -27,7 +27,6 @@ const test = ava.serial;
 const RESULT = randomBytes(200_001);
 const BASE64 = IMAGE.toString('base64');
 
-/** The headers that a recorded answer of remove.bg has besides those of every HTTP answer. */
 const RECORDED_HEADERS = [
   'x-ratelimit-limit',
   'x-ratelimit-remaining',

@@ -201,7 +201,6 @@ test('gauges › so are the ends of runs and engines, their memory and their pre
   t.is((await read('info')).length, LABELS.length);
 });
 
-/** A plan of a subject and another model, each with engines that the test can spoil. */
 function openPlan(otherRole: PlanRun['role'] = 'opinion') {
   const pictures = new FakePicturePool(new StageGates());
   const make = (model: string, role: PlanRun['role']) => {

@@ -48,7 +48,6 @@ export interface VisitorOptions {
   readonly scripts?: boolean;
 }
 
-/** Somebody with a browser of their own: cookies, a theme, a language, a width. */
 export class Visitor {
   readonly page: Page;
   readonly context: BrowserContext;

@@ -60,7 +60,6 @@ interface Parties {
   readonly token: string;
 }
 
-/** The jobs that were accepted, by their receivers, and when processes were killed. */
 class Storm {
   readonly kinds = new Map<string, Kind>();
   /** By this process's clock. */
@@ -142,7 +141,6 @@ function isTaken(status: number): boolean {
   return status >= 200 && status < 300;
 }
 
-/** The first times it is asked for a job it throws a tantrum, then it takes it. */
 function hostile(receiver: () => Receiver, elsewhere: string): Answer {
   return (delivery, response) => {
     const turn = receiver().of(delivery.jobId).length - 1;
@@ -174,7 +172,6 @@ function stuck(receiver: () => Receiver): Answer {
   };
 }
 
-/** A receiver of each kind, control planes with a scripted node, and an account. */
 async function openParties(
   closing: AsyncDisposableStack,
 ): Promise<Parties & { elsewhere: Receiver }> {

@@ -33,7 +33,6 @@ async function spent(): Promise<number> {
   return credits.sums.charge;
 }
 
-/** Cuts one picture out through `faults` and holds that it was one request all along. */
 async function cutOutThrough(faults: Fault[]): Promise<Retry[]> {
   const { client, proxy } = harness;
   const spentBefore = await spent();

@@ -260,7 +260,6 @@ interface Fields {
   readonly required: readonly string[];
 }
 
-/** The properties of every interface of types.ts, as the formatter writes them. */
 function readInterfaces(): ReadonlyMap<string, Fields> {
   const text = readFileSync(new URL('../../client/src/types.ts', import.meta.url), 'utf8');
   const found = new Map<string, Fields>();

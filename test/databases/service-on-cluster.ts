@@ -51,7 +51,6 @@ export class ServiceOnCluster {
     return new ServiceOnCluster(replicas, baseUrl, opening.move());
   }
 
-  /** Every job that was accepted succeeds and is charged once, and none waits for long. */
   async requireFailOver(context: ExecutionContext, hurt: () => Promise<void>): Promise<void> {
     const caller = await patiently(() => this.replicas.createCaller(1e6));
     const load = await SteadyLoad.start({

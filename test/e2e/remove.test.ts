@@ -107,7 +107,6 @@ function start(args: readonly string[], env: Record<string, string> = {}): Run {
   return { child, ended, stderr: () => stderr };
 }
 
-/** To its end, in this process: what `bin/matting.ts` makes of the arguments and of an error. */
 async function run(args: readonly string[], apiKey = caller.token): Promise<RunEnd> {
   const before = process.cwd();
   process.chdir(folder);

@@ -82,7 +82,6 @@ export abstract class FleetProgram {
     });
   }
 
-  /** Ends it as a supervisor does, and starts it as that version. Resolves when it is ready. */
   async become(version: InstalledVersion): Promise<void> {
     await this.stop();
     this.#version = version;
@@ -130,7 +129,6 @@ export abstract class FleetProgram {
     return [`--- ${this.name}`, ...this.#log().slice(-LOG_LINES_SHOWN)].join('\n');
   }
 
-  /** What it complained of since its first start: errors in its log, and standard error. */
   complaints(): readonly string[] {
     const level = (line: string) => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR_LEVEL);
     return this.#log().filter(line => line !== '' && level(line) >= ERROR_LEVEL);

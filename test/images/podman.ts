@@ -49,7 +49,6 @@ process.once('exit', () => {
     spawnSync('podman', ['rm', '--force', '--volumes', '-t', '0', ...started.reverse()]);
 });
 
-/** In the background; removed with the test's process, if not before. Returns its id. */
 export function runContainer(
   image: string,
   options: readonly string[],
@@ -67,7 +66,6 @@ export function evaluate<Value>(container: string, script: string): Value {
   return JSON.parse(podman(args)) as Value;
 }
 
-/** The exit code of a container that is asked to end, after what it needs to drain. */
 export function stopContainer(container: string): number {
   podman(['stop', '-t', '150', container]);
   return Number(podman(['inspect', '--format', '{{.State.ExitCode}}', container]));

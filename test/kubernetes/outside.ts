@@ -61,7 +61,6 @@ async function answers(url: string): Promise<void> {
   await until(asked, { timeoutMs: READY_MS_MAX, what: `${url} answers` });
 }
 
-/** A directory of this machine as a volume, and the claim of it where there is to be one. */
 export function makeVolume(cluster: Cluster, name: string, claim?: string): string {
   const directory = path.join(cluster.directory, `volume-${name}`);
   mkdirSync(directory);

@@ -34,7 +34,6 @@ function startGpuExporter(): Promise<LoopbackSource> {
   });
 }
 
-/** Jobs of both modes, a refusal, a fault of an image, a notification, a check of the ledger. */
 async function load(service: RunningService): Promise<void> {
   await using receiver = await openSource((_request, response) => response.end());
   const create = { width: 64, height: 64, channels: 3, background: '#246' } as const;

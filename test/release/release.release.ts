@@ -301,7 +301,6 @@ const NAMES = ['localhost/matting:99.1.0', 'localhost/matting-node:99.1.0-bare']
 const OTHERS = ['registry.example/matting:99.1.0', 'matting:99.1.0', 'localhost/matting:99.1.00'];
 let tools: string;
 
-/** A stand-in for podman that knows the images, and writes each line it was started with. */
 function install(revision: string): void {
   const podman = `#!/bin/sh
 echo "podman $*" >> ${tools}/said

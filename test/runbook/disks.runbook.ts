@@ -40,7 +40,6 @@ const timePasses = () =>
        where ${ENDED}`,
   );
 
-/** Somebody's transaction holds the rows that expired, until the connection ends. */
 async function holdRows(): Promise<Connection> {
   const { socket } = service.database.server;
   const holding = await mysql.createConnection({ socketPath: socket, user: 'root' });

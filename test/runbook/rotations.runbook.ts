@@ -41,7 +41,6 @@ async function restartAll(variables: Env, programs = [...service.planes, ...serv
   }
 }
 
-/** Jobs are sent to both replicas, one after the other, until `done`; all of them succeed. */
 async function underLoad(work: () => Promise<void>): Promise<number> {
   const image_base64 = await pictureBase64();
   const jobIds: string[] = [];

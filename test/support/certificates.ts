@@ -15,6 +15,13 @@ export interface Certificate {
   readonly key: string;
 }
 
+export const NO_TLS = {
+  identity: undefined,
+  clientCaFile: undefined,
+  serverCaFile: undefined,
+  serverName: undefined,
+};
+
 const HOUR_MS = 3_600_000;
 
 /** A certificate authority of its own: each has another name and key. */

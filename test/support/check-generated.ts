@@ -19,7 +19,6 @@ function contents(root: string, pattern: string): Map<string, string> {
   return new Map(names.map(name => [name, readFileSync(path.join(root, name), 'utf8')]));
 }
 
-/** Files of a committed folder that differ from those that were just made, or are too many. */
 function differing(folder: string, made: string, pattern: string): string[] {
   const expected = contents(made, pattern);
   const committed = contents(path.join(ROOT, folder), pattern);

@@ -241,7 +241,6 @@ for (const address of PUBLIC_ADDRESSES) {
   test(`addresses › ${address} is public`, t => t.true(isPublicAddress(address)));
 }
 
-/** The guard with a dialer that connects to nothing and records the addresses it gets. */
 function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object = {}) {
   const dialled: string[] = [];
   const createConnector: CreateConnector = addresses => (_options, callback) => {
@@ -342,7 +341,6 @@ const SET_UP = [
   'ip -6 route add local default dev lo',
 ].join(' && ');
 
-/** The words that start a program in a network of its own; undefined where none can be made. */
 function namespaceCommand(): readonly [string, ...string[]] | undefined {
   const ways: readonly [string, ...string[]][] = [
     ['unshare', '--net'],

@@ -134,7 +134,6 @@ export async function delivered({ events }: Replica, url: string): Promise<strin
   return jobId;
 }
 
-/** Status, attempts and last status code of a notification, as callers see them. */
 export async function told(jobId: string) {
   const { callback } = await reread(stores, jobId);
   const { status, attempts, lastStatusCode } = callback!;

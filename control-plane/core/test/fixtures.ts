@@ -39,13 +39,11 @@ export const NONE_FULL: FullSlots = {
   slow: { accounts: [], destinations: [] },
 };
 
-/** The packages that a suite has beside the core, and what it has of them in the database. */
 interface Suite<More extends object> {
   readonly packages?: readonly Package[];
   readonly more?: (database: Database) => More;
 }
 
-/** What a group of tests has of its database. It is open before the first test. */
 interface OpenedStores<S extends Stores> {
   readonly dialect: DatabaseDialect;
   readonly databases: ReturnType<typeof useTestDatabase>;
@@ -56,7 +54,6 @@ interface OpenedStores<S extends Stores> {
 
 type Group<S extends Stores> = (test: GroupTest, opened: OpenedStores<S>) => void;
 
-/** Databases that have the tables of the core and of these packages, and the stores on them. */
 export function storeFixtures<More extends object = object>(suite: Suite<More> = {}) {
   type S = Stores & More;
   const { packages = [], more = () => ({}) as More } = suite;
@@ -287,7 +284,6 @@ export async function movements(database: Database, accountId: string): Promise<
   return rows.map(({ kind, reference, amount }) => `${kind} ${reference} ${amount}`).sort();
 }
 
-/** The methods of every store as `store.method`, and those of `Stores` itself by their names. */
 export function methodsOf(stores: object): string[] {
   return Object.entries(stores).flatMap(([store, value]) => {
     if (typeof value === 'function') return [store];

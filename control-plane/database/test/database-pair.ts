@@ -91,7 +91,6 @@ export class DatabasePair {
     return this.proxy.url;
   }
 
-  /** The database at the address, for whatever runs on a test database; closing it closes all. */
   asTestDatabase(): TestDatabase {
     const handles: Database[] = [];
     return {

@@ -502,7 +502,6 @@ const NXDOMAIN = 3;
 const V6 = '2606:4700:4700:0:0:0:0:1111';
 const SIX = '2606:4700:4700::1111';
 
-/** The name server of these tests: it knows some names, and is silent about one. */
 let server: Socket;
 let resolve: ReturnType<typeof createPublicResolver>;
 

@@ -73,7 +73,6 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     return accountId;
   }
 
-  /** Thresholds that were told, in the order of their events, and to whom it was written. */
   async function told(accountId: string) {
     const events = await database.kysely
       .selectFrom('outbox')

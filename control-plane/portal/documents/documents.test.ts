@@ -25,7 +25,6 @@ test.before(async () => {
 
 const VOID = ['meta', 'link'];
 
-/** Names of the elements, in order; every one that was opened is closed in its turn. */
 function elementsOf(html: string): string[] {
   const names: string[] = [];
   const open: string[] = [];

@@ -73,7 +73,6 @@ function statusFrom(port: number, options: http.RequestOptions, body?: string): 
   return promise;
 }
 
-/** Calls as long as the flood lasts, each on a new connection, one after the other. */
 async function answersDuring(
   flood: HalfSentForms,
   connections: number,

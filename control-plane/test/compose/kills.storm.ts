@@ -172,7 +172,6 @@ onDatabases(test, 'a cap and replicas that are killed', (test, dialect) => {
 
   const kill = (index: number) => children[index]?.end();
 
-  /** As a client does: the same request at one replica and the other until it is answered. */
   async function submit(turn: number): Promise<number> {
     const idempotencyKey = randomUUID();
     const body = pictureBody();

@@ -114,7 +114,6 @@ for (const kind of OBJECT_STORES) {
     }
   }
 
-  /** Replaces one replica after the other; each ends only when its successor serves. */
   async function restart(step: string, storage: Storage): Promise<void> {
     for (const index of [0, 1] as const) {
       const next = await open(`${step}-${index}`, storage);

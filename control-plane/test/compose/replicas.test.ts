@@ -462,7 +462,6 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     t.deepEqual([read.status, read.body], [200, { credits: { available: 5, reserved: 0 } }]);
   });
 
-  /** What is wrong with a body is counted: both keys of the account, both replicas, at once. */
   async function overLimit(caller: Caller) {
     const second = await replicas.addKey(caller.accountId);
     const sent = Array.from({ length: LIMIT + 30 }, (_, index) =>

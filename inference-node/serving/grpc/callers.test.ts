@@ -7,9 +7,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Metadata } from '@grpc/grpc-js';
 import { type ChannelSecurity, TlsFiles } from '@matting/program/tls/tls-files.ts';
-import type { TlsSettings } from '@matting/program/tls/tls-settings.ts';
 import { MatteServiceClient } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import { type Certificate, TestAuthority } from '@matting/test-support/certificates.ts';
+import { type Certificate, NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
 import ava from 'ava';
 import { chunk, header, MatteCaller, openTestNode, type TestNode } from '../test/test-node.ts';
 import { Callers, tokenMetadata } from './callers.ts';
@@ -19,12 +18,6 @@ const test = ava.serial;
 const FLEET_TOKEN = 'the-token-of-the-fleet';
 const SHOP = { name: 'shop', token: 'the-token-of-the-shop' };
 const LAB = { name: 'lab', token: 'the-token-of-the-lab!' };
-const NOTHING: TlsSettings = {
-  identity: undefined,
-  clientCaFile: undefined,
-  serverCaFile: undefined,
-  serverName: undefined,
-};
 const log = { info: () => undefined, warn: () => undefined };
 
 let node: TestNode | undefined;
@@ -125,7 +118,7 @@ class Party {
     for (const [name, text] of Object.entries(authorities)) await writeFile(at(name), text);
     const files = await TlsFiles.open(
       {
-        ...NOTHING,
+        ...NO_TLS,
         identity: own && { certFile: at('cert.pem'), keyFile: at('key.pem') },
         clientCaFile: authorities.clientCa && at('clientCa'),
         serverCaFile: authorities.serverCa && at('serverCa'),

@@ -181,7 +181,6 @@ const licence = (weights: CommercialUse, trainingData: CommercialUse) => ({
   trainingData: terms(trainingData),
 });
 
-/** A folder of models: isnet's manifest under other names and terms, and no plan. */
 async function makeModels(
   context: ExecutionContext,
   models: Readonly<Record<string, readonly [CommercialUse, CommercialUse]>>,

@@ -6,7 +6,6 @@ const POLL_MS = 20;
 /** A minute, which only a test that fails waits. Looks, since a machine may stand still meanwhile. */
 const LOOKS_MAX = 60_000 / POLL_MS;
 
-/** Resolves when `condition` holds; rejects, saying what was waited for, when it never does. */
 export async function until(what: string, condition: () => boolean): Promise<void> {
   for (let looks = 0; !condition(); looks += 1) {
     if (looks > LOOKS_MAX) throw new Error(`it never came: ${what}`);

@@ -237,7 +237,6 @@ export class MatteCaller {
     return this;
   }
 
-  /** Resolves with the first message of that kind; rejects when the call ends before it. */
   async until<K extends Kind>($case: K): Promise<Value<K>> {
     for (;;) {
       const found = this.messages.find(({ message }) => message?.$case === $case);

@@ -33,7 +33,6 @@ export async function openWatchedHome(context: ExecutionContext): Promise<Watche
   };
 }
 
-/** The sockets of a process that are not those between processes of one machine. */
 export async function networkSocketsOf(pid: number): Promise<string[]> {
   const local = await readFile(`/proc/${pid}/net/unix`, 'utf8');
   const inodes = new Set(local.split('\n').map(line => line.split(/ +/)[6]));

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { TestAuthority } from '@matting/test-support/certificates.ts';
+import { NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
@@ -110,12 +110,6 @@ test('secrets › finds nothing against what was made at random', t => {
 // Certificates that are good, near their end, over, or do not fit together.
 
 const DAY_MS = 86_400_000;
-const NOTHING: TlsSettings = {
-  identity: undefined,
-  clientCaFile: undefined,
-  serverCaFile: undefined,
-  serverName: undefined,
-};
 
 let settings: TlsSettings;
 const at = (name: string) => path.join(directory, name);
@@ -129,14 +123,14 @@ test.before(async () => {
   await writeFile(at('other.pem'), authority.issue('other').key);
   await writeFile(at('ca.pem'), authority.cert);
   const identity = { certFile: at('cert.pem'), keyFile: at('key.pem') };
-  settings = { ...NOTHING, identity, serverCaFile: at('ca.pem') };
+  settings = { ...NO_TLS, identity, serverCaFile: at('ca.pem') };
 });
 
 const statuses = async (given: TlsSettings, nowMs?: number) =>
   (await tlsFindings(given, nowMs)).map(({ status }) => status);
 
 test('TLS › is ok where no TLS is asked for', async t => {
-  t.deepEqual(await statuses(NOTHING), ['ok']);
+  t.deepEqual(await statuses(NO_TLS), ['ok']);
 });
 
 test('TLS › warns a fortnight before the end, and fails behind it', async t => {

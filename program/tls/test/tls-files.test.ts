@@ -6,7 +6,7 @@ import { connect as connectHttp2 } from 'node:http2';
 import path from 'node:path';
 import { connect, type TLSSocket } from 'node:tls';
 import { Server } from '@grpc/grpc-js';
-import { TestAuthority } from '@matting/test-support/certificates.ts';
+import { NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
 import { EnvReader } from '../../env.ts';
@@ -14,13 +14,6 @@ import { TlsFileError, TlsFiles } from '../tls-files.ts';
 import { readTlsSettings, type TlsSettings } from '../tls-settings.ts';
 
 const test = ava.serial;
-
-const NOTHING: TlsSettings = {
-  identity: undefined,
-  clientCaFile: undefined,
-  serverCaFile: undefined,
-  serverName: undefined,
-};
 
 const home = await temporaryFolder({ teardown: test.after.always });
 let directory: string;
@@ -44,7 +37,7 @@ async function write(files: Readonly<Record<string, string>>): Promise<void> {
 }
 
 const OWN: TlsSettings = {
-  ...NOTHING,
+  ...NO_TLS,
   get identity() {
     return { certFile: at('cert.pem'), keyFile: at('key.pem') };
   },
@@ -91,8 +84,8 @@ test('TLS files that cannot be used › are named by their variable', async t =>
   t.regex(await refused(OWN), /^MATTING_TLS_KEY_FILE: is not the key of/);
   const large = at('large.pem');
   await writeFile(large, Buffer.alloc(2 * 1024 * 1024, 'a'));
-  t.regex(await refused({ ...NOTHING, clientCaFile: large }), /^MATTING_TLS_CLIENT_CA_FILE/);
-  const folder = { ...NOTHING, serverCaFile: directory };
+  t.regex(await refused({ ...NO_TLS, clientCaFile: large }), /^MATTING_TLS_CLIENT_CA_FILE/);
+  const folder = { ...NO_TLS, serverCaFile: directory };
   t.regex(await refused(folder), /^MATTING_TLS_SERVER_CA_FILE: .*EISDIR/);
 });
 
@@ -104,7 +97,7 @@ let files: TlsFiles;
 async function serve(pollMs = 3_600_000): Promise<void> {
   const { cert, key } = authority.issue('first');
   await write({ 'cert.pem': cert, 'key.pem': key });
-  files = await TlsFiles.open({ ...NOTHING, identity: OWN.identity }, { log, pollMs });
+  files = await TlsFiles.open({ ...NO_TLS, identity: OWN.identity }, { log, pollMs });
   server = new Server();
   port = await new Promise<number>((resolve, reject) =>
     server.bindAsync('127.0.0.1:0', files.serverCredentials(), (error, bound) =>

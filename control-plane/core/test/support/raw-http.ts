@@ -40,7 +40,6 @@ export function headOf(...lines: readonly string[]): string {
   return `${lines.join('\r\n')}\r\n\r\n`;
 }
 
-/** The answer to a POST whose body is sent in these pieces, until the answer comes. */
 export async function sendPieces(pieces: Iterable<Buffer>, options: http.RequestOptions) {
   const request = http.request({ ...options, method: 'POST' });
   const answered = once(request, 'response') as Promise<[http.IncomingMessage]>;

@@ -29,7 +29,6 @@ export interface ReplicasOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Theirs, and closed with them, instead of a new one. */
   readonly database?: TestDatabase;
-  /** What the replicas open instead of the test database's own address: a proxy before it. */
   readonly databaseUrl?: (url: string) => Promise<string>;
   /** Where the blobs go; a new temporary directory unless given. */
   readonly storageDir?: string;

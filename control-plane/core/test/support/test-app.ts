@@ -364,7 +364,6 @@ function acceptanceBy(switches: Switches, { jobs }: Stores) {
   };
 }
 
-/** How tests open the application with those packages, and read what these keep. */
 export function testApps<S extends Stores>(given: readonly Package[], storesOf: StoresOf<S>) {
   /** @param context the test that it is closed after; closed by its caller where absent */
   async function openTestApp(
@@ -377,7 +376,6 @@ export function testApps<S extends Stores>(given: readonly Package[], storesOf: 
     return app;
   }
 
-  /** Open while the tests of a file run; `then` is done with it before the first test. */
   function useTestApp(
     test: Pick<GroupTest, 'before' | 'after'>,
     options: TestAppOptions | (() => TestAppOptions) = {},

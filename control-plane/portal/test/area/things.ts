@@ -100,7 +100,6 @@ const DAY_NAMES = [
   'A name of sixty letters: '.padEnd(60, 'x'),
 ];
 
-/** A life: keys, pictures that went well and did not, a queue, a notification that is not taken. */
 export async function fillAccount(test: PortalApp, { accountId }: AccountWorld): Promise<void> {
   for (const name of DAY_NAMES) {
     const { token } = await test.stores.apiKeys.create(accountId, name);

@@ -65,7 +65,6 @@ export class World {
     return memberOf(this.test, this.origin, accountId, role);
   }
 
-  /** Every row, by table, but those that say when somebody was seen: what a read must not change. */
   rows(): Readonly<Record<string, readonly string[]>> {
     const tables = this.#database
       .prepare(`select name from sqlite_master where type = 'table' order by name`)

@@ -430,7 +430,6 @@ test('held forms › change no account but the one that their page was made for'
   t.is((await person.post('/account/people/invite', fields)).statusCode, 200);
 });
 
-/** Makes a member of another account of theirs; they act for the first one as before. */
 async function joinToo({ test: fixture }: World, person: Member, accountId: string): Promise<void> {
   const of = { mail: person.mail, role: 'owner', purpose: 'sign-in' } as const;
   const link = newLink(accountId, of);

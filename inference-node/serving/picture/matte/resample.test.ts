@@ -207,7 +207,6 @@ async function cutOut(pixels: Pixels, blurPx: number) {
   return await readRgba((await finishPicture(picture, [matte], CHOICES)).file, 'png');
 }
 
-/** The largest step away from the source's colour among pixels that are opaque in it. */
 function worstStep(result: Pixels, source: Pixels): number {
   let worst = 0;
   for (let at = 0; at < source.data.length; at += 4) {
