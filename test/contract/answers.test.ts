@@ -334,7 +334,7 @@ for (const [fault, status, code] of [
     const made = await app.stores.jobs.find(left.json().job_id);
     t.truthy(made, 'the job that goes on is named');
     t.is(left.headers['x-credits-charged'], '0');
-    fail(services.readJob, 'read');
+    fail(app.stores.jobs, 'findForKey');
     await ask(t, { method: 'GET', url: `${ASYNC}/${jobId}` }, status, code);
     for (const [name, path] of [
       ['view', ''],
