@@ -211,6 +211,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EINTEGRITY: 'what it sent is not the pinned package (its sha512 is another)',
   TAR_ABORT: DAMAGED,
   TAR_BAD_ARCHIVE: DAMAGED,
+  TAR_ENTRY_INVALID: DAMAGED,
   Z_DATA_ERROR: DAMAGED,
   Z_BUF_ERROR: 'what it sent is cut short',
   SELF_SIGNED_CERT_IN_CHAIN: UNTRUSTED,
