@@ -280,6 +280,7 @@ export function headerMessage(request: MatteCall): MatteRequest {
         refinement: Switch.SWITCH_UNSPECIFIED,
         foregroundEstimation: Switch.SWITCH_UNSPECIFIED,
         model: '',
+        selectableSha256: '',
         finishing: request.finishing && finishingToProto(request.finishing, fileOf(request)),
         // At least 1, since 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,

@@ -223,6 +223,8 @@ export class ScriptedNode {
       encodeMsPerMegapixel: 1,
       decodeRates: [],
       encodeRates: [],
+      selectableRevision: 0,
+      modelLoads: [],
       ...this.#options.load?.(),
     };
   }
@@ -238,6 +240,7 @@ export class ScriptedNode {
       plan: 'scripted',
       commercialUseRequired: '',
       plans: ['scripted'],
+      selectable: [],
       finishing: false,
       executionProviderRequested: 'cpu',
       executionProviderSelected: 'cpu',

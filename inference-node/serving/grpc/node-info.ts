@@ -83,6 +83,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     pictureWorkers: pictures.snapshot().workers,
     device: inputs.device,
     gpus: [],
+    selectable: [],
   };
 }
 
@@ -150,6 +151,8 @@ export function readCapacity(
       format: outputFormatToProto(format),
       msPerMegapixel,
     })),
+    selectableRevision: 0,
+    modelLoads: [],
   };
 }
 

@@ -173,6 +173,22 @@ export namespace Stage {
   export type UNRECOGNIZED = typeof Stage.UNRECOGNIZED;
 }
 
+export const SelectableKind = {
+  SELECTABLE_KIND_UNSPECIFIED: 0,
+  SELECTABLE_KIND_PLAN: 1,
+  SELECTABLE_KIND_MODEL: 2,
+  UNRECOGNIZED: -1,
+} as const;
+
+export type SelectableKind = typeof SelectableKind[keyof typeof SelectableKind];
+
+export namespace SelectableKind {
+  export type SELECTABLE_KIND_UNSPECIFIED = typeof SelectableKind.SELECTABLE_KIND_UNSPECIFIED;
+  export type SELECTABLE_KIND_PLAN = typeof SelectableKind.SELECTABLE_KIND_PLAN;
+  export type SELECTABLE_KIND_MODEL = typeof SelectableKind.SELECTABLE_KIND_MODEL;
+  export type UNRECOGNIZED = typeof SelectableKind.UNRECOGNIZED;
+}
+
 export const NodeState = {
   NODE_STATE_UNSPECIFIED: 0,
   /** NODE_STATE_STARTING - engines are loading */
@@ -225,14 +241,17 @@ export interface MatteHeader {
   outputFormat: OutputFormat;
   resultKind: ResultKind;
   priority: Priority;
-  /** A model of GetNodeInfo, alone; at the first size that is listed there. Empty: the node's plan. */
+  /**
+   * A model of GetNodeInfo.selectable, alone. Empty: the node's plan. One whose engines are not loaded
+   * is loaded first, and the image waits for it.
+   */
   model: string;
   /**
    * Refuse rather than admit where by the node's estimate no engine would take the image within
    * this. Zero: however long it waits.
    */
   waitMsMax: number;
-  /** a plan of GetNodeInfo, not together with model; empty: the node's plan */
+  /** the same for a plan, not together with model */
   plan: string;
   /** edge-aware, to the picture's own pixels; off: the matte is stretched */
   refinement: Switch;
@@ -251,6 +270,11 @@ export interface MatteHeader {
    * the fleet's token may name one. Empty: the files travel in this call.
    */
   directOrigin: string;
+  /**
+   * Of the SelectableModel that `plan` or `model` names, as the caller read it; where this node has
+   * another under that name: FAILED_PRECONDITION. Empty: any.
+   */
+  selectableSha256: string;
 }
 
 /**
@@ -475,6 +499,8 @@ export interface ModelRun {
   /** As UseTerms.commercial_use: yes, no, unclear. Empty: this node does not say. */
   weightsCommercialUse: string;
   trainingDataCommercialUse: string;
+  /** in the plan: subject, opinion, second_look, refine. Empty: this node does not say */
+  role: string;
 }
 
 /** One model's part that a result lacks. */
@@ -557,11 +583,41 @@ export interface GetNodeInfoResponse {
   commercialUseRequired: string;
   /** Origins of object storage at which this node gets and puts files (MatteHeader.direct_origin). */
   directOrigins: string[];
-  /**
-   * GPUs of this node; empty: it runs on a CPU, or does not know them. The only field that may change
-   * while the node serves.
-   */
+  /** GPUs of this node; empty: it runs on a CPU, or does not know them. May change while it serves. */
   gpus: GpuDevice[];
+  /**
+   * What a header may name: every plan and model that is prepared or added on this node. May change
+   * while it serves, and then WatchCapacityResponse.selectable_revision is another.
+   */
+  selectable: SelectableModel[];
+}
+
+export interface SelectableModel {
+  name: string;
+  kind: SelectableKind;
+  /** the node's own plan */
+  default: boolean;
+  /**
+   * Of what decides its mattes: weights, sizes, normalisation, activation, roles. Hexadecimal. Nodes
+   * of other providers and precisions have the same for the same model.
+   */
+  sha256: string;
+  /** that its engines take together, at most; 0: unknown */
+  memoryBytes: number;
+  /** until its engines are ready, about; 0: unknown */
+  loadMs: number;
+  /** a line for people */
+  goodFor: string;
+  /** the strictest of its models */
+  weights: UseTerms | undefined;
+  trainingData: UseTerms | undefined;
+  runs: SelectableRun[];
+}
+
+export interface SelectableRun {
+  model: string;
+  /** as in ModelRun */
+  role: string;
 }
 
 export interface GpuDevice {
@@ -645,6 +701,20 @@ export interface WatchCapacityResponse {
   /** The same by format, of those this node has worked on since it started. */
   decodeRates: DecodeRate[];
   encodeRates: EncodeRate[];
+  /** rises where GetNodeInfo.selectable has changed */
+  selectableRevision: number;
+  /** Of the selectable models beside the node's own plan whose engines are loaded or loading. */
+  modelLoads: ModelLoad[];
+}
+
+export interface ModelLoad {
+  /** of a SelectableModel */
+  name: string;
+  /** 0: it is loading */
+  enginesReady: number;
+  /** as of the whole response, for an image that names it */
+  estimatedWaitMs: number;
+  inferMs: number;
 }
 
 export interface DecodeRate {
@@ -792,6 +862,7 @@ function createBaseMatteHeader(): MatteHeader {
     foregroundEstimation: 0,
     finishing: undefined,
     directOrigin: "",
+    selectableSha256: "",
   };
 }
 
@@ -847,6 +918,9 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.directOrigin !== "") {
       writer.uint32(138).string(message.directOrigin);
+    }
+    if (message.selectableSha256 !== "") {
+      writer.uint32(146).string(message.selectableSha256);
     }
     return writer;
   },
@@ -1000,6 +1074,14 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.directOrigin = reader.string();
             continue;
           }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            message.selectableSha256 = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1036,6 +1118,7 @@ export const MatteHeader: MessageFns<MatteHeader> = {
       ? Finishing.fromPartial(object.finishing)
       : undefined;
     message.directOrigin = object.directOrigin ?? "";
+    message.selectableSha256 = object.selectableSha256 ?? "";
     return message;
   },
 };
@@ -2716,6 +2799,7 @@ function createBaseModelRun(): ModelRun {
     licence: "",
     weightsCommercialUse: "",
     trainingDataCommercialUse: "",
+    role: "",
   };
 }
 
@@ -2750,6 +2834,9 @@ export const ModelRun: MessageFns<ModelRun> = {
     }
     if (message.trainingDataCommercialUse !== "") {
       writer.uint32(82).string(message.trainingDataCommercialUse);
+    }
+    if (message.role !== "") {
+      writer.uint32(90).string(message.role);
     }
     return writer;
   },
@@ -2847,6 +2934,14 @@ export const ModelRun: MessageFns<ModelRun> = {
             message.trainingDataCommercialUse = reader.string();
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.role = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2874,6 +2969,7 @@ export const ModelRun: MessageFns<ModelRun> = {
     message.licence = object.licence ?? "";
     message.weightsCommercialUse = object.weightsCommercialUse ?? "";
     message.trainingDataCommercialUse = object.trainingDataCommercialUse ?? "";
+    message.role = object.role ?? "";
     return message;
   },
 };
@@ -3331,6 +3427,7 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     commercialUseRequired: "",
     directOrigins: [],
     gpus: [],
+    selectable: [],
   };
 }
 
@@ -3400,6 +3497,9 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     for (const v of message.gpus) {
       GpuDevice.encode(v!, writer.uint32(154).fork()).join();
+    }
+    for (const v of message.selectable) {
+      SelectableModel.encode(v!, writer.uint32(162).fork()).join();
     }
     return writer;
   },
@@ -3589,6 +3689,14 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.gpus.push(GpuDevice.decode(reader, reader.uint32()));
             continue;
           }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.selectable.push(SelectableModel.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3627,6 +3735,252 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.commercialUseRequired = object.commercialUseRequired ?? "";
     message.directOrigins = object.directOrigins?.map((e) => e) || [];
     message.gpus = object.gpus?.map((e) => GpuDevice.fromPartial(e)) || [];
+    message.selectable = object.selectable?.map((e) => SelectableModel.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseSelectableModel(): SelectableModel {
+  return {
+    name: "",
+    kind: 0,
+    default: false,
+    sha256: "",
+    memoryBytes: 0,
+    loadMs: 0,
+    goodFor: "",
+    weights: undefined,
+    trainingData: undefined,
+    runs: [],
+  };
+}
+
+export const SelectableModel: MessageFns<SelectableModel> = {
+  encode(message: SelectableModel, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.kind !== 0) {
+      writer.uint32(16).int32(message.kind);
+    }
+    if (message.default !== false) {
+      writer.uint32(24).bool(message.default);
+    }
+    if (message.sha256 !== "") {
+      writer.uint32(34).string(message.sha256);
+    }
+    if (message.memoryBytes !== 0) {
+      writer.uint32(40).uint64(message.memoryBytes);
+    }
+    if (message.loadMs !== 0) {
+      writer.uint32(48).uint32(message.loadMs);
+    }
+    if (message.goodFor !== "") {
+      writer.uint32(58).string(message.goodFor);
+    }
+    if (message.weights !== undefined) {
+      UseTerms.encode(message.weights, writer.uint32(66).fork()).join();
+    }
+    if (message.trainingData !== undefined) {
+      UseTerms.encode(message.trainingData, writer.uint32(74).fork()).join();
+    }
+    for (const v of message.runs) {
+      SelectableRun.encode(v!, writer.uint32(82).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SelectableModel {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSelectableModel();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.kind = reader.int32() as any;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.default = reader.bool();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.sha256 = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.memoryBytes = longToNumber(reader.uint64());
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.loadMs = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.goodFor = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.weights = UseTerms.decode(reader, reader.uint32());
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.trainingData = UseTerms.decode(reader, reader.uint32());
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.runs.push(SelectableRun.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SelectableModel>): SelectableModel {
+    return SelectableModel.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SelectableModel>): SelectableModel {
+    const message = createBaseSelectableModel();
+    message.name = object.name ?? "";
+    message.kind = object.kind ?? 0;
+    message.default = object.default ?? false;
+    message.sha256 = object.sha256 ?? "";
+    message.memoryBytes = object.memoryBytes ?? 0;
+    message.loadMs = object.loadMs ?? 0;
+    message.goodFor = object.goodFor ?? "";
+    message.weights = (object.weights !== undefined && object.weights !== null)
+      ? UseTerms.fromPartial(object.weights)
+      : undefined;
+    message.trainingData = (object.trainingData !== undefined && object.trainingData !== null)
+      ? UseTerms.fromPartial(object.trainingData)
+      : undefined;
+    message.runs = object.runs?.map((e) => SelectableRun.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseSelectableRun(): SelectableRun {
+  return { model: "", role: "" };
+}
+
+export const SelectableRun: MessageFns<SelectableRun> = {
+  encode(message: SelectableRun, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.model !== "") {
+      writer.uint32(10).string(message.model);
+    }
+    if (message.role !== "") {
+      writer.uint32(18).string(message.role);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SelectableRun {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSelectableRun();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.model = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.role = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SelectableRun>): SelectableRun {
+    return SelectableRun.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SelectableRun>): SelectableRun {
+    const message = createBaseSelectableRun();
+    message.model = object.model ?? "";
+    message.role = object.role ?? "";
     return message;
   },
 };
@@ -4238,6 +4592,8 @@ function createBaseWatchCapacityResponse(): WatchCapacityResponse {
     encodeMsPerMegapixel: 0,
     decodeRates: [],
     encodeRates: [],
+    selectableRevision: 0,
+    modelLoads: [],
   };
 }
 
@@ -4278,6 +4634,12 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
     }
     for (const v of message.encodeRates) {
       EncodeRate.encode(v!, writer.uint32(98).fork()).join();
+    }
+    if (message.selectableRevision !== 0) {
+      writer.uint32(104).uint32(message.selectableRevision);
+    }
+    for (const v of message.modelLoads) {
+      ModelLoad.encode(v!, writer.uint32(114).fork()).join();
     }
     return writer;
   },
@@ -4391,6 +4753,22 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
             message.encodeRates.push(EncodeRate.decode(reader, reader.uint32()));
             continue;
           }
+          case 13: {
+            if (tag !== 104) {
+              break;
+            }
+
+            message.selectableRevision = reader.uint32();
+            continue;
+          }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.modelLoads.push(ModelLoad.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4420,6 +4798,99 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
     message.encodeMsPerMegapixel = object.encodeMsPerMegapixel ?? 0;
     message.decodeRates = object.decodeRates?.map((e) => DecodeRate.fromPartial(e)) || [];
     message.encodeRates = object.encodeRates?.map((e) => EncodeRate.fromPartial(e)) || [];
+    message.selectableRevision = object.selectableRevision ?? 0;
+    message.modelLoads = object.modelLoads?.map((e) => ModelLoad.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseModelLoad(): ModelLoad {
+  return { name: "", enginesReady: 0, estimatedWaitMs: 0, inferMs: 0 };
+}
+
+export const ModelLoad: MessageFns<ModelLoad> = {
+  encode(message: ModelLoad, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.enginesReady !== 0) {
+      writer.uint32(16).uint32(message.enginesReady);
+    }
+    if (message.estimatedWaitMs !== 0) {
+      writer.uint32(24).uint32(message.estimatedWaitMs);
+    }
+    if (message.inferMs !== 0) {
+      writer.uint32(33).double(message.inferMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ModelLoad {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseModelLoad();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.enginesReady = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.estimatedWaitMs = reader.uint32();
+            continue;
+          }
+          case 4: {
+            if (tag !== 33) {
+              break;
+            }
+
+            message.inferMs = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ModelLoad>): ModelLoad {
+    return ModelLoad.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ModelLoad>): ModelLoad {
+    const message = createBaseModelLoad();
+    message.name = object.name ?? "";
+    message.enginesReady = object.enginesReady ?? 0;
+    message.estimatedWaitMs = object.estimatedWaitMs ?? 0;
+    message.inferMs = object.inferMs ?? 0;
     return message;
   },
 };
