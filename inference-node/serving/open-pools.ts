@@ -24,6 +24,7 @@ import type { GpuDevice } from './engine/devices/devices.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import { loadPlanOutlines, type PlanOutline } from './models/plan.ts';
 import { type ExecutionProvider, imagesARun, type Plan } from './models/prepared-model.ts';
+import type { Selectable } from './models/selectable.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
@@ -79,6 +80,7 @@ export interface Pools {
   readonly plan: RunnablePlan;
   /** Every plan whose models run here, `plan` among them. */
   readonly plans: readonly RunnablePlan[];
+  readonly selectable: readonly Selectable[];
   readonly pictures: PicturePool;
   readonly admission: Admission;
   readonly pipeline: Pipeline;
@@ -114,10 +116,13 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     openPictures(),
   ]);
   const plan = { name: prepared.name, runs };
-  const plans = [plan, ...otherPlans(plan, await loadPlanOutlines())];
+  const outlines = await loadPlanOutlines();
+  const plans = [plan, ...otherPlans(plan, outlines)];
+  const selectable = describeSelectable(plans, [given.outline, ...outlines]);
   const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
   shrinkWith(admission, begun.placed ?? []);
-  return { provider, devices, plan, plans, pictures, admission, pipeline: new Pipeline(pictures) };
+  const pipeline = new Pipeline(pictures);
+  return { provider, devices, plan, plans, selectable, pictures, admission, pipeline };
 }
 
 /** An image holds its worker while engines have it. A GPU's host has cores free, but two. */
@@ -311,6 +316,17 @@ async function openEngines(
   }
   await Promise.all(awaited);
   return runs;
+}
+
+function describeSelectable(
+  plans: readonly RunnablePlan[],
+  outlines: readonly PlanOutline[],
+): Selectable[] {
+  return plans.map(({ name, runs }) => {
+    const kind = runs.length === 1 && runs[0]?.model.model === name ? 'model' : 'plan';
+    const { goodFor = '' } = outlines.find(outline => outline.name === name) ?? {};
+    return { name, kind, goodFor, models: runs };
+  });
 }
 
 function otherPlans(own: RunnablePlan, outlines: readonly PlanOutline[]): RunnablePlan[] {

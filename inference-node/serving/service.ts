@@ -78,7 +78,9 @@ function describeDevice(selected: string, devices: readonly GpuDevice[]): string
 export function startServing(service: Service, parts: ServingParts): Started {
   const { identity, status, metrics, watchers, direct } = service;
   const { plan, plans, pictures, admission, pipeline, provider, devices, defaults } = parts;
-  const work = { plan, plans, defaults, pictures: pictures.capabilities, admission, pipeline };
+  const { selectable } = parts;
+  const able = { plan, plans, selectable, defaults, pictures: pictures.capabilities };
+  const work = { ...able, admission, pipeline };
   const { requested, selected } = provider;
   const constant = createNodeInfo({
     identity,

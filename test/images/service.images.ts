@@ -80,7 +80,7 @@ test('starts the default plan from the weights inside', t => {
     `console.log(await (await fetch('http://127.0.0.1:50052/info')).text())`,
   );
   t.is(info.plan, 'standard');
-  const planned = PLANS.standard.map(
+  const planned = PLANS.standard.models.map(
     ({ model, inputSize }: { model: string; inputSize: number }) => [model, inputSize],
   );
   t.deepEqual(

@@ -213,6 +213,7 @@ export async function writeTinyModel(
     version: '1.0.0',
     path: file,
     sha256,
+    weights: [sha256],
     ...(batches.length > 0 && { batches }),
     precision: 'fp32',
     provider: 'cpu',

@@ -141,6 +141,7 @@ test('the prepared graph runs and is described for an engine', async t => {
   t.deepEqual(rest, {
     model: 'tiny',
     version: '1.0.0',
+    weights: model.manifest.files.map(file => file.sha256),
     precision: 'fp32',
     provider: 'cpu',
     inputWidth: 64,

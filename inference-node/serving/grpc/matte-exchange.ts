@@ -313,7 +313,7 @@ class FileDigest {
 }
 
 function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader {
-  const modelRuns = result.runs.map(({ model: prepared }) => {
+  const modelRuns = result.runs.map(({ model: prepared, role }) => {
     const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
     const { precisionFallback, licence } = prepared;
     return ModelRun.create({
@@ -322,6 +322,7 @@ function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader 
       licence: licence.spdx,
       weightsCommercialUse: licence.weights.commercialUse,
       trainingDataCommercialUse: licence.trainingData.commercialUse,
+      role: ROLE_LABELS[role],
       ...(precisionFallback !== undefined && { precisionFallback }),
     });
   });

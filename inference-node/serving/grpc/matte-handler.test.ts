@@ -10,6 +10,7 @@ import {
   OutputFormat,
   Priority,
   ResultKind,
+  SelectableKind,
   Switch,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -222,10 +223,16 @@ test('a result and the node say under what terms each model comes, and which pre
     weightsCommercialUse: 'unclear',
     trainingDataCommercialUse: 'no',
     precisionFallback,
+    role: 'subject',
   });
   const info = await nodeInfo();
   t.deepEqual(info.models[0]?.licence, { spdx: 'NOASSERTION', weights, trainingData });
   t.is(info.models[0]?.precisionFallback, precisionFallback);
+  const kind = SelectableKind.SELECTABLE_KIND_MODEL;
+  const runs = [{ model: 'tiny', role: 'subject' }];
+  const [selectable] = info.selectable;
+  t.like(selectable, { name: 'tiny', kind, default: true, weights, trainingData, runs });
+  t.regex(selectable?.sha256 ?? '', /^[0-9a-f]{64}$/);
   t.is(info.commercialUseRequired, '');
   await reopen({ commercialUse: 'strict' });
   t.is((await nodeInfo()).commercialUseRequired, 'strict');

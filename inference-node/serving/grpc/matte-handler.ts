@@ -32,6 +32,7 @@ import type { Logger } from 'pino';
 import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';
+import type { Selectable } from '../models/selectable.ts';
 import type { NodeStatus } from '../node-state.ts';
 import { type ImageExchange, type Pipeline, runLabels } from '../pipeline.ts';
 import type { Caller, Callers } from './callers.ts';
@@ -44,6 +45,7 @@ import {
 import { checkMatteHeader, type MatteOrder, type NodeAbilities } from './matte-header.ts';
 
 export interface NodeWork extends NodeAbilities {
+  readonly selectable: readonly Selectable[];
   readonly admission: Admission;
   readonly pipeline: Pipeline;
 }

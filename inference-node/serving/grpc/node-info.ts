@@ -13,17 +13,20 @@ import {
   type GetNodeInfoResponse,
   NodeModel,
   type GpuDevice as ProtoGpu,
+  SelectableModel as ProtoSelectable,
   NodeState as ProtoState,
   protobufPackage,
+  SelectableKind,
   type WatchCapacityRequest,
   WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { GpuDevice } from '../engine/devices/devices.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
+import { type Selectable, sumOf, termsOf } from '../models/selectable.ts';
 import type { NodeState, NodeStatus } from '../node-state.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
-import { subjects } from '../pipeline.ts';
+import { ROLE_LABELS, subjects } from '../pipeline.ts';
 import type { Callers } from './callers.ts';
 import type { NodeWork } from './matte-handler.ts';
 
@@ -83,9 +86,25 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     pictureWorkers: pictures.snapshot().workers,
     device: inputs.device,
     gpus: [],
-    selectable: [],
+    selectable: work.selectable.map(one => selectableToProto(one, work.plan.name)),
   };
 }
+
+function selectableToProto(selectable: Selectable, defaultName: string): ProtoSelectable {
+  const { name, kind, goodFor, models } = selectable;
+  return ProtoSelectable.create({
+    ...{ name, goodFor, default: name === defaultName },
+    kind: KIND_TO_PROTO[kind],
+    sha256: sumOf(selectable),
+    ...termsOf(selectable),
+    runs: models.map(({ model, role }) => ({ model: model.model, role: ROLE_LABELS[role] })),
+  });
+}
+
+const KIND_TO_PROTO = {
+  plan: SelectableKind.SELECTABLE_KIND_PLAN,
+  model: SelectableKind.SELECTABLE_KIND_MODEL,
+} as const satisfies Record<Selectable['kind'], SelectableKind>;
 
 const BYTES_PER_MIB = 1024 * 1024;
 

@@ -133,15 +133,16 @@ test('an unknown name, and a directory of another name, are refused', async t =>
 const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
 
 test('a file of plans that is wrong is refused', t => {
-  const plan = (...entries: object[]) => JSON.stringify({ a: entries });
+  const plan = (...models: object[]) => JSON.stringify({ a: { goodFor: 'all', models } });
   for (const [plans, said] of [
     ['{', /plans\.json: not JSON/],
     ['[]', /must be an object/],
-    [plan(), /a must be a list of 1 to 4 models/],
-    [plan(...Array(5).fill(subject)), /a must be a list of 1 to 4 models/],
+    [JSON.stringify({ a: { models: [subject] } }), /a\.goodFor is missing/],
+    [plan(), /a\.models must be a list of 1 to 4 models/],
+    [plan(...Array(5).fill(subject)), /a\.models must be a list of 1 to 4 models/],
     [plan({ ...subject, role: 'opinion' }), /a subject/],
-    [plan({ ...subject, role: 'judge' }), /a\[0\]\.role must be one of/],
-    [plan({ ...subject, model: '../x' }), /a\[0\]\.model must be/],
+    [plan({ ...subject, role: 'judge' }), /a\.models\[0\]\.role must be one of/],
+    [plan({ ...subject, model: '../x' }), /a\.models\[0\]\.model must be/],
     [plan({ ...subject, weight: 1 }), /weight is not a known field/],
   ] as const) {
     throwsWith(t, () => parsePlanOutlines(plans, 'plans.json'), said);
@@ -193,7 +194,8 @@ async function makeModels(
     const manifest = { ...JSON.parse(isnet), name, licence: licence(weights, data) };
     await writeFile(join(directory, name, 'manifest.json'), JSON.stringify(manifest));
   }
-  await writeFile(join(directory, 'plans.json'), JSON.stringify(plans));
+  const rows = Object.entries(plans).map(([name, of]) => [name, { goodFor: 'all', models: of }]);
+  await writeFile(join(directory, 'plans.json'), JSON.stringify(Object.fromEntries(rows)));
   return directory;
 }
 

@@ -78,6 +78,8 @@ export interface ModelManifest {
   /** Version of the weights and the graph; changes when they do. */
   readonly version: string;
   readonly description: string;
+  /** A line for people who choose a model. */
+  readonly goodFor?: string;
   readonly source: NpmSource;
   readonly files: readonly WeightsFile[];
   readonly graph: SourceGraph;
@@ -100,56 +102,60 @@ const SIDE = wholeNumber(1, INPUT_SIDE_MAX);
 const SIDES = list(SIDE);
 const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number above 0' };
 
-const SCHEMA = fields<ModelManifest>({
-  name: text(MODEL_NAME),
-  version: VERSION,
-  description: text(),
-  source: fields<NpmSource>({
-    type: oneOf(['npm']),
-    package: text(/^(@[a-z0-9._-]+\/)?[a-z0-9._-]+$/),
+const SCHEMA = fields<ModelManifest>(
+  {
+    name: text(MODEL_NAME),
     version: VERSION,
-    integrity: text(/^sha512-[A-Za-z0-9+/]{86}==$/),
-    bytes: FILE_BYTES,
-  }),
-  files: list(
-    fields<WeightsFile>({
-      name: text(/^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/),
+    description: text(),
+    goodFor: text(),
+    source: fields<NpmSource>({
+      type: oneOf(['npm']),
+      package: text(/^(@[a-z0-9._-]+\/)?[a-z0-9._-]+$/),
+      version: VERSION,
+      integrity: text(/^sha512-[A-Za-z0-9+/]{86}==$/),
       bytes: FILE_BYTES,
-      sha256: SHA256,
-      parts: list(
-        fields<FilePart>({
-          path: text(/^(?!.*(^|\/)\.\.?(\/|$))[^/\\][^\\]*$/),
-          bytes: FILE_BYTES,
-          sha256: SHA256,
-        }),
-      ),
     }),
-  ),
-  graph: fields<SourceGraph>({
-    file: text(),
-    precision: oneOf(['fp32', 'fp16']),
-    inputName: text(),
-    outputName: text(),
-    inputWidth: SIDE,
-    inputHeight: SIDE,
-  }),
-  precisions: {
-    ...list(oneOf(PRECISIONS)),
-    uniqueItems: true,
-    description: 'a list without repetitions, not empty',
+    files: list(
+      fields<WeightsFile>({
+        name: text(/^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/),
+        bytes: FILE_BYTES,
+        sha256: SHA256,
+        parts: list(
+          fields<FilePart>({
+            path: text(/^(?!.*(^|\/)\.\.?(\/|$))[^/\\][^\\]*$/),
+            bytes: FILE_BYTES,
+            sha256: SHA256,
+          }),
+        ),
+      }),
+    ),
+    graph: fields<SourceGraph>({
+      file: text(),
+      precision: oneOf(['fp32', 'fp16']),
+      inputName: text(),
+      outputName: text(),
+      inputWidth: SIDE,
+      inputHeight: SIDE,
+    }),
+    precisions: {
+      ...list(oneOf(PRECISIONS)),
+      uniqueItems: true,
+      description: 'a list without repetitions, not empty',
+    },
+    inputSize: fields<InputSizes>(
+      { default: SIDE, listed: SIDES, int8: SIDES, multipleOf: SIDE, min: SIDE, max: SIDE },
+      ['int8'],
+    ),
+    normalisation: fields<Normalisation>({
+      mean: tuple(3, NUMBER, 'three numbers, for red, green and blue'),
+      std: tuple(3, ABOVE_0, 'three numbers, for red, green and blue'),
+    }),
+    colourOrder: oneOf(['rgb', 'bgr']),
+    activation: oneOf(['none', 'sigmoid']),
+    licence: LICENCE_SCHEMA,
   },
-  inputSize: fields<InputSizes>(
-    { default: SIDE, listed: SIDES, int8: SIDES, multipleOf: SIDE, min: SIDE, max: SIDE },
-    ['int8'],
-  ),
-  normalisation: fields<Normalisation>({
-    mean: tuple(3, NUMBER, 'three numbers, for red, green and blue'),
-    std: tuple(3, ABOVE_0, 'three numbers, for red, green and blue'),
-  }),
-  colourOrder: oneOf(['rgb', 'bgr']),
-  activation: oneOf(['none', 'sigmoid']),
-  licence: LICENCE_SCHEMA,
-});
+  ['goodFor'],
+);
 
 /** Throws ModelError `settings` (no such model: it names others), `manifest` (malformed). */
 export async function loadManifest(

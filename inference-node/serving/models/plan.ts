@@ -113,6 +113,8 @@ export interface PlanEntry {
 
 export interface PlanOutline {
   readonly name: string;
+  /** A line for people; absent: of a single model, whose manifest says it. */
+  readonly goodFor?: string;
   /** The first is a subject. */
   readonly entries: readonly PlanEntry[];
 }
@@ -120,17 +122,27 @@ export interface PlanOutline {
 const PLANS_FILE = 'plans.json';
 /** Each model has its own engines on a node. */
 const MODELS_MAX = 4;
-const SCHEMA = mapOf({
-  ...list(
-    fields<PlanEntry>({
-      model: text(MODEL_NAME),
-      inputSize: wholeNumber(1, INPUT_SIDE_MAX),
-      role: oneOf(MATTE_ROLES),
-    }),
-  ),
-  maxItems: MODELS_MAX,
-  description: `a list of 1 to ${MODELS_MAX} models`,
-});
+const SCHEMA = mapOf(
+  fields<PlanRow>({
+    goodFor: text(),
+    models: {
+      ...list(
+        fields<PlanEntry>({
+          model: text(MODEL_NAME),
+          inputSize: wholeNumber(1, INPUT_SIDE_MAX),
+          role: oneOf(MATTE_ROLES),
+        }),
+      ),
+      maxItems: MODELS_MAX,
+      description: `a list of 1 to ${MODELS_MAX} models`,
+    },
+  }),
+);
+
+interface PlanRow {
+  readonly goodFor: string;
+  readonly models: readonly PlanEntry[];
+}
 
 export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const { model, inputSize, quality } = settings;
@@ -152,10 +164,10 @@ export async function loadPlanOutlines(
 }
 
 export function parsePlanOutlines(json: string, file: string): readonly PlanOutline[] {
-  const plans = parseChecked<Record<string, readonly PlanEntry[]>>(json, file, SCHEMA);
-  return Object.entries(plans).map(([name, entries]) => {
+  const plans = parseChecked<Record<string, PlanRow>>(json, file, SCHEMA);
+  return Object.entries(plans).map(([name, { goodFor, models: entries }]) => {
     if (entries[0]?.role !== 'subject') throw fieldError(file, name, 'must begin with a subject');
-    return { name, entries };
+    return { name, goodFor, entries };
   });
 }
 

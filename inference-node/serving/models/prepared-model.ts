@@ -51,6 +51,8 @@ export interface PreparedModel {
   readonly version: string;
   readonly path: string;
   readonly sha256: string;
+  /** Sums of the files it was made from, hexadecimal, in the manifest's order. */
+  readonly weights: readonly string[];
   /** The same for several pictures at once, fewest first; absent: it runs one at a time. */
   readonly batches?: readonly BatchGraph[];
   readonly precision: Precision;
@@ -68,6 +70,8 @@ export interface PreparedModel {
   /** What to apply to the output to get an alpha in [0, 1]. */
   readonly activation: 'none' | 'sigmoid';
   readonly licence: Licence;
+  /** Of an engine's process with it, measured; absent: estimated. */
+  readonly peakBytes?: number;
 }
 
 export function takingAtMost(model: PreparedModel, imagesMax: number): PreparedModel {

@@ -177,6 +177,7 @@ function describe(
     version: manifest.version,
     path,
     sha256,
+    weights: manifest.files.map(file => file.sha256),
     precision: key.precision,
     provider: key.provider,
     inputWidth: key.inputWidth,

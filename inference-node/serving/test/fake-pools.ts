@@ -22,6 +22,7 @@ export const TINY_MODEL: PreparedModel = {
   version: '1',
   path: '/nowhere/tiny.onnx',
   sha256: 'ab'.repeat(32),
+  weights: ['cd'.repeat(32)],
   precision: 'fp32',
   provider: 'cpu',
   inputWidth: 4,

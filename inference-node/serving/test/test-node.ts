@@ -117,7 +117,11 @@ export async function openShell(
   const plan = { name: run.model.model, runs };
   if (!options.starting) {
     const defaults = { refinement: true, foregroundEstimation: true };
-    const plans = { plan, plans: [plan], defaults, commercialUse: options.commercialUse };
+    const selectable = [
+      { name: plan.name, kind: 'model', goodFor: 'tests', models: runs } as const,
+    ];
+    const { commercialUse } = options;
+    const plans = { plan, plans: [plan], selectable, defaults, commercialUse };
     const pools = { pictures, admission, pipeline, provider: PROVIDER, devices: [] };
     startServing(service, { ...plans, ...pools });
   }

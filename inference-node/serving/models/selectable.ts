@@ -1,0 +1,42 @@
+/** What a request may name: a plan, or a model alone. */
+
+import { createHash } from 'node:crypto';
+import type { CommercialUse, UseTerms } from './licence.ts';
+import type { PlanModel } from './prepared-model.ts';
+
+export interface Selectable {
+  readonly name: string;
+  readonly kind: 'plan' | 'model';
+  /** A line for people; empty: nothing is said. */
+  readonly goodFor: string;
+  readonly models: readonly PlanModel[];
+}
+
+/**
+ * Of what decides its mattes, hexadecimal: nodes of other providers, precisions and releases have
+ * the same for the same models.
+ */
+export function sumOf({ models }: Pick<Selectable, 'models'>): string {
+  const deciding = models.map(({ model, role }) => [
+    ...[role, model.weights, model.inputWidth, model.inputHeight],
+    ...[model.normalisation.mean, model.normalisation.std, model.colourOrder],
+    ...[model.activation, model.outputName],
+  ]);
+  return createHash('sha256').update(JSON.stringify(deciding)).digest('hex');
+}
+
+/** The strictest first; unclear counts as not permitted. */
+const STRICTNESS: readonly CommercialUse[] = ['no', 'unclear', 'yes'];
+
+/** The strictest of its models. */
+export function termsOf({ models }: Pick<Selectable, 'models'>) {
+  const strictest = (of: 'weights' | 'trainingData'): UseTerms | undefined =>
+    models
+      .map(({ model }) => model.licence[of])
+      .toSorted((one, other) => strictness(one) - strictness(other))[0];
+  return { weights: strictest('weights'), trainingData: strictest('trainingData') };
+}
+
+function strictness({ commercialUse }: UseTerms): number {
+  return STRICTNESS.indexOf(commercialUse);
+}
