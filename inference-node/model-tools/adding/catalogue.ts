@@ -1,0 +1,147 @@
+/**
+ * The models that an operator adds by name: models/catalogue.json. A row states what its sources
+ * prove about a file that others publish, and leaves out the rest: `models add` asks for that.
+ */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  fields,
+  list,
+  NUMBER,
+  oneOf,
+  parseChecked,
+  text,
+  tuple,
+  wholeNumber,
+} from '@matting/serving/models/checked-json.ts';
+import { LICENCE_SCHEMA, type Licence } from '@matting/serving/models/licence.ts';
+import { MANIFEST_DIRECTORY } from '@matting/serving/models/manifest.ts';
+import {
+  INPUT_SIDE_MAX,
+  MODEL_NAME,
+  type Normalisation,
+} from '@matting/serving/models/prepared-model.ts';
+
+export interface CatalogueFile {
+  /** Its name in the cache; external data: the name that the graph reads it by. */
+  readonly name: string;
+  /** Pinned to a release or a commit where `sha256` is known. */
+  readonly url: string;
+  /** The same bytes at other addresses, tried in turn. */
+  readonly mirrors?: readonly string[];
+  readonly bytes?: number;
+  /** Absent: nobody proves it. It is pinned on first use: the manifest takes the fetched file's. */
+  readonly sha256?: string;
+}
+
+/** In pixels. */
+export interface CatalogueSize {
+  readonly width: number;
+  readonly height: number;
+  /** The graph takes every side that is a multiple of it. Absent: it takes no other size. */
+  readonly multipleOf?: number;
+}
+
+const FITS = ['stretch', 'letterbox', 'top-left', 'short-side'] as const;
+const ACTIVATIONS = ['none', 'sigmoid', 'softmax', 'scale255', 'signed', 'logit'] as const;
+/** refine: takes the picture with a trimap, and improves another model's matte. */
+const ROLES = ['subject', 'refine'] as const;
+
+export interface CatalogueModel {
+  readonly name: string;
+  readonly title: string;
+  readonly role: (typeof ROLES)[number];
+  /** One line. */
+  readonly goodFor: string;
+  /** The graph, then its external data. */
+  readonly files: readonly CatalogueFile[];
+  readonly inputName?: string;
+  /** The matte, of several outputs. */
+  readonly outputName?: string;
+  readonly size?: CatalogueSize;
+  readonly fit?: (typeof FITS)[number];
+  readonly normalisation?: Normalisation;
+  readonly colourOrder?: 'rgb' | 'bgr';
+  readonly activation?: (typeof ACTIVATIONS)[number];
+  readonly licence: Licence;
+  /** Whether we have run the file. */
+  readonly verified: boolean;
+  /** Memory and time, and who measured them. One line. */
+  readonly measuredBy?: string;
+}
+
+const HTTPS = text(/^https:\/\/\S+$/);
+const SIDE = wholeNumber(1, INPUT_SIDE_MAX);
+const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number above 0' };
+
+const FILE = fields<CatalogueFile>(
+  {
+    name: text(/^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/),
+    url: HTTPS,
+    mirrors: list(HTTPS),
+    bytes: wholeNumber(1, 4 * 1024 ** 3),
+    sha256: text(/^[0-9a-f]{64}$/),
+  },
+  ['mirrors', 'bytes', 'sha256'],
+);
+
+const SCHEMA = list(
+  fields<CatalogueModel>(
+    {
+      name: text(MODEL_NAME),
+      title: text(),
+      role: oneOf(ROLES),
+      goodFor: text(),
+      files: list(FILE),
+      inputName: text(),
+      outputName: text(),
+      size: fields<CatalogueSize>({ width: SIDE, height: SIDE, multipleOf: SIDE }, ['multipleOf']),
+      fit: oneOf(FITS),
+      normalisation: fields<Normalisation>({
+        mean: tuple(3, NUMBER, 'three numbers, for red, green and blue'),
+        std: tuple(3, ABOVE_0, 'three numbers, for red, green and blue'),
+      }),
+      colourOrder: oneOf(['rgb', 'bgr']),
+      activation: oneOf(ACTIVATIONS),
+      licence: LICENCE_SCHEMA,
+      verified: { type: 'boolean', description: 'true or false' },
+      measuredBy: text(),
+    },
+    [
+      'inputName',
+      'outputName',
+      'size',
+      'fit',
+      'normalisation',
+      'colourOrder',
+      'activation',
+      'measuredBy',
+    ],
+  ),
+);
+
+/** @throws ModelError `manifest`, with file and field */
+export async function loadCatalogue(
+  file = join(MANIFEST_DIRECTORY, 'catalogue.json'),
+): Promise<readonly CatalogueModel[]> {
+  return parseCatalogue(await readFile(file, 'utf8'), file);
+}
+
+export function parseCatalogue(json: string, file: string): readonly CatalogueModel[] {
+  return parseChecked<readonly CatalogueModel[]>(json, file, SCHEMA);
+}
+
+export function findByName(
+  catalogue: readonly CatalogueModel[],
+  name: string,
+): CatalogueModel | undefined {
+  return catalogue.find(model => model.name === name);
+}
+
+/** @param sha256 of the graph's file */
+export function findBySum(
+  catalogue: readonly CatalogueModel[],
+  sha256: string,
+): CatalogueModel | undefined {
+  return catalogue.find(({ files: [graph] }) => graph?.sha256 === sha256);
+}
