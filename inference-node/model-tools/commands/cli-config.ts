@@ -1,10 +1,13 @@
 import { EnvReader } from '@matting/program/env.ts';
 import { type ModelSettings, readModelSettings } from '@matting/serving/models/plan.ts';
+import { MODEL_NAME } from '@matting/serving/models/prepared-model.ts';
 import { readChildEnv, readProviderDir } from '@matting/serving/start/pool-settings.ts';
 
 export interface CliConfig {
   readonly settings: ModelSettings;
   readonly providerDir: string;
+  /** MATTING_MODELS_OFFERED: plans and models that requests may name. Looked up when fetched. */
+  readonly offered: readonly string[];
   /** For npm's configuration, which names registries, proxies and logins in variables too. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
@@ -16,8 +19,11 @@ export function readCliConfig(env: CliConfig['env'], cwd: string): CliConfig {
   const reader = new EnvReader(env);
   const settings = readModelSettings(reader, cwd);
   const providerDir = readProviderDir(reader, settings, cwd);
+  const nameOf = (text: string) => (MODEL_NAME.test(text) ? text : undefined);
+  const form = 'names of plans and models';
+  const offered = reader.list('MATTING_MODELS_OFFERED', form, nameOf, { default: [] });
   reader.requireValid();
-  return { settings, providerDir, env, cwd, childEnv: readChildEnv(env) };
+  return { settings, providerDir, offered, env, cwd, childEnv: readChildEnv(env) };
 }
 
 export interface CommandContext {

@@ -3,6 +3,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
+import { ConfigError } from '@matting/program/env.ts';
 import { createAnswering, runOnce } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
 import { describeTerms, type UseTerms } from '@matting/serving/models/licence.ts';
@@ -13,9 +14,11 @@ import {
 } from '@matting/serving/models/manifest.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
+  loadPlanOutlines,
   type ModelSettings,
   outlineOf,
   type PlanEntry,
+  type PlanOutline,
   refusalsOf,
   requireAdmitted,
 } from '@matting/serving/models/plan.ts';
@@ -46,7 +49,10 @@ export function addModelCommands(program: Command, { config, signal }: CommandCo
   models
     .command('fetch')
     .description('fetch weights and prepare them for this machine')
-    .argument('[name...]', 'models; none: those of MATTING_QUALITY, or MATTING_MODEL')
+    .argument(
+      '[name...]',
+      'plans and models; none: MATTING_QUALITY or MATTING_MODEL, and MATTING_MODELS_OFFERED',
+    )
     .option('--json', 'print what was done as JSON')
     .option('--progress-json', 'print each step as a line of JSON')
     .option('--weights-only', 'fetch and check, and prepare nothing: for another machine')
@@ -88,7 +94,7 @@ export interface ModelsFetchOptions {
 
 type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
-/** Without names the configured plan. @throws ModelError; ConfigError; the signal's reason. */
+/** Without names the configured plan and all that is offered. @throws ModelError; ConfigError; the signal's reason. */
 export async function modelsFetch(
   names: readonly string[],
   options: ModelsFetchOptions,
@@ -98,16 +104,17 @@ export async function modelsFetch(
 ): Promise<void> {
   const view = options.progressJson ? new JsonView(out) : createProgressView(err);
   // All manifests first: a misspelt name is not found out after a download of minutes.
-  const { name: plan, entries } = await outlineOf(config.settings);
-  const wanted = names.length > 0 ? [...new Set(names)].map(name => named(name, entries)) : entries;
+  const plan = await outlineOf(config.settings);
+  const wanted = names.length > 0 ? await named(names, plan) : await served(plan, config.offered);
   const loading = wanted.map(async ({ model, inputSize }) => {
     return { manifest: await loadManifest(model), side: inputSize };
   });
   const known = await Promise.all(loading);
   await requireAdmitted(wanted, config.settings.commercialUse);
   if (options.progressJson && names.length === 0) {
+    const offered = config.offered.length === 0 ? '' : `, offered ${config.offered.join(' and ')}`;
     const terms = describeTerms(
-      plan,
+      `${plan.name}${offered}`,
       known.map(({ manifest }) => manifest),
     );
     out.write(`${JSON.stringify({ event: 'terms', terms })}\n`);
@@ -127,9 +134,49 @@ export async function modelsFetch(
 }
 
 /** A model named on the command line gets its own default, unless it is the plan's too. */
-function named(name: string, entries: readonly PlanEntry[]): PlanEntry {
-  const planned = entries.find(({ model }) => model === name);
-  return planned ?? { model: name, inputSize: undefined, role: 'subject' };
+async function named(names: readonly string[], plan: PlanOutline): Promise<readonly PlanEntry[]> {
+  const refuse = (name: string, known: string) => {
+    return new ModelError('settings', `there is no plan or model ${name}: ${known}`);
+  };
+  return eachOnce(await entriesOf(names, plan.entries, refuse));
+}
+
+/** What runs without a name, and what may be named. */
+async function served(
+  plan: PlanOutline,
+  offered: readonly string[],
+): Promise<readonly PlanEntry[]> {
+  const refuse = (name: string, known: string) => {
+    const expected = `a list of plans and models; ${name} is none of ${known}`;
+    return new ConfigError([{ variable: 'MATTING_MODELS_OFFERED', expected }]);
+  };
+  const others = offered.filter(name => name !== plan.name);
+  return eachOnce([...plan.entries, ...(await entriesOf(others, [], refuse))]);
+}
+
+/** @param own entries of models that are not to have their default */
+async function entriesOf(
+  names: readonly string[],
+  own: readonly PlanEntry[],
+  refuse: (name: string, known: string) => Error,
+): Promise<readonly PlanEntry[]> {
+  const plans = await loadPlanOutlines();
+  const models = await listManifests();
+  return names.flatMap(name => {
+    const plan = plans.find(outline => outline.name === name);
+    if (plan !== undefined) return plan.entries;
+    if (!models.includes(name)) {
+      const known = [...plans.map(outline => outline.name), ...models].join(', ');
+      throw refuse(JSON.stringify(name), known);
+    }
+    const planned = own.find(({ model }) => model === name);
+    return planned ?? { model: name, inputSize: undefined, role: 'subject' as const };
+  });
+}
+
+function eachOnce(entries: readonly PlanEntry[]): readonly PlanEntry[] {
+  const byKind = new Map(entries.map(entry => [`${entry.model} ${entry.inputSize}`, entry]));
+  return [...byKind.values()];
 }
 
 async function fetchOne(
