@@ -1,0 +1,45 @@
+import test from 'ava';
+import { activationOf, isConstant, isInverted, type ValueRange } from './verdict.ts';
+
+test('what turns values into alpha is told by their range, or left open', t => {
+  for (const [range, activation] of [
+    [[0.5, 0.5], undefined],
+    [[0, 9], undefined],
+    [[0.2, 20], undefined],
+    [[-0.6, 0.8], undefined],
+    [[0, 300], undefined],
+    [[0.52, 0.71], 'logit'],
+    [[0.5, 0.731], 'logit'],
+    [[0.45, 0.731], 'none'],
+    [[0, 1], 'none'],
+    [[-0.04, 1.06], 'none'],
+    [[-1, 0.999], 'signed'],
+    [[-0.95, 0.3], 'signed'],
+    [[0, 255], 'scale255'],
+    [[-2, 41], 'scale255'],
+    [[-69, 46], 'sigmoid'],
+    [[-7, -2], 'sigmoid'],
+    [[-0.5, 4], 'sigmoid'],
+    [[-40, 255], 'sigmoid'],
+  ] as const satisfies readonly (readonly [ValueRange, unknown])[]) {
+    t.is(activationOf(range), activation, range.join());
+  }
+});
+
+test('one value everywhere is no matte, whatever its size', t => {
+  t.true(isConstant([0.5, 0.5]));
+  t.true(isConstant([255, 255.001]));
+  t.false(isConstant([0, 0.001]));
+});
+
+test('a matte is inverted where every picture says so', t => {
+  const sure = { subject: 0.9, background: 0.1 };
+  const inverted = { subject: 0.1, background: 0.9 };
+  const unsure = { subject: 0.5, background: 0.4 };
+  t.is(isInverted([]), undefined);
+  t.is(isInverted([unsure, unsure]), undefined);
+  t.is(isInverted([sure, inverted]), undefined);
+  t.is(isInverted([inverted, unsure]), undefined);
+  t.is(isInverted([inverted, inverted]), true);
+  t.is(isInverted([sure, unsure]), false);
+});

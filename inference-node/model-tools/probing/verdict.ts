@@ -1,0 +1,54 @@
+/** What the values of an output say of it. Pure; what they leave open stays undefined. */
+import type { Activation } from './probe.ts';
+
+export type ValueRange = readonly [least: number, most: number];
+
+/** Over what a matte of 0 to 1 reaches where it was enlarged by a cubic filter. */
+const OVERSHOOT = 0.1;
+/** A sigmoid's answers to a matte, and half a level of 255 on both sides. */
+const SIGMOID_OF_MATTE: ValueRange = [0.498, 0.733];
+/** Logits end below, mattes of 0 to 255 above. */
+const LOGITS_MAX = 32;
+const LEVELS: ValueRange = [-3, 260];
+/** Relative: less is rounding. */
+const CONSTANT_WITHIN = 1e-5;
+
+export function isConstant([least, most]: ValueRange): boolean {
+  return most - least <= CONSTANT_WITHIN * Math.max(1, Math.abs(most));
+}
+
+/** Of one channel. @param range over pictures with a subject and a background */
+export function activationOf(range: ValueRange): Activation | undefined {
+  const [least, most] = range;
+  if (isConstant(range)) return undefined;
+  if (isWithin(range, SIGMOID_OF_MATTE)) return 'logit';
+  if (isWithin(range, [-OVERSHOOT, 1 + OVERSHOOT])) return 'none';
+  if (isWithin(range, [-1 - OVERSHOOT, 1 + OVERSHOOT])) {
+    return least < OVERSHOOT - 1 ? 'signed' : undefined;
+  }
+  if (most > LOGITS_MAX && isWithin(range, LEVELS)) return 'scale255';
+  return least < -OVERSHOOT ? 'sigmoid' : undefined;
+}
+
+function isWithin([least, most]: ValueRange, [from, to]: ValueRange): boolean {
+  return least >= from && most <= to;
+}
+
+/** Mean alphas of a check picture, 0 to 1. */
+export interface SubjectAlphas {
+  /** Where the subject certainly is. */
+  readonly subject: number;
+  readonly background: number;
+}
+
+/** Less may be a network that does not know what is drawn. */
+const APART = 0.3;
+
+/** True: every picture's background is opaque, and its subject is not. False: none is. */
+export function isInverted(pictures: readonly SubjectAlphas[]): boolean | undefined {
+  const apart = pictures.map(({ subject, background }) => subject - background);
+  if (apart.length > 0 && apart.every(value => value < -APART)) return true;
+  return apart.some(value => value > APART) && !apart.some(value => value < -APART)
+    ? false
+    : undefined;
+}
