@@ -77,6 +77,7 @@ const conditions = composeConditions({ ...resources, config, log, stores }, disp
 const services = composeServices({
   ...resources,
   ...conditions,
+  models: dispatch.models,
   ...{ config, log, stores, events, guard },
   observer: new ControlMetrics([]),
 });

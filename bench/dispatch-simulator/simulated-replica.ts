@@ -65,6 +65,12 @@ interface KnownNode {
   readonly view: NodeView;
 }
 
+interface Asked {
+  readonly megapixels: number;
+  readonly waitMsMax: number;
+  readonly model: string | undefined;
+}
+
 /** Room taken on a node. */
 interface Offer {
   readonly known: KnownNode;
@@ -92,7 +98,7 @@ export class SimulatedReplica {
     this.#core = new DispatchCore({
       room: {
         snapshots: () => this.#allSnapshots(),
-        offer: (node, megapixels, waitMsMax) => this.#offer(node.nodeId, megapixels, waitMsMax),
+        offer: (node, asked) => this.#offer(node.nodeId, asked),
         downloads: {
           hasRoom: () => false,
           hasRoomFor: () => false,
@@ -170,9 +176,9 @@ export class SimulatedReplica {
     return this.#snapshots;
   }
 
-  #offer(nodeId: string, megapixels: number, waitMsMax: number): Offer {
+  #offer(nodeId: string, { megapixels, waitMsMax, model }: Asked): Offer {
     const known = this.#knownNode(nodeId);
-    const held = known.view.reserve(megapixels);
+    const held = known.view.reserve(megapixels, model);
     this.#changed();
     return { known, held, waitMsMax };
   }

@@ -21,6 +21,8 @@ export type OutputFormat = 'png' | 'webp' | 'avif' | 'jxl' | 'jpeg';
 export interface MattingFields {
   /** png unless given. */
   readonly output_format?: OutputFormat | undefined;
+  /** A name of GET /v1/models; what the service takes by default unless given. */
+  readonly model?: string | undefined;
   /** A CSS colour (hexadecimal or a name) or `transparent`. At most one of the backgrounds. */
   readonly background?: string | undefined;
   /** A picture that the service fetches; it covers the frame, centred. */
@@ -69,10 +71,12 @@ export interface ProcessingJob extends JobBase {
 export interface SucceededJob extends JobBase {
   readonly status: 'succeeded';
   readonly result: Result;
+  readonly models?: readonly JobModel[];
 }
 
 export interface ExpiredJob extends JobBase {
   readonly status: 'expired';
+  readonly models?: readonly JobModel[];
 }
 
 export interface FailedJob extends JobBase {
@@ -113,6 +117,13 @@ export interface Subject {
   readonly height: number;
   /** Of the input's area that the subject covers, 0 to 1. */
   readonly share: number;
+}
+
+/** What made a result, where the request named a model. */
+export interface JobModel {
+  readonly name: string;
+  /** In its plan: subject, opinion, second_look, refine. */
+  readonly role: string;
 }
 
 export interface JobError {

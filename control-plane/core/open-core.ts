@@ -45,6 +45,7 @@ import { Authenticate, KeyUses } from './keys/authenticate.ts';
 import { OperateCredits } from './ledger/operate-credits.ts';
 import { ControlMetrics } from './metrics/control-metrics.ts';
 import { registerGauges } from './metrics/gauges.ts';
+import { OfferedModels } from './models/offered-models.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { OperateNodes } from './nodes/operate-nodes.ts';
 import { NODE_TIMING, noteRefusals, RegistryServer } from './nodes/registry-server.ts';
@@ -249,7 +250,8 @@ async function composeRunning(base: Base) {
   });
   const { fleet, dispatcher } = dispatch;
   const conditions = composeConditions(base, dispatch);
-  const services = composeServices({ ...base, ...conditions, observer: base.metrics });
+  const { models } = dispatch;
+  const services = composeServices({ ...base, ...conditions, models, observer: base.metrics });
   const operatorServices = composeOperatorServices(base, () => void fleet.refresh());
   const running = () => dispatcher.running;
   const plugged = await openPackages({ ...base, services, operatorServices, fleet, running });
@@ -287,7 +289,12 @@ interface DispatchParts
     > {
   readonly config: Pick<
     Config,
-    'nodeToken' | 'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand'
+    | 'nodeToken'
+    | 'attemptTimeoutMs'
+    | 'resultTtlMs'
+    | 'noNodeGraceMs'
+    | 'onDemand'
+    | 'modelsOffered'
   >;
   readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
   readonly security: ChannelSecurity;
@@ -305,6 +312,10 @@ export function composeDispatch(parts: DispatchParts) {
   // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
   const noNodeGraceMs = config.onDemand === undefined ? config.noNodeGraceMs : undefined;
   const advertised = followAdverts(fleet, noNodeGraceMs);
+  const models = new OfferedModels({
+    offered: config.modelsOffered,
+    snapshots: () => fleet.snapshots(),
+  });
   if (parts.direct !== undefined) {
     const origin = blobs.signed?.origin;
     log.info({ origin }, 'files go straight where nodes list this origin');
@@ -314,10 +325,10 @@ export function composeDispatch(parts: DispatchParts) {
     jobs: stores.jobs,
     attemptTimeoutMs: config.attemptTimeoutMs,
     resultTtlMs: config.resultTtlMs,
-    ...{ fleet, noNodeGraceMs, advertised },
+    ...{ fleet, noNodeGraceMs, advertised, models },
     holder: parts.replicaId,
   });
-  return { fleet, dispatcher, advertised };
+  return { fleet, dispatcher, advertised, models };
 }
 
 /** Nodes whose word of what they can do counts; undefined: any may come. */
@@ -358,6 +369,7 @@ export interface ServiceParts
     'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'views' | 'events' | 'guard'
   > {
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
+  readonly models: OfferedModels;
   readonly readiness: AppServices['readiness'];
   readonly observer: LossObserver;
   /** The services' own where absent; tests narrow them. */
@@ -368,10 +380,10 @@ export interface ServiceParts
 export type Services = ReturnType<typeof composeServices>;
 
 export function composeServices(parts: ServiceParts) {
-  const { config, stores, blobs, events, guard, acceptance, observer, log } = parts;
+  const { config, stores, blobs, events, guard, acceptance, models, observer, log } = parts;
   const readAccount = accountViews(stores.ledger, stores.apiKeys);
   const submitMatting = new SubmitMatting({
-    ...{ ...stores, readAccount, blobs, events, acceptance },
+    ...{ ...stores, readAccount, blobs, events, acceptance, models },
     callbackAddresses: new CallbackAddressCheck(guard),
     callbackSecrets: parts.secrets,
     jobsInFlightMax: config.jobsInFlightMax,
@@ -381,6 +393,7 @@ export function composeServices(parts: ServiceParts) {
   const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
   return {
     losses,
+    models,
     readAccount,
     submitMatting,
     uploads: new ImageUploads(blobs, parts.uploadSlots),

@@ -5,6 +5,7 @@ import { type Environment, type EnvReader, readEnvironment } from '@matting/prog
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { readTlsSettings } from '@matting/program/tls/tls-settings.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './dispatch/job-needs.ts';
+import { SELECTABLE_NAME } from './models/selectable.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   JOB_RETENTION_DAYS_MAX,
@@ -77,6 +78,10 @@ export function readCoreSettings(
     webhookScheduleMs: readWebhookSchedule(reader),
     ...readLimits(reader),
     onDemand: readOnDemand(reader),
+    /** Plans and models that requests may name; empty: the nodes' default plan alone. */
+    modelsOffered: reader.list('MATTING_MODELS_OFFERED', 'names of plans and models', parseModel, {
+      default: [] as readonly string[],
+    }),
     trustedProxies: readNetworks(reader, 'MATTING_TRUSTED_PROXIES'),
   };
 }
@@ -259,6 +264,10 @@ export function warnOfHosts(reader: EnvReader, config: CoreSettings): string[] {
     );
   }
   return warnings;
+}
+
+function parseModel(text: string): string | undefined {
+  return SELECTABLE_NAME.test(text) ? text : undefined;
 }
 
 function parsePort(text: string): number | undefined {

@@ -49,6 +49,8 @@ export interface ApiKeysTable {
   /** Separated by commas, as networks; null: all. */
   scopes: string | null;
   networks: string | null;
+  /** That requests may name. */
+  models: string | null;
   /** null: a key that people made; else one of the service, which no list shows. */
   purpose: KeyPurpose | null;
   /** The person who was shown its secret; null: the operator. */
@@ -116,6 +118,8 @@ export interface JobsTable {
   input_width: number | null;
   input_height: number | null;
   output_format: string;
+  /** The plan or model that the request named. */
+  model: string | null;
   /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
   finishing: string | null;
   /** Of the frame that was asked for; null: the input's, or unknown. */
@@ -149,6 +153,8 @@ export interface JobsTable {
   result_sha256: string | null;
   /** JSON of what the node saw. */
   result_sight: string | null;
+  /** JSON of JobModel[], where the request named a model. */
+  result_models: string | null;
   failure_code: string | null;
   failure_detail: string | null;
   failure_retryable: number | null;
@@ -262,6 +268,8 @@ export interface NodesTable {
   lease_expires_at: number;
   /** 0 or 1; the operator's, kept over restarts of the node. */
   draining: number;
+  /** JSON of the NodeModel[] that this boot may be asked for; null: no replica has read it. */
+  models: string | null;
 }
 
 /** At most one row: what only the right secrets key can open. */

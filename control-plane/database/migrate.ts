@@ -276,6 +276,27 @@ export async function createTable(
   }
 }
 
+/** MySQL's ER_DUP_FIELDNAME. */
+const COLUMN_EXISTS = 1060;
+
+/** Nullable, at the table's end; leaves alone what is there by that name. */
+export async function addColumns(
+  db: Kysely<unknown>,
+  dialect: DatabaseDialect,
+  table: string,
+  columns: Readonly<Record<string, ColumnType>>,
+): Promise<void> {
+  for (const [name, type] of Object.entries(columns)) {
+    const column = sql`${sql.ref(name)} ${sql.raw(type[dialect])} null`;
+    try {
+      await sql`alter table ${sql.table(table)} add column ${column}`.execute(db);
+    } catch (error) {
+      const { errno, message } = error as { errno?: unknown; message: string };
+      if (errno !== COLUMN_EXISTS && !message.startsWith('duplicate column name')) throw error;
+    }
+  }
+}
+
 /** MySQL's ER_DUP_KEYNAME: it has no "create index if not exists". */
 const INDEX_EXISTS = 1061;
 

@@ -286,6 +286,7 @@ test('OpenAPI › its types have the fields of the document, no more and no less
     ),
     ['FieldError', schemaOf('Problem').properties?.errors?.items ?? {}],
     ['Credits', schemaOf('SucceededJob').properties?.credits ?? {}],
+    ['JobModel', schemaOf('SucceededJob').properties?.models?.items ?? {}],
     ['Subject', schemaOf('Result').properties?.subject ?? {}],
   ]);
   for (const [name, schema] of schemas) {

@@ -85,8 +85,8 @@ a replica that just started refuses what it has seen no node do
   - if (now() - this.#startedAtMs <= graceMs) return undefined;
   = are not known within the first grace
 a node that restarts takes its word with it
-  - if (nowMs - atMs > graceMs) this.#seen.delete(bootId);
-  + if (nowMs > atMs) this.#seen.delete(bootId);
+  - if (nowMs - atMs > graceMs) seen.delete(models);
+  + if (nowMs > atMs) seen.delete(models);
   = are those that were there within the grace, and no others
 
 file control-plane/core/submission/submit-matting.ts

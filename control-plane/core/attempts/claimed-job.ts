@@ -281,6 +281,7 @@ export interface ClaimedJobDependencies {
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: { jobFinal(jobId: string): void; notificationDue(): void };
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
+  readonly models?: { noteJob(name: string, ms: number): void };
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly resultTtlMs: number;
   readonly resultTokens: { make(jobId: string): Pick<JobResult, 'token' | 'sealedToken'> };
@@ -409,9 +410,10 @@ export class ClaimedJob {
       return await this.#fail(STORAGE_FAILED);
     }
     const { format, bytes, width, height, sha256, sight, plan } = result;
+    const models = job.model === null ? null : result.models;
     const { blob } = resultBlob;
     const token = this.#dependencies.resultTokens.make(job.id);
-    const stored = { blob, ...token, format, bytes, width, height, sha256, sight };
+    const stored = { blob, ...token, format, bytes, width, height, sha256, sight, models };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // Where this throws the row may or may not name the blob, so it stays, for the sweeper.
@@ -420,6 +422,7 @@ export class ClaimedJob {
       await this.#removeBlob(blob);
       return { kind: 'open' };
     }
+    this.#dependencies.models?.noteJob(job.model ?? plan, this.ageMs - waitMs);
     const { input, outputFormat } = job;
     const inputFields = { inputBytes: input?.bytes, inputFormat: input?.format };
     const sizes = { ...inputFields, outputFormat, resultBytes: bytes };

@@ -42,7 +42,7 @@ function coreWith(graceMs: number | undefined): typeof core {
   return new DispatchCore<QueuedJob, Reservation, string>({
     room: {
       snapshots: () => [node?.snapshot()].filter(snapshot => snapshot !== undefined),
-      offer: (_node, megapixels) => node?.reserve(megapixels),
+      offer: (_node, { megapixels, model }) => node?.reserve(megapixels, model),
       downloads: {
         hasRoom: ({ sourceHost }) => downloadsFree > 0 && !fullHosts.includes(sourceHost ?? ''),
         hasRoomFor: () => downloadsFree > 0,

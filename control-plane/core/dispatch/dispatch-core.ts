@@ -38,7 +38,10 @@ export interface QueuedJob
 
 interface Room<Offer, Download> {
   snapshots(): readonly NodeSnapshot[];
-  offer(node: NodeSnapshot, megapixels: number, waitMsMax: number): Offer | undefined;
+  offer(
+    node: NodeSnapshot,
+    asked: { megapixels: number; waitMsMax: number; model: string | undefined },
+  ): Offer | undefined;
   readonly downloads: {
     hasRoom(job: QueuedJob): boolean;
     hasRoomFor(accountId: string): boolean;
@@ -250,7 +253,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
     if (choice.kind !== 'picked') return {};
     const megapixels = admittedMegapixels(needs);
-    return { offer: room.offer(choice.node, megapixels, choice.waitMsMax) };
+    const { waitMsMax } = choice;
+    return { offer: room.offer(choice.node, { megapixels, waitMsMax, model: needs.model }) };
   }
 
   runEnded(job: J, end: RunEnd): void {

@@ -4,6 +4,7 @@
  */
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
+import type { Selectable, Selectables } from '../models/selectable.ts';
 import {
   admittedMegapixels,
   canDo,
@@ -14,6 +15,8 @@ import {
 
 export interface NodeAbilities extends NodeAbility {
   readonly nodeId: string;
+  /** Absent: not known. */
+  readonly registeredAtMs?: number;
   readonly engines: number;
   readonly imagesMax: number;
   /** The sum admitted at once; a single larger image may be admitted alone. */
@@ -34,6 +37,16 @@ export interface NodeReport {
   readonly encodeMsPerMegapixel: number;
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
+  /** Of models beside the node's own plan that are loaded or loading; absent: none is. */
+  readonly loads?: ReadonlyMap<string, ModelLoad>;
+}
+
+export interface ModelLoad {
+  /** 0: it is loading. */
+  readonly enginesReady: number;
+  /** As of the whole report, for an image that names it. */
+  readonly estimatedWaitMs: number;
+  readonly inferMs: number;
 }
 
 /** offered: header sent. admitted: not in a report yet. shown: in the node's own numbers. */
@@ -44,6 +57,8 @@ export type Fullness = 'for-all' | 'for-its-size';
 
 export interface Reservation {
   readonly megapixels: number;
+  /** What its job names. */
+  readonly model: string | undefined;
   phase: Phase;
 }
 
@@ -59,10 +74,22 @@ export class NodeView {
   /** The least that it has refused for its size since its last report. */
   #megapixelsRefused: number | undefined;
   #trust: NodeTrust = NEW_NODE;
+  #models: Selectables | undefined;
   #snapshot: NodeSnapshot | undefined;
 
   constructor(abilities: NodeAbilities) {
     this.abilities = abilities;
+    this.#models = abilities.models;
+  }
+
+  /** What a job may name there from now on. */
+  offerModels(models: Selectables): void {
+    this.#models = models;
+    this.#snapshot = undefined;
+  }
+
+  model(name: string): Selectable | undefined {
+    return this.#models?.get(name);
   }
 
   take(report: NodeReport, nowMs: number): void {
@@ -82,8 +109,8 @@ export class NodeView {
     this.#snapshot = undefined;
   }
 
-  reserve(megapixels: number): Reservation {
-    const held: Reservation = { megapixels, phase: 'offered' };
+  reserve(megapixels: number, model?: string): Reservation {
+    const held: Reservation = { megapixels, model, phase: 'offered' };
     this.#reservations.add(held);
     this.#snapshot = undefined;
     return held;
@@ -137,6 +164,7 @@ export class NodeView {
     return {
       ...abilities,
       ...report,
+      ...(this.#models && { models: this.#models }),
       imagesFree: this.#fullUntilReport ? 0 : imagesFree,
       megapixelsRefused: this.#megapixelsRefused,
       megapixelsFree:
@@ -280,6 +308,7 @@ const ENCODE_MS_PER_MEGAPIXEL = {
 
 export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly nodeId: string;
+  readonly registeredAtMs?: number;
   readonly engines: number;
   /** It has refused as many for want of memory since its last report; undefined: it has not. */
   readonly megapixelsRefused: number | undefined;

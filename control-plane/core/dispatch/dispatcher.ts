@@ -414,6 +414,7 @@ class JobRun {
       height: input.height,
       outputFormat: job.outputFormat,
       ...finishingOf(job, background, blobs),
+      model: offer.model,
       sync: job.class === 'sync',
       waitMsMax: offer.waitMsMax,
       openInput: () => blobs.openRead(input.blob),

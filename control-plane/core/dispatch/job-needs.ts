@@ -14,6 +14,7 @@ import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.
 import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
 import type { Job, JobFailure, JobInput } from '../jobs/job.ts';
+import type { Selectables } from '../models/selectable.ts';
 
 export interface NodeAbility {
   /** Of that start of the node's process. */
@@ -25,6 +26,8 @@ export interface NodeAbility {
   readonly jxlPixelsMax: number;
   /** The largest that it admits while nothing else is there, as `admittedMegapixels` counts. */
   readonly megapixelsAloneMax: number;
+  /** What a job may name here, of the sums that their names stand for; absent: nothing. */
+  readonly models?: Selectables;
 }
 
 interface AskedNeeds {
@@ -35,6 +38,8 @@ interface AskedNeeds {
   readonly outputFormat: OutputFormat;
   /** Absent: a plain cut-out. */
   readonly finishing?: FinishingNeeds;
+  /** The plan or model that it names; absent: the node's own plan. */
+  readonly model?: string;
 }
 
 export interface JobNeeds extends AskedNeeds {
@@ -54,6 +59,7 @@ export interface AskedOfNode {
   readonly channels?: Channels;
   readonly finishing?: Finishing | null | undefined;
   readonly background?: Pick<NonNullable<Job['background']>, 'input'> | null | undefined;
+  readonly model?: string | null | undefined;
 }
 
 type Picture = Pick<JobInput, 'format' | 'width' | 'height'>;
@@ -69,13 +75,14 @@ export function needsBeforeImage(asked: AskedOfNode): AskedNeeds {
 }
 
 function askedOf(
-  { outputFormat, channels = 'rgba', finishing, background }: AskedOfNode,
+  { outputFormat, channels = 'rgba', finishing, background, model }: AskedOfNode,
   size: Size | undefined,
-): Pick<JobNeeds, 'outputFormat' | 'finishing'> {
-  if (!finishing) return { outputFormat };
+): Pick<JobNeeds, 'outputFormat' | 'finishing' | 'model'> {
+  const asked = { outputFormat, ...(model ? { model } : {}) };
+  if (!finishing) return asked;
   const frame = frameRange(finishing, size, { turned: true });
   const behind = behindOf(background?.input);
-  return { outputFormat, finishing: { steps: finishing, channels, frame, background: behind } };
+  return { ...asked, finishing: { steps: finishing, channels, frame, background: behind } };
 }
 
 export function sizeOf({ width, height }: Omit<Picture, 'format'>): Size | undefined {
@@ -111,6 +118,7 @@ export function admittedMegapixels(needs: AskedNeeds): number {
 
 /** What keeps a node from a job, in the order in which it is looked at. */
 const SHORTFALLS = [
+  'model',
   'input-format',
   'input-size',
   'output-format',
@@ -124,6 +132,7 @@ type Shortfall = (typeof SHORTFALLS)[number];
 function shortfallOf(node: NodeAbility, needs: AskedNeeds): Shortfall | undefined {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   const { jxlPixelsMax } = node;
+  if (needs.model !== undefined && !node.models?.has(needs.model)) return 'model';
   if (inputFormat !== null && !node.inputFormats.has(inputFormat)) return 'input-format';
   if (inputFormat === 'jxl' && jxlPixelsMax <= 0) return 'input-format';
   if (pixels !== null && pixels > node.imagePixelsMax) return 'input-size';
@@ -290,6 +299,8 @@ const NO_NODE = 'no inference node of this service';
 function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   switch (shortfall) {
+    case 'model':
+      return invalidParameter('model', `is not to be had: ${NO_NODE} has ${needs.model}`);
     case 'input-format':
       return new ContractError('UNSUPPORTED_IMAGE_FORMAT', `${NO_NODE} reads ${inputFormat}`);
     case 'input-size':
@@ -353,7 +364,11 @@ interface AdvertisedNodesOptions {
 export class AdvertisedNodes {
   readonly #options: AdvertisedNodesOptions;
   readonly #startedAtMs: number;
-  readonly #seen = new Map<string, { readonly node: NodeAbility; readonly atMs: number }>();
+  /** By boot, and by what may be named there, which may change while a node serves. */
+  readonly #seen = new Map<
+    string,
+    Map<Selectables | undefined, { readonly node: NodeAbility; readonly atMs: number }>
+  >();
   #lookedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: AdvertisedNodesOptions) {
@@ -371,16 +386,20 @@ export class AdvertisedNodes {
     const { graceMs, now } = this.#options;
     if (now() - this.#startedAtMs <= graceMs) return undefined;
     this.#look();
-    return [...this.#seen.values()].map(({ node }) => node);
+    return [...this.#seen.values()].flatMap(seen => [...seen.values()].map(({ node }) => node));
   }
 
   #look(): void {
     const { routable, graceMs, now } = this.#options;
     const nowMs = now();
     this.#lookedAtMs = nowMs;
-    for (const node of routable()) this.#seen.set(node.bootId, { node, atMs: nowMs });
-    for (const [bootId, { atMs }] of this.#seen) {
-      if (nowMs - atMs > graceMs) this.#seen.delete(bootId);
+    for (const node of routable()) {
+      const seen = this.#seen.get(node.bootId) ?? new Map();
+      this.#seen.set(node.bootId, seen.set(node.models, { node, atMs: nowMs }));
+    }
+    for (const [bootId, seen] of this.#seen) {
+      for (const [models, { atMs }] of seen) if (nowMs - atMs > graceMs) seen.delete(models);
+      if (seen.size === 0) this.#seen.delete(bootId);
     }
   }
 }

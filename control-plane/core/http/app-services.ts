@@ -5,6 +5,7 @@ import type { Job } from '../jobs/job.ts';
 import type { OperateJobs, ReadQueue } from '../jobs/operate-jobs.ts';
 import type { KeyUses } from '../keys/authenticate.ts';
 import type { OperateCredits } from '../ledger/operate-credits.ts';
+import type { OfferedModels } from '../models/offered-models.ts';
 import type { OperateNodes } from '../nodes/operate-nodes.ts';
 import type { RateLimits } from '../rates/rate-limits.ts';
 import type { Readiness } from '../readiness.ts';
@@ -25,6 +26,7 @@ export interface AppServices {
   readonly jobViews: JobViews;
   readonly resultDownload: ResultDownload;
   readonly resultReaders: ResultReaders;
+  readonly models: Pick<OfferedModels, 'list'>;
   readonly readAccount: ReadAccount;
   readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
 }

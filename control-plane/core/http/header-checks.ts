@@ -36,7 +36,8 @@ const accounts = new WeakMap<FastifyRequest, string>();
  */
 export function requireApiKey(
   { authenticator, keyUses }: AppServices,
-  scope: KeyScope,
+  /** Undefined: a key of any. */
+  scope: KeyScope | undefined,
   tokenOf = bearerTokenOf,
 ): (request: FastifyRequest) => Promise<void> {
   return async request => {
@@ -184,6 +185,7 @@ export function createHeaderChecks(
     ] satisfies Check[],
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
     account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
+    models: [requireApiKey(services, undefined), readKey, reads] satisfies Check[],
     /** For the time after the body was read. */
     askAgain: askingAgain(apiKey),
   };

@@ -19,6 +19,7 @@ import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
 import { registerAccountRoutes } from '../accounts/account-routes.ts';
+import { registerModelRoutes } from '../models/model-routes.ts';
 import type { Readiness, ReadinessCause } from '../readiness.ts';
 import { registerResultRoutes } from '../results/result-routes.ts';
 import { registerMattingRoutes } from '../submission/matting-routes.ts';
@@ -102,6 +103,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);
   registerResultRoutes(app, services);
+  registerModelRoutes(app, services, checks);
   registerAccountRoutes(app, services, checks);
   for (const one of interfaces) one.register(app, { connections, checks });
   const pages = interfaces.find(one => one.documentPages)?.documentPages;

@@ -37,6 +37,7 @@ import {
   type JobFailure,
   type JobInput,
   type JobLease,
+  type JobModel,
   type JobResult,
   type JobState,
   needsDownload,
@@ -65,6 +66,7 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     sourceHost: row.source_host,
     input: inputFromRow(row),
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
+    model: row.model,
     ...finishingFromRow(row),
     background: backgroundFromRow(row),
     createdAtMs: row.created_at,
@@ -169,7 +171,12 @@ function resultFromRow(row: JobRow): JobResult | null {
     height: requirePresent(row.result_height),
     sha256: requirePresent(row.result_sha256),
     sight: row.result_sight === null ? null : (JSON.parse(row.result_sight) as Sight),
+    models: modelsFromRow(row),
   };
+}
+
+function modelsFromRow({ result_models }: Pick<JobsTable, 'result_models'>): JobResult['models'] {
+  return result_models === null ? null : (JSON.parse(result_models) as JobModel[]);
 }
 
 export function resultColumns(result: JobResult) {
@@ -183,6 +190,7 @@ export function resultColumns(result: JobResult) {
     result_height: result.height,
     result_sha256: result.sha256,
     result_sight: result.sight && JSON.stringify(result.sight),
+    result_models: result.models && JSON.stringify(result.models),
   };
 }
 
@@ -517,7 +525,7 @@ function selectFirst(
     .selectFrom(JOBS_BY_LANE[dialect])
     .select(['id', 'fence', 'state', 'class', 'account_id', 'api_key_id', 'queue_at', 'created_at'])
     .select(['started_at', 'source_host', 'input_blob', 'input_bytes', 'input_format'])
-    .select(['input_width', 'input_height', 'output_format', 'finishing', 'background'])
+    .select(['input_width', 'input_height', 'output_format', 'finishing', 'background', 'model'])
     .select(['lease_holder', 'takeovers', nowMs.as('read_at')])
     .where('state', '=', state)
     .where('account_id', '=', lane.accountId)
@@ -554,6 +562,7 @@ function claimableFromRow(row: LaneRow) {
     input: inputFromRow(row),
     sourceHost: row.source_host,
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
+    model: row.model,
     ...finishingFromRow(row),
     background: { input: backgroundInputFromRow(row) } as Pick<JobBackground, 'input'> | null,
     /** Its lease ran out rather than being free: claiming it is a take-over. */

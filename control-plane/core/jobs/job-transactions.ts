@@ -66,6 +66,7 @@ export interface NewJob {
   /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
+  readonly model?: string | undefined;
   readonly channels?: Channels;
   readonly finishing?: Finishing;
   /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
@@ -219,6 +220,7 @@ function newJobValues(job: NewJob) {
     source_url: nextUrl,
     source_host: nextUrl === null ? null : sourceHostOf(nextUrl),
     ...inputColumns(job.input),
+    model: job.model ?? null,
     ...finishingColumns(job),
     background_url: job.background?.url ?? null,
     background: backgroundColumn(job.background?.input ?? null),

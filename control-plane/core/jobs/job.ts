@@ -66,6 +66,15 @@ export interface JobResult {
   /** Hexadecimal; the link's ETag. */
   readonly sha256: string;
   readonly sight: Sight | null;
+  /** null: the request named none. */
+  readonly models: readonly JobModel[] | null;
+}
+
+/** What made a result. */
+export interface JobModel {
+  readonly name: string;
+  /** In its plan: subject, opinion, second_look, refine. */
+  readonly role: string;
 }
 
 export interface JobFailure {
@@ -119,6 +128,8 @@ export interface Job {
   /** null until it is stored, and again once the job is final. */
   readonly input: JobInput | null;
   readonly outputFormat: OutputFormat;
+  /** The plan or model that the request named; null: none. */
+  readonly model: string | null;
   readonly channels: Channels;
   /** null: a plain cut-out. Empty where the format or `channels` alone is another. */
   readonly finishing: Finishing | null;

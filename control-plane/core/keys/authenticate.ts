@@ -97,6 +97,7 @@ export const POLICY_COLUMNS = [
   'submissions_per_minute',
   'scopes',
   'networks',
+  'models',
 ] as const satisfies readonly (keyof Schema['api_keys'])[];
 
 type PolicyColumns = Pick<Schema['api_keys'], (typeof POLICY_COLUMNS)[number]>;
@@ -116,17 +117,19 @@ export function policyFromRow(row: PolicyColumns): KeyPolicy {
       : { submissionsPerMinute: row.submissions_per_minute }),
     ...(row.scopes === null ? {} : { scopes: row.scopes.split(',').filter(isKeyScope) }),
     ...(row.networks === null ? {} : { networks: row.networks.split(',') }),
+    ...(row.models === null ? {} : { models: row.models.split(',') }),
   };
 }
 
 export function policyColumns(policy: KeyPolicy): PolicyColumns {
-  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  const { cap, submissionsPerMinute, scopes, networks, models } = policy;
   return {
     cap_credits: cap?.credits ?? null,
     cap_period: cap?.period ?? null,
     submissions_per_minute: submissionsPerMinute ?? null,
     scopes: scopes?.join(',') ?? null,
     networks: networks?.join(',') ?? null,
+    models: models?.join(',') ?? null,
   };
 }
 
@@ -324,13 +327,13 @@ export class Authenticate {
 /** Why a key may not do what it is used for; undefined: it may. */
 export function refusalOfKey(
   { scopes, networks }: KeyPolicy,
-  scope: KeyScope,
+  scope: KeyScope | undefined,
   address: string,
 ): string | undefined {
   if (networks !== undefined && !isIpInNetworks(address, networks)) {
     return `the API key may not be used from ${address || 'an unknown address'}`;
   }
-  if (scopes !== undefined && !scopes.includes(scope)) {
+  if (scope !== undefined && scopes !== undefined && !scopes.includes(scope)) {
     return `the API key does not have the scope ${scope}`;
   }
   return undefined;

@@ -21,6 +21,8 @@ export interface KeyPolicy {
   readonly scopes?: readonly KeyScope[];
   /** What callers' addresses must be in, as parseExactNetwork writes them; absent: any address. */
   readonly networks?: readonly string[];
+  /** What a request with the key may name, not empty; absent: all that is offered. */
+  readonly models?: readonly string[];
 }
 
 /** Submissions a minute of one key; a larger number would never be met. */

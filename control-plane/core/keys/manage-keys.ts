@@ -73,7 +73,7 @@ export function parseKeyName(text: string): string | undefined {
 
 /** Nothing in it can be used as a key. Times are ISO 8601 UTC; `prefix` is no secret. */
 export function keyView(key: ApiKey) {
-  const { cap, submissionsPerMinute, scopes, networks } = key.policy;
+  const { cap, submissionsPerMinute, scopes, networks, models } = key.policy;
   return {
     prefix: key.prefix,
     name: key.name,
@@ -89,5 +89,6 @@ export function keyView(key: ApiKey) {
     submissions_per_minute: submissionsPerMinute ?? null,
     scopes: scopes ?? KEY_SCOPES,
     networks: networks ?? null,
+    models: models ?? null,
   };
 }

@@ -185,8 +185,8 @@ test('room on a node › is less what was offered, until the node counts it itse
   await joined({ imagesMax: 2 });
   const before = theOnly();
   t.deepEqual([before.imagesFree, before.imagesInFlight], [2, 0]);
-  const first = fleet.offer(before, 12);
-  const second = fleet.offer(before, 12);
+  const first = fleet.offer(before, { megapixels: 12 });
+  const second = fleet.offer(before, { megapixels: 12 });
   assert.ok(first && second);
   const during = theOnly();
   t.deepEqual([during.imagesFree, during.unreportedImages, during.imagesInFlight], [0, 2, 2]);
@@ -200,9 +200,9 @@ test('room on a node › is less what was offered, until the node counts it itse
 test('room on a node › is not given on a boot that is gone', async t => {
   await joined();
   const snapshot = theOnly();
-  t.is(fleet.offer({ ...snapshot, bootId: randomUUID() }, 1), undefined);
+  t.is(fleet.offer({ ...snapshot, bootId: randomUUID() }, { megapixels: 1 }), undefined);
   await follow();
-  t.is(fleet.offer(snapshot, 1), undefined);
+  t.is(fleet.offer(snapshot, { megapixels: 1 }), undefined);
 });
 
 test('room on a node › that was taken keeps its channel when the membership ends', async t => {
@@ -210,7 +210,7 @@ test('room on a node › that was taken keeps its channel when the membership en
   const node = await joined({
     script: cutOutAfter(go),
   });
-  const offer = fleet.offer(theOnly(), 1);
+  const offer = fleet.offer(theOnly(), { megapixels: 1 });
   assert.ok(offer);
   const attempt = offer.client.matte(callOf(Buffer.from('abc')));
   await until(() => node.headers.length === 1);

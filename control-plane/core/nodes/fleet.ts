@@ -39,6 +39,12 @@ import {
   NodeView,
   type Reservation,
 } from '../dispatch/dispatch-policy.ts';
+import {
+  ofStandingSum,
+  type Selectables,
+  selectablesFromProto,
+  standingSums,
+} from '../models/selectable.ts';
 import { type AttemptOutcome, type MatteCall, MatteExchange, outcomeOf } from './matte-exchange.ts';
 import { NODE_TIMING } from './registry-server.ts';
 
@@ -177,6 +183,8 @@ export interface FleetMember {
   readonly address: string;
   /** The operator asked it to take nothing new. */
   readonly draining: boolean;
+  /** Absent: not known. */
+  readonly registeredAtMs?: number;
 }
 
 /** ended: an attempt of this replica. reported: the node said so, or its state changed. */
@@ -186,6 +194,14 @@ type LinkLog = (level: 'info' | 'warn', message: string, fields: object) => void
 
 /** Holds room on a node for one attempt, from the choice of the node to the attempt's end. */
 export type Offer = ReturnType<NodeLink['offer']>;
+
+interface Asked {
+  readonly megapixels: number;
+  /** As of MatteCall. */
+  readonly waitMsMax?: number;
+  /** That the job names. */
+  readonly model?: string | undefined;
+}
 
 interface NodeLinkOptions {
   readonly log: LinkLog;
@@ -203,8 +219,11 @@ class NodeLink {
   readonly #followed: Promise<void>;
   #draining: boolean;
   #retired = false;
-  /** Made with the first GetNodeInfo: what a boot can do never changes. */
+  /** Made with the first GetNodeInfo: what a boot can do never changes, but for what it names. */
   #view: NodeView | undefined;
+  #selectables: Selectables = new Map();
+  #selectableRevision = 0;
+  #asking = false;
   #directOrigins: readonly string[] = [];
   #report: WatchCapacityResponse | undefined;
 
@@ -229,22 +248,32 @@ class NodeLink {
     return this.#offers.size;
   }
 
+  /** As the node says, whatever others say of these names; the same object until that changes. */
+  get selectables(): Selectables {
+    return this.#selectables;
+  }
+
+  offerModels(models: Selectables): void {
+    this.#view?.offerModels(models);
+  }
+
   snapshot(): NodeSnapshot | undefined {
     return this.routable ? this.#view?.snapshot() : undefined;
   }
 
-  /** Room for an attempt, which the caller ends. @param waitMsMax as of MatteCall */
-  offer(megapixels: number, waitMsMax: number) {
+  /** Room for an attempt, which the caller ends. */
+  offer({ megapixels, waitMsMax = 0, model }: Asked) {
     const view = this.#view;
     if (view === undefined) throw new Error('nothing is known of the node yet');
     const { nodeId, bootId } = this.member;
-    const held = view.reserve(megapixels);
+    const held = view.reserve(megapixels, model);
     this.#offers.add(held);
     return {
       nodeId,
       bootId,
       client: this.client,
       waitMsMax,
+      model: model === undefined ? undefined : view.model(model),
       /** Origins of object storage at which the node gets and puts files. */
       directOrigins: this.#directOrigins,
       admitted: () => view.admitted(held),
@@ -296,6 +325,7 @@ class NodeLink {
         const info = await this.client.getNodeInfo();
         const abilities = this.#check(info);
         this.#view ??= new NodeView(abilities);
+        this.#selectables = selectablesFromProto(info.selectable);
         this.#directOrigins = info.directOrigins;
         await this.#watch();
         waitMs = RECONNECT_WAIT_MIN_MS;
@@ -336,6 +366,7 @@ class NodeLink {
       jxlPixelsMax: info.limits.jxlPixelsMax,
       megapixelsAloneMax: info.limits.megapixelsAloneMax,
       engines: info.engines,
+      registeredAtMs: this.member.registeredAtMs ?? 0,
     };
   }
 
@@ -371,6 +402,25 @@ class NodeLink {
     if (before !== report.state)
       this.#say('info', 'node state', { state: stateName(report.state) });
     this.#options.onChange('reported');
+    void this.#readSelectables(report.selectableRevision);
+  }
+
+  /** Never rejects: what fails is asked for again with the next report. */
+  async #readSelectables(revision: number): Promise<void> {
+    if (this.#asking || revision === this.#selectableRevision) return;
+    this.#asking = true;
+    try {
+      const info = await this.client.getNodeInfo();
+      this.#check(info);
+      this.#selectables = selectablesFromProto(info.selectable);
+      this.#selectableRevision = revision;
+      this.#options.onChange('reported');
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      if (!this.#closed.signal.aborted) this.#say('warn', 'models not readable', { message });
+    } finally {
+      this.#asking = false;
+    }
   }
 
   #lost(): void {
@@ -398,6 +448,7 @@ function readReport(report: WatchCapacityResponse): NodeReport {
     ...report,
     decodeRates: new Map(decodeRates.filter(isKnown)),
     encodeRates: new Map(encodeRates.filter(isKnown)),
+    loads: new Map(report.modelLoads.map(load => [load.name, load])),
   };
 }
 
@@ -449,6 +500,8 @@ export class Fleet {
   /** Until then a lease that ran out says only that no heartbeat could be written down. */
   #leasesDoubtedUntilMs = 0;
   #routable = false;
+  /** What routable nodes said they have when the sums were counted last. */
+  #counted: readonly Selectables[] = [];
   #hasBeenRoutable = false;
   #lastRoutableAtMs: number;
 
@@ -491,16 +544,12 @@ export class Fleet {
   }
 
   /** Takes room on a node for one attempt; undefined when that boot of it is routable no more. */
-  offer(
-    node: Pick<NodeSnapshot, 'nodeId' | 'bootId'>,
-    megapixels: number,
-    waitMsMax = 0,
-  ): Offer | undefined {
+  offer(node: Pick<NodeSnapshot, 'nodeId' | 'bootId'>, asked: Asked): Offer | undefined {
     const link = this.#links.get(node.nodeId);
     if (link === undefined || link.member.bootId !== node.bootId || !link.routable) {
       return undefined;
     }
-    return link.offer(megapixels, waitMsMax);
+    return link.offer(asked);
   }
 
   get hasBeenRoutable(): boolean {
@@ -598,12 +647,32 @@ export class Fleet {
   }
 
   #changed(cause: FleetChange): void {
-    const routable = [...this.#links.values()].some(link => link.routable);
+    const links = [...this.#links.values()].filter(link => link.routable);
+    const routable = links.length > 0;
+    this.#countSums(links);
     if (routable || this.#routable) this.#lastRoutableAtMs = this.#now();
     this.#routable = routable;
     this.#hasBeenRoutable ||= routable;
     for (const listener of this.#listeners) listener(cause);
   }
+
+  /** A node gets no job that names what it has another sum of. */
+  #countSums(routable: readonly NodeLink[]): void {
+    const said = routable.map(link => link.selectables);
+    if (isSame(said, this.#counted)) return;
+    this.#counted = said;
+    const standing = standingSums(
+      routable.map(({ selectables, member }) => {
+        return { models: selectables, registeredAtMs: member.registeredAtMs ?? 0 };
+      }),
+    );
+    for (const link of routable) link.offerModels(ofStandingSum(link.selectables, standing));
+  }
+}
+
+/** The same objects in the same order. */
+function isSame<T>(some: readonly T[], others: readonly T[]): boolean {
+  return some.length === others.length && some.every((one, index) => one === others[index]);
 }
 
 function isSameBoot(a: FleetMember, b: FleetMember): boolean {

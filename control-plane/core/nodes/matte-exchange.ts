@@ -29,6 +29,8 @@ import {
   Switch,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { Fullness } from '../dispatch/dispatch-policy.ts';
+import type { JobModel } from '../jobs/job.ts';
+import type { Selectable } from '../models/selectable.ts';
 
 /** Takes the result's bytes in order; `write` resolves when more may follow. */
 export interface ResultSink {
@@ -59,6 +61,8 @@ export interface MatteCall {
   readonly finishing?: Finishing;
   /** Given exactly where `finishing` has a background picture. */
   readonly background?: BackgroundFile;
+  /** What is to make it, as the node says; absent: its own plan. */
+  readonly model?: Pick<Selectable, 'name' | 'kind' | 'sha256'> | undefined;
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax?: number;
@@ -122,6 +126,8 @@ export interface MatteResult {
   /** null: the node does not say what it saw. */
   readonly sight: Sight | null;
   readonly plan: string;
+  /** What took part, each once. */
+  readonly models: readonly JobModel[];
   readonly timings: StageTimings | undefined;
 }
 
@@ -276,11 +282,11 @@ export function headerMessage(request: MatteCall): MatteRequest {
         outputFormat: outputFormatToProto(request.outputFormat),
         resultKind: resultKindOf(request),
         priority: request.sync ? Priority.PRIORITY_SYNC : Priority.PRIORITY_ASYNC,
-        plan: '',
+        plan: request.model?.kind === 'plan' ? request.model.name : '',
         refinement: Switch.SWITCH_UNSPECIFIED,
         foregroundEstimation: Switch.SWITCH_UNSPECIFIED,
-        model: '',
-        selectableSha256: '',
+        model: request.model?.kind === 'model' ? request.model.name : '',
+        selectableSha256: request.model?.sha256 ?? '',
         finishing: request.finishing && finishingToProto(request.finishing, fileOf(request)),
         // At least 1, since 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
@@ -325,6 +331,11 @@ function sightFromProto(header: ResultHeader): Sight | null {
   const { inputBox, resultBox, share = 0 } = subject ?? {};
   const seen = inputBox && resultBox ? { inputBox, resultBox, share } : null;
   return { inputWidth, inputHeight, subject: seen };
+}
+
+function modelsOf({ modelRuns }: ResultHeader): JobModel[] {
+  const runs = modelRuns.map(({ model: name, role }) => ({ name, role }));
+  return [...new Map(runs.map(run => [`${run.name} ${run.role}`, run])).values()];
 }
 
 const SHA256_BYTES = 32;
@@ -485,6 +496,7 @@ export class MatteExchange {
       sha256: digest.toString('hex'),
       sight: sightFromProto(header),
       plan: header.plan,
+      models: modelsOf(header),
       timings,
     };
   }

@@ -53,6 +53,7 @@ export class JobViews {
       finished_at: isoTime(job.finishedAtMs),
       status_url: this.statusUrl(job.id),
       credits: { reserved: isFinal(job) ? 0 : 1, charged: job.state === 'succeeded' ? 1 : 0 },
+      ...(job.result?.models ? { models: job.result.models } : {}),
       ...(status === 'succeeded' ? { result: this.#result(job) } : {}),
       ...(job.failure === null ? {} : { error: job.failure }),
     };

@@ -445,6 +445,7 @@ export interface FingerprintedRequest {
   /** Absent, or empty: nothing that could change the fingerprint. */
   readonly finishing?: Finishing | undefined;
   readonly background?: { readonly sha256: string } | { readonly url: string } | undefined;
+  readonly model?: string | undefined;
   readonly callback: { readonly url: string; readonly secret: string } | undefined;
 }
 
@@ -455,7 +456,7 @@ export interface FingerprintedRequest {
  */
 export function fingerprintOf(request: FingerprintedRequest): string {
   const { source, outputFormat, channels = 'rgba', finishing = {}, background } = request;
-  const { callback } = request;
+  const { model, callback } = request;
   const fields: [tag: string, value: string][] = [
     'url' in source ? ['image_url', source.url] : ['image_sha256', source.imageSha256],
     ['output_format', outputFormat],
@@ -469,6 +470,7 @@ export function fingerprintOf(request: FingerprintedRequest): string {
         : ['background_sha256', background.sha256],
     );
   }
+  if (model !== undefined) fields.push(['model', model]);
   if (callback !== undefined) {
     fields.push(['callback_url', callback.url]);
     fields.push(['callback_secret_sha256', sha256(callback.secret)]);

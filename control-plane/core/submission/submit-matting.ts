@@ -46,6 +46,7 @@ import { isFinal, type Job, type JobInput } from '../jobs/job.ts';
 import type { QueuedWork } from '../jobs/job-rows.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Allowance, NewJob, SubmitOutcome } from '../jobs/job-transactions.ts';
+import type { OfferedModels } from '../models/offered-models.ts';
 import type { JobEvents } from '../results/job-view.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
@@ -71,6 +72,7 @@ interface SubmitMattingDependencies {
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
   readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
+  readonly models: Pick<OfferedModels, 'require'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
   readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
   readonly jobsInFlightMax: number;
@@ -222,7 +224,8 @@ export class SubmitMatting {
     { image, background }: Pictures,
   ): Promise<StoredPictures> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
-    const { callback } = request;
+    const { callback, model } = request;
+    this.#dependencies.models.require(model, caller.policy);
     const behind = { input: (background && uploadedOf(background)) ?? null };
     acceptance.requireAble({ ...request, background: behind }, uploadedOf(image));
     if (callback !== undefined) await callbackAddresses.require(callback.url, caller.accountId);
@@ -254,7 +257,7 @@ export class SubmitMatting {
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
     const { caller, mode, unpaid } = sent;
-    const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
+    const { imageUrl, outputFormat, model, channels, finishing, backgroundUrl, callback } = request;
     const id = sent.upload.jobId;
     const { image: input = null, background = null } = stored;
     const hasBackground = background !== null || backgroundUrl !== undefined;
@@ -266,6 +269,7 @@ export class SubmitMatting {
       fingerprint,
       class: unpaid === undefined ? mode : 'playground',
       outputFormat,
+      model,
       channels,
       traceContext: activeKeptContext(),
       ...(finishing === undefined ? {} : { finishing }),
@@ -335,6 +339,7 @@ export const MATTING_FIELDS = [
   'image_url',
   'image_base64',
   'output_format',
+  'model',
   'callback_url',
   'callback_secret',
   ...FINISHING_FIELDS,
@@ -353,6 +358,8 @@ export interface MattingFields {
 export interface MattingRequest {
   readonly imageUrl: string | undefined;
   readonly outputFormat: OutputFormat;
+  /** A plan or a model that nodes have; absent: the nodes' own plan. */
+  readonly model?: string | undefined;
   readonly channels: Channels;
   readonly finishing: Finishing | undefined;
   /** Undefined: none, or it came as a file. */
@@ -394,6 +401,7 @@ export function requireMattingRequest(
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
     outputFormat,
+    model: requireShort('model', texts.get('model')),
     channels,
     finishing,
     backgroundUrl: requireBackground(texts.get('background_url'), policy),
@@ -423,15 +431,19 @@ function requireOutputFormat(given: TextValue | undefined): OutputFormat | undef
 function finishingTexts(texts: MattingFields['texts']): Map<FinishingField, string> {
   const given = new Map<FinishingField, string>();
   for (const field of FINISHING_FIELDS) {
-    const text = texts.get(field);
-    if (text === OVERLONG) throw invalidParameter(field, 'is too long');
+    const text = requireShort(field, texts.get(field));
     if (text !== undefined) given.set(field, text);
   }
   return given;
 }
 
-function requireBackground(url: TextValue | undefined, policy: OutgoingPolicy): string | undefined {
-  if (url === OVERLONG) throw invalidParameter('background_url', 'is too long');
+function requireShort(field: string, text: TextValue | undefined): string | undefined {
+  if (text === OVERLONG) throw invalidParameter(field, 'is too long');
+  return text;
+}
+
+function requireBackground(given: TextValue | undefined, policy: OutgoingPolicy) {
+  const url = requireShort('background_url', given);
   if (url !== undefined) requireBackgroundUrl(url, policy);
   return url;
 }

@@ -245,6 +245,7 @@ export function resultOf(claim: Claim): JobResult {
     height: 1500,
     sha256: sha256(claim.jobId),
     sight: null,
+    models: null,
   };
 }
 

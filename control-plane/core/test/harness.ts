@@ -189,6 +189,7 @@ export class Harness {
         resultTtlMs: 60_000,
         noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
         onDemand: options.onDemand,
+        modelsOffered: [],
       },
       log: silent,
       replicaId: options.holder ?? 'replica',

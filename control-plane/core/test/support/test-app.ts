@@ -16,11 +16,13 @@ import type { ExecutionContext } from 'ava';
 import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
 import { type Config, loadConfig } from '../../config.ts';
+import type { NodeSnapshot } from '../../dispatch/dispatch-policy.ts';
 import type { NodeAbility } from '../../dispatch/job-needs.ts';
 import { type AppOptions, buildApp } from '../../http/public-app.ts';
 import type { Claim, JobFailure, JobResult, StageTimings } from '../../jobs/job.ts';
 import type { KeyPolicy } from '../../keys/key-policy.ts';
 import { MetricSet } from '../../metrics/metric-set.ts';
+import { OfferedModels } from '../../models/offered-models.ts';
 import {
   composeOperatorServices,
   composeServices,
@@ -63,6 +65,7 @@ export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
 
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
 const noop = () => undefined;
+const resolvePublic = async () => ['93.184.215.14'];
 const IGNORED = { resultLost: noop, resultsMissing: noop };
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
@@ -101,6 +104,8 @@ export class TestApp<S extends Stores = Stores> {
   accountId!: string;
   token!: string;
   sight: Sight | null = null;
+  /** What GET /v1/models and the field `model` go by. */
+  nodes: readonly NodeSnapshot[] = [];
   readonly #storesOf: StoresOf<S>;
   readonly #log = pino({ level: 'silent' });
   #resources!: Awaited<ReturnType<typeof openResources>>;
@@ -138,11 +143,10 @@ export class TestApp<S extends Stores = Stores> {
     const account = await stores.accounts.create('tester');
     assert.ok(account);
     this.accountId = account.id;
-    const { credits = 1000 } = options;
+    const { credits = 1000, resolveHost = resolvePublic } = options;
     if (credits !== 0) await stores.ledger.grant(account.id, credits, 'test');
     this.token = (await stores.apiKeys.create(account.id, 'first key')).token;
     const switches = this.#switches;
-    const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
     const parts = {
       ...this.#resources,
       stores,
@@ -158,6 +162,7 @@ export class TestApp<S extends Stores = Stores> {
       ...parts,
       log: options.log ?? this.#log,
       acceptance: acceptanceBy(switches, stores),
+      models: this.#offering(config),
       readiness: {
         check: async () => switches.readiness,
         get draining() {
@@ -184,6 +189,10 @@ export class TestApp<S extends Stores = Stores> {
         this.scopedRoutes.push({ method: one, url, config: route });
     });
     await this.app.ready();
+  }
+
+  #offering({ modelsOffered: offered }: Config): OfferedModels {
+    return new OfferedModels({ offered, snapshots: () => this.nodes });
   }
 
   async listen(): Promise<number> {
@@ -284,6 +293,7 @@ export class TestApp<S extends Stores = Stores> {
       height: 1,
       sha256: 'ab'.repeat(32),
       sight: this.sight,
+      models: job?.model ? [{ name: job.model, role: 'subject' }] : null,
     };
     assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
     this.events.jobFinal(jobId);

@@ -1,0 +1,114 @@
+/**
+ * Which names a request may give, and what callers read of them: GET /v1/models. Offered is what
+ * the operator lists, or else the plan that nodes take where none is named; what nodes say of it is
+ * remembered, so that a node that restarts takes no name away.
+ */
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
+import type { KeyPolicy } from '../keys/key-policy.ts';
+import { commonDefault, NO_SELECTABLES, SELECTABLE_NAME, type Selectable } from './selectable.ts';
+
+interface OfferedModelsOptions {
+  /** By the operator; empty: the nodes' default plan alone. */
+  readonly offered: readonly string[];
+  readonly snapshots: () => readonly NodeSnapshot[];
+}
+
+export class OfferedModels {
+  readonly #options: OfferedModelsOptions;
+  readonly #paces = new Map<string, number[]>();
+  /** What nodes said last of each name that is offered. */
+  readonly #said = new Map<string, Selectable>();
+  #default: string | undefined;
+
+  constructor(options: OfferedModelsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Empty: none is listed by the operator, and no node has been seen.
+   * @throws ContractError INVALID_PARAMETER; KEY_NOT_ALLOWED: it is offered, and not to this key
+   */
+  require(name: string | undefined, policy: Pick<KeyPolicy, 'models'> = {}): void {
+    if (name === undefined) return;
+    const names = this.#names();
+    const isUnknown = names.length > 0 ? !names.includes(name) : !SELECTABLE_NAME.test(name);
+    if (isUnknown) {
+      const offered = names.length > 0 ? `one of ${names.join(', ')}` : 'a name of GET /v1/models';
+      throw invalidParameter('model', `must be ${offered}`);
+    }
+    if (policy.models === undefined || policy.models.includes(name)) return;
+    throw new ContractError('KEY_NOT_ALLOWED', `the API key may not name the model ${name}`);
+  }
+
+  /** In the operator's order; those that no node has now too, as they were said last. */
+  list({ models: allowed }: Pick<KeyPolicy, 'models'> = {}) {
+    const names = this.#names();
+    const nodes = this.#options.snapshots();
+    const models = names
+      .filter(name => allowed === undefined || allowed.includes(name))
+      .map(name => {
+        const said = this.#said.get(name);
+        return {
+          name,
+          kind: said?.kind ?? null,
+          default: name === this.#default,
+          loaded: nodes.some(node => isLoaded(node, name)),
+          good_for: said?.goodFor ?? null,
+          seconds_p50: this.#medianSeconds(name),
+          licence: said === undefined ? null : licenceOf(said),
+        };
+      });
+    return { models };
+  }
+
+  /** @param ms from its admission by a node until its result is stored */
+  noteJob(name: string, ms: number): void {
+    if (!this.#names().includes(name)) return;
+    const last = this.#paces.get(name) ?? [];
+    last.push(ms);
+    if (last.length > PACE_JOBS) last.shift();
+    this.#paces.set(name, last);
+  }
+
+  #names(): readonly string[] {
+    const { offered, snapshots } = this.#options;
+    const nodes = snapshots();
+    this.#default = commonDefault(nodes.map(voterOf)) ?? this.#default;
+    const names = offered.length > 0 || this.#default === undefined ? offered : [this.#default];
+    for (const name of names) {
+      const said = nodes.find(({ models }) => models?.has(name))?.models?.get(name);
+      if (said !== undefined) this.#said.set(name, said);
+    }
+    return names;
+  }
+
+  #medianSeconds(name: string): number | null {
+    const last = this.#paces.get(name) ?? [];
+    if (last.length < PACE_JOBS_MIN) return null;
+    const middle = last.toSorted((a, b) => a - b)[Math.floor(last.length / 2)] ?? 0;
+    return Math.round(middle) / 1000;
+  }
+}
+
+/** Of one name; fewer than the least say nothing. */
+const PACE_JOBS = 100;
+const PACE_JOBS_MIN = 10;
+
+function voterOf({ models = NO_SELECTABLES, registeredAtMs = 0 }: NodeSnapshot) {
+  return { models, registeredAtMs };
+}
+
+function isLoaded({ models, loads, enginesReady }: NodeSnapshot, name: string): boolean {
+  const said = models?.get(name);
+  if (said === undefined) return false;
+  return said.isDefault ? enginesReady > 0 : (loads?.get(name)?.enginesReady ?? 0) > 0;
+}
+
+function licenceOf({ weights, trainingData }: Selectable) {
+  return { weights: termsOf(weights), training_data: termsOf(trainingData) };
+}
+
+function termsOf({ commercialUse, reason, source }: Selectable['weights']) {
+  return { commercial_use: commercialUse, reason, source };
+}

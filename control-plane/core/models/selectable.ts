@@ -1,0 +1,108 @@
+/** What a request may name: a plan or a model, as nodes say of themselves. Pure. */
+import {
+  SelectableKind,
+  type SelectableModel,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+
+export interface UseTerms {
+  /** yes, no, unclear */
+  readonly commercialUse: string;
+  readonly reason: string;
+  readonly source: string;
+}
+
+export interface Selectable {
+  readonly name: string;
+  readonly kind: 'plan' | 'model';
+  /** The node's own plan, whose engines are always loaded. */
+  readonly isDefault: boolean;
+  /** Of what decides its mattes, hexadecimal. */
+  readonly sha256: string;
+  readonly memoryBytes: number;
+  /** Until its engines are ready, about; 0: unknown. */
+  readonly loadMs: number;
+  readonly goodFor: string;
+  readonly weights: UseTerms;
+  readonly trainingData: UseTerms;
+}
+
+/** By name. */
+export type Selectables = ReadonlyMap<string, Selectable>;
+
+export const NO_SELECTABLES: Selectables = new Map();
+
+/** As plans and models are called; what else a node names is not read. */
+export const SELECTABLE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+/** Of one node. */
+const SELECTABLES_MAX = 256;
+const UNSAID = { commercialUse: 'unclear', reason: '', source: '' };
+const KINDS = new Map([
+  [SelectableKind.SELECTABLE_KIND_PLAN, 'plan'],
+  [SelectableKind.SELECTABLE_KIND_MODEL, 'model'],
+] as const);
+
+export function selectablesFromProto(said: readonly SelectableModel[]): Selectables {
+  const known = said.flatMap(one => {
+    const kind = KINDS.get(one.kind as SelectableKind.SELECTABLE_KIND_PLAN);
+    if (kind === undefined || !SELECTABLE_NAME.test(one.name) || one.sha256 === '') return [];
+    const { name, default: isDefault, sha256, memoryBytes, loadMs, goodFor } = one;
+    const terms = { weights: one.weights ?? UNSAID, trainingData: one.trainingData ?? UNSAID };
+    return [[name, { name, kind, isDefault, sha256, memoryBytes, loadMs, goodFor, ...terms }]];
+  });
+  return new Map(known.slice(0, SELECTABLES_MAX) as [string, Selectable][]);
+}
+
+interface Voter {
+  readonly models: Selectables;
+  readonly registeredAtMs: number;
+}
+
+interface Vote {
+  readonly about: string;
+  readonly choice: string;
+  readonly atMs: number;
+}
+
+/** What the most chose; of as many, what was chosen first. */
+function elect(votes: readonly Vote[]): ReadonlyMap<string, string> {
+  const choices = Map.groupBy(votes, ({ about, choice }) => `${about} ${choice}`);
+  const elected = new Map<string, Vote & { readonly votes: number }>();
+  for (const same of choices.values()) {
+    const [first] = same.toSorted((a, b) => a.atMs - b.atMs);
+    if (first === undefined) continue;
+    const before = elected.get(first.about);
+    const more = same.length - (before?.votes ?? 0) || (before?.atMs ?? 0) - first.atMs;
+    if (more > 0) elected.set(first.about, { ...first, votes: same.length });
+  }
+  return new Map([...elected].map(([about, { choice }]) => [about, choice]));
+}
+
+/**
+ * The sum that each name stands for: that of the most nodes; of as many, that of the node that
+ * registered first.
+ */
+export function standingSums(nodes: readonly Voter[]): ReadonlyMap<string, string> {
+  return elect(
+    nodes.flatMap(({ models, registeredAtMs: atMs }) =>
+      [...models.values()].map(({ name, sha256 }) => ({ about: name, choice: sha256, atMs })),
+    ),
+  );
+}
+
+/** What of it a job may name there. */
+export function ofStandingSum(
+  models: Selectables,
+  standing: ReadonlyMap<string, string>,
+): Selectables {
+  const stands = [...models].filter(([name, { sha256 }]) => standing.get(name) === sha256);
+  return stands.length === models.size ? models : new Map(stands);
+}
+
+/** The plan that most nodes take where a request names none; undefined: none says. */
+export function commonDefault(nodes: readonly Voter[]): string | undefined {
+  const votes = nodes.flatMap(({ models, registeredAtMs: atMs }) => {
+    const own = [...models.values()].find(({ isDefault }) => isDefault);
+    return own === undefined ? [] : [{ about: 'default', choice: own.name, atMs }];
+  });
+  return elect(votes).get('default');
+}
