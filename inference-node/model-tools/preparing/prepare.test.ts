@@ -12,6 +12,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { LoadedModel } from '@matting/serving/engine/child/loaded-model.ts';
 import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
 import type { ModelManifest } from '@matting/serving/models/manifest.ts';
@@ -117,6 +118,35 @@ test('a size or precision that the model does not have is refused, with those it
   await refused({ inputSize: square(50) }, /MATTING_MODEL_INPUT_SIZE.*of 32 from 32 to 256/);
   await refused({ inputSize: { width: 64, height: 512 } }, /64x512/);
   await refused({ precision: 'int8' }, /int8 \(MATTING_PRECISION\): it can in fp32, fp16/);
+});
+
+test('a graph that runs as it is keeps its bytes: looked at once, then never again', async t => {
+  const file = at(model.manifest.files, 0);
+  const sides = { default: 64, listed: [64], multipleOf: 32, min: 32, max: 256 };
+  const own: ModelManifest = {
+    ...model.manifest,
+    graph: { ...model.manifest.graph, layout: 'nhwc', dynamic: true },
+    ...{ precisions: ['fp16'], inputSize: sides, fit: 'short-side', activation: 'signed' },
+    measured: { peakBytes: 7, loadedBytes: 5, seconds: 1, provider: 'cpu' },
+  };
+  const prepared = await prepareTiny({ manifest: own });
+  t.is(prepared.path, weightsPath(cacheDir, own, file));
+  t.is(prepared.sha256, file.sha256);
+  t.deepEqual(prepared.form, {
+    ...{ inputType: 'float32', layout: 'nhwc', fit: 'short-side', inverted: false },
+    sides: { multipleOf: 32, max: 256 },
+  });
+  t.like(prepared, { precision: 'fp16', activation: 'signed', peakBytes: 7, inputHeight: 64 });
+  t.true(tookRewrite());
+  t.deepEqual(await prepareTiny({ manifest: own }), prepared);
+  t.false(tookRewrite());
+  t.deepEqual(await prepareBatches(prepared, 8), prepared);
+  const refused = (manifest: ModelManifest, size: Size, pattern: RegExp) =>
+    rejectsWith(t, prepareTiny({ manifest, inputSize: size }), isModelError('settings', pattern));
+  await refused(own, { width: 64, height: 96 }, /short-side, it takes the length of one side/);
+  await refused(own, square(288), /multiples of 32 from 32 to 256/);
+  const fixed = { ...own, graph: { ...own.graph, dynamic: false }, fit: 'stretch' as const };
+  await refused(fixed, square(96), /its graph takes 64x64 alone/);
 });
 
 test('altered weights are refused though the prepared file is there, or their record is forged', async t => {

@@ -64,6 +64,11 @@ export const makePrepared: MakePrepared = async (
 ) => {
   onProgress?.({ step: 'rewrite' });
   const bytes = await readChecked(source, manifest);
+  if (manifest.graph.dynamic !== undefined) {
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    await writeSidecar(cacheDir, manifest, key, bytes.length, sha256);
+    return undefined;
+  }
   const { inputName, outputName, inputWidth, inputHeight } = manifest.graph;
   const { precision, provider, ranges } = key;
   const { normalisation, colourOrder, activation } = manifest;

@@ -10,6 +10,7 @@
  *
  * One run at a time. An engine ends when its socket closes; there is no other word for it.
  */
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
 
 /** ONNX Runtime's binding to Node: its file in the package, and in the folder of a provider. */
@@ -22,6 +23,7 @@ export interface SessionSpec
   extends Pick<
     PreparedModel,
     | 'batches'
+    | 'data'
     | 'inputName'
     | 'outputName'
     | 'inputWidth'
@@ -29,6 +31,7 @@ export interface SessionSpec
     | 'normalisation'
     | 'colourOrder'
     | 'activation'
+    | 'form'
   > {
   /** Absolute. Undefined: the graph's bytes come with init, as those of small probes do. */
   readonly path: string | undefined;
@@ -48,8 +51,11 @@ export interface SessionSpec
 export type ToEngine =
   /** One part where spec.path is undefined: the graph. */
   | { readonly kind: 'init'; readonly spec: SessionSpec }
-  /** A part for each picture: rgb. As many as a graph of the model takes. */
-  | { readonly kind: 'run'; readonly id: number };
+  /**
+   * A part for each picture: rgb. As many as a graph of the model takes. `size`: of the picture in
+   * the input (picture/matte/model-input.ts); absent: it fills the input.
+   */
+  | { readonly kind: 'run'; readonly id: number; readonly size?: Size | undefined };
 
 export type FromEngine =
   /** warmMs: time of the last warm-up run with one picture. */
@@ -57,8 +63,8 @@ export type FromEngine =
   /** The model cannot be loaded here; one line. */
   | { readonly kind: 'broken'; readonly message: string }
   | { readonly kind: 'started'; readonly id: number }
-  /** A part for each picture, in their order: alpha. */
-  | { readonly kind: 'done'; readonly id: number }
+  /** A part for each picture, in their order: alpha. `size`: of each, where it is not the input's. */
+  | { readonly kind: 'done'; readonly id: number; readonly size?: Size }
   | { readonly kind: 'failed'; readonly id: number; readonly message: string };
 
 /** The line that matters of what native libraries say when they fail. Pure. */

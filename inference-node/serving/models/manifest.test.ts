@@ -8,7 +8,14 @@ import { throwsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
 import { isModelError } from '../test/is-model-error.ts';
 import { COMMERCIAL_USES, type CommercialUse } from './licence.ts';
-import { listManifests, loadManifest, MANIFEST_DIRECTORY, parseManifest } from './manifest.ts';
+import {
+  inputSizeOf,
+  listManifests,
+  loadManifest,
+  MANIFEST_DIRECTORY,
+  parseManifest,
+} from './manifest.ts';
+import { ModelError, printable } from './model-error.ts';
 import {
   admittedOutlineOf,
   type CommercialUseGate,
@@ -93,6 +100,51 @@ test('a field that is wrong, missing or unknown is refused by its name', t => {
   }
   const withoutSizes = withField('inputSize.int8', null);
   t.throws(() => parseManifest(withoutSizes, 'a'), { message: /precisions must list int8 where/ });
+});
+
+/** A model that runs as its maker wrote it. */
+function asItIs(graph: object, more: object = {}): string {
+  const { files, ...manifest } = JSON.parse(isnet);
+  const own = { file: 'isnet-fp16.onnx', precision: 'fp32', inputName: 'x', outputName: 'y' };
+  return JSON.stringify({
+    ...{ ...manifest, files, precisions: ['fp32'], inputSize: undefined },
+    graph: { ...own, inputWidth: 1440, inputHeight: 2560, dynamic: false, ...graph },
+    ...more,
+  });
+}
+
+const SQUARE = { dynamic: true, inputWidth: 512, inputHeight: 512 };
+const SIDES = { default: 512, listed: [512], multipleOf: 32, min: 32, max: 1024 };
+
+test('a graph that runs as it is has a size of its own, or any of some, as it says', t => {
+  const fixed = parseManifest(asItIs({ layout: 'nhwc', inputType: 'uint8' }), 'a');
+  t.deepEqual(inputSizeOf(fixed), { width: 1440, height: 2560 });
+  t.deepEqual([fixed.inputSize.min, fixed.inputSize.max], [1440, 2560]);
+  const more = { inputSize: SIDES, fit: 'short-side', activation: 'logit', inverted: true };
+  const dynamic = parseManifest(asItIs(SQUARE, more), 'a');
+  t.deepEqual(inputSizeOf(dynamic), { width: 512, height: 512 });
+  for (const [bad, message] of [
+    [asItIs({}, { inputSize: SIDES }), /inputSize must be absent/],
+    [asItIs(SQUARE), /inputSize is missing/],
+    [asItIs({}, { fit: 'short-side' }), /fit must be another/],
+    [asItIs({}, { precisions: ['fp32', 'fp16'] }), /precisions must be fp32 alone/],
+    [asItIs({ ...SQUARE, inputWidth: 640 }, more), /inputHeight must be inputWidth, 640/],
+    [asItIs({ ...SQUARE, inputHeight: 480 }, more), /inputSize\.default must be 480/],
+    [asItIs({ layout: 'nwhc' }), /graph\.layout must be one of nchw/],
+    [asItIs({}, { measured: { peakBytes: 0 } }), /measured/],
+    [asItIs({ dynamic: undefined }), /inputSize is missing/],
+    [withField('graph.layout', 'nhwc'), /no layout but nchw/],
+    [withField('fit', 'letterbox'), /no fit but stretch/],
+    [withField('inverted', true), /no inverted/],
+    [withField('activation', 'signed'), /no activation signed/],
+  ] as const) {
+    t.throws(() => parseManifest(bad, 'a'), { message });
+  }
+});
+
+test('what others named is printed in one line that no terminal obeys', t => {
+  t.is(printable('a\u001b[2J\n b\u202ec\u0000'), 'a\\u{1b}[2J b\\u{202e}c\\u{0}');
+  t.is(new ModelError('prepare', 'für\u0007').message, 'für\\u{7}');
 });
 
 test('text that is not JSON, or not an object, is refused', t => {

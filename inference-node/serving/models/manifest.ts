@@ -5,6 +5,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { isMissing } from './cache-files.ts';
 import {
   fieldError,
@@ -20,7 +21,17 @@ import {
 import { LICENCE_SCHEMA, type Licence } from './licence.ts';
 import { ModelError } from './model-error.ts';
 import {
+  ACTIVATIONS,
+  type Activation,
+  EXECUTION_PROVIDERS,
+  type ExecutionProvider,
+  FITS,
+  type Fit,
   INPUT_SIDE_MAX,
+  INPUT_TYPES,
+  type InputType,
+  LAYOUTS,
+  type Layout,
   MODEL_NAME,
   type Normalisation,
   PRECISIONS,
@@ -60,9 +71,20 @@ export interface SourceGraph {
   readonly outputName: string;
   readonly inputWidth: number;
   readonly inputHeight: number;
+  /** Absent: float32. */
+  readonly inputType?: InputType;
+  /** Absent: nchw. */
+  readonly layout?: Layout;
+  /**
+   * Absent: the graph is rewritten when it is prepared, for any size of inputSize. Otherwise its
+   * bytes run as they are: `false` at inputWidth x inputHeight alone, `true` at these unless
+   * another size of inputSize is asked for.
+   */
+  readonly dynamic?: boolean;
 }
 
 export interface InputSizes {
+  /** Side of a square. Of a dynamic graph the shorter of inputWidth and inputHeight. */
   readonly default: number;
   /** Measured ones. Others that the fields below allow run, at unknown quality. */
   readonly listed: readonly number[];
@@ -71,6 +93,16 @@ export interface InputSizes {
   readonly multipleOf: number;
   readonly min: number;
   readonly max: number;
+}
+
+/** On the machine that added the model. */
+export interface Measured {
+  /** Of the engine's process, over two runs of the largest input. */
+  readonly peakBytes: number;
+  /** Before the first run. */
+  readonly loadedBytes: number;
+  readonly seconds: number;
+  readonly provider: ExecutionProvider;
 }
 
 export interface ModelManifest {
@@ -84,10 +116,16 @@ export interface ModelManifest {
   readonly files: readonly WeightsFile[];
   readonly graph: SourceGraph;
   readonly precisions: readonly Precision[];
+  /** The file has none where graph.dynamic is false: then it is the graph's own size. */
   readonly inputSize: InputSizes;
   readonly normalisation: Normalisation;
   readonly colourOrder: 'rgb' | 'bgr';
-  readonly activation: 'none' | 'sigmoid';
+  /** Absent: stretch. Others are for graphs that run as they are, as are the further activations. */
+  readonly fit?: Fit;
+  readonly activation: Activation;
+  /** The output shows the background. */
+  readonly inverted?: true;
+  readonly measured?: Measured;
   readonly licence: Licence;
 }
 
@@ -101,6 +139,10 @@ const FILE_BYTES = wholeNumber(1, 2 * 1024 ** 3);
 const SIDE = wholeNumber(1, INPUT_SIDE_MAX);
 const SIDES = list(SIDE);
 const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number above 0' };
+
+/** Of a tensor: a maker may have used any characters. Print it by `printable`. */
+const TENSOR_NAME = { type: 'string', minLength: 1, description: 'a string, not empty' };
+const BYTES = wholeNumber(1, Number.MAX_SAFE_INTEGER);
 
 const SCHEMA = fields<ModelManifest>(
   {
@@ -129,14 +171,20 @@ const SCHEMA = fields<ModelManifest>(
         ),
       }),
     ),
-    graph: fields<SourceGraph>({
-      file: text(),
-      precision: oneOf(['fp32', 'fp16']),
-      inputName: text(),
-      outputName: text(),
-      inputWidth: SIDE,
-      inputHeight: SIDE,
-    }),
+    graph: fields<SourceGraph>(
+      {
+        file: text(),
+        precision: oneOf(['fp32', 'fp16']),
+        inputName: TENSOR_NAME,
+        outputName: TENSOR_NAME,
+        inputWidth: SIDE,
+        inputHeight: SIDE,
+        inputType: oneOf(INPUT_TYPES),
+        layout: oneOf(LAYOUTS),
+        dynamic: { type: 'boolean', description: 'true or false' },
+      },
+      ['inputType', 'layout', 'dynamic'],
+    ),
     precisions: {
       ...list(oneOf(PRECISIONS)),
       uniqueItems: true,
@@ -151,10 +199,18 @@ const SCHEMA = fields<ModelManifest>(
       std: tuple(3, ABOVE_0, 'three numbers, for red, green and blue'),
     }),
     colourOrder: oneOf(['rgb', 'bgr']),
-    activation: oneOf(['none', 'sigmoid']),
+    fit: oneOf(FITS),
+    activation: oneOf(ACTIVATIONS),
+    inverted: { const: true, description: 'true, or absent' },
+    measured: fields<Measured>({
+      peakBytes: BYTES,
+      loadedBytes: BYTES,
+      seconds: ABOVE_0,
+      provider: oneOf(EXECUTION_PROVIDERS),
+    }),
     licence: LICENCE_SCHEMA,
   },
-  ['goodFor'],
+  ['goodFor', 'inputSize', 'fit', 'inverted', 'measured'],
 );
 
 /** Throws ModelError `settings` (no such model: it names others), `manifest` (malformed). */
@@ -188,18 +244,28 @@ export async function listManifests(directory = MANIFEST_DIRECTORY): Promise<rea
   }
 }
 
+type WrittenManifest = Omit<ModelManifest, 'inputSize'> & { readonly inputSize?: InputSizes };
+
+function onlySize({ inputWidth, inputHeight }: SourceGraph): InputSizes {
+  const min = Math.min(inputWidth, inputHeight);
+  const max = Math.max(inputWidth, inputHeight);
+  return { default: min, listed: [min], multipleOf: 1, min, max };
+}
+
 export function parseManifest(json: string, file: string): ModelManifest {
-  const manifest = parseChecked<ModelManifest>(json, file, SCHEMA);
-  requireConsistent(manifest, (field, expected) => {
+  const given = parseChecked<WrittenManifest>(json, file, SCHEMA);
+  const inputSize = given.inputSize ?? onlySize(given.graph);
+  const manifest = { ...given, inputSize };
+  requireConsistent(manifest, given.inputSize !== undefined, (field, expected) => {
     throw fieldError(file, field, expected);
   });
   return manifest;
 }
 
-function requireConsistent(
-  { files, graph, precisions, inputSize }: ModelManifest,
-  refuse: (field: string, expected: string) => never,
-): void {
+type Refuse = (field: string, expected: string) => never;
+
+function requireConsistent(manifest: ModelManifest, hasSizes: boolean, refuse: Refuse): void {
+  const { files, graph, precisions, inputSize } = manifest;
   for (const [index, { bytes, parts }] of files.entries()) {
     const joined = parts.reduce((sum, part) => sum + part.bytes, 0);
     if (joined !== bytes)
@@ -207,6 +273,18 @@ function requireConsistent(
   }
   const names = files.map(({ name }) => name);
   if (!names.includes(graph.file)) refuse('graph.file', `must be one of ${names.join(', ')}`);
+  if (hasSizes !== (graph.dynamic !== false)) {
+    refuse('inputSize', hasSizes ? 'must be absent where graph.dynamic is false' : 'is missing');
+  }
+  requireSizes(inputSize, refuse);
+  if (precisions.includes('int8') !== (inputSize.int8 !== undefined)) {
+    refuse('precisions', 'must list int8 where inputSize.int8 has sizes, and only there');
+  }
+  if (graph.dynamic === undefined) requireRewritable(manifest, refuse);
+  else requireAsItIs(manifest, refuse);
+}
+
+function requireSizes(inputSize: InputSizes, refuse: Refuse): void {
   const { default: side, listed, int8, multipleOf, min, max } = inputSize;
   if (min < multipleOf) refuse('inputSize.min', `must be at least multipleOf, ${multipleOf}`);
   if (max < min) refuse('inputSize.max', `must be at least min, ${min}`);
@@ -217,7 +295,41 @@ function requireConsistent(
   const unlisted = int8?.find(size => !listed.includes(size));
   if (unlisted !== undefined) refuse('inputSize.int8', `has ${unlisted}, not one of listed`);
   if (!listed.includes(side)) refuse('inputSize.default', 'must be one of listed');
-  if (precisions.includes('int8') !== (int8 !== undefined)) {
-    refuse('precisions', 'must list int8 where inputSize.int8 has sizes, and only there');
+}
+
+/** What model-tools/onnx/rewrites.ts can write into a graph. */
+function requireRewritable(manifest: ModelManifest, refuse: Refuse): void {
+  const { graph, fit = 'stretch', activation, inverted } = manifest;
+  const { inputType = 'float32', layout = 'nchw' } = graph;
+  const plain = { inputType: 'float32', layout: 'nchw', fit: 'stretch', inverted: undefined };
+  const given = { inputType, layout, fit, inverted };
+  for (const [field, value] of Object.entries(plain)) {
+    if (given[field as keyof typeof plain] === value) continue;
+    const rest = value === undefined ? '' : ` but ${value}`;
+    refuse('graph.dynamic', `is missing: a graph that is rewritten has no ${field}${rest}`);
   }
+  if (activation === 'none' || activation === 'sigmoid') return;
+  refuse('graph.dynamic', `is missing: a graph that is rewritten has no activation ${activation}`);
+}
+
+function requireAsItIs(manifest: ModelManifest, refuse: Refuse): void {
+  const { graph, precisions, inputSize, fit } = manifest;
+  if (precisions.join() !== graph.precision) {
+    refuse('precisions', `must be ${graph.precision} alone, as graph.precision`);
+  }
+  const { dynamic, inputWidth, inputHeight } = graph;
+  const shorter = Math.min(inputWidth, inputHeight);
+  if (shorter !== inputSize.default) refuse('inputSize.default', `must be ${shorter}`);
+  if (fit !== 'short-side') return;
+  if (!dynamic) refuse('fit', 'must be another where graph.dynamic is false');
+  if (inputWidth === inputHeight) return;
+  refuse('graph.inputHeight', `must be inputWidth, ${inputWidth}, where fit is short-side`);
+}
+
+/** As the graph was exported, but for `wanted`. Whether the model takes it is checked apart. */
+export function inputSizeOf({ graph, inputSize }: ModelManifest, wanted?: Size): Size {
+  if (wanted !== undefined) return wanted;
+  const { dynamic, inputWidth, inputHeight } = graph;
+  if (dynamic !== undefined) return { width: inputWidth, height: inputHeight };
+  return { width: inputSize.default, height: inputSize.default };
 }

@@ -19,10 +19,20 @@ export class ModelError extends Error {
   readonly kind: ModelErrorKind;
 
   constructor(kind: ModelErrorKind, message: string, cause?: unknown) {
-    super(message.replace(/\s*\n\s*/g, ' '), { cause });
+    super(printable(message), { cause });
     this.name = 'ModelError';
     this.kind = kind;
   }
+}
+
+/** Characters that a terminal obeys, or that hide or turn others; line ends are a space. */
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
+
+/** One line, for what others named: of an escape sequence its characters are shown. */
+export function printable(text: string): string {
+  return text
+    .replace(/\s*\n\s*/g, ' ')
+    .replace(UNPRINTABLE, character => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 }
 
 const DISK_REASONS: Readonly<Record<string, string>> = {

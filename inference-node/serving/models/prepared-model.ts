@@ -1,5 +1,6 @@
 /** A graph ready to run, and the terms that manifests, plans and settings share. */
 
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Licence } from './licence.ts';
 
 export const MODEL_NAME = /^[a-z0-9][a-z0-9-]{0,63}$/;
@@ -19,6 +20,53 @@ export interface Normalisation {
   readonly std: readonly [number, number, number];
 }
 
+/** From a graph's output to an alpha in [0, 1]. */
+export const ACTIVATIONS = [
+  'none',
+  'sigmoid',
+  /** Logits of two classes; the second is the subject. */
+  'softmax',
+  /** 0 to 255. */
+  'scale255',
+  /** -1 to 1. */
+  'signed',
+  /** The sigmoid was applied twice, so that all lies in 0.5 to 0.731: undoes one. */
+  'logit',
+] as const;
+export type Activation = (typeof ACTIVATIONS)[number];
+
+export const INPUT_TYPES = ['float32', 'float16', 'uint8'] as const;
+export type InputType = (typeof INPUT_TYPES)[number];
+
+/** chw and hwc have no axis of pictures. */
+export const LAYOUTS = ['nchw', 'nhwc', 'chw', 'hwc'] as const;
+export type Layout = (typeof LAYOUTS)[number];
+
+/**
+ * How a picture comes to the input's size. letterbox keeps its ratio, in the middle; top-left, in
+ * that corner, both on black; short-side keeps it with nothing beside: each picture has a size of
+ * its own.
+ */
+export const FITS = ['stretch', 'letterbox', 'top-left', 'short-side'] as const;
+export type Fit = (typeof FITS)[number];
+
+/** Of fit short-side: inputs' sides are multiples of one, the long one `max` pixels at most. */
+export interface InputSides {
+  readonly multipleOf: number;
+  readonly max: number;
+}
+
+/** How a graph whose bytes run as their maker wrote them takes a picture and gives its matte. */
+export interface GraphForm {
+  readonly inputType: InputType;
+  readonly layout: Layout;
+  readonly fit: Fit;
+  /** Of fit short-side. */
+  readonly sides?: InputSides;
+  /** 1 is the background. */
+  readonly inverted: boolean;
+}
+
 /** Ends of a graph that takes and gives bytes, whatever the manifest calls its own. */
 /** uint8 [images, height, width, 3], RGB. */
 export const RGB_INPUT = 'matting.rgb';
@@ -29,6 +77,12 @@ export const SUM_OUTPUT = 'matting.sum';
 
 /** Pictures that a graph takes at once, beside one. */
 export const BATCH_SIZES = [2, 4, 8] as const;
+
+/** Beside the graph, by the name that it has there: weights of it (ONNX's external data). */
+export interface DataFile {
+  readonly path: string;
+  readonly sha256: string;
+}
 
 /** A graph for several pictures. Its weights are those of the graph for one, in that one's file. */
 export interface BatchGraph {
@@ -53,6 +107,7 @@ export interface PreparedModel {
   readonly sha256: string;
   /** Sums of the files it was made from, hexadecimal, in the manifest's order. */
   readonly weights: readonly string[];
+  readonly data?: readonly DataFile[];
   /** The same for several pictures at once, fewest first; absent: it runs one at a time. */
   readonly batches?: readonly BatchGraph[];
   readonly precision: Precision;
@@ -61,17 +116,27 @@ export interface PreparedModel {
   readonly provider: ExecutionProvider;
   readonly inputWidth: number;
   readonly inputHeight: number;
-  /** float32 [images, 3, inputHeight, inputWidth]. */
+  /** float32 [images, 3, inputHeight, inputWidth], where `form` does not say another. */
   readonly inputName: string;
-  /** float32 [images, 1, inputHeight, inputWidth]. */
+  /** float32 [images, 1, inputHeight, inputWidth]; with a form any that shows one matte. */
   readonly outputName: string;
   readonly normalisation: Normalisation;
   readonly colourOrder: 'rgb' | 'bgr';
-  /** What to apply to the output to get an alpha in [0, 1]. */
-  readonly activation: 'none' | 'sigmoid';
-  readonly licence: Licence;
-  /** Of an engine's process with it, measured; absent: estimated. */
+  readonly activation: Activation;
+  /** Of a graph that runs as it is, which takes one picture a run. */
+  readonly form?: GraphForm;
+  /** Of an engine's process, over two runs of the largest input; absent: estimated. */
   readonly peakBytes?: number;
+  readonly licence: Licence;
+}
+
+/** The largest that a picture can make an input; what a run of it takes bounds every other's. */
+export function largestInput({
+  inputWidth: width,
+  inputHeight: height,
+  form,
+}: Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'form'>): Size {
+  return { width, height: form?.sides?.max ?? height };
 }
 
 export function takingAtMost(model: PreparedModel, imagesMax: number): PreparedModel {

@@ -18,6 +18,8 @@ test('what decides a matte has another sum', t => {
     withModel({ colourOrder: 'bgr' }),
     withModel({ activation: 'sigmoid' }),
     withModel({ outputName: 'other' }),
+    withModel({ form: { inputType: 'uint8', layout: 'hwc', fit: 'letterbox', inverted: false } }),
+    withModel({ form: { inputType: 'uint8', layout: 'hwc', fit: 'letterbox', inverted: true } }),
     withModel({}, 'opinion'),
     { models: [...withModel({}).models, ...withModel({}).models] },
   ];

@@ -20,7 +20,7 @@ export function sumOf({ models }: Pick<Selectable, 'models'>): string {
   const deciding = models.map(({ model, role }) => [
     ...[role, model.weights, model.inputWidth, model.inputHeight],
     ...[model.normalisation.mean, model.normalisation.std, model.colourOrder],
-    ...[model.activation, model.outputName],
+    ...[model.activation, model.outputName, model.form],
   ]);
   return createHash('sha256').update(JSON.stringify(deciding)).digest('hex');
 }

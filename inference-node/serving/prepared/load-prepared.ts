@@ -3,19 +3,21 @@
  * or made by the caller, its answers checked. The caller provides the engine to check with.
  */
 
+import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { arch, platform } from 'node:os';
-import { basename } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { hashFile, statOrNull, writeFileWhole } from '../models/cache-files.ts';
-import { loadManifest, type ModelManifest } from '../models/manifest.ts';
+import { inputSizeOf, loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { diskError, ModelError } from '../models/model-error.ts';
 import type { PlanOutline } from '../models/plan.ts';
 import {
   BATCH_SIZES,
   type BatchGraph,
   type ExecutionProvider,
+  type GraphForm,
   type Plan,
   type PlanModel,
   type Precision,
@@ -63,17 +65,20 @@ export type PrepareProgress =
   | { readonly step: 'write'; readonly writtenBytes: number }
   | { readonly step: 'answer' };
 
-/** From the checked weights at `source`, with a sidecar. Returns the file's sha256. */
+/**
+ * From the checked weights at `source`, with a sidecar. Returns the file's sha256; undefined: a
+ * graph that runs as it is (manifest's graph.dynamic) has nothing to mend, which the sidecar notes.
+ */
 export type MakePrepared = (
   source: string,
   key: PreparedKey,
   to: Pick<LoadOptions, 'manifest' | 'cacheDir' | 'onProgress'>,
-) => Promise<string>;
+) => Promise<string | undefined>;
 
 export interface LoadOptions extends WeightsFolders {
   readonly manifest: ModelManifest;
   readonly manifestDirectory?: string;
-  /** Pixels; the manifest's default, a square, when undefined. */
+  /** Pixels; the manifest's default when undefined. */
   readonly inputSize?: Size | undefined;
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;
@@ -94,8 +99,7 @@ export async function loadPrepared(options: LoadOptions): Promise<PreparedModel>
   const choice = choosePrecision(manifest, { wanted, size, provider, instructionSet });
   onProgress?.({ step: 'check' });
   const weights = await requireWeights(options, manifest);
-  const source = weights.get(manifest.graph.file);
-  if (source === undefined) throw new Error('the manifest names a graph file it does not list');
+  const source = requireGraphFile(weights, manifest);
   const use = (precision: Precision, ranges?: RangesFile) => {
     const { width: inputWidth, height: inputHeight } = size;
     // In the order in which they are written down.
@@ -128,24 +132,33 @@ function checkQuantised(
   return checkAnswer(model, async () => ranges.checkAnswer, answering);
 }
 
+function requireGraphFile(weights: ReadonlyMap<string, string>, { graph }: ModelManifest): string {
+  const path = weights.get(graph.file);
+  if (path === undefined) throw new Error('the manifest names a graph file it does not list');
+  return path;
+}
+
 async function useOrMake(
   source: string,
   key: PreparedKey,
   options: LoadOptions,
 ): Promise<PreparedModel> {
   const { manifest, cacheDir, make } = options;
-  const there = await findPrepared(key, options);
+  const there = await findPrepared(source, key, options);
   if (there !== undefined) return there;
   const sha256 = await make(source, key, options);
+  if (sha256 === undefined) return describeAsItIs(manifest, key, source);
   return describe(manifest, key, preparedPath(cacheDir, manifest, key), sha256);
 }
 
 async function findPrepared(
+  source: string,
   key: PreparedKey,
   { manifest, cacheDir, onProgress }: LoadOptions,
 ): Promise<PreparedModel | undefined> {
   const check = await checkPrepared(cacheDir, manifest, key);
   if (check.state === 'ready') return describe(manifest, key, check.path, check.sha256);
+  if (check.state === 'as it is') return describeAsItIs(manifest, key, source);
   if (check.state === 'unusable') {
     onProgress?.({ step: 'discard', path: check.path, reason: check.reason });
   }
@@ -153,16 +166,25 @@ async function findPrepared(
 }
 
 function requireInputSize(manifest: ModelManifest, wanted: Size | undefined): Size {
-  const { default: side, listed, multipleOf, min, max } = manifest.inputSize;
-  const size = wanted ?? { width: side, height: side };
+  const { listed, multipleOf, min, max } = manifest.inputSize;
+  const own = inputSizeOf(manifest);
+  const { width, height } = wanted ?? own;
   const fits = (pixels: number) =>
     Number.isInteger(pixels) && pixels % multipleOf === 0 && pixels >= min && pixels <= max;
-  if (fits(size.width) && fits(size.height)) return size;
-  throw new ModelError(
-    'settings',
-    `${manifest.name} cannot take an input of ${size.width}x${size.height} pixels ` +
-      `(MATTING_MODEL_INPUT_SIZE): its sides are multiples of ${multipleOf} from ${min} to ` +
-      `${max}, measured are ${listed.join(', ')}`,
+  const refuse = (sides: string) => {
+    const what = `${manifest.name} cannot take an input of ${width}x${height} pixels`;
+    return new ModelError('settings', `${what} (MATTING_MODEL_INPUT_SIZE): ${sides}`);
+  };
+  if (manifest.graph.dynamic === false) {
+    if (width === own.width && height === own.height) return own;
+    throw refuse(`its graph takes ${own.width}x${own.height} alone`);
+  }
+  if (manifest.fit === 'short-side' && width !== height) {
+    throw refuse('by its fit, short-side, it takes the length of one side');
+  }
+  if (fits(width) && fits(height)) return { width, height };
+  throw refuse(
+    `its sides are multiples of ${multipleOf} from ${min} to ${max}, measured are ${listed.join(', ')}`,
   );
 }
 
@@ -187,8 +209,28 @@ function describe(
     normalisation: manifest.normalisation,
     colourOrder: manifest.colourOrder,
     activation: manifest.activation,
+    ...(manifest.graph.dynamic !== undefined && { form: formOf(manifest) }),
+    ...(manifest.measured && { peakBytes: manifest.measured.peakBytes }),
     licence: manifest.licence,
   };
+}
+
+function formOf({ graph, inputSize, fit = 'stretch', inverted }: ModelManifest): GraphForm {
+  const { inputType = 'float32', layout = 'nchw' } = graph;
+  const { multipleOf, max } = inputSize;
+  const sides = fit === 'short-side' && { sides: { multipleOf, max } };
+  return { inputType, layout, fit, ...sides, inverted: inverted === true };
+}
+
+/** The weights file itself, from the folder in which its external data lies. */
+function describeAsItIs(manifest: ModelManifest, key: PreparedKey, source: string): PreparedModel {
+  const file = manifest.files.find(({ name }) => name === manifest.graph.file);
+  assert(file, 'a manifest lists the file of its graph');
+  const data = manifest.files
+    .filter(({ name }) => name !== file.name)
+    .map(({ name, sha256 }) => ({ path: join(dirname(source), name), sha256 }));
+  const model = describe(manifest, key, source, file.sha256);
+  return data.length === 0 ? model : { ...model, data };
 }
 
 /*
@@ -262,11 +304,12 @@ interface PrecisionChoice {
 
 /**
  * `auto`: int8 on a CPU with the instructions, where the model has ranges; else fp32; on GPUs fp16
- * where the model has it. Throws ModelError `settings`: a named one is never replaced.
+ * where the model has it; of a graph that runs as it is its own. Throws ModelError `settings`: a named one is never replaced.
  */
 export function choosePrecision(manifest: ModelManifest, wish: PrecisionWish): PrecisionChoice {
   const { wanted, provider, instructionSet } = wish;
   if (wanted !== 'auto') return { precision: requireNamed(manifest, wanted, wish) };
+  if (manifest.graph.dynamic !== undefined) return { precision: manifest.graph.precision };
   if (provider !== 'cpu') {
     return { precision: manifest.precisions.includes('fp16') ? 'fp16' : 'fp32' };
   }
@@ -392,7 +435,7 @@ export async function prepareBatches(
 ): Promise<PreparedModel> {
   const { batches: _, ...single } = model;
   const sizes = BATCH_SIZES.filter(images => images <= imagesMax);
-  if (sizes.length === 0) return single;
+  if (sizes.length === 0 || single.form !== undefined) return single;
   const bytes = await readPrepared(model.path);
   const graph = decodeModel(bytes, model.path);
   const batches: BatchGraph[] = [];

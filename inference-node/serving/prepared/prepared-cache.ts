@@ -52,6 +52,8 @@ export interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
 
 export type PreparedCheck =
   | { readonly state: 'ready'; readonly path: string; readonly sha256: string }
+  /** Looked at before: the weights file runs as it is. */
+  | { readonly state: 'as it is' }
   | { readonly state: 'missing'; readonly path: string }
   /** Not to be loaded; `reason` says what is wrong with it. */
   | { readonly state: 'unusable'; readonly path: string; readonly reason: string };
@@ -79,7 +81,11 @@ export async function checkPrepared(
 ): Promise<PreparedCheck> {
   const path = preparedPath(cacheDir, manifest, key);
   const found = await statOrNull(path);
-  if (found === null) return { state: 'missing', path };
+  if (found === null) {
+    return (await isNoted(path, manifest, key))
+      ? { state: 'as it is' }
+      : { state: 'missing', path };
+  }
   const unusable = (reason: string) => ({ state: 'unusable', path, reason }) as const;
   const sidecar = await readSidecar(path);
   if (sidecar === null) return unusable('its sidecar is missing or damaged');
@@ -92,6 +98,16 @@ export async function checkPrepared(
   if ((await hashFile(path)) !== sidecar.sha256) return unusable('its sha256 is another');
   await noteUse(sidecarPath(path));
   return { state: 'ready', path, sha256: sidecar.sha256 };
+}
+
+/** A sidecar alone, with the sum of the weights file. */
+async function isNoted(path: string, manifest: ModelManifest, key: PreparedKey): Promise<boolean> {
+  if (manifest.graph.dynamic === undefined) return false;
+  const file = manifest.files.find(({ name }) => name === manifest.graph.file);
+  const sidecar = await readSidecar(path);
+  if (sidecar === null || file === undefined) return false;
+  const expected = describe(manifest, key, file.bytes, file.sha256);
+  return recordBytes(expected).equals(recordBytes(sidecar));
 }
 
 export async function writeSidecar(
