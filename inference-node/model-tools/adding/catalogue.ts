@@ -17,6 +17,10 @@ import {
 import { LICENCE_SCHEMA, type Licence } from '@matting/serving/models/licence.ts';
 import { MANIFEST_DIRECTORY } from '@matting/serving/models/manifest.ts';
 import {
+  ACTIVATIONS,
+  type Activation,
+  FITS,
+  type Fit,
   INPUT_SIDE_MAX,
   MODEL_NAME,
   type Normalisation,
@@ -25,7 +29,7 @@ import {
 export interface CatalogueFile {
   /** Its name in the cache; external data: the name that the graph reads it by. */
   readonly name: string;
-  /** Pinned to a release or a commit where `sha256` is known. */
+  /** Of a release or a commit, or moving, as `/resolve/main/`: what adds it pins that. */
   readonly url: string;
   /** The same bytes at other addresses, tried in turn. */
   readonly mirrors?: readonly string[];
@@ -42,8 +46,6 @@ export interface CatalogueSize {
   readonly multipleOf?: number;
 }
 
-const FITS = ['stretch', 'letterbox', 'top-left', 'short-side'] as const;
-const ACTIVATIONS = ['none', 'sigmoid', 'softmax', 'scale255', 'signed', 'logit'] as const;
 /** refine: takes the picture with a trimap, and improves another model's matte. */
 const ROLES = ['subject', 'refine'] as const;
 
@@ -59,10 +61,10 @@ export interface CatalogueModel {
   /** The matte, of several outputs. */
   readonly outputName?: string;
   readonly size?: CatalogueSize;
-  readonly fit?: (typeof FITS)[number];
+  readonly fit?: Fit;
   readonly normalisation?: Normalisation;
   readonly colourOrder?: 'rgb' | 'bgr';
-  readonly activation?: (typeof ACTIVATIONS)[number];
+  readonly activation?: Activation;
   readonly licence: Licence;
   /** Whether we have run the file. */
   readonly verified: boolean;
@@ -79,7 +81,7 @@ const FILE = fields<CatalogueFile>(
     name: text(/^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/),
     url: HTTPS,
     mirrors: list(HTTPS),
-    bytes: wholeNumber(1, 4 * 1024 ** 3),
+    bytes: wholeNumber(1, 2 * 1024 ** 3),
     sha256: text(/^[0-9a-f]{64}$/),
   },
   ['mirrors', 'bytes', 'sha256'],
