@@ -140,7 +140,7 @@ async function calibrate(side: number): Promise<void> {
     })),
     float32: [...float32],
     ranges,
-    checkAnswer: summariseAnswer(answer, side, side),
+    checkAnswer: summariseAnswer({ alpha: answer, width: side, height: side }),
   });
   // What is committed must read.
   parseRanges(text, file);

@@ -4,7 +4,7 @@ import sharp from 'sharp';
 import {
   createPlaneTables,
   fillPlanes,
-} from '../inference-node/serving/engine/child/loaded-model.ts';
+} from '../inference-node/serving/engine/child/graph-ends.ts';
 import type { ModelManifest } from '../inference-node/serving/models/manifest.ts';
 import { createModelInput } from '../inference-node/serving/picture/matte/model-input.ts';
 

@@ -14,10 +14,17 @@ import { frameRange } from '@matting/proto/contract/finishing/frame.ts';
 import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { StageName, StageTimings } from '@matting/proto/contract/stages.ts';
-import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
+import type {
+  EnginePool,
+  EnginePriority,
+  EngineResult,
+  EngineRun,
+} from './engine/pool/engine-pool.ts';
+import { inputTerms, sizeInInput } from './models/input-size.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import { type FinishChoices, requireMakeable } from './picture/makeable.ts';
 import {
+  type DecodedPicture,
   type HeldWorker,
   type MattePart,
   type PictureLease,
@@ -216,7 +223,7 @@ export class Pipeline {
     const { declared, backgroundDeclared, plan, outputFormat, resultKind } = order;
     const { refinement, foregroundEstimation, finishing } = order;
     const required = subjects(plan);
-    const modelInputs = required.map(({ model }) => inputSize(model));
+    const modelInputs = required.map(({ model }) => inputTerms(model));
     const background = behind && { file: behind, declared: backgroundDeclared };
     const decoded = await traced({ name: 'decode' }, () =>
       lease.decode({ file, declared, modelInputs, background }, signal),
@@ -226,7 +233,7 @@ export class Pipeline {
     requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
-    const inputs = new ModelInputs(lease, required, decoded.modelInputs);
+    const inputs = new ModelInputs(lease, required, decoded);
     const inference = await inferPlan(order, inputs, signal);
 
     signal.throwIfAborted();
@@ -262,10 +269,6 @@ function expectedWorkMs(
   return plan.runs.reduce((sum, { engines }) => sum + engines.snapshot().inferMs, picturesMs);
 }
 
-function inputSize({ inputWidth, inputHeight }: PreparedModel): Size {
-  return { width: inputWidth, height: inputHeight };
-}
-
 export function subjects(plan: RunnablePlan): readonly PlanRun[] {
   return plan.runs.filter(({ role }) => role === 'subject');
 }
@@ -273,20 +276,23 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
 /** Inputs of subjects came with the decoded picture; the others are asked for when needed. */
 class ModelInputs {
   readonly #lease: PictureLease;
+  readonly #picture: Size;
   readonly #made: ReadonlyMap<PlanRun, Buffer | undefined>;
   resampleMs = 0;
 
-  constructor(lease: PictureLease, runs: readonly PlanRun[], made: readonly Buffer[]) {
+  constructor(lease: PictureLease, runs: readonly PlanRun[], picture: DecodedPicture) {
     this.#lease = lease;
-    this.#made = new Map(runs.map((run, index) => [run, made[index]]));
+    this.#picture = picture;
+    this.#made = new Map(runs.map((run, index) => [run, picture.modelInputs[index]]));
   }
 
-  async of(run: PlanRun, signal: AbortSignal): Promise<Buffer> {
+  async of(run: PlanRun, signal: AbortSignal): Promise<Pick<EngineRun, 'rgb' | 'size'>> {
+    const size = sizeInInput(inputTerms(run.model), this.#picture);
     const made = this.#made.get(run);
-    if (made !== undefined) return made;
-    const { rgb, resampleMs } = await this.#lease.resample(inputSize(run.model), signal);
+    if (made !== undefined) return { rgb: made, size };
+    const { rgb, resampleMs } = await this.#lease.resample(size, signal);
     this.resampleMs += resampleMs;
-    return rgb;
+    return { rgb, size };
   }
 }
 
@@ -307,7 +313,7 @@ async function inferPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, si
       continue;
     }
     runs.push(run);
-    mattes.push({ alpha: answer.alpha, size: inputSize(run.model), role: run.role });
+    mattes.push({ alpha: answer.alpha, size: answer.size, role: run.role });
     waitMs += answer.waitMs;
     if (run.role === 'secondLook') secondLookMs += answer.inferMs;
     else inferMs += answer.inferMs;
@@ -345,11 +351,11 @@ async function runModel(
 ): Promise<EngineResult | undefined> {
   const { engines, role } = run;
   if (role !== 'subject' && engines.snapshot().enginesReady === 0) return undefined;
-  const rgb = await inputs.of(run, signal);
-  if (role === 'subject') return await engines.run({ rgb, priority, signal });
+  const picture = await inputs.of(run, signal);
+  if (role === 'subject') return await engines.run({ ...picture, priority, signal });
   try {
     // The next engine may load for minutes.
-    return await engines.run({ rgb, priority, signal, leavesWhenDown: true });
+    return await engines.run({ ...picture, priority, signal, leavesWhenDown: true });
   } catch (error) {
     signal.throwIfAborted();
     if (!(error instanceof ContractError) || !ENGINE_DOWN.includes(error.code)) throw error;

@@ -100,7 +100,7 @@ test('is refused where it computes another matte than the CPU', async t => {
 
 test('copies a picture in and its matte out, once each a run', async t => {
   const read = await counted(async env => {
-    const alpha = await runOnce({
+    const { alpha } = await runOnce({
       spec: { ...PROBE_SPEC, provider: 'cuda' },
       graph: encodeProbeGraph(),
       rgb: drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
@@ -118,7 +118,7 @@ test('copies a picture in and its matte out, once each a run', async t => {
 
 test('takes bytes and answers with bytes, half precision within, without the CPU', async t => {
   const read = await counted(async env => {
-    const alpha = await runOnce({
+    const { alpha } = await runOnce({
       spec: { ...PROBE_SPEC, provider: 'cuda' },
       graph: graphOfBytes(),
       rgb: drawCheckPicture(SIDE_PX, SIDE_PX),
@@ -170,8 +170,8 @@ test('copies several pictures in and their mattes out as one, in one run', async
       childEnv: env,
       timeoutMs: 120_000,
     });
-    t.deepEqual([one?.length, four?.length], [1, 4]);
-    t.truthy(four?.every(alpha => alpha.length === PIXELS));
+    t.deepEqual([one?.alphas.length, four?.alphas.length], [1, 4]);
+    t.truthy(four?.alphas.every(alpha => alpha.length === PIXELS));
   });
   // Two warm-up runs of each graph, for one, two and four, and a run of the first and the last.
   const [runs, pictures] = [2 * 3 + 2, 2 * (1 + 2 + 4) + 1 + 4];

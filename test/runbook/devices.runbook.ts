@@ -60,8 +60,8 @@ async function recordAnswer(cacheDir: string): Promise<void> {
   const { answer } = createAnswering({ childEnv: {}, threads: 1 });
   const onCpu: AnswerPicture = (_, rgb) => answer({ ...model, provider: 'cpu' }, rgb);
   const { inputWidth: width, inputHeight: height } = model;
-  const alpha = await onCpu(model, drawCheckPicture(width, height));
-  const stored = async () => summariseAnswer(alpha, width, height);
+  const matte = await onCpu(model, drawCheckPicture(width, height));
+  const stored = async () => summariseAnswer(matte);
   assert.equal(await checkAnswer(model, stored, { answer: onCpu, machine }), undefined);
 }
 

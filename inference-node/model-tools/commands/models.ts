@@ -486,15 +486,16 @@ export async function modelsCheck(
   out.write(`run     ${spec.outputName} at ${width} x ${height}\n`);
   const picture = options.image === undefined ? paintSample() : await readImage(options.image);
   const rgb = createModelInput(picture, { width, height });
-  const alpha = await runOnce({ spec, rgb, childEnv: {}, timeoutMs: TIMEOUT_MS }).catch(error => {
+  const matte = await runOnce({ spec, rgb, childEnv: {}, timeoutMs: TIMEOUT_MS }).catch(error => {
     throw new ModelError('prepare', `${path}: ${(error as Error).message}`, error);
   });
-  out.write(`matte   ${describeMatte(alpha)}\n`);
-  const { file: cutout } = await finishPicture(
-    picture,
-    [{ alpha, width, height, role: 'subject' }],
-    { refinement: true, foregroundEstimation: true, outputFormat: 'png', resultKind: 'cutout' },
-  );
+  out.write(`matte   ${describeMatte(matte.alpha)}\n`);
+  const { file: cutout } = await finishPicture(picture, [{ ...matte, role: 'subject' }], {
+    refinement: true,
+    foregroundEstimation: true,
+    outputFormat: 'png',
+    resultKind: 'cutout',
+  });
   await writeFile(options.out, cutout);
   out.write(`cut-out ${resolve(options.out)}\n`);
 }

@@ -5,8 +5,8 @@ import {
   createPlaneTables,
   fillAlpha,
   fillPlanes,
-  LoadedModel,
-} from '@matting/serving/engine/child/loaded-model.ts';
+} from '@matting/serving/engine/child/graph-ends.ts';
+import { LoadedModel } from '@matting/serving/engine/child/loaded-model.ts';
 import { InferenceSession, Tensor } from '@matting/serving/engine/child/onnx-runtime.ts';
 import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
 import { loadManifest } from '@matting/serving/models/manifest.ts';
@@ -588,8 +588,8 @@ async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size:
     },
     graphBytes(graph),
   );
-  const [alpha = []] = await session.run([rgb]);
-  return Uint8Array.from(alpha);
+  const { alphas } = await session.run([rgb]);
+  return Uint8Array.from(at(alphas, 0));
 }
 
 function stepped(number: number, steps: number): number {

@@ -307,10 +307,12 @@ for (const provider of ['cpu', 'cuda'] as const) {
     const session = await loadOnCpu(await prepareBatches(await prepareTiny({ provider }), 8));
     const pictures = Array.from({ length: 8 }, (_, index) => pictureOf(index));
     const alone: Uint8Array[] = [];
-    for (const rgb of pictures) alone.push(Uint8Array.from(at(await session.run([rgb]), 0)));
+    for (const rgb of pictures) {
+      alone.push(Uint8Array.from(at((await session.run([rgb])).alphas, 0)));
+    }
     t.is(new Set(alone.map(alpha => Buffer.from(alpha).toString('hex'))).size, 8);
     for (const images of [2, 4, 8]) {
-      const alphas = await session.run(pictures.slice(0, images));
+      const { alphas } = await session.run(pictures.slice(0, images));
       t.is(alphas.length, images);
       for (const [index, alpha] of alphas.entries()) {
         t.deepEqual(Buffer.from(alpha), Buffer.from(at(alone, index)), `${index} of ${images}`);
@@ -379,8 +381,8 @@ test.beforeEach(async () => {
 
 const answer: AnswerPicture = async (model, rgb) => {
   asked.push(model);
-  const [alpha = []] = await (await loadOnCpu(model)).run([rgb]);
-  return Uint8Array.from(alpha);
+  const { alphas, size } = await (await loadOnCpu(model)).run([rgb]);
+  return { alpha: Uint8Array.from(at(alphas, 0)), ...size };
 };
 
 async function calibrate(weights: Buffer): Promise<string> {
@@ -396,7 +398,7 @@ async function calibrate(weights: Buffer): Promise<string> {
     { ...PROBE_SPEC, ...ends, normalisation, colourOrder, provider: 'cpu', allowCpuNodes: true },
     bytes,
   );
-  const [alpha = []] = await session.run([drawCheckPicture(SIDE, SIDE)]);
+  const { alphas, size } = await session.run([drawCheckPicture(SIDE, SIDE)]);
   return formatRanges({
     model: 'tiny',
     version: manifest.version,
@@ -406,7 +408,7 @@ async function calibrate(weights: Buffer): Promise<string> {
     photos: [{ name: 'a wave', sha256: 'ab'.repeat(32) }],
     float32: [],
     ranges,
-    checkAnswer: summariseAnswer(Uint8Array.from(alpha), SIDE, SIDE),
+    checkAnswer: summariseAnswer({ alpha: at(alphas, 0), ...size }),
   });
 }
 
@@ -428,7 +430,7 @@ const took = (step: PrepareProgress['step']) => steps.splice(0).some(taken => ta
 /** Answers black in int8: a machine that computes wrongly. */
 const wrong: AnswerPicture = async (model, rgb) => {
   if (model.precision !== 'int8') return answer(model, rgb);
-  return Buffer.alloc(SIDE * SIDE);
+  return { alpha: Buffer.alloc(SIDE * SIDE), width: SIDE, height: SIDE };
 };
 
 test('ranges that do not fit are refused before anything is written, auto or not', async t => {
@@ -528,8 +530,10 @@ async function prepareOnGpu(): Promise<PreparedModel> {
 }
 
 function options(gpuLevel = 100): Omit<DeviceAnswerOptions, 'model'> {
-  const answerOf = (level: number) => async (model: PreparedModel) =>
-    new Uint8Array(model.inputWidth * model.inputHeight).fill(level);
+  const answerOf = (level: number) => async (model: PreparedModel) => {
+    const { inputWidth: width, inputHeight: height } = model;
+    return { alpha: new Uint8Array(width * height).fill(level), width, height };
+  };
   return {
     ...places,
     manifestDirectory: join(folder, 'manifests'),

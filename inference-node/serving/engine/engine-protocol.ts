@@ -11,6 +11,7 @@
  * One run at a time. An engine ends when its socket closes; there is no other word for it.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
+import { printable } from '../models/model-error.ts';
 import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
 
 /** ONNX Runtime's binding to Node: its file in the package, and in the folder of a provider. */
@@ -48,6 +49,12 @@ export interface SessionSpec
   readonly allowCpuNodes: boolean;
 }
 
+/** One byte a pixel of each picture, in their order. */
+export interface Answer<Alpha extends Uint8Array = Uint8Array> {
+  readonly alphas: readonly Alpha[];
+  readonly size: Size;
+}
+
 export type ToEngine =
   /** One part where spec.path is undefined: the graph. */
   | { readonly kind: 'init'; readonly spec: SessionSpec }
@@ -63,8 +70,8 @@ export type FromEngine =
   /** The model cannot be loaded here; one line. */
   | { readonly kind: 'broken'; readonly message: string }
   | { readonly kind: 'started'; readonly id: number }
-  /** A part for each picture, in their order: alpha. `size`: of each, where it is not the input's. */
-  | { readonly kind: 'done'; readonly id: number; readonly size?: Size }
+  /** A part for each picture, in their order: alpha, of `size`. */
+  | { readonly kind: 'done'; readonly id: number; readonly size: Size }
   | { readonly kind: 'failed'; readonly id: number; readonly message: string };
 
 /** The line that matters of what native libraries say when they fail. Pure. */
@@ -73,8 +80,12 @@ export type FromEngine =
 const FAILURE_OF_A_LIBRARY = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
 /** Of the arena, which asks CUDA for memory: behind the signature of a function too. */
 const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
-/** ONNX Runtime's assertions begin with their place in its source. */
-const PLACE_OF_AN_ASSERTION = /^\/\S+:\d+ .* was false\. /;
+/** Where in its source ONNX Runtime is, in which function, and what it asserted there. */
+const PLACES = [
+  /\/\S+\.(?:cc|h):\d+ (?:[^()]{1,200}\([^()]*\) (?:const )?)?(?:[^"]{1,200}? was false\. )?/g,
+  /\[ONNXRuntimeError\] : \d+ : \w+ : /g,
+  /\b\w+\.cc:\d+ \w+ /g,
+] as const;
 
 /**
  * CUDA's codes of a device or its driver, not of one run: not initialised (3), busy or unavailable
@@ -92,9 +103,10 @@ const MEMORY_FAILURES: readonly RegExp[] = [
 ];
 
 export function shortenNativeError(message: string): string {
-  const line = message.replaceAll(/\s*\n\s*/g, ' ');
+  const line = printable(message);
   const failure = (FAILURE_OF_A_LIBRARY.exec(line) ?? MEMORY_IS_SHORT.exec(line))?.[0];
-  return (failure ?? line.replace(PLACE_OF_AN_ASSERTION, '')).trim();
+  const cause = PLACES.reduce((rest, place) => rest.replaceAll(place, ''), line);
+  return (failure ?? cause.replace(/ failed:(?=\S)/, ' failed: ')).trim();
 }
 
 /** The failure says that no process will get this device, as far as CUDA knows. */

@@ -13,6 +13,7 @@ import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import type { StageTimings } from '@matting/proto/contract/stages.ts';
+import type { InputTerms } from '../models/input-size.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
 import type { FinishChoices } from './makeable.ts';
 
@@ -24,7 +25,7 @@ export type ToPictureWorker =
       readonly kind: 'decode';
       readonly declared?: Size | undefined;
       readonly background?: { readonly declared?: Size | undefined } | undefined;
-      readonly modelInputs: readonly Size[];
+      readonly modelInputs: readonly InputTerms[];
     }
   | { readonly kind: 'resample'; readonly size: Size }
   /** One part per matte: its alpha. */

@@ -4,12 +4,18 @@
  */
 
 import { readFile } from 'node:fs/promises';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { isMissing, writeRecord } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
 import { imagesARun, type PreparedModel } from '../models/prepared-model.ts';
 
-/** Computes the alpha of a picture, HWC RGB of the model's input size, one byte per pixel. */
-export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Uint8Array>;
+export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
+  /** One byte a pixel. */
+  readonly alpha: Alpha;
+}
+
+/** Computes the matte of a picture, HWC RGB of the model's input size. */
+export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Matte>;
 
 /** What computes, in words: another is checked again. Undefined: checked at every start. */
 export type Machine = string | undefined;
@@ -37,9 +43,9 @@ export async function checkAnswer(
 ): Promise<string | undefined> {
   if (await isKnownMachine(model, machine)) return undefined;
   const { inputWidth: width, inputHeight: height } = model;
-  let alpha: Uint8Array;
+  let matte: Matte;
   try {
-    alpha = await answer(model, drawCheckPicture(width, height));
+    matte = await answer(model, drawCheckPicture(width, height));
   } catch (error) {
     return `it does not run: ${(error as Error).message}`;
   }
@@ -49,7 +55,7 @@ export async function checkAnswer(
   } catch (error) {
     return `there is no answer to hold its own against: ${(error as Error).message}`;
   }
-  const difference = compareAnswers(summariseAnswer(alpha, width, height), expected);
+  const difference = compareAnswers(summariseAnswer(matte), expected);
   if (difference !== undefined) return `its answer to the check picture is wrong: ${difference}`;
   await rememberMachine(model, machine, expected);
   return undefined;
@@ -136,7 +142,7 @@ export function drawCheckPicture(width: number, height: number): Buffer {
   return rgb;
 }
 
-export function summariseAnswer(alpha: Uint8Array, width: number, height: number): number[] {
+export function summariseAnswer({ alpha, width, height }: Matte): number[] {
   const sums = new Float64Array(CHECK_BLOCKS);
   const counts = new Float64Array(CHECK_BLOCKS);
   for (let row = 0; row < height; row++) {
@@ -168,7 +174,7 @@ export function compareAnswers(
 export type AnswerRuns = (
   model: PreparedModel,
   runs: readonly (readonly Uint8Array[])[],
-) => Promise<readonly (readonly Uint8Array[])[]>;
+) => Promise<readonly { readonly alphas: readonly Uint8Array[]; readonly size: Size }[]>;
 
 /** Undefined where every picture's matte is its own; else one line that says what is wrong. */
 export async function checkBatches(
@@ -182,13 +188,15 @@ export async function checkBatches(
   if (images === 1 || (await isKnownMachine(model, together))) return undefined;
   const pictures = drawPictures(width, height, images);
   const runs = batches.map(batch => pictures.slice(0, batch.images));
-  let answers: readonly (readonly Uint8Array[])[];
+  let answers: Awaited<ReturnType<AnswerRuns>>;
   try {
     answers = await answer(model, [...pictures.map(picture => [picture]), ...runs]);
   } catch (error) {
     return `it does not run with several images at once: ${(error as Error).message}`;
   }
-  const summaries = answers.map(alphas => alphas.map(a => summariseAnswer(a, width, height)));
+  const summaries = answers.map(({ alphas }) =>
+    alphas.map(alpha => summariseAnswer({ alpha, width, height })),
+  );
   const alone = summaries.slice(0, images).flat();
   for (const [index, batch] of batches.entries()) {
     const summary = summaries[images + index] ?? [];

@@ -111,7 +111,7 @@ test('the picture is the same on every machine', t => {
 test('a block is the mean of its pixels at any size', t => {
   const alpha = Buffer.alloc(40 * 24, 10);
   alpha.fill(250, 0, 40 * 12);
-  const blocks = summariseAnswer(alpha, 40, 24);
+  const blocks = summariseAnswer({ alpha, width: 40, height: 24 });
   t.is(blocks.length, CHECK_BLOCKS);
   t.deepEqual([blocks[0], blocks[CHECK_BLOCKS - 1]], [250, 10]);
 });

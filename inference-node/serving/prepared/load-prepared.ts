@@ -394,8 +394,7 @@ async function answerOfCpu(
     precision: 'fp32',
     provider: 'cpu',
   });
-  const alpha = await answering.answer(onCpu, drawCheckPicture(width, height));
-  return summariseAnswer(alpha, width, height);
+  return summariseAnswer(await answering.answer(onCpu, drawCheckPicture(width, height)));
 }
 
 /** But for `outline` what is the same for every model. */

@@ -135,7 +135,7 @@ test('one picture is answered by the graph for one alone, whatever others there 
   const rgb = new Uint8Array(3 * model.inputWidth * model.inputHeight).fill(100);
   const { answer } = createAnswering({ childEnv: {}, threads: 1 });
   for (const run of [answer, answerOnce({ childEnv: host.childEnv, threads: 1 })]) {
-    const alpha = await run({ ...model, batches }, rgb);
+    const { alpha } = await run({ ...model, batches }, rgb);
     t.true(alpha.every(value => value === 100));
   }
 });

@@ -115,7 +115,9 @@ export class FakeEnginePool implements EnginePool {
     const stop = this.onChange(leave);
     await this.gates.pass('infer', AbortSignal.any([run.signal, down.signal])).finally(stop);
     const { inputWidth, inputHeight } = TINY_MODEL;
-    return { alpha: Buffer.alloc(inputWidth * inputHeight, this.alpha), waitMs: 1, inferMs: 2 };
+    const size = { width: inputWidth, height: inputHeight };
+    const alpha = Buffer.alloc(inputWidth * inputHeight, this.alpha);
+    return { alpha, size, waitMs: 1, inferMs: 2 };
   }
 
   set(change: Partial<EnginePoolSnapshot>): void {

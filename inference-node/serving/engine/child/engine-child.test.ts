@@ -10,7 +10,8 @@ import {
   saysMemoryIsShort,
   shortenNativeError,
 } from '../engine-protocol.ts';
-import { createPlaneTables, fillAlpha, fillPlanes, LoadedModel } from './loaded-model.ts';
+import { createPlaneTables, fillAlpha, fillPlanes } from './graph-ends.ts';
+import { LoadedModel } from './loaded-model.ts';
 import { InferenceSession } from './onnx-runtime.ts';
 
 const test = ava.serial;
@@ -46,7 +47,8 @@ function load(more: Partial<SessionSpec>) {
 test('operators that CUDA has no kernel for run on the CPU, and that is said', async t => {
   const { said } = standIn(t, ON_CPU);
   const { model: session } = await load({ allowCpuNodes: true });
-  const [alpha] = await session.run([drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX)]);
+  const { alphas } = await session.run([drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX)]);
+  const [alpha] = alphas;
   t.is(alpha?.length, PROBE_SIZE_PX ** 2);
   t.true(new Set(alpha).size > 100, 'it has something to compare');
   t.deepEqual(said, ['the graph has operators without a kernel of CUDA: they run on the CPU\n']);
@@ -75,9 +77,9 @@ test('pixels and channels keep their places, whatever the order of the tensor', 
     ['bgr', 2],
   ] as const) {
     const { model: session } = await LoadedModel.load({ ...model, ...PLAIN, colourOrder });
-    const [alpha = []] = await session.run([rgb]);
+    const { alphas } = await session.run([rgb]);
     t.deepEqual(
-      Uint8Array.from(alpha),
+      Uint8Array.from(alphas[0] ?? []),
       rgb.filter((_, i) => i % 3 === which),
       colourOrder,
     );

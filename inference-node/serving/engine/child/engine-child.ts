@@ -37,9 +37,9 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   void reply({ kind: 'started', id });
   try {
     if (model === undefined) throw new Error('a run before the model was loaded');
-    const alphas = await model.run(parts);
+    const { alphas, size } = await model.run(parts, head.size);
     // The model reuses their memory: they have to be out before another run may begin.
-    await reply({ kind: 'done', id }, alphas);
+    await reply({ kind: 'done', id, size }, alphas);
   } catch (error) {
     await reply({ kind: 'failed', id, message: messageOf(error) });
   }

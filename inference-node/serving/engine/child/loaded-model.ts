@@ -4,16 +4,12 @@
  * exit.
  */
 
-import assert from 'node:assert/strict';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { hashFile } from '../../models/cache-files.ts';
-import {
-  ALPHA_OUTPUT,
-  type Normalisation,
-  type PreparedModel,
-  RGB_INPUT,
-  SUM_OUTPUT,
-} from '../../models/prepared-model.ts';
-import type { SessionSpec } from '../engine-protocol.ts';
+import { drawCheckPicture } from '../../prepared/answer-check.ts';
+import type { Answer, SessionSpec } from '../engine-protocol.ts';
+import { formEnds } from './form-ends.ts';
+import { type GraphEnds, type GraphInput, preparedEnds } from './graph-ends.ts';
 import { env, InferenceSession, Tensor } from './onnx-runtime.ts';
 
 // Before the first session: ONNX Runtime warns on stderr of what is normal.
@@ -71,11 +67,9 @@ async function requireUnaltered(path: string, sha256: string | undefined): Promi
 
 export class LoadedModel {
   readonly #graphs: ReadonlyMap<number, LoadedGraph>;
-  readonly #rgbBytes: number;
 
-  private constructor(graphs: ReadonlyMap<number, LoadedGraph>, spec: SessionSpec) {
+  private constructor(graphs: ReadonlyMap<number, LoadedGraph>) {
     this.#graphs = graphs;
-    this.#rgbBytes = 3 * spec.inputWidth * spec.inputHeight;
   }
 
   /** Models come by path: a buffer would hold the weights twice. `graph` is a probe's. */
@@ -86,36 +80,36 @@ export class LoadedModel {
     const source = spec.path ?? graph;
     if (source === undefined) throw new Error('neither a path nor a graph to load');
     if (spec.path !== undefined) await requireUnaltered(spec.path, spec.sha256);
+    for (const { path, sha256 } of spec.data ?? []) await requireUnaltered(path, sha256);
     const graphs = new Map([[1, await loadGraph(spec, source, 1)]]);
     for (const { images, path, sha256 } of spec.batches ?? []) {
       await requireUnaltered(path, sha256);
       graphs.set(images, await loadGraph(spec, path, images));
     }
-    const model = new LoadedModel(graphs, spec);
+    const model = new LoadedModel(graphs);
     // One at a time last: the next picture comes alone.
     let warmMs = 0;
     for (const images of [...graphs.keys()].reverse()) {
-      warmMs = await model.#warmUp(images, spec.provider);
+      warmMs = await model.#warmUp(images, spec);
     }
     return { model, warmMs };
   }
 
   /** HWC bytes, as many as a graph takes. @returns alphas, good until the next run. */
-  async run(pictures: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
+  async run(pictures: readonly Uint8Array[], size?: Size): Promise<Answer> {
     const graph = this.#graphs.get(pictures.length);
     if (graph === undefined) throw new Error(`no graph takes ${pictures.length} pictures at once`);
-    for (const { length } of pictures) {
-      if (length === this.#rgbBytes) continue;
-      throw new Error(`${length} bytes of RGB where the model takes ${this.#rgbBytes}`);
-    }
     const { native, ends } = graph;
-    const feeds = { [ends.inputName]: tensorOf(ends.input(pictures)) };
-    return ends.alphas(await native.run(feeds, ends.outputNames));
+    const feeds = { [ends.inputName]: tensorOf(ends.input(pictures, size)) };
+    return ends.answer(await native.run(feeds, ends.outputNames));
   }
 
-  async #warmUp(images: number, provider: SessionSpec['provider']): Promise<number> {
-    const grey = Buffer.alloc(this.#rgbBytes, 128);
-    const pictures = Array.from({ length: images }, () => grey);
+  async #warmUp(images: number, spec: SessionSpec): Promise<number> {
+    const { inputWidth, inputHeight, form, provider } = spec;
+    // One that rescales by its own least and most answers 0/0 of a flat picture.
+    const grey = () => Buffer.alloc(3 * inputWidth * inputHeight, 128);
+    const picture = form === undefined ? grey() : drawCheckPicture(inputWidth, inputHeight);
+    const pictures = Array.from({ length: images }, () => picture);
     let warmMs = 0;
     for (let i = 0; i < (provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
       const start = performance.now();
@@ -137,9 +131,17 @@ async function loadGraph(
   images: number,
 ): Promise<LoadedGraph> {
   const native = await createNative(spec, source);
-  const ends = graphEnds(spec, native.inputNames, images);
-  requireNames(native, ends);
-  return { native, ends };
+  const { form, inputName, outputName } = spec;
+  if (form === undefined) {
+    const ends = preparedEnds(spec, native.inputNames, images);
+    requireNames(native, ends);
+    return { native, ends };
+  }
+  requireNames(native, { inputName, outputNames: [outputName] });
+  const input = native.inputMetadata.find(({ name }) => name === inputName);
+  const output = native.outputMetadata.find(({ name }) => name === outputName);
+  if (!input || !output) throw new Error('the runtime does not describe its tensors');
+  return { native, ends: formEnds(spec, form, { input, output }) };
 }
 
 /** What the runtime says of a graph of which a node has no kernel on the provider. */
@@ -173,7 +175,7 @@ function create(spec: SessionSpec, source: string | Uint8Array): Promise<Inferen
 
 function requireNames(
   { inputNames, outputNames }: InferenceSession,
-  { inputName, outputNames: wanted }: GraphEnds,
+  { inputName, outputNames: wanted }: Pick<GraphEnds, 'inputName' | 'outputNames'>,
 ): void {
   if (!inputNames.includes(inputName) || inputNames.length !== 1) {
     throw new Error(`the graph's inputs are ${inputNames.join(', ')}, not ${inputName}`);
@@ -186,176 +188,10 @@ function requireNames(
 
 function tensorOf(input: GraphInput): Tensor {
   const { dims } = input;
-  return input.type === 'uint8'
-    ? new Tensor('uint8', input.data, dims)
-    : new Tensor('float32', input.data, dims);
-}
-
-/* One made for another device takes bytes (model-tools/onnx/rewrites.ts), others floats. */
-
-interface GraphValue {
-  readonly type: string;
-  readonly dims: readonly number[];
-  readonly data: unknown;
-}
-
-type GraphInput =
-  | (GraphValue & { readonly type: 'uint8'; readonly data: Uint8Array })
-  | (GraphValue & { readonly type: 'float32'; readonly data: Float32Array });
-
-interface GraphEnds {
-  readonly inputName: string;
-  readonly outputNames: readonly string[];
-  /** @param pictures as many as the graph takes, each HWC bytes of the model's input size. */
-  input(pictures: readonly Uint8Array[]): GraphInput;
-  /** Good until the next run. Throws where an answer has another shape, or is not of numbers. */
-  alphas(outputs: Readonly<Record<string, GraphValue>>): readonly Uint8Array[];
-}
-
-function graphEnds(spec: SessionSpec, inputNames: readonly string[], images: number): GraphEnds {
-  return inputNames.includes(RGB_INPUT) ? byteEnds(spec, images) : floatEnds(spec, images);
-}
-
-function byteEnds({ inputWidth, inputHeight }: SessionSpec, images: number): GraphEnds {
-  const pixels = inputWidth * inputHeight;
-  // One picture is taken where it lies.
-  const joined = images === 1 ? undefined : new Uint8Array(images * 3 * pixels);
-  return {
-    inputName: RGB_INPUT,
-    outputNames: [ALPHA_OUTPUT, SUM_OUTPUT],
-    input(pictures) {
-      const [first] = pictures;
-      for (const [index, rgb] of pictures.entries()) joined?.set(rgb, index * 3 * pixels);
-      const data = joined ?? (first as Uint8Array);
-      return { type: 'uint8', dims: [images, inputHeight, inputWidth, 3], data };
-    },
-    alphas(outputs) {
-      const sum = outputOf(outputs, SUM_OUTPUT, 'float64', []).data as Float64Array;
-      requireNumbers(!Number.isNaN(sum[0]));
-      const dims = [images, 1, inputHeight, inputWidth];
-      return slices(outputOf(outputs, ALPHA_OUTPUT, 'uint8', dims).data as Uint8Array, images);
-    },
-  };
-}
-
-function floatEnds(spec: SessionSpec, images: number): GraphEnds {
-  const { inputName, outputName, inputWidth, inputHeight } = spec;
-  const { normalisation, colourOrder, activation } = spec;
-  const pixels = inputWidth * inputHeight;
-  const tables = createPlaneTables(normalisation, colourOrder);
-  const planes = new Float32Array(images * 3 * pixels);
-  const inputDims = [images, 3, inputHeight, inputWidth];
-  const outputDims = [images, 1, inputHeight, inputWidth];
-  const alpha = Buffer.alloc(images * pixels);
-  const clamped = new Uint8ClampedArray(alpha.buffer, alpha.byteOffset, alpha.length);
-  const alphas = slices(alpha, images);
-  return {
-    inputName,
-    outputNames: [outputName],
-    input(pictures) {
-      for (const [index, rgb] of pictures.entries()) {
-        fillPlanes(rgb, planes.subarray(index * 3 * pixels, (index + 1) * 3 * pixels), tables);
-      }
-      return { type: 'float32', dims: inputDims, data: planes };
-    },
-    alphas(outputs) {
-      const { data } = outputOf(outputs, outputName, 'float32', outputDims);
-      requireNumbers(fillAlpha(data as Float32Array, clamped, activation));
-      return alphas;
-    },
-  };
-}
-
-function slices(bytes: Uint8Array, images: number): readonly Uint8Array[] {
-  const each = bytes.length / images;
-  return Array.from({ length: images }, (_, index) =>
-    bytes.subarray(index * each, (index + 1) * each),
-  );
-}
-
-function outputOf(
-  outputs: Readonly<Record<string, GraphValue>>,
-  name: string,
-  type: string,
-  dims: readonly number[],
-): GraphValue {
-  const output = outputs[name];
-  assert(output !== undefined, 'the graph has the output: its names were checked');
-  const shape = output.dims.join('x');
-  const wanted = dims.join('x');
-  if (output.type === type && shape === wanted) return output;
-  throw new Error(`the graph's output is ${output.type} ${shape}, not ${type} ${wanted}`);
-}
-
-function requireNumbers(holds: boolean): void {
-  if (!holds) throw new Error('the model answered with values that are not numbers');
-}
-
-/**
- * Pure, and tight: once an image on a thread that could be inferring. At 1024x1024 (one core of an
- * AMD EPYC, median of 30) 3.3 ms in, 1.5 ms out: a pass a plane over a table beats arithmetic.
- */
-
-const CHANNELS = 3;
-const VALUES = 256;
-
-/** For each plane of the tensor: which byte of a pixel it is made of, and each byte's float. */
-interface PlaneTable {
-  readonly sourceChannel: number;
-  readonly values: Float32Array;
-}
-
-export function createPlaneTables(
-  normalisation: Normalisation,
-  colourOrder: PreparedModel['colourOrder'],
-): PlaneTable[] {
-  // The normalisation is given in RGB order; only the planes' order follows the model.
-  const order = colourOrder === 'rgb' ? ([0, 1, 2] as const) : ([2, 1, 0] as const);
-  return order.map(sourceChannel => {
-    const mean = normalisation.mean[sourceChannel];
-    const std = normalisation.std[sourceChannel];
-    const values = Float32Array.from({ length: VALUES }, (_, value) => (value - mean) / std);
-    return { sourceChannel, values };
-  });
-}
-
-/** HWC bytes to normalised CHW floats. `planes` has 3 floats for each pixel of `rgb`. */
-export function fillPlanes(
-  rgb: Uint8Array,
-  planes: Float32Array,
-  tables: readonly PlaneTable[],
-): void {
-  const pixels = rgb.length / CHANNELS;
-  for (const [index, { sourceChannel, values }] of tables.entries()) {
-    const plane = planes.subarray(index * pixels, (index + 1) * pixels);
-    // Without checks: `at` stays below rgb.length, and a byte is below VALUES.
-    for (let i = 0, at = sourceChannel; i < pixels; i++, at += CHANNELS) {
-      plane[i] = values[rgb[at]!]!;
-    }
-  }
-}
-
-/** Clamped to [0, 1], then rounded; never rescaled. False: a value was not a number. */
-export function fillAlpha(
-  matte: Float32Array,
-  alpha: Uint8ClampedArray,
-  activation: PreparedModel['activation'],
-): boolean {
-  // Not a number once a term is not; infinities of both signs make one too.
-  let sum = 0;
-  // Without checks: i stays below matte.length.
-  if (activation === 'sigmoid') {
-    for (let i = 0; i < matte.length; i++) {
-      const value = 1 / (1 + Math.exp(-matte[i]!));
-      sum += value;
-      alpha[i] = value * 255;
-    }
-  } else {
-    for (let i = 0; i < matte.length; i++) {
-      const value = matte[i]!;
-      sum += value;
-      alpha[i] = value * 255;
-    }
-  }
-  return !Number.isNaN(sum);
+  if (input.type === 'uint8') return new Tensor('uint8', input.data, dims);
+  if (input.type === 'float32') return new Tensor('float32', input.data, dims);
+  const { buffer, byteOffset, length } = input.data;
+  const bits = new Uint16Array(buffer, byteOffset, length);
+  // A tensor makes a Float16Array of them, of which the binding sees no byte.
+  return Object.defineProperty(new Tensor('float16', bits, dims), 'data', { value: bits });
 }

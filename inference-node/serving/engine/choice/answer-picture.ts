@@ -1,9 +1,10 @@
 /** Runs a prepared model in an engine of its own, to see what it answers on this machine. */
 import { cpus } from 'node:os';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { takingAtMost } from '../../models/prepared-model.ts';
-import type { Answering, AnswerRuns } from '../../prepared/answer-check.ts';
+import type { Answering, AnswerRuns, Matte } from '../../prepared/answer-check.ts';
 import { runtimeVersion } from '../../providers/provider-files.ts';
-import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
+import { type Answer, type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
 import { spawnEngineChild } from '../pool/engine.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
@@ -19,8 +20,7 @@ export interface AnsweringOptions {
 /** Runs a prepared model once, with the graph for one picture alone. */
 export function answerOnce(options: AnsweringOptions): Answering['answer'] {
   return async (model, rgb) => {
-    const [[alpha] = []] = await answerRuns(options)(takingAtMost(model, 1), [[rgb]]);
-    return requireAlpha(alpha);
+    return requireOne(await answerRuns(options)(takingAtMost(model, 1), [[rgb]]));
   };
 }
 
@@ -44,6 +44,8 @@ export interface RunSeriesOptions {
   readonly graph?: Uint8Array;
   /** One after the other; the pictures of each, as many as a graph of the model takes. */
   readonly runs: readonly (readonly Uint8Array[])[];
+  /** Of the pictures in the input (models/input-size.ts); absent: they fill it. */
+  readonly size?: Size | undefined;
   readonly childEnv: Readonly<Record<string, string>>;
   /** For load and runs together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
@@ -56,22 +58,24 @@ export interface RunSeriesOptions {
 export async function runOnce({
   rgb,
   ...options
-}: Omit<RunSeriesOptions, 'runs'> & { readonly rgb: Uint8Array }): Promise<Buffer> {
-  const [[alpha] = []] = await runSeries({ ...options, runs: [[rgb]] });
-  return requireAlpha(alpha);
+}: Omit<RunSeriesOptions, 'runs'> & { readonly rgb: Uint8Array }): Promise<Matte<Buffer>> {
+  return requireOne(await runSeries({ ...options, runs: [[rgb]] }));
 }
 
-function requireAlpha<Alpha>(alpha: Alpha | undefined): Alpha {
-  if (alpha === undefined) throw new Error('the engine answered without an alpha');
-  return alpha;
+function requireOne<Alpha extends Uint8Array>([answer]: readonly Answer<Alpha>[]): Matte<Alpha> {
+  const [alpha] = answer?.alphas ?? [];
+  if (answer === undefined || alpha === undefined) {
+    throw new Error('the engine answered without an alpha');
+  }
+  return { alpha, ...answer.size };
 }
 
-/** The alphas of each run once the process is gone; rejects also where it does not die. */
-export function runSeries(options: RunSeriesOptions): Promise<readonly (readonly Buffer[])[]> {
-  const { spec, graph, runs, childEnv, timeoutMs, killWaitMaxMs } = options;
-  const { promise, resolve, reject } = Promise.withResolvers<readonly (readonly Buffer[])[]>();
+/** The answer to each run once the process is gone; rejects also where it does not die. */
+export function runSeries(options: RunSeriesOptions): Promise<readonly Answer<Buffer>[]> {
+  const { spec, graph, runs, size, childEnv, timeoutMs, killWaitMaxMs } = options;
+  const { promise, resolve, reject } = Promise.withResolvers<readonly Answer<Buffer>[]>();
   let output = '';
-  const answers: (readonly Buffer[])[] = [];
+  const answers: Answer<Buffer>[] = [];
   let failure: string | undefined;
   const timer = setTimeout(() => {
     failure = `no answer within ${timeoutMs} ms`;
@@ -80,7 +84,7 @@ export function runSeries(options: RunSeriesOptions): Promise<readonly (readonly
   const sendNext = () => {
     const pictures = runs[answers.length];
     if (pictures === undefined) child.kill();
-    else void child.send({ kind: 'run', id: 1 + answers.length }, pictures);
+    else void child.send({ kind: 'run', id: 1 + answers.length, size }, pictures);
   };
   const child = spawnEngineChild(childEnv, {
     killWaitMaxMs,
@@ -94,7 +98,7 @@ export function runSeries(options: RunSeriesOptions): Promise<readonly (readonly
       }
       if (head.kind === 'started') return;
       if (head.kind === 'done') {
-        answers.push(parts);
+        answers.push({ alphas: parts, size: head.size });
         return sendNext();
       }
       failure = head.message;

@@ -22,7 +22,7 @@ import {
   nodeOf,
   text,
 } from '../../onnx/graph.ts';
-import { drawCheckPicture } from '../../prepared/answer-check.ts';
+import { drawCheckPicture, type Matte } from '../../prepared/answer-check.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { runOnce } from './answer-picture.ts';
 
@@ -185,14 +185,14 @@ async function probe(
     const cpuSpec = { ...spec, allowCpuNodes: true };
     return runOnce({ spec: target === 'cpu' ? cpuSpec : spec, graph, rgb, childEnv, timeoutMs });
   };
-  let alpha: Buffer;
+  let answer: Matte;
   try {
-    alpha = await runOn(provider);
+    answer = await runOn(provider);
   } catch (error) {
     const { message } = error as Error;
     return NOT_INSTALLED.test(message) ? message + HOW_TO_INSTALL : message;
   }
-  return differenceFrom(await runOn('cpu'), alpha);
+  return differenceFrom(await runOn('cpu'), answer);
 }
 
 interface ParityOptions extends ProbeOptions {
@@ -217,7 +217,7 @@ export async function requireParity(model: PreparedModel, options: ParityOptions
     return runOnce({ spec, rgb, childEnv, timeoutMs, onWarm });
   };
   const expected = await runOn('cpu', cpuThreads);
-  let actual: Buffer;
+  let actual: Matte;
   try {
     actual = await runOn(model.provider, 1);
   } catch (error) {
@@ -233,8 +233,8 @@ export async function requireParity(model: PreparedModel, options: ParityOptions
   throw new ExecutionProviderError(model.provider, slow);
 }
 
-function differenceFrom(expected: Uint8Array, actual: Uint8Array): string | undefined {
-  const { mean, max } = compareAlphas(expected, actual);
+function differenceFrom(expected: Matte, actual: Matte): string | undefined {
+  const { mean, max } = compareAlphas(expected.alpha, actual.alpha);
   if (mean <= PARITY_MEAN_DIFFERENCE_MAX) return undefined;
   const levels = `mean difference ${mean.toFixed(1)}, max ${max} of 255`;
   return `it computes another matte than the CPU (${levels})`;

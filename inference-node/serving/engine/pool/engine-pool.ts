@@ -1,5 +1,6 @@
 /** The engines of one prepared model, as the pipeline sees them. open-engine-pool.ts makes them. */
 
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Logger } from 'pino';
 import type { PreparedModel } from '../../models/prepared-model.ts';
 import type { BufferPool } from '../../process/frames.ts';
@@ -8,8 +9,10 @@ import type { GpuDevice } from '../devices/devices.ts';
 export type EnginePriority = 'sync' | 'async';
 
 export interface EngineRun {
-  /** HWC, 3 bytes a pixel in RGB order, exactly the model's input size. */
+  /** HWC, 3 bytes a pixel in RGB order, of `size`. */
   readonly rgb: Uint8Array;
+  /** Of the picture in the input (models/input-size.ts); absent: it fills the input. */
+  readonly size?: Size | undefined;
   readonly priority: EnginePriority;
   /** Aborted while queued: leaves the queue. Aborted while running: the result is dropped. */
   readonly signal: AbortSignal;
@@ -18,8 +21,9 @@ export interface EngineRun {
 }
 
 export interface EngineResult {
-  /** One byte a pixel, 255 opaque, the model's input size. Never rescaled per image. */
+  /** One byte a pixel of `size`, 255 opaque. Never rescaled per image. */
   readonly alpha: Buffer;
+  readonly size: Size;
   readonly waitMs: number;
   /** The hop, both conversions and the native run, ms; of a run of several that of all of them. */
   readonly inferMs: number;

@@ -2,10 +2,16 @@
 
 import path from 'node:path';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import { Child, type ChildExit, OutputLines, type SpawnChildOptions } from '../../process/child.ts';
 import type { BufferPool, Frame } from '../../process/frames.ts';
 import type { OpeningMutex } from '../devices/devices.ts';
-import { type FromEngine, RUNTIME_FOLDER_VARIABLE, type SessionSpec } from '../engine-protocol.ts';
+import {
+  type Answer,
+  type FromEngine,
+  RUNTIME_FOLDER_VARIABLE,
+  type SessionSpec,
+} from '../engine-protocol.ts';
 import type { EngineDeathCause, EngineResult, EngineRun, EngineTiming } from './engine-pool.ts';
 
 const PROGRAM = path.join(import.meta.dirname, '../child/engine-child.ts');
@@ -28,6 +34,7 @@ export function spawnEngineChild(
 export interface RunTask {
   readonly id: number;
   readonly rgb: Uint8Array;
+  readonly size: EngineRun['size'];
   readonly priority: EngineRun['priority'];
   readonly leavesWhenDown: boolean;
   readonly queuedAtMs: number;
@@ -45,7 +52,7 @@ export interface RunTask {
 /** `onAbort` is called at most once, and not after the task was settled. */
 export function createRunTask(
   id: number,
-  { rgb, priority, signal, leavesWhenDown = false }: EngineRun,
+  { rgb, size, priority, signal, leavesWhenDown = false }: EngineRun,
   onAbort: (task: RunTask) => void,
 ): { task: RunTask; promise: Promise<EngineResult> } {
   const { promise, resolve, reject } = Promise.withResolvers<EngineResult>();
@@ -59,6 +66,7 @@ export function createRunTask(
   const task: RunTask = {
     id,
     rgb,
+    size,
     priority,
     leavesWhenDown,
     queuedAtMs: performance.now(),
@@ -135,7 +143,7 @@ export interface EngineLoss {
 
 export interface EngineListener {
   onReady(engine: Engine, warmMs: number): void;
-  onDone(engine: Engine, tasks: readonly RunTask[], alphas: readonly Buffer[]): void;
+  onDone(engine: Engine, tasks: readonly RunTask[], answer: Answer<Buffer>): void;
   onLoss(engine: Engine, loss: EngineLoss): void;
   onStuck(engine: Engine, pid: number): void;
   onLoading(engine: Engine, loadingMs: number): void;
@@ -277,7 +285,8 @@ export class Engine {
     this.#started = false;
     this.#enter('running');
     const pictures = tasks.map(({ rgb }) => rgb);
-    void this.#child?.send({ kind: 'run', id: tasks[0].id }, pictures);
+    // Several are of one size: they fill the input.
+    void this.#child?.send({ kind: 'run', id: tasks[0].id, size: tasks[0].size }, pictures);
     this.#arm(runTimeoutMs, () => {
       this.#stop('watchdog', `a run did not end within ${Math.round(runTimeoutMs)} ms`);
     });
@@ -360,19 +369,28 @@ export class Engine {
   }
 
   #onRunEnd(head: FromEngine, alphas: readonly Buffer[]): void {
-    const { inputWidth, inputHeight } = this.#options.spec;
     const tasks = this.#tasks;
-    const areWhole = alphas.every(({ length }) => length === inputWidth * inputHeight);
-    if (head.kind === 'done' && alphas.length === tasks.length && areWhole) {
+    if (
+      head.kind === 'done' &&
+      alphas.length === tasks.length &&
+      this.#isWhole(head.size, alphas)
+    ) {
       this.#disarm();
       this.#tasks = [];
       this.#started = false;
       this.#lossesInARow = 0;
       this.#enter('idle');
-      this.#listener.onDone(this, tasks, alphas);
+      this.#listener.onDone(this, tasks, { alphas, size: head.size });
       return;
     }
     this.#stop('fault', head.kind === 'failed' ? head.message : 'an alpha has a wrong size');
+  }
+
+  #isWhole({ width, height }: Size, alphas: readonly Buffer[]): boolean {
+    const { form, inputWidth, inputHeight } = this.#options.spec;
+    const isOwn = width === inputWidth && height === inputHeight;
+    const isSize = form === undefined ? isOwn : width > 0 && height > 0;
+    return isSize && alphas.every(({ length }) => length === width * height);
   }
 
   #onExit(exit: ChildExit): void {

@@ -21,7 +21,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
 import { BATCH_SIZES, type PreparedModel } from '../../models/prepared-model.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
-import { saysDeviceIsGone } from '../engine-protocol.ts';
+import { type Answer, saysDeviceIsGone } from '../engine-protocol.ts';
 import {
   createLossError,
   createRunTask,
@@ -108,8 +108,9 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   run(run: EngineRun): Promise<EngineResult> {
     const { inputWidth, inputHeight } = this.#options.model;
-    if (run.rgb.length !== 3 * inputWidth * inputHeight) {
-      const detail = `${run.rgb.length} bytes of RGB for an input of ${inputWidth}x${inputHeight}`;
+    const { width, height } = run.size ?? { width: inputWidth, height: inputHeight };
+    if (run.rgb.length !== 3 * width * height) {
+      const detail = `${run.rgb.length} bytes of RGB for an input of ${width}x${height}`;
       return Promise.reject(new Error(detail));
     }
     if (run.signal.aborted) return Promise.reject(run.signal.reason);
@@ -198,7 +199,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#changed();
   }
 
-  onDone(engine: Engine, tasks: readonly RunTask[], alphas: readonly Buffer[]): void {
+  onDone(engine: Engine, tasks: readonly RunTask[], { alphas, size }: Answer<Buffer>): void {
     const inferMs = this.#accounts.addRun(tasks);
     for (const task of tasks) this.#endTask(task, 'succeeded');
     this.#inferMs.add(inferMs / tasks.length);
@@ -209,7 +210,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#dispatch();
     for (const [index, alpha] of alphas.entries()) {
       const task = tasks[index];
-      task?.resolve({ alpha, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
+      task?.resolve({ alpha, size, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
     }
     this.#afterRun();
   }

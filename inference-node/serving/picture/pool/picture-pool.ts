@@ -1,6 +1,7 @@
 /** The node's picture workers, as the pipeline sees them. open-picture-pool.ts makes them. */
 import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { InputTerms } from '../../models/input-size.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import type { FinishChoices } from '../makeable.ts';
 import type { FinishTimings } from '../picture-protocol.ts';
@@ -9,7 +10,7 @@ export interface DecodeRequest {
   readonly file: Buffer;
   /** The size that the caller declared, oriented or not; a larger image is PROCESSING_FAILED. */
   readonly declared: Size | undefined;
-  readonly modelInputs: readonly Size[];
+  readonly modelInputs: readonly InputTerms[];
   /** The finishing's background picture, where it has one. Decoded first. */
   readonly background?: BackgroundFile | undefined;
 }
@@ -24,7 +25,7 @@ export interface DecodedPicture {
   readonly format: InputFormat;
   readonly width: number;
   readonly height: number;
-  /** HWC RGB, one per entry of modelInputs, stretched to its size. */
+  /** HWC RGB, one per entry of modelInputs, of its size for this picture. */
   readonly modelInputs: readonly Buffer[];
   readonly decodeMs: number;
 }

@@ -5,6 +5,7 @@ import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
+import { sizeInInput } from '../../models/input-size.ts';
 import type { Frame } from '../../process/frames.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
@@ -83,7 +84,7 @@ async function decode(
   }
   const options = { declared, onOpened: onOpened('image') };
   const decoded = await decodeFile(requirePart(files, 0), options);
-  const inputs = modelInputs.map(size => createModelInput(decoded, size));
+  const inputs = modelInputs.map(terms => createModelInput(decoded, sizeInInput(terms, decoded)));
   const { format, width, height, rgba } = decoded;
   bytesSinceCollection += rgba.byteLength;
   picture = decoded;

@@ -1,0 +1,310 @@
+/**
+ * Between a picture and a graph that runs as its maker wrote it (GraphForm): types, order of axes,
+ * batches, what a letterbox adds, and mattes of any type, shape and size.
+ */
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { type Activation, BATCH_SIZES, type GraphForm } from '../../models/prepared-model.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
+import {
+  createPlaneTables,
+  type GraphEnds,
+  type GraphInput,
+  type GraphValue,
+  requireNumbers,
+} from './graph-ends.ts';
+
+/** What the runtime knows of a tensor before a run; no shape: nothing is known of it. */
+export interface TensorFacts {
+  readonly name: string;
+  readonly isTensor: boolean;
+  readonly type?: string;
+  /** A name where the maker left a size open. */
+  readonly shape?: readonly (number | string)[];
+}
+
+interface Matte {
+  readonly alpha: Uint8Array;
+  readonly size: Size;
+}
+
+interface Place extends Size {
+  readonly left: number;
+  readonly top: number;
+}
+
+export function formEnds(
+  spec: SessionSpec,
+  form: GraphForm,
+  graph: { readonly input: TensorFacts; readonly output: TensorFacts },
+): GraphEnds {
+  const { inputName, outputName, activation } = spec;
+  const images = requireInput(spec, form, graph.input);
+  if (!graph.output.isTensor) throw new Error(`the graph's output ${outputName} is no tensor`);
+  const canvas = new Canvas(spec, form, images);
+  return {
+    inputName,
+    outputNames: [outputName],
+    input([rgb = new Uint8Array()], size = canvas.whole) {
+      requirePicture(canvas.whole, form, rgb, size);
+      return canvas.paint(rgb, size);
+    },
+    answer(outputs) {
+      const output = outputs[outputName];
+      if (output === undefined) throw new Error(`the graph gave no output ${outputName}`);
+      const matte = readMatte(output, { form, activation, images });
+      const { alpha, size } = cutOut(matte, canvas.size, canvas.place);
+      return { alphas: [alpha], size };
+    },
+  };
+}
+
+/** @returns how many pictures it takes at once, always. */
+function requireInput(spec: SessionSpec, form: GraphForm, { type, shape }: TensorFacts): number {
+  const { inputWidth: width, inputHeight: height } = spec;
+  const { layout } = form;
+  if (type !== form.inputType) {
+    throw new Error(`the graph's input is ${type}, not ${form.inputType}`);
+  }
+  if (shape === undefined || shape.length === 0) return 1;
+  const is = `the graph's input is [${shape.join(', ')}]`;
+  if (shape.length !== layout.length) throw new Error(`${is}, not ${layout}`);
+  const at = (axis: string) => shape[layout.indexOf(axis)];
+  const differs = (axis: string, wanted: number) =>
+    typeof at(axis) === 'number' && at(axis) !== wanted;
+  if (differs('c', CHANNELS)) throw new Error(`${is}: it has ${at('c')} channels, not 3`);
+  if (differs('h', height) || differs('w', width)) {
+    throw new Error(`${is}: it takes pictures of ${at('w')}x${at('h')}, not ${width}x${height}`);
+  }
+  const images = at('n');
+  if (typeof images !== 'number') return 1;
+  if (images < 1 || images > IMAGES_MAX) throw new Error(`${is}: it takes ${images} at once`);
+  return images;
+}
+
+const CHANNELS = 3;
+/** Each is the same picture. */
+const IMAGES_MAX = Math.max(...BATCH_SIZES);
+
+/** Another would write beside the rows of the tensor; of no box the runtime checks the size. */
+function requirePicture(whole: Size, { fit }: GraphForm, rgb: Uint8Array, size: Size): void {
+  const { width, height } = size;
+  const isBoxed = fit === 'letterbox' || fit === 'top-left';
+  if (isBoxed && (width > whole.width || height > whole.height)) {
+    throw new Error(
+      `${width}x${height} is no picture in an input of ${whole.width}x${whole.height}`,
+    );
+  }
+  if (rgb.length === CHANNELS * width * height) return;
+  throw new Error(`${rgb.length} bytes of RGB where the model takes ${CHANNELS * width * height}`);
+}
+
+type Values = Float32Array | Float16Array | Uint8Array;
+
+const ARRAYS = { float32: Float32Array, float16: Float16Array, uint8: Uint8Array } as const;
+
+/** The input's tensor. It is used again for a picture of the same size. */
+class Canvas {
+  readonly whole: Size;
+  readonly #form: GraphForm;
+  readonly #images: number;
+  readonly #channels: readonly { readonly sourceChannel: number; readonly values: Values }[];
+  #values: Values = new Uint8Array();
+  size: Size = { width: 0, height: 0 };
+  place: Place = { left: 0, top: 0, width: 0, height: 0 };
+
+  constructor(spec: SessionSpec, form: GraphForm, images: number) {
+    this.whole = { width: spec.inputWidth, height: spec.inputHeight };
+    this.#form = form;
+    this.#images = images;
+    // A graph that takes bytes normalises by itself.
+    const { inputType } = form;
+    const bytes = Uint8Array.from({ length: 256 }, (_, value) => value);
+    const tables = createPlaneTables(spec.normalisation, spec.colourOrder);
+    this.#channels = tables.map(({ sourceChannel, values }) => ({
+      sourceChannel,
+      values: inputType === 'uint8' ? bytes : ARRAYS[inputType].from(values),
+    }));
+  }
+
+  paint(rgb: Uint8Array, size: Size): GraphInput {
+    if (size.width !== this.place.width || size.height !== this.place.height) this.#resize(size);
+    const { width, height } = this.size;
+    const each = CHANNELS * width * height;
+    for (const [channel, { sourceChannel, values }] of this.#channels.entries()) {
+      this.#paintChannel(rgb, sourceChannel, values, channel);
+    }
+    for (let image = 1; image < this.#images; image++) {
+      this.#values.copyWithin(image * each, 0, each);
+    }
+    const { inputType: type, layout } = this.#form;
+    const sides: Readonly<Record<string, number>> = {
+      ...{ n: this.#images, c: CHANNELS, h: height, w: width },
+    };
+    const dims = [...layout].map(axis => sides[axis] ?? 1);
+    return { type, dims, data: this.#values } as GraphInput;
+  }
+
+  #paintChannel(rgb: Uint8Array, source: number, values: Values, channel: number): void {
+    const { left, top, width, height } = this.place;
+    const [origin, step] = this.#channelAt(channel);
+    const target = this.#values;
+    // Without checks: requirePicture held the picture against the canvas.
+    for (let y = 0, from = source; y < height; y++) {
+      let to = origin + step * ((top + y) * this.size.width + left);
+      for (let x = 0; x < width; x++, from += CHANNELS, to += step) {
+        target[to] = values[rgb[from]!]!;
+      }
+    }
+  }
+
+  /** Where its first value is, and how far the next. */
+  #channelAt(channel: number): readonly [origin: number, step: number] {
+    const { layout } = this.#form;
+    const last = layout.endsWith('c');
+    return last ? [channel, CHANNELS] : [channel * this.size.width * this.size.height, 1];
+  }
+
+  /** Beside the picture it is black. */
+  #resize(size: Size): void {
+    const { fit, inputType } = this.#form;
+    const boxed = fit === 'letterbox' || fit === 'top-left';
+    this.size = boxed ? this.whole : size;
+    const middle = fit === 'letterbox' ? 0.5 : 0;
+    this.place = {
+      ...size,
+      left: Math.floor((this.size.width - size.width) * middle),
+      top: Math.floor((this.size.height - size.height) * middle),
+    };
+    const pixels = this.size.width * this.size.height;
+    this.#values = new ARRAYS[inputType](this.#images * CHANNELS * pixels);
+    if (size.width * size.height === pixels) return;
+    for (const [channel, { values }] of this.#channels.entries()) {
+      const [origin, step] = this.#channelAt(channel);
+      const black = values[0] ?? 0;
+      for (let i = 0; i < pixels; i++) this.#values[origin + step * i] = black;
+    }
+  }
+}
+
+/** The value of a pixel, of two classes the second's less the first's, as an alpha of 0 to 1. */
+const OPACITIES: Readonly<Record<Activation, (value: number) => number>> = {
+  none: value => value,
+  sigmoid,
+  softmax: sigmoid,
+  scale255: value => value / 255,
+  signed: value => (value + 1) / 2,
+  logit: value => {
+    const inside = Math.min(1, Math.max(0, value));
+    return Math.log(inside / (1 - inside));
+  },
+};
+
+function sigmoid(value: number): number {
+  return 1 / (1 + Math.exp(-value));
+}
+
+interface Reading {
+  readonly form: GraphForm;
+  readonly activation: Activation;
+  readonly images: number;
+}
+
+/** Of the first picture. Clamped and rounded, never rescaled. */
+function readMatte(output: GraphValue, { form, activation, images }: Reading): Matte {
+  const values = numbersOf(output);
+  const { width, height, classes, classStep, step } = matteShape(output, form, images);
+  const opacity = OPACITIES[activation];
+  const alpha = new Uint8ClampedArray(width * height);
+  // The subject's class is the second.
+  const first = (classes - 1) * classStep;
+  const isDifference = classes === 2 && activation === 'softmax';
+  let sum = 0;
+  // Without checks: matteShape held the number of values against the shape.
+  for (let i = 0, at = first; i < alpha.length; i++, at += step) {
+    const value = isDifference ? values[at]! - values[at - first]! : values[at]!;
+    sum += value;
+    const shown = opacity(value);
+    alpha[i] = 255 * (form.inverted ? 1 - shown : shown);
+  }
+  requireNumbers(Number.isFinite(sum));
+  return { alpha: Buffer.from(alpha.buffer), size: { width, height } };
+}
+
+interface MatteShape extends Size {
+  readonly classes: 1 | 2;
+  /** From a pixel's first class to its second, and from a pixel to the next. */
+  readonly classStep: number;
+  readonly step: number;
+}
+
+/** [images, C, H, W], [images, H, W, C], the same without images, [images, H, W] or [H, W]. */
+function matteShape(output: GraphValue, { layout }: GraphForm, images: number): MatteShape {
+  const { dims, type } = output;
+  const shown = () => new Error(`the graph's output is ${type} ${dims.join('x')}: no matte`);
+  const isPictures = dims.length === 4 || (dims.length === 3 && images > 1 && dims[0] === images);
+  const own = isPictures ? dims.slice(1) : dims;
+  const [first = 0, second = 0, third = 0] = own;
+  if (own.length === 2) return { width: second, height: first, ...ofClasses(1, 0, 1) };
+  if (own.length !== 3) throw shown();
+  const isClasses = (count: number): count is 1 | 2 => count === 1 || count === 2;
+  const pixelsFirst = { width: third, height: second };
+  const pixelsLast = { width: second, height: first };
+  const isFirst = isClasses(first) && !(layout.endsWith('c') && isClasses(third));
+  if (isFirst) return { ...pixelsFirst, ...ofClasses(first, second * third, 1) };
+  if (isClasses(third)) return { ...pixelsLast, ...ofClasses(third, 1, third) };
+  throw shown();
+}
+
+function ofClasses(classes: 1 | 2, classStep: number, step: number) {
+  return { classes, classStep, step };
+}
+
+/** Halves come as their bits where the runtime does not know of Float16Array. */
+function numbersOf({ type, data, dims }: GraphValue): ArrayLike<number> {
+  if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
+    return Float64Array.from(data, Number);
+  }
+  if (type === 'float16' && data instanceof Uint16Array) {
+    return new Float16Array(data.buffer, data.byteOffset, data.length);
+  }
+  if (ArrayBuffer.isView(data) && !(data instanceof DataView)) {
+    return data as unknown as ArrayLike<number>;
+  }
+  throw new Error(`the graph's output is ${type} ${dims.join('x')}: no numbers`);
+}
+
+/**
+ * What shows the picture. A matte of another size than the input has its edge between two pixels:
+ * then each is the mean of its neighbours, so that nothing moves by part of a pixel.
+ */
+function cutOut(matte: Matte, canvas: Size, place: Place): Matte {
+  const { alpha, size } = matte;
+  if (place.width === canvas.width && place.height === canvas.height) return matte;
+  const columns = samplesOf(place.left, place.width, canvas.width, size.width);
+  const rows = samplesOf(place.top, place.height, canvas.height, size.height);
+  const cut = new Uint8ClampedArray(columns.length * rows.length);
+  let to = 0;
+  for (const row of rows) {
+    const [above, below] = [row.near * size.width, row.far * size.width];
+    for (const { near, far, share } of columns) {
+      // Without checks: samples are inside of the matte.
+      const upper = alpha[above + near]! * (1 - share) + alpha[above + far]! * share;
+      const lower = alpha[below + near]! * (1 - share) + alpha[below + far]! * share;
+      cut[to++] = upper * (1 - row.share) + lower * row.share;
+    }
+  }
+  const cutSize = { width: columns.length, height: rows.length };
+  return { alpha: Buffer.from(cut.buffer), size: cutSize };
+}
+
+/** For each pixel of the part its two neighbours along one axis, and how far it is to the second. */
+function samplesOf(start: number, length: number, canvas: number, matte: number) {
+  const scale = matte / canvas;
+  const count = Math.max(1, Math.round(length * scale));
+  return Array.from({ length: count }, (_, index) => {
+    const at = (start + ((index + 0.5) * length) / count) * scale - 0.5;
+    const inside = Math.min(matte - 1, Math.max(0, at));
+    const near = Math.floor(inside);
+    return { near, far: Math.min(matte - 1, near + 1), share: inside - near };
+  });
+}

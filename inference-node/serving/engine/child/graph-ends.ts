@@ -1,0 +1,201 @@
+/** Between pictures and the tensors of a graph that was prepared: bytes, or planes of floats. */
+
+import assert from 'node:assert/strict';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import {
+  ALPHA_OUTPUT,
+  type Normalisation,
+  type PreparedModel,
+  RGB_INPUT,
+  SUM_OUTPUT,
+} from '../../models/prepared-model.ts';
+import type { Answer, SessionSpec } from '../engine-protocol.ts';
+
+export interface GraphValue {
+  readonly type: string;
+  readonly dims: readonly number[];
+  readonly data: unknown;
+}
+
+export type GraphInput =
+  | (GraphValue & { readonly type: 'uint8'; readonly data: Uint8Array })
+  | (GraphValue & { readonly type: 'float16'; readonly data: Float16Array })
+  | (GraphValue & { readonly type: 'float32'; readonly data: Float32Array });
+
+export interface GraphEnds {
+  readonly inputName: string;
+  readonly outputNames: readonly string[];
+  /** @param pictures as many as the graph takes, each HWC bytes. @param size the input's if absent */
+  input(pictures: readonly Uint8Array[], size?: Size): GraphInput;
+  /** Good until the next run. Throws where an answer has another shape, or is not of numbers. */
+  answer(outputs: Readonly<Record<string, GraphValue>>): Answer;
+}
+
+/** One made for another device takes bytes (model-tools/onnx/rewrites.ts), others floats. */
+export function preparedEnds(
+  spec: SessionSpec,
+  inputNames: readonly string[],
+  images: number,
+): GraphEnds {
+  const { inputWidth: width, inputHeight: height } = spec;
+  const ends = inputNames.includes(RGB_INPUT) ? byteEnds(spec, images) : floatEnds(spec, images);
+  const input = (pictures: readonly Uint8Array[]) => {
+    for (const { length } of pictures) {
+      if (length === CHANNELS * width * height) continue;
+      throw new Error(`${length} bytes of RGB where the model takes ${CHANNELS * width * height}`);
+    }
+    return ends.input(pictures);
+  };
+  const answer: GraphEnds['answer'] = outputs => {
+    return { alphas: ends.alphas(outputs), size: { width, height } };
+  };
+  return { ...ends, input, answer };
+}
+
+interface PreparedEnds extends Omit<GraphEnds, 'answer'> {
+  alphas(outputs: Readonly<Record<string, GraphValue>>): readonly Uint8Array[];
+}
+
+function byteEnds({ inputWidth, inputHeight }: SessionSpec, images: number): PreparedEnds {
+  const pixels = inputWidth * inputHeight;
+  // One picture is taken where it lies.
+  const joined = images === 1 ? undefined : new Uint8Array(images * 3 * pixels);
+  return {
+    inputName: RGB_INPUT,
+    outputNames: [ALPHA_OUTPUT, SUM_OUTPUT],
+    input(pictures) {
+      const [first] = pictures;
+      for (const [index, rgb] of pictures.entries()) joined?.set(rgb, index * 3 * pixels);
+      const data = joined ?? (first as Uint8Array);
+      return { type: 'uint8', dims: [images, inputHeight, inputWidth, 3], data };
+    },
+    alphas(outputs) {
+      const sum = outputOf(outputs, SUM_OUTPUT, 'float64', []).data as Float64Array;
+      requireNumbers(!Number.isNaN(sum[0]));
+      const dims = [images, 1, inputHeight, inputWidth];
+      return slices(outputOf(outputs, ALPHA_OUTPUT, 'uint8', dims).data as Uint8Array, images);
+    },
+  };
+}
+
+function floatEnds(spec: SessionSpec, images: number): PreparedEnds {
+  const { inputName, outputName, inputWidth, inputHeight } = spec;
+  const { normalisation, colourOrder, activation } = spec;
+  const pixels = inputWidth * inputHeight;
+  const tables = createPlaneTables(normalisation, colourOrder);
+  const planes = new Float32Array(images * 3 * pixels);
+  const inputDims = [images, 3, inputHeight, inputWidth];
+  const outputDims = [images, 1, inputHeight, inputWidth];
+  const alpha = Buffer.alloc(images * pixels);
+  const clamped = new Uint8ClampedArray(alpha.buffer, alpha.byteOffset, alpha.length);
+  const alphas = slices(alpha, images);
+  return {
+    inputName,
+    outputNames: [outputName],
+    input(pictures) {
+      for (const [index, rgb] of pictures.entries()) {
+        fillPlanes(rgb, planes.subarray(index * 3 * pixels, (index + 1) * 3 * pixels), tables);
+      }
+      return { type: 'float32', dims: inputDims, data: planes };
+    },
+    alphas(outputs) {
+      const { data } = outputOf(outputs, outputName, 'float32', outputDims);
+      requireNumbers(fillAlpha(data as Float32Array, clamped, activation));
+      return alphas;
+    },
+  };
+}
+
+function slices(bytes: Uint8Array, images: number): readonly Uint8Array[] {
+  const each = bytes.length / images;
+  return Array.from({ length: images }, (_, index) =>
+    bytes.subarray(index * each, (index + 1) * each),
+  );
+}
+
+function outputOf(
+  outputs: Readonly<Record<string, GraphValue>>,
+  name: string,
+  type: string,
+  dims: readonly number[],
+): GraphValue {
+  const output = outputs[name];
+  assert(output !== undefined, 'the graph has the output: its names were checked');
+  const shape = output.dims.join('x');
+  const wanted = dims.join('x');
+  if (output.type === type && shape === wanted) return output;
+  throw new Error(`the graph's output is ${output.type} ${shape}, not ${type} ${wanted}`);
+}
+
+export function requireNumbers(holds: boolean): void {
+  if (!holds) throw new Error('the model answered with values that are not numbers');
+}
+
+/**
+ * Pure, and tight: once an image on a thread that could be inferring. At 1024x1024 (one core of an
+ * AMD EPYC, median of 30) 3.3 ms in, 1.5 ms out: a pass a plane over a table beats arithmetic.
+ */
+
+const CHANNELS = 3;
+const VALUES = 256;
+
+/** For each plane of the tensor: which byte of a pixel it is made of, and each byte's float. */
+interface PlaneTable {
+  readonly sourceChannel: number;
+  readonly values: Float32Array;
+}
+
+export function createPlaneTables(
+  normalisation: Normalisation,
+  colourOrder: PreparedModel['colourOrder'],
+): PlaneTable[] {
+  // The normalisation is given in RGB order; only the planes' order follows the model.
+  const order = colourOrder === 'rgb' ? ([0, 1, 2] as const) : ([2, 1, 0] as const);
+  return order.map(sourceChannel => {
+    const mean = normalisation.mean[sourceChannel];
+    const std = normalisation.std[sourceChannel];
+    const values = Float32Array.from({ length: VALUES }, (_, value) => (value - mean) / std);
+    return { sourceChannel, values };
+  });
+}
+
+/** HWC bytes to normalised CHW floats. `planes` has 3 floats for each pixel of `rgb`. */
+export function fillPlanes(
+  rgb: Uint8Array,
+  planes: Float32Array,
+  tables: readonly PlaneTable[],
+): void {
+  const pixels = rgb.length / CHANNELS;
+  for (const [index, { sourceChannel, values }] of tables.entries()) {
+    const plane = planes.subarray(index * pixels, (index + 1) * pixels);
+    // Without checks: `at` stays below rgb.length, and a byte is below VALUES.
+    for (let i = 0, at = sourceChannel; i < pixels; i++, at += CHANNELS) {
+      plane[i] = values[rgb[at]!]!;
+    }
+  }
+}
+
+/** Clamped to [0, 1], then rounded; never rescaled. False: a value was not a number. */
+export function fillAlpha(
+  matte: Float32Array,
+  alpha: Uint8ClampedArray,
+  activation: PreparedModel['activation'],
+): boolean {
+  // Not a number once a term is not; infinities of both signs make one too.
+  let sum = 0;
+  // Without checks: i stays below matte.length.
+  if (activation === 'sigmoid') {
+    for (let i = 0; i < matte.length; i++) {
+      const value = 1 / (1 + Math.exp(-matte[i]!));
+      sum += value;
+      alpha[i] = value * 255;
+    }
+  } else {
+    for (let i = 0; i < matte.length; i++) {
+      const value = matte[i]!;
+      sum += value;
+      alpha[i] = value * 255;
+    }
+  }
+  return !Number.isNaN(sum);
+}

@@ -1,0 +1,32 @@
+/** How large a picture is in a model's input. Pure: both sides of a process border compute it. */
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { GraphForm, PreparedModel } from './prepared-model.ts';
+
+/** Of the whole input; of fit short-side the length of that side, twice. */
+export interface InputTerms extends Size, Partial<Pick<GraphForm, 'fit' | 'sides'>> {}
+
+export function inputTerms({ inputWidth, inputHeight, form }: SizedModel): InputTerms {
+  const { fit, sides } = form ?? {};
+  return { width: inputWidth, height: inputHeight, ...(fit && { fit }), ...(sides && { sides }) };
+}
+
+type SizedModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'form'>;
+
+/** Of the picture itself, without what a letterbox adds. */
+export function sizeInInput({ width, height, fit, sides }: InputTerms, picture: Size): Size {
+  if (fit === undefined || fit === 'stretch') return { width, height };
+  const longer = Math.max(picture.width, picture.height);
+  const shorter = Math.min(picture.width, picture.height);
+  // One pixel, or one multiple, of a picture that is a line.
+  if (sides === undefined) {
+    const scale = Math.min(width / picture.width, height / picture.height);
+    const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));
+    return { width: side(picture.width), height: side(picture.height) };
+  }
+  const { multipleOf, max } = sides;
+  const scale = Math.min(width / shorter, max / longer);
+  const most = Math.floor(max / multipleOf);
+  const side = (pixels: number) =>
+    multipleOf * Math.min(most, Math.max(1, Math.round((pixels * scale) / multipleOf)));
+  return { width: side(picture.width), height: side(picture.height) };
+}
