@@ -35,6 +35,7 @@ const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
   'MATTING_GPU_DEVICES',
   'MATTING_LOG_LEVEL',
   'MATTING_MODEL',
+  'MATTING_MODELS_OFFERED',
   'MATTING_MODEL_INPUT_SIZE',
   'MATTING_NODE_MEGAPIXELS_MAX',
   'MATTING_PICTURE_WORKERS',
@@ -50,6 +51,8 @@ export interface CutoutOptions {
   readonly images: readonly string[];
   /** The file to write; its ending chooses the format. Only with one image. */
   readonly out: string | undefined;
+  /** A plan or a model; the node's own plan where absent. */
+  readonly model?: string | undefined;
   /** What is made of the cut-outs; nothing where absent. */
   readonly finishing?: GivenFinishing;
 }
@@ -87,6 +90,7 @@ interface Task {
   readonly image: string;
   readonly out: string;
   readonly format: OutputFormat;
+  readonly model: string | undefined;
   readonly wishes: FinishingWishes;
 }
 
@@ -98,7 +102,7 @@ export async function cutout(
   onStack: (stack: Stack) => void,
 ): Promise<Cutout[]> {
   const tasks = await planTasks(options);
-  const given = loadSupervisorConfig();
+  const given = offering(options.model, loadSupervisorConfig());
   const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-cutout-'));
   try {
     const config: SupervisorConfig = {
@@ -149,6 +153,14 @@ export async function cutout(
   }
 }
 
+/** What is asked for is offered, and so fetched and prepared. */
+function offering(model: string | undefined, config: SupervisorConfig): SupervisorConfig {
+  if (model === undefined) return config;
+  const { MATTING_MODELS_OFFERED: others, ...env } = config.env;
+  const offered = others === undefined ? model : `${others},${model}`;
+  return { ...config, env: { ...env, MATTING_MODELS_OFFERED: offered } };
+}
+
 /** Everything that can be wrong with the arguments, before anything is started. */
 async function planTasks(options: CutoutOptions): Promise<Task[]> {
   const images = options.images.length > 0 ? options.images : [DEMO_IMAGE];
@@ -165,7 +177,7 @@ async function planTasks(options: CutoutOptions): Promise<Task[]> {
     const format = formatOf(out);
     const wishes = await readFinishing(options.finishing ?? {}, format);
     await requireWritable(out);
-    tasks.push({ image, out, format, wishes });
+    tasks.push({ image, out, format, model: options.model, wishes });
   }
   return tasks;
 }
@@ -251,9 +263,10 @@ async function cutOne(
   };
 }
 
-function formOf(image: Uint8Array<ArrayBuffer>, { format, wishes }: Task): FormData {
+function formOf(image: Uint8Array<ArrayBuffer>, { format, model, wishes }: Task): FormData {
   const form = new FormData();
   form.append('output_format', format);
+  if (model !== undefined) form.append('model', model);
   for (const [field, text] of wishes.texts) form.append(field, text);
   const { backgroundFile } = wishes;
   if (backgroundFile !== undefined) {

@@ -57,6 +57,7 @@ const GONE_POLL_MS = 500;
 /** As commander gives them. */
 interface CutoutCommand extends GivenFinishing {
   readonly out?: string;
+  readonly model?: string;
   readonly json?: boolean;
 }
 
@@ -156,13 +157,14 @@ async function main(argv: readonly string[]): Promise<number> {
     .description('cut images out through a service of its own, then end it')
     .argument('[image...]', 'JPEG, PNG, WebP, AVIF or JPEG XL; none: the demo picture')
     .option('--out <file>', 'file to write; its ending chooses the format')
+    .option('--model <name>', "a plan or a model in place of the node's own plan")
     .option('--json', 'print what was made as JSON, and everything else on standard error')
     .action(async (images: string[], options: CutoutCommand) => {
       requirePrograms(CONTROL_PLANE_CLI, NODE_CLI);
       watchSignals();
       const shown = options.json ? new Terminal(process.stderr) : terminal;
-      const { out, json, ...finishing } = options;
-      const wanted = { images, out, finishing };
+      const { out, model, json, ...finishing } = options;
+      const wanted = { images, out, model, finishing };
       const cutouts = await cutout(wanted, shown, ending.signal, keepStack);
       if (json) console.log(JSON.stringify({ cutouts }));
     });

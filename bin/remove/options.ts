@@ -40,6 +40,7 @@ export interface GivenOptions extends GivenFinishing {
   readonly run?: string;
   readonly giveUp: number;
   readonly format: OutputFormat;
+  readonly model?: string;
 }
 
 export interface RemoveOptions {
@@ -85,6 +86,7 @@ export function addRemoveOptions(command: Command): Command {
       whole(1, GIVE_UP_MINUTES_MAX),
       GIVE_UP_MINUTES_DEFAULT,
     )
+    .option('--model <name>', 'which model or plan of those that the service offers')
     .addOption(format.choices(Object.keys(ENDINGS)).default('png'));
   return addFinishingOptions(command);
 }
@@ -119,6 +121,7 @@ export async function readRemoveOptions(
 async function readFields(given: GivenOptions): Promise<Pick<RemoveOptions, 'fields' | 'asked'>> {
   const { texts, backgroundFile } = await readFinishing(given, given.format);
   const entries = [...texts, ['output_format', given.format]];
+  if (given.model !== undefined) entries.push(['model', given.model]);
   const digest = backgroundFile && createHash('sha256').update(backgroundFile).digest('hex');
   // Every field of the interface takes a text.
   const fields = Object.fromEntries(entries) as MattingFields;

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
-import { IMAGE_BYTES_MAX, MattingError, type Retry } from 'matting-client/src/index.ts';
+import { IMAGE_BYTES_MAX, MattingError, type Model, type Retry } from 'matting-client/src/index.ts';
 import { SetupError } from '../stack.ts';
 import { type Found, findPictures, type Picture } from './find-pictures.ts';
 import { Journal, type JournalLine } from './journal.ts';
@@ -65,10 +65,12 @@ export async function remove(options: RemoveOptions, endings: Endings): Promise<
   }
 }
 
-/** An address or a key that is wrong is told at once, not after an hour of patience. */
-async function requireService({ client }: RemoveOptions, pictures: number): Promise<void> {
+/** An address, a key or a model that is wrong is told at once, not after an hour of patience. */
+async function requireService({ client, fields }: RemoveOptions, pictures: number): Promise<void> {
+  const patience = { giveUpMs: FIRST_ANSWER_MS_MAX };
   try {
-    const { credits } = await client.account({ giveUpMs: FIRST_ANSWER_MS_MAX });
+    const { credits } = await client.account(patience);
+    if (fields.model !== undefined) requireOffered(fields.model, await client.listModels(patience));
     if (credits.available >= pictures) return;
     const has = `${credits.available} credits`;
     process.stderr.write(`matting: the account has ${has}; up to ${pictures} may be needed\n`);
@@ -80,6 +82,13 @@ async function requireService({ client }: RemoveOptions, pictures: number): Prom
       refused ? NOT_ALLOWED_EXIT_CODE : UNAVAILABLE_EXIT_CODE,
     );
   }
+}
+
+/** None are offered where no node has told of any yet: the service decides then. */
+function requireOffered(model: string, offered: readonly Model[]): void {
+  if (offered.length === 0 || offered.some(({ name }) => name === model)) return;
+  const lines = offered.map(({ name, good_for: about }) => [name, about ?? []].flat().join(': '));
+  throw misuse([`--model ${model} is not offered there. These are:`, ...lines].join('\n  '));
 }
 
 class Run {

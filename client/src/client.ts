@@ -20,6 +20,7 @@ import { type MattingRequest, prepare, type Submission } from './submission.ts';
 import type {
   Account,
   Job,
+  Model,
   ProcessingJob,
   QueuedJob,
   Subject,
@@ -33,6 +34,7 @@ export const PATHS = {
   jobs: '/v1/matting/jobs',
   account: '/v1/account',
   usage: '/v1/account/usage',
+  models: '/v1/models',
 } as const;
 
 /** A read is not compared or stored by its key, yet may have to have one. */
@@ -208,6 +210,13 @@ export class MattingClient {
     const path = query.length === 0 ? PATHS.usage : `${PATHS.usage}?${query.join('&')}`;
     const answer = await this.#get(path, new Patience(options));
     return bodyOf<Usage>(answer, body => body.usage !== undefined);
+  }
+
+  /** What a request may name in `model`. */
+  async listModels(options: CallOptions = {}): Promise<readonly Model[]> {
+    type Body = { readonly models: readonly Model[] };
+    const answer = await this.#get(PATHS.models, new Patience(options));
+    return bodyOf<Body>(answer, body => Array.isArray(body.models)).models;
   }
 
   /** The succeeded job, or an answer that is its file. */

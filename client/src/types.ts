@@ -174,6 +174,35 @@ export interface Usage {
 
 export type UsageGroup = 'day' | 'key' | 'outcome' | 'format';
 
+/** What a request may name. */
+export interface Model {
+  readonly name: string;
+  /** plan: models and what each of them is for. null: no node has told of it yet. */
+  readonly kind: 'plan' | 'model' | null;
+  /** It makes what a request gets that names none. */
+  readonly default: boolean;
+  /** Some node has it in memory; otherwise a first picture waits for that. */
+  readonly loaded: boolean;
+  /** In the operator's words; null: nothing is said. */
+  readonly good_for: string | null;
+  /** Half of its last pictures took no longer; null: too few to say. */
+  readonly seconds_p50: number | null;
+  /** null: no node has told of it yet. */
+  readonly licence: ModelLicence | null;
+}
+
+/** Of a plan: the strictest terms of its models. */
+export interface ModelLicence {
+  readonly weights: UseTerms;
+  readonly training_data: UseTerms;
+}
+
+export interface UseTerms {
+  readonly commercial_use: 'yes' | 'no' | 'unclear';
+  readonly reason: string;
+  readonly source: string;
+}
+
 export interface Account {
   readonly credits: {
     /** What may still be reserved. */

@@ -127,6 +127,25 @@ test('a job that the service hands over is followed to its end', async t => {
   }
 });
 
+test('a model is chosen of those that are offered, and its job says what ran', async t => {
+  const choice = await openClientHarness({ modelsOffered: ['standard', 'fast'] });
+  const node = choice.serve(CUT_OUT);
+  try {
+    const { client } = choice;
+    const names = (await client.listModels()).map(({ name }) => name);
+    t.deepEqual(names, ['standard', 'fast']);
+    const { models } = await client.run({ image: newPicture(), model: 'fast' });
+    t.deepEqual(models, [{ name: 'fast', role: 'subject' }]);
+    t.is((await client.run({ image: newPicture() })).models, undefined);
+    const fieldErrors = [{ field: 'model', detail: 'must be one of standard, fast' }];
+    const wrong = client.run({ image: newPicture(), model: 'best' });
+    await rejectsWith(t, wrong, isError('INVALID_PARAMETER', { fieldErrors }));
+  } finally {
+    await node.stop();
+    await choice.close();
+  }
+});
+
 test('a refusal has its code, status, job, request and fields', async t => {
   const { client } = harness;
   const wrong = client.cutOut({ image: newPicture(), output_format: 'bmp' as never });
@@ -241,6 +260,7 @@ const FINISHING: MattingFields = {
   size_max_megapixels: 4.5,
   output_width: 1600,
   output_height: 1200,
+  model: 'fast',
 };
 
 let document: { readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>> };
@@ -279,9 +299,10 @@ function readInterfaces(): ReadonlyMap<string, Fields> {
 test('OpenAPI › its types have the fields of the document, no more and no less', t => {
   const interfaces = readInterfaces();
   const USAGE = ['Usage', 'UsageEntry', 'UsageFigures'];
+  const MODELS = ['Model', 'ModelLicence', 'UseTerms'];
   const names = ['QueuedJob', 'ProcessingJob', 'SucceededJob', 'ExpiredJob', 'FailedJob'];
   const schemas = new Map([
-    ...[...names, 'Result', 'JobError', 'Callback', 'Account', 'Problem', ...USAGE].map(
+    ...[...names, 'Result', 'JobError', 'Callback', 'Account', 'Problem', ...USAGE, ...MODELS].map(
       (name): [string, Schema] => [name, schemaOf(name)],
     ),
     ['FieldError', schemaOf('Problem').properties?.errors?.items ?? {}],
@@ -363,6 +384,7 @@ test('OpenAPI › its requests are those of the document: paths, headers, bodies
   await client.wait(jobId);
   await client.account();
   await client.usage();
+  await client.listModels();
   await client.usage({ from: '2026-04-01', to: '2026-04-30', group: 'key' });
   await node.stop();
   const made = new Set(proxy.seen.map(checkRequest));
@@ -370,6 +392,7 @@ test('OpenAPI › its requests are those of the document: paths, headers, bodies
     'GET /v1/account',
     'GET /v1/account/usage',
     'GET /v1/matting/jobs/{job_id}',
+    'GET /v1/models',
     'GET /v1/results/{token}',
     'POST /v1/matting application/octet-stream',
     'POST /v1/matting/jobs application/json',

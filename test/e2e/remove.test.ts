@@ -30,7 +30,12 @@ import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { Replicas } from '../../control-plane/test/programs.ts';
 import { CONFIG_EXIT_CODE, ConfigError } from '../../program/env.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
-import { type MatteHeader, OutputFormat } from '../../proto/gen/matting/v1/matte_service.ts';
+import {
+  type MatteHeader,
+  OutputFormat,
+  SelectableKind,
+  type SelectableModel,
+} from '../../proto/gen/matting/v1/matte_service.ts';
 import { ROOT } from '../running-service.ts';
 import { until } from '../support/processes.ts';
 import { isNotTested } from '../support/skip.ts';
@@ -64,6 +69,19 @@ function commandOf(): Command {
     });
 }
 
+const OWN_PLAN: SelectableModel = {
+  name: 'standard',
+  kind: SelectableKind.SELECTABLE_KIND_PLAN,
+  default: true,
+  sha256: '5a',
+  memoryBytes: 0,
+  loadMs: 0,
+  goodFor: 'products, people',
+  weights: undefined,
+  trainingData: undefined,
+  runs: [],
+};
+
 let replicas: Replicas;
 let node: ScriptedNode;
 let url: string;
@@ -77,7 +95,7 @@ test.before(async () => {
   url = `http://127.0.0.1:${port}`;
   const env = { MATTING_PORT: String(port), MATTING_BASE_URL: url };
   replicas = await Replicas.open('sqlite', { replicas: 1, env });
-  node = await replicas.addNode({ imagesMax: 16 });
+  node = await replicas.addNode({ imagesMax: 16, info: { selectable: [OWN_PLAN] } });
 });
 test.beforeEach(async () => {
   node.script = exchange => exchange.cutOut();
@@ -340,6 +358,29 @@ test('the same picture under two names is paid once, and its line says all', asy
   await run(['a.png', '--to', 'out', '--run', 'second']);
   await run(['a.png', '--to', 'out', '--format', 'webp']);
   t.is(await charged(), 3);
+});
+
+test('a model is named with each picture; one that is not offered is told with those that are', async t => {
+  write('a.png', picture(1));
+  const asked: string[] = [];
+  node.script = exchange => {
+    asked.push(exchange.header.plan);
+    return exchange.cutOut();
+  };
+  const wrong = await run(['a.png', '--to', 'out', '--model', 'best']);
+  t.is(wrong.code, 64);
+  t.regex(
+    wrong.stderr,
+    /--model best is not offered there\. These are:\n {2}standard: products, people\n/,
+  );
+  t.is((await run(['a.png', '--to', 'out'])).code, 0);
+  const chosen = await run(['a.png', '--to', 'out', '--model', 'standard']);
+  t.is(chosen.code, 0, chosen.stderr);
+  t.deepEqual(asked, ['', 'standard']);
+  t.deepEqual(
+    journal().map(({ error }) => error),
+    [null, null],
+  );
 });
 
 test('what cannot be cut out is named, and the rest is done', async t => {
