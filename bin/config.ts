@@ -23,6 +23,8 @@ export interface SupervisorConfig {
   readonly dataDir: string;
   /** Absolute. */
   readonly modelDir: string;
+  /** Absolute. */
+  readonly addedModelsDir: string;
   readonly nodeToken: string | undefined;
   /** What links start with, without a trailing slash; undefined: the address it listens on. */
   readonly baseUrl: string | undefined;
@@ -52,11 +54,15 @@ const PORT_MAX = 65_535;
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): SupervisorConfig {
   const reader = new EnvReader(env);
+  const dataDir = path.resolve(reader.string('MATTING_DATA_DIR', { default: 'data' }));
   const config: SupervisorConfig = {
     host: reader.string('MATTING_HOST', { default: '127.0.0.1' }),
     ports: readPorts(reader),
-    dataDir: path.resolve(reader.string('MATTING_DATA_DIR', { default: 'data' })),
+    dataDir,
     modelDir: path.resolve(reader.string('MATTING_MODEL_DIR', { default: 'model-cache' })),
+    addedModelsDir: path.resolve(
+      reader.string('MATTING_ADDED_MODELS_DIR', { default: path.join(dataDir, 'models') }),
+    ),
     nodeToken: reader.string('MATTING_NODE_TOKEN', { default: undefined }),
     baseUrl: reader
       .url('MATTING_BASE_URL', { schemes: ['http', 'https'], default: undefined })

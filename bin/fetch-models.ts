@@ -43,7 +43,11 @@ export async function fetchModels(
   // A damaged file is for a person to see, not to be replaced behind their back.
   const args = [NODE_CLI, 'models', 'fetch', '--progress-json', '--refuse-altered'];
   const child = spawn(process.execPath, args, {
-    env: { ...config.env, MATTING_MODEL_DIR: config.modelDir },
+    env: {
+      ...config.env,
+      MATTING_MODEL_DIR: config.modelDir,
+      MATTING_ADDED_MODELS_DIR: config.addedModelsDir,
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const end = endOf(child);

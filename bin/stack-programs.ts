@@ -99,5 +99,6 @@ function nodeEnv(config: SupervisorConfig, token: string): Record<string, string
     MATTING_REGISTRY_ADDRESS: `${LOOPBACK}:${config.ports.registry}`,
     MATTING_NODE_TOKEN: token,
     MATTING_MODEL_DIR: config.modelDir,
+    MATTING_ADDED_MODELS_DIR: config.addedModelsDir,
   };
 }

@@ -217,9 +217,9 @@ async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['e
 
 async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Promise<Plan> {
   const { log, outline, make, engineEnv: childEnv } = parts;
-  const { modelDir: cacheDir, weightsDir, precision } = parts.config.modelSettings;
+  const { modelDir: cacheDir, weightsDir, addedModelsDir, precision } = parts.config.modelSettings;
   const plan = await buildPlan({
-    ...{ outline, cacheDir, weightsDir, precision, provider, make },
+    ...{ outline, cacheDir, weightsDir, addedModelsDir, precision, provider, make },
     instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
     onProgress: (name, progress) => {

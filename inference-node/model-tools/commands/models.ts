@@ -94,7 +94,10 @@ export interface ModelsFetchOptions {
 
 type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
-/** Without names the configured plan and all that is offered. @throws ModelError; ConfigError; the signal's reason. */
+/**
+ * Without names the configured plan and all that is offered.
+ * @throws ModelError; ConfigError; the signal's reason.
+ */
 export async function modelsFetch(
   names: readonly string[],
   options: ModelsFetchOptions,
@@ -104,13 +107,15 @@ export async function modelsFetch(
 ): Promise<void> {
   const view = options.progressJson ? new JsonView(out) : createProgressView(err);
   // All manifests first: a misspelt name is not found out after a download of minutes.
+  const { addedModelsDir } = config.settings;
   const plan = await outlineOf(config.settings);
-  const wanted = names.length > 0 ? await named(names, plan) : await served(plan, config.offered);
+  const wanted =
+    names.length > 0 ? await named(names, plan, addedModelsDir) : await served(plan, config);
   const loading = wanted.map(async ({ model, inputSize }) => {
-    return { manifest: await loadManifest(model), side: inputSize };
+    return { manifest: await loadManifest(model, undefined, addedModelsDir), side: inputSize };
   });
   const known = await Promise.all(loading);
-  await requireAdmitted(wanted, config.settings.commercialUse);
+  await requireAdmitted(wanted, config.settings);
   if (options.progressJson && names.length === 0) {
     const offered = config.offered.length === 0 ? '' : `, offered ${config.offered.join(' and ')}`;
     const terms = describeTerms(
@@ -134,34 +139,35 @@ export async function modelsFetch(
 }
 
 /** A model named on the command line gets its own default, unless it is the plan's too. */
-async function named(names: readonly string[], plan: PlanOutline): Promise<readonly PlanEntry[]> {
+async function named(names: readonly string[], plan: PlanOutline, addedModelsDir: string) {
   const refuse = (name: string, known: string) => {
     return new ModelError('settings', `there is no plan or model ${name}: ${known}`);
   };
-  return eachOnce(await entriesOf(names, plan.entries, refuse));
+  return eachOnce(await entriesOf(names, { own: plan.entries, addedModelsDir }, refuse));
 }
 
 /** What runs without a name, and what may be named. */
-async function served(
-  plan: PlanOutline,
-  offered: readonly string[],
-): Promise<readonly PlanEntry[]> {
+async function served(plan: PlanOutline, { offered, settings }: CliConfig) {
+  const { addedModelsDir } = settings;
   const refuse = (name: string, known: string) => {
     const expected = `a list of plans and models; ${name} is none of ${known}`;
     return new ConfigError([{ variable: 'MATTING_MODELS_OFFERED', expected }]);
   };
   const others = offered.filter(name => name !== plan.name);
-  return eachOnce([...plan.entries, ...(await entriesOf(others, [], refuse))]);
+  return eachOnce([
+    ...plan.entries,
+    ...(await entriesOf(others, { own: [], addedModelsDir }, refuse)),
+  ]);
 }
 
 /** @param own entries of models that are not to have their default */
 async function entriesOf(
   names: readonly string[],
-  own: readonly PlanEntry[],
+  { own, addedModelsDir }: { own: readonly PlanEntry[]; addedModelsDir: string },
   refuse: (name: string, known: string) => Error,
 ): Promise<readonly PlanEntry[]> {
   const plans = await loadPlanOutlines();
-  const models = await listManifests();
+  const models = await listManifests(undefined, addedModelsDir);
   return names.flatMap(name => {
     const plan = plans.find(outline => outline.name === name);
     if (plan !== undefined) return plan.entries;
@@ -379,8 +385,10 @@ export async function modelsList(
   out: Writable,
 ): Promise<void> {
   const models: ListedModel[] = [];
-  for (const name of await listManifests()) {
-    models.push(await describe(await loadManifest(name), config.settings));
+  const { addedModelsDir } = config.settings;
+  for (const name of await listManifests(undefined, addedModelsDir)) {
+    const manifest = await loadManifest(name, undefined, addedModelsDir);
+    models.push(await describe(manifest, config.settings));
   }
   if (options.json) {
     out.write(`${JSON.stringify({ models }, null, 2)}\n`);

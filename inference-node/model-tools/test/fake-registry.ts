@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import type { ModelManifest } from '@matting/serving/models/manifest.ts';
+import type { PackagedManifest } from '@matting/serving/models/manifest.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import { create } from 'tar';
 import type { RegistryOptions } from '../weights/registry.ts';
@@ -45,7 +45,7 @@ export interface FakeRegistry {
 }
 
 export interface TinyModel {
-  readonly manifest: ModelManifest;
+  readonly manifest: PackagedManifest;
   readonly weights: Buffer;
   readonly tarball: Buffer;
 }
@@ -83,9 +83,9 @@ export async function makeTinyModel(paddingBytes = 400_000): Promise<TinyModel> 
 
 function tinyManifest(
   weights: Buffer,
-  parts: ModelManifest['files'][number]['parts'],
+  parts: PackagedManifest['files'][number]['parts'],
   tarball: Buffer,
-): ModelManifest {
+): PackagedManifest {
   return {
     name: 'tiny',
     version: '1.0.0',

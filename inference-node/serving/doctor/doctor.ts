@@ -174,11 +174,11 @@ async function modelFindings(
   { entries }: PlanOutline,
   provider: ExecutionProvider | undefined,
 ): Promise<readonly Finding[]> {
-  const { modelDir } = config.modelSettings;
+  const { modelDir, addedModelsDir } = config.modelSettings;
   const findings: Finding[] = [];
   const prepared: EngineModel[] = [];
   for (const { model, inputSize } of entries) {
-    const manifest = await loadManifest(model);
+    const manifest = await loadManifest(model, undefined, addedModelsDir);
     findings.push(await weightsFinding(manifest, config.modelSettings));
     const current = (await listPrepared(modelDir, manifest)).find(
       ({ sidecar }) =>

@@ -61,6 +61,17 @@ export function fields<Value>(
   return { ...mapOf({}), properties, required, additionalProperties: false };
 }
 
+/** An object of one of several kinds, by its field `type`. */
+export function byType(kinds: Readonly<Record<string, SchemaObject>>): SchemaObject {
+  const properties = { type: oneOf(Object.keys(kinds)) };
+  const allOf = Object.entries(kinds).map(([type, kind]) => ({
+    if: { required: ['type'], properties: { type: { const: type } } },
+    // biome-ignore lint/suspicious/noThenProperty: JSON Schema's own word
+    then: kind,
+  }));
+  return { ...mapOf({}), required: ['type'], properties, allOf };
+}
+
 export function mapOf(values: SchemaObject): SchemaObject {
   return { type: 'object', additionalProperties: values, description: 'an object' };
 }

@@ -10,6 +10,7 @@ export interface UseTerms {
   readonly commercialUse: CommercialUse;
   /** Who states it, and what is not stated. One line. */
   readonly reason: string;
+  /** A URL; unknown: nobody has said. */
   readonly source: string;
 }
 
@@ -26,7 +27,7 @@ export interface LicensedModel {
   readonly licence: Licence;
 }
 
-const URL_TEXT = text(/^https:\/\/\S+$/);
+const URL_TEXT = text(/^(https:\/\/\S+|unknown)$/);
 const USE_TERMS = fields<UseTerms>({
   commercialUse: oneOf(COMMERCIAL_USES),
   reason: text(),

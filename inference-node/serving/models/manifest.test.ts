@@ -182,6 +182,59 @@ test('an unknown name, and a directory of another name, are refused', async t =>
   });
 });
 
+test('an added model is found, replaces none that is shipped, and is there with its manifest', async t => {
+  const shipped = await makeModels(t, { ours: ['yes', 'yes'] }, {});
+  const own = { ours: ['no', 'no'], mine: ['no', 'yes'] } as const;
+  const added = await makeModels(t, own, {});
+  await mkdir(join(added, 'half'));
+  t.deepEqual(await listManifests(shipped, added), ['mine', 'ours']);
+  t.deepEqual(await listManifests(shipped, join(added, 'absent')), ['ours']);
+  t.is((await loadManifest('ours', shipped, added)).licence.weights.commercialUse, 'yes');
+  t.is((await loadManifest('mine', shipped, added)).licence.weights.commercialUse, 'no');
+  await t.throwsAsync(loadManifest('half', shipped, added), {
+    message: /there is no model "half": mine, ours/,
+  });
+  const gate = { commercialUse: 'weights', addedModelsDir: added } as const;
+  const [refused, wayOut] = await problemsIn(() => requireAdmitted([entry('mine')], gate, shipped));
+  t.regex(refused ?? '', /weights refuses mine \(subject\)/);
+  t.regex(wayOut ?? '', /MATTING_MODEL must be ours, or /);
+});
+
+test('added models lie in the directory of data unless a variable says where', t => {
+  for (const [env, expected] of [
+    [{}, '/srv/data/models'],
+    [{ MATTING_DATA_DIR: '/var/a' }, '/var/a/models'],
+    [{ MATTING_DATA_DIR: '/var/a', MATTING_ADDED_MODELS_DIR: 'b' }, '/srv/b'],
+  ] as const) {
+    t.is(parseModelSettings(env, '/srv').addedModelsDir, expected);
+  }
+});
+
+test('weights come from an address, or are a file, and only packages have parts', t => {
+  const { source: _, files, ...rest } = JSON.parse(isnet);
+  const { parts, ...file } = files[0];
+  const parse = (source: object, own: object = file) =>
+    parseManifest(JSON.stringify({ ...rest, source, files: [own] }), 'a');
+  const url = 'https://models.example.com/a.onnx';
+  const mirrors = ['http://127.0.0.1:80/a', 'http://localhost/a', 'http://[::1]:9/a'];
+  for (const source of [{ type: 'file' }, { type: 'address', url, mirrors, revision: 'e48a207' }]) {
+    t.deepEqual(parse(source).source, source as never);
+    throwsWith(t, () => parse(source, { ...file, parts }), /files\[0\]\.parts must be there where/);
+  }
+  throwsWith(t, () => parse(JSON.parse(isnet).source), /files\[0\]\.parts must be there/);
+  for (const [source, said] of [
+    [{ type: 'file', url }, /source\.url is not a known field/],
+    [{ url }, /source\.type is missing/],
+    [{ type: 'address' }, /source\.url is missing/],
+    [{ type: 'address', url, mirrors: ['ftp://x/a'] }, /source\.mirrors\[0\] must be/],
+    ...['http://example.com/a', 'http://127.0.0.1.example.com/a', 'file:///a', 'https://a b'].map(
+      wrong => [{ type: 'address', url: wrong }, /source\.url must be/] as const,
+    ),
+  ] as const) {
+    throwsWith(t, () => parse(source), said);
+  }
+});
+
 const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
 
 test('a file of plans that is wrong is refused', t => {
@@ -304,10 +357,13 @@ test('strict starts none of the bundled models, and says so', async t => {
 test('an own model whose manifest permits both runs under strict, and is what a refusal names', async t => {
   const models = { bought: ['yes', 'yes'], found: ['yes', 'unclear'] } as const;
   const directory = await makeModels(t, models, { ours: [entry('bought')] });
-  await requireAdmitted([entry('bought')], 'strict', directory);
-  await requireAdmitted([entry('bought'), entry('found')], 'weights', directory);
+  const addedModelsDir = await temporaryFolder(t);
+  const under = (commercialUse: CommercialUseGate, ...entries: PlanEntry[]) =>
+    requireAdmitted(entries, { commercialUse, addedModelsDir }, directory);
+  await under('strict', entry('bought'));
+  await under('weights', entry('bought'), entry('found'));
   const [refused, wayOut] = await problemsIn(() =>
-    requireAdmitted([entry('bought'), entry('found')], 'strict', directory),
+    under('strict', entry('bought'), entry('found')),
   );
   t.regex(refused ?? '', /^MATTING_COMMERCIAL_USE .* strict refuses found .* training data /);
   t.regex(wayOut ?? '', /^MATTING_QUALITY must be ours, or MATTING_MODEL bought/);

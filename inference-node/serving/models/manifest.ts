@@ -2,12 +2,13 @@
  * A model's manifest: where its weights come from, how they are verified, and what engines need to
  * know about its graph. It is data; nothing else in the program knows a model by name.
  */
-import { readdir, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { isMissing } from './cache-files.ts';
+import { listDirectory, statOrNull } from './cache-files.ts';
 import {
+  byType,
   fieldError,
   fields,
   list,
@@ -48,6 +49,24 @@ export interface NpmSource {
   readonly bytes: number;
 }
 
+/** A file behind an address; others of `files`, external data, lie in the same folder. */
+export interface AddressSource {
+  readonly type: 'address';
+  /** https; http from this machine alone. */
+  readonly url: string;
+  /** The same bytes elsewhere, tried in this order. */
+  readonly mirrors?: readonly string[];
+  /** The commit that a moving address was pinned to; `url` names it too. */
+  readonly revision?: string;
+}
+
+/** An operator's own file: nothing can be fetched again. */
+export interface FileSource {
+  readonly type: 'file';
+}
+
+export type ModelSource = NpmSource | AddressSource | FileSource;
+
 export interface FilePart {
   readonly path: string;
   readonly bytes: number;
@@ -58,7 +77,11 @@ export interface WeightsFile {
   readonly name: string;
   readonly bytes: number;
   readonly sha256: string;
-  /** Joined in this order they make the file. */
+  /** Of a package: joined in this order they make the file. */
+  readonly parts?: readonly FilePart[];
+}
+
+export interface PackagedFile extends WeightsFile {
   readonly parts: readonly FilePart[];
 }
 
@@ -112,7 +135,7 @@ export interface ModelManifest {
   readonly description: string;
   /** A line for people who choose a model. */
   readonly goodFor?: string;
-  readonly source: NpmSource;
+  readonly source: ModelSource;
   readonly files: readonly WeightsFile[];
   readonly graph: SourceGraph;
   readonly precisions: readonly Precision[];
@@ -129,13 +152,27 @@ export interface ModelManifest {
   readonly licence: Licence;
 }
 
+/** Each of its files has parts. */
+export interface PackagedManifest extends ModelManifest {
+  readonly source: NpmSource;
+  readonly files: readonly PackagedFile[];
+}
+
+export function isPackaged(manifest: ModelManifest): manifest is PackagedManifest {
+  return manifest.source.type === 'npm';
+}
+
 export const MANIFEST_DIRECTORY = fileURLToPath(new URL('../../../models/', import.meta.url));
 
-const FILE_NAME = 'manifest.json';
+export const MANIFEST_FILE = 'manifest.json';
 const VERSION = text(/^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$/);
 const SHA256 = text(/^[0-9a-f]{64}$/);
 /** More than any model that makes sense here; bounds what a manifest can make a fetch write. */
-const FILE_BYTES = wholeNumber(1, 2 * 1024 ** 3);
+export const FILE_BYTES_MAX = 2_500_000_000;
+const FILE_BYTES = wholeNumber(1, FILE_BYTES_MAX);
+export const FILE_NAME_FORM = /^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/;
+const LOOPBACK = String.raw`http:\/\/(localhost|127(\.\d+){3}|\[::1\])(:\d+)?\/`;
+const ADDRESS = text(new RegExp(String.raw`^(https:\/\/|${LOOPBACK})\S+$`));
 const SIDE = wholeNumber(1, INPUT_SIDE_MAX);
 const SIDES = list(SIDE);
 const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number above 0' };
@@ -150,26 +187,36 @@ const SCHEMA = fields<ModelManifest>(
     version: VERSION,
     description: text(),
     goodFor: text(),
-    source: fields<NpmSource>({
-      type: oneOf(['npm']),
-      package: text(/^(@[a-z0-9._-]+\/)?[a-z0-9._-]+$/),
-      version: VERSION,
-      integrity: text(/^sha512-[A-Za-z0-9+/]{86}==$/),
-      bytes: FILE_BYTES,
+    source: byType({
+      npm: fields<NpmSource>({
+        type: text(),
+        package: text(/^(@[a-z0-9._-]+\/)?[a-z0-9._-]+$/),
+        version: VERSION,
+        integrity: text(/^sha512-[A-Za-z0-9+/]{86}==$/),
+        bytes: FILE_BYTES,
+      }),
+      address: fields<AddressSource>(
+        { type: text(), url: ADDRESS, mirrors: list(ADDRESS), revision: text() },
+        ['mirrors', 'revision'],
+      ),
+      file: fields<FileSource>({ type: text() }),
     }),
     files: list(
-      fields<WeightsFile>({
-        name: text(/^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/),
-        bytes: FILE_BYTES,
-        sha256: SHA256,
-        parts: list(
-          fields<FilePart>({
-            path: text(/^(?!.*(^|\/)\.\.?(\/|$))[^/\\][^\\]*$/),
-            bytes: FILE_BYTES,
-            sha256: SHA256,
-          }),
-        ),
-      }),
+      fields<WeightsFile>(
+        {
+          name: text(FILE_NAME_FORM),
+          bytes: FILE_BYTES,
+          sha256: SHA256,
+          parts: list(
+            fields<FilePart>({
+              path: text(/^(?!.*(^|\/)\.\.?(\/|$))[^/\\][^\\]*$/),
+              bytes: FILE_BYTES,
+              sha256: SHA256,
+            }),
+          ),
+        },
+        ['parts'],
+      ),
     ),
     graph: fields<SourceGraph>(
       {
@@ -213,17 +260,22 @@ const SCHEMA = fields<ModelManifest>(
   ['goodFor', 'inputSize', 'fit', 'inverted', 'measured'],
 );
 
-/** Throws ModelError `settings` (no such model: it names others), `manifest` (malformed). */
+/**
+ * Of `directory`, or of `added`, the folder of an operator's own models, which replace none.
+ * Throws ModelError `settings` (no such model: it names others), `manifest` (malformed).
+ */
 export async function loadManifest(
   name: string,
   directory = MANIFEST_DIRECTORY,
+  added?: string,
 ): Promise<ModelManifest> {
-  const names = await listManifests(directory);
+  const names = await listManifests(directory, added);
   if (!names.includes(name)) {
     const known = names.length > 0 ? names.join(', ') : `none in ${directory}`;
     throw new ModelError('settings', `there is no model ${JSON.stringify(name)}: ${known}`);
   }
-  const path = join(directory, name, FILE_NAME);
+  const shipped = added === undefined || (await namesIn(directory)).includes(name);
+  const path = join(shipped ? directory : added, name, MANIFEST_FILE);
   const manifest = parseManifest(await readFile(path, 'utf8'), path);
   if (manifest.name !== name) {
     throw new ModelError('manifest', `${path}: name must be its directory's name, ${name}`);
@@ -231,17 +283,23 @@ export async function loadManifest(
   return manifest;
 }
 
-export async function listManifests(directory = MANIFEST_DIRECTORY): Promise<readonly string[]> {
-  try {
-    const entries = await readdir(directory, { withFileTypes: true });
-    return entries
-      .filter(entry => entry.isDirectory() && MODEL_NAME.test(entry.name))
-      .map(entry => entry.name)
-      .sort();
-  } catch (error) {
-    if (isMissing(error)) return [];
-    throw error;
+export async function listManifests(
+  directory = MANIFEST_DIRECTORY,
+  added?: string,
+): Promise<readonly string[]> {
+  const shipped = await namesIn(directory);
+  const own = added === undefined ? [] : await namesIn(added);
+  return [...new Set([...shipped, ...own])].sort();
+}
+
+/** A model is there when its manifest is: it is written last, and removed first. */
+async function namesIn(directory: string): Promise<readonly string[]> {
+  const names: string[] = [];
+  for (const name of await listDirectory(directory)) {
+    const path = join(directory, name, MANIFEST_FILE);
+    if (MODEL_NAME.test(name) && (await statOrNull(path)) !== null) names.push(name);
   }
+  return names;
 }
 
 type WrittenManifest = Omit<ModelManifest, 'inputSize'> & { readonly inputSize?: InputSizes };
@@ -265,9 +323,12 @@ export function parseManifest(json: string, file: string): ModelManifest {
 type Refuse = (field: string, expected: string) => never;
 
 function requireConsistent(manifest: ModelManifest, hasSizes: boolean, refuse: Refuse): void {
-  const { files, graph, precisions, inputSize } = manifest;
+  const { source, files, graph, precisions, inputSize } = manifest;
   for (const [index, { bytes, parts }] of files.entries()) {
-    const joined = parts.reduce((sum, part) => sum + part.bytes, 0);
+    if ((parts !== undefined) !== (source.type === 'npm')) {
+      refuse(`files[${index}].parts`, 'must be there where the source is npm, and only there');
+    }
+    const joined = parts?.reduce((sum, part) => sum + part.bytes, 0) ?? bytes;
     if (joined !== bytes)
       refuse(`files[${index}].bytes`, `must be the sum of its parts, ${joined}`);
   }

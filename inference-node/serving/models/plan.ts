@@ -37,6 +37,8 @@ export interface ModelSettings {
   readonly modelDir: string;
   /** MATTING_WEIGHTS_DIR, absolute: weights that are there already; only read. */
   readonly weightsDir: string | undefined;
+  /** MATTING_ADDED_MODELS_DIR, absolute: manifests of an operator's own models. */
+  readonly addedModelsDir: string;
   /** MATTING_MODEL_INPUT_SIZE: side of the square; the manifest's default when undefined. */
   readonly inputSize: number | undefined;
   readonly precision: 'auto' | Precision;
@@ -53,6 +55,7 @@ type Quality = (typeof QUALITIES)[number];
 
 const DEFAULT_QUALITY: Quality = 'standard';
 const DEFAULT_MODEL_DIR = 'model-cache';
+const DEFAULT_DATA_DIR = 'data';
 
 /** Problems stay in the reader, for its requireValid. */
 export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings {
@@ -66,6 +69,7 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
     quality: reader.oneOf('MATTING_QUALITY', QUALITIES, { default: DEFAULT_QUALITY }),
     modelDir: resolve(cwd, reader.string('MATTING_MODEL_DIR', { default: DEFAULT_MODEL_DIR })),
     weightsDir: weightsDir && resolve(cwd, weightsDir),
+    addedModelsDir: readAddedModelsDir(reader, cwd),
     inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
       default: undefined,
       min: 1,
@@ -92,6 +96,15 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
     }
   }
   return settings;
+}
+
+/** MATTING_DATA_DIR is the control plane's; a machine of one installation has both. */
+function readAddedModelsDir(reader: EnvReader, cwd: string): string {
+  const dataDir = reader.string('MATTING_DATA_DIR', { default: DEFAULT_DATA_DIR });
+  return resolve(
+    cwd,
+    reader.string('MATTING_ADDED_MODELS_DIR', { default: join(dataDir, 'models') }),
+  );
 }
 
 export function parseModelSettings(
@@ -199,19 +212,21 @@ export function refusalsOf(
 /** @throws ConfigError naming each model that is refused, why, and what is admitted; ModelError */
 export async function admittedOutlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const outline = await outlineOf(settings);
-  await requireAdmitted(outline.entries, settings.commercialUse);
+  await requireAdmitted(outline.entries, settings);
   return outline;
 }
 
+type ManifestGate = Pick<ModelSettings, 'commercialUse' | 'addedModelsDir'>;
+
 export async function requireAdmitted(
   entries: readonly PlanEntry[],
-  gate: CommercialUseGate | undefined,
+  { commercialUse: gate, addedModelsDir }: ManifestGate,
   directory = MANIFEST_DIRECTORY,
 ): Promise<void> {
   if (gate === undefined) return;
   const problems: EnvProblem[] = [];
   for (const name of new Set(entries.map(({ model }) => model))) {
-    const refusals = refusalsOf(await loadManifest(name, directory), gate);
+    const refusals = refusalsOf(await loadManifest(name, directory, addedModelsDir), gate);
     if (refusals.length === 0) continue;
     const roles = entries.filter(({ model }) => model === name).map(({ role }) => role);
     const words = [...new Set(roles)].map(role => ROLES_IN_WORDS[role]).join(' and ');
@@ -219,14 +234,18 @@ export async function requireAdmitted(
     problems.push({ variable: VARIABLE, expected });
   }
   if (problems.length === 0) return;
-  throw new ConfigError([...problems, await wayOut(gate, directory)]);
+  throw new ConfigError([...problems, await wayOut(gate, directory, addedModelsDir)]);
 }
 
-async function wayOut(gate: CommercialUseGate, directory: string): Promise<EnvProblem> {
-  const models = await listManifests(directory);
+async function wayOut(
+  gate: CommercialUseGate,
+  directory: string,
+  added: string,
+): Promise<EnvProblem> {
+  const models = await listManifests(directory, added);
   const admitted = new Set<string>();
   for (const name of models) {
-    const refusals = refusalsOf(await loadManifest(name, directory), gate);
+    const refusals = refusalsOf(await loadManifest(name, directory, added), gate);
     if (refusals.length === 0) admitted.add(name);
   }
   const own = 'a model of your own (models/README.md, "Commercial use")';

@@ -78,6 +78,8 @@ export type MakePrepared = (
 export interface LoadOptions extends WeightsFolders {
   readonly manifest: ModelManifest;
   readonly manifestDirectory?: string;
+  /** Manifests of an operator's own models. */
+  readonly addedModelsDir?: string;
   /** Pixels; the manifest's default when undefined. */
   readonly inputSize?: Size | undefined;
   readonly precision?: Precision | 'auto';
@@ -356,7 +358,13 @@ function describeMiss({ width, height }: Size): string {
 export interface DeviceAnswerOptions
   extends Pick<
     LoadOptions,
-    'cacheDir' | 'weightsDir' | 'manifestDirectory' | 'instructionSet' | 'answering' | 'make'
+    | 'cacheDir'
+    | 'weightsDir'
+    | 'manifestDirectory'
+    | 'addedModelsDir'
+    | 'instructionSet'
+    | 'answering'
+    | 'make'
   > {
   readonly model: PreparedModel;
   readonly answer: AnswerPicture;
@@ -372,9 +380,9 @@ export async function checkAnswerOnDevice(
 
 /** Of the model's ranges where there are some for this size; else the CPU's, in fp32, made now. */
 async function storedAnswer(options: DeviceAnswerOptions): Promise<readonly number[]> {
-  const { model, manifestDirectory } = options;
+  const { model, manifestDirectory, addedModelsDir } = options;
   const { inputWidth: width, inputHeight: height } = model;
-  const manifest = await loadManifest(model.model, manifestDirectory);
+  const manifest = await loadManifest(model.model, manifestDirectory, addedModelsDir);
   if (width === height && (manifest.inputSize.int8 ?? []).includes(width)) {
     const { ranges } = await loadRanges(manifest, width, manifestDirectory);
     return ranges.checkAnswer;
@@ -407,7 +415,7 @@ export async function buildPlan(options: PlanOptions): Promise<Plan> {
   const { outline, onProgress, ...preparation } = options;
   const models: PlanModel[] = [];
   for (const { model: name, inputSize: side, role } of outline.entries) {
-    const manifest = await loadManifest(name, options.manifestDirectory);
+    const manifest = await loadManifest(name, options.manifestDirectory, options.addedModelsDir);
     const model = await loadPrepared({
       ...preparation,
       manifest,

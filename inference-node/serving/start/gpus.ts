@@ -194,6 +194,7 @@ async function wrongAnswer(
       machine: checked === 'once' ? kindOf(device, provider) : undefined,
       cacheDir: modelSettings.modelDir,
       weightsDir: modelSettings.weightsDir,
+      addedModelsDir: modelSettings.addedModelsDir,
       instructionSet: await detectInstructionSet(),
       answering: createAnswering({ childEnv, threads: cpuThreads }),
       make,
