@@ -105,23 +105,27 @@ onStores(
       await succeed('accounts', 'create', 'keys');
       const created = await succeed(
         ...['keys', 'create', '--account', 'keys', '--expires-in', '30', '--cap', '500/day'],
-        ...['--rate', '60', '--scopes', 'read,submit', '--networks', '192.0.2.0/24,::1', '--json'],
+        ...['--rate', '60', '--scopes', 'read,submit', '--networks', '192.0.2.0/24,::1'],
+        ...['--models', 'isnet,best', '--json'],
       );
       const { api_key, prefix, ...key } = JSON.parse(created);
       t.deepEqual([key.cap.credits, key.cap.period, key.cap.used], [500, 'day', 0]);
       t.deepEqual([key.submissions_per_minute, key.scopes], [60, ['submit', 'read']]);
       t.deepEqual(key.networks, ['192.0.2.0/24', '::1/128']);
+      t.deepEqual(key.models, ['isnet', 'best']);
       t.is(Date.parse(key.expires_at) - Date.parse(key.created_at), 30 * 86_400_000);
 
       const free = ['--cap', 'none', '--networks', 'any'];
       const changed = JSON.parse(await succeed('keys', 'set', prefix, ...free, '--json'));
       t.deepEqual([changed.cap, changed.networks, changed.scopes.length], [null, null, 2]);
       t.is(changed.expires_at, key.expires_at, 'what is not named stays');
-      const all = ['--scopes', 'all', '--rate', 'none', '--expires-in', 'never', '--json'];
-      const freed = JSON.parse(await succeed('keys', 'set', prefix, ...all));
+      const all = ['--scopes', 'all', '--rate', 'none', '--models', 'all', '--json'];
+      const freed = JSON.parse(
+        await succeed('keys', 'set', prefix, '--expires-in', 'never', ...all),
+      );
       t.deepEqual(
-        [freed.scopes.length, freed.submissions_per_minute, freed.expires_at],
-        [3, null, null],
+        [freed.scopes.length, freed.submissions_per_minute, freed.models, freed.expires_at],
+        [3, null, null, null],
       );
 
       const rotated = JSON.parse(await succeed('keys', 'rotate', prefix, '--json'));
@@ -271,6 +275,7 @@ onStores(
       ),
       'keys create --account keys --scopes read,write',
       'keys create --account keys --networks 10.0.0.1/8',
+      'keys create --account keys --models isnet,,best',
     ]) {
       test(`does not understand: ${line}`, async t => {
         await t.notThrowsAsync(refuse(/^(matting|error): .+\n/, 64, ...line.split(' ')));

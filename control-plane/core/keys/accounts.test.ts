@@ -467,6 +467,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
       submissionsPerMinute: 7,
       scopes: ['submit', 'read'],
       networks: ['10.0.0.0/8', '2001:db8::/32'],
+      models: ['isnet', 'best'],
     } as const;
     const { key, token } = await stores.apiKeys.create(account, 'all', { policy });
     t.deepEqual(key.policy, policy);

@@ -468,7 +468,7 @@ function entryOf(action: string, key: ApiKey, before?: ApiKey, after?: ApiKey) {
 }
 
 function auditValues({ name, policy, expiresAtMs, previousSecret }: ApiKey): AuditValues {
-  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  const { cap, submissionsPerMinute, scopes, networks, models } = policy;
   const time = (ms: number | undefined | null) => (ms ? new Date(ms).toISOString() : null);
   return {
     name,
@@ -477,6 +477,7 @@ function auditValues({ name, policy, expiresAtMs, previousSecret }: ApiKey): Aud
     submissions_per_minute: submissionsPerMinute ?? null,
     scopes: scopes?.join(', ') ?? null,
     networks: networks?.join(', ') ?? null,
+    models: models?.join(', ') ?? null,
     previous_secret_ends: time(previousSecret?.endsAtMs),
   };
 }

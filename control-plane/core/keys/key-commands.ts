@@ -15,6 +15,7 @@ import {
   DAY_MS,
   isCapPeriod,
   KEY_EXPIRY_DAYS_MAX,
+  KEY_MODELS_MAX,
   KEY_NETWORKS_MAX,
   KEY_RATE_MAX,
   KEY_SCOPES,
@@ -25,6 +26,7 @@ import {
   type KeyScope,
   parseCapCredits,
   parseExpiryDays,
+  parseKeyModels,
   parseKeyNetworks,
   parseKeyRate,
   parseKeyScopes,
@@ -177,13 +179,14 @@ function describe(key: ApiKey): string[] {
 }
 
 function mayOf({ policy, capUse }: ApiKey): string {
-  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  const { cap, submissionsPerMinute, scopes, networks, models } = policy;
   const of = cap?.period === 'total' ? '' : `/${cap?.period}`;
   return [
     ...(cap === undefined ? [] : [`cap ${capUse?.used ?? 0} of ${cap.credits}${of}`]),
     ...(submissionsPerMinute === undefined ? [] : [`${submissionsPerMinute}/min`]),
     ...(scopes === undefined ? [] : [scopes.join('+')]),
     ...(networks === undefined ? [] : [`from ${networks.join(',')}`]),
+    ...(models === undefined ? [] : [`models ${models.join(',')}`]),
   ].join('; ');
 }
 
@@ -201,6 +204,7 @@ interface KeyOptions {
   readonly rate?: number | 'none';
   readonly scopes?: readonly KeyScope[] | 'all';
   readonly networks?: readonly string[] | 'any';
+  readonly models?: readonly string[] | 'all';
 }
 
 function addKeyOptions(command: Command): Command {
@@ -210,17 +214,20 @@ function addKeyOptions(command: Command): Command {
     .option('--cap <credits>', 'credits it may take: 500, 500/day, 500/month, or none', parseCap)
     .option('--rate <n>', 'submissions a minute, beside the account’s rate, or none', parseRate)
     .option('--scopes <list>', 'of submit, read and account, or all', parseScopes)
-    .option('--networks <list>', 'networks it may be used from (CIDR), or any', parseNetworks);
+    .option('--networks <list>', 'networks it may be used from (CIDR), or any', parseNetworks)
+    .option('--models <list>', 'names that its requests may give as model, or all', parseModels);
 }
 
 function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
   const { cap = before.cap, rate = before.submissionsPerMinute } = options;
   const { scopes = before.scopes, networks = before.networks } = options;
+  const { models = before.models } = options;
   return {
     ...(cap === undefined || cap === 'none' ? {} : { cap }),
     ...(rate === undefined || rate === 'none' ? {} : { submissionsPerMinute: rate }),
     ...(scopes === undefined || scopes === 'all' ? {} : { scopes }),
     ...(networks === undefined || networks === 'any' ? {} : { networks }),
+    ...(models === undefined || models === 'all' ? {} : { models }),
   };
 }
 
@@ -257,6 +264,14 @@ function parseScopes(text: string): readonly KeyScope[] | 'all' {
   const scopes = text === 'all' ? text : parseKeyScopes(text.split(','));
   if (scopes !== undefined) return scopes;
   throw new InvalidArgumentError(`of ${KEY_SCOPES.join(', ')}, separated by commas, or all`);
+}
+
+function parseModels(text: string): readonly string[] | 'all' {
+  const models = text === 'all' ? text : parseKeyModels(text.split(','));
+  if (models !== undefined) return models;
+  throw new InvalidArgumentError(
+    `at most ${KEY_MODELS_MAX} names of plans and models, separated by commas, or all`,
+  );
 }
 
 function parseNetworks(text: string): readonly string[] | 'any' {

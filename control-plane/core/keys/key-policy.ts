@@ -4,6 +4,7 @@
  */
 import { parseExactNetwork } from '@matting/http/networks.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
+import { SELECTABLE_NAME } from '../models/selectable.ts';
 
 /** read: states and results of jobs, by their ids. account: balance, keys, packages and usage. */
 export const KEY_SCOPES = ['submit', 'read', 'account'] as const;
@@ -135,6 +136,7 @@ export function capReached({ credits, period }: KeyCap, resetsAtMs: number | nul
 /* Where a key may be used from, and what people type. */
 
 export const KEY_NETWORKS_MAX = 32;
+export const KEY_MODELS_MAX = 64;
 
 export const parseCapCredits = (text: string) => wholeIn(text, CREDITS_AMOUNT_MAX);
 export const parseKeyRate = (text: string) => wholeIn(text, KEY_RATE_MAX);
@@ -145,6 +147,14 @@ export function parseKeyScopes(names: readonly string[]): readonly KeyScope[] | 
   if (names.length === 0 || !names.every(isKeyScope)) return undefined;
   const scopes = KEY_SCOPES.filter(scope => names.includes(scope));
   return scopes.length === KEY_SCOPES.length ? 'all' : scopes;
+}
+
+/** Each once; 'all' where none is named. They need not be offered now. */
+export function parseKeyModels(names: readonly string[]): readonly string[] | 'all' | undefined {
+  const models = [...new Set(names)];
+  if (models.length > KEY_MODELS_MAX) return undefined;
+  if (!models.every(name => SELECTABLE_NAME.test(name))) return undefined;
+  return models.length === 0 ? 'all' : models;
 }
 
 /** Separated by blanks, commas or line ends; each once. An empty list is 'any'. */
