@@ -4,6 +4,7 @@ import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
 import { KEY_MUTATIONS } from './key-mutations.ts';
 import { MAIL_MUTATIONS } from './mail-mutations.ts';
+import { MODEL_MUTATIONS } from './model-mutations.ts';
 import type { Mutation } from './mutation.ts';
 import { PAGE_MUTATIONS } from './page-mutations.ts';
 import { PEOPLE_MUTATIONS } from './people-mutations.ts';
@@ -18,6 +19,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...SERVICE_MUTATIONS,
   ...FINISHING_MUTATIONS,
   ...FORM_MUTATIONS,
+  ...MODEL_MUTATIONS,
   ...PLAYGROUND_MUTATIONS,
   ...KEY_MUTATIONS,
   ...SALES_MUTATIONS,

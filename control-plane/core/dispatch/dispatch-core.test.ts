@@ -2,7 +2,7 @@
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
 import { FIRST_ADMISSION_MS_MAX } from '../jobs/job.ts';
-import { ABILITIES, REPORT } from '../test/nodes-seen.ts';
+import { ABILITIES, modelsSeen, REPORT, saidModel } from '../test/nodes-seen.ts';
 import {
   DispatchCore,
   type JobLane,
@@ -310,6 +310,54 @@ test('a job that no node alive can do, where others may come › holds up nobody
   const unpaid = job({ class: 'playground' });
   core.outdate();
   t.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
+});
+
+const named = () => job({ model: 'heavy' });
+const heavyAway = () => {
+  node?.offerModels(modelsSeen(saidModel('heavy')));
+  const loads = new Map([['heavy', { enginesReady: 1, estimatedWaitMs: 4000, inferMs: 4000 }]]);
+  node?.take({ ...REPORT, loads }, nowMs);
+};
+
+test('a job that names a model › waits for its engines and holds up no other', t => {
+  round();
+  heavyAway();
+  t.deepEqual(core.submitted(named()), { placed: [], wakeInMs: 3950 });
+  t.false(core.nodesAwaited);
+  const plain = job();
+  t.deepEqual(begun(core.submitted(plain)), [`${plain.id} node`]);
+  t.deepEqual(core.submitted(named()), { placed: [], wakeInMs: 0 }, 'behind the first');
+  t.is(core.roomChanged('reported'), 10);
+});
+
+test('a job that names a model › hides none of its key behind it: the lane is read without such jobs', t => {
+  heavyAway();
+  const many = Array.from({ length: LIST_MAX }, named);
+  const plain = job();
+  t.deepEqual(round(...many, plain), { placed: [], wakeInMs: 0 });
+  t.true(core.beginRound());
+  const chosen = core.chooseLanes();
+  t.deepEqual(
+    chosen.lanes.map(({ namesNone }) => namesNone),
+    [true],
+  );
+  t.deepEqual(begun(core.place(chosen, [plain])), [`${plain.id} node`]);
+  core.outdate();
+  core.beginRound();
+  core.lanesRead([laneOf(plain)]);
+  t.deepEqual(
+    core.chooseLanes().lanes.map(({ namesNone }) => namesNone),
+    [undefined],
+    'by turns',
+  );
+});
+
+test('a job that names a model › that no node has fails once the grace is over', t => {
+  const odd = named();
+  t.deepEqual(begun(round(odd)), []);
+  nowMs += GRACE_MS + 1;
+  core.outdate();
+  t.deepEqual(begun(round(odd)), [`${odd.id} failure`]);
 });
 
 const unpaid = (changes: Partial<QueuedJob> = {}) =>

@@ -105,7 +105,11 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** Before the round under way, during which `#nodesAwaited` says what came since. */
   #nodesAwaitedBefore = false;
   #playgroundAwaited = false;
+  /** The same of jobs that name a model: they may wait for its engines while there is room. */
+  #modelsAwaited = false;
   #downloadsAwaited = false;
+  /** Keys of lanes whose first jobs all name a model, and hide those behind them that name none. */
+  readonly #crowded = new Set<string>();
 
   constructor(options: DispatchCoreOptions<Offer, Download>) {
     this.#options = options;
@@ -132,20 +136,27 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       return { placed: [], wakeInMs: 0 };
     }
     if (!needsDownload(job) && this.#waitsBehindOthers(job)) {
-      if (isUnpaid(job)) this.#playgroundAwaited = true;
+      this.#await(job);
       return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
     }
     this.#unable.clear();
     const step = this.#place(job);
     if (step.placed.length > 0 || this.#unable.has(job.id)) return step;
-    if (needsDownload(job)) this.#downloadsAwaited = true;
-    else if (isUnpaid(job)) this.#playgroundAwaited = true;
-    else this.#nodesAwaited = true;
+    this.#await(job);
     return step;
   }
 
+  #await(job: J): void {
+    const kind = waitKindOf(job);
+    this.#downloadsAwaited ||= kind === 'download';
+    this.#playgroundAwaited ||= kind === 'playground';
+    this.#modelsAwaited ||= kind === 'model';
+    this.#nodesAwaited ||= kind === 'node';
+  }
+
   #waitsBehindOthers(job: J): boolean {
-    return isUnpaid(job) ? this.nodesAwaited || this.#playgroundAwaited : this.#nodesAwaited;
+    if (isUnpaid(job)) return this.nodesAwaited || this.#playgroundAwaited;
+    return isNamed(job) ? this.#modelsAwaited : this.#nodesAwaited;
   }
 
   /**
@@ -155,7 +166,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
     if (cause === 'ended') return 0;
-    const awaited = this.#nodesAwaited || this.#playgroundAwaited;
+    const awaited = this.#nodesAwaited || this.#playgroundAwaited || this.#modelsAwaited;
     return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
@@ -165,13 +176,15 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
-    const awaited = this.#nodesAwaited || (this.#playgroundAwaited && this.#hasPlaygroundSlot());
+    const playground = this.#playgroundAwaited && this.#hasPlaygroundSlot();
+    const awaited = this.#nodesAwaited || this.#modelsAwaited || playground;
     if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
     this.#unread = false;
     // Set again by what this round leaves, and by what is submitted while it is under way.
     this.#nodesAwaitedBefore ||= this.#nodesAwaited;
     this.#nodesAwaited = false;
     this.#playgroundAwaited = false;
+    this.#modelsAwaited = false;
     this.#downloadsAwaited = false;
     return true;
   }
@@ -192,7 +205,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       return isOpen;
     });
     const reads = lanes.map(lane => {
-      if (!lane.needsDownload) return lane;
+      if (!lane.needsDownload) {
+        return this.#crowded.delete(laneKey(lane)) ? { ...lane, namesNone: true } : lane;
+      }
       const exceptHosts = downloads.fullHosts(lane.accountId);
       if (exceptHosts.length > 0) this.#downloadsAwaited = true;
       return { ...lane, exceptHosts };
@@ -227,17 +242,35 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     // Their lanes are chosen behind all others: where one was read, so were those of the others.
     const othersUnread = !all && !lanes.some(isUnpaid);
     this.#nodesAwaited ||= othersUnread || leaves('node');
+    this.#modelsAwaited ||= leaves('model');
     tryAll(ordered.filter(isUnpaid));
     this.#playgroundAwaited ||= !all || leaves('playground');
     const forgotten = this.#lanes.listed(lanes, jobs, begun);
     this.#downloadsAwaited ||= leaves('download');
     this.#nodesAwaitedBefore = this.#nodesAwaited;
+    const crowded = this.#noteCrowded(lanes, jobs, { begun, eachMax });
     // Nothing waits in the lanes that were read: there is room to read others.
-    if (!all && jobs.length === 0 && forgotten) {
+    if (crowded || (!all && jobs.length === 0 && forgotten)) {
       this.#unread = true;
       wakeInMs = 0;
     }
     return { placed, wakeInMs };
+  }
+
+  /** @returns whether a lane is to be read again, without those that name a model */
+  #noteCrowded(
+    lanes: readonly LaneRead[],
+    jobs: readonly J[],
+    { begun, eachMax }: { readonly begun: readonly J[]; readonly eachMax: number },
+  ): boolean {
+    if (!jobs.some(isNamed)) return false;
+    const crowded = lanes.filter(lane => {
+      const first = lane.namesNone ? [] : jobs.filter(job => isOfLane(job, lane));
+      const left = first.filter(job => !begun.includes(job));
+      return first.length >= eachMax && left.length > 0 && left.every(isNamed);
+    });
+    for (const lane of crowded) this.#crowded.add(laneKey(lane));
+    return crowded.length > 0;
   }
 
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
@@ -310,9 +343,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
     return {
       code: 'PROCESSING_FAILED',
-      detail: needs.finishing
-        ? 'no inference node can process an image of this format and size as was asked'
-        : 'no inference node can process an image of this format and size',
+      detail: `no inference node can process an image of this format and size${
+        needs.finishing || needs.model ? ' as was asked' : ''
+      }`,
       retryable: true,
     };
   }
@@ -345,11 +378,16 @@ function isUnpaid(of: Pick<WaitingJob, 'class'>): boolean {
   return of.class === 'playground';
 }
 
-type WaitKind = 'node' | 'download' | 'playground';
+function isNamed({ model }: Pick<QueuedJob, 'model'>): boolean {
+  return model !== undefined && model !== null;
+}
+
+type WaitKind = 'node' | 'download' | 'playground' | 'model';
 
 function waitKindOf(job: QueuedJob): WaitKind {
   if (needsDownload(job)) return 'download';
-  return isUnpaid(job) ? 'playground' : 'node';
+  if (isUnpaid(job)) return 'playground';
+  return isNamed(job) ? 'model' : 'node';
 }
 
 function sooner(a: number | undefined, b: number | undefined): number | undefined {
@@ -387,6 +425,8 @@ type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId' | 'api
 export interface LaneRead extends LaneIdentity {
   /** Source hosts whose downloads are passed over. */
   readonly exceptHosts?: readonly string[];
+  /** Jobs that name a model are passed over. */
+  readonly namesNone?: boolean;
 }
 
 export function laneKey(lane: LaneIdentity): string {
@@ -603,15 +643,19 @@ export class KnownLanes {
     const moved = new Set(placed.map(laneKeyOf));
     const stuck = new Set<string>();
     const before = this.#lanes.size;
-    for (const { exceptHosts = [], ...lane } of lanes) {
+    for (const { exceptHosts = [], namesNone = false, ...lane } of lanes) {
       const key = laneKey(lane);
-      if (withJobs.has(key) || exceptHosts.length > 0) {
+      if (withJobs.has(key) || exceptHosts.length > 0 || namesNone) {
         if (!moved.has(key)) stuck.add(key);
       } else if (!this.#addedSince.has(key)) this.#lanes.delete(key);
     }
     this.#stuck = stuck;
     return this.#lanes.size < before;
   }
+}
+
+function isOfLane(job: LanedJob, lane: LaneIdentity): boolean {
+  return laneKey(laneOf(job)) === laneKey(lane);
 }
 
 function laneKeyOf(job: LaneJob): string {

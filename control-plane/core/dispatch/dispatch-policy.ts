@@ -12,6 +12,7 @@ import {
   type JobNeeds,
   type NodeAbility,
 } from './job-needs.ts';
+import { costsAt, hasPlaceForOthers, isOther, loadWait, type ModelLoad } from './model-costs.ts';
 
 export interface NodeAbilities extends NodeAbility {
   readonly nodeId: string;
@@ -41,14 +42,6 @@ export interface NodeReport {
   readonly loads?: ReadonlyMap<string, ModelLoad>;
 }
 
-export interface ModelLoad {
-  /** 0: it is loading. */
-  readonly enginesReady: number;
-  /** As of the whole report, for an image that names it. */
-  readonly estimatedWaitMs: number;
-  readonly inferMs: number;
-}
-
 /** offered: header sent. admitted: not in a report yet. shown: in the node's own numbers. */
 type Phase = 'offered' | 'admitted' | 'shown' | 'ended';
 
@@ -57,8 +50,8 @@ export type Fullness = 'for-all' | 'for-its-size';
 
 export interface Reservation {
   readonly megapixels: number;
-  /** What its job names. */
-  readonly model: string | undefined;
+  /** What its job names; undefined: the node's own plan. */
+  readonly other: string | undefined;
   phase: Phase;
 }
 
@@ -110,7 +103,9 @@ export class NodeView {
   }
 
   reserve(megapixels: number, model?: string): Reservation {
-    const held: Reservation = { megapixels, model, phase: 'offered' };
+    const isOwn = model === undefined || this.#models?.get(model)?.isDefault === true;
+    const other = isOwn ? undefined : model;
+    const held: Reservation = { megapixels, other, phase: 'offered' };
     this.#reservations.add(held);
     this.#snapshot = undefined;
     return held;
@@ -175,6 +170,8 @@ export class NodeView {
       ownImages: this.#reservations.size,
       reportedAtMs: this.#reportedAtMs,
       unreportedImages: unreported.length,
+      unreportedOthers: unreported.flatMap(({ other = [] }) => other),
+      ownOthers: [...this.#reservations].filter(({ other }) => other !== undefined).length,
       proven: isProven(this.#trust),
       ejectedUntilMs: this.#trust.ejectedUntilMs,
     };
@@ -316,6 +313,10 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly reportedAtMs: number;
   /** Started here, and not in its report yet. */
   readonly unreportedImages: number;
+  /** What those of them name that name another than its own plan; absent: none. */
+  readonly unreportedOthers?: readonly string[];
+  /** How many of `ownImages` do; absent: none. */
+  readonly ownOthers?: number;
   /** False: slow start, it gets one image an engine at a time of us. */
   readonly proven: boolean;
   readonly ejectedUntilMs: number;
@@ -353,6 +354,7 @@ export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
   // Engines that restart: the job can still go elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
   if (!node.proven && node.ownImages >= node.enginesReady) return false;
+  if (isOther(node, needs) && !hasPlaceForOthers(node)) return false;
   const megapixels = admittedMegapixels(needs);
   if (node.megapixelsRefused !== undefined && megapixels >= node.megapixelsRefused) return false;
   // What an idle node refuses it can never hold, and its refusal says so.
@@ -360,17 +362,22 @@ export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
 }
 
 /** Milliseconds until an engine would take one more image, our unreported ones before it. */
-export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
-  const engines = Math.max(1, node.enginesReady);
+export function expectedWaitMs(
+  node: NodeSnapshot,
+  nowMs: number,
+  needs: Pick<JobNeeds, 'model'> = {},
+): number {
+  const { enginesReady, estimatedWaitMs, inferMs, unreportedImages } = costsAt(node, needs);
+  const engines = Math.max(1, enginesReady);
   const sinceMs = nowMs - node.reportedAtMs;
-  const leftMs = node.estimatedWaitMs - sinceMs;
+  const leftMs = estimatedWaitMs - sinceMs;
   // What should be over and has not reported its end takes longer than its like.
-  const overrunMs = node.estimatedWaitMs > 0 ? OVERRUN_SHARE * sinceMs : 0;
+  const overrunMs = estimatedWaitMs > 0 ? OVERRUN_SHARE * sinceMs : 0;
   const reported = leftMs > 0 ? leftMs : overrunMs;
   // As many as there are engines are taken at once where nothing else waits.
   const idle = node.imagesInFlight - node.unreportedImages <= 0 ? engines : 0;
-  const ahead = Math.max(0, node.unreportedImages - Math.max(0, idle - 1));
-  return reported + (ahead * node.inferMs) / engines;
+  const ahead = Math.max(0, unreportedImages - Math.max(0, idle - 1));
+  return reported + (ahead * inferMs) / engines;
 }
 
 export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
@@ -384,7 +391,7 @@ export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   const encode =
     node.encodeRates.get(outputFormat) ??
     (node.encodeMsPerMegapixel || ENCODE_MS_PER_MEGAPIXEL[outputFormat]);
-  return node.inferMs + (decode * pixels + encode * encoded) / 1e6;
+  return costsAt(node, needs).inferMs + (decode * pixels + encode * encoded) / 1e6;
 }
 
 export function waitMsMax(waitedMs: number): number {
@@ -400,7 +407,7 @@ export function pickNode(
   const { excludedBoots, avoidedNodes, nowMs, waitedMs } = options;
   if (isIncapable(nodes, needs, excludedBoots)) return { kind: 'incapable' };
   const waitMax = waitMsMax(waitedMs);
-  const tooLongMs = (node: NodeSnapshot) => expectedWaitMs(node, nowMs) - waitMax;
+  const waitMs = (node: NodeSnapshot) => expectedWaitMs(node, nowMs, needs);
   const out = ejectedNodes(nodes, nowMs);
   const isCapable = (node: NodeSnapshot) => !excludedBoots?.has(node.bootId) && canDo(node, needs);
   const isGood = (node: NodeSnapshot) =>
@@ -409,12 +416,18 @@ export function pickNode(
     canSurelyDo(node, needs);
   // Where there are no good ones, better these than none.
   const isWanted = nodes.some(isGood) ? isGood : isCapable;
+  const loadsInMs = loadWait(needs, { able: () => nodes.filter(isWanted), waitedMs, waitMs });
+  const tooLongMs = (node: NodeSnapshot) => Math.max(waitMs(node) - waitMax, loadsInMs(node));
   const mayTake = (node: NodeSnapshot) =>
     hasRoomFor(node, needs) && isWanted(node) && tooLongMs(node) <= 0;
-  const compared = candidates(nodes, mayTake, options);
+  // One that has the model counts for more than one that is idle.
+  const isNamed = needs.model !== undefined;
+  const compared = isNamed ? nodes.filter(mayTake) : candidates(nodes, mayTake, options);
   if (compared.length > 0) {
     const node = firstToFinish(compared, needs, options);
-    return { kind: 'picked', node, waitMsMax: waitMax };
+    // What is not loaded is loaded first, however long that takes.
+    const loads = costsAt(node, needs).loadMs > 0;
+    return { kind: 'picked', node, waitMsMax: loads ? 0 : waitMax };
   }
   let retryInMs: number | undefined;
   for (const node of nodes) {
@@ -478,7 +491,8 @@ function firstToFinish(
   let best: NodeSnapshot[] = [];
   let bestOrder: readonly [number, number] = [Number.POSITIVE_INFINITY, 0];
   for (const node of nodes) {
-    const finishMs = expectedWaitMs(node, nowMs) + workMs(node, needs);
+    const { loadMs } = costsAt(node, needs);
+    const finishMs = expectedWaitMs(node, nowMs, needs) + loadMs + workMs(node, needs);
     const order = [finishMs, node.unreportedImages - node.imagesFree] as const;
     const difference = order[0] - bestOrder[0] || order[1] - bestOrder[1];
     if (best.length > 0 && difference > 0) continue;

@@ -108,6 +108,21 @@ onStores(test, 'lanes', (test, { dialect, database, stores }) => {
     }
   });
 
+  test('passes over jobs that name a model', async t => {
+    const account = await fundedAccount(stores, 10);
+    const key = { apiKeyId: 'key-of-models' };
+    const first = await submitted(stores, newJob(account, { ...key, model: 'heavy' }));
+    const plain = await submitted(stores, newJob(account, key));
+    const lanes = (await stores.jobs.listLanes()).filter(lane => lane.apiKeyId === key.apiKeyId);
+    const idsOf = async (namesNone: boolean) => {
+      const reads = lanes.map(lane => ({ ...lane, namesNone }));
+      return (await stores.jobs.listClaimable(10, reads)).map(({ id, model }) => [id, model]);
+    };
+    const rest = [plain.id, null];
+    t.deepEqual(await idsOf(false), [[first.id, 'heavy'], rest]);
+    t.deepEqual(await idsOf(true), [rest]);
+  });
+
   test('passes over hosts that are full', async t => {
     const account = await fundedAccount(stores, 10);
     const from = (host: string) =>

@@ -465,7 +465,9 @@ async function readLanes(database: Database): Promise<JobLane[]> {
 }
 
 async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
-  const statement = lanes.some(({ exceptHosts = [] }) => exceptHosts.length > 0)
+  const statement = lanes.some(
+    ({ exceptHosts = [], namesNone }) => namesNone || exceptHosts.length > 0,
+  )
     ? selectHeads(database, lanes, eachMax).compile()
     : headsOf(lanes, eachMax)(database, valuesOf(lanes));
   return query(database, async db => (await db.executeQuery(statement)).rows);
@@ -534,6 +536,7 @@ function selectFirst(
     .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
   const hosts = lane.exceptHosts ?? [];
   if (hosts.length > 0) jobs = jobs.where('source_host', 'not in', [...hosts]);
+  if (lane.namesNone) jobs = jobs.where('model', 'is', null);
   const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
   return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
 }

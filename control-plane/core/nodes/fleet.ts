@@ -41,6 +41,7 @@ import {
 } from '../dispatch/dispatch-policy.ts';
 import {
   ofStandingSum,
+  type Selectable,
   type Selectables,
   selectablesFromProto,
   standingSums,
@@ -257,6 +258,11 @@ class NodeLink {
     this.#view?.offerModels(models);
   }
 
+  /** Undefined: no job may name it there. */
+  model(name: string): Selectable | undefined {
+    return this.#view?.model(name);
+  }
+
   snapshot(): NodeSnapshot | undefined {
     return this.routable ? this.#view?.snapshot() : undefined;
   }
@@ -273,7 +279,7 @@ class NodeLink {
       bootId,
       client: this.client,
       waitMsMax,
-      model: model === undefined ? undefined : view.model(model),
+      model: model === undefined ? undefined : this.model(model),
       /** Origins of object storage at which the node gets and puts files. */
       directOrigins: this.#directOrigins,
       admitted: () => view.admitted(held),
@@ -549,6 +555,7 @@ export class Fleet {
     if (link === undefined || link.member.bootId !== node.bootId || !link.routable) {
       return undefined;
     }
+    if (asked.model !== undefined && link.model(asked.model) === undefined) return undefined;
     return link.offer(asked);
   }
 

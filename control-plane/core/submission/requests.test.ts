@@ -205,6 +205,8 @@ test('fields › every field that counts changes the fingerprint', t => {
   const requests: FingerprintedRequest[] = [
     base,
     { ...base, outputFormat: 'webp' },
+    { ...base, model: 'isnet' },
+    { ...base, model: 'best' },
     { ...base, source: { url: 'https://a.example/y' } },
     { ...base, source: { imageSha256: 'https://a.example/x' } },
     { ...base, callback: { url: 'https://b.example', secret: 's'.repeat(24) } },
@@ -258,7 +260,7 @@ test('fields › equal requests have one fingerprint, stable over releases', t =
     t.is(fingerprintOf(request), recorded);
     const nothingAsked = { channels: 'rgba', finishing: undefined, background: undefined } as const;
     t.is(fingerprintOf({ ...request, ...nothingAsked }), recorded);
-    t.is(fingerprintOf({ ...request, finishing: {} }), recorded);
+    t.is(fingerprintOf({ ...request, finishing: {}, model: undefined }), recorded);
   }
 });
 

@@ -1,5 +1,10 @@
 /** Nodes as a replica sees them, for tests of what it decides by that. */
+import {
+  SelectableKind,
+  type SelectableModel,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { NodeAbilities, NodeReport, NodeSnapshot } from '../dispatch/dispatch-policy.ts';
+import { type Selectables, selectablesFromProto } from '../models/selectable.ts';
 
 const SEEN = {
   nodeId: 'node',
@@ -40,3 +45,27 @@ export function snapshotWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
     ...changes,
   };
 }
+
+/** As a node says it: a model of that name that is loaded in 5 s. */
+export function saidModel(name: string, changes: Partial<SelectableModel> = {}): SelectableModel {
+  const terms = { commercialUse: 'yes', reason: 'MIT', source: 'https://example.com' };
+  return {
+    name,
+    kind: SelectableKind.SELECTABLE_KIND_MODEL,
+    default: false,
+    sha256: 'aa',
+    memoryBytes: 1e9,
+    loadMs: 5000,
+    goodFor: 'hair',
+    weights: terms,
+    trainingData: { ...terms, commercialUse: 'unclear' },
+    runs: [],
+    ...changes,
+  };
+}
+
+/** The node's own plan. */
+export const saidPlan = (name: string, changes: Partial<SelectableModel> = {}) =>
+  saidModel(name, { kind: SelectableKind.SELECTABLE_KIND_PLAN, default: true, ...changes });
+
+export const modelsSeen = (...said: SelectableModel[]): Selectables => selectablesFromProto(said);

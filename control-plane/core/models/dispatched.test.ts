@@ -1,0 +1,106 @@
+/** Jobs that name a model on their way to nodes, over gRPC: whose they are, and what is told. */
+import type { ModelRun, SelectableModel } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import ava from 'ava';
+import { fetcherOf, until, useHarness } from '../test/harness.ts';
+import { saidModel, saidPlan } from '../test/nodes-seen.ts';
+import type { Exchange } from '../test/scripted-exchange.ts';
+
+const test = ava.serial;
+
+const harness = useHarness(test);
+
+const RUN: ModelRun = {
+  model: 'isnet',
+  modelSha256: 'aa',
+  precision: 'fp32',
+  executionProvider: 'cpu',
+  inputWidth: 1024,
+  inputHeight: 1024,
+  precisionFallback: '',
+  licence: '',
+  weightsCommercialUse: '',
+  trainingDataCommercialUse: '',
+  role: 'subject',
+};
+const runs = [RUN, { ...RUN, inputWidth: 768 }, { ...RUN, model: 'modnet', role: 'opinion' }];
+const script = (exchange: Exchange) => exchange.cutOut({ modelRuns: runs });
+const having = (...selectable: SelectableModel[]) => {
+  return { script, info: { selectable: [saidPlan('standard'), ...selectable] } };
+};
+const naming = (model: string) => harness.done({ asked: { model } });
+
+test('the header names a plan or a model, with its sum, and nothing where the request names none', async t => {
+  const node = await harness.addNode(having(saidModel('heavy', { sha256: 'bb' })));
+  await harness.startReplica();
+  const named = await naming('heavy');
+  const own = await naming('standard');
+  const none = await harness.done();
+  t.deepEqual(
+    node.headers.map(({ plan, model, selectableSha256 }) => [plan, model, selectableSha256]),
+    [
+      ['', 'heavy', 'bb'],
+      ['standard', '', 'aa'],
+      ['', '', ''],
+    ],
+  );
+  const models = [
+    { name: 'isnet', role: 'subject' },
+    { name: 'modnet', role: 'opinion' },
+  ];
+  t.deepEqual([named.result?.models, own.result?.models], [models, models]);
+  t.is(none.result?.models, null);
+  await harness.assertMoneySettled({ charged: 3 });
+});
+
+test('a node with another sum than most gets no job of that name', async t => {
+  const most = [
+    await harness.addNode(having(saidModel('heavy'))),
+    await harness.addNode(having(saidModel('heavy'))),
+  ];
+  const other = await harness.addNode(having(saidModel('heavy', { sha256: 'cc' })));
+  await harness.startReplica();
+  for (let job = 0; job < 6; job += 1) t.is((await naming('heavy')).state, 'succeeded');
+  t.is(other.headers.length, 0);
+  t.is(
+    most.reduce((sum, { headers }) => sum + headers.length, 0),
+    6,
+  );
+});
+
+test('what a node names anew is asked for once it says so, and what it names no more is not', async t => {
+  const said: SelectableModel[] = [saidPlan('standard')];
+  let selectableRevision = 0;
+  const load = () => ({ selectableRevision });
+  const node = await harness.addNode({ script, info: { selectable: said }, load });
+  const { fleet } = await harness.startReplica();
+  const names = () => [...(fleet.snapshots()[0]?.models?.keys() ?? [])].join();
+  t.is(names(), 'standard');
+  said.push(saidModel('heavy'));
+  selectableRevision = 1;
+  node.report();
+  await until(() => names() === 'standard,heavy', 'the new name');
+  const [before] = fleet.snapshots();
+  said.pop();
+  selectableRevision = 2;
+  node.report();
+  await until(() => names() === 'standard', 'the end of the name');
+  t.is(
+    fleet.offer(before ?? { nodeId: '', bootId: '' }, { megapixels: 1, model: 'heavy' }),
+    undefined,
+  );
+});
+
+test('a job whose model no node has any more waits for the grace, and fails as one that passes', async t => {
+  await harness.addNode(having());
+  await harness.startReplica({ noNodeGraceMs: 50 });
+  const job = await naming('heavy');
+  t.deepEqual([job.failure?.code, job.failure?.retryable], ['PROCESSING_FAILED', true]);
+  await harness.assertMoneySettled({ charged: 0 });
+});
+
+test('a URL whose model no node advertised within the grace fails with the field’s own code', async t => {
+  await harness.addNode(having());
+  await harness.startReplica({ noNodeGraceMs: 0, fetcher: fetcherOf() });
+  const job = await harness.done({ url: 'https://a.example/1.png', asked: { model: 'heavy' } });
+  t.deepEqual([job.failure?.code, job.failure?.retryable], ['INVALID_PARAMETER', false]);
+});
