@@ -350,6 +350,8 @@ for (const [fault, status, code] of [
       fail(read, 'view');
       await ask(t, { method: 'GET', url: `/v1/account${path}` }, status, code);
     }
+    fail(services.models, 'list');
+    await ask(t, { method: 'GET', url: '/v1/models' }, status, code);
     fail(services.resultDownload, 'find');
     await ask(t, { method: 'GET', url: '/v1/results/any' }, status, code);
     await ask(t, { method: 'HEAD', url: '/v1/results/any' }, status, code);
