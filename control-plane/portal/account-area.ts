@@ -84,7 +84,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
   const { core, settings, stores, readUsage, onWithheld } = parts;
   const { priceList, paymentInstructions } = settings.sales;
   const { config, secrets, guard } = core;
-  const { resultDownload, resultReaders, uploads, submitMatting } = core.services;
+  const { resultDownload, resultReaders, uploads, submitMatting, models } = core.services;
   const browsers = new KnownBrowsers(core.secretsKey);
   const passwords = new Passwords(parts.passwordCosts);
   const throttle = new SignInThrottle(stores.signInThrottles, browsers);
@@ -95,7 +95,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     onWithheld,
   };
   return {
-    ...{ readUsage, resultDownload, resultReaders },
+    ...{ readUsage, resultDownload, resultReaders, models },
     orders: new Orders(stores.orders, priceList, paymentInstructions),
     /** What people read and change without a rule besides the store's own. */
     stores,
@@ -159,7 +159,7 @@ function registerAccountArea(
       registerOrderRoutes(account, services.orders);
       registerJobsRoutes(account, services);
       registerPlaygroundRoutes(account, services, baseUrl);
-      registerKeyRoutes(account, services.manageKeys, baseUrl);
+      registerKeyRoutes(account, services.manageKeys, services.models, baseUrl);
       registerUsageRoutes(account, services, baseUrl);
       registerSettingsRoutes(account, services.alerts);
       registerAssets(account, '/assets');

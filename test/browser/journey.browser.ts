@@ -52,6 +52,7 @@ ava.serial.before(async () => {
   service = await startService({
     MATTING_PORT: String(http),
     MATTING_BASE_URL: origin,
+    MATTING_MODELS_OFFERED: 'fast,u2netp',
     MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
     MATTING_ALLOW_HTTP_CALLBACKS: 'true',
     MATTING_OIDC_ISSUER: provider.issuer,
@@ -234,6 +235,8 @@ test('the playground takes a picture that is dropped, and gives the cut-out for 
       return data;
     })()`);
   await page.locator('[data-drop]').dispatchEvent('drop', { dataTransfer: dropped });
+  await page.getByRole('radio', { name: /^fast/ }).check();
+  await page.locator('#call code', { hasText: 'model=fast' }).waitFor();
   await button('Cut out').click();
   const link = page.getByRole('link', { name: 'Download' });
   await link.waitFor({ timeout: WAIT_MS });

@@ -9,7 +9,7 @@ export interface PageSite extends World {
 export async function openPageSite(): Promise<PageSite> {
   const [port] = await findFreePorts(1);
   const origin = `http://localhost:${port}`;
-  const world = await openWorld({ baseUrl: origin });
+  const world = await openWorld({ baseUrl: origin, modelsOffered: ['standard', 'fast'] });
   await world.test.app.listen({ host: 'localhost', port });
   return Object.assign(world, { origin });
 }

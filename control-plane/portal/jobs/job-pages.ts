@@ -349,10 +349,18 @@ function facts({ words, formats }: Visit, job: Job, key: string): VNode {
     [said.started, instant(job.startedAtMs)],
     [said.finished, instant(job.finishedAtMs)],
     [said.errorCode, job.failure && html`<code>${job.failure.code}</code>`],
+    [said.models, modelsText(words, job)],
     [said.format, job.outputFormat.toUpperCase()],
     [said.size, sizeOf(words, formats, job)],
     [said.expires, status === 'succeeded' ? instant(job.expiresAtMs) : null],
   ]);
+}
+
+/** Null: its request named none. */
+function modelsText({ jobs }: Words, { model, result }: Job): Child {
+  const roles: Readonly<Record<string, string>> = jobs.roles;
+  const ran = result?.models?.map(({ name, role }) => `${name}, ${roles[role] ?? role}`);
+  return ran?.map(text => html`<div>${text}</div>`) ?? model;
 }
 
 function chargeOf({ state }: Job): 'reserved' | 'one' | 'none' {

@@ -13,7 +13,8 @@ const test = ava.serial;
 let owner: SignedInBrowser;
 let viewer: SignedInBrowser;
 let stranger: SignedInBrowser;
-const app = useTestApp(test, { credits: 1234 }, async () => {
+const modelsOffered = ['standard', 'fast'];
+const app = useTestApp(test, { credits: 1234, modelsOffered }, async () => {
   owner = await signIn(app, { mail: 'owner@example.org' });
   viewer = await signIn(app, { role: 'viewer' });
   stranger = await signInElsewhere(app);
@@ -62,6 +63,18 @@ test('jobs › list those of all keys, by state, key and days, a page at a time'
   const rest = await listed(next.replaceAll('&amp;', '&').slice(PAGE.length));
   t.is(rest.length, 2);
   for (const id of [open, ...many]) await app.succeedJob(id);
+});
+
+test('jobs › say which model was named, and what then ran', async t => {
+  const id = await submitted({ model: 'fast' });
+  const models = async (of = id) =>
+    /<dt>Models<\/dt><dd>(.*?)<\/dd>/.exec((await owner.get(`${PAGE}/${of}`)).body)?.[1];
+  t.is(await models(), 'fast');
+  await app.succeedJob(id);
+  t.is(await models(), '<div>fast, for the subject</div>');
+  const unnamed = await submitted();
+  await app.succeedJob(unnamed);
+  t.is(await models(unnamed), undefined);
 });
 
 test('jobs › show one with its stages, and its result to those who may see results', async t => {
@@ -288,6 +301,28 @@ test('keys › change a key, and leave its expiry where it is to stay', async t 
   await owner.post(path, { ...form, expires: 'never', scopes: ALL });
   const freed = await app.stores.apiKeys.find(id);
   t.deepEqual([freed?.expiresAtMs, freed?.policy], [null, {}]);
+});
+
+test('keys › name the models that they may, those too that are offered no more', async t => {
+  const wrong = await owner.post('/account/keys', { ...FORM, scopes: ALL, models: ['-', 'fast'] });
+  t.is(wrong.statusCode, 422);
+  t.regex(wrong.body, /id="models-error"/);
+  const { token, id, path } = await made({ models: ['fast', 'withdrawn', 'fast'] });
+  const policyOf = async () => (await app.stores.apiKeys.find(id))?.policy;
+  t.deepEqual(await policyOf(), { models: ['fast', 'withdrawn'] });
+  const ticked = /name="models" value="(\w+)" checked/g;
+  const { body } = await owner.get(path);
+  t.deepEqual(
+    [...body.matchAll(ticked)].map(([, name]) => name),
+    ['fast', 'withdrawn'],
+  );
+  t.regex(body, /name="models" value="standard" id/);
+  const refused = await app.post('/v1/matting/jobs', imageBody({ model: 'standard' }), {
+    authorization: `Bearer ${token}`,
+  });
+  t.is(refused.statusCode, 403);
+  await owner.post(path, { ...FORM, expires: 'keep', scopes: ALL });
+  t.deepEqual(await policyOf(), {});
 });
 
 test('keys › rotate with an overlap and at once, each secret shown once', async t => {

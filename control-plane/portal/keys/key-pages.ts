@@ -11,6 +11,7 @@ import {
   type KeyPolicy,
   type KeyScope,
   parseCapCredits,
+  parseKeyModels,
   parseKeyNetworks,
   parseKeyRate,
   parseKeyScopes,
@@ -19,6 +20,7 @@ import {
 } from '@matting/core/keys/key-policy.ts';
 import { type ApiKey, type ManageKeys, parseKeyName } from '@matting/core/keys/manage-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
+import type { OfferedModels } from '@matting/core/models/offered-models.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
@@ -44,7 +46,16 @@ type KeyRequest = FastifyRequest<{ Params: { id: string } }>;
 
 type TypedKey = Pick<ReturnType<typeof readKeyForm>, 'values' | 'errors'>;
 
-export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, baseUrl: string) {
+export function registerKeyRoutes(
+  account: FastifyInstance,
+  keys: ManageKeys,
+  models: Pick<OfferedModels, 'list'>,
+  baseUrl: string,
+) {
+  const offered = () => models.list().models.map(({ name }) => name);
+  const renderNew = (reply: FastifyReply, typed = NEW_KEY) => renderNewKey(reply, offered(), typed);
+  const showKey = (request: KeyRequest, reply: FastifyReply, typed?: TypedKey) =>
+    renderKey(request, reply, keys, offered(), typed);
   account.get('/keys', READ, async (request, reply) => {
     const visit = visitOf(request);
     const after = queryOf(request, 'after');
@@ -77,11 +88,11 @@ export function registerKeyRoutes(account: FastifyInstance, keys: ManageKeys, ba
     }
     return renderMade(reply, made, { rotated: false, baseUrl });
   });
-  account.get('/keys/:id', READ, (request: KeyRequest, reply) => renderKey(request, reply, keys));
+  account.get('/keys/:id', READ, (request: KeyRequest, reply) => showKey(request, reply));
   account.post('/keys/:id', MANAGE, async (request: KeyRequest, reply) => {
     const { accountId, actor, words } = visitOf(request);
     const { asked, ...typed } = readKeyForm(formOf(request), words, false);
-    if (asked === undefined) return renderKey(request, reply, keys, typed);
+    if (asked === undefined) return showKey(request, reply, typed);
     const { expires, ...rest } = asked;
     const change = { ...rest, ...(expires === 'keep' ? {} : { expires }) };
     const changed = await keys.change(accountId, request.params.id, change, actor);
@@ -131,7 +142,7 @@ function createLink(label: string): VNode {
   return html`<a class="button primary" href="/account/keys/new">${label}</a>`;
 }
 
-function renderNew(reply: FastifyReply, typed: TypedKey = { values: NEW_KEY, errors: {} }) {
+function renderNewKey(reply: FastifyReply, offered: readonly string[], typed: TypedKey) {
   const visit = visitOf(reply.request);
   const { keys } = visit.words;
   return renderPage(reply, {
@@ -140,7 +151,7 @@ function renderNew(reply: FastifyReply, typed: TypedKey = { values: NEW_KEY, err
     active: 'keys',
     back: { href: KEYS_PATH, label: keys.title },
     status: Object.keys(typed.errors).length > 0 ? 422 : 200,
-    main: keyForm(visit, typed),
+    main: keyForm(visit, offered, typed),
   });
 }
 
@@ -148,6 +159,7 @@ async function renderKey(
   request: KeyRequest,
   reply: FastifyReply,
   manageKeys: ManageKeys,
+  offered: readonly string[],
   typed?: TypedKey,
 ): Promise<FastifyReply> {
   const visit = visitOf(request);
@@ -167,7 +179,10 @@ async function renderKey(
       ${
         mayChange
           ? [
-              ui.section({ title: keys.edit, lead: keys.editLead }, keyForm(visit, form, row)),
+              ui.section(
+                { title: keys.edit, lead: keys.editLead },
+                keyForm(visit, offered, form, row),
+              ),
               rotation(visit, row),
               revocation(visit, row),
             ]
@@ -260,6 +275,7 @@ function facts(visit: Visit, row: ApiKey): VNode {
     ],
     [keys.rate, rate === undefined ? common.none : formats.credits(rate)],
     [keys.scopes, scopesText(policy.scopes, words)],
+    [keys.models, policy.models?.join(', ') ?? keys.anyModel],
     [
       keys.networks,
       policy.networks?.map(network => html`<div><code>${network}</code></div>`) ?? keys.anyNetwork,
@@ -353,7 +369,12 @@ function revocation({ words, formats, csrf }: Visit, { id, name, lastUsedAtMs }:
   );
 }
 
-function keyForm({ words, csrf }: Visit, { values, errors }: TypedKey, key?: ApiKey): VNode {
+function keyForm(
+  { words, csrf }: Visit,
+  offered: readonly string[],
+  { values, errors }: TypedKey,
+  key?: ApiKey,
+): VNode {
   const { keys, common } = words;
   const field = (name: 'name' | 'expires' | 'cap' | 'period' | 'rate' | 'networks') => ({
     name,
@@ -383,12 +404,27 @@ function keyForm({ words, csrf }: Visit, { values, errors }: TypedKey, key?: Api
         return { value, label: keys.scopeNames[value], hint: keys.scopeHints[value] };
       }),
     }),
+    modelsField(words, offered, { values, errors }),
     ui.textArea({ ...field('networks'), note, maxlength: 2048 }),
     ui.actions(
       ui.button({ label: key === undefined ? keys.create : common.save }),
       ui.linkButton({ href: '/account/keys', label: common.cancel }),
     ),
   );
+}
+
+/** Null: there is nothing to choose. What is chosen stays to be seen though it is offered no more. */
+function modelsField({ keys }: Words, offered: readonly string[], { values, errors }: TypedKey) {
+  const names = [...new Set([...offered, ...values.models])];
+  if (names.length < 2 && values.models.length === 0) return null;
+  return ui.checkboxGroup({
+    name: 'models',
+    label: keys.models,
+    hint: keys.modelsHint,
+    values: values.models,
+    error: errors.models,
+    options: names.map(value => ({ value, label: value })),
+  });
 }
 
 function expiryOptions({ keys }: Words, hasKey: boolean) {
@@ -400,18 +436,22 @@ function expiryOptions({ keys }: Words, hasKey: boolean) {
   return hasKey ? [{ value: 'keep', label: expiry.keep }, ...presets, never] : [...presets, never];
 }
 
-const NEW_KEY: TypedKey['values'] = {
-  name: '',
-  expires: '90',
-  cap: '',
-  period: 'month',
-  rate: '',
-  scopes: KEY_SCOPES,
-  networks: '',
+const NEW_KEY: TypedKey = {
+  values: {
+    name: '',
+    expires: '90',
+    cap: '',
+    period: 'month',
+    rate: '',
+    scopes: KEY_SCOPES,
+    models: [],
+    networks: '',
+  },
+  errors: {},
 };
 
 function valuesOf({ name, policy }: ApiKey): TypedKey['values'] {
-  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  const { cap, submissionsPerMinute, scopes, models, networks } = policy;
   return {
     name,
     expires: 'keep',
@@ -419,6 +459,7 @@ function valuesOf({ name, policy }: ApiKey): TypedKey['values'] {
     period: cap?.period ?? 'month',
     rate: String(submissionsPerMinute ?? ''),
     scopes: scopes ?? KEY_SCOPES,
+    models: models ?? [],
     networks: networks?.join('\n') ?? '',
   };
 }
@@ -432,6 +473,7 @@ function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
     period: form.text('period'),
     rate: form.text('rate').trim(),
     scopes: form.all('scopes'),
+    models: form.all('models'),
     networks: form.text('networks'),
   };
   const name = parseKeyName(values.name);
@@ -440,6 +482,7 @@ function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
   const period = isCapPeriod(values.period) ? values.period : undefined;
   const rate = values.rate === '' ? 'none' : parseKeyRate(values.rate);
   const scopes = parseKeyScopes(values.scopes);
+  const models = parseKeyModels(values.models);
   const networks = parseKeyNetworks(values.networks);
   const wrong = keys.errors;
   const errors: Partial<Record<keyof typeof values, string>> = {
@@ -449,6 +492,7 @@ function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
     ...(period === undefined && { period: wrong.expires }),
     ...(rate === undefined && { rate: fill(wrong.rate, { max: KEY_RATE_MAX }) }),
     ...(scopes === undefined && { scopes: wrong.scopes }),
+    ...(models === undefined && { models: wrong.models }),
     ...('wrong' in networks && {
       networks: fill(wrong.networks, { text: networks.wrong, max: KEY_NETWORKS_MAX }),
     }),
@@ -461,6 +505,7 @@ function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
     ...(typeof credits === 'number' && { cap: { credits, period } }),
     ...(typeof rate === 'number' && { submissionsPerMinute: rate }),
     ...(typeof scopes === 'object' && { scopes }),
+    ...(typeof models === 'object' && { models }),
     ...(typeof networks.networks === 'object' && { networks: networks.networks }),
   };
   return { values, asked: { name, expires, policy }, errors };

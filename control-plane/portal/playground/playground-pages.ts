@@ -7,6 +7,7 @@
 import type { IncomingMessage } from 'node:http';
 import { bodyFormOf } from '@matting/core/http/read-matting-body.ts';
 import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import type { OfferedModels } from '@matting/core/models/offered-models.ts';
 import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answers.ts';
 import { wantBody } from '@matting/http/bodies.ts';
@@ -48,21 +49,25 @@ const SEND = { config: { permission: 'playground.use', body: 'multipart' } } as 
 
 export function registerPlaygroundRoutes(
   account: FastifyInstance,
-  services: { readonly playground: UsePlayground } & Parameters<typeof sendResultOf>[2],
+  services: {
+    readonly playground: UsePlayground;
+    readonly models: Pick<OfferedModels, 'list'>;
+  } & Parameters<typeof sendResultOf>[2],
   baseUrl: string,
 ): void {
-  const { playground } = services;
+  const { playground, models } = services;
   const show: Show = async (reply, shown) => {
     const { request } = reply;
     const visit = visitOf(request);
     const { title, lead, off } = visit.words.playground;
     const { status = 200, options = optionsOfQuery(request.query) } = shown;
     const allowance = playground.isOn ? await playground.allowance(visit.accountId) : undefined;
+    const choice = modelField(visit, models.list().models, options, shown.refusal);
     const main =
       allowance === undefined
         ? html`<div class="panel">${ui.emptyState(off)}</div>`
         : html`<div class="playground">
-            <div id="try">${refusalNotice(visit, allowance, shown.refusal)}${form(visit, allowance, options, shown.refusal)}</div>
+            <div id="try">${refusalNotice(visit, allowance, shown.refusal)}${form(visit, allowance, options, choice, shown.refusal)}</div>
             <div id="outcome" aria-live="polite">${outcome(visit, shown.job)}</div>
             ${theCall(visit.words, baseUrl, options)}
           </div>`;
@@ -225,6 +230,7 @@ function form(
   visit: Visit,
   { left, resetsAtMs }: PlaygroundAllowance,
   values: Options,
+  choice: Child,
   refusal: Refusal | undefined,
 ): VNode {
   const { words, formats, csrf } = visit;
@@ -242,6 +248,7 @@ function form(
       data-sending=${said.sending} data-sent=${said.sent} data-failed=${said.failedToSend}>
     <input type="hidden" name="csrf" value=${csrf} />
     <input type="hidden" name="once" value=${createSecret()} />
+    ${choice}
     ${optionFields(words, values, errorOf, wrong)}
     ${ui.fileField({
       name: 'image_file',
@@ -258,6 +265,38 @@ function form(
     <p class="hint" role="status" data-progress hidden></p>
     <p class="hint"><b>${count}</b> ${note}</p>
   </form>`;
+}
+
+type OfferedModel = ReturnType<OfferedModels['list']>['models'][number];
+
+/** Null: there is nothing to choose. */
+function modelField(
+  { words: { playground: said }, formats }: Visit,
+  offered: readonly OfferedModel[],
+  values: Options,
+  refusal: Refusal | undefined,
+): Child {
+  if (offered.every(model => model.default)) return null;
+  const hintOf = ({ good_for: goodFor, seconds_p50: seconds }: OfferedModel) => {
+    const time = seconds === null ? undefined : formats.duration(1000 * seconds);
+    return [goodFor, time && fill(said.modelTook, { time })].filter(Boolean).join(' · ');
+  };
+  const options = offered.map(model => ({
+    value: model.name,
+    label: model.name,
+    hint: hintOf(model),
+  }));
+  const taken = offered.find(model => model.default)?.name;
+  const own = { value: '', label: said.anyModel, hint: taken };
+  const value = offered.find(({ name }) => name === values.get('model'))?.name ?? '';
+  const error = invalidField(refusal) === 'model' ? said.invalid.model : undefined;
+  return ui.radioGroup({
+    name: 'model',
+    label: said.model,
+    value,
+    error,
+    options: [own, ...options],
+  });
 }
 
 function optionFields(
@@ -336,7 +375,7 @@ const FORMAT_NAMES: Readonly<Record<string, string>> = {
 };
 
 const MORE = PLAYGROUND_OPTIONS.filter(
-  name => !['output_format', 'background', 'crop'].includes(name),
+  name => !['model', 'output_format', 'background', 'crop'].includes(name),
 );
 
 const ACCEPT = 'image/jpeg,image/png,image/webp,image/avif,image/jxl,.jxl';

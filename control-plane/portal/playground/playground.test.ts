@@ -1,6 +1,8 @@
 /** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { NodeSnapshot } from '@matting/core/dispatch/dispatch-policy.ts';
+import { OfferedModels } from '@matting/core/models/offered-models.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -192,6 +194,46 @@ test('the playground › takes few at once, and no more than a day has', async t
   t.is(answer.statusCode, 429);
   t.regex(answer.body, /All 8 pictures of today are used/);
   t.regex((await owner.get(PAGE)).body, /<button[^>]*disabled/);
+});
+
+test('the playground › offers what may be named, beside what runs without a name', async t => {
+  t.false((await owner.get(PAGE)).body.includes('name="model"'), 'nothing to choose');
+  const settings = { portal: { accountArea: areaWith(8) } };
+  const app = await openTestApp({ settings, modelsOffered: ['fast', 'u2netp'] }, t);
+  const fast = { name: 'fast', goodFor: 'clear subjects <b>', weights: {}, trainingData: {} };
+  app.nodes = [{ models: new Map([['fast', fast]]) } as object as NodeSnapshot];
+  const by = await signIn(app);
+  const { models } = areaOf(app) as { models: unknown };
+  assert.ok(models instanceof OfferedModels);
+  for (let count = 0; count < 10; count += 1) models.noteJob('fast', 1500);
+  const { body } = await by.get(PAGE);
+  const choices = [...body.matchAll(/name="model" value(?:="(\w+)")?( checked)?/g)];
+  t.deepEqual(
+    choices.map(([, name]) => name),
+    [undefined, 'fast', 'u2netp'],
+  );
+  t.deepEqual(
+    choices.map(([, , checked]) => checked),
+    [' checked', undefined, undefined],
+  );
+  t.regex(body, /clear subjects &lt;b> · takes about 1\.5s/);
+  const sendBy = async (model: string) => {
+    const own = { cookie: by.cookieHeader, origin: BASE_URL, accept: 'text/html', ...FORM_TYPE };
+    const payload = formOf([...formParts(by), text('model', model), picture]);
+    return await app.app.inject({ method: 'POST', url: PAGE, headers: own, payload });
+  };
+  const sentTo = String((await sendBy('u2netp')).headers.location);
+  const [id = '', query] = sentTo.slice(PAGE.length + 1).split('?');
+  t.is(query, 'model=u2netp');
+  t.is((await app.stores.jobs.find(id))?.model, 'u2netp');
+  const page = (await by.get(sentTo)).body;
+  t.regex(page, /value="u2netp" checked/);
+  for (const line of ['--form-string model=u2netp', 'model: "u2netp",', '"model": "u2netp",']) {
+    t.true(page.replaceAll('&quot;', '"').includes(line), line);
+  }
+  const refused = await sendBy('best');
+  t.is(refused.statusCode, 422);
+  t.regex(refused.body, /id="model-error"/);
 });
 
 test('the playground › can be off', async t => {

@@ -133,6 +133,7 @@ function busy(retryAfterS: number): ContractError {
 }
 
 export const PLAYGROUND_OPTIONS = [
+  'model',
   'output_format',
   'background',
   'channels',
@@ -143,7 +144,7 @@ export const PLAYGROUND_OPTIONS = [
   'size_max_megapixels',
   'output_width',
   'output_height',
-] as const satisfies readonly ('output_format' | FinishingField)[];
+] as const satisfies readonly ('model' | 'output_format' | FinishingField)[];
 type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
 const FILES = ['image_file', 'background_file'] as const;
 /** Fields of the page itself. `once`: random, of the form. `demo`: the demo picture in place of a file. */
