@@ -276,6 +276,15 @@ an image that a node refuses for what was asked is tried on every node
   - 'INVALID_PARAMETER',
   = takes a region that the node finds empty for the request’s fault, and asks no other
 
+file inference-node/model-tools/onnx/mend.ts
+tests inference-node/model-tools/onnx/mend.test.ts
+a mended deformable convolution samples where its offsets do not lead
+  -   return [nodeOf('DeformConv', inputs, conv.outputs[0], attributes)];
+  +   const still = [block.offset, block.offset];
+  +   const at = inputs.with(2, 'still');
+  +   return [nodeOf('Sub', still, 'still'), nodeOf('DeformConv', at, conv.outputs[0], attributes)];
+  = a mended graph answers as its stock form, also from beyond the border
+
 file inference-node/serving/process/frames.ts
 tests inference-node/serving/process/frames.test.ts
 memory that is given back twice goes to two images

@@ -31,52 +31,69 @@ import { inferValues, type KnownValues } from '@matting/serving/onnx/infer.ts';
 
 /** From this one on DequantizeLinear has an axis, for a scale per channel. */
 export const OPSET_OF_INT8 = 13;
+/** From this one on there is DeformConv. */
+export const OPSET_OF_DEFORM_CONV = 19;
 
-/** In older opsets operators had other inputs; no model here is older. */
-const OPSET_KNOWN_MIN = 11;
+const list = (names: string): ReadonlySet<string> => new Set(names.split(/\s+/));
 
-/** The same in opsets 11 to 13 but for element types (onnx.ai, docs/Changelog.md). */
-const UNCHANGED: ReadonlySet<string> = new Set([
-  'Add',
-  'AveragePool',
-  'BatchNormalization',
-  'Clip',
-  'Concat',
-  'Conv',
-  'Div',
-  'Expand',
-  'Flatten',
-  'Gather',
-  'Gemm',
-  'GlobalAveragePool',
-  'Identity',
-  'InstanceNormalization',
-  'MatMul',
-  'MaxPool',
-  'Mul',
-  'Relu',
-  'Reshape',
-  'Resize',
-  'Shape',
-  'Sigmoid',
-  'Slice',
-  'Sub',
-  'Transpose',
-]);
+interface Raise {
+  /** In older opsets operators had other inputs. */
+  readonly from: number;
+  /** The same at both ends but for element types and what is new and optional. */
+  readonly unchanged: ReadonlySet<string>;
+  /** Their axes, an attribute before, are an input at the end; nothing else changed. */
+  readonly axesMoved: ReadonlySet<string>;
+  /** Without sizes it has to say its number of outputs at the end. */
+  readonly splitsCounted?: true;
+}
 
-/** Their axes, an attribute before, are an input from opset 13 on; nothing else changed. */
-const AXES_MOVED: ReadonlySet<string> = new Set(['Squeeze', 'Unsqueeze']);
+/** By onnx.ai, docs/Changelog.md. What is not listed is refused. */
+const RAISES: Readonly<Record<number, Raise>> = {
+  [OPSET_OF_INT8]: {
+    from: 11,
+    unchanged: list(
+      `Add AveragePool BatchNormalization Clip Concat Conv Div Expand Flatten Gather Gemm
+       GlobalAveragePool Identity InstanceNormalization MatMul MaxPool Mul Relu Reshape Resize
+       Shape Sigmoid Slice Sub Transpose`,
+    ),
+    axesMoved: list('Squeeze Unsqueeze'),
+  },
+  [OPSET_OF_DEFORM_CONV]: {
+    from: 17,
+    unchanged: list(
+      `Abs Add And AveragePool BatchNormalization Cast Ceil Clip Concat Constant ConstantOfShape
+       Conv ConvTranspose Cos Div Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND
+       Gemm GlobalAveragePool Greater GreaterOrEqual HardSigmoid HardSwish Identity
+       InstanceNormalization LayerNormalization LeakyRelu Less LessOrEqual Log MatMul Max MaxPool
+       Min Mod Mul Neg Not Or Pad Pow PRelu Range Reciprocal ReduceSum Relu Reshape Resize ScatterND
+       Shape Sigmoid Sin Slice Softmax Softplus Sqrt Squeeze Sub Sum Tanh Tile Transpose Unsqueeze
+       Where`,
+    ),
+    axesMoved: list(
+      `ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+       ReduceSumSquare`,
+    ),
+    splitsCounted: true,
+  },
+};
 
-const CARRIED: ReadonlySet<string> = new Set([...UNCHANGED, ...AXES_MOVED]);
-
-/** From opset 11 or 12 to 13. Throws ModelError `prepare` where an operator forbids it. */
-export function raiseOpset(graph: Graph, wanted: typeof OPSET_OF_INT8): Graph {
+/** Throws ModelError `prepare` where an operator, or the graph's age, forbids it. */
+export function raiseOpset(
+  graph: Graph,
+  wanted: typeof OPSET_OF_INT8 | typeof OPSET_OF_DEFORM_CONV,
+): Graph {
   const own = graph.opsets.find(({ domain }) => domain === '');
   const version = own?.version ?? 0;
   if (version >= wanted) return graph;
-  const changed = graph.nodes.find(node => node.domain === '' && !CARRIED.has(node.opType));
-  if (version < OPSET_KNOWN_MIN || changed !== undefined) {
-    const what = changed === undefined ? 'it is older than 11' : `it has a ${changed.opType}`;
+  const { from, unchanged, axesMoved, splitsCounted } = RAISES[wanted] as Raise;
+  const carried = ({ domain, opType }: GraphNode) =>
+    domain !== '' ||
+    unchanged.has(opType) ||
+    axesMoved.has(opType) ||
+    (opType === 'Split' && splitsCounted);
+  const changed = graph.nodes.find(node => !carried(node));
+  if (version < from || changed !== undefined) {
+    const what = version < from ? `it is older than ${from}` : `it has a ${changed?.opType}`;
     throw new ModelError(
       'prepare',
       `the graph's opset ${version} cannot be raised to ${wanted}: ${what}`,
@@ -85,13 +102,23 @@ export function raiseOpset(graph: Graph, wanted: typeof OPSET_OF_INT8): Graph {
   const opsets = graph.opsets.map(opset =>
     opset.domain === '' ? { ...opset, version: wanted } : opset,
   );
-  return { ...moveAxes(graph), opsets };
+  const nodes = graph.nodes.map(countSplit);
+  return { ...moveAxes({ ...graph, nodes }, axesMoved), opsets };
 }
 
-function moveAxes(graph: Graph): Graph {
+/** Only Split lacks sizes in a second input: they were an attribute before opset 13. */
+function countSplit(node: GraphNode): GraphNode {
+  if (node.opType !== 'Split' || node.domain !== '' || node.inputs[1]) return node;
+  if (node.attributes.some(({ name }) => name === 'num_outputs')) return node;
+  const count = integer('num_outputs', node.outputs.length);
+  return { ...node, attributes: [...node.attributes, count] };
+}
+
+function moveAxes(graph: Graph, moved: ReadonlySet<string>): Graph {
   const initialisers = new Map(graph.initialisers);
   const nodes = graph.nodes.map(node => {
-    const axes = AXES_MOVED.has(node.opType) ? integersAttribute(node, 'axes') : undefined;
+    const isMoved = moved.has(node.opType) && node.domain === '';
+    const axes = isMoved ? integersAttribute(node, 'axes') : undefined;
     if (axes === undefined) return node;
     const name = `${node.outputs[0]}.axes`;
     initialisers.set(name, int64Tensor(axes, [axes.length]));

@@ -239,11 +239,65 @@ const PRODUCER_NAME = 'matting-service';
 
 /** Protobuf tags of length-delimited fields: number << 3 | 2. */
 const TAG_MODEL_GRAPH = (7 << 3) | 2;
+const TAG_GRAPH_NODE = (1 << 3) | 2;
 const TAG_GRAPH_INITIALISER = (5 << 3) | 2;
 const TAG_TENSOR_RAW_DATA = (9 << 3) | 2;
 
+/** BiRefNet has 6,000. A million take minutes and gigabytes to read. */
+const NODES_MAX = 100_000;
+
+/** Of the graph, without a look into them. A damaged file may have any number. */
+function countNodes(bytes: Uint8Array): number {
+  let nodes = 0;
+  for (const graph of fieldsOf(bytes)) {
+    if (graph.tag !== TAG_MODEL_GRAPH) continue;
+    for (const { tag } of fieldsOf(graph.content)) {
+      if (tag === TAG_GRAPH_NODE || tag === TAG_GRAPH_INITIALISER) nodes += 1;
+    }
+  }
+  return nodes;
+}
+
+const WIRE_VARINT = 0;
+const WIRE_BYTES = 2;
+const WIRE_FIXED_LENGTHS: Readonly<Record<number, number>> = { 1: 8, 5: 4 };
+
+function requireFew(nodes: number, name: string): void {
+  if (nodes <= NODES_MAX) return;
+  const what = `${name} has ${nodes} nodes and initialisers`;
+  throw new ModelError('prepare', `${what}; at most ${NODES_MAX} can be prepared`);
+}
+
+/** Of a message; it ends where a field is none. */
+function* fieldsOf(bytes: Uint8Array): Generator<{ tag: number; content: Uint8Array }> {
+  for (let at = 0; at < bytes.length; ) {
+    const tag = readVarint(bytes, at);
+    const value = readVarint(bytes, tag.end);
+    const wire = tag.value % 8;
+    const isBytes = wire === WIRE_BYTES;
+    const from = wire === WIRE_VARINT || isBytes ? value.end : tag.end;
+    const length = isBytes ? value.value : (WIRE_FIXED_LENGTHS[wire] ?? 0);
+    if (wire !== WIRE_VARINT && !isBytes && length === 0) return;
+    yield { tag: tag.value, content: bytes.subarray(from, from + length) };
+    at = from + length;
+  }
+}
+
+function readVarint(bytes: Uint8Array, from: number): { value: number; end: number } {
+  let value = 0;
+  let end = from;
+  for (let scale = 1, more = true; more && end < bytes.length; scale *= 128) {
+    const byte = bytes[end] ?? 0;
+    value += (byte % 128) * scale;
+    more = byte > 127;
+    end += 1;
+  }
+  return { value, end };
+}
+
 /** The graph's tensors are views of `bytes`; `name` is for errors. */
 export function decodeModel(bytes: Uint8Array, name: string): Graph {
+  requireFew(countNodes(bytes), name);
   let model: onnx.ModelProto;
   try {
     model = ModelProto.decode(bytes);
