@@ -17,7 +17,11 @@ import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Licence } from '@matting/serving/models/licence.ts';
-import type { BatchGraph, PreparedModel } from '@matting/serving/models/prepared-model.ts';
+import type {
+  BatchGraph,
+  GraphForm,
+  PreparedModel,
+} from '@matting/serving/models/prepared-model.ts';
 import onnxProto from 'onnx-proto';
 
 const { onnx } = onnxProto;
@@ -41,6 +45,8 @@ export interface TinyModelOptions {
   readonly height?: number;
   /** Graphs for several pictures at once beside the one. */
   readonly batches?: readonly number[];
+  /** It runs as it is; of fit short-side it takes pictures of any size. */
+  readonly form?: GraphForm;
   /** For `paced`: matrix products (512x512, a few ms each on one thread) at brightness 255; 400. */
   readonly tripsMax?: number;
 }
@@ -55,8 +61,9 @@ function integers(name: string, dims: number[], values: number[]) {
   return onnx.TensorProto.create({ name, dims, rawData, dataType: INT64 });
 }
 
-function value(name: string, elemType: number, dims: number[]) {
-  const shape = { dim: dims.map(dimValue => ({ dimValue })) };
+/** Where a dim is undefined it is any. */
+function value(name: string, elemType: number, dims: readonly (number | undefined)[]) {
+  const shape = { dim: dims.map(dimValue => (dimValue === undefined ? {} : { dimValue })) };
   return onnx.ValueInfoProto.create({ name, type: { tensorType: { elemType, shape } } });
 }
 
@@ -170,10 +177,11 @@ export function encodeTinyModel(options: TinyModelOptions = {}, images = 1): Uin
   const { kind = 'mean', width = 32, height = 32, tripsMax = 400 } = options;
   const { nodes, initializers } = parts(kind, tripsMax);
   const channelsOut = kind === 'wrong-shape' ? 2 : 1;
+  const sides = options.form?.sides === undefined ? [height, width] : [undefined, undefined];
   const graph = {
     name: `tiny-${kind}`,
-    input: [value('input', FLOAT, [images, 3, height, width])],
-    output: [value('output', FLOAT, [images, channelsOut, height, width])],
+    input: [value('input', FLOAT, [images, 3, ...sides])],
+    output: [value('output', FLOAT, [images, channelsOut, ...sides])],
     initializer: initializers,
     node: nodes,
   };
@@ -224,6 +232,7 @@ export async function writeTinyModel(
     normalisation: { mean: [0, 0, 0], std: [255, 255, 255] },
     colourOrder: 'rgb',
     activation: kind === 'sigmoid' ? 'sigmoid' : 'none',
+    ...(options.form && { form: options.form }),
     licence: TINY_LICENCE,
   };
 }

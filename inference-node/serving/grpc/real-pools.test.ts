@@ -21,6 +21,10 @@ const BRIGHTNESS = 120;
 const log = pino({ level: 'silent' });
 const childEnv = { PATH: process.env.PATH ?? '' };
 
+const RED_MARK = await sharp({ create: { width: 20, height: 20, channels: 3, background: '#f00' } })
+  .png()
+  .toBuffer();
+
 const directory = await temporaryFolder({ teardown: test.after.always });
 let engines: ReturnType<typeof openEnginePool>;
 let pictures: Awaited<ReturnType<typeof openPicturePool>>;
@@ -66,6 +70,39 @@ test('cuts a picture out, in every format and as a mask', async t => {
   });
   const mask = await sharp(caller.result().file).metadata();
   t.deepEqual([mask.width, mask.height, mask.channels], [WIDTH, HEIGHT, 1]);
+});
+
+test('a mark stays in its corner of portraits and landscapes, however they fit the model', async t => {
+  const sides = { multipleOf: 8, max: 96 };
+  for (const fit of ['letterbox', 'top-left', 'short-side'] as const) {
+    const form = { inputType: 'float32', layout: 'nchw', fit, inverted: false } as const;
+    const bySide = fit === 'short-side' ? { sides } : {};
+    const folder = await temporaryFolder(t);
+    const model = await writeTinyModel(folder, { kind: 'red', form: { ...form, ...bySide } });
+    const own = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+    t.teardown(() => own.close(0));
+    await own.ready();
+    const shell = await openShell({ model, engines: own, role: 'subject' }, pictures);
+    t.teardown(() => shell.close());
+    for (const [width, height] of [
+      [60, 120],
+      [120, 60],
+    ] as const) {
+      const [left, top] = [0, height - 20];
+      const picture = await sharp({ create: { width, height, channels: 3, background: '#000' } })
+        .composite([{ input: RED_MARK, left, top }])
+        .png()
+        .toBuffer();
+      const resultKind = ResultKind.RESULT_KIND_MASK;
+      const caller = await new MatteCaller(shell).serve(picture, { width, height, resultKind });
+      const mask = await sharp(caller.result().file).extractChannel(0).raw().toBuffer();
+      const shown = (x: number, y: number) => (mask[y * width + x] ?? -1) > 127;
+      const corners = [shown(10, 10), shown(width - 10, 10), shown(width - 10, height - 10)];
+      t.deepEqual([shown(10, height - 10), ...corners], [true, false, false, false], fit);
+      const count = mask.reduce((sum, alpha) => sum + Number(alpha > 127), 0);
+      t.true(Math.abs(count - 20 * 20) < 100, `${fit} ${width}x${height}: ${count} pixels`);
+    }
+  }
 });
 
 test('answers health checks while its engine is in a run', async t => {

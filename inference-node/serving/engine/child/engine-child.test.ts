@@ -92,6 +92,7 @@ test('a graph that is not what its model says does not load', async t => {
     [{ path: `${model.path}.gone` }, /doesn't exist|not exist|no such file/i],
     [{ inputName: 'picture' }, /inputs are input, not picture/],
     [{ outputName: 'matte' }, /outputs are output, without matte/],
+    [{ data: [{ path: model.path, sha256: '' }] }, /was altered since it was checked/],
     [{ inputWidth: 64 }, /invalid dimensions/i],
     [{ ...(await createModel(t, { kind: 'wrong-shape' })) }, /float32 1x2x32x32, not float32/],
   ] as const) {
@@ -145,6 +146,32 @@ test('of a page of C++ the line that matters is left', t => {
   const assertion =
     '/onnxruntime_src/core/session.cc:12 void f() status.IsOK() was false. No such graph';
   t.is(shortenNativeError(assertion), 'No such graph');
+});
+
+test('what the runtime failed at keeps its cause, without the places in its source', t => {
+  const where = '/onnxruntime_src/onnxruntime/core';
+  for (const [said, cause] of [
+    [
+      "while running Reshape node. Name:'window' Status Message: " +
+        `${where}/providers/cpu/tensor/reshape_helper.h:91 onnxruntime::ReshapeHelper::ReshapeHelper` +
+        '(const onnxruntime::TensorShape&, bool) gsl::narrow_cast<int64_t>(a.Size()) == b was false. ' +
+        'The input tensor cannot be reshaped. Input shape:{1,3,500,500}\n',
+      "while running Reshape node. Name:'window' Status Message: " +
+        'The input tensor cannot be reshaped. Input shape:{1,3,500,500}',
+    ],
+    [
+      `Load model from m.onnx failed:${where}/graph/model.cc:202 onnxruntime::Model::Model` +
+        '(onnx::ModelProto&&, const onnxruntime::PathString&) Unsupported model IR version: 99',
+      'Load model from m.onnx failed: Unsupported model IR version: 99',
+    ],
+    [
+      '[ONNXRuntimeError] : 1 : FAIL : tensorprotoutils.cc:1763 GetExtDataFromTensorProto w: too long',
+      'w: too long',
+    ],
+    ["node with name 'a\u001b[2J'", "node with name 'a\\u{1b}[2J'"],
+  ] as const) {
+    t.is(shortenNativeError(said), cause);
+  }
 });
 
 test('a device that is gone is told from a run that failed', t => {
