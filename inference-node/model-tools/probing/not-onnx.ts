@@ -1,0 +1,31 @@
+/** What a file is that is no ONNX file, by how it begins. Pure. */
+
+/** As many bytes as are looked at. */
+export const HEAD_BYTES = 512;
+
+const KINDS: readonly (readonly [what: string, is: (head: Buffer, text: string) => boolean])[] = [
+  ['empty', head => head.length === 0],
+  [
+    'a pointer of Git LFS: the file itself is fetched by git lfs pull, or from the hub',
+    (_, text) => text.startsWith('version https://git-lfs'),
+  ],
+  [
+    'a web page: the address is of a page about the file, or asks for a login',
+    (_, text) => /^\s*<(!doctype|html|head)/i.test(text),
+  ],
+  [
+    'safetensors, weights without a graph',
+    head => head[8] === 0x7b && head.readBigUInt64LE() < 1e8,
+  ],
+  ['a zip archive, such as a checkpoint of torch', (_, text) => text.startsWith('PK\u0003\u0004')],
+  ['a pickle, such as a checkpoint of torch', head => head[0] === 0x80 && (head[1] ?? 9) < 6],
+  ['compressed with gzip', head => head[0] === 0x1f && head[1] === 0x8b],
+  ["in ONNX Runtime's own format", (_, text) => text.slice(4, 8) === 'ORTM'],
+];
+
+/** @returns words that follow "it is", or undefined */
+export function whatElseItIs(head: Buffer): string | undefined {
+  const text = head.toString('latin1', 0, HEAD_BYTES);
+  if (/^\s*[{[]/.test(text)) return `JSON: ${text.trim().slice(0, 200)}`;
+  return KINDS.find(([, is]) => is(head, text))?.[0];
+}

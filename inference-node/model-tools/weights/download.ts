@@ -1,0 +1,243 @@
+/**
+ * The bytes of an address into a file that appears whole: a cut connection is taken up where it
+ * broke (Range, If-Range), the sum is taken while it arrives, and what is no model is known by its
+ * first bytes.
+ */
+import { createHash, type Hash } from 'node:crypto';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { WholeFile } from '@matting/serving/models/cache-files.ts';
+import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
+import type { Dispatcher } from 'undici';
+import { HEAD_BYTES, whatElseItIs } from '../probing/not-onnx.ts';
+import { type AddressClient, fetchFailure, InterruptedError, requireAddress } from './address.ts';
+import { isInterruption, networkReason } from './fetch-reasons.ts';
+
+export interface Wanted {
+  readonly bytesMax: number;
+  readonly bytes?: number | undefined;
+  readonly sha256?: string | undefined;
+  /** A graph is told from what else an address may give. */
+  readonly isGraph: boolean;
+}
+
+export interface Downloaded {
+  /** Of those that were tried. */
+  readonly url: string;
+  readonly bytes: number;
+  readonly sha256: string;
+}
+
+export interface DownloadContext {
+  readonly client: AddressClient;
+  readonly signal: AbortSignal;
+  readonly onProgress?:
+    | ((receivedBytes: number, totalBytes: number | undefined) => void)
+    | undefined;
+}
+
+/** In turn until one gives the file. @throws ModelError `fetch` with what each did, `disk` */
+export async function downloadFromAny(
+  urls: readonly string[],
+  file: WholeFile,
+  wanted: Wanted,
+  context: DownloadContext,
+): Promise<Downloaded> {
+  const failures: ModelError[] = [];
+  for (const url of urls) {
+    try {
+      return await new Download(requireAddress(url), file, wanted, context).run();
+    } catch (error) {
+      context.signal.throwIfAborted();
+      if (!(error instanceof ModelError) || error.kind !== 'fetch') throw error;
+      failures.push(error);
+    }
+  }
+  const [only] = failures;
+  if (only !== undefined && failures.length === 1) throw only;
+  throw new ModelError('fetch', failures.map(({ message }) => message).join('; '), only);
+}
+
+class Download {
+  readonly #url: URL;
+  readonly #file: WholeFile;
+  readonly #wanted: Wanted;
+  readonly #context: DownloadContext;
+  #received = 0;
+  #hash: Hash = createHash('sha256');
+  #head: Buffer = Buffer.alloc(0);
+  /** An ETag or a date of the file that has begun; undefined: a cut one begins again. */
+  #validator: string | undefined;
+
+  constructor(url: URL, file: WholeFile, wanted: Wanted, context: DownloadContext) {
+    this.#url = url;
+    this.#file = file;
+    this.#wanted = wanted;
+    this.#context = context;
+  }
+
+  async run(): Promise<Downloaded> {
+    const { client, signal } = this.#context;
+    const { attemptsMax, attemptWaitMs } = client.limits;
+    await this.#beginAgain();
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        await this.#attempt();
+        return this.#checked();
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!(error instanceof InterruptedError)) throw error;
+        if (attempt === attemptsMax) throw this.#failed(error.message, error);
+      }
+      await wait(attemptWaitMs * attempt, undefined, { signal });
+    }
+  }
+
+  #failed(reason: string, cause?: unknown): ModelError {
+    return fetchFailure(this.#url, reason, cause);
+  }
+
+  async #attempt(): Promise<void> {
+    const { client } = this.#context;
+    const watch = this.#watchSpeed();
+    try {
+      const resumed = this.#received > 0 && this.#validator !== undefined;
+      if (!resumed) await this.#beginAgain();
+      const range: Record<string, string> = resumed
+        ? { range: `bytes=${this.#received}-`, 'if-range': this.#validator ?? '' }
+        : {};
+      const response = await client.get(this.#url.href, range, watch.signal);
+      await this.#take(response);
+    } catch (error) {
+      throw watch.slow.signal.aborted ? watch.slow.signal.reason : error;
+    } finally {
+      watch.stop();
+    }
+  }
+
+  /** Drops that keep a connection alive for a week are no answer either. */
+  #watchSpeed() {
+    const { client, signal } = this.#context;
+    const { windowMs, windowBytesMin } = client.limits;
+    const slow = new AbortController();
+    let before = this.#received;
+    const timer = setInterval(() => {
+      if (this.#received - before < windowBytesMin) {
+        slow.abort(this.#failed('it sends too slowly'));
+      }
+      before = this.#received;
+    }, windowMs);
+    const either = AbortSignal.any([signal, slow.signal]);
+    return { slow, signal: either, stop: () => clearInterval(timer) };
+  }
+
+  async #take(response: Dispatcher.ResponseData & { readonly from: URL }): Promise<void> {
+    const { statusCode, headers, body } = response;
+    try {
+      const total = await this.#begin(statusCode, headers);
+      for await (const chunk of body) await this.#keep(chunk as Buffer, total);
+      if (total !== undefined && this.#received < total) {
+        throw new InterruptedError('the connection broke again and again');
+      }
+      this.#requireGraph();
+    } catch (error) {
+      if (error instanceof ModelError || error instanceof InterruptedError) throw error;
+      const disk = diskError(error, 'write', this.#file.path);
+      if (disk instanceof ModelError) throw disk;
+      if (!isInterruption(error)) throw this.#failed(networkReason(error), error);
+      throw new InterruptedError(networkReason(error), { cause: error });
+    } finally {
+      body.on('error', () => undefined).destroy();
+    }
+  }
+
+  /** @returns how many bytes the whole has, where the answer says so */
+  async #begin(status: number, headers: Headers): Promise<number | undefined> {
+    if (status === 206) {
+      const [, from, total] =
+        /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(text(headers['content-range'])) ?? [];
+      if (Number(from) !== this.#received) {
+        await this.#beginAgain();
+        throw new InterruptedError('it sends another part than was asked for');
+      }
+      return total === '*' ? undefined : Number(total);
+    }
+    // What was there is another file's, or all of it.
+    await this.#beginAgain();
+    if (status === 416) throw new InterruptedError('it sends no part of the file');
+    if (status !== 200) throw this.#refusal(status);
+    if (!/^(identity)?$/i.test(text(headers['content-encoding']))) {
+      throw this.#failed('it sends the file encoded, which was not asked for');
+    }
+    const etag = text(headers.etag);
+    this.#validator = (etag.startsWith('"') && etag) || text(headers['last-modified']) || undefined;
+    const length = text(headers['content-length']);
+    if (length === '') return undefined;
+    this.#requireBytes(Number(length));
+    return Number(length);
+  }
+
+  #refusal(status: number): Error {
+    const { hasToken } = this.#context.client;
+    if (status === 401 || status === 403) {
+      const why = hasToken
+        ? 'it refuses the token of --token-env: has its owner been granted access there?'
+        : 'it wants a login: name the variable that holds a token by --token-env';
+      return this.#failed(`${why} (HTTP ${status})`);
+    }
+    if (status === 408 || status === 429 || status >= 500) {
+      return new InterruptedError(`it answers with HTTP ${status}`);
+    }
+    const why = status === 404 || status === 410 ? 'it has no such file' : 'it does not give it';
+    return this.#failed(`${why} (HTTP ${status})`);
+  }
+
+  #requireBytes(bytes: number): void {
+    const { bytesMax, bytes: wanted } = this.#wanted;
+    if (bytes > bytesMax) throw this.#failed(`it is larger than ${bytesMax} bytes`);
+    if (wanted !== undefined && bytes !== wanted) {
+      throw this.#failed(`it is not the file: it has ${bytes} bytes, not ${wanted}`);
+    }
+  }
+
+  async #keep(chunk: Buffer, total: number | undefined): Promise<void> {
+    const received = this.#received + chunk.length;
+    const { bytesMax, bytes = bytesMax } = this.#wanted;
+    if (received > bytes) throw this.#failed(`it is larger than ${bytes} bytes`);
+    if (this.#head.length < HEAD_BYTES) {
+      this.#head = Buffer.concat([this.#head, chunk]).subarray(0, HEAD_BYTES);
+      if (this.#head.length === HEAD_BYTES) this.#requireGraph();
+    }
+    await this.#file.write(chunk, this.#received);
+    this.#hash.update(chunk);
+    this.#received = received;
+    this.#context.onProgress?.(received, total);
+  }
+
+  #requireGraph(): void {
+    const else_ = this.#wanted.isGraph ? whatElseItIs(this.#head) : undefined;
+    if (else_ !== undefined) throw this.#failed(`it is not an ONNX file but ${else_}`);
+  }
+
+  #checked(): Downloaded {
+    const bytes = this.#received;
+    this.#requireBytes(bytes);
+    const sha256 = this.#hash.digest('hex');
+    const { sha256: wanted = sha256 } = this.#wanted;
+    if (sha256 === wanted) return { url: this.#url.href, bytes, sha256 };
+    throw this.#failed(`it is not the file: its sha256 is ${sha256}, not ${wanted}`);
+  }
+
+  async #beginAgain(): Promise<void> {
+    this.#received = 0;
+    this.#hash = createHash('sha256');
+    this.#head = Buffer.alloc(0);
+    this.#validator = undefined;
+    await this.#file.handle.truncate(0);
+  }
+}
+
+type Headers = Dispatcher.ResponseData['headers'];
+
+function text(header: string | string[] | undefined): string {
+  return typeof header === 'string' ? header : '';
+}
