@@ -266,7 +266,13 @@ test('a plan of several models › fails where the picture is lost before the se
   t.deepEqual([opinion.engines.runs.length, pictures.leasesOut], [0, 0]);
 });
 
-const passing = ['ENGINE_LOST', 'NODE_FAULT', 'NODE_UNAVAILABLE', 'NODE_OVERLOADED'] as const;
+const passing = [
+  'ENGINE_LOST',
+  'NODE_FAULT',
+  'NODE_UNAVAILABLE',
+  'NODE_OVERLOADED',
+  'PROCESSING_FAILED',
+] as const;
 for (const code of passing) {
   test(`a plan of several models › serves without an opinion that ends in ${code}, and says so`, async t => {
     const { pictures, opinion, process } = openPlan();

@@ -105,12 +105,13 @@ const BEFORE_INFERENCE = PIPELINE_POSITIONS.slice(0, PIPELINE_POSITIONS.indexOf(
 /** An ordinary photo, for estimates; admission assumes the largest. */
 const SIZE_WHERE_UNKNOWN: Size = { width: 4000, height: 3000 };
 
-/** Faults of engines, not of the image: a run that fails so is left out unless it is a subject. */
-const ENGINE_DOWN: readonly ErrorCode[] = [
+/** A run that fails so is left out unless it is a subject: another model may know the image. */
+const LEFT_OUT: readonly ErrorCode[] = [
   'ENGINE_LOST',
   'NODE_FAULT',
   'NODE_OVERLOADED',
   'NODE_UNAVAILABLE',
+  'PROCESSING_FAILED',
 ];
 
 export class Pipeline {
@@ -358,7 +359,7 @@ async function runModel(
     return await engines.run({ ...picture, priority, signal, leavesWhenDown: true });
   } catch (error) {
     signal.throwIfAborted();
-    if (!(error instanceof ContractError) || !ENGINE_DOWN.includes(error.code)) throw error;
+    if (!(error instanceof ContractError) || !LEFT_OUT.includes(error.code)) throw error;
     return undefined;
   }
 }

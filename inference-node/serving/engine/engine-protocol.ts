@@ -72,7 +72,13 @@ export type FromEngine =
   | { readonly kind: 'started'; readonly id: number }
   /** A part for each picture, in their order: alpha, of `size`. */
   | { readonly kind: 'done'; readonly id: number; readonly size: Size }
-  | { readonly kind: 'failed'; readonly id: number; readonly message: string };
+  /** `ofPicture`: the engine is sound, and goes on; no other would do better. */
+  | {
+      readonly kind: 'failed';
+      readonly id: number;
+      readonly message: string;
+      readonly ofPicture: boolean;
+    };
 
 /** The line that matters of what native libraries say when they fail. Pure. */
 

@@ -5,7 +5,7 @@ import { flushCompileCache } from 'node:module';
 import type { Frame } from '../../process/frames.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import { type FromEngine, shortenNativeError, type ToEngine } from '../engine-protocol.ts';
-import { LoadedModel } from './loaded-model.ts';
+import { LoadedModel, NoMatteError } from './loaded-model.ts';
 
 let model: LoadedModel | undefined;
 /** Frames are served one after the other. */
@@ -41,7 +41,8 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
     // The model reuses their memory: they have to be out before another run may begin.
     await reply({ kind: 'done', id, size }, alphas);
   } catch (error) {
-    await reply({ kind: 'failed', id, message: messageOf(error) });
+    const ofPicture = error instanceof NoMatteError;
+    await reply({ kind: 'failed', id, message: messageOf(error), ofPicture });
   }
 }
 

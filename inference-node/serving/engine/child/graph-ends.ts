@@ -127,8 +127,15 @@ function outputOf(
   throw new Error(`the graph's output is ${output.type} ${shape}, not ${type} ${wanted}`);
 }
 
+export class NotNumbersError extends Error {
+  constructor() {
+    super('the model answered with values that are not numbers');
+    this.name = 'NotNumbersError';
+  }
+}
+
 export function requireNumbers(holds: boolean): void {
-  if (!holds) throw new Error('the model answered with values that are not numbers');
+  if (!holds) throw new NotNumbersError();
 }
 
 /**

@@ -9,7 +9,7 @@ import { hashFile } from '../../models/cache-files.ts';
 import { drawCheckPicture } from '../../prepared/answer-check.ts';
 import type { Answer, SessionSpec } from '../engine-protocol.ts';
 import { formEnds } from './form-ends.ts';
-import { type GraphEnds, type GraphInput, preparedEnds } from './graph-ends.ts';
+import { type GraphEnds, type GraphInput, NotNumbersError, preparedEnds } from './graph-ends.ts';
 import { env, InferenceSession, Tensor } from './onnx-runtime.ts';
 
 // Before the first session: ONNX Runtime warns on stderr of what is normal.
@@ -65,11 +65,21 @@ async function requireUnaltered(path: string, sha256: string | undefined): Promi
   throw new Error(`${path} was altered since it was checked and is not loaded`);
 }
 
+/** Of this picture alone: of another one the graph makes a matte. */
+export class NoMatteError extends Error {
+  constructor(cause: Error) {
+    super(`${cause.message} for this picture`, { cause });
+    this.name = 'NoMatteError';
+  }
+}
+
 export class LoadedModel {
   readonly #graphs: ReadonlyMap<number, LoadedGraph>;
+  readonly #spec: SessionSpec;
 
-  private constructor(graphs: ReadonlyMap<number, LoadedGraph>) {
+  private constructor(graphs: ReadonlyMap<number, LoadedGraph>, spec: SessionSpec) {
     this.#graphs = graphs;
+    this.#spec = spec;
   }
 
   /** Models come by path: a buffer would hold the weights twice. `graph` is a probe's. */
@@ -86,17 +96,30 @@ export class LoadedModel {
       await requireUnaltered(path, sha256);
       graphs.set(images, await loadGraph(spec, path, images));
     }
-    const model = new LoadedModel(graphs);
+    const model = new LoadedModel(graphs, spec);
     // One at a time last: the next picture comes alone.
     let warmMs = 0;
     for (const images of [...graphs.keys()].reverse()) {
-      warmMs = await model.#warmUp(images, spec);
+      warmMs = await model.#warmUp(images);
     }
     return { model, warmMs };
   }
 
-  /** HWC bytes, as many as a graph takes. @returns alphas, good until the next run. */
+  /**
+   * HWC bytes, as many as a graph takes. Returns alphas, good until the next run. A maker's graph
+   * may divide by zero over a flat picture: the check picture tells whether the engine is sound.
+   */
   async run(pictures: readonly Uint8Array[], size?: Size): Promise<Answer> {
+    try {
+      return await this.#run(pictures, size);
+    } catch (error) {
+      if (!(error instanceof NotNumbersError) || this.#spec.form === undefined) throw error;
+      await this.#run([this.#checkPicture()]);
+      throw new NoMatteError(error);
+    }
+  }
+
+  async #run(pictures: readonly Uint8Array[], size?: Size): Promise<Answer> {
     const graph = this.#graphs.get(pictures.length);
     if (graph === undefined) throw new Error(`no graph takes ${pictures.length} pictures at once`);
     const { native, ends } = graph;
@@ -104,16 +127,21 @@ export class LoadedModel {
     return ends.answer(await native.run(feeds, ends.outputNames));
   }
 
-  async #warmUp(images: number, spec: SessionSpec): Promise<number> {
-    const { inputWidth, inputHeight, form, provider } = spec;
-    // One that rescales by its own least and most answers 0/0 of a flat picture.
-    const grey = () => Buffer.alloc(3 * inputWidth * inputHeight, 128);
-    const picture = form === undefined ? grey() : drawCheckPicture(inputWidth, inputHeight);
+  /** Of a prepared graph flat grey, on which one that rescales by its least and most is 0/0. */
+  #checkPicture(): Uint8Array {
+    const { inputWidth, inputHeight, form } = this.#spec;
+    if (form !== undefined) return drawCheckPicture(inputWidth, inputHeight);
+    return Buffer.alloc(3 * inputWidth * inputHeight, 128);
+  }
+
+  async #warmUp(images: number): Promise<number> {
+    const { provider } = this.#spec;
+    const picture = this.#checkPicture();
     const pictures = Array.from({ length: images }, () => picture);
     let warmMs = 0;
     for (let i = 0; i < (provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
       const start = performance.now();
-      await this.run(pictures);
+      await this.#run(pictures);
       warmMs = performance.now() - start;
     }
     return warmMs;

@@ -86,9 +86,10 @@ export interface EnginePool {
   ready(): Promise<void>;
   /**
    * Sync before async. Rejects with ContractError ENGINE_LOST (its engine died), NODE_FAULT (an
-   * error of the engine), NODE_UNAVAILABLE (the pool closes, failed, or its GPU is out),
-   * NODE_OVERLOADED, or the signal's reason. Where an engine dies before the run, or under several,
-   * it goes back to the head of the queue. `rgb` is not copied: it must not change until then.
+   * error of the engine), PROCESSING_FAILED (the model makes no matte of this picture),
+   * NODE_UNAVAILABLE (the pool closes, failed, or its GPU is out), NODE_OVERLOADED, or the signal's
+   * reason. Where an engine dies before the run, or under several, it goes back to the head of the
+   * queue. `rgb` is not copied: it must not change until then.
    */
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;

@@ -144,6 +144,8 @@ export interface EngineLoss {
 export interface EngineListener {
   onReady(engine: Engine, warmMs: number): void;
   onDone(engine: Engine, tasks: readonly RunTask[], answer: Answer<Buffer>): void;
+  /** The model makes no matte of them; the engine is free. */
+  onNoMatte(engine: Engine, tasks: readonly RunTask[], message: string): void;
   onLoss(engine: Engine, loss: EngineLoss): void;
   onStuck(engine: Engine, pid: number): void;
   onLoading(engine: Engine, loadingMs: number): void;
@@ -375,15 +377,24 @@ export class Engine {
       alphas.length === tasks.length &&
       this.#isWhole(head.size, alphas)
     ) {
-      this.#disarm();
-      this.#tasks = [];
-      this.#started = false;
-      this.#lossesInARow = 0;
-      this.#enter('idle');
+      this.#endRun();
       this.#listener.onDone(this, tasks, { alphas, size: head.size });
       return;
     }
+    if (head.kind === 'failed' && head.ofPicture) {
+      this.#endRun();
+      this.#listener.onNoMatte(this, tasks, head.message);
+      return;
+    }
     this.#stop('fault', head.kind === 'failed' ? head.message : 'an alpha has a wrong size');
+  }
+
+  #endRun(): void {
+    this.#disarm();
+    this.#tasks = [];
+    this.#started = false;
+    this.#lossesInARow = 0;
+    this.#enter('idle');
   }
 
   #isWhole({ width, height }: Size, alphas: readonly Buffer[]): boolean {

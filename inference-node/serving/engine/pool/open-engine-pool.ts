@@ -215,6 +215,17 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#afterRun();
   }
 
+  onNoMatte({ index }: Engine, tasks: readonly RunTask[], reason: string): void {
+    this.#log.warn({ engine: index, ...this.#of, reason }, 'no matte of an image');
+    this.#accounts.addRun(tasks);
+    const detail = `The model ${this.#of.model} makes no matte of this image.`;
+    for (const task of tasks) {
+      this.#endTask(task, 'failed');
+      task.reject(new ContractError('PROCESSING_FAILED', detail, { cause: new Error(reason) }));
+    }
+    this.#afterRun();
+  }
+
   onLoss(engine: Engine, loss: EngineLoss): void {
     const { cause, message: reason } = loss;
     this.#accounts.deaths[cause]++;
