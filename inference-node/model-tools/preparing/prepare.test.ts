@@ -11,7 +11,7 @@ import {
   utimes,
   writeFile,
 } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { LoadedModel } from '@matting/serving/engine/child/loaded-model.ts';
 import { PROBE_SPEC } from '@matting/serving/engine/choice/execution-provider.ts';
@@ -141,6 +141,8 @@ test('a graph that runs as it is keeps its bytes: looked at once, then never aga
   t.deepEqual(await prepareTiny({ manifest: own }), prepared);
   t.false(tookRewrite());
   t.deepEqual(await prepareBatches(prepared, 8), prepared);
+  const [listed] = await listPrepared(cacheDir, own);
+  t.is(listed?.path, prepared.path);
   const refused = (manifest: ModelManifest, size: Size, pattern: RegExp) =>
     rejectsWith(t, prepareTiny({ manifest, inputSize: size }), isModelError('settings', pattern));
   await refused(own, { width: 64, height: 96 }, /short-side, it takes the length of one side/);
@@ -516,14 +518,14 @@ test('other ranges make another file beside that of a release that may still run
 let places: { readonly cacheDir: string; readonly weightsDir: string };
 
 /** For a GPU; without ranges, as modnet at 448 has none. */
-async function prepareOnGpu(): Promise<PreparedModel> {
+async function prepareOnGpu(manifest = model.manifest): Promise<PreparedModel> {
   places = { cacheDir: join(folder, 'all-else'), weightsDir: cacheDir };
   await mkdir(join(folder, 'manifests', 'tiny'), { recursive: true });
   const file = join(folder, 'manifests', 'tiny', 'manifest.json');
-  await writeFile(file, JSON.stringify(model.manifest));
+  await writeFile(file, JSON.stringify(manifest));
   const { instructionSet, answering } = options();
   return await prepareModel({
-    ...{ manifest: model.manifest, ...places, instructionSet, answering },
+    ...{ manifest, ...places, instructionSet, answering },
     precision: 'fp16',
     provider: 'cuda',
   });
@@ -560,6 +562,22 @@ test('weights that are only in the folder that is read are enough', async t => {
   // Remembered: asked no more.
   t.is(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
   t.is(asked.length, 1);
+});
+
+test('of a graph that runs as it is the CPU runs the same, and folders of weights are left alone', async t => {
+  const graph = { ...model.manifest.graph, dynamic: true };
+  const onGpu = await prepareOnGpu({ ...model.manifest, graph, precisions: ['fp16'] });
+  const before = await readdir(dirname(onGpu.path));
+  t.is(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+  t.is(await checkAnswerOnDevice({ ...options(0), model: onGpu }), undefined);
+  t.deepEqual(
+    asked.map(({ path, provider }) => [path, provider]),
+    [[onGpu.path, 'cpu']],
+  );
+  t.deepEqual(await readdir(dirname(onGpu.path)), before);
+  // Described anew it is another model.
+  const brighter = { ...onGpu, activation: 'scale255' } as const;
+  t.regex((await checkAnswerOnDevice({ ...options(0), model: brighter })) ?? '', /is wrong/);
 });
 
 test('one that is checked afresh is held against the answer that was found before', async t => {

@@ -108,6 +108,8 @@ export interface PreparedModel {
   /** Sums of the files it was made from, hexadecimal, in the manifest's order. */
   readonly weights: readonly string[];
   readonly data?: readonly DataFile[];
+  /** What its records lie beside; absent: `path`. Folders of weights are only read. */
+  readonly recordsBeside?: string;
   /** The same for several pictures at once, fewest first; absent: it runs one at a time. */
   readonly batches?: readonly BatchGraph[];
   readonly precision: Precision;

@@ -3,6 +3,7 @@
  * picture and several at once: once on each kind of machine, recorded beside the file.
  */
 
+import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { isMissing, writeRecord } from '../models/cache-files.ts';
@@ -74,7 +75,7 @@ async function rememberMachine(
   const known = await readRecord(model);
   const machines = [...known.machines, machine].slice(-MACHINES_MAX);
   const record: AnswerRecord = { ...known, machines, ...(answer && { answer }) };
-  await writeRecord(answerRecordPath(model.path), record);
+  await writeRecord(answerRecordPath(model.recordsBeside ?? model.path), record);
 }
 
 /** Path of the record of a prepared file, which is removed with that file. */
@@ -82,12 +83,21 @@ export function answerRecordPath(preparedPath: string): string {
   return `${preparedPath}.answers.json`;
 }
 
+/** A graph that runs as it is may be described anew: another normalisation is another answer. */
+function identityOf(model: PreparedModel): string {
+  const { form, sha256, normalisation, colourOrder, activation, outputName } = model;
+  if (form === undefined) return sha256;
+  const deciding = [sha256, form, normalisation, colourOrder, activation, outputName];
+  return createHash('sha256').update(JSON.stringify(deciding)).digest('hex');
+}
+
 async function readRecord(model: PreparedModel): Promise<AnswerRecord> {
-  const path = answerRecordPath(model.path);
-  const none: AnswerRecord = { sha256: model.sha256, machines: [] };
+  const path = answerRecordPath(model.recordsBeside ?? model.path);
+  const sha256 = identityOf(model);
+  const none: AnswerRecord = { sha256, machines: [] };
   try {
     const record = parseRecord(await readFile(path, 'utf8'));
-    return record?.sha256 === model.sha256 ? record : none;
+    return record?.sha256 === sha256 ? record : none;
   } catch (error) {
     // Damaged or missing: the machine is checked again.
     if (error instanceof SyntaxError || isMissing(error)) return none;

@@ -149,7 +149,7 @@ async function useOrMake(
   const there = await findPrepared(source, key, options);
   if (there !== undefined) return there;
   const sha256 = await make(source, key, options);
-  if (sha256 === undefined) return describeAsItIs(manifest, key, source);
+  if (sha256 === undefined) return describeAsItIs(source, key, options);
   return describe(manifest, key, preparedPath(cacheDir, manifest, key), sha256);
 }
 
@@ -160,7 +160,7 @@ async function findPrepared(
 ): Promise<PreparedModel | undefined> {
   const check = await checkPrepared(cacheDir, manifest, key);
   if (check.state === 'ready') return describe(manifest, key, check.path, check.sha256);
-  if (check.state === 'as it is') return describeAsItIs(manifest, key, source);
+  if (check.state === 'as it is') return describeAsItIs(source, key, { manifest, cacheDir });
   if (check.state === 'unusable') {
     onProgress?.({ step: 'discard', path: check.path, reason: check.reason });
   }
@@ -225,13 +225,18 @@ function formOf({ graph, inputSize, fit = 'stretch', inverted }: ModelManifest):
 }
 
 /** The weights file itself, from the folder in which its external data lies. */
-function describeAsItIs(manifest: ModelManifest, key: PreparedKey, source: string): PreparedModel {
+function describeAsItIs(
+  source: string,
+  key: PreparedKey,
+  { manifest, cacheDir }: Pick<LoadOptions, 'manifest' | 'cacheDir'>,
+): PreparedModel {
   const file = manifest.files.find(({ name }) => name === manifest.graph.file);
   assert(file, 'a manifest lists the file of its graph');
   const data = manifest.files
     .filter(({ name }) => name !== file.name)
     .map(({ name, sha256 }) => ({ path: join(dirname(source), name), sha256 }));
-  const model = describe(manifest, key, source, file.sha256);
+  const recordsBeside = preparedPath(cacheDir, manifest, key);
+  const model = { ...describe(manifest, key, source, file.sha256), recordsBeside };
   return data.length === 0 ? model : { ...model, data };
 }
 
@@ -399,7 +404,7 @@ async function answerOfCpu(
   const onCpu = await loadPrepared({
     ...{ manifest, cacheDir, weightsDir, instructionSet, answering, make },
     inputSize: { width, height },
-    precision: 'fp32',
+    precision: manifest.graph.dynamic === undefined ? 'fp32' : 'auto',
     provider: 'cpu',
   });
   return summariseAnswer(await answering.answer(onCpu, drawCheckPicture(width, height)));

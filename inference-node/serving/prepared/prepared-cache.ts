@@ -22,6 +22,7 @@ import { diskError, ModelError } from '../models/model-error.ts';
 import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
 import { answerRecordPath } from './answer-check.ts';
 import type { RangesFile } from './ranges.ts';
+import { weightsPath } from './weights-cache.ts';
 
 /** Raise it with every change of what model-tools write: old files are then not used. */
 export const PREPARER_REVISION = 2;
@@ -122,18 +123,25 @@ export async function writeSidecar(
   await writeFileWhole(path, file => file.write(sidecar, 0));
 }
 
-/** Every prepared file with a readable sidecar, whatever its revision; not hashed. */
+/** Everything prepared with a readable sidecar, whatever its revision; not hashed. */
 export async function listPrepared(
   cacheDir: string,
   manifest: ModelManifest,
 ): Promise<readonly { readonly path: string; readonly sidecar: PreparedSidecar }[]> {
   const directory = preparedDirectory(cacheDir, manifest);
   const found: { path: string; sidecar: PreparedSidecar }[] = [];
-  for (const name of await listDirectory(directory)) {
-    if (!name.endsWith('.onnx')) continue;
-    const path = join(directory, name);
-    const sidecar = await readSidecar(path);
-    if (sidecar !== null) found.push({ path, sidecar });
+  const file = manifest.files.find(({ name }) => name === manifest.graph.file);
+  const names = await listDirectory(directory);
+  for (const name of names) {
+    if (!name.endsWith(SIDECAR_OF_GRAPH)) continue;
+    const graph = name.slice(0, -SIDECAR_SUFFIX.length);
+    const sidecar = await readSidecar(join(directory, graph));
+    if (sidecar === null) continue;
+    if (names.includes(graph)) found.push({ path: join(directory, graph), sidecar });
+    // It runs as it is.
+    else if (sidecar.sha256 === file?.sha256) {
+      found.push({ path: weightsPath(cacheDir, manifest, file), sidecar });
+    }
   }
   return found;
 }
@@ -210,6 +218,9 @@ export function batchPath(preparedPath: string, images: number): string {
   return preparedPath.replace(/(_r\d+)?\.onnx$/, `_n${images}$1.onnx`);
 }
 
+const SIDECAR_SUFFIX = '.json';
+const SIDECAR_OF_GRAPH = `.onnx${SIDECAR_SUFFIX}`;
+
 function sidecarPath(path: string): string {
-  return `${path}.json`;
+  return path + SIDECAR_SUFFIX;
 }
