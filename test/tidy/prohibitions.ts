@@ -30,10 +30,10 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^@grpc|^inference-node\/serving\/grpc\//,
   },
   {
-    // `models check` takes one picture through the worker's stages in its own process, and the
-    // doctor asks for versions.
+    // `models check` and a probe take pictures through the worker's stages in their own process, and
+    // the doctor asks for versions.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/commands\/models|serving\/doctor\/doctor)\.ts$))/,
+    from: /^(?!inference-node\/(serving\/picture\/(worker|codecs|finishing|matte)\/|(model-tools\/(commands\/models|probing\/[a-z-]+)|serving\/doctor\/doctor)\.ts$))/,
     to: /^inference-node\/serving\/picture\/(worker|codecs|finishing|matte)\//,
   },
   {

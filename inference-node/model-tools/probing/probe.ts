@@ -1,66 +1,81 @@
 /** What a probe of an ONNX file is told, and what it finds. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { ModelManifest, SourceGraph } from '@matting/serving/models/manifest.ts';
-
-type Triple = readonly [number, number, number];
+import type { Measured, ModelManifest, SourceGraph } from '@matting/serving/models/manifest.ts';
+import type {
+  Activation,
+  ExecutionProvider,
+  Fit,
+  InputType,
+  Layout,
+  Normalisation,
+} from '@matting/serving/models/prepared-model.ts';
+import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
 
 /** Of flags, a sidecar or the catalogue. What is absent is measured, or stays open. */
-export interface ProbeWishes {
-  /** Both or neither, 0 to 255, in RGB order. */
-  readonly mean?: Triple;
-  readonly std?: Triple;
+export interface ProbeWishes extends Partial<Normalisation> {
+  /** Of an open size; PROBE_SIDE_PX where absent. */
   readonly size?: Size;
-  readonly fit?: 'stretch' | 'letterbox' | 'top-left' | 'short-side';
+  readonly fit?: Fit;
   readonly activation?: Activation;
   readonly output?: string;
   readonly colourOrder?: ModelManifest['colourOrder'];
+  /** What to cut out for a person to see; a drawn one where absent. */
+  readonly picture?: RgbaPicture;
 }
 
 export interface ProbeLimits {
-  /** Of the child's own memory; PROBE_MEMORY_MAX_BYTES where absent. */
+  /** Of what the child takes for itself. */
   readonly memoryMaxBytes?: number;
-  /** Of the whole probe; PROBE_TIMEOUT_MS where absent. */
+  /** Of the whole probe. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   /** As for engines. */
   readonly childEnv?: Readonly<Record<string, string>>;
+  readonly provider?: ExecutionProvider;
 }
 
 export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
 export const PROBE_TIMEOUT_MS = 120_000;
+export const PROBE_SIDE_PX = 512;
 
-/** Turns the raw output into alpha; `logit` undoes a second sigmoid, `signed` is -1 to 1. */
-export type Activation = 'none' | 'sigmoid' | 'softmax' | 'scale255' | 'signed' | 'logit';
+/** The fields of a manifest, with what it may leave out. Its size is the one that was measured. */
+export type ProbedGraph = Omit<SourceGraph, 'file'> & {
+  readonly inputType: InputType;
+  readonly layout: Layout;
+  readonly dynamic: boolean;
+};
 
-export interface Probe {
-  /** Fields of a manifest. Its size is the one that was measured. */
-  readonly graph: Omit<SourceGraph, 'file'> & {
-    readonly inputType?: 'float32' | 'float16' | 'uint8';
-    readonly layout?: 'nchw' | 'nhwc' | 'chw' | 'hwc';
-    /** The graph leaves its size open. */
-    readonly dynamic?: boolean;
-  };
+export interface Probe extends Measured {
+  readonly graph: ProbedGraph;
   /** Of an open size: what its sides have to be multiples of. 1: any side runs. */
   readonly multipleOf: number;
   /** That asked for, else the one measured. Absent: the values fit several. */
   readonly activation?: Activation;
   readonly inverted?: true;
-  /** Scaling and shifting its input changes nothing: mean and std are without effect. */
+  /** Scaling and shifting its input, all channels alike, changes nothing. */
   readonly normalisesItself: boolean;
-  /** Of the raw output, over all check pictures. */
+  /** Of the raw output, over the pictures that were run. */
   readonly range: readonly [least: number, most: number];
   /** One value everywhere: no matte. */
   readonly constant: boolean;
-  /** Of the process, over two runs. */
-  readonly peakBytes: number;
-  /** The same with the model loaded, before the first run. */
-  readonly loadedBytes: number;
-  /** The better of the two runs. */
-  readonly seconds: number;
   /** A line each, without control characters. */
   readonly warnings: readonly string[];
-  /** PNG: cut-outs by each normalisation in use, side by side, for a person. */
+  /** PNG for a person: the picture, then its cut-out by each normalisation of `shown`. */
   readonly sheet: Buffer;
-  /** PNG: the cut-out as asked for, or by ImageNet's normalisation. */
+  /** Names of NORMALISATIONS; what was asked for comes first. */
+  readonly shown: readonly string[];
+  /** PNG: the cut-out as asked for, or by the first of NORMALISATIONS. */
   readonly cutout: Buffer;
 }
+
+export interface NamedNormalisation extends Normalisation {
+  readonly of: string;
+}
+
+/** Those in use. */
+export const NORMALISATIONS: readonly [NamedNormalisation, ...NamedNormalisation[]] = [
+  { of: 'ImageNet', mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] },
+  { of: '0 to 1', mean: [0, 0, 0], std: [255, 255, 255] },
+  { of: '-1 to 1', mean: [127.5, 127.5, 127.5], std: [127.5, 127.5, 127.5] },
+  { of: '-0.5 to 0.5', mean: [127.5, 127.5, 127.5], std: [255, 255, 255] },
+];

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { activationOf, isConstant, isInverted, type ValueRange } from './verdict.ts';
+import { activationOf, chooseOutput, isConstant, isInverted, type ValueRange } from './verdict.ts';
 
 test('what turns values into alpha is told by their range, or left open', t => {
   for (const [range, activation] of [
@@ -8,9 +8,12 @@ test('what turns values into alpha is told by their range, or left open', t => {
     [[0.2, 20], undefined],
     [[-0.6, 0.8], undefined],
     [[0, 300], undefined],
+    [[0.55, 0.6], undefined],
+    [[0.05, 0.4], undefined],
+    [[0.45, 0.731], undefined],
     [[0.52, 0.71], 'logit'],
     [[0.5, 0.731], 'logit'],
-    [[0.45, 0.731], 'none'],
+    [[0.2, 0.8], 'none'],
     [[0, 1], 'none'],
     [[-0.04, 1.06], 'none'],
     [[-1, 0.999], 'signed'],
@@ -42,4 +45,19 @@ test('a matte is inverted where every picture says so', t => {
   t.is(isInverted([inverted, unsure]), undefined);
   t.is(isInverted([inverted, inverted]), true);
   t.is(isInverted([sure, unsure]), false);
+});
+
+test('of several outputs the largest that varies is the matte, by its name or the first', t => {
+  const output = (name: string, side: number, more: object = {}) => {
+    const facts = { name, type: 'float32', notFinite: false, count: side * side };
+    return { ...facts, dims: [1, 1, side, side], range: [0, 1] as const, ...more };
+  };
+  const chosen = (...outputs: ReturnType<typeof output>[]) => chooseOutput(outputs)?.name;
+  t.is(chosen(output('a', 0), output('b', 8, { dims: [1, 5, 8, 8] })), undefined);
+  t.is(chosen(output('coarse', 4), output('fine', 8)), 'fine');
+  t.is(chosen(output('first', 8), output('second', 8)), 'first');
+  t.is(chosen(output('p4', 8), output('alpha', 8)), 'alpha');
+  t.is(chosen(output('matte', 8, { range: [1, 1] }), output('b', 8)), 'b');
+  t.is(chosen(output('matte', 8, { notFinite: true }), output('b', 4)), 'b');
+  t.is(chosen(output('a', 8, { range: [1, 1] })), 'a');
 });

@@ -1,5 +1,7 @@
 /** What the values of an output say of it. Pure; what they leave open stays undefined. */
-import type { Activation } from './probe.ts';
+import type { Activation } from '@matting/serving/models/prepared-model.ts';
+import { hasMatteShape } from './ends.ts';
+import type { OutputValues } from './probe-protocol.ts';
 
 export type ValueRange = readonly [least: number, most: number];
 
@@ -21,13 +23,19 @@ export function isConstant([least, most]: ValueRange): boolean {
 export function activationOf(range: ValueRange): Activation | undefined {
   const [least, most] = range;
   if (isConstant(range)) return undefined;
-  if (isWithin(range, SIGMOID_OF_MATTE)) return 'logit';
-  if (isWithin(range, [-OVERSHOOT, 1 + OVERSHOOT])) return 'none';
+  if (isWithin(range, SIGMOID_OF_MATTE)) return most - least > 0.1 ? 'logit' : undefined;
+  // A matte of pictures with a subject goes from nearly 0 to nearly 1.
+  if (isProbable(range)) return most - least > 0.5 ? 'none' : undefined;
   if (isWithin(range, [-1 - OVERSHOOT, 1 + OVERSHOOT])) {
     return least < OVERSHOOT - 1 ? 'signed' : undefined;
   }
   if (most > LOGITS_MAX && isWithin(range, LEVELS)) return 'scale255';
   return least < -OVERSHOOT ? 'sigmoid' : undefined;
+}
+
+/** From 0 to 1. */
+export function isProbable(range: ValueRange): boolean {
+  return isWithin(range, [-OVERSHOOT, 1 + OVERSHOOT]);
 }
 
 function isWithin([least, most]: ValueRange, [from, to]: ValueRange): boolean {
@@ -51,4 +59,14 @@ export function isInverted(pictures: readonly SubjectAlphas[]): boolean | undefi
   return apart.some(value => value > APART) && !apart.some(value => value < -APART)
     ? false
     : undefined;
+}
+
+const MATTE_NAME = /alpha|matte|mask|pha\b/i;
+
+/** The largest that varies; of those of one size one that is named so, else the first. */
+export function chooseOutput(outputs: readonly OutputValues[]): OutputValues | undefined {
+  const able = outputs.filter(({ dims, count }) => count > 0 && hasMatteShape(dims));
+  const varying = able.filter(({ range, notFinite }) => !notFinite && !isConstant(range));
+  const rank = ({ name, count }: OutputValues) => 2 * count + Number(MATTE_NAME.test(name));
+  return (varying.length > 0 ? varying : able).toSorted((a, b) => rank(b) - rank(a))[0];
 }

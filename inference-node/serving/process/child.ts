@@ -32,6 +32,11 @@ export interface SpawnChildOptions<Incoming> {
   /** The child's whole environment: nothing is inherited but what is named here. */
   readonly env: Readonly<Record<string, string>>;
   readonly execArgv?: readonly string[];
+  /**
+   * Of memory that is its own, as the kernel counts it (RLIMIT_DATA): more is not given. Of address
+   * space V8 reserves far more than it uses.
+   */
+  readonly dataBytesMax?: number | undefined;
   readonly onOutput: (text: string) => void;
   readonly onFrame: (frame: Frame<Incoming>) => void;
   /** Where the parts of its frames are put. Undefined: in new memory. */
@@ -187,15 +192,23 @@ export class Child<Incoming> {
   }
 }
 
+const LIMITED = 'ulimit -d "$1" && shift && exec "$@"';
+
 function spawnProcess<Incoming>({
   execArgv = [],
   program,
   args = [],
   env,
+  dataBytesMax,
 }: SpawnChildOptions<Incoming>): ChildProcess {
   // serveParent compares it with its real parent: the child may start after the parent's death.
   const own = String(process.pid);
-  return spawn(process.execPath, [...execArgv, program, ...args, own], {
+  const command = [process.execPath, ...execArgv, program, ...args, own];
+  if (dataBytesMax !== undefined) {
+    command.unshift('/bin/sh', '-c', LIMITED, 'sh', String(Math.floor(dataBytesMax / 1024)));
+  }
+  const [executable = process.execPath, ...rest] = command;
+  return spawn(executable, rest, {
     stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     env: { ...env },
     // Ctrl-C goes to the terminal's group; the parent decides. kill() reaches the whole group of

@@ -19,6 +19,16 @@ export function readStat(pid: number): string[] {
 }
 
 export function readResidentBytes(pid: number): number | undefined {
-  const match = /^VmRSS:\s+(\d+) kB$/m.exec(readProcFile(pid, 'status') ?? '');
+  return readMemory(pid, 'VmRSS');
+}
+
+/** The most that was resident at a time. */
+export function readPeakBytes(pid: number): number | undefined {
+  return readMemory(pid, 'VmHWM');
+}
+
+function readMemory(pid: number, field: 'VmRSS' | 'VmHWM'): number | undefined {
+  const status = readProcFile(pid, 'status') ?? '';
+  const match = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status);
   return match === null ? undefined : Number(match[1]) * 1024;
 }

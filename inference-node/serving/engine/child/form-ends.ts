@@ -230,7 +230,7 @@ function readMatte(output: GraphValue, { form, activation, images }: Reading): M
   return { alpha: Buffer.from(alpha.buffer), size: { width, height } };
 }
 
-interface MatteShape extends Size {
+export interface MatteShape extends Size {
   readonly classes: 1 | 2;
   /** From a pixel's first class to its second, and from a pixel to the next. */
   readonly classStep: number;
@@ -238,7 +238,7 @@ interface MatteShape extends Size {
 }
 
 /** [images, C, H, W], [images, H, W, C], the same without images, [images, H, W] or [H, W]. */
-function matteShape(output: GraphValue, { layout }: GraphForm, images: number): MatteShape {
+export function matteShape(output: GraphValue, { layout }: GraphForm, images: number): MatteShape {
   const { dims, type } = output;
   const shown = () => new Error(`the graph's output is ${type} ${dims.join('x')}: no matte`);
   const isPictures = dims.length === 4 || (dims.length === 3 && images > 1 && dims[0] === images);
@@ -260,7 +260,7 @@ function ofClasses(classes: 1 | 2, classStep: number, step: number) {
 }
 
 /** Halves come as their bits where the runtime does not know of Float16Array. */
-function numbersOf({ type, data, dims }: GraphValue): ArrayLike<number> {
+export function numbersOf({ type, data, dims }: GraphValue): ArrayLike<number> {
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
     return Float64Array.from(data, Number);
   }

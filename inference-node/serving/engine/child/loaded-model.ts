@@ -27,12 +27,18 @@ const WARM_UP_RUNS_GPU = 2;
  */
 const SHARED_SPIN_US = '300';
 
+/** What a session of a graph is made by, whatever its tensors are. */
+export type RuntimeSpec = Pick<
+  SessionSpec,
+  'provider' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes'
+>;
+
 /**
  * Left as they are: spinning where a model has the cores for itself (without it ISNet took 3 %
  * longer alone, 3 to 5 % less beside a busy process, on two cores); the optimised graph, not saved
  * (loading 0.25 s instead of 0.5, for a second 176 MB bound to instruction set and runtime).
  */
-function sessionOptions(spec: SessionSpec): InferenceSession.SessionOptions {
+function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
   return {
     executionProviders: executionProviders(spec),
     graphOptimizationLevel: 'all',
@@ -54,7 +60,7 @@ function sessionOptions(spec: SessionSpec): InferenceSession.SessionOptions {
 }
 
 /** TensorRT leaves to CUDA what it has no kernel for; without CUDA behind it that went to the CPU. */
-function executionProviders({ provider }: SessionSpec) {
+function executionProviders({ provider }: RuntimeSpec) {
   return provider === 'tensorrt' ? ['tensorrt', 'cuda'] : [provider];
 }
 
@@ -179,8 +185,8 @@ const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
  * A node without a kernel of CUDA runs on a core, with copies both ways, and the runtime says so
  * nowhere that we log: so it is told. TensorRT would build its kernels twice for it.
  */
-async function createNative(
-  spec: SessionSpec,
+export async function createNative(
+  spec: RuntimeSpec,
   source: string | Uint8Array,
 ): Promise<InferenceSession> {
   if (spec.provider !== 'cuda' || !spec.allowCpuNodes) return await create(spec, source);
@@ -194,7 +200,7 @@ async function createNative(
   }
 }
 
-function create(spec: SessionSpec, source: string | Uint8Array): Promise<InferenceSession> {
+function create(spec: RuntimeSpec, source: string | Uint8Array): Promise<InferenceSession> {
   const options = sessionOptions(spec);
   return typeof source === 'string'
     ? InferenceSession.create(source, options)
@@ -214,7 +220,7 @@ function requireNames(
   }
 }
 
-function tensorOf(input: GraphInput): Tensor {
+export function tensorOf(input: GraphInput): Tensor {
   const { dims } = input;
   if (input.type === 'uint8') return new Tensor('uint8', input.data, dims);
   if (input.type === 'float32') return new Tensor('float32', input.data, dims);

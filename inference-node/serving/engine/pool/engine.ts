@@ -26,9 +26,18 @@ export function spawnEngineChild(
   childEnv: Readonly<Record<string, string>>,
   options: Omit<SpawnChildOptions<FromEngine>, 'program' | 'args' | 'env' | 'execArgv'>,
 ): Child<FromEngine> {
+  return spawnRuntimeChild(PROGRAM, childEnv, options);
+}
+
+/** A program that loads ONNX Runtime as engines do. */
+export function spawnRuntimeChild<Incoming>(
+  program: string,
+  childEnv: Readonly<Record<string, string>>,
+  options: Omit<SpawnChildOptions<Incoming>, 'program' | 'args' | 'env' | 'execArgv'>,
+): Child<Incoming> {
   const { [RUNTIME_FOLDER_VARIABLE]: runtimeFolder, ...env } = childEnv;
   const args = runtimeFolder === undefined ? [] : [runtimeFolder];
-  return new Child({ program: PROGRAM, args, env: { ...ENGINE_ENV, ...env }, ...options });
+  return new Child({ program, args, env: { ...ENGINE_ENV, ...env }, ...options });
 }
 
 export interface RunTask {

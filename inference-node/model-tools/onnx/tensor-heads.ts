@@ -1,0 +1,171 @@
+/**
+ * Of all tensors of an ONNX file their type, and the files that hold them (external data). Reads
+ * the heads of messages and skips what they hold: no node and no weight costs memory.
+ *
+ * Fields: onnx.proto of ONNX 1.17.
+ */
+import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
+import path from 'node:path';
+import { ElementType } from '@matting/serving/onnx/graph.ts';
+
+type Kind =
+  | 'model'
+  | 'training'
+  | 'graph'
+  | 'function'
+  | 'node'
+  | 'attribute'
+  | 'sparse'
+  | 'tensor'
+  | 'entry';
+
+/** The messages in which a tensor may be, by their fields. */
+const MESSAGES: Readonly<Record<Kind, Readonly<Record<number, Kind>>>> = {
+  model: { 7: 'graph', 20: 'training', 25: 'function' },
+  training: { 1: 'graph', 2: 'graph' },
+  graph: { 1: 'node', 5: 'tensor', 15: 'sparse' },
+  function: { 7: 'node', 11: 'attribute' },
+  node: { 5: 'attribute' },
+  attribute: { 5: 'tensor', 6: 'graph', 10: 'tensor', 11: 'graph', 22: 'sparse', 23: 'sparse' },
+  sparse: { 1: 'tensor', 2: 'tensor' },
+  tensor: { 13: 'entry' },
+  entry: {},
+};
+const ENTRY_KEY = 1;
+const ENTRY_VALUE = 2;
+const TENSOR_TYPE = 2;
+
+/** ONNX Runtime reads none that is deeper. */
+const DEPTH_MAX = 100;
+const FILES_MAX = 4096;
+const NAME_BYTES_MAX = 1024;
+const WINDOW_BYTES = 64 * 1024;
+
+export interface TensorHeads {
+  /** Names as the file has them. */
+  readonly dataFiles: readonly string[];
+  /** Most tensors of floats are of 16 bits. */
+  readonly halves: boolean;
+}
+
+/** @throws Error where it is not protobuf, or a bound is exceeded */
+export function readTensorHeads(file: string): TensorHeads {
+  const descriptor = openSync(file, 'r');
+  try {
+    return walk(new Reader(descriptor));
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function walk(reader: Reader): TensorHeads {
+  const files = new Set<string>();
+  const types = new Map<number, number>();
+  const open: { readonly kind: Kind; readonly end: number }[] = [];
+  open.push({ kind: 'model', end: reader.bytes });
+  let key = '';
+  for (let inner = open.at(-1); inner !== undefined; inner = open.at(-1)) {
+    if (reader.at >= inner.end) {
+      open.pop();
+      continue;
+    }
+    const { field, value, length } = reader.head();
+    const end = reader.at + length;
+    if (end > inner.end) throw damaged();
+    const kind = MESSAGES[inner.kind][field];
+    if (kind !== undefined && length > 0) {
+      if (open.length === DEPTH_MAX) throw new Error('its messages are too deep inside each other');
+      open.push({ kind, end });
+      continue;
+    }
+    if (inner.kind === 'tensor' && field === TENSOR_TYPE) {
+      types.set(value, 1 + (types.get(value) ?? 0));
+    } else if (inner.kind === 'entry') {
+      if (field === ENTRY_KEY) key = reader.text(length);
+      if (field === ENTRY_VALUE && key === 'location') files.add(reader.text(length));
+      if (files.size > FILES_MAX) throw new Error(`over ${FILES_MAX} files hold its weights`);
+    }
+    reader.at = end;
+  }
+  const { float16, float32 } = ElementType;
+  const halves = (types.get(float16) ?? 0) > (types.get(float32) ?? 0);
+  return { dataFiles: [...files], halves };
+}
+
+function damaged(): Error {
+  return new Error('it is cut off or damaged');
+}
+
+class Reader {
+  readonly bytes: number;
+  readonly #descriptor: number;
+  readonly #window = Buffer.alloc(WINDOW_BYTES);
+  #from = 0;
+  #filled = 0;
+  at = 0;
+
+  constructor(descriptor: number) {
+    this.#descriptor = descriptor;
+    this.bytes = fstatSync(descriptor).size;
+  }
+
+  /** Of a field; what it holds follows, `length` bytes. */
+  head(): { readonly field: number; readonly value: number; readonly length: number } {
+    const tag = this.#varint();
+    const field = Math.floor(tag / 8);
+    switch (tag % 8) {
+      case 0:
+        return { field, value: this.#varint(), length: 0 };
+      case 1:
+        return { field, value: 0, length: 8 };
+      case 2:
+        return { field, value: 0, length: this.#varint() };
+      case 5:
+        return { field, value: 0, length: 4 };
+      default:
+        throw damaged();
+    }
+  }
+
+  /** Leaves the position where it was. */
+  text(length: number): string {
+    if (length > NAME_BYTES_MAX) throw new Error('the name of a file of its weights is too long');
+    const bytes = Buffer.alloc(length);
+    readSync(this.#descriptor, bytes, 0, length, this.at);
+    return bytes.toString('utf8');
+  }
+
+  #varint(): number {
+    let value = 0;
+    for (let factor = 1; factor <= 128 ** 9; factor *= 128) {
+      const byte = this.#byte();
+      value += (byte & 127) * factor;
+      if (byte < 128) return value;
+    }
+    throw damaged();
+  }
+
+  #byte(): number {
+    if (this.at < this.#from || this.at >= this.#from + this.#filled) {
+      this.#from = this.at;
+      this.#filled = readSync(this.#descriptor, this.#window, 0, WINDOW_BYTES, this.at);
+      if (this.#filled === 0) throw damaged();
+    }
+    const byte = this.#window[this.at - this.#from];
+    this.at += 1;
+    return byte ?? 0;
+  }
+}
+
+/** Nothing outside of its folder, and not the graph itself, is read as weights. */
+export function requireDataBeside(file: string, names: readonly string[]): void {
+  for (const name of names) {
+    const where = `its weights are in ${JSON.stringify(name)}`;
+    if (name !== path.basename(name) || ['', '.', '..'].includes(name)) {
+      throw new Error(`${where}, which is no file of its own folder`);
+    }
+    if (name === path.basename(file)) throw new Error(`${where}, which is the graph itself`);
+    if (existsSync(path.join(path.dirname(file), name))) continue;
+    throw new Error(`${where}, which is not there: fetch it too, into the same folder`);
+  }
+}

@@ -1,0 +1,93 @@
+import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import { throwsWith } from '@matting/test-support/throws.ts';
+import test from 'ava';
+import { hasMatteShape, matteOutputs, openSides, pictureInput } from './ends.ts';
+
+type Shape = readonly (number | string)[];
+
+function tensor(shape: Shape, type = 'float32', name = 'x') {
+  return { name, isTensor: true, type, shape };
+}
+
+test('what takes no picture in colour is refused by its cause', t => {
+  for (const [inputs, said] of [
+    [[], /takes nothing/],
+    [[tensor([1, 4, 64, 64])], /four channels, a picture and its trimap: it refines a matte/],
+    [[tensor([1, 64, 64, 4])], /four channels/],
+    [[tensor([1, 1, 64, 64])], /one channel, grey/],
+    [[tensor([1, 2, 64, 64])], /2 channels/],
+    [[tensor([1, 64, 64, 64])], /64 channels/],
+    [[tensor([1, 3])], /no picture: x: float32 \[1, 3\]/],
+    [[tensor([1, 3, 8, 64, 64])], /no picture/],
+    [[tensor([1, 3, 64, 64], 'float64')], /float64 \[1, 3, 64, 64\], not numbers of a picture/],
+    [[{ name: 'all', isTensor: false }], /all: no tensor/],
+    [[tensor([16, 3, 64, 64])], /16 pictures at once/],
+    [[tensor([1, 3, 2 ** 30, 64])], /64x1073741824, over 8192 a side/],
+    [[tensor([1, 3, 64, 64]), tensor([1, 1, 64, 64])], /a picture and a trimap, 2 inputs/],
+    [[tensor([1, 3, 64, 64]), tensor([1])], /more than a picture, 2 inputs: .*x: float32 \[1\]/],
+  ] as const) {
+    throwsWith(t, () => pictureInput(inputs), isModelError('prepare', said));
+  }
+  const other = { width: 32, height: 64 };
+  for (const [shape, said] of [
+    [[1, 3, 64, 64], /takes pictures of 64x64 alone, not 32x64/],
+    [[1, 3, 'h', 64], /takes a side of 64 alone, not 32x64/],
+  ] as const) {
+    throwsWith(t, () => pictureInput([tensor(shape)], other), isModelError('settings', said));
+  }
+});
+
+test('order of axes, type and open sizes are read from what the runtime says', t => {
+  for (const [shape, layout, width, height, dynamic] of [
+    [[1, 3, 20, 30], 'nchw', 30, 20, false],
+    [[4, 3, 20, 30], 'nchw', 30, 20, false],
+    [[1, 20, 30, 3], 'nhwc', 30, 20, false],
+    [[3, 20, 30], 'chw', 30, 20, false],
+    [[20, 30, 3], 'hwc', 30, 20, false],
+    [['b', 3, 'h', 'w'], 'nchw', 512, 512, true],
+    [['b', 'h', 'w', 3], 'nhwc', 512, 512, true],
+    [['b', 'c', 'h', 'w'], 'nchw', 512, 512, true],
+    [[1, 3, -1, 30], 'nchw', 30, 512, true],
+    [[], 'nchw', 512, 512, true],
+  ] as const) {
+    const size = { width, height };
+    const read = pictureInput([tensor(shape, 'uint8')]);
+    t.like(read, { type: 'uint8', layout, size, dynamic }, shape.join());
+  }
+  const wide = { width: 64, height: 32 };
+  t.deepEqual(pictureInput([tensor(['b', 3, 'h', 'w'])], wide).size, wide);
+  t.deepEqual(openSides(tensor([1, 3, 'h', 20]), 'nchw', wide), { width: 20, height: 32 });
+});
+
+test('an output is taken for a matte by its shape, or by the name asked for', t => {
+  const features = tensor([1, 64, 32, 32], 'float32', 'features');
+  const colours = tensor([1, 3, 32, 32], 'float32', 'fgr');
+  const alpha = tensor([1, 1, 32, 32], 'float32', 'pha');
+  const names = matteOutputs([features, colours, alpha]).map(({ name }) => name);
+  t.deepEqual(names, ['pha']);
+  t.deepEqual(matteOutputs([alpha, colours], 'fgr'), [colours]);
+  throwsWith(t, () => matteOutputs([alpha], 'b'), isModelError('settings', /outputs are pha/));
+  throwsWith(
+    t,
+    () => matteOutputs([features]),
+    isModelError('prepare', /no output .* features: float/),
+  );
+  throwsWith(
+    t,
+    () => matteOutputs([{ name: 'm', isTensor: false }]),
+    isModelError('prepare', /m: no t/),
+  );
+  for (const dims of [
+    [8, 8],
+    [1, 8, 8],
+    [8, 8, 1],
+    [1, 2, 8, 8],
+    [1, 8, 8, 1],
+    [null, null],
+  ]) {
+    t.true(hasMatteShape(dims), dims.join());
+  }
+  for (const dims of [[8], [1, 4, 8, 8], [3, 8, 8], [1, 1, 1, 8, 8], []]) {
+    t.false(hasMatteShape(dims), dims.join());
+  }
+});

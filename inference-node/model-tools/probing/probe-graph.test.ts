@@ -1,0 +1,270 @@
+/** Graphs of a few nodes that find what is warm in a picture, at ends of every kind. */
+import { existsSync } from 'node:fs';
+import { readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ModelErrorKind } from '@matting/serving/models/model-error.ts';
+import {
+  ElementType,
+  encodeModel,
+  float32Tensor,
+  type GraphNode,
+  int64Tensor,
+  integer,
+  integers,
+  nodeOf,
+  type Tensor,
+} from '@matting/serving/onnx/graph.ts';
+import { isModelError } from '@matting/serving/test/is-model-error.ts';
+import { isNotTested } from '@matting/test-support/skip.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
+import test, { type ExecutionContext } from 'ava';
+import type { Probe, ProbeLimits, ProbeWishes } from './probe.ts';
+import { probeGraph } from './probe-graph.ts';
+
+type Dims = readonly (number | null)[];
+
+interface WarmGraph {
+  readonly input?: Dims;
+  readonly inputType?: number;
+  readonly output?: Dims;
+  readonly outputType?: number;
+  /** From `x` of the input's type to `rgb`, float32 [n, 3, h, w]. */
+  readonly before?: readonly GraphNode[];
+  /** From `logits`, float32 [n, 1, h, w], to `alpha`. */
+  readonly after?: readonly GraphNode[];
+  readonly constants?: Readonly<Record<string, Tensor>>;
+}
+
+const SIGMOID = nodeOf('Sigmoid', ['logits'], 'alpha');
+const FROM_FLOATS = nodeOf('Identity', ['x'], 'rgb');
+
+function encodeWarm(
+  {
+    input = [1, 3, 48, 48],
+    inputType = ElementType.float32,
+    output = [1, 1, 48, 48],
+    outputType = ElementType.float32,
+    before = [FROM_FLOATS],
+    after = [SIGMOID],
+    constants = {},
+  }: WarmGraph,
+  placeOf?: Parameters<typeof encodeModel>[1],
+): Buffer {
+  const weights = {
+    warm: float32Tensor([4, -2, -2], [1, 3, 1, 1]),
+    bias: float32Tensor([-2], [1]),
+    ...constants,
+  };
+  const graph = {
+    ...{ irVersion: 8, opsets: [{ domain: '', version: 17 }] },
+    nodes: [...before, nodeOf('Conv', ['rgb', 'warm', 'bias'], 'logits'), ...after],
+    initialisers: new Map(Object.entries(weights)),
+    inputs: [{ name: 'x', elementType: inputType, dims: input }],
+    outputs: [{ name: 'alpha', elementType: outputType, dims: output }],
+  };
+  return Buffer.concat([...encodeModel(graph, placeOf)]);
+}
+
+async function probe(
+  t: ExecutionContext,
+  graph: WarmGraph | Uint8Array,
+  wishes: ProbeWishes = {},
+  limits: ProbeLimits = {},
+): Promise<Probe> {
+  const file = join(await temporaryFolder(t), 'graph.onnx');
+  await writeFile(file, graph instanceof Uint8Array ? graph : encodeWarm(graph));
+  return await probeGraph(file, wishes, limits);
+}
+
+/** A constant beside the graph's own, by its name. */
+const scalar = (value: number) => float32Tensor([value], []);
+const AS_FLOATS = [nodeOf('Cast', ['x'], 'rgb', [integer('to', ElementType.float32)])];
+const FROM_NHWC = [nodeOf('Transpose', ['x'], 'rgb', [integers('perm', [0, 3, 1, 2])])];
+const MATTE = nodeOf('Sigmoid', ['logits'], 'matte');
+const times = (factor: string) => [MATTE, nodeOf('Mul', ['matte', factor], 'alpha')];
+
+test('ends of every kind, and what turns an output into a matte, are found out', async t => {
+  const axis = int64Tensor([0], [1]);
+  for (const [graph, facts, inputs] of [
+    [{}, { activation: 'none' }, {}],
+    [{ after: [nodeOf('Identity', ['logits'], 'alpha')] }, { activation: 'sigmoid' }, {}],
+    [{ after: [nodeOf('Tanh', ['logits'], 'alpha')] }, { activation: 'signed' }, {}],
+    [{ after: times('by'), constants: { by: scalar(255) } }, { activation: 'scale255' }, {}],
+    [{ after: [MATTE, nodeOf('Sigmoid', ['matte'], 'alpha')] }, { activation: 'logit' }, {}],
+    [
+      { after: [nodeOf('Neg', ['logits'], 'n'), nodeOf('Sigmoid', ['n'], 'alpha')] },
+      { activation: 'none', inverted: true },
+      {},
+    ],
+    [
+      {
+        after: [
+          nodeOf('Neg', ['logits'], 'n'),
+          nodeOf('Concat', ['n', 'logits'], 'alpha', [integer('axis', 1)]),
+        ],
+        output: [1, 2, 48, 48],
+      },
+      { activation: 'softmax' },
+      {},
+    ],
+    [
+      { inputType: ElementType.float16, before: AS_FLOATS },
+      { activation: 'none' },
+      { inputType: 'float16' },
+    ],
+    [
+      { input: [1, 32, 48, 3], output: [1, 1, 32, 48], before: FROM_NHWC },
+      { activation: 'none' },
+      { layout: 'nhwc', inputWidth: 48, inputHeight: 32 },
+    ],
+    [
+      {
+        ...{ input: [3, 48, 48], output: [48, 48], constants: { axis } },
+        before: [nodeOf('Unsqueeze', ['x', 'axis'], 'rgb')],
+        after: [MATTE, nodeOf('Squeeze', ['matte'], 'alpha')],
+      },
+      { activation: 'none' },
+      { layout: 'chw' },
+    ],
+  ] as const satisfies readonly (readonly [WarmGraph, object, object])[]) {
+    const found = await probe(t, graph);
+    const inverted = 'inverted' in facts ? true : undefined;
+    t.like(found, { constant: false, normalisesItself: false, inverted, ...facts });
+    t.like(found.graph, { dynamic: false, inputName: 'x', outputName: 'alpha', ...inputs });
+    t.deepEqual(found.warnings, []);
+    t.is(found.shown.length, 4);
+  }
+});
+
+/** Halved three times and back, and added to itself: only a multiple of 8 is as large as before. */
+const IN_EIGHTHS: WarmGraph = {
+  ...{ input: [1, 3, null, null], output: [1, 1, null, null] },
+  constants: { scales: float32Tensor([1, 1, 8, 8], [4]), half: scalar(0.5) },
+  before: [
+    nodeOf('AveragePool', ['x'], 'p', [
+      integers('kernel_shape', [8, 8]),
+      integers('strides', [8, 8]),
+    ]),
+    nodeOf('Resize', ['p', '', 'scales'], 'u'),
+    { ...nodeOf('Add', ['x', 'u'], 'sum'), name: 'skip\u001b[2J' },
+    nodeOf('Mul', ['sum', 'half'], 'rgb'),
+  ],
+};
+
+test('an open size is measured: what it costs, and which sides run', async t => {
+  const open = { input: [1, 3, null, null], output: [1, 1, null, null] };
+  const found = await probe(t, open, { size: { width: 160, height: 96 } });
+  t.like(found, { multipleOf: 1, provider: 'cpu' });
+  t.like(found.graph, { dynamic: true, inputWidth: 160, inputHeight: 96 });
+  t.true(found.loadedBytes > 30e6 && found.peakBytes >= found.loadedBytes && found.seconds > 0);
+  t.is((await probe(t, IN_EIGHTHS, { fit: 'short-side' })).multipleOf, 8);
+  const refused = probe(t, IN_EIGHTHS, { size: { width: 100, height: 100 } });
+  const said = /multiples of 8: it does not run at 100x100: Add "skip\\u001b\[2J": /;
+  await rejectsWith(t, refused, isModelError('settings', said));
+});
+
+test('what was asked for stands, and is warned of by name where values speak against it', async t => {
+  const [mean, std] = [[124, 116, 104] as const, [58, 57, 57] as const];
+  const logits = { after: [nodeOf('Identity', ['logits'], 'alpha')] };
+  const wrong = await probe(t, logits, { activation: 'none', mean, std });
+  t.is(wrong.activation, 'none');
+  t.is(wrong.shown.length, 5);
+  t.regex(wrong.warnings.join(), /^--activation none stands .* from -\d.* to \d.* fit sigmoid$/);
+  const bytes = { inputType: ElementType.uint8, before: [...AS_FLOATS], after: [MATTE, ROUND] };
+  const itself = await probe(t, bytes, { mean, std });
+  t.true(itself.normalisesItself);
+  t.like(itself.graph, { inputType: 'uint8' });
+  t.regex(itself.warnings.join(), /normalises by itself: --mean and --std are without effect/);
+  const rescaled = [
+    nodeOf('ReduceMin', ['x'], 'least'),
+    nodeOf('ReduceMax', ['x'], 'most'),
+    nodeOf('Sub', ['x', 'least'], 'above'),
+    nodeOf('Sub', ['most', 'least'], 'span'),
+    nodeOf('Div', ['above', 'span'], 'unit'),
+    nodeOf('Mul', ['unit', 'by'], 'rgb'),
+  ];
+  const graph = { before: rescaled, constants: { by: scalar(4) } };
+  t.like(await probe(t, graph), { normalisesItself: true, activation: 'none' });
+});
+
+const ROUND = nodeOf('Identity', ['matte'], 'alpha');
+
+test('one value everywhere is no matte, and of several outputs the chosen one is named', async t => {
+  const constant = [nodeOf('Mul', ['logits', 'zero'], 'n'), nodeOf('Sigmoid', ['n'], 'alpha')];
+  const found = await probe(t, { after: constant, constants: { zero: scalar(0) } });
+  t.true(found.constant);
+  t.is(found.activation, undefined);
+  t.regex(found.warnings.join(), /its output is 0\.500 everywhere: no matte/);
+});
+
+test('what fails is refused by its cause, within bounds of memory and time', async t => {
+  const GIB = 1024 ** 3;
+  const large = { sizes: int64Tensor([1, 1, 2 ** 15, 2 ** 15], [4]) };
+  const bomb: WarmGraph = {
+    constants: large,
+    after: [
+      nodeOf('ReduceMax', ['logits'], 'most'),
+      nodeOf('Expand', ['most', 'sizes'], 'huge'),
+      nodeOf('ReduceMax', ['huge'], 'one'),
+      nodeOf('Add', ['logits', 'one'], 'sum'),
+      nodeOf('Sigmoid', ['sum'], 'alpha'),
+    ],
+  };
+  const outside = (name: string) => encodeWithData(name);
+  for (const [graph, kind, said, limits] of [
+    [
+      bomb,
+      'prepare',
+      /running the graph takes more memory than the 1\.0 GiB .*--memory-max/,
+      { memoryMaxBytes: GIB },
+    ],
+    [{}, 'prepare', /did not end within 0 s: it was loading the graph/, { timeoutMs: 20 }],
+    [{ after: [nodeOf('Log', ['logits'], 'alpha')] }, 'prepare', /values that are not numbers/],
+    [{ after: [nodeOf('Bespoke', ['logits'], 'alpha')] }, 'prepare', /does not load: .*Bespoke/],
+    [Buffer.from('<!doctype html>'), 'prepare', /no ONNX file: it is a web page/],
+    [encodeWarm({}).subarray(0, 90), 'prepare', /does not load: it is cut off or damaged/],
+    [
+      outside('../weights'),
+      'prepare',
+      /weights are in "\.\.\/weights", which is no file of its own/,
+    ],
+    [outside('/proc/self/environ'), 'prepare', /which is no file of its own folder/],
+    [outside('graph.onnx'), 'prepare', /which is the graph itself/],
+    [outside('weights'), 'prepare', /which is not there: fetch it too/],
+  ] as const satisfies readonly Refused[]) {
+    await rejectsWith(t, probe(t, graph, {}, limits), isModelError(kind, said));
+  }
+  const gone = probeGraph(join(await temporaryFolder(t), 'gone.onnx'));
+  await rejectsWith(t, gone, isModelError('disk', /gone\.onnx/));
+  const stopped = AbortSignal.timeout(100);
+  await t.throwsAsync(probe(t, {}, {}, { signal: stopped }), { name: 'TimeoutError' });
+});
+
+type Refused = readonly [WarmGraph | Uint8Array, ModelErrorKind, RegExp, ProbeLimits?];
+
+/** The graph, whose weights are in another file. */
+function encodeWithData(file: string): Buffer {
+  const warm = float32Tensor([4, -2, -2], [1, 3, 1, 1]);
+  const place = (tensor: Tensor) => (tensor === warm ? { file, offset: 0 } : undefined);
+  return encodeWarm({ constants: { warm } }, place);
+}
+
+/** Beside the checkout: graphs that makers' exporters wrote, and hostile ones. */
+const SMALL = join(import.meta.dirname, '../../../../shared/research/models/small');
+const REFUSED =
+  /^(not-|external-|hostile-(?!deep|escape|name)|(float64|four-channels|ir-99|one-channel|opset-27|optional-out|ort-format|out-classes4|out-nan|out-rgba|sequence-out|trimap|two-sizes-in|unknown-op)\.)/;
+
+test.skipIf(isNotTested(!existsSync(SMALL) && `no ${SMALL}`))(
+  'every graph of the collection works, or is refused by its cause',
+  async t => {
+    t.timeout(900_000);
+    const limits = { timeoutMs: 20_000 };
+    for (const file of await readdir(SMALL)) {
+      if (!file.endsWith('.onnx')) continue;
+      const probed = probeGraph(join(SMALL, file), {}, limits);
+      if (REFUSED.test(file)) await rejectsWith(t, probed, isModelError('prepare', /\w{3}/));
+      else t.is((await probed).constant, file === 'out-constant.onnx', file);
+    }
+  },
+);

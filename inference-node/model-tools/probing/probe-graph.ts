@@ -1,0 +1,242 @@
+/**
+ * Finds out what an ONNX file takes, gives and costs, by running it on pictures of which is known
+ * what their subject is. The file is anybody's: a bounded child alone loads it.
+ */
+import { open } from 'node:fs/promises';
+import path from 'node:path';
+import type { TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
+import type { RuntimeSpec } from '@matting/serving/engine/child/loaded-model.ts';
+import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
+import type { SessionSpec } from '@matting/serving/engine/engine-protocol.ts';
+import { sizeInInput } from '@matting/serving/models/input-size.ts';
+import { diskError, ModelError, printable } from '@matting/serving/models/model-error.ts';
+import type { GraphForm } from '@matting/serving/models/prepared-model.ts';
+import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
+import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
+import { drawCheckPictures } from './check-pictures.ts';
+import { matteOutputs, openSides, type PictureInput, pictureInput, sizeText } from './ends.ts';
+import { judge, type KnownGraph, matteOf, type PictureRun } from './judge.ts';
+import { HEAD_BYTES, whatElseItIs } from './not-onnx.ts';
+import {
+  type NamedNormalisation,
+  NORMALISATIONS,
+  type Probe,
+  type ProbeLimits,
+  type ProbeWishes,
+} from './probe.ts';
+import { type GraphRun, ProbeProcess, RunFailed } from './probe-process.ts';
+import type { FromProbeChild } from './probe-protocol.ts';
+import { createCutout, createSheet } from './sheet.ts';
+import { chooseOutput } from './verdict.ts';
+
+/** @throws ModelError `prepare` with what the file is or does, `settings` where wishes do not fit */
+export async function probeGraph(
+  file: string,
+  wishes: ProbeWishes = {},
+  limits: ProbeLimits = {},
+): Promise<Probe> {
+  await requireOnnx(file);
+  const runtime: RuntimeSpec = {
+    ...{ provider: limits.provider ?? 'cpu', sharesCores: false, allowCpuNodes: true },
+    intraOpThreads: Math.max(1, Math.floor(await readCpuShare())),
+  };
+  const child = new ProbeProcess(limits);
+  try {
+    const loaded = await child.load({ ...runtime, path: path.resolve(file) });
+    const graph = openGraph(child, loaded, runtime, wishes);
+    return await measure(await chooseMatte(graph));
+  } finally {
+    await child.close();
+  }
+}
+
+async function requireOnnx(file: string): Promise<void> {
+  const head = Buffer.alloc(HEAD_BYTES);
+  try {
+    const handle = await open(file);
+    const { bytesRead } = await handle.read(head, 0, HEAD_BYTES, 0);
+    await handle.close();
+    const other = whatElseItIs(head.subarray(0, bytesRead));
+    if (other === undefined) return;
+    throw new ModelError('prepare', `${path.basename(file)} is no ONNX file: it is ${other}`);
+  } catch (error) {
+    throw diskError(error, 'read', file);
+  }
+}
+
+interface OpenGraph extends KnownGraph {
+  readonly child: ProbeProcess;
+  readonly loaded: FromProbeChild['loaded'];
+  readonly picture: PictureInput;
+  /** The one asked for comes first. */
+  readonly normalisations: readonly [NamedNormalisation, ...NamedNormalisation[]];
+  /** More than one: which is the matte is not known yet. */
+  readonly outputs: readonly [TensorFacts, ...TensorFacts[]];
+  readonly warnings: string[];
+}
+
+function openGraph(
+  child: ProbeProcess,
+  loaded: FromProbeChild['loaded'],
+  runtime: RuntimeSpec,
+  wishes: ProbeWishes,
+): OpenGraph {
+  const { input, ...picture } = pictureInput(loaded.inputs, wishes.size);
+  const outputs = matteOutputs(loaded.outputs, wishes.output);
+  const normalisations = normalisationsOf(wishes, picture);
+  const form = formOf(picture, wishes);
+  const spec: SessionSpec = {
+    ...{ ...runtime, path: undefined, sha256: undefined, form },
+    ...{ inputName: input.name, outputName: outputs[0].name, activation: 'none' },
+    ...{ inputWidth: picture.size.width, inputHeight: picture.size.height },
+    ...{ normalisation: normalisations[0], colourOrder: wishes.colourOrder ?? 'rgb' },
+  };
+  const ends = { input, output: outputs[0], outputs, picture };
+  return { child, loaded, wishes, form, spec, normalisations, ...ends, warnings: [] };
+}
+
+function formOf({ type, layout, size, dynamic }: PictureInput, { fit }: ProbeWishes): GraphForm {
+  const form = { inputType: type, layout, fit: fit ?? 'stretch', inverted: false } as const;
+  if (fit !== 'short-side') return form;
+  if (!dynamic || size.width !== size.height) {
+    const why = 'a fit by the short side takes a graph of any size, and one side';
+    throw new ModelError('settings', `${why}: this one is for ${sizeText(size)}`);
+  }
+  return { ...form, sides: { multipleOf: 1, max: size.width } };
+}
+
+function normalisationsOf(
+  { mean, std }: ProbeWishes,
+  { type }: PictureInput,
+): OpenGraph['normalisations'] {
+  const [first, ...others] = NORMALISATIONS;
+  // Of bytes: one that is without effect.
+  const rest = type === 'uint8' ? [] : others;
+  if (mean === undefined || std === undefined) return [first, ...rest];
+  return [{ of: 'what was asked for', mean, std }, ...(type === 'uint8' ? [] : NORMALISATIONS)];
+}
+
+type Run = PictureRun & GraphRun;
+
+async function runPicture(
+  { child, spec, outputs }: OpenGraph,
+  picture: RgbaPicture,
+  normalisation: NamedNormalisation,
+): Promise<Run> {
+  const { inputWidth: width, inputHeight: height, form } = spec;
+  const size = sizeInInput({ width, height, ...form }, picture);
+  const rgb = createModelInput(picture, size);
+  const names = outputs.map(({ name }) => name);
+  const ran = await child.run({ ...spec, normalisation }, names, rgb, size);
+  return { ...ran, normalisation, output: ran.outputs[0], rgb, size };
+}
+
+/** Of several outputs by their values. */
+async function chooseMatte(graph: OpenGraph): Promise<OpenGraph> {
+  const { outputs, warnings, spec } = graph;
+  const names = outputs.map(({ name }) => name);
+  const [person] = drawCheckPictures();
+  const { outputs: all } = await firstRun(graph, person.picture);
+  const chosen = outputs.find(({ name }) => name === chooseOutput(all)?.name);
+  if (chosen === undefined) {
+    const given = all.map(({ name, type, dims }) => `${name}: ${type} [${dims.join(', ')}]`);
+    throw new ModelError('prepare', `no output of the graph is a matte: ${given.join('; ')}`);
+  }
+  if (names.length === 1) return graph;
+  warnings.push(`of the outputs ${names.join(', ')} the matte is ${chosen.name} (--output)`);
+  return {
+    ...{ ...graph, output: chosen, outputs: [chosen] },
+    spec: { ...spec, outputName: chosen.name },
+  };
+}
+
+/** A graph of an open size that fails may run with other sides. */
+async function firstRun(graph: OpenGraph, picture: RgbaPicture): Promise<Run> {
+  try {
+    return await runPicture(graph, picture, graph.normalisations[0]);
+  } catch (error) {
+    if (!(error instanceof RunFailed)) throw error;
+    const { size, dynamic } = graph.picture;
+    const said = `it does not run at ${sizeText(size)}: ${error.message}`;
+    const multipleOf = dynamic ? await findMultiple(graph) : undefined;
+    const fits = [size.width, size.height].every(side => side % (multipleOf ?? 1) === 0);
+    if (fits) throw new ModelError('prepare', said);
+    throw new ModelError('settings', `its sides must be multiples of ${multipleOf}: ${said}`);
+  }
+}
+
+/** In use; powers of two, as networks halve their maps. */
+const MULTIPLES = [1, 2, 4, 8, 16, 32, 64, 128];
+const TRIED_ABOVE_PX = 256;
+
+/** The least that runs, with sides that differ; undefined: none. */
+async function findMultiple({ child, spec, form, input, output }: OpenGraph) {
+  const [{ picture }] = drawCheckPictures();
+  const stretched = { ...form, fit: 'stretch' } as const;
+  for (const multiple of MULTIPLES) {
+    const size = openSides(input, form.layout, {
+      width: TRIED_ABOVE_PX + multiple,
+      height: TRIED_ABOVE_PX + 3 * multiple,
+    });
+    const sized = {
+      ...{ ...spec, form: stretched },
+      ...{ inputWidth: size.width, inputHeight: size.height },
+    };
+    try {
+      await child.run(sized, [output.name], createModelInput(picture, size), size);
+      return multiple;
+    } catch (error) {
+      if (!(error instanceof RunFailed)) throw error;
+    }
+  }
+  return undefined;
+}
+
+/** Before a run: for as many there has to be time, so that sizes and files are not left out. */
+const RUNS_IN_RESERVE = 3;
+
+async function measure(graph: OpenGraph): Promise<Probe> {
+  const { wishes, child, normalisations, picture: input } = graph;
+  const [person, fruit, bottle] = drawCheckPictures();
+  const [asked, ...others] = normalisations;
+  const first = await firstRun(graph, person.picture);
+  const second = await runPicture(graph, fruit.picture, asked);
+  const seconds = Math.min(first.seconds, second.seconds);
+  const hasTime = () => child.remainingMs > RUNS_IN_RESERVE * 1000 * seconds;
+  const { picture = person.picture } = wishes;
+  const isDrawn = picture === person.picture;
+  const own = isDrawn ? first : await runPicture(graph, picture, asked);
+  const shown = [own];
+  for (const normalisation of others) {
+    if (hasTime()) shown.push(await runPicture(graph, picture, normalisation));
+  }
+  const checked = [
+    { check: person, run: first },
+    { check: fruit, run: second },
+  ];
+  if (hasTime()) {
+    checked.push({ check: bottle, run: await runPicture(graph, bottle.picture, asked) });
+  }
+  const verdict = judge(graph, checked, shown);
+  const sides = input.dynamic && hasTime() ? await findMultiple(graph) : 1;
+  const { peakBytes } = second;
+  const mattes = shown.map(run => matteOf(graph, run, verdict));
+  const left =
+    shown.length < normalisations.length ? ['there was no time for all of the sheet'] : [];
+  const squares = sides === undefined ? ['it takes squares alone'] : [];
+  return {
+    ...{ ...verdict, graph: factsOf(graph), multipleOf: sides ?? 1 },
+    ...{ peakBytes, seconds, loadedBytes: graph.loaded.loadedBytes, provider: graph.spec.provider },
+    warnings: [...graph.warnings, ...verdict.warnings, ...squares, ...left].map(printable),
+    shown: shown.map(({ normalisation: { of } }) => of),
+    sheet: await createSheet(picture, mattes),
+    cutout: await createCutout(picture, matteOf(graph, own, verdict)),
+  };
+}
+
+function factsOf({ spec, picture, loaded }: OpenGraph): Probe['graph'] {
+  const { inputName, outputName, inputWidth, inputHeight } = spec;
+  const { type: inputType, layout, dynamic } = picture;
+  const ends = { inputName, outputName, inputWidth, inputHeight, inputType, layout, dynamic };
+  return { ...ends, precision: loaded.halves ? 'fp16' : 'fp32' };
+}

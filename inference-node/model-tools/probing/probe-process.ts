@@ -1,0 +1,160 @@
+/** The child of a probe: asked for one thing at a time, bounded in time and memory. */
+import path from 'node:path';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { SessionSpec } from '@matting/serving/engine/engine-protocol.ts';
+import { spawnRuntimeChild } from '@matting/serving/engine/pool/engine.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
+import type { Child, ChildExit } from '@matting/serving/process/child.ts';
+import type { Frame } from '@matting/serving/process/frames.ts';
+import { causeOf, saysMemoryRanOut } from './cause.ts';
+import { PROBE_MEMORY_MAX_BYTES, PROBE_TIMEOUT_MS, type ProbeLimits } from './probe.ts';
+import type { FromProbeChild, LoadSpec, OutputValues, ToProbeChild } from './probe-protocol.ts';
+
+const PROGRAM = path.join(import.meta.dirname, 'probe-child.ts');
+
+/** What V8 and the runtime reserve of their own and do not use: 0.58 GB before a graph is loaded. */
+const RESERVED_BYTES = 640 * 1024 ** 2;
+const OUTPUT_LENGTH_MAX = 16 * 1024;
+
+/** The graph failed in a run; the child lives on. */
+export class RunFailed extends Error {}
+
+export interface GraphRun {
+  readonly seconds: number;
+  readonly peakBytes: number;
+  readonly outputs: readonly [OutputValues, ...OutputValues[]];
+  /** Of the output, where one was asked for; else empty. */
+  readonly values: Float32Array;
+}
+
+type Said = FromProbeChild[keyof FromProbeChild];
+
+export class ProbeProcess {
+  readonly #child: Child<Said>;
+  readonly #limits: ProbeLimits;
+  readonly #endsAtMs: number;
+  readonly #timer: NodeJS.Timeout;
+  readonly #gone = Promise.withResolvers<void>();
+  #answer: PromiseWithResolvers<Frame<Said>> | undefined;
+  #doing = 'starting';
+  #failure: Error | undefined;
+  #output = '';
+
+  constructor(limits: ProbeLimits) {
+    this.#limits = limits;
+    const { timeoutMs = PROBE_TIMEOUT_MS, signal, childEnv = {} } = limits;
+    signal?.throwIfAborted();
+    this.#endsAtMs = performance.now() + timeoutMs;
+    this.#child = spawnRuntimeChild<Said>(PROGRAM, childEnv, {
+      dataBytesMax: this.#memoryMaxBytes + RESERVED_BYTES,
+      onOutput: text => {
+        this.#output = (this.#output + text).slice(-OUTPUT_LENGTH_MAX);
+      },
+      onFrame: frame => this.#answer?.resolve(frame),
+      onExit: exit => this.#onExit(exit),
+      onStuck: () => this.#end(new Error(`process ${this.#child.pid} does not die`)),
+    });
+    this.#timer = setTimeout(() => {
+      const seconds = Math.round(timeoutMs / 1000);
+      this.#kill(refusal(`the probe did not end within ${seconds} s: it was ${this.#doing}`));
+    }, timeoutMs);
+    signal?.addEventListener('abort', this.#onAbort);
+  }
+
+  get #memoryMaxBytes(): number {
+    return this.#limits.memoryMaxBytes ?? PROBE_MEMORY_MAX_BYTES;
+  }
+
+  get remainingMs(): number {
+    return this.#endsAtMs - performance.now();
+  }
+
+  /** @throws ModelError `prepare` where it does not load */
+  async load(spec: LoadSpec): Promise<FromProbeChild['loaded']> {
+    try {
+      const { head } = await this.#ask({ kind: 'load', spec }, [], 'loading the graph');
+      if (head.kind === 'loaded') return head;
+      throw new Error(`the child said ${head.kind} to a load`);
+    } catch (error) {
+      if (error instanceof RunFailed) throw refusal(`it does not load: ${error.message}`);
+      throw error;
+    }
+  }
+
+  /** @throws RunFailed; ModelError `prepare` once the child is gone */
+  async run(
+    spec: SessionSpec,
+    outputs: readonly string[],
+    rgb: Uint8Array,
+    size: Size,
+  ): Promise<GraphRun> {
+    const told: ToProbeChild['run'] = { kind: 'run', spec, size, outputs };
+    const { head, parts } = await this.#ask(told, [rgb], 'running the graph');
+    if (head.kind !== 'ran') throw new Error(`the child said ${head.kind} to a run`);
+    const [bytes = Buffer.alloc(0)] = parts;
+    // A copy: a part may begin anywhere.
+    const values = new Float32Array(Uint8Array.from(bytes).buffer);
+    return { ...head, values };
+  }
+
+  /** Once it is gone. */
+  async close(): Promise<void> {
+    this.#kill(new Error('the probe is over'));
+    await this.#gone.promise;
+  }
+
+  async #ask(
+    told: ToProbeChild[keyof ToProbeChild],
+    parts: readonly Uint8Array[],
+    doing: string,
+  ): Promise<Frame<Said>> {
+    this.#doing = doing;
+    this.#answer = Promise.withResolvers();
+    // Its end may come while nobody waits for an answer.
+    this.#answer.promise.catch(() => undefined);
+    if (this.#failure !== undefined) throw this.#failure;
+    void this.#child.send(told, parts);
+    const frame = await this.#answer.promise;
+    if (frame.head.kind === 'failed') throw this.#failed(frame.head.message);
+    return frame;
+  }
+
+  #failed(message: string): Error {
+    if (saysMemoryRanOut(message)) return this.#memoryRanOut();
+    return new RunFailed(causeOf(message));
+  }
+
+  #memoryRanOut(): ModelError {
+    const gigabytes = (this.#memoryMaxBytes / 1024 ** 3).toFixed(1);
+    return refusal(
+      `${this.#doing} takes more memory than the ${gigabytes} GiB of a probe (--memory-max)`,
+    );
+  }
+
+  readonly #onAbort = () => this.#kill(this.#limits.signal?.reason as Error);
+
+  #kill(failure: Error): void {
+    this.#failure ??= failure;
+    this.#child.kill();
+  }
+
+  #onExit({ signal, code, error }: ChildExit): void {
+    const how = error?.message ?? signal ?? `code ${code}`;
+    const ended = saysMemoryRanOut(this.#output)
+      ? this.#memoryRanOut()
+      : refusal(`the process that was ${this.#doing} ended: ${how}`);
+    this.#end(ended);
+  }
+
+  #end(failure: Error): void {
+    clearTimeout(this.#timer);
+    this.#limits.signal?.removeEventListener('abort', this.#onAbort);
+    this.#failure ??= failure;
+    this.#answer?.reject(this.#failure);
+    this.#gone.resolve();
+  }
+}
+
+function refusal(why: string): ModelError {
+  return new ModelError('prepare', why);
+}
