@@ -130,6 +130,10 @@ test('a graph that runs as it is has a size of its own, or any of some, as it sa
     [asItIs({}, { precisions: ['fp32', 'fp16'] }), /precisions must be fp32 alone/],
     [asItIs({ ...SQUARE, inputWidth: 640 }, more), /inputHeight must be inputWidth, 640/],
     [asItIs({ ...SQUARE, inputHeight: 480 }, more), /inputSize\.default must be 480/],
+    [
+      asItIs({ ...SQUARE, inputWidth: 1040 }, { inputSize: SIDES }),
+      /inputWidth must be a multiple/,
+    ],
     [asItIs({ layout: 'nwhc' }), /graph\.layout must be one of nchw/],
     [asItIs({}, { measured: { peakBytes: 0 } }), /measured/],
     [asItIs({ dynamic: undefined }), /inputSize is missing/],

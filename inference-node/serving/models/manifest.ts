@@ -118,9 +118,9 @@ export interface InputSizes {
   readonly max: number;
 }
 
-/** On the machine that added the model. */
+/** On the machine that added the model, at graph.inputWidth x graph.inputHeight. */
 export interface Measured {
-  /** Of the engine's process, over two runs of the largest input. */
+  /** Of the engine's process, over two runs. */
   readonly peakBytes: number;
   /** Before the first run. */
   readonly loadedBytes: number;
@@ -381,6 +381,11 @@ function requireAsItIs(manifest: ModelManifest, refuse: Refuse): void {
   const { dynamic, inputWidth, inputHeight } = graph;
   const shorter = Math.min(inputWidth, inputHeight);
   if (shorter !== inputSize.default) refuse('inputSize.default', `must be ${shorter}`);
+  for (const [field, pixels] of Object.entries({ inputWidth, inputHeight })) {
+    const { multipleOf, min, max } = inputSize;
+    if (pixels % multipleOf === 0 && pixels >= min && pixels <= max) continue;
+    refuse(`graph.${field}`, `must be a multiple of ${multipleOf} from ${min} to ${max}`);
+  }
   if (fit !== 'short-side') return;
   if (!dynamic) refuse('fit', 'must be another where graph.dynamic is false');
   if (inputWidth === inputHeight) return;

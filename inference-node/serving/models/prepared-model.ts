@@ -127,7 +127,7 @@ export interface PreparedModel {
   readonly activation: Activation;
   /** Of a graph that runs as it is, which takes one picture a run. */
   readonly form?: GraphForm;
-  /** Of an engine's process, over two runs of the largest input; absent: estimated. */
+  /** Of an engine's process with its largest input, as measured; absent: estimated. */
   readonly peakBytes?: number;
   readonly licence: Licence;
 }

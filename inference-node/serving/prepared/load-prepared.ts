@@ -18,6 +18,7 @@ import {
   type BatchGraph,
   type ExecutionProvider,
   type GraphForm,
+  largestInput,
   type Plan,
   type PlanModel,
   type Precision,
@@ -196,7 +197,7 @@ function describe(
   path: string,
   sha256: string,
 ): PreparedModel {
-  return {
+  const model: PreparedModel = {
     model: manifest.name,
     version: manifest.version,
     path,
@@ -212,9 +213,19 @@ function describe(
     colourOrder: manifest.colourOrder,
     activation: manifest.activation,
     ...(manifest.graph.dynamic !== undefined && { form: formOf(manifest) }),
-    ...(manifest.measured && { peakBytes: manifest.measured.peakBytes }),
     licence: manifest.licence,
   };
+  const peakBytes = peakBytesOf(model, manifest);
+  return peakBytes === undefined ? model : { ...model, peakBytes };
+}
+
+/** What runs take above the loaded graph grows with the input's pixels. */
+function peakBytesOf(model: PreparedModel, { measured, graph }: ModelManifest): number | undefined {
+  if (measured === undefined) return undefined;
+  const { width, height } = largestInput(model);
+  const share = (width * height) / (graph.inputWidth * graph.inputHeight);
+  const { loadedBytes, peakBytes } = measured;
+  return Math.ceil(loadedBytes + share * Math.max(0, peakBytes - loadedBytes));
 }
 
 function formOf({ graph, inputSize, fit = 'stretch', inverted }: ModelManifest): GraphForm {
