@@ -223,8 +223,8 @@ async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Pro
     instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
     onProgress: (name, progress) => {
-      const discarded = progress.step === 'discard';
-      log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
+      const unwanted = progress.step === 'discard' || progress.step === 'keep';
+      log[unwanted ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
     },
   });
   for (const { model } of plan.models) {

@@ -12,10 +12,10 @@ import pino from 'pino';
 import {
   bytesAtBothEnds,
   keepOutput,
+  liftConstants,
   resizeInHalf,
   setInputSize,
 } from '../../inference-node/model-tools/onnx/rewrites.ts';
-import { liftConstants } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { installProvider } from '../../inference-node/model-tools/providers/install-provider.ts';
 import { findLibraries } from '../../inference-node/model-tools/providers/library-search.ts';
 import { graphBytes, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';

@@ -285,6 +285,17 @@ a mended deformable convolution samples where its offsets do not lead
   +   return [nodeOf('Sub', still, 'still'), nodeOf('DeformConv', at, conv.outputs[0], attributes)];
   = a mended graph answers as its stock form, also from beyond the border
 
+file inference-node/model-tools/preparing/added-graph.ts
+tests inference-node/model-tools/preparing/added-graph.test.ts
+a mended graph is used whatever its blocks answer
+  -     if (wrong === 0) return undefined;
+  +     return undefined;
+  = a graph whose mended form answers otherwise, or cannot be compared, runs as it is
+a mended graph is used whatever its matte is
+  -     if (difference <= ALPHA_DIFFERENCE_MAX) return undefined;
+  +     return undefined;
+  = a graph whose mended form answers otherwise, or cannot be compared, runs as it is
+
 file inference-node/serving/process/frames.ts
 tests inference-node/serving/process/frames.test.ts
 memory that is given back twice goes to two images

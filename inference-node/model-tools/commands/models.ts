@@ -366,6 +366,14 @@ class JsonView implements ProgressView {
 
 function preparationLine(model: string, progress: PrepareProgress): string | undefined {
   if (progress.step === 'rewrite') return `preparing ${model} for this machine`;
+  if (progress.step === 'compare') {
+    const found = `${progress.blocks} deformable convolutions of ${model}`;
+    return `${found} were mended: comparing them with their stock form`;
+  }
+  if (progress.step === 'mended') return `${model} runs mended, though ${progress.reason}`;
+  if (progress.step === 'keep') {
+    return `${model} runs as its maker wrote it, slower and with more memory: ${progress.reason}`;
+  }
   if (progress.step === 'discard') {
     return `the prepared file ${progress.path} is not used, ${progress.reason}: making it again`;
   }

@@ -197,9 +197,9 @@ test('a comparison tells the mended block whose offsets are gone from the right 
     const mended = mendDeformableConvolutions(graph, form);
     const wrong = { ...mended, graph: withoutOffsets(mended.graph) };
     const [far = 0] = await runOnNoise(compareBlocks(graph, wrong), DIFFERENCES_OUTPUT);
-    t.true(far > 0.1, `${form}: ${far}`);
+    t.true(far > 1000, `${form}: ${far}`);
     const [near = 1] = await runOnNoise(compareBlocks(graph, mended), DIFFERENCES_OUTPUT);
-    t.true(near < 1e-5, `${form}: ${near}`);
+    t.true(near < 0.1, `${form}: ${near}`);
   }
 });
 

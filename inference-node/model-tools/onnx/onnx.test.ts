@@ -36,7 +36,7 @@ import { at } from '@matting/test-support/at.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
 import onnxProto from 'onnx-proto';
-import { liftConstants, prepareGraph } from '../preparing/prepare.ts';
+import { prepareGraph } from '../preparing/prepare.ts';
 import {
   graphBytes,
   largestDifference,
@@ -49,6 +49,7 @@ import { planQuantisation, type Quantisation, quantise, scaleOfRange } from './q
 import {
   bytesAtBothEnds,
   keepOutput,
+  liftConstants,
   OPSET_OF_INT8,
   type PixelFormat,
   raiseOpset,

@@ -9,6 +9,7 @@ import {
   SUM_OUTPUT,
 } from '@matting/serving/models/prepared-model.ts';
 import {
+  attribute,
   ElementType,
   float32Tensor,
   float64Tensor,
@@ -24,6 +25,7 @@ import {
   nodeOf,
   onlyInput,
   readersOf,
+  readTensor,
   type Tensor,
   widenHalf,
 } from '@matting/serving/onnx/graph.ts';
@@ -125,6 +127,18 @@ function moveAxes(graph: Graph, moved: ReadonlySet<string>): Graph {
     const attributes = node.attributes.filter(attribute => attribute.name !== 'axes');
     return { ...node, inputs: [...node.inputs, name], attributes };
   });
+  return { ...graph, nodes, initialisers };
+}
+
+/** Other passes meet constants in one form only; value_int and the like stay as they are. */
+export function liftConstants(graph: Graph): Graph {
+  const initialisers = new Map<string, Tensor>(graph.initialisers);
+  const nodes: GraphNode[] = [];
+  for (const node of graph.nodes) {
+    const value = node.opType === 'Constant' ? attribute(node, 'value')?.t : undefined;
+    if (value) initialisers.set(node.outputs[0], readTensor(value, `constant ${node.outputs[0]}`));
+    else nodes.push(node);
+  }
   return { ...graph, nodes, initialisers };
 }
 

@@ -3,21 +3,15 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { writeFileWhole } from '@matting/serving/models/cache-files.ts';
 import type { ModelManifest } from '@matting/serving/models/manifest.ts';
 import { diskError, ModelError } from '@matting/serving/models/model-error.ts';
 import type { ExecutionProvider, PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import {
-  attribute,
   decodeModel,
   ElementType,
-  encodeModel,
   type Graph,
-  type GraphNode,
   type GraphPass,
   onlyInput,
-  readTensor,
-  type Tensor,
 } from '@matting/serving/onnx/graph.ts';
 import {
   type LoadOptions,
@@ -41,6 +35,7 @@ import {
   bytesAtBothEnds,
   imageDims,
   keepOutput,
+  liftConstants,
   OPSET_OF_INT8,
   type PixelFormat,
   raiseOpset,
@@ -49,6 +44,8 @@ import {
   setInputSize,
   widenToFloat32,
 } from '../onnx/rewrites.ts';
+import { prepareAdded } from './added-graph.ts';
+import { writeGraph } from './write-graph.ts';
 
 export type PrepareOptions = Omit<LoadOptions, 'make'>;
 
@@ -57,18 +54,11 @@ export function prepareModel(options: PrepareOptions): Promise<PreparedModel> {
 }
 
 /** Two processes on one cache that make the same file at once make the same bytes. */
-export const makePrepared: MakePrepared = async (
-  source,
-  key,
-  { manifest, cacheDir, onProgress },
-) => {
+export const makePrepared: MakePrepared = async (source, key, to) => {
+  const { manifest, cacheDir, onProgress } = to;
   onProgress?.({ step: 'rewrite' });
   const bytes = await readChecked(source, manifest);
-  if (manifest.graph.dynamic !== undefined) {
-    const sha256 = createHash('sha256').update(bytes).digest('hex');
-    await writeSidecar(cacheDir, manifest, key, bytes.length, sha256);
-    return undefined;
-  }
+  if (manifest.graph.dynamic !== undefined) return await prepareAdded(bytes, source, key, to);
   const { inputName, outputName, inputWidth, inputHeight } = manifest.graph;
   const { precision, provider, ranges } = key;
   const { normalisation, colourOrder, activation } = manifest;
@@ -81,17 +71,8 @@ export const makePrepared: MakePrepared = async (
     pixels: takesBytes(provider) ? { normalisation, colourOrder, activation } : undefined,
     quantise: ranges && (float32 => fitRanges(ranges, manifest, float32)),
   });
-  const hash = createHash('sha256');
-  let writtenBytes = 0;
-  await writeFileWhole(preparedPath(cacheDir, manifest, key), async file => {
-    for (const piece of encodeModel(graph)) {
-      hash.update(piece);
-      await file.write(piece, writtenBytes);
-      writtenBytes += piece.length;
-      onProgress?.({ step: 'write', writtenBytes });
-    }
-  });
-  const sha256 = hash.digest('hex');
+  const path = preparedPath(cacheDir, manifest, key);
+  const { sha256, bytes: writtenBytes } = await writeGraph(path, graph, onProgress);
   await writeSidecar(cacheDir, manifest, key, writtenBytes, sha256);
   await cleanPrepared(cacheDir, manifest);
   return sha256;
@@ -169,18 +150,6 @@ function requireInterface(graph: Graph, inputName: string): void {
     if (elementType === ElementType.float32) continue;
     throw new ModelError('prepare', `${name} must be float32; its ONNX type is ${elementType}`);
   }
-}
-
-/** Other passes meet constants in one form only; value_int and the like stay as they are. */
-export function liftConstants(graph: Graph): Graph {
-  const initialisers = new Map<string, Tensor>(graph.initialisers);
-  const nodes: GraphNode[] = [];
-  for (const node of graph.nodes) {
-    const value = node.opType === 'Constant' ? attribute(node, 'value')?.t : undefined;
-    if (value) initialisers.set(node.outputs[0], readTensor(value, `constant ${node.outputs[0]}`));
-    else nodes.push(node);
-  }
-  return { ...graph, nodes, initialisers };
 }
 
 /** @throws ModelError `manifest` where the ranges are not of this float32 graph. */

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { SessionSpec } from '@matting/serving/engine/engine-protocol.ts';
-import { spawnRuntimeChild } from '@matting/serving/engine/pool/engine.ts';
+import { RUNTIME_RESERVED_BYTES, spawnRuntimeChild } from '@matting/serving/engine/pool/engine.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import type { Child, ChildExit } from '@matting/serving/process/child.ts';
 import type { Frame } from '@matting/serving/process/frames.ts';
@@ -12,8 +12,6 @@ import type { FromProbeChild, LoadSpec, OutputValues, ToProbeChild } from './pro
 
 const PROGRAM = path.join(import.meta.dirname, 'probe-child.ts');
 
-/** What V8 and the runtime reserve of their own and do not use: 0.58 GB before a graph is loaded. */
-const RESERVED_BYTES = 640 * 1024 ** 2;
 const OUTPUT_LENGTH_MAX = 16 * 1024;
 
 /** The graph failed in a run; the child lives on. */
@@ -46,7 +44,7 @@ export class ProbeProcess {
     signal?.throwIfAborted();
     this.#endsAtMs = performance.now() + timeoutMs;
     this.#child = spawnRuntimeChild<Said>(PROGRAM, childEnv, {
-      dataBytesMax: this.#memoryMaxBytes + RESERVED_BYTES,
+      dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,
       onOutput: text => {
         this.#output = (this.#output + text).slice(-OUTPUT_LENGTH_MAX);
       },

@@ -26,6 +26,9 @@ export interface StockOptions {
   readonly width?: number;
   readonly mask?: boolean;
   readonly bias?: boolean;
+  /** Channels of `picture`, 4, and of `output`, 4. */
+  readonly channels?: number;
+  readonly outputs?: number;
   /** A Reshape that the exporter puts in for OpenVINO. */
   readonly patch?: boolean;
   readonly opset?: number;
@@ -40,7 +43,6 @@ function createSequence(): () => number {
   };
 }
 
-const CHANNELS = 4;
 /** Pixels; many points then lie beyond the border. */
 const OFFSET_REACH = 16;
 
@@ -88,25 +90,26 @@ class Stock {
 export function stockDeformable(options: StockOptions = {}): Graph {
   const { pictures: b = 1, offsetGroups: g = 1, group = 1, kernel = 3, stride = 1 } = options;
   const { dilation = 1, height = 9, width = 7, mask = true, bias = false, opset = 17 } = options;
+  const { channels = 4, outputs: answers = 4 } = options;
   const stock = new Stock();
   const taps = kernel * kernel;
   const pad = Math.floor(kernel / 2) * dilation;
   const outputs = (side: number) =>
     Math.floor((side + 2 * pad - dilation * (kernel - 1) - 1) / stride) + 1;
   const [h, w] = [outputs(height), outputs(width)];
-  const conv = (output: string, channels: number, scale: number) => {
-    const weights = stock.random(`${output}.weights`, [channels, 3, 3, 3], scale);
+  const conv = (output: string, count: number, scale: number) => {
+    const weights = stock.random(`${output}.weights`, [count, 3, 3, 3], scale);
     const attributes = [integers('pads', [1, 1, 1, 1]), integers('kernel_shape', [3, 3])];
     const strided = output === 'picture' ? [] : [integers('strides', [stride, stride])];
     return stock.add('Conv', ['input', weights], output, [...attributes, ...strided]);
   };
-  conv('picture', CHANNELS, 1);
+  conv('picture', channels, 1);
   conv('offset', 2 * g * taps, OFFSET_REACH);
   if (mask) stock.add('Sigmoid', [conv('mask.logits', g * taps, 4)], 'mask');
   positions(stock, { b, g, kernel, stride, dilation, border: pad === 0 ? 1 : 0, h, w });
   const border = pad === 0 ? 1 : pad;
   const padded = [height + 2 * border, width + 2 * border] as const;
-  const ch = CHANNELS / g;
+  const ch = channels / g;
   const pads = stock.ints('pads', [0, 0, border, border, 0, 0, border, border]);
   stock.add('Pad', ['picture', pads], 'padded', [text('mode', 'constant')]);
   stock.reshape('padded', [b, g, ch, ...padded], 'five');
@@ -119,22 +122,22 @@ export function stockDeformable(options: StockOptions = {}): Graph {
     stock.reshape('mask', [b, g, 1, taps, h, w], 'mask.taps');
     sum = stock.add('Mul', [sum, 'mask.taps'], 'masked');
   }
-  stock.reshape(sum, [b, CHANNELS, kernel, kernel, h, w], 'by-taps');
+  stock.reshape(sum, [b, channels, kernel, kernel, h, w], 'by-taps');
   stock.add('Transpose', ['by-taps'], 'turned', [integers('perm', [0, 1, 4, 2, 5, 3])]);
-  stock.reshape('turned', [b, CHANNELS, h * kernel, w * kernel], 'laid-out');
-  const weights = stock.random('weights', [4, CHANNELS / group, kernel, kernel], 1);
-  const biases = bias ? [stock.random('bias', [4], 1)] : [];
+  stock.reshape('turned', [b, channels, h * kernel, w * kernel], 'laid-out');
+  const weights = stock.random('weights', [answers, channels / group, kernel, kernel], 1);
+  const biases = bias ? [stock.random('bias', [answers], 1)] : [];
   stock.add('Conv', ['laid-out', weights, ...biases], 'conv', [
     integer('group', group),
     integers('kernel_shape', [kernel, kernel]),
     integers('strides', [kernel, kernel]),
   ]);
-  stock.add('Add', ['conv', stock.random('added', [1, 4, 1, 1], 1)], 'output');
+  stock.add('Add', ['conv', stock.random('added', [1, answers, 1, 1], 1)], 'output');
   return {
     ...{ irVersion: 8, opsets: [{ domain: '', version: opset }] },
     ...{ nodes: stock.nodes, initialisers: stock.initialisers },
     inputs: [{ name: 'input', elementType: ElementType.float32, dims: [b, 3, height, width] }],
-    outputs: [{ name: 'output', elementType: ElementType.float32, dims: [b, 4, h, w] }],
+    outputs: [{ name: 'output', elementType: ElementType.float32, dims: [b, answers, h, w] }],
   };
 }
 

@@ -63,6 +63,12 @@ export type PrepareProgress =
   /** A prepared file is there and is not used; worth a log line. */
   | { readonly step: 'discard'; readonly path: string; readonly reason: string }
   | { readonly step: 'rewrite' }
+  /** Deformable convolutions of an added model were mended, and are held against their stock form. */
+  | { readonly step: 'compare'; readonly blocks: number }
+  /** The added model's graph runs as it is. */
+  | { readonly step: 'keep'; readonly reason: string }
+  /** The mended one is used although its matte was not held against that of the stock form. */
+  | { readonly step: 'mended'; readonly reason: string }
   | { readonly step: 'write'; readonly writtenBytes: number }
   | { readonly step: 'answer' };
 
@@ -73,7 +79,7 @@ export type PrepareProgress =
 export type MakePrepared = (
   source: string,
   key: PreparedKey,
-  to: Pick<LoadOptions, 'manifest' | 'cacheDir' | 'onProgress'>,
+  to: Pick<LoadOptions, 'manifest' | 'cacheDir' | 'onProgress' | 'memoryMaxBytes'>,
 ) => Promise<string | undefined>;
 
 export interface LoadOptions extends WeightsFolders {
@@ -88,6 +94,8 @@ export interface LoadOptions extends WeightsFolders {
   readonly instructionSet: string;
   readonly answering: Answering;
   readonly make: MakePrepared;
+  /** Of a process in which an added graph is compared with its mended form; 4 GiB when absent. */
+  readonly memoryMaxBytes?: number;
   readonly onProgress?: (progress: PrepareProgress) => void;
 }
 
@@ -151,7 +159,7 @@ async function useOrMake(
   if (there !== undefined) return there;
   const sha256 = await make(source, key, options);
   if (sha256 === undefined) return describeAsItIs(source, key, options);
-  return describe(manifest, key, preparedPath(cacheDir, manifest, key), sha256);
+  return describePrepared(manifest, key, preparedPath(cacheDir, manifest, key), sha256);
 }
 
 async function findPrepared(
@@ -160,7 +168,7 @@ async function findPrepared(
   { manifest, cacheDir, onProgress }: LoadOptions,
 ): Promise<PreparedModel | undefined> {
   const check = await checkPrepared(cacheDir, manifest, key);
-  if (check.state === 'ready') return describe(manifest, key, check.path, check.sha256);
+  if (check.state === 'ready') return describePrepared(manifest, key, check.path, check.sha256);
   if (check.state === 'as it is') return describeAsItIs(source, key, { manifest, cacheDir });
   if (check.state === 'unusable') {
     onProgress?.({ step: 'discard', path: check.path, reason: check.reason });
@@ -191,7 +199,7 @@ function requireInputSize(manifest: ModelManifest, wanted: Size | undefined): Si
   );
 }
 
-function describe(
+export function describePrepared(
   manifest: ModelManifest,
   key: PreparedKey,
   path: string,
@@ -236,7 +244,7 @@ function formOf({ graph, inputSize, fit = 'stretch', inverted }: ModelManifest):
 }
 
 /** The weights file itself, from the folder in which its external data lies. */
-function describeAsItIs(
+export function describeAsItIs(
   source: string,
   key: PreparedKey,
   { manifest, cacheDir }: Pick<LoadOptions, 'manifest' | 'cacheDir'>,
@@ -247,7 +255,7 @@ function describeAsItIs(
     .filter(({ name }) => name !== file.name)
     .map(({ name, sha256 }) => ({ path: join(dirname(source), name), sha256 }));
   const recordsBeside = preparedPath(cacheDir, manifest, key);
-  const model = { ...describe(manifest, key, source, file.sha256), recordsBeside };
+  const model = { ...describePrepared(manifest, key, source, file.sha256), recordsBeside };
   return data.length === 0 ? model : { ...model, data };
 }
 

@@ -5,7 +5,7 @@ import { takingAtMost } from '../../models/prepared-model.ts';
 import type { Answering, AnswerRuns, Matte } from '../../prepared/answer-check.ts';
 import { runtimeVersion } from '../../providers/provider-files.ts';
 import { type Answer, type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
-import { spawnEngineChild } from '../pool/engine.ts';
+import { RUNTIME_RESERVED_BYTES, spawnEngineChild } from '../pool/engine.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
 const ANSWER_TIMEOUT_MS = 120_000;
@@ -15,6 +15,8 @@ export interface AnsweringOptions {
   readonly childEnv: Readonly<Record<string, string>>;
   readonly threads: number;
   readonly timeoutMs?: number;
+  /** Of the process; absent: what the machine has. */
+  readonly memoryMaxBytes?: number;
 }
 
 /** Runs a prepared model once, with the graph for one picture alone. */
@@ -25,9 +27,10 @@ export function answerOnce(options: AnsweringOptions): Answering['answer'] {
 }
 
 export function answerRuns(options: AnsweringOptions): AnswerRuns {
-  const { childEnv, threads, timeoutMs = ANSWER_TIMEOUT_MS } = options;
+  const { childEnv, threads, timeoutMs = ANSWER_TIMEOUT_MS, memoryMaxBytes } = options;
   const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
-  return (model, runs) => runSeries({ spec: { ...model, ...session }, runs, childEnv, timeoutMs });
+  const child = { childEnv, timeoutMs, memoryMaxBytes };
+  return (model, runs) => runSeries({ spec: { ...model, ...session }, runs, ...child });
 }
 
 export function createAnswering(options: AnsweringOptions): Answering {
@@ -49,6 +52,7 @@ export interface RunSeriesOptions {
   readonly childEnv: Readonly<Record<string, string>>;
   /** For load and runs together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
+  readonly memoryMaxBytes?: number | undefined;
   /** Told what the last run of the warm-up took, ms. */
   readonly onWarm?: (warmMs: number) => void;
   /** From the kill until its process counts as stuck: KILL_WAIT_MAX_MS where absent. */
@@ -72,7 +76,7 @@ function requireOne<Alpha extends Uint8Array>([answer]: readonly Answer<Alpha>[]
 
 /** The answer to each run once the process is gone; rejects also where it does not die. */
 export function runSeries(options: RunSeriesOptions): Promise<readonly Answer<Buffer>[]> {
-  const { spec, graph, runs, size, childEnv, timeoutMs, killWaitMaxMs } = options;
+  const { spec, graph, runs, size, childEnv, timeoutMs, memoryMaxBytes, killWaitMaxMs } = options;
   const { promise, resolve, reject } = Promise.withResolvers<readonly Answer<Buffer>[]>();
   let output = '';
   const answers: Answer<Buffer>[] = [];
@@ -88,6 +92,7 @@ export function runSeries(options: RunSeriesOptions): Promise<readonly Answer<Bu
   };
   const child = spawnEngineChild(childEnv, {
     killWaitMaxMs,
+    dataBytesMax: memoryMaxBytes && memoryMaxBytes + RUNTIME_RESERVED_BYTES,
     onOutput: text => {
       output = (output + text).slice(-OUTPUT_LENGTH_MAX);
     },
