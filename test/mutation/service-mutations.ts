@@ -296,6 +296,20 @@ a mended graph is used whatever its matte is
   +     return undefined;
   = a graph whose mended form answers otherwise, or cannot be compared, runs as it is
 
+file inference-node/serving/engine/child/form-ends.ts
+tests inference-node/serving/engine/child/form-ends.test.ts
+the matte of a letterbox is stretched over the picture
+  - const { alpha, size } = cutOut(matte, canvas.size, canvas.place);
+  + const { alpha, size } = matte;
+  = a letterbox is black around the picture, and its matte is that of the picture
+
+file inference-node/serving/engine/pool/engine.ts
+tests inference-node/serving/engine/pool/engine-pool.test.ts
+three flat pictures of a model that rescales take the node with them
+  - if (head.kind === 'failed' && head.ofPicture) {
+  + if (head.kind === 'failed' && head.ofPicture && tasks.length === 0) {
+  = pictures of which a graph of others makes no matte end alone, their engine goes on
+
 file inference-node/serving/process/frames.ts
 tests inference-node/serving/process/frames.test.ts
 memory that is given back twice goes to two images
