@@ -12,7 +12,7 @@
  * | 130, 143  | ended by SIGINT, SIGTERM; what was half fetched is removed               |
  */
 
-import { readCliConfig } from '@matting/model-tools/commands/cli-config.ts';
+import { readCliConfig, UsageError } from '@matting/model-tools/commands/cli-config.ts';
 import { addModelCommands } from '@matting/model-tools/commands/models.ts';
 import { addProviderCommands } from '@matting/model-tools/commands/providers.ts';
 import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
@@ -58,6 +58,10 @@ function createProgram(): Command {
 function explain(error: unknown): number {
   if (signalExitCode !== undefined) return signalExitCode;
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
+  if (error instanceof UsageError) {
+    process.stderr.write(`matting: ${error.message}\n`);
+    return USAGE_EXIT_CODE;
+  }
   const isConfig = error instanceof ConfigError;
   if (isConfig || error instanceof ModelError || error instanceof ProviderError) {
     process.stderr.write(`matting: ${error.message}\n`);

@@ -5,12 +5,21 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { type CliConfig, readCliConfig } from '@matting/model-tools/commands/cli-config.ts';
+import {
+  type ModelsAddOptions,
+  modelsAdd,
+  modelsRemove,
+} from '@matting/model-tools/commands/adding.ts';
+import {
+  type CliConfig,
+  readCliConfig,
+  UsageError,
+} from '@matting/model-tools/commands/cli-config.ts';
+import { modelsList, modelsShow } from '@matting/model-tools/commands/list-models.ts';
 import {
   type ModelsFetchOptions,
   modelsCheck,
   modelsFetch,
-  modelsList,
 } from '@matting/model-tools/commands/models.ts';
 import { ConfigError } from '@matting/program/env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
@@ -29,6 +38,7 @@ const ENV = {
   PATH: '',
   HOME: directory,
   MATTING_MODEL_DIR: join(directory, 'cache'),
+  MATTING_ADDED_MODELS_DIR: join(directory, 'models'),
   npm_config_registry: 'http://127.0.0.1:9/',
   npm_config_fetch_retries: '0',
 };
@@ -228,4 +238,71 @@ test('any model is shown, run, and its cut-out written', async t => {
   const cutout = await readFile(join(directory, 'cutout.png'));
   const { format, hasAlpha, width } = await sharp(cutout).metadata();
   t.deepEqual([format, hasAlpha, width], ['png', true, 640]);
+});
+
+const add = (file: string, options: ModelsAddOptions = {}, answers?: string[]) => {
+  const asked: string[] = [];
+  const question = (text: string) => {
+    asked.push(text);
+    return Promise.resolve(answers?.shift() ?? '');
+  };
+  const { signal } = new AbortController();
+  const added = outputOf(out => {
+    const terminal = { out, err: new PassThrough(), question: answers && question };
+    return modelsAdd(file, options, configOf(), terminal, signal);
+  });
+  return added.then(ended => ({ ...ended, asked }));
+};
+
+test('what is stated nowhere and cannot be measured is asked for, or named with 64', async t => {
+  const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
+  const { error } = await add(tiny);
+  t.true(error instanceof UsageError, String(error));
+  t.regex(error?.message ?? '', /^--mean and --std must be given \(its cut-outs .*\.png\)$/);
+  const half = await add(tiny, { mean: [0, 0, 0] });
+  t.true(half.error instanceof UsageError, String(half.error));
+  const unset = await add(tiny, { tokenEnv: 'NO_TOKEN' });
+  t.regex(unset.error?.message ?? '', /--token-env: the variable "NO_TOKEN" holds no token/);
+  const { code, err } = await runProgram(['models', 'add', tiny, '--yes']);
+  t.is(code, 64);
+  t.regex(err, /^matting: --mean and --std must be given/m);
+  const answered = await add(tiny, { name: 'asked' }, ['5', '1,2', '2']);
+  t.is(answered.error, undefined);
+  t.is(answered.asked.length, 3);
+  const shown = await outputOf(out => modelsShow('asked', configOf(), out));
+  t.deepEqual(JSON.parse(shown.out).normalisation, { mean: [0, 0, 0], std: [255, 255, 255] });
+  await modelsRemove('asked', configOf(), new PassThrough());
+});
+
+test('a model of a file is added, listed, prepared, shown and removed', async t => {
+  const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
+  const options = { name: 'mine', mean: [0, 0, 0], std: [255, 255, 255] } as const;
+  const { out, error } = await add(tiny, options);
+  t.is(error, undefined);
+  t.regex(out, /^added mine [0-9a-f]{12}\ncut-out +\S+\/models\/mine\/cutout\.png\nseconds /);
+  t.regex(out, /needs 0\.\d GB beside .*\n.*MATTING_MODELS_OFFERED=mine\n$/);
+  const listed = await outputOf(all => modelsList({ json: true }, configOf(), all));
+  const mine = JSON.parse(listed.out).models.find(
+    (model: { name: string }) => model.name === 'mine',
+  );
+  t.like(mine, { added: true, fetched: 'yes', licence: 'unknown' });
+  t.is(mine.prepared.length, 1);
+  t.true(mine.peakBytes > 0);
+  for (const [name, said] of [
+    ['isnet', /comes with the product/],
+    ['other', /"other" is no added model: mine/],
+  ] as const) {
+    const { error: refused } = await outputOf(to => modelsRemove(name, configOf(), to));
+    requireModelError(t, refused, said);
+  }
+  await modelsRemove('mine', configOf(), new PassThrough());
+  const { error: gone } = await outputOf(to => modelsShow('mine', configOf(), to));
+  requireModelError(t, gone, /there is no model "mine"/);
+});
+
+test('the catalogue lists what is known by name, and shows a row of it', async t => {
+  const { out } = await outputOf(to => modelsList({ catalogue: true }, configOf(), to));
+  t.regex(out, /^birefnet-lite {2}MIT {2}not run by us$/m);
+  const row = await outputOf(to => modelsShow('birefnet-lite', configOf(), to));
+  t.is(JSON.parse(row.out).name, 'birefnet-lite');
 });

@@ -26,6 +26,9 @@ export function readCliConfig(env: CliConfig['env'], cwd: string): CliConfig {
   return { settings, providerDir, offered, env, cwd, childEnv: readChildEnv(env) };
 }
 
+/** An option is missing, or is none that can be used; what it is, in one line. */
+export class UsageError extends Error {}
+
 export interface CommandContext {
   config(): CliConfig;
   readonly signal: AbortSignal;

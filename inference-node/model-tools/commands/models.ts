@@ -1,4 +1,4 @@
-/** `models fetch`, `list` and `check`, as they are typed and what they do. */
+/** `models fetch` and `check`, as they are typed and what they do. */
 
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
@@ -6,7 +6,7 @@ import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/env.ts';
 import { createAnswering, runOnce } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
-import { describeTerms, type UseTerms } from '@matting/serving/models/licence.ts';
+import { describeTerms } from '@matting/serving/models/licence.ts';
 import {
   listManifests,
   loadManifest,
@@ -15,11 +15,9 @@ import {
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
   loadPlanOutlines,
-  type ModelSettings,
   outlineOf,
   type PlanEntry,
   type PlanOutline,
-  refusalsOf,
   requireAdmitted,
 } from '@matting/serving/models/plan.ts';
 import {
@@ -32,20 +30,19 @@ import { decodeFile } from '@matting/serving/picture/codecs/decode.ts';
 import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
 import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
 import { finishPicture } from '@matting/serving/picture/worker/finish.ts';
-import {
-  detectInstructionSet,
-  type PrepareProgress,
-} from '@matting/serving/prepared/load-prepared.ts';
-import { listPrepared, PREPARER_REVISION } from '@matting/serving/prepared/prepared-cache.ts';
-import { findWeightsFile, type WeightsFolders } from '@matting/serving/prepared/weights-cache.ts';
-import cliProgress from 'cli-progress';
+import { detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
 import type { Command } from 'commander';
 import { prepareModel } from '../preparing/prepare.ts';
-import { type FetchProgress, fetchWeights } from '../weights/fetch.ts';
+import { fetchWeights } from '../weights/fetch.ts';
+import { addAddingCommands } from './adding.ts';
 import type { CliConfig, CommandContext } from './cli-config.ts';
+import { modelsList, modelsShow } from './list-models.ts';
+import { createProgressView, JsonView, type ProgressView } from './progress-view.ts';
 
-export function addModelCommands(program: Command, { config, signal }: CommandContext): void {
-  const models = program.command('models').description('fetch, list and check models');
+export function addModelCommands(program: Command, context: CommandContext): void {
+  const { config, signal } = context;
+  const models = program.command('models').description('add, fetch, list and check models');
+  addAddingCommands(models, context);
   models
     .command('fetch')
     .description('fetch weights and prepare them for this machine')
@@ -64,9 +61,17 @@ export function addModelCommands(program: Command, { config, signal }: CommandCo
   models
     .command('list')
     .description('list models, their licences, and what is fetched and prepared')
+    .option('--catalogue', 'list what others publish and "models add" knows by name')
     .option('--json', 'print JSON')
-    .action(async (options: { json?: boolean }) => {
+    .action(async (options: { json?: boolean; catalogue?: boolean }) => {
       await modelsList(options, config(), process.stdout);
+    });
+  models
+    .command('show')
+    .description('print the manifest of a model, or what the catalogue has of it')
+    .argument('<name>', 'as "models list" shows it, or its --catalogue')
+    .action(async (name: string) => {
+      await modelsShow(name, config(), process.stdout);
     });
   models
     .command('check')
@@ -238,233 +243,6 @@ function summary(model: FetchedModel): string {
   const fallback = prepared.precisionFallback;
   const why = fallback === undefined ? '' : ` (not int8: ${fallback})`;
   return `${said}, prepared for ${size} in ${prepared.precision} on the CPU${why}: ${prepared.path}`;
-}
-
-interface ProgressView {
-  fetching(model: string, progress: FetchProgress): void;
-  preparing(model: string, progress: PrepareProgress): void;
-  stop(): void;
-}
-
-const MEGABYTE = 1e6;
-const FRAMES_PER_SECOND = 10;
-/** Without a terminal a line is written at each of these steps. */
-const PLAIN_STEP_PERCENT = 25;
-/** For a program that draws its own: often enough for a smooth bar, few enough to read. */
-const JSON_INTERVAL_MS = 100;
-
-function createProgressView(out: Writable & { readonly isTTY?: boolean }): ProgressView {
-  return out.isTTY === true ? new BarView(out) : new PlainView(out);
-}
-
-class BarView implements ProgressView {
-  readonly #out: Writable;
-  #bar: cliProgress.SingleBar | undefined;
-
-  constructor(out: Writable) {
-    this.#out = out;
-  }
-
-  fetching(model: string, { receivedBytes, totalBytes }: FetchProgress): void {
-    this.#bar ??= this.#start(model, totalBytes ?? 0);
-    this.#bar.update(receivedBytes, { megabytes: megabytes(receivedBytes) });
-  }
-
-  preparing(model: string, progress: PrepareProgress): void {
-    this.stop();
-    const line = preparationLine(model, progress);
-    if (line !== undefined) this.#out.write(`${line}\n`);
-  }
-
-  stop(): void {
-    this.#bar?.stop();
-    this.#bar = undefined;
-  }
-
-  #start(model: string, totalBytes: number): cliProgress.SingleBar {
-    const total = megabytes(totalBytes);
-    const figures = `{percentage} % {megabytes} of ${total} MB, {eta_formatted}`;
-    const format = `fetching ${model} {bar} ${figures}`;
-    const bar = new cliProgress.SingleBar(
-      {
-        format,
-        // The types ask for a stream of their own; any writable one does.
-        stream: this.#out as NodeJS.WritableStream,
-        fps: FRAMES_PER_SECOND,
-        hideCursor: true,
-        gracefulExit: false,
-      },
-      cliProgress.Presets.shades_classic,
-    );
-    bar.start(totalBytes, 0, { megabytes: '0.0' });
-    return bar;
-  }
-}
-
-class PlainView implements ProgressView {
-  readonly #out: Writable;
-  #nextPercent = 0;
-
-  constructor(out: Writable) {
-    this.#out = out;
-  }
-
-  fetching(model: string, { receivedBytes, totalBytes }: FetchProgress): void {
-    const percent = totalBytes ? Math.floor((receivedBytes / totalBytes) * 100) : 0;
-    // It starts again where a broken connection is tried again.
-    if (percent < this.#nextPercent - PLAIN_STEP_PERCENT) this.#nextPercent = 0;
-    if (percent < this.#nextPercent) return;
-    this.#nextPercent = percent - (percent % PLAIN_STEP_PERCENT) + PLAIN_STEP_PERCENT;
-    const total = totalBytes === undefined ? '' : ` of ${megabytes(totalBytes)}`;
-    this.#out.write(`fetching ${model}: ${megabytes(receivedBytes)}${total} MB, ${percent} %\n`);
-  }
-
-  preparing(model: string, progress: PrepareProgress): void {
-    const line = preparationLine(model, progress);
-    if (line !== undefined) this.#out.write(`${line}\n`);
-  }
-
-  stop(): void {
-    this.#nextPercent = 0;
-  }
-}
-
-/** One JSON object a line: `{"event": "fetch" | "prepare", "model", …}` and the progress. */
-class JsonView implements ProgressView {
-  readonly #out: Writable;
-  #lastMs = Number.NEGATIVE_INFINITY;
-
-  constructor(out: Writable) {
-    this.#out = out;
-  }
-
-  fetching(model: string, progress: FetchProgress): void {
-    if (!this.#due(progress.receivedBytes === progress.totalBytes)) return;
-    this.#line({ event: 'fetch', model, ...progress });
-  }
-
-  preparing(model: string, progress: PrepareProgress): void {
-    if (progress.step === 'write' && !this.#due(false)) return;
-    this.#line({ event: 'prepare', model, ...progress });
-  }
-
-  stop(): void {
-    this.#lastMs = Number.NEGATIVE_INFINITY;
-  }
-
-  #due(last: boolean): boolean {
-    const nowMs = performance.now();
-    if (!last && nowMs - this.#lastMs < JSON_INTERVAL_MS) return false;
-    this.#lastMs = nowMs;
-    return true;
-  }
-
-  #line(event: object): void {
-    this.#out.write(`${JSON.stringify(event)}\n`);
-  }
-}
-
-function preparationLine(model: string, progress: PrepareProgress): string | undefined {
-  if (progress.step === 'rewrite') return `preparing ${model} for this machine`;
-  if (progress.step === 'compare') {
-    const found = `${progress.blocks} deformable convolutions of ${model}`;
-    return `${found} were mended: comparing them with their stock form`;
-  }
-  if (progress.step === 'mended') return `${model} runs mended, though ${progress.reason}`;
-  if (progress.step === 'keep') {
-    return `${model} runs as its maker wrote it, slower and with more memory: ${progress.reason}`;
-  }
-  if (progress.step === 'discard') {
-    return `the prepared file ${progress.path} is not used, ${progress.reason}: making it again`;
-  }
-  return undefined;
-}
-
-function megabytes(bytes: number): string {
-  return (bytes / MEGABYTE).toFixed(1);
-}
-
-type FetchedState = 'yes' | 'no' | 'damaged';
-
-type ListedModel = Awaited<ReturnType<typeof describe>>;
-
-export async function modelsList(
-  options: { readonly json?: boolean },
-  config: CliConfig,
-  out: Writable,
-): Promise<void> {
-  const models: ListedModel[] = [];
-  const { addedModelsDir } = config.settings;
-  for (const name of await listManifests(undefined, addedModelsDir)) {
-    const manifest = await loadManifest(name, undefined, addedModelsDir);
-    models.push(await describe(manifest, config.settings));
-  }
-  if (options.json) {
-    out.write(`${JSON.stringify({ models }, null, 2)}\n`);
-    return;
-  }
-  for (const model of models) out.write(lines(model));
-}
-
-async function describe(manifest: ModelManifest, settings: ModelSettings) {
-  const { modelDir: cacheDir, weightsDir, commercialUse } = settings;
-  const { spdx, weights, trainingData } = manifest.licence;
-  const prepared = await listPrepared(cacheDir, manifest);
-  return {
-    name: manifest.name,
-    version: manifest.version,
-    description: manifest.description,
-    licence: spdx,
-    trainingData: trainingData.reason,
-    terms: { weights, trainingData },
-    admitted: refusalsOf(manifest, commercialUse).length === 0,
-    fetched: await fetchedState(manifest, { cacheDir, weightsDir }),
-    prepared: prepared.map(({ path, sidecar }) => ({
-      path,
-      inputWidth: sidecar.inputWidth,
-      inputHeight: sidecar.inputHeight,
-      precision: sidecar.precision,
-      provider: sidecar.provider,
-      instructionSet: sidecar.instructionSet,
-      /** False: of another release of the product; it is not loaded. */
-      current: sidecar.revision === PREPARER_REVISION,
-    })),
-  };
-}
-
-async function fetchedState(
-  manifest: ModelManifest,
-  places: WeightsFolders,
-): Promise<FetchedState> {
-  let state: FetchedState = 'yes';
-  for (const file of manifest.files) {
-    const { check } = await findWeightsFile(places, manifest, file);
-    if (check.state === 'altered') return 'damaged';
-    if (check.state === 'missing') state = 'no';
-  }
-  return state;
-}
-
-function lines(model: ListedModel): string {
-  const text = [
-    `${model.name} ${model.version}  ${model.licence}  fetched: ${model.fetched}`,
-    `  ${model.description}`,
-    `  Weights: ${line(model.terms.weights)}`,
-    `  Training data: ${line(model.terms.trainingData)}`,
-  ];
-  if (!model.admitted) text.push('  Refused by MATTING_COMMERCIAL_USE');
-  for (const file of model.prepared) {
-    const size = `${file.inputWidth}x${file.inputHeight}`;
-    const state = file.current ? '' : ' (of another release)';
-    text.push(
-      `  prepared: ${size} ${file.precision} ${file.provider} ${file.instructionSet}${state}`,
-    );
-  }
-  return `${text.join('\n')}\n`;
-}
-
-function line({ commercialUse, reason, source }: UseTerms): string {
-  return `commercial use ${commercialUse}. ${reason} ${source}`;
 }
 
 /* Shows what is needed to write a manifest. */

@@ -214,8 +214,8 @@ class Download {
   }
 
   #requireGraph(): void {
-    const else_ = this.#wanted.isGraph ? whatElseItIs(this.#head) : undefined;
-    if (else_ !== undefined) throw this.#failed(`it is not an ONNX file but ${else_}`);
+    const other = this.#wanted.isGraph ? whatElseItIs(this.#head) : undefined;
+    if (other !== undefined) throw this.#failed(`it is no ONNX file: it is ${other}`);
   }
 
   #checked(): Downloaded {

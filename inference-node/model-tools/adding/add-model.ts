@@ -1,0 +1,261 @@
+/**
+ * `models add`: what a name, an address or a file stands for is brought, measured and described; the
+ * manifest is written last.
+ */
+import { createHash } from 'node:crypto';
+import { stat } from 'node:fs/promises';
+import { basename, join, resolve } from 'node:path';
+import { writeFileWhole } from '@matting/serving/models/cache-files.ts';
+import {
+  listManifests,
+  loadManifest,
+  MANIFEST_FILE,
+  type ModelManifest,
+  type WeightsFile,
+} from '@matting/serving/models/manifest.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
+import { loadPlanOutlines } from '@matting/serving/models/plan.ts';
+import { MODEL_NAME, type PreparedModel } from '@matting/serving/models/prepared-model.ts';
+import type { Probe, ProbeLimits, ProbeWishes } from '../probing/probe.ts';
+import { type AddressAccess, AddressClient, requireAddress } from '../weights/address.ts';
+import { describeAdded, licenceOf, type StatedLicence } from './added-manifest.ts';
+import { nameOf } from './addresses.ts';
+import { type CatalogueModel, findByName, findBySum } from './catalogue.ts';
+import { decide, type Facts, factsOfCatalogue, type Stated } from './facts.ts';
+import { bringFiles, type FilesContext, findSettings, type Place } from './model-files.ts';
+import { type ModelFolders, removeStaleWorkshops, Workshop } from './workshop.ts';
+
+export interface AddOptions {
+  readonly name?: string | undefined;
+  readonly sha256?: string | undefined;
+  readonly flags: Facts;
+  readonly licence: StatedLicence;
+  readonly memoryMaxBytes?: number | undefined;
+}
+
+/** What neither is stated nor was found out; a person decides it. */
+export type OpenFact = 'normalisation' | 'size' | 'activation';
+
+export interface AddContext {
+  readonly folders: ModelFolders;
+  readonly cwd: string;
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly access: Pick<AddressAccess, 'env' | 'limits'>;
+  readonly token: string | undefined;
+  readonly catalogue: readonly CatalogueModel[];
+  readonly signal: AbortSignal;
+  readonly probe: (file: string, wishes: ProbeWishes, limits: ProbeLimits) => Promise<Probe>;
+  /** For this machine, so that a node has it at once. */
+  readonly prepare: (manifest: ModelManifest) => Promise<PreparedModel>;
+  /** Asks a person, or throws where there is none. @param sheet cut-outs by each normalisation */
+  readonly ask: (open: readonly OpenFact[], sheet: Buffer, name: string) => Promise<Facts>;
+  readonly say: (line: string) => void;
+  readonly onProgress: FilesContext['onProgress'];
+}
+
+export interface AddedModel {
+  readonly manifest: ModelManifest;
+  readonly cutout: string;
+}
+
+/** @throws ModelError, and what `ask` throws; then nothing of it is left */
+export async function addModel(
+  target: string,
+  options: AddOptions,
+  context: AddContext,
+): Promise<AddedModel> {
+  const { folders } = context;
+  const known = await resolveTarget(target, options, context);
+  const name = await requireName(known, folders);
+  await removeStaleWorkshops(folders);
+  await using workshop = await Workshop.open(folders);
+  const { files, source, row, stated } = await bringKnown(known, options, workshop, context);
+  await requireNew(name, files, folders);
+  const { facts, probe } = await measure(
+    name,
+    workshop.path(files[0].name),
+    stated,
+    options,
+    context,
+  );
+  const version = versionOf(files);
+  const origin = source.type === 'address' ? originOf(source.url) : 'unknown';
+  const licence = licenceOf(options.licence, row, origin);
+  const described = { name, version, source, files, row, licence, facts, probe };
+  const { manifest, json } = describeAdded(described);
+  context.signal.throwIfAborted();
+  await workshop.place(manifest);
+  const cutout = join(folders.addedModelsDir, name, 'cutout.png');
+  await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
+  await context.prepare(manifest);
+  context.signal.throwIfAborted();
+  const path = join(folders.addedModelsDir, name, MANIFEST_FILE);
+  await writeFileWhole(path, file => file.write(Buffer.from(json), 0));
+  return { manifest, cutout };
+}
+
+interface Known {
+  readonly name: string | undefined;
+  readonly place: Place;
+  readonly row: CatalogueModel | undefined;
+}
+
+async function resolveTarget(
+  target: string,
+  { name }: AddOptions,
+  { catalogue, cwd }: AddContext,
+): Promise<Known> {
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(target)) {
+    const url = requireAddress(target);
+    const place = { type: 'address', url: url.href, mirrors: [] } as const;
+    return { name: name ?? nameOf(url.pathname), place, row: undefined };
+  }
+  const row = findByName(catalogue, target);
+  const [graph] = row?.files ?? [];
+  if (row !== undefined && graph !== undefined) {
+    const { url, mirrors = [] } = graph;
+    return { name: name ?? row.name, place: { type: 'address', url, mirrors }, row };
+  }
+  const path = resolve(cwd, target);
+  const found = await stat(path).catch(() => undefined);
+  if (found?.isFile()) {
+    return { name: name ?? nameOf(basename(path)), place: { type: 'file', path }, row: undefined };
+  }
+  const what = `${JSON.stringify(target)} is no address, no file, and no name of the catalogue`;
+  throw new ModelError('settings', `${what}: see "models list --catalogue"`);
+}
+
+/** @throws ModelError where a request for the name would mean something else */
+async function requireName({ name }: Known, { modelDir }: ModelFolders): Promise<string> {
+  if (name === undefined) {
+    throw new ModelError('settings', 'the address says nothing of a name: give one by --name');
+  }
+  const refuse = (why: string) =>
+    new ModelError('settings', `the name ${JSON.stringify(name)} ${why}: give another by --name`);
+  if (!MODEL_NAME.test(name)) throw refuse('is not of lower-case letters, digits and hyphens');
+  const plans = await loadPlanOutlines();
+  if (plans.some(plan => plan.name === name)) throw refuse('is that of a plan');
+  if ((await listManifests()).includes(name)) throw refuse('is that of a model that comes with it');
+  if (join(modelDir, name) === join(modelDir, 'providers')) throw refuse('is kept for providers');
+  return name;
+}
+
+/** The same file may be added again, to be described otherwise. */
+async function requireNew(
+  name: string,
+  [graph]: readonly WeightsFile[],
+  { addedModelsDir }: ModelFolders,
+): Promise<void> {
+  if (!(await listManifests(addedModelsDir)).includes(name)) return;
+  const { files } = await loadManifest(name, addedModelsDir);
+  if (files.some(({ sha256 }) => sha256 === graph?.sha256)) return;
+  const way = `"models remove ${name}" first, or give another by --name`;
+  throw new ModelError('settings', `there is another model ${name} already: ${way}`);
+}
+
+async function bringKnown(
+  { place, row: named }: Known,
+  { sha256, flags }: AddOptions,
+  workshop: Workshop,
+  context: AddContext,
+) {
+  const { access, token, catalogue, folders, signal, say, onProgress } = context;
+  const origin = place.type === 'address' ? new URL(place.url).origin : '';
+  await using client = new AddressClient({
+    ...access,
+    ...(token !== undefined && { token: { text: token, origin } }),
+  });
+  const filesContext = { workshop, folders, client, signal, say, onProgress };
+  const [graph] = named?.files ?? [];
+  const wanted = { ...graph, sha256: sha256 ?? graph?.sha256 };
+  const brought = await bringFiles(place, wanted, filesContext);
+  const row = named ?? findBySum(catalogue, brought.files[0].sha256);
+  const stated: Stated[] = [{ by: 'the command line', facts: flags }];
+  if (row !== undefined) {
+    stated.push({ by: `the catalogue (${row.name})`, facts: factsOfCatalogue(row) });
+  } else stated.push(...(await findSettings(place, brought.source, filesContext)));
+  return { ...brought, row, stated };
+}
+
+/** What is left open is asked for, and the model measured again as it was answered. */
+async function measure(
+  name: string,
+  path: string,
+  stated: readonly Stated[],
+  { memoryMaxBytes, flags }: AddOptions,
+  context: AddContext,
+): Promise<{ readonly facts: Facts; readonly probe: Probe }> {
+  const { childEnv, signal, say, ask } = context;
+  const limits = { childEnv, signal, ...(memoryMaxBytes !== undefined && { memoryMaxBytes }) };
+  const { facts, lines } = decide(stated);
+  for (const line of lines) say(line);
+  const measured = await probeStated(path, facts, flags, limits, context);
+  for (const warning of measured.probe.warnings) say(`warning: ${warning}`);
+  requireMatte(measured.probe);
+  const open = openFacts(measured);
+  if (open.length === 0) return measured;
+  const answers = await ask(open, measured.probe.sheet, name);
+  const decided = { ...measured.facts, ...answers };
+  const probe = await context.probe(path, wishesOf(decided), limits);
+  requireMatte(probe);
+  return { facts: decided, probe };
+}
+
+/** A size or fit that only a file of settings states may be of another form of the same model. */
+async function probeStated(
+  path: string,
+  facts: Facts,
+  flags: Facts,
+  limits: ProbeLimits,
+  { probe, say }: AddContext,
+): Promise<{ readonly facts: Facts; readonly probe: Probe }> {
+  try {
+    return { facts, probe: await probe(path, wishesOf(facts), limits) };
+  } catch (error) {
+    const { size: _, fit: __, ...others } = facts;
+    const less = { ...others, ...flags };
+    const isLess = less.size !== facts.size || less.fit !== facts.fit;
+    if (!isLess || !(error instanceof ModelError) || error.kind !== 'settings') throw error;
+    say(`warning: ${error.message}; it is measured without what was stated of size and fit`);
+    return { facts: less, probe: await probe(path, wishesOf(less), limits) };
+  }
+}
+
+function wishesOf({ normalisation, size, fit, activation, output, colourOrder }: Facts) {
+  return {
+    ...normalisation,
+    ...(size !== undefined && { size }),
+    ...(fit !== undefined && { fit }),
+    ...(activation !== undefined && { activation }),
+    ...(output !== undefined && { output }),
+    ...(colourOrder !== undefined && { colourOrder }),
+  };
+}
+
+function requireMatte({ constant, range: [least] }: Probe): void {
+  if (!constant) return;
+  throw new ModelError('prepare', `its output is ${least} everywhere, whatever it is shown`);
+}
+
+function openFacts({ facts, probe }: { facts: Facts; probe: Probe }): readonly OpenFact[] {
+  const { graph, activation, normalisesItself } = probe;
+  const open: OpenFact[] = [];
+  if (facts.normalisation === undefined && !normalisesItself) open.push('normalisation');
+  if (facts.size === undefined && graph.dynamic) open.push('size');
+  if (activation === undefined) open.push('activation');
+  return open;
+}
+
+const VERSION_DIGITS = 12;
+
+function versionOf(files: readonly [WeightsFile, ...WeightsFile[]]): string {
+  const [graph, ...data] = files;
+  if (data.length === 0) return graph.sha256.slice(0, VERSION_DIGITS);
+  const sums = files.map(({ sha256 }) => sha256).join();
+  return createHash('sha256').update(sums).digest('hex').slice(0, VERSION_DIGITS);
+}
+
+function originOf(url: string): string {
+  const { origin, pathname, protocol } = new URL(url);
+  return protocol === 'https:' ? `${origin}${pathname}` : 'unknown';
+}

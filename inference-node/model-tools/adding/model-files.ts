@@ -1,0 +1,248 @@
+/**
+ * The files of a model that is to be added, in a workshop: of an address, of mirrors, or an
+ * operator's own, with what lies beside them: external data, settings.
+ */
+import { constants, copyFile, open, readFile, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { hashFile, WholeFile } from '@matting/serving/models/cache-files.ts';
+import {
+  FILE_BYTES_MAX,
+  FILE_NAME_FORM,
+  type ModelSource,
+  type WeightsFile,
+} from '@matting/serving/models/manifest.ts';
+import { diskError, ModelError, printable } from '@matting/serving/models/model-error.ts';
+import { readTensorHeads } from '../onnx/tensor-heads.ts';
+import { HEAD_BYTES, whatElseItIs } from '../probing/not-onnx.ts';
+import { type AddressClient, describeUrl, InterruptedError } from '../weights/address.ts';
+import { type Downloaded, downloadFromAny } from '../weights/download.ts';
+import { fileNameOf, pinAddress, settingsBeside } from './addresses.ts';
+import { type Facts, readGraphSettings, readPreprocessor, type Stated } from './facts.ts';
+import { findStored, linkOrCopy, type ModelFolders, type Workshop } from './workshop.ts';
+
+export type Place =
+  | { readonly type: 'file'; readonly path: string }
+  | { readonly type: 'address'; readonly url: string; readonly mirrors: readonly string[] };
+
+export interface WantedGraph {
+  readonly name?: string | undefined;
+  readonly bytes?: number | undefined;
+  readonly sha256?: string | undefined;
+}
+
+export interface FilesContext {
+  readonly workshop: Workshop;
+  readonly folders: ModelFolders;
+  readonly client: AddressClient;
+  readonly signal: AbortSignal;
+  readonly say: (line: string) => void;
+  readonly onProgress: (
+    file: string,
+    receivedBytes: number,
+    totalBytes: number | undefined,
+  ) => void;
+}
+
+export interface BroughtFiles {
+  readonly source: ModelSource;
+  /** The graph first. */
+  readonly files: readonly [WeightsFile, ...WeightsFile[]];
+}
+
+/** A large graph has its weights in one file beside it; one of each tensor is no way to publish. */
+const DATA_FILES_MAX = 8;
+const SETTINGS_BYTES_MAX = 64 * 1024;
+
+/** @throws ModelError, which says what the file is where it is no graph */
+export async function bringFiles(
+  place: Place,
+  wanted: WantedGraph,
+  context: FilesContext,
+): Promise<BroughtFiles> {
+  const { workshop, say } = context;
+  if (place.type === 'file') {
+    const name = wanted.name ?? fileNameOf(basename(place.path));
+    await requireGraph(place.path);
+    const graph = await bringOwn(place.path, name, wanted, workshop);
+    const data: WeightsFile[] = [];
+    for (const other of dataFilesOf(workshop.path(name), name)) {
+      data.push(await bringOwn(join(dirname(place.path), other), other, {}, workshop));
+    }
+    return { source: { type: 'file' }, files: [graph, ...data] };
+  }
+  const pinned = await pinAddress(context.client, place.url, context.signal).catch(error => {
+    if (!(error instanceof InterruptedError)) throw error;
+    return { url: place.url, moves: true, revision: undefined };
+  });
+  if (pinned.moves && wanted.sha256 === undefined) {
+    say(
+      `warning: ${describeUrl(new URL(place.url))} may be another file tomorrow, and is pinned to` +
+        ' the one of now: when it has changed it is not fetched again',
+    );
+  }
+  const name = wanted.name ?? fileNameOf(new URL(place.url).pathname);
+  const urls = [pinned.url, ...place.mirrors];
+  const graph = await bring(urls, name, { ...wanted, isGraph: true }, context);
+  const data: WeightsFile[] = [];
+  for (const other of dataFilesOf(workshop.path(name), name)) {
+    const beside = urls.map(url => new URL(other, url).href);
+    data.push(await bring(beside, other, { isGraph: false }, context));
+  }
+  const { url, revision } = pinned;
+  const mirrors = place.mirrors.length > 0 ? { mirrors: place.mirrors } : {};
+  const source = { type: 'address', url, ...mirrors, ...(revision && { revision }) } as const;
+  return { source, files: [graph, ...data] };
+}
+
+async function requireGraph(path: string): Promise<void> {
+  const head = Buffer.alloc(HEAD_BYTES);
+  await using file = await open(path).catch(error => {
+    throw diskError(error, 'read', path);
+  });
+  const { bytesRead } = await file.read(head, 0, HEAD_BYTES, 0);
+  const other = whatElseItIs(head.subarray(0, bytesRead));
+  if (other === undefined) return;
+  throw new ModelError('settings', printable(`${path} is no ONNX file: it is ${other}`));
+}
+
+/** The operator's stays as it is, and where it is. */
+async function bringOwn(
+  path: string,
+  name: string,
+  { sha256: wanted }: WantedGraph,
+  workshop: Workshop,
+): Promise<WeightsFile> {
+  const to = workshop.path(name);
+  try {
+    const { size: bytes } = await stat(path);
+    if (bytes > FILE_BYTES_MAX) {
+      throw new ModelError('settings', `${path} is larger than ${FILE_BYTES_MAX} bytes`);
+    }
+    await copyFile(path, to, constants.COPYFILE_FICLONE);
+    const sha256 = await hashFile(to);
+    if (sha256 === (wanted ?? sha256)) return { name, bytes, sha256 };
+    const why = `it is not the file: its sha256 is ${sha256}, not ${wanted}`;
+    throw new ModelError('settings', `${path}: ${why}`);
+  } catch (error) {
+    throw diskError(error, 'read', path);
+  }
+}
+
+async function bring(
+  urls: readonly string[],
+  name: string,
+  wanted: WantedGraph & { readonly isGraph: boolean },
+  { workshop, folders, client, signal, onProgress }: FilesContext,
+): Promise<WeightsFile> {
+  const { sha256, bytes, isGraph } = wanted;
+  const stored = sha256 === undefined ? undefined : await findStored(sha256, folders);
+  const path = workshop.path(name);
+  if (stored !== undefined && sha256 !== undefined) {
+    await linkOrCopy(stored, path);
+    return { name, bytes: (await stat(path)).size, sha256 };
+  }
+  await using file = await openWhole(path);
+  const got: Downloaded = await downloadFromAny(
+    urls,
+    file.whole,
+    { bytesMax: FILE_BYTES_MAX, bytes, sha256, isGraph },
+    { client, signal, onProgress: (received, total) => onProgress(name, received, total) },
+  );
+  await file.whole.commit();
+  return { name, bytes: got.bytes, sha256: got.sha256 };
+}
+
+async function openWhole(path: string) {
+  const whole = await WholeFile.create(path);
+  return { whole, [Symbol.asyncDispose]: () => whole.discard() };
+}
+
+/** Names of external data, each a file of the graph's own folder. */
+function dataFilesOf(path: string, graph: string): readonly string[] {
+  const refuse = (why: string, cause?: unknown) =>
+    new ModelError('prepare', printable(`${graph}: ${why}`), cause);
+  let names: readonly string[];
+  try {
+    names = readTensorHeads(path).dataFiles;
+  } catch (error) {
+    throw refuse((error as Error).message, error);
+  }
+  if (names.length > DATA_FILES_MAX) {
+    throw refuse(
+      `its weights are in ${names.length} files, over ${DATA_FILES_MAX}: export it anew`,
+    );
+  }
+  for (const name of names) {
+    if (FILE_NAME_FORM.test(name) && name !== graph) continue;
+    const own = name === graph ? 'the graph itself' : 'no file of its own folder';
+    throw refuse(`its weights are in ${JSON.stringify(name)}, which is ${own}`);
+  }
+  return names;
+}
+
+/** What lies beside the graph and says how it is to be run; what cannot be read is said. */
+export async function findSettings(
+  place: Place,
+  source: ModelSource,
+  context: FilesContext,
+): Promise<readonly Stated[]> {
+  const stated: Stated[] = [];
+  for (const { file, read } of settingsOf(place, source, context)) {
+    const text = await read();
+    const facts = text === undefined ? undefined : readFacts(file, text, context.say);
+    if (facts !== undefined) stated.push({ by: file, facts });
+  }
+  return stated;
+}
+
+function settingsOf(place: Place, source: ModelSource, context: FilesContext) {
+  if (place.type === 'file') {
+    const { path } = place;
+    const names = [`${basename(path)}.json`, 'preprocessor_config.json'];
+    const readOwn = (file: string) => () =>
+      readFile(join(dirname(path), file), 'utf8').catch(() => undefined);
+    return names.map(file => ({ file, read: readOwn(file) }));
+  }
+  const url = source.type === 'address' ? source.url : place.url;
+  return settingsBeside(url).map(beside => ({
+    file: beside.file,
+    read: () => readBeside(beside.url, context),
+  }));
+}
+
+/** Most models have none: then the host says so in one way or another. */
+async function readBeside(
+  url: string,
+  { client, signal, say }: FilesContext,
+): Promise<string | undefined> {
+  try {
+    const { statusCode, body } = await client.get(url, {}, signal);
+    if (statusCode !== 200) {
+      await body.dump();
+      return undefined;
+    }
+    let text = '';
+    for await (const chunk of body) {
+      text += chunk;
+      if (text.length > SETTINGS_BYTES_MAX) return undefined;
+    }
+    return text;
+  } catch (error) {
+    signal.throwIfAborted();
+    say(`warning: ${describeUrl(new URL(url))} was not read: ${(error as Error).message}`);
+    return undefined;
+  }
+}
+
+function readFacts(file: string, text: string, say: FilesContext['say']): Facts | undefined {
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    say(`warning: ${file} is not JSON, and was not read`);
+    return undefined;
+  }
+  const facts = file.endsWith('.onnx.json') ? readGraphSettings(json) : readPreprocessor(json);
+  if (facts === undefined) say(`warning: ${file} is in a form that is not known here`);
+  return facts;
+}

@@ -1,0 +1,339 @@
+/** `models add` and `remove`, as they are typed, what they ask a person, and what they say. */
+import { writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline/promises';
+import type { Writable } from 'node:stream';
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
+import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
+import {
+  listManifests,
+  loadManifest,
+  type ModelManifest,
+} from '@matting/serving/models/manifest.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
+import { refusalsOf } from '@matting/serving/models/plan.ts';
+import {
+  ACTIVATIONS,
+  type Activation,
+  FITS,
+  type Fit,
+  INPUT_SIDE_MAX,
+} from '@matting/serving/models/prepared-model.ts';
+import { detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import type { AddContext, AddedModel, OpenFact } from '../adding/add-model.ts';
+import { loadCatalogue } from '../adding/catalogue.ts';
+import type { Facts } from '../adding/facts.ts';
+import { removeAdded } from '../adding/workshop.ts';
+import { type PrepareOptions, prepareModel } from '../preparing/prepare.ts';
+import { NORMALISATIONS } from '../probing/probe.ts';
+import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
+import { createProgressView } from './progress-view.ts';
+
+type Triple = readonly [number, number, number];
+
+export interface ModelsAddOptions {
+  readonly name?: string;
+  readonly sha256?: string;
+  readonly tokenEnv?: string;
+  readonly mean?: Triple;
+  readonly std?: Triple;
+  readonly size?: Size;
+  readonly fit?: Fit;
+  readonly activation?: Activation;
+  readonly output?: string;
+  readonly licenceWeights?: string;
+  readonly licenceData?: string;
+  readonly memoryMax?: number;
+  readonly yes?: boolean;
+}
+
+export interface Terminal {
+  readonly out: Writable;
+  readonly err: Writable & { readonly isTTY?: boolean };
+  /** Undefined: there is nobody to ask. */
+  readonly question: ((text: string) => Promise<string>) | undefined;
+}
+
+export function addAddingCommands(models: Command, { config, signal }: CommandContext): void {
+  models
+    .command('add')
+    .description('bring, measure and describe a model, so that requests may name it')
+    .argument('<what>', 'a name of "models list --catalogue", an https address, or an ONNX file')
+    .option('--name <name>', 'what requests name it by; that of the catalogue or file otherwise')
+    .option('--sha256 <sum>', 'of the file; another is refused', parseSum)
+    .option('--token-env <variable>', 'holds a token, which goes to the first host only')
+    .option('--mean <r,g,b>', 'taken from 0 to 255 values', parseTriple)
+    .option('--std <r,g,b>', 'then divided by', parseDivisors)
+    .option('--size <side>', 'N or WxH in pixels, where the graph leaves it open', parseSize)
+    .addOption(new Option('--fit <how>', 'a picture is brought into the input').choices(FITS))
+    .addOption(
+      new Option('--activation <what>', 'is still to be applied to the output').choices(
+        ACTIVATIONS,
+      ),
+    )
+    .option('--output <tensor>', 'the matte, of several outputs')
+    .option('--licence-weights <spdx>', 'as their maker states it; unknown otherwise')
+    .option(
+      '--licence-data <text>',
+      'of the training data; begins with yes or no where it is known',
+    )
+    .option('--memory-max <bytes>', 'of the process that measures it, such as 9G', parseBytes)
+    .option('--yes', 'ask nothing: end with 64 and name the option that is missing')
+    .action(async (what: string, options: ModelsAddOptions) => {
+      const { stdin, stdout: out, stderr: err } = process;
+      const asks = stdin.isTTY === true && err.isTTY === true && options.yes !== true;
+      await using lines = openLines();
+      const question = asks ? (text: string) => lines.open().question(text, { signal }) : undefined;
+      await modelsAdd(what, options, config(), { out, err, question }, signal);
+    });
+  models
+    .command('remove')
+    .description('remove an added model, and its file unless another name has it too')
+    .argument('<name>', 'as "models list" shows it')
+    .action(async (name: string) => {
+      await modelsRemove(name, config(), process.stdout);
+    });
+}
+
+/** Reads the terminal only when it has something to ask: Ctrl-C is the program's until then. */
+function openLines() {
+  let opened: ReturnType<typeof createInterface> | undefined;
+  const open = () => (opened ??= createInterface({ input: process.stdin, output: process.stderr }));
+  return { open, [Symbol.asyncDispose]: async () => opened?.close() };
+}
+
+/** @throws ModelError; UsageError where an option is missing; the signal's reason */
+export async function modelsAdd(
+  what: string,
+  options: ModelsAddOptions,
+  config: CliConfig,
+  terminal: Terminal,
+  signal: AbortSignal,
+): Promise<void> {
+  // What brings and measures takes a while to load, and the other commands need none of it.
+  const { addModel } = await import('../adding/add-model.ts');
+  const { probeGraph } = await import('../probing/probe-graph.ts');
+  const view = createProgressView(terminal.err);
+  const { memoryMax: memoryMaxBytes, licenceWeights: weights, licenceData: data } = options;
+  const { name, sha256 } = options;
+  const say = (line: string) => {
+    view.stop();
+    terminal.err.write(`${line}\n`);
+  };
+  const flags = flagsOf(options);
+  const given = { name, sha256, flags, licence: { weights, data }, memoryMaxBytes };
+  const context: AddContext = {
+    ...{ folders: config.settings, cwd: config.cwd, childEnv: config.childEnv, signal, say },
+    access: { env: config.env },
+    token: tokenOf(options.tokenEnv, config),
+    catalogue: await loadCatalogue(),
+    probe: probeGraph,
+    prepare: manifest =>
+      prepareHere(manifest, config, {
+        ...(memoryMaxBytes !== undefined && { memoryMaxBytes }),
+        onProgress: progress => view.preparing(manifest.name, progress),
+      }),
+    ask: (open, sheet, of) => ask(open, { sheet, name: of }, terminal),
+    onProgress: (file, receivedBytes, totalBytes) =>
+      view.fetching(file, { file, receivedBytes, totalBytes }),
+  };
+  try {
+    const added = await addModel(what, given, context);
+    terminal.out.write(`${describeAdded(added, config).join('\n')}\n`);
+  } finally {
+    view.stop();
+  }
+}
+
+function flagsOf({ mean, std, size, fit, activation, output }: ModelsAddOptions): Facts {
+  if ((mean === undefined) !== (std === undefined)) throw missing(['normalisation']);
+  return {
+    ...(mean !== undefined && std !== undefined && { normalisation: { mean, std } }),
+    ...(size !== undefined && { size }),
+    ...(fit !== undefined && { fit }),
+    ...(activation !== undefined && { activation }),
+    ...(output !== undefined && { output }),
+  };
+}
+
+function tokenOf(variable: string | undefined, { env }: CliConfig): string | undefined {
+  if (variable === undefined) return undefined;
+  const token = env[variable];
+  if (token !== undefined && /^[!-~]+$/.test(token)) return token;
+  throw new UsageError(`--token-env: the variable ${JSON.stringify(variable)} holds no token`);
+}
+
+async function prepareHere(
+  manifest: ModelManifest,
+  config: CliConfig,
+  own: Pick<PrepareOptions, 'memoryMaxBytes' | 'onProgress'>,
+) {
+  const { modelDir: cacheDir, weightsDir } = config.settings;
+  return await prepareModel({
+    ...{ manifest, cacheDir, weightsDir, precision: 'auto', provider: 'cpu', ...own },
+    instructionSet: await detectInstructionSet(),
+    answering: createAnswering({
+      childEnv: config.childEnv,
+      threads: Math.max(1, Math.floor(await readCpuShare())),
+    }),
+  });
+}
+
+const GIGABYTE = 1e9;
+
+function describeAdded({ manifest, cutout }: AddedModel, config: CliConfig): readonly string[] {
+  const { name, version, measured, graph, licence } = manifest;
+  const { weights, trainingData } = licence;
+  const { peakBytes = 0, loadedBytes = 0, seconds = 0 } = measured ?? {};
+  const gigabytes = (bytes: number) => `${(bytes / GIGABYTE).toFixed(1)} GB`;
+  const size = `${graph.inputWidth} x ${graph.inputHeight}`;
+  const offered = [...config.offered, name].join();
+  const refusals = refusalsOf(manifest, config.settings.commercialUse);
+  return [
+    `added ${name} ${version}`,
+    `cut-out   ${cutout}`,
+    `seconds   ${seconds.toFixed(2)} at ${size} on this machine's CPU`,
+    `memory    ${gigabytes(peakBytes)} while it runs, ${gigabytes(loadedBytes)} loaded`,
+    `licence   ${licence.spdx}; weights: commercial use ${weights.commercialUse}. ${weights.reason}`,
+    `          training data: commercial use ${trainingData.commercialUse}. ${trainingData.reason}`,
+    ...refusals.map(refusal => `refused   by MATTING_COMMERCIAL_USE: ${refusal}`),
+    `a node    needs ${gigabytes(peakBytes)} beside its own plan`,
+    `callers   may name it where the control plane has MATTING_MODELS_OFFERED=${offered}`,
+  ];
+}
+
+/** @throws ModelError `settings` where it was not added */
+export async function modelsRemove(name: string, config: CliConfig, out: Writable): Promise<void> {
+  const { settings } = config;
+  const added = await listManifests(settings.addedModelsDir);
+  if ((await listManifests()).includes(name)) {
+    throw new ModelError('settings', `${name} comes with the product, and is not removed`);
+  }
+  if (!added.includes(name)) {
+    const there = added.join(', ') || 'none';
+    throw new ModelError('settings', `${JSON.stringify(name)} is no added model: ${there}`);
+  }
+  await removeAdded(await loadManifest(name, settings.addedModelsDir), settings);
+  out.write(`removed ${name}\n`);
+}
+
+const FLAGS: Readonly<Record<OpenFact, string>> = {
+  normalisation: '--mean and --std',
+  size: '--size',
+  activation: '--activation',
+};
+
+function missing(open: readonly OpenFact[], sheet?: string): UsageError {
+  const see = sheet === undefined ? '' : ` (its cut-outs by each in use: ${sheet})`;
+  return new UsageError(`${open.map(fact => FLAGS[fact]).join(', ')} must be given${see}`);
+}
+
+/** The sheet stays where a person finds it: of the model there may be nothing left. */
+async function ask(
+  open: readonly OpenFact[],
+  { sheet, name }: { readonly sheet: Buffer; readonly name: string },
+  { question }: Terminal,
+): Promise<Facts> {
+  const path = join(tmpdir(), `matting-${name}-normalisations.png`);
+  const isShown = open.includes('normalisation');
+  if (isShown) await writeFile(path, sheet);
+  if (question === undefined) throw missing(open, isShown ? path : undefined);
+  let facts: Facts = {};
+  for (const fact of open) {
+    facts = { ...facts, ...(await answered(questionOf(fact, path), question, ANSWERS[fact])) };
+  }
+  return facts;
+}
+
+function questionOf(fact: OpenFact, sheet: string): string {
+  if (fact === 'size') return 'Its size, N or WxH in pixels: ';
+  if (fact === 'activation') return `What its output still needs (${ACTIVATIONS.join(', ')}): `;
+  const choices = NORMALISATIONS.map(
+    ({ of, mean, std }, index) => `  ${index + 1}  ${of}: mean ${mean.join()}, std ${std.join()}\n`,
+  );
+  return (
+    `Its mean and std are in no file. Cut-outs by each in use are in ${sheet}, in this order:\n` +
+    `${choices.join('')}The number of the best, or mean and std as R,G,B R,G,B: `
+  );
+}
+
+async function answered(
+  text: string,
+  question: (text: string) => Promise<string>,
+  parse: (answer: string) => Facts | undefined,
+): Promise<Facts> {
+  for (;;) {
+    const facts = parse((await question(text)).trim());
+    if (facts !== undefined) return facts;
+  }
+}
+
+const ANSWERS: Readonly<Record<OpenFact, (answer: string) => Facts | undefined>> = {
+  normalisation: answer => {
+    const chosen = NORMALISATIONS[Number(answer) - 1];
+    if (chosen !== undefined) {
+      return { normalisation: { mean: chosen.mean, std: chosen.std } };
+    }
+    const [mean, std] = answer.split(/\s+/).map(tripleOf);
+    return mean && std?.every(value => value > 0) ? { normalisation: { mean, std } } : undefined;
+  },
+  size: answer => {
+    const size = sizeOf(answer);
+    return size && { size };
+  },
+  activation: answer => {
+    const activation = ACTIVATIONS.find(known => known === answer);
+    return activation && { activation };
+  },
+};
+
+function tripleOf(text: string): Triple | undefined {
+  const values = text.split(',').map(part => (part.trim() === '' ? Number.NaN : Number(part)));
+  const [red, green, blue] = values.every(Number.isFinite) && values.length === 3 ? values : [];
+  if (red === undefined || green === undefined || blue === undefined) return undefined;
+  return [red, green, blue];
+}
+
+function sizeOf(text: string): Size | undefined {
+  const [, width, height] = /^(\d{1,5})(?:x(\d{1,5}))?$/.exec(text) ?? [];
+  if (width === undefined) return undefined;
+  const size = { width: Number(width), height: Number(height ?? width) };
+  const fits = [size.width, size.height].every(side => side >= 1 && side <= INPUT_SIDE_MAX);
+  return fits ? size : undefined;
+}
+
+function parseTriple(text: string): Triple {
+  const values = tripleOf(text);
+  if (values === undefined) throw new InvalidArgumentError('Three numbers: R,G,B, of 0 to 255.');
+  return values;
+}
+
+function parseDivisors(text: string): Triple {
+  const values = parseTriple(text);
+  if (values.every(value => value > 0)) return values;
+  throw new InvalidArgumentError('Three numbers above 0: R,G,B.');
+}
+
+function parseSize(text: string): Size {
+  const size = sizeOf(text);
+  if (size !== undefined) return size;
+  throw new InvalidArgumentError(`N or WxH, each from 1 to ${INPUT_SIDE_MAX}.`);
+}
+
+function parseSum(text: string): string {
+  const sum = text.toLowerCase().replace(/^sha256:/, '');
+  if (/^[0-9a-f]{64}$/.test(sum)) return sum;
+  throw new InvalidArgumentError('64 hexadecimal digits.');
+}
+
+const UNITS: Readonly<Record<string, number>> = { M: 1024 ** 2, G: 1024 ** 3 };
+
+function parseBytes(text: string): number {
+  const [, number, unit = ''] = /^(\d{1,5}(?:\.\d{1,3})?)([MG])$/.exec(text) ?? [];
+  const factor = UNITS[unit];
+  if (number !== undefined && factor !== undefined) return Math.round(Number(number) * factor);
+  throw new InvalidArgumentError('A number with M or G: 4G.');
+}

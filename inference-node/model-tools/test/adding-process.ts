@@ -1,0 +1,29 @@
+/** Adds a model in a process of its own, which says how far it has come and goes no further. */
+import { addModel } from '../adding/add-model.ts';
+import { addingIn, FOUND } from './adding.ts';
+
+const [target = '', folder = '', stage] = process.argv.slice(2);
+
+async function at(reached: string): Promise<void> {
+  process.stdout.write(`${reached}\n`);
+  if (reached === stage) await new Promise(resolve => setTimeout(resolve, 600_000));
+}
+
+const normalisation = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
+const options = { flags: { normalisation }, licence: {} };
+await addModel(
+  target,
+  options,
+  addingIn(folder, {
+    onProgress: () => void at('download'),
+    probe: async () => {
+      await at('probe');
+      return FOUND;
+    },
+    prepare: async () => {
+      await at('prepare');
+      return {} as never;
+    },
+  }),
+);
+await at('whole');
