@@ -61,7 +61,11 @@ export class JobTable {
   listClaimable(limit: number, lanes: readonly LaneRead[], nowMs: number): ListedJob[] {
     const eachMax = Math.max(1, Math.floor(limit / lanes.length));
     return lanes
-      .flatMap(lane => this.#lanes.get(laneKey(lane))?.free.slice(0, eachMax) ?? [])
+      .flatMap(lane => {
+        const { free = [] } = this.#lanes.get(laneKey(lane)) ?? {};
+        const some = lane.namesNone ? free.filter(({ model }) => model === undefined) : free;
+        return some.slice(0, eachMax);
+      })
       .slice(0, limit)
       .map(job => listed(job, nowMs));
   }
@@ -78,7 +82,7 @@ export class JobTable {
 
 export function listed(simulated: SimulatedJob, nowMs: number): ListedJob {
   const { index, accountId, apiKeyId, arrivesMs } = simulated;
-  const { pixels, inputFormat, outputFormat } = simulated;
+  const { pixels, inputFormat, outputFormat, model } = simulated;
   return {
     simulated,
     id: String(index),
@@ -93,6 +97,7 @@ export function listed(simulated: SimulatedJob, nowMs: number): ListedJob {
     input: { format: inputFormat, width: pixels, height: 1 },
     sourceHost: null,
     outputFormat,
+    model,
   };
 }
 

@@ -8,11 +8,13 @@ import type {
   NodeAbilities,
   NodeReport,
 } from '../../control-plane/core/dispatch/dispatch-policy.ts';
+import type { Selectable, Selectables } from '../../control-plane/core/models/selectable.ts';
 import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
 import type { EventQueue } from './event-queue.ts';
 import {
   DECODE_MS_PER_MEGAPIXEL,
   ENCODE_MS_PER_MEGAPIXEL,
+  HEAVY,
   inferMs,
   type NodeKind,
   type SimulatedJob,
@@ -29,6 +31,21 @@ const OVERRUN_SHARE = 0.2;
 /** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;
 
+/** The engines of one model, and what waits for them. */
+interface Line {
+  readonly engines: number;
+  readonly readyAtMs: number;
+  readonly running: Set<Running>;
+  readonly waiting: { readonly job: SimulatedJob; readonly begin: () => void }[];
+}
+
+const TERMS = { commercialUse: 'yes', reason: '', source: '' };
+const SAID: Selectable = {
+  ...{ name: HEAVY.name, kind: 'model', isDefault: false, sha256: 'a', loadMs: HEAVY.loadMs },
+  ...{ memoryBytes: 0, goodFor: '', weights: TERMS, trainingData: TERMS },
+};
+const MODELS: Selectables = new Map([[HEAVY.name, SAID]]);
+
 interface Running {
   readonly job: SimulatedJob;
   readonly startedMs: number;
@@ -38,10 +55,9 @@ export class SimulatedNode {
   readonly abilities: NodeAbilities;
   readonly slowness: number;
   readonly #events: EventQueue;
-  readonly #engines: number;
+  readonly #own: Line;
+  readonly #others = new Map<string, Line>();
   readonly #onAdmitted: (job: SimulatedJob) => void;
-  readonly #running = new Set<Running>();
-  readonly #waiting: { readonly job: SimulatedJob; readonly begin: () => void }[] = [];
   readonly #rates: Pick<NodeReport, 'decodeRates' | 'encodeRates'>;
   /** Receives every report; set before anything happens. */
   onReport: (report: NodeReport) => void = () => undefined;
@@ -60,7 +76,7 @@ export class SimulatedNode {
   ) {
     this.#onAdmitted = onAdmitted;
     this.slowness = slowness;
-    this.#engines = engines;
+    this.#own = lineOf(engines, 0);
     this.#events = events;
     this.abilities = {
       nodeId: `node-${index}`,
@@ -73,6 +89,7 @@ export class SimulatedNode {
       engines,
       imagesMax: engines + PLACES_BESIDE_ENGINES,
       megapixelsMax: MEGAPIXELS_MAX,
+      models: MODELS,
     };
     this.#rates = {
       decodeRates: scaled(DECODE_MS_PER_MEGAPIXEL, slowness),
@@ -120,51 +137,76 @@ export class SimulatedNode {
     return this.#gone;
   }
 
-  /** False: refused. `ended` is called with the instant an engine took it. */
+  /** Models beside its own plan that it has loaded. */
+  get loads(): number {
+    return this.#others.size;
+  }
+
+  /** False: refused. `ended` is called with the instant an engine took it. 0: any wait. */
   admit(job: SimulatedJob, waitMsMax: number, ended: (startedMs: number) => void): boolean {
     if (this.draining || this.#inFlight >= this.abilities.imagesMax) return false;
-    if (this.#estimatedWaitMs() > waitMsMax) return false;
+    const line = this.#lineFor(job);
+    if (waitMsMax > 0 && this.#estimatedWaitMs(line) > waitMsMax) return false;
     this.#onAdmitted(job);
-    this.#waiting.push({ job, begin: () => this.#run(job, ended) });
-    this.#next();
+    line.waiting.push({ job, begin: () => this.#run(line, job, ended) });
+    this.#next(line);
     this.#changed();
     return true;
   }
 
-  get #inFlight(): number {
-    return this.#running.size + this.#waiting.length;
+  #lineFor({ model }: SimulatedJob): Line {
+    if (model === undefined) return this.#own;
+    const known = this.#others.get(model);
+    if (known !== undefined) return known;
+    const loadMs = this.slowness * HEAVY.loadMs;
+    const line = lineOf(1, this.#events.nowMs + loadMs);
+    this.#others.set(model, line);
+    this.#events.in(loadMs, () => {
+      this.#next(line);
+      this.#changed();
+    });
+    return line;
   }
 
-  #next(): void {
-    while (this.#running.size < this.#engines) {
-      const next = this.#waiting.shift();
+  get #inFlight(): number {
+    let images = 0;
+    for (const { running, waiting } of [this.#own, ...this.#others.values()]) {
+      images += running.size + waiting.length;
+    }
+    return images;
+  }
+
+  #next(line: Line): void {
+    while (line.readyAtMs <= this.#events.nowMs && line.running.size < line.engines) {
+      const next = line.waiting.shift();
       if (next === undefined) return;
       next.begin();
     }
   }
 
-  #run(job: SimulatedJob, ended: (startedMs: number) => void): void {
+  #run(line: Line, job: SimulatedJob, ended: (startedMs: number) => void): void {
     const running = { job, startedMs: this.#events.nowMs };
-    this.#running.add(running);
+    line.running.add(running);
     this.#events.in(serviceMs(job, this.slowness), () => {
       if (this.#gone) return;
-      this.#running.delete(running);
+      line.running.delete(running);
       ended(running.startedMs);
-      this.#next();
+      this.#next(line);
       this.#changed();
       this.#endIfDone();
     });
   }
 
   /** As a node makes it: each engine's rest by the means, then the line in its order. */
-  #estimatedWaitMs(): number {
+  #estimatedWaitMs({ engines, readyAtMs, running, waiting }: Line): number {
     const { nowMs } = this.#events;
-    const freeIn = Array.from({ length: this.#engines - this.#running.size }, () => 0);
-    for (const { job, startedMs } of this.#running) {
+    const loadMs = Math.max(0, readyAtMs - nowMs);
+    const freeIn = Array.from({ length: engines - running.size }, () => loadMs);
+    for (const { job, startedMs } of running) {
       const elapsedMs = nowMs - startedMs;
       freeIn.push(Math.max(OVERRUN_SHARE * elapsedMs, this.#expectedMs(job) - elapsedMs));
     }
-    for (const { job } of this.#waiting) {
+    for (const { job } of waiting) {
       const firstMs = Math.min(...freeIn);
       freeIn[freeIn.indexOf(firstMs)] = firstMs + this.#expectedMs(job);
     }
@@ -198,14 +240,27 @@ export class SimulatedNode {
       imagesInFlight: inFlight,
       imagesFree: this.abilities.imagesMax - inFlight,
       megapixelsFree: MEGAPIXELS_MAX,
-      enginesReady: this.#engines,
-      estimatedWaitMs: this.#estimatedWaitMs(),
+      enginesReady: this.#own.engines,
+      estimatedWaitMs: this.#estimatedWaitMs(this.#own),
       inferMs: inferMs(this.slowness),
       decodeMsPerMegapixel: 0,
       encodeMsPerMegapixel: 0,
       ...this.#rates,
+      loads: new Map([...this.#others].map(([name, line]) => [name, this.#loadOf(line)])),
     });
   }
+
+  #loadOf(line: Line) {
+    return {
+      enginesReady: line.readyAtMs <= this.#events.nowMs ? line.engines : 0,
+      estimatedWaitMs: this.#estimatedWaitMs(line),
+      inferMs: this.slowness * HEAVY.inferMs,
+    };
+  }
+}
+
+function lineOf(engines: number, readyAtMs: number): Line {
+  return { engines, readyAtMs, running: new Set(), waiting: [] };
 }
 
 function scaled<F extends string>(

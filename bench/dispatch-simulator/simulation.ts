@@ -13,6 +13,7 @@ import {
   createRandom,
   makeFleet,
   makeJobs,
+  type NodeKind,
   type Scenario,
   type SimulatedJob,
   STARTED_MS,
@@ -44,6 +45,16 @@ export function simulate(scenario: Scenario): Comparison {
   const fleet = makeFleet(scenario);
   const jobs = makeJobs(scenario, fleet);
   const ideal = runIdealQueue(scenario, fleet, jobs);
+  const { ours, nodes: _, ...run } = runRounds(scenario, fleet, jobs);
+  return { ...run, jobs: jobs.map(job => compared(job, ours, ideal)) };
+}
+
+/** The product's rounds alone. */
+export function runRounds(
+  scenario: Scenario,
+  fleet: readonly NodeKind[],
+  jobs: readonly SimulatedJob[],
+) {
   const events = new EventQueue();
   const table = new JobTable();
   const nodes = fleet.map((kind, index) => new SimulatedNode(index, kind, events));
@@ -91,7 +102,7 @@ export function simulate(scenario: Scenario): Comparison {
     });
   }
   events.run(() => ours.size === jobs.length);
-  return { jobs: jobs.map(job => compared(job, ours, ideal)), refusals, lostClaims, lostAtMs };
+  return { ours, nodes, refusals, lostClaims, lostAtMs };
 }
 
 /** One arrival after the other, so that the heap stays small. */

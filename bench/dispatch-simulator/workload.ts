@@ -29,6 +29,8 @@ export interface SimulatedJob {
   readonly pixels: number;
   readonly inputFormat: InputFormat;
   readonly outputFormat: OutputFormat;
+  /** That it names; absent: the nodes' own plan. */
+  readonly model?: string;
   /** What this image costs above or below what its size lets expect. */
   readonly luck: number;
 }
@@ -82,6 +84,8 @@ const CLASSES = [
 ] as const;
 
 const INFER_MS = 250;
+/** The other model of a mixed day: its name, a run of it, and its load. */
+export const HEAVY = { name: 'heavy', inferMs: 4000, loadMs: 8000 } as const;
 export const DECODE_MS_PER_MEGAPIXEL = { jpeg: 10, png: 25, webp: 20, avif: 40, jxl: 60 } as const;
 export const ENCODE_MS_PER_MEGAPIXEL = {
   png: 50,
@@ -128,7 +132,8 @@ export function serviceMs(job: SimulatedJob, slowness: number): number {
   const megapixels = job.pixels / 1e6;
   const perMegapixel =
     DECODE_MS_PER_MEGAPIXEL[job.inputFormat] + ENCODE_MS_PER_MEGAPIXEL[job.outputFormat];
-  return slowness * (INFER_MS + megapixels * perMegapixel * job.luck);
+  const inferMs = job.model === undefined ? INFER_MS : HEAVY.inferMs;
+  return slowness * (inferMs + megapixels * perMegapixel * job.luck);
 }
 
 export function inferMs(slowness: number): number {

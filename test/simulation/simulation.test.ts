@@ -1,6 +1,13 @@
 /** The product's rounds in a simulated fleet against an ideal central queue, seeded. */
+import assert from 'node:assert/strict';
 import test from 'ava';
-import { quantile, settled, simulate } from '../../bench/dispatch-simulator/simulation.ts';
+import { makeMixedDay } from '../../bench/dispatch-simulator/mixed-jobs.ts';
+import {
+  quantile,
+  runRounds,
+  settled,
+  simulate,
+} from '../../bench/dispatch-simulator/simulation.ts';
 import type { Scenario } from '../../bench/dispatch-simulator/workload.ts';
 
 const RATIO_MAX = 1.3;
@@ -55,4 +62,19 @@ test('lets nothing that is paid for wait longer for the playground: 10 nodes, lo
   const ratio = p99 / quantile(waits(false, 'ideal'), 0.99);
   t.true(ratio <= RATIO_MAX, `p99 of the wait is ${ratio} of the ideal`);
   t.true(quantile(waits(true, 'ours'), 0.5) > 5 * p99, 'the others wait for them');
+});
+
+test('lets what names no model wait for none that is named: 10 nodes, both models loaded', t => {
+  const { scenario, fleet, plain, mixed } = makeMixedDay(600);
+  const [alone, beside] = [plain, mixed].map(jobs => {
+    const { ours } = runRounds(scenario, fleet, jobs);
+    return (isNamed: boolean) =>
+      jobs
+        .filter(({ model }) => (model !== undefined) === isNamed)
+        .map(job => ours.get(job)?.waitMs ?? Number.NaN);
+  });
+  assert.ok(alone && beside);
+  t.true(quantile(beside(true), 0.5) > 5000, 'the others wait');
+  const longer = quantile(beside(false), 0.99) - quantile(alone(false), 0.99);
+  t.true(longer < 250, `by ${longer} ms, and a run of the own plan is 250`);
 });

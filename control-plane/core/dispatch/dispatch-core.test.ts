@@ -312,7 +312,7 @@ test('a job that no node alive can do, where others may come › holds up nobody
   t.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
 });
 
-const named = () => job({ model: 'heavy' });
+const named = (changes: Partial<QueuedJob> = {}) => job({ model: 'heavy', ...changes });
 const heavyAway = () => {
   node?.offerModels(modelsSeen(saidModel('heavy')));
   const loads = new Map([['heavy', { enginesReady: 1, estimatedWaitMs: 4000, inferMs: 4000 }]]);
@@ -330,25 +330,52 @@ test('a job that names a model › waits for its engines and holds up no other',
   t.is(core.roomChanged('reported'), 10);
 });
 
-test('a job that names a model › hides none of its key behind it: the lane is read without such jobs', t => {
+test('a job that names a model › hides none of its key behind it: such jobs are passed over by turns', t => {
   heavyAway();
   const many = Array.from({ length: LIST_MAX }, named);
   const plain = job();
   t.deepEqual(round(...many, plain), { placed: [], wakeInMs: 0 });
-  t.true(core.beginRound());
-  const chosen = core.chooseLanes();
+  const passing = () => {
+    t.true(core.beginRound());
+    return core.chooseLanes();
+  };
+  const chosen = passing();
   t.deepEqual(
     chosen.lanes.map(({ namesNone }) => namesNone),
     [true],
   );
   t.deepEqual(begun(core.place(chosen, [plain])), [`${plain.id} node`]);
-  core.outdate();
+  t.is(core.roomChanged('reported'), 10, 'they are known to wait');
+  t.is(passing().lanes[0]?.namesNone, undefined);
+});
+
+test('a job that names a model › keeps no place among the lanes from jobs that name none', t => {
+  heavyAway();
+  const keys = Array.from({ length: LANES_MAX }, (_, key) => ({ apiKeyId: `key-${key}` }));
+  const first = keys.map(key => named(key));
+  const plain = job({ apiKeyId: 'late', class: 'async' });
   core.beginRound();
-  core.lanesRead([laneOf(plain)]);
+  core.lanesRead([...first, plain].map(laneOf));
+  t.deepEqual(core.place(core.chooseLanes(), first), { placed: [], wakeInMs: 0 });
+  t.true(core.beginRound());
+  const chosen = core.chooseLanes();
   t.deepEqual(
-    core.chooseLanes().lanes.map(({ namesNone }) => namesNone),
-    [undefined],
-    'by turns',
+    chosen.lanes.map(({ apiKeyId }) => apiKeyId),
+    ['late'],
+  );
+  t.deepEqual(begun(core.place(chosen, [plain])), [`${plain.id} node`]);
+  core.outdate();
+  const more = job({ apiKeyId: 'key-3' });
+  core.submitted(more);
+  round(...first, more);
+  core.beginRound();
+  t.deepEqual(
+    core
+      .chooseLanes()
+      .lanes.map(({ apiKeyId }) => apiKeyId)
+      .sort(),
+    ['key-3', 'late'],
+    'a lane is passed over no longer where a job came to it that names none',
   );
 });
 

@@ -71,6 +71,8 @@ interface ChosenLanes {
   readonly lanes: readonly LaneRead[];
   /** No lane that something could begin of was left out. */
   readonly all: boolean;
+  /** But those whose jobs all name a model. */
+  readonly passesNamed?: boolean;
 }
 /** What became of a run; open: the job is given back, or another holder's now. */
 export type RunEnd =
@@ -108,8 +110,10 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** The same of jobs that name a model: they may wait for its engines while there is room. */
   #modelsAwaited = false;
   #downloadsAwaited = false;
-  /** Keys of lanes whose first jobs all name a model, and hide those behind them that name none. */
-  readonly #crowded = new Set<string>();
+  /** Lanes whose waiting jobs all name a model, as they were read last: all of them, or more. */
+  readonly #namedLanes = new Map<string, 'whole' | 'more'>();
+  /** The next round passes over jobs that name a model: they may hide others that find room. */
+  #passesNamed = false;
 
   constructor(options: DispatchCoreOptions<Offer, Download>) {
     this.#options = options;
@@ -128,7 +132,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** A new job is placed at once where no job waits before it: a round for each costs more. */
   submitted(job: J): Step<J, Offer, Download> {
-    this.#lanes.add(job);
+    this.#addLane(job);
     const { downloads } = this.#options.room;
     if (needsDownload(job) && this.#downloadsAwaited) {
       if (!downloads.hasRoom(job)) return NOTHING;
@@ -144,6 +148,11 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (step.placed.length > 0 || this.#unable.has(job.id)) return step;
     this.#await(job);
     return step;
+  }
+
+  #addLane(job: J): void {
+    this.#lanes.add(job);
+    if (!isNamed(job)) this.#namedLanes.delete(laneKey(laneOf(job)));
   }
 
   #await(job: J): void {
@@ -199,24 +208,27 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   chooseLanes(): ChosenLanes {
     const { downloads } = this.#options.room;
+    const passesNamed = this.#passesNamed;
+    this.#passesNamed = false;
+    this.#modelsAwaited ||= passesNamed;
+    const namedIn = (lane: LaneIdentity) => passesNamed && this.#namedLanes.get(laneKey(lane));
     const { lanes, all } = this.#lanes.choose(this.#shares(), lane => {
+      if (namedIn(lane) === 'whole') return false;
       const isOpen = !lane.needsDownload || downloads.hasRoomFor(lane.accountId);
       if (!isOpen) this.#downloadsAwaited = true;
       return isOpen;
     });
     const reads = lanes.map(lane => {
-      if (!lane.needsDownload) {
-        return this.#crowded.delete(laneKey(lane)) ? { ...lane, namesNone: true } : lane;
-      }
+      if (!lane.needsDownload) return namedIn(lane) ? { ...lane, namesNone: true } : lane;
       const exceptHosts = downloads.fullHosts(lane.accountId);
       if (exceptHosts.length > 0) this.#downloadsAwaited = true;
       return { ...lane, exceptHosts };
     });
-    return { lanes: reads, all };
+    return { lanes: reads, all, ...(passesNamed && { passesNamed }) };
   }
 
   /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
-  place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
+  place({ lanes, all, passesNamed }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
     const free = jobs.filter(job => !this.#running.has(job.id));
     const ordered = orderJobs(free, this.#shares());
     this.#unable.clear();
@@ -248,29 +260,35 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const forgotten = this.#lanes.listed(lanes, jobs, begun);
     this.#downloadsAwaited ||= leaves('download');
     this.#nodesAwaitedBefore = this.#nodesAwaited;
-    const crowded = this.#noteCrowded(lanes, jobs, { begun, eachMax });
+    const hidesMore = this.#noteNamed(lanes, jobs, { begun, eachMax });
+    this.#passesNamed = !passesNamed && (hidesMore || (!all && this.#modelsAwaited));
     // Nothing waits in the lanes that were read: there is room to read others.
-    if (crowded || (!all && jobs.length === 0 && forgotten)) {
+    if (this.#passesNamed || (!all && jobs.length === 0 && forgotten)) {
       this.#unread = true;
       wakeInMs = 0;
     }
     return { placed, wakeInMs };
   }
 
-  /** @returns whether a lane is to be read again, without those that name a model */
-  #noteCrowded(
+  /** @returns whether behind jobs that name a model and found no room a lane may have others */
+  #noteNamed(
     lanes: readonly LaneRead[],
     jobs: readonly J[],
     { begun, eachMax }: { readonly begun: readonly J[]; readonly eachMax: number },
   ): boolean {
-    if (!jobs.some(isNamed)) return false;
-    const crowded = lanes.filter(lane => {
-      const first = lane.namesNone ? [] : jobs.filter(job => isOfLane(job, lane));
-      const left = first.filter(job => !begun.includes(job));
-      return first.length >= eachMax && left.length > 0 && left.every(isNamed);
-    });
-    for (const lane of crowded) this.#crowded.add(laneKey(lane));
-    return crowded.length > 0;
+    if (this.#namedLanes.size === 0 && !jobs.some(isNamed)) return false;
+    let hidesMore = false;
+    for (const { namesNone, ...lane } of lanes) {
+      if (namesNone) continue;
+      const key = laneKey(lane);
+      const listed = jobs.filter(job => isOfLane(job, lane));
+      const left = listed.filter(job => !begun.includes(job));
+      const isNamedLane = left.length > 0 && left.every(isNamed);
+      if (!isNamedLane) this.#namedLanes.delete(key);
+      else this.#namedLanes.set(key, listed.length < eachMax ? 'whole' : 'more');
+      hidesMore ||= isNamedLane && listed.length >= eachMax;
+    }
+    return hidesMore;
   }
 
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
@@ -296,7 +314,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (end.kind !== 'open') return;
     if (end.failure !== undefined) this.memories.mustFail(job.id, end.failure);
     // Perhaps its image is there by now.
-    this.#lanes.add(job);
+    this.#addLane(job);
     this.#lanes.add(job, false);
     this.#unread = true;
   }
