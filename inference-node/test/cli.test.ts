@@ -306,3 +306,15 @@ test('the catalogue lists what is known by name, and shows a row of it', async t
   const row = await outputOf(to => modelsShow('birefnet-lite', configOf(), to));
   t.is(JSON.parse(row.out).name, 'birefnet-lite');
 });
+
+test('names in a graph reach the terminal as text', async t => {
+  const file = join(directory, 'escapes.onnx');
+  const named = Buffer.from(encodeTinyModel())
+    .toString('latin1')
+    .replaceAll('output', '\u001b[2Jab');
+  await writeFile(file, named, 'latin1');
+  const { out, error } = await check(file);
+  t.is(error, undefined);
+  t.regex(out, /^output {2}\\u\{1b\}\[2Jab: float32/m);
+  t.false(out.includes('\u001b'));
+});

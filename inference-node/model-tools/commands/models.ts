@@ -12,7 +12,7 @@ import {
   loadManifest,
   type ModelManifest,
 } from '@matting/serving/models/manifest.ts';
-import { ModelError } from '@matting/serving/models/model-error.ts';
+import { ModelError, printable } from '@matting/serving/models/model-error.ts';
 import {
   loadPlanOutlines,
   outlineOf,
@@ -278,7 +278,7 @@ export async function modelsCheck(
   for (const value of graph.outputs) out.write(`output  ${describeValue(value)}\n`);
   const spec = { path, ...createSpec(graph, options) };
   const { inputWidth: width, inputHeight: height } = spec;
-  out.write(`run     ${spec.outputName} at ${width} x ${height}\n`);
+  out.write(`run     ${printable(spec.outputName)} at ${width} x ${height}\n`);
   const picture = options.image === undefined ? paintSample() : await readImage(options.image);
   const rgb = createModelInput(picture, { width, height });
   const matte = await runOnce({ spec, rgb, childEnv: {}, timeoutMs: TIMEOUT_MS }).catch(error => {
@@ -358,7 +358,7 @@ function triple(option: string, text: string): readonly [number, number, number]
 function describeValue({ name, elementType, dims }: GraphValue): string {
   const known = Object.entries(ElementType).find(([, value]) => value === elementType);
   const type = known?.[0] ?? `type ${elementType}`;
-  return `${name}: ${type} [${dims.map(dim => dim ?? '?').join(', ')}]`;
+  return `${printable(name)}: ${type} [${dims.map(dim => dim ?? '?').join(', ')}]`;
 }
 
 function describeMatte(alpha: Buffer): string {
