@@ -106,7 +106,7 @@ async function start(): Promise<void> {
   await startTracing();
   const listening = await listen();
   const opened = await openPools({
-    ...{ config, log, outline, ending: starting.signal, make },
+    ...{ config, log, outline, metrics, ending: starting.signal, make },
     opened: pools,
     fail: failed.resolve,
   });

@@ -11,16 +11,24 @@ import { ConfigError } from '@matting/program/env.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { BYTES_PER_MEGAPIXEL, countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
-import { imagesARun, type PreparedModel, picturesHeld } from './models/prepared-model.ts';
+import {
+  imagesARun,
+  largestInput,
+  type PreparedModel,
+  picturesHeld,
+} from './models/prepared-model.ts';
 
 /** Files of all admitted images together: ten of the largest. They lie in the main process. */
 export const FILE_BYTES_MAX = 512 * 1024 * 1024;
 
-export interface AdmissionLimits {
-  readonly imagesMax: number;
+export interface MegapixelBudget {
   readonly megapixelsMax: number;
   /** One that is alone may have so many; more than this never. */
   readonly megapixelsAloneMax: number;
+}
+
+export interface AdmissionLimits extends MegapixelBudget {
+  readonly imagesMax: number;
 }
 
 interface Share {
@@ -36,24 +44,27 @@ export interface Permit {
 }
 
 export class Admission {
+  /** With no engines loaded but the own plan's. */
   readonly limits: AdmissionLimits;
+  #budget: MegapixelBudget;
   #imagesShare = 1;
   readonly #held = new Set<Share>();
   readonly #listeners = new Set<() => void>();
 
   constructor(limits: AdmissionLimits) {
     this.limits = Object.freeze({ ...limits });
+    this.#budget = this.limits;
   }
 
-  /** @throws ContractError NODE_OVERLOADED, NODE_SHORT_OF_MEMORY, NODE_INCAPABLE */
-  admit(request: Share): Permit {
+  /**
+   * `budget`: what is left once the engines are loaded that the image waits for.
+   * @throws ContractError NODE_OVERLOADED, NODE_SHORT_OF_MEMORY, NODE_INCAPABLE
+   */
+  admit(request: Share, budget = this.#budget): Permit {
     const { megapixels } = request;
     const inUse = this.snapshot();
     const { imagesMax } = inUse;
-    if (megapixels > this.#megapixelsAlone()) {
-      const detail = 'this node has not the memory for an image of that size';
-      throw new ContractError('NODE_INCAPABLE', detail);
-    }
+    if (megapixels > mostAlone(this.limits)) throw tooLarge();
     if (inUse.images >= imagesMax) {
       const detail = `all ${imagesMax} places of this node are taken`;
       throw new ContractError('NODE_OVERLOADED', detail);
@@ -62,7 +73,7 @@ export class Admission {
       const detail = 'this node holds as many bytes of files as it may';
       throw new ContractError('NODE_SHORT_OF_MEMORY', detail);
     }
-    if (megapixels > inUse.megapixelsFree) {
+    if (megapixels > megapixelsFree(budget, inUse)) {
       throw new ContractError('NODE_SHORT_OF_MEMORY', 'this node has too few megapixels free');
     }
     const entry = Object.freeze({ ...request });
@@ -85,12 +96,18 @@ export class Admission {
       megapixels += permit.megapixels;
       fileBytes += permit.fileBytes;
     }
-    const { megapixelsMax } = this.limits;
     const imagesMax = Math.max(1, Math.ceil(this.limits.imagesMax * this.#imagesShare));
     const images = this.#held.size;
-    const megapixelsFree =
-      images === 0 ? this.#megapixelsAlone() : Math.max(0, megapixelsMax - megapixels);
-    return { images, imagesMax, megapixels, megapixelsMax, megapixelsFree, fileBytes };
+    const { megapixelsMax } = this.#budget;
+    const free = megapixelsFree(this.#budget, { images, megapixels });
+    const pictures = { megapixels, megapixelsMax, megapixelsFree: free };
+    return { images, imagesMax, ...pictures, fileBytes };
+  }
+
+  /** What is held is kept: less than that is taken anew once so much has ended. */
+  setBudget(budget: MegapixelBudget): void {
+    this.#budget = budget;
+    this.#changed();
   }
 
   /** Part of its GPUs is out, or back: `share` of the places are left, 0 to 1. */
@@ -100,19 +117,32 @@ export class Admission {
     this.#changed();
   }
 
-  /** Called after each admission, each release and each change of the places. */
+  /** Called after each admission, each release and each change of places or budget. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  #megapixelsAlone(): number {
-    return Math.max(this.limits.megapixelsMax, this.limits.megapixelsAloneMax);
-  }
-
   #changed(): void {
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+export function tooLarge(): ContractError {
+  const detail = 'this node has not the memory for an image of that size';
+  return new ContractError('NODE_INCAPABLE', detail);
+}
+
+/** What an image may have while no other is in the node. */
+export function mostAlone({ megapixelsMax, megapixelsAloneMax }: MegapixelBudget): number {
+  return Math.max(megapixelsMax, megapixelsAloneMax);
+}
+
+function megapixelsFree(
+  budget: MegapixelBudget,
+  { images, megapixels }: { readonly images: number; readonly megapixels: number },
+): number {
+  return images === 0 ? mostAlone(budget) : Math.max(0, budget.megapixelsMax - megapixels);
 }
 
 /*
@@ -149,40 +179,57 @@ const ALONE_FRACTION = 0.85;
 /** Below this the node could not take an ordinary photo beside another one. */
 const MEGAPIXELS_MIN = 12;
 
-export interface MegapixelBudget {
-  readonly megapixelsMax: number;
-  readonly megapixelsAloneMax: number;
-}
-
 interface BudgetInputs {
   readonly memoryLimitBytes: number;
   readonly engines: readonly EngineModel[];
 }
 
 export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'> &
-  Partial<Pick<PreparedModel, 'provider' | 'batches'>>;
+  Partial<Pick<PreparedModel, 'provider' | 'batches' | 'form' | 'peakBytes'>>;
 
-/** Memory of an engine's process, about. */
-function engineBytes(model: EngineModel): number {
-  const { inputWidth, inputHeight, precision, provider } = model;
-  const pixels = inputWidth * inputHeight;
+/** Memory of an engine's process, measured where the model was added, else about. */
+export function engineBytes(model: EngineModel): number {
+  const { precision, provider, peakBytes } = model;
+  const { width, height } = largestInput(model);
+  const pixels = width * height;
   const further = provider === 'cpu' ? picturesHeld(model) - 1 : 0;
   const quantised = precision === 'int8';
   const each = quantised ? ENGINE_BYTES_PER_INPUT_PIXEL_INT8 : ENGINE_BYTES_PER_INPUT_PIXEL;
   const furtherEach = Math.min(BATCH_BYTES_PER_INPUT_PIXEL * pixels, BATCH_BYTES_MAX[precision]);
-  return ENGINE_BASE_BYTES + pixels * each + further * furtherEach;
+  return (peakBytes ?? ENGINE_BASE_BYTES + pixels * each) + further * furtherEach;
 }
 
-export function enginesInMemory(memoryLimitBytes: number, models: readonly EngineModel[]): number {
-  const bytes = models.reduce((sum, model) => sum + engineBytes(model), 0);
-  return Math.floor((memoryLimitBytes * ENGINES_FRACTION) / bytes);
+export function bytesOfEngines(models: readonly EngineModel[]): number {
+  return models.reduce((sum, model) => sum + engineBytes(model), 0);
+}
+
+/** `besideBytes`: what other engines take of their share. */
+export function enginesInMemory(
+  memoryLimitBytes: number,
+  models: readonly EngineModel[],
+  besideBytes = 0,
+): number {
+  const share = memoryLimitBytes * ENGINES_FRACTION - besideBytes;
+  return Math.max(0, Math.floor(share / bytesOfEngines(models)));
+}
+
+/** As many as leave room for an ordinary photo. */
+export function enginesAtMost(memoryLimitBytes: number, models: readonly EngineModel[]): number {
+  const share = memoryLimitBytes * ALONE_FRACTION - MEGAPIXELS_MIN * BYTES_PER_MEGAPIXEL;
+  return Math.max(0, Math.floor(share / bytesOfEngines(models)));
+}
+
+export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | undefined {
+  return budgetBeside(bytesOfEngines(inputs.engines), inputs.memoryLimitBytes);
 }
 
 /** Undefined: not even one ordinary photo fits beside the engines. */
-export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | undefined {
-  const bytes = inputs.engines.reduce((sum, engine) => sum + engineBytes(engine), 0);
+export function budgetBeside(
+  engineBytesInAll: number,
+  memoryLimitBytes: number,
+): MegapixelBudget | undefined {
   const megapixelsIn = (fraction: number): number =>
-    Math.floor((inputs.memoryLimitBytes * fraction - bytes) / BYTES_PER_MEGAPIXEL);
+    Math.floor((memoryLimitBytes * fraction - engineBytesInAll) / BYTES_PER_MEGAPIXEL);
   const alone = megapixelsIn(ALONE_FRACTION);
   if (alone < MEGAPIXELS_MIN) return undefined;
   return {
@@ -198,9 +245,11 @@ export function requireMegapixelBudget(inputs: BudgetInputs): MegapixelBudget {
   const limitMb = Math.round(inputs.memoryLimitBytes / 1e6);
   const together = inputs.engines.some(engine => imagesARun(engine) > 1);
   const fewerImages = together ? 'fewer images at once (MATTING_BATCH_MAX), ' : '';
+  const photoBytes = MEGAPIXELS_MIN * BYTES_PER_MEGAPIXEL;
+  const needed = (bytesOfEngines(inputs.engines) + photoBytes) / ALONE_FRACTION;
   const expected =
-    `set: the memory limit (${limitMb} MB) leaves no room for a photo beside the engines; ` +
-    `give more memory, fewer engines, ${fewerImages}or the megapixels you want to risk`;
+    `set: the memory limit (${limitMb} MB) leaves no room for a photo beside the engines, ` +
+    `which needs ${Math.ceil(needed / 1e6)} MB; give more memory, fewer engines, ${fewerImages}or the megapixels you want to risk`;
   throw new ConfigError([{ variable: 'MATTING_NODE_MEGAPIXELS_MAX', expected }]);
 }
 

@@ -141,12 +141,14 @@ async function readAll() {
   const registry = new Registry();
   const pictures = new FakePicturePool(new StageGates());
   const limits = { imagesMax: 1, megapixelsMax: 100, megapixelsAloneMax: 100 };
+  const runs = LABELS.map(createRun);
   registerGauges(
     {
       admission: new Admission(limits),
       pipeline: new Pipeline(pictures),
       pictures,
-      plan: { name: 'a plan', runs: LABELS.map(createRun) },
+      plan: { name: 'a plan', runs },
+      runs: () => runs,
       version: '1',
       provider: { requested: 'cpu', selected: 'cpu', fallbacks: [] },
       devices: [],

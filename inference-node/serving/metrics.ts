@@ -27,6 +27,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/devices.ts';
+import type { PreparedModel } from './models/prepared-model.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import {
@@ -37,12 +38,16 @@ import {
   type RunLabels,
   type RunnablePlan,
   runLabels,
+  sizeLabel,
 } from './pipeline.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
 /** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
 const EVENT_LOOP_PRECISION_MS = 100;
+
+/** Why engines beside the own plan's were ended. */
+export type UnloadCause = 'idle' | 'room' | 'gone' | 'failed';
 
 /** Ends of images that rules ask for. */
 const IMAGE_ENDS = everyOf({ outcome: ['succeeded'], code: [''], output_format: OUTPUT_FORMATS });
@@ -77,6 +82,16 @@ export class NodeMetrics implements SpanObserver {
       'Images served without a model of their plan, because no engine of it was up.',
     ),
     RUN_LABELS,
+    [],
+  );
+  readonly #loads = createOpenCounter(
+    this.#named('matting_node_model_loads_total', 'Loads of a model beside the own plan.'),
+    ['model', 'input_size', 'outcome'],
+    [],
+  );
+  readonly #unloads = createOpenCounter(
+    this.#named('matting_node_model_unloads_total', 'Models unloaded beside the own plan, by why.'),
+    ['model', 'input_size', 'cause'],
     [],
   );
   readonly #durationS = this.#histogram(
@@ -134,6 +149,14 @@ export class NodeMetrics implements SpanObserver {
     this.#degraded.inc({ ...missing });
   }
 
+  modelLoaded(model: PreparedModel, outcome: 'loaded' | 'failed'): void {
+    this.#loads.inc({ model: model.model, input_size: sizeLabel(model), outcome });
+  }
+
+  modelUnloaded(model: PreparedModel, cause: UnloadCause): void {
+    this.#unloads.inc({ model: model.model, input_size: sizeLabel(model), cause });
+  }
+
   /** Before its admission. */
   imageRefused(code: ErrorCode): void {
     this.#refused.inc({ code });
@@ -172,6 +195,8 @@ export interface MetricSources {
   readonly pipeline: Pipeline;
   readonly pictures: PicturePool;
   readonly plan: RunnablePlan;
+  /** The plan's, and those that are open beside them. */
+  readonly runs: () => readonly PlanRun[];
   readonly version: string;
   readonly provider: ProviderChoice;
   readonly devices: readonly GpuDevice[];
@@ -220,8 +245,8 @@ export function registerConnectionsGauge(
 
 export function registerGauges(sources: MetricSources, registry: Registry): void {
   registerLoadGauges(sources, registry);
-  registerEngineGauges(sources.plan.runs, registry);
-  registerEngineTotals(sources.plan.runs, registry);
+  registerEngineGauges(sources.runs, registry);
+  registerEngineTotals(sources.runs, registry);
   registerChildMemory(sources, registry);
   registerInfoGauges(sources, registry);
   const help = '1 for each GPU of the node that runs engines, 0 for one that fell out.';
@@ -279,7 +304,7 @@ function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, re
   gauge(registry, 'matting_node_pipeline_images', help, readPlaces, ['place']);
 }
 
-function registerEngineGauges(runs: readonly PlanRun[], registry: Registry): void {
+function registerEngineGauges(runs: MetricSources['runs'], registry: Registry): void {
   const now = ({ engines }: PlanRun) => engines.snapshot();
   const totals = ({ engines }: PlanRun) => engines.metrics();
   const gauges: readonly (readonly [name: string, help: string, read: (run: PlanRun) => number])[] =
@@ -315,13 +340,13 @@ function registerEngineGauges(runs: readonly PlanRun[], registry: Registry): voi
     ];
   for (const [name, help, read] of gauges) {
     const readAll = (show: Show) => {
-      for (const run of runs) show(read(run), runLabels(run));
+      for (const run of runs()) show(read(run), runLabels(run));
     };
     gauge(registry, name, help, readAll, RUN_LABELS);
   }
 }
 
-function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): void {
+function registerEngineTotals(runs: MetricSources['runs'], registry: Registry): void {
   const perRun = <Label extends string>(
     name: string,
     help: string,
@@ -335,7 +360,7 @@ function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): voi
       registers: [registry],
       collect() {
         this.reset();
-        for (const run of runs) {
+        for (const run of runs()) {
           for (const [value, total] of Object.entries(read(run))) {
             const more = label === undefined ? {} : { [label]: value };
             this.inc({ ...runLabels(run), ...more }, total);
@@ -395,7 +420,7 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
   );
 }
 
-function registerChildMemory({ plan, pictures }: MetricSources, registry: Registry): void {
+function registerChildMemory({ runs, pictures }: MetricSources, registry: Registry): void {
   const readWorkers = (show: Show) => {
     for (const { place, residentBytes } of pictures.processes()) {
       if (residentBytes !== undefined) show(residentBytes, { worker: String(place) });
@@ -404,7 +429,7 @@ function registerChildMemory({ plan, pictures }: MetricSources, registry: Regist
   const workers = 'matting_node_picture_worker_resident_memory_bytes';
   gauge(registry, workers, 'Memory of each picture worker process.', readWorkers, ['worker']);
   const readEngines = (show: Show) => {
-    for (const run of plan.runs) {
+    for (const run of runs()) {
       for (const { engine, residentBytes } of run.engines.processes()) {
         if (residentBytes === undefined) continue;
         show(residentBytes, { ...runLabels(run), engine: String(engine) });

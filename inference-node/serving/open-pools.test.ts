@@ -5,11 +5,15 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import '@matting/test-support/tiny-plan-hook.ts';
-import { encodeTinyModel } from '@matting/test-support/tiny-model.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { createUniformRgb, encodeTinyModel } from '@matting/test-support/tiny-model.ts';
 import { outlineOf } from '@matting/test-support/tiny-plan.ts';
+import { NodeMetrics } from './metrics.ts';
 import type { OpenedPool } from './open-pools.ts';
+import type { MakePrepared } from './prepared/load-prepared.ts';
 import { runtimeVersion } from './providers/provider-files.ts';
 import type { PoolSettings } from './start/pool-settings.ts';
+import { addTinyModel } from './test/added-model.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
 import { poolSettings } from './test/pool-settings.ts';
 
@@ -24,10 +28,11 @@ interface HostOptions {
   readonly faults?: readonly string[];
   /** false: the model was never run on these GPUs. */
   readonly answered?: boolean;
+  readonly make?: MakePrepared;
 }
 
 async function open(context: ExecutionContext, options: HostOptions) {
-  const { env = {}, faults = [], answered = true } = options;
+  const { env = {}, faults = [], answered = true, make = nothingToMake } = options;
   const host = await openGpuHost(context, GPUS);
   await host.fault(...faults);
   const config: PoolSettings = {
@@ -40,7 +45,8 @@ async function open(context: ExecutionContext, options: HostOptions) {
   context.teardown(() => Promise.all(opened.map(({ pool }) => pool.close(0))));
   const ending = new AbortController().signal;
   const fail = (error: Error) => assert.fail(error);
-  const given = { config, log, outline: await outlineOf(), make: nothingToMake };
+  const metrics = new NodeMetrics();
+  const given = { config, log, metrics, outline: await outlineOf(), make };
   const parts = { ...given, ending, opened, fail };
   return { pools: openPools(parts), lines };
 }
@@ -93,4 +99,35 @@ test('auto falls to the CPU where a model cannot be checked, and says why', asyn
   t.deepEqual([provider.requested, provider.selected, devices.length], ['auto', 'cpu', 0]);
   t.regex(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
   t.true(lines.some(({ msg }) => msg === 'provider fell back'));
+});
+
+test('an added model is found, loaded when it is wanted, and answers', async t => {
+  const addedModelsDir = await temporaryFolder(t);
+  const env = { MATTING_EXECUTION_PROVIDER: 'cpu', MATTING_ADDED_MODELS_DIR: addedModelsDir };
+  const make = async () => undefined;
+  const modelDir = await temporaryFolder(t);
+  await addTinyModel({ addedModelsDir, modelDir }, 'mine');
+  const { pools } = await open(t, { env: { ...env, MATTING_MODEL_DIR: modelDir }, make });
+  const { selectables, admission } = await pools;
+  t.deepEqual(
+    selectables.list.map(({ name, isDefault }) => [name, isDefault]),
+    [
+      ['tiny', true],
+      ['mine', false],
+    ],
+  );
+  const mine = selectables.find('model', 'mine');
+  assert(mine, 'it may be named');
+  const before = admission.snapshot().megapixelsMax;
+  const leave = selectables.roomFor(mine, 1).enter();
+  t.true(admission.snapshot().megapixelsMax < before);
+  await mine.ready?.();
+  const rgb = createUniformRgb(32, 32, 100);
+  const signal = new AbortController().signal;
+  const answer = await mine.runs[0]?.engines.run({ rgb, priority: 'sync', signal });
+  t.is(answer?.alpha[0], 100);
+  leave();
+  t.is(selectables.processes().length, 1);
+  await selectables.close(0);
+  t.deepEqual(selectables.processes(), []);
 });

@@ -2,6 +2,8 @@
 import type { Logger } from 'pino';
 import {
   Admission,
+  bytesOfEngines,
+  enginesAtMost,
   enginesInMemory,
   type MegapixelBudget,
   operatorsBudget,
@@ -22,15 +24,21 @@ import {
 } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/devices.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
-import { loadPlanOutlines, type PlanOutline } from './models/plan.ts';
-import { type ExecutionProvider, imagesARun, type Plan } from './models/prepared-model.ts';
-import type { Selectable } from './models/selectable.ts';
+import type { NodeMetrics } from './metrics.ts';
+import type { PlanOutline } from './models/plan.ts';
+import {
+  type ExecutionProvider,
+  imagesARun,
+  type Plan,
+  type PreparedModel,
+} from './models/prepared-model.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { buildPlan, detectInstructionSet, type MakePrepared } from './prepared/load-prepared.ts';
 import { BufferPool } from './process/frames.ts';
 import { readEngineEnvironment } from './providers/provider-files.ts';
+import type { Selectables } from './selectables/selectables.ts';
 import {
   type ChosenProvider,
   checkAnswers,
@@ -43,6 +51,7 @@ import {
   tensorrtEnv,
   watchDevices,
 } from './start/gpus.ts';
+import { openSelectables } from './start/open-selectables.ts';
 import { PICTURE_WORKERS_MAX, type PoolSettings } from './start/pool-settings.ts';
 
 /** Decode of the next image and encode of the one before overlap with a run. */
@@ -64,6 +73,7 @@ export interface PoolParts {
   readonly config: PoolSettings;
   readonly log: Logger;
   readonly outline: PlanOutline;
+  readonly metrics: Pick<NodeMetrics, 'modelLoaded' | 'modelUnloaded'>;
   readonly make: MakePrepared;
   /** Aborted when the node is told to end: then nothing more is opened. */
   readonly ending: AbortSignal;
@@ -78,9 +88,7 @@ export interface Pools {
   /** GPUs that engines are on, up or out; empty: none, or none that is known. */
   readonly devices: readonly GpuDevice[];
   readonly plan: RunnablePlan;
-  /** Every plan whose models run here, `plan` among them. */
-  readonly plans: readonly RunnablePlan[];
-  readonly selectable: readonly Selectable[];
+  readonly selectables: Selectables;
   readonly pictures: PicturePool;
   readonly admission: Admission;
   readonly pipeline: Pipeline;
@@ -108,21 +116,26 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     parts.opened.push({ kind: 'picture worker', pool: pictures });
     return pictures;
   };
+  let selectables: Selectables | undefined;
   if (gpu !== undefined && devices.length > 0) {
-    closeWith(parts, watchDevices({ ...gpu, devices }, prepared));
+    const open = () => selectables?.modelsOpen() ?? prepared;
+    closeWith(parts, watchDevices({ ...gpu, devices }, open));
   }
   const [runs, pictures] = await Promise.all([
     openEngines({ ...parts, engineEnv: begun.engineEnv, buffers }, prepared, layout, begun),
     openPictures(),
   ]);
   const plan = { name: prepared.name, runs };
-  const outlines = await loadPlanOutlines();
-  const plans = [plan, ...otherPlans(plan, outlines)];
-  const selectable = describeSelectable(plans, [given.outline, ...outlines]);
   const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
   shrinkWith(admission, begun.placed ?? []);
+  const opened = enginesOpened(prepared, layout.engines);
+  selectables = await openSelectables({
+    ...{ ...parts, ...begun, plan, layout, admission, buffers, cpuThreads: readCpuThreads(parts) },
+    ...{ plainEnv: parts.engineEnv, ownBytes: bytesOfEngines(opened), provider: selected },
+  });
+  parts.opened.push({ kind: 'engine', pool: selectables });
   const pipeline = new Pipeline(pictures);
-  return { provider, devices, plan, plans, selectable, pictures, admission, pipeline };
+  return { provider, devices, plan, selectables, pictures, admission, pipeline };
 }
 
 /** An image holds its worker while engines have it. A GPU's host has cores free, but two. */
@@ -236,7 +249,7 @@ async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Pro
 }
 
 function chooseLayout(
-  { config: { engines, engineThreads, engineGoal }, cpuShare }: EngineParts,
+  { config: { engines: asked, engineThreads, engineGoal }, cpuShare, log }: EngineParts,
   provider: ExecutionProvider,
   { models }: Plan,
   placed: readonly GpuDevice[] | undefined,
@@ -252,9 +265,17 @@ function chooseLayout(
     ),
     ...(placed && { enginesPlaced: placed.length }),
   });
-  if (engines === undefined || placed !== undefined) {
+  if (asked === undefined || placed !== undefined) {
     return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };
   }
+  const most = enginesAtMost(
+    readMemoryLimitBytes(),
+    models.map(({ model }) => model),
+  );
+  // Where not even one fits, its start is refused below, unless the operator takes the risk.
+  const engines = Math.max(1, Math.min(asked, most));
+  if (engines < asked)
+    log.warn({ engines, asked }, 'the memory holds fewer engines than asked for');
   const share = provider === 'cpu' ? Math.max(1, Math.floor(cpuShare / engines)) : 1;
   return { engines, threadsPerEngine: engineThreads ?? share };
 }
@@ -265,8 +286,12 @@ function chooseBudget(
   engines: number,
 ): MegapixelBudget {
   if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
-  const opened = models.flatMap(({ model }) => Array.from({ length: engines }, () => model));
+  const opened = enginesOpened({ models }, engines);
   return requireMegapixelBudget({ memoryLimitBytes: readMemoryLimitBytes(), engines: opened });
+}
+
+function enginesOpened({ models }: Pick<Plan, 'models'>, engines: number): PreparedModel[] {
+  return models.flatMap(({ model }) => Array.from({ length: engines }, () => model));
 }
 
 async function requireParityOf(
@@ -316,28 +341,4 @@ async function openEngines(
   }
   await Promise.all(awaited);
   return runs;
-}
-
-function describeSelectable(
-  plans: readonly RunnablePlan[],
-  outlines: readonly PlanOutline[],
-): Selectable[] {
-  return plans.map(({ name, runs }) => {
-    const kind = runs.length === 1 && runs[0]?.model.model === name ? 'model' : 'plan';
-    const { goodFor = '' } = outlines.find(outline => outline.name === name) ?? {};
-    return { name, kind, goodFor, models: runs };
-  });
-}
-
-function otherPlans(own: RunnablePlan, outlines: readonly PlanOutline[]): RunnablePlan[] {
-  return outlines.flatMap(({ name, entries }) => {
-    if (name === own.name) return [];
-    const runs = entries.flatMap(({ model, inputSize, role }) => {
-      const run = own.runs.find(
-        candidate => candidate.model.model === model && candidate.model.inputWidth === inputSize,
-      );
-      return run === undefined ? [] : [{ ...run, role }];
-    });
-    return runs.length === entries.length ? [{ name, runs }] : [];
-  });
 }

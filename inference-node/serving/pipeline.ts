@@ -9,6 +9,7 @@
  */
 
 import { describeSpan, recordSpan, traced } from '@matting/program/tracing/active-span.ts';
+import { raceAbort } from '@matting/program/waiting.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { frameRange } from '@matting/proto/contract/finishing/frame.ts';
 import type { Size, Subject } from '@matting/proto/contract/finishing.ts';
@@ -44,6 +45,8 @@ export interface PlanRun {
 export interface RunnablePlan {
   readonly name: string;
   readonly runs: readonly PlanRun[];
+  /** Of one whose engines are loaded when they are wanted: when they are. */
+  readonly ready?: () => Promise<void>;
 }
 
 export type ResultKind = 'cutout' | 'mask';
@@ -92,6 +95,7 @@ export interface ImageExchange {
 /** Where an image in the node can be, in order. */
 export const PIPELINE_POSITIONS = [
   'receiving',
+  'waiting_for_load',
   'waiting_for_worker',
   'decoding',
   'inferring',
@@ -101,6 +105,9 @@ export const PIPELINE_POSITIONS = [
 type PipelinePosition = (typeof PIPELINE_POSITIONS)[number];
 
 const BEFORE_INFERENCE = PIPELINE_POSITIONS.slice(0, PIPELINE_POSITIONS.indexOf('inferring'));
+
+/** Neither has a worker nor waits for one. */
+const WITHOUT_WORKER: readonly unknown[] = ['waiting_for_load', 'sending'];
 
 /** An ordinary photo, for estimates; admission assumes the largest. */
 const SIZE_WHERE_UNKNOWN: Size = { width: 4000, height: 3000 };
@@ -144,12 +151,22 @@ export class Pipeline {
 
   /** Time until an engine of `plan` takes an image admitted now, ms. */
   estimatedWaitMs(plan: RunnablePlan): number {
-    const ahead = BEFORE_INFERENCE.reduce((sum, place) => sum + this.imagesAt(place), 0);
+    const ahead = this.#imagesAheadOf(plan);
     const waits = subjects(plan).map(({ engines }) => {
       const { engines: all, enginesReady, inferMs, estimatedWaitMs } = engines.snapshot();
       return estimatedWaitMs + (ahead * inferMs) / Math.max(1, enginesReady || all);
     });
     return Math.max(0, this.#workerWaitMs(), ...waits);
+  }
+
+  /** One that waits for the engines of another plan delays none. */
+  #imagesAheadOf(plan: RunnablePlan): number {
+    let images = 0;
+    for (const [order, at] of this.#places) {
+      const isElsewhere = at === 'waiting_for_load' && order.plan.name !== plan.name;
+      if (BEFORE_INFERENCE.includes(at) && !isElsewhere) images += 1;
+    }
+    return images;
   }
 
   #workerWaitMs(): number {
@@ -161,7 +178,7 @@ export class Pipeline {
       const expectedMs = expectedWorkMs(order, pictures);
       const sinceMs = this.#workedOnSinceMs.get(order);
       if (sinceMs !== undefined) held.push({ elapsedMs: nowMs - sinceMs, expectedMs });
-      else if (this.#places.get(order) !== 'sending') waitingMs.push(expectedMs);
+      else if (!WITHOUT_WORKER.includes(this.#places.get(order))) waitingMs.push(expectedMs);
     }
     const workers = Math.max(1, pictures.workers - pictures.workersStuck);
     return workerWaitMs(workers, held, waitingMs);
@@ -178,6 +195,7 @@ export class Pipeline {
     const receiveMs = performance.now() - startedMs;
     signal.throwIfAborted();
 
+    const loadWaitMs = await this.#untilLoaded(order, signal);
     this.#places.set(order, 'waiting_for_worker');
     const lease = await traced({ name: 'worker_wait' }, () =>
       this.#pictures.acquire(order.priority, signal),
@@ -202,7 +220,7 @@ export class Pipeline {
       receiveMs,
       workerWaitMs: lease.waitMs,
       decodeMs: pixels.decodeMs,
-      engineWaitMs: pixels.inference.waitMs,
+      engineWaitMs: loadWaitMs + pixels.inference.waitMs,
       inferMs: pixels.inference.inferMs,
       secondLookMs: pixels.inference.secondLookMs,
       refineMs: pixels.finished.refineMs,
@@ -210,6 +228,18 @@ export class Pipeline {
       encodeMs: pixels.finished.encodeMs,
       sendMs: performance.now() - sendStartedMs,
     };
+  }
+
+  /** Before it has a worker, which others need meanwhile. Answers how long it took. */
+  async #untilLoaded(order: ImageOrder, signal: AbortSignal): Promise<number> {
+    const { ready } = order.plan;
+    if (ready === undefined) return 0;
+    this.#places.set(order, 'waiting_for_load');
+    const startedMs = performance.now();
+    await raceAbort(ready(), signal);
+    const waitedMs = performance.now() - startedMs;
+    recordStages([['engine_wait', waitedMs]]);
+    return waitedMs;
   }
 
   async #pixelStages(
@@ -387,7 +417,9 @@ export const ROLE_LABELS = {
 
 /** `input_size` is the input's side in pixels; of one that is not square `1024x768`. */
 export function runLabels({ model, role }: PlanRun): RunLabels {
-  const { inputWidth, inputHeight } = model;
-  const size = inputWidth === inputHeight ? `${inputWidth}` : `${inputWidth}x${inputHeight}`;
-  return { model: model.model, input_size: size, role: ROLE_LABELS[role] };
+  return { model: model.model, input_size: sizeLabel(model), role: ROLE_LABELS[role] };
+}
+
+export function sizeLabel({ inputWidth, inputHeight }: PreparedModel): string {
+  return inputWidth === inputHeight ? `${inputWidth}` : `${inputWidth}x${inputHeight}`;
 }

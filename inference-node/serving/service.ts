@@ -13,6 +13,7 @@ import type { PictureDefaults } from './grpc/matte-header.ts';
 import {
   CapacityWatchers,
   createNodeInfo,
+  describeSelectables,
   gpuToProto,
   type NodeIdentity,
   readCapacity,
@@ -77,9 +78,8 @@ function describeDevice(selected: string, devices: readonly GpuDevice[]): string
 /** Called once, when every pool is open: the state follows the pools from here on. */
 export function startServing(service: Service, parts: ServingParts): Started {
   const { identity, status, metrics, watchers, direct } = service;
-  const { plan, plans, pictures, admission, pipeline, provider, devices, defaults } = parts;
-  const { selectable } = parts;
-  const able = { plan, plans, selectable, defaults, pictures: pictures.capabilities };
+  const { plan, selectables, pictures, admission, pipeline, provider, devices, defaults } = parts;
+  const able = { plan, selectables, defaults, pictures: pictures.capabilities };
   const work = { ...able, admission, pipeline };
   const { requested, selected } = provider;
   const constant = createNodeInfo({
@@ -95,14 +95,15 @@ export function startServing(service: Service, parts: ServingParts): Started {
   const started = {
     ...{ work, pictures, provider },
     get info() {
-      return { ...constant, gpus: devices.map(gpuToProto) };
+      return { ...constant, ...describeSelectables(selectables), gpus: devices.map(gpuToProto) };
     },
   };
   const { version } = identity;
-  const sources = { admission, pipeline, pictures, plan, provider, version, devices };
+  const runs = () => [...plan.runs, ...selectables.runs()];
+  const sources = { admission, pipeline, pictures, plan, runs, provider, version, devices };
   registerGauges(sources, metrics.registry);
   metrics.planLoaded(plan.runs.filter(({ role }) => role !== 'subject').map(runLabels));
-  for (const source of [admission, ...plan.runs.map(({ engines }) => engines)]) {
+  for (const source of [admission, selectables, ...plan.runs.map(({ engines }) => engines)]) {
     source.onChange(() => watchers.changed());
   }
   service.started.value = started;

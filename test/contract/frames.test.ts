@@ -28,7 +28,7 @@ const OUTPUTS = ['png', 'webp', 'avif', 'jxl'] as const;
 const PLAN = { name: 'plan', runs: [] };
 const NODE: NodeAbilities = {
   plan: PLAN,
-  plans: [PLAN],
+  selectables: { find: () => undefined },
   defaults: { refinement: true, foregroundEstimation: true },
   pictures: {
     inputFormats: INPUT_FORMATS,

@@ -160,7 +160,7 @@ images are admitted without a bound
   + false
   = refuses when its places are taken
 megapixels are admitted without a bound
-  - megapixels > inUse.megapixelsFree
+  - megapixels > megapixelsFree(budget, inUse)
   + false
   = refuses what does not fit beside the others
 bytes of files are admitted without a bound
@@ -168,18 +168,47 @@ bytes of files are admitted without a bound
   + false
   = bounds the bytes of the files together
 an image that the node can never hold waits for it
-  - megapixels > this.#megapixelsAlone()
+  - megapixels > mostAlone(this.limits)
   + false
   = sends an image that it can never hold to another node
 what is free beside others is what one image may take alone
-  - Math.max(0, megapixelsMax - megapixels)
-  + Math.max(0, this.#megapixelsAlone() - megapixels)
+  - Math.max(0, budget.megapixelsMax - megapixels)
+  + Math.max(0, mostAlone(budget) - megapixels)
   = refuses what does not fit beside the others
 a permit is given back twice
   - if (this.#held.delete(entry)) this.#changed();
   + this.#held.delete(entry);
   +         this.#changed();
   = gives a permit back once, however often it is released
+
+file inference-node/serving/selectables/engine-memory.ts
+tests inference-node/serving/selectables/selectables.test.ts
+a load begins before what leaves is gone
+  - ({ state }) => state !== 'waiting');
+  + ({ state }) => state === 'held');
+  = where memory is short the one longest without an image gives way, none that has one
+pictures get the memory of processes that are not gone yet
+  - this.#bytesOf(() => true)
+  + this.bytesWanted
+  = where memory is short the one longest without an image gives way, none that has one
+
+file inference-node/serving/selectables/selectables.ts
+tests inference-node/serving/selectables/selectables.test.ts
+engines with an image in them give way to another model
+  - set.idleSinceMs !== undefined && !sets
+  + !sets
+  = where memory is short the one longest without an image gives way, none that has one
+what does not fit is advertised
+  - this.#fits(plan, sets) && !sets
+  + !sets
+  = what never fits is not advertised, and the log says what it needs
+
+file inference-node/serving/selectables/engine-set.ts
+tests inference-node/serving/selectables/selectables.test.ts
+engines that nobody uses stay for ever
+  - setTimeout(() => this.unload('idle'), this.#parts.idleMs)
+  + undefined
+  = it is unloaded when no image has wanted it for the time given; the own plan stays
 
 file inference-node/serving/engine/pool/open-engine-pool.ts
 tests inference-node/serving/engine/pool/batches.test.ts

@@ -32,9 +32,9 @@ import type { Logger } from 'pino';
 import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';
-import type { Selectable } from '../models/selectable.ts';
 import type { NodeStatus } from '../node-state.ts';
 import { type ImageExchange, type Pipeline, runLabels } from '../pipeline.ts';
+import type { Selectables } from '../selectables/selectables.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
   EXCHANGE_BOUNDS,
@@ -45,7 +45,7 @@ import {
 import { checkMatteHeader, type MatteOrder, type NodeAbilities } from './matte-header.ts';
 
 export interface NodeWork extends NodeAbilities {
-  readonly selectable: readonly Selectable[];
+  readonly selectables: Selectables;
   readonly admission: Admission;
   readonly pipeline: Pipeline;
 }
@@ -202,8 +202,11 @@ class MatteCallRun {
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
       throw new ContractError('NODE_OVERLOADED', 'no engine is free within wait_ms_max');
     }
-    const permit = work.admission.admit({ megapixels, fileBytes: fileBytesOf(order) });
+    const room = work.selectables.roomFor(order.plan, megapixels);
+    const share = { megapixels, fileBytes: fileBytesOf(order) };
+    const permit = work.admission.admit(share, room.budget);
     this.#permit = permit;
+    const leave = room.enter();
     try {
       await this.#exchange.writeAdmitted(permit.queuePosition, waitMs, this.#signal);
       const exchange = this.#watchDegradation(this.#exchange.forOrder(order));
@@ -211,6 +214,7 @@ class MatteCallRun {
       await this.#exchange.writeDone(timings, this.#signal);
       return timings;
     } finally {
+      leave();
       permit.release();
     }
   }

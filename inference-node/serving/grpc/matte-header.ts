@@ -29,6 +29,7 @@ import type { EnginePriority } from '../engine/pool/engine-pool.ts';
 import { requireJxlPixels, requireMakeable } from '../picture/makeable.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
 import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';
+import type { Selectables } from '../selectables/selectables.ts';
 
 const JOB_ID_LENGTH_MAX = 64;
 
@@ -51,8 +52,8 @@ export interface PictureDefaults {
 export interface NodeAbilities {
   /** Where a header names none. */
   readonly plan: RunnablePlan;
-  /** Every plan this node has the models for, `plan` among them. */
-  readonly plans: readonly RunnablePlan[];
+  /** What a header may name, `plan` among them. */
+  readonly selectables: Pick<Selectables, 'find'>;
   /** Where a header leaves them open. */
   readonly defaults: PictureDefaults;
   readonly pictures: PictureCapabilities;
@@ -133,21 +134,22 @@ function readSwitch(value: Switch, otherwise: boolean): boolean {
   throw invalid('refinement and foreground_estimation are on, off or unspecified');
 }
 
-/** The node's plan, another it has the models for, or one of its models alone. */
-function requirePlan({ model, plan: name }: MatteHeader, node: NodeAbilities): RunnablePlan {
-  if (name !== '') {
-    if (model !== '') throw invalid('a header names a plan or a model, not both');
-    const plan = node.plans.find(candidate => candidate.name === name);
-    // The name is the caller's text: the status does not repeat it.
-    if (plan === undefined)
-      throw new ContractError('NODE_INCAPABLE', 'this node does not have that plan');
-    return plan;
+/** The node's plan, or what a header names, where it is what the caller knows under that name. */
+function requirePlan(header: MatteHeader, { plan, selectables }: NodeAbilities): RunnablePlan {
+  const { model, plan: planName, selectableSha256: sha256 } = header;
+  if (planName !== '' && model !== '') throw invalid('a header names a plan or a model, not both');
+  const kind = model === '' ? 'plan' : 'model';
+  const name = planName || model;
+  if (name === '' && sha256 === '') return plan;
+  const found = selectables.find(kind, name || plan.name);
+  // The name is the caller's text: the status does not repeat it.
+  if (found === undefined) {
+    throw new ContractError('NODE_INCAPABLE', `this node does not have that ${kind}`);
   }
-  const { plan } = node;
-  if (model === '') return plan;
-  const run = plan.runs.find(candidate => candidate.model.model === model);
-  if (run === undefined) throw new ContractError('NODE_INCAPABLE', 'this node has not that model');
-  return plan.runs.length === 1 ? plan : { name: model, runs: [{ ...run, role: 'subject' }] };
+  if (sha256 !== '' && sha256 !== found.sha256) {
+    throw new ContractError('NODE_INCAPABLE', `this node has another ${kind} under that name`);
+  }
+  return name === '' ? plan : found;
 }
 
 export interface FinishingOrder {

@@ -23,10 +23,11 @@ import {
 import type { GpuDevice } from '../engine/devices/devices.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
-import { type Selectable, sumOf, termsOf } from '../models/selectable.ts';
+import { termsOf } from '../models/selectable.ts';
 import type { NodeState, NodeStatus } from '../node-state.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
-import { ROLE_LABELS, subjects } from '../pipeline.ts';
+import { ROLE_LABELS, type RunnablePlan, subjects } from '../pipeline.ts';
+import type { SelectablePlan, Selectables } from '../selectables/selectables.ts';
 import type { Callers } from './callers.ts';
 import type { NodeWork } from './matte-handler.ts';
 
@@ -68,7 +69,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     commercialUseRequired: inputs.commercialUse ?? '',
     finishing: true,
     directOrigins: [...inputs.directOrigins],
-    plans: work.plans.map(({ name }) => name),
+    plans: [],
     executionProviderRequested: inputs.providerRequested,
     executionProviderSelected: inputs.providerSelected,
     inputFormats: inputFormats.map(inputFormatToProto),
@@ -86,16 +87,21 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     pictureWorkers: pictures.snapshot().workers,
     device: inputs.device,
     gpus: [],
-    selectable: work.selectable.map(one => selectableToProto(one, work.plan.name)),
+    selectable: [],
   };
 }
 
-function selectableToProto(selectable: Selectable, defaultName: string): ProtoSelectable {
-  const { name, kind, goodFor, models } = selectable;
+/** What may change while the node serves. */
+export function describeSelectables({ list }: Selectables) {
+  const plans = list.filter(({ kind, isDefault }) => kind === 'plan' || isDefault);
+  return { plans: plans.map(({ name }) => name), selectable: list.map(selectableToProto) };
+}
+
+function selectableToProto(selectable: SelectablePlan): ProtoSelectable {
+  const { name, kind, goodFor, models, sha256, memoryBytes, loadMs } = selectable;
   return ProtoSelectable.create({
-    ...{ name, goodFor, default: name === defaultName },
+    ...{ name, goodFor, sha256, memoryBytes, loadMs, default: selectable.isDefault },
     kind: KIND_TO_PROTO[kind],
-    sha256: sumOf(selectable),
     ...termsOf(selectable),
     runs: models.map(({ model, role }) => ({ model: model.model, role: ROLE_LABELS[role] })),
   });
@@ -104,7 +110,7 @@ function selectableToProto(selectable: Selectable, defaultName: string): ProtoSe
 const KIND_TO_PROTO = {
   plan: SelectableKind.SELECTABLE_KIND_PLAN,
   model: SelectableKind.SELECTABLE_KIND_MODEL,
-} as const satisfies Record<Selectable['kind'], SelectableKind>;
+} as const satisfies Record<SelectablePlan['kind'], SelectableKind>;
 
 const BYTES_PER_MIB = 1024 * 1024;
 
@@ -148,7 +154,6 @@ export function readCapacity(
   if (started === undefined) return WatchCapacityResponse.create({ state });
   const { work, pictures } = started;
   const { images, imagesMax, megapixelsFree } = work.admission.snapshot();
-  const engines = subjects(work.plan).map(run => run.engines.snapshot());
   const { decodeMsPerMegapixel, encodeMsPerMegapixel, decodeRates, encodeRates } =
     pictures.snapshot();
   return {
@@ -156,10 +161,7 @@ export function readCapacity(
     imagesInFlight: images,
     imagesFree: Math.max(0, imagesMax - images),
     megapixelsFree,
-    enginesReady: Math.min(...engines.map(({ enginesReady }) => enginesReady)),
-    estimatedWaitMs: Math.round(work.pipeline.estimatedWaitMs(work.plan)),
-    // The models of a plan run one after the other.
-    inferMs: engines.reduce((sum, { inferMs }) => sum + inferMs, 0),
+    ...readLoad(work, work.plan),
     decodeMsPerMegapixel,
     encodeMsPerMegapixel,
     decodeRates: [...decodeRates].map(([format, msPerMegapixel]) => ({
@@ -170,8 +172,21 @@ export function readCapacity(
       format: outputFormatToProto(format),
       msPerMegapixel,
     })),
-    selectableRevision: 0,
-    modelLoads: [],
+    selectableRevision: work.selectables.revision,
+    modelLoads: work.selectables.loaded().map(({ plan, isLoading }) => {
+      const load = readLoad(work, plan);
+      return { name: plan.name, ...load, ...(isLoading && { enginesReady: 0 }) };
+    }),
+  };
+}
+
+function readLoad({ pipeline }: NodeWork, plan: RunnablePlan) {
+  const engines = subjects(plan).map(run => run.engines.snapshot());
+  return {
+    enginesReady: Math.min(...engines.map(({ enginesReady }) => enginesReady)),
+    estimatedWaitMs: Math.round(pipeline.estimatedWaitMs(plan)),
+    // The models of a plan run one after the other.
+    inferMs: engines.reduce((sum, { inferMs }) => sum + inferMs, 0),
   };
 }
 

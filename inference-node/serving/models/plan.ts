@@ -6,6 +6,7 @@
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { ConfigError, type EnvProblem, EnvReader } from '@matting/program/env.ts';
+import { statOrNull } from './cache-files.ts';
 import {
   fieldError,
   fields,
@@ -174,6 +175,12 @@ export async function loadPlanOutlines(
 ): Promise<readonly PlanOutline[]> {
   const path = join(directory, PLANS_FILE);
   return parsePlanOutlines(await readFile(path, 'utf8'), path);
+}
+
+/** An operator's own, beside the manifests of added models; there may be none. */
+export async function loadAddedPlans(directory: string): Promise<readonly PlanOutline[]> {
+  const isThere = (await statOrNull(join(directory, PLANS_FILE))) !== null;
+  return isThere ? await loadPlanOutlines(directory) : [];
 }
 
 export function parsePlanOutlines(json: string, file: string): readonly PlanOutline[] {

@@ -50,12 +50,13 @@ import {
 import {
   batchPath,
   checkPrepared,
+  glanceAtPrepared,
   noteUse,
   type PreparedKey,
   preparedPath,
 } from './prepared-cache.ts';
 import { loadRanges, type RangesFile } from './ranges.ts';
-import { requireWeights, type WeightsFolders } from './weights-cache.ts';
+import { requireWeights, type WeightsFolders, weightsBySize } from './weights-cache.ts';
 
 /** In this order; `discard` to `write` only where there is no usable prepared file. */
 export type PrepareProgress =
@@ -141,6 +142,34 @@ function checkQuantised(
 ): Promise<string | undefined> {
   onProgress?.({ step: 'answer' });
   return checkAnswer(model, async () => ranges.checkAnswer, answering);
+}
+
+/**
+ * What loadPrepared would use, by names, sizes and sidecars: nothing is hashed, made or run.
+ * Undefined: its weights are not here, or it is not prepared and no graph that runs as it is.
+ */
+export async function glanceAtModel(
+  options: Pick<
+    LoadOptions,
+    'manifest' | 'cacheDir' | 'weightsDir' | 'inputSize' | 'provider' | 'instructionSet'
+  >,
+): Promise<PreparedModel | undefined> {
+  const { manifest, cacheDir, provider, instructionSet } = options;
+  const size = requireInputSize(manifest, options.inputSize);
+  const wish = { wanted: 'auto', size, provider, instructionSet } as const;
+  const { precision, fallback: precisionFallback } = choosePrecision(manifest, wish);
+  const weights = await weightsBySize(options, manifest);
+  if (weights === undefined) return undefined;
+  const ranges = precision === 'int8' ? await loadRanges(manifest, size.width) : undefined;
+  const { width: inputWidth, height: inputHeight } = size;
+  const key = { inputWidth, inputHeight, precision, provider, instructionSet, ranges };
+  const there = await glanceAtPrepared(cacheDir, manifest, key);
+  if (there.state === 'ready') {
+    const model = describePrepared(manifest, key, there.path, there.sha256);
+    return precisionFallback === undefined ? model : { ...model, precisionFallback };
+  }
+  if (manifest.graph.dynamic === undefined) return undefined;
+  return describeAsItIs(requireGraphFile(weights, manifest), key, options);
 }
 
 function requireGraphFile(weights: ReadonlyMap<string, string>, { graph }: ModelManifest): string {

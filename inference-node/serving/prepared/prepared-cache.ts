@@ -80,6 +80,22 @@ export async function checkPrepared(
   manifest: ModelManifest,
   key: PreparedKey,
 ): Promise<PreparedCheck> {
+  const there = await glanceAtPrepared(cacheDir, manifest, key);
+  if (there.state !== 'ready') return there;
+  const { path, sha256 } = there;
+  if ((await hashFile(path)) !== sha256) {
+    return { state: 'unusable', path, reason: 'its sha256 is another' };
+  }
+  await noteUse(sidecarPath(path));
+  return there;
+}
+
+/** By its sidecar and its size alone. */
+export async function glanceAtPrepared(
+  cacheDir: string,
+  manifest: ModelManifest,
+  key: PreparedKey,
+): Promise<PreparedCheck> {
   const path = preparedPath(cacheDir, manifest, key);
   const found = await statOrNull(path);
   if (found === null) {
@@ -96,8 +112,6 @@ export async function checkPrepared(
   if (found.size !== sidecar.bytes) {
     return unusable(`it has ${found.size} bytes, not ${sidecar.bytes}`);
   }
-  if ((await hashFile(path)) !== sidecar.sha256) return unusable('its sha256 is another');
-  await noteUse(sidecarPath(path));
   return { state: 'ready', path, sha256: sidecar.sha256 };
 }
 

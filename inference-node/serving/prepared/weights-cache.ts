@@ -13,6 +13,7 @@ import {
   isMissing,
   recordBytes,
   statBigOrNull,
+  statOrNull,
   writeRecord,
 } from '../models/cache-files.ts';
 import type { ModelManifest, WeightsFile } from '../models/manifest.ts';
@@ -87,6 +88,22 @@ export async function findWeightsFile(
   if (brought.check.state === 'checked') return brought;
   const fetched = { path, check: await checkWeightsFile(path, file) };
   return fetched.check.state === 'missing' && brought.check.state === 'altered' ? brought : fetched;
+}
+
+/** Where its files of the right sizes are, unchecked; undefined: one is not there. */
+export async function weightsBySize(
+  { cacheDir, weightsDir }: WeightsFolders,
+  manifest: ModelManifest,
+): Promise<ReadonlyMap<string, string> | undefined> {
+  const paths = new Map<string, string>();
+  for (const file of manifest.files) {
+    for (const folder of weightsDir === undefined ? [cacheDir] : [weightsDir, cacheDir]) {
+      const path = weightsPath(folder, manifest, file);
+      if (paths.has(file.name) || (await statOrNull(path))?.size !== file.bytes) continue;
+      paths.set(file.name, path);
+    }
+  }
+  return paths.size === manifest.files.length ? paths : undefined;
 }
 
 /** Throws ModelError `missing` or `altered`, which say what to do. */

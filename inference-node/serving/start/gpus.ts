@@ -231,9 +231,16 @@ export async function tryAgain(
   );
 }
 
-export function watchDevices(start: GpuStart, plan: Plan): DeviceWatch {
+/** `plan`: with every model that is loaded when a GPU is tried. */
+export function watchDevices(start: GpuStart, plan: () => Plan): DeviceWatch {
   const { devices, log } = start;
-  return new DeviceWatch({ devices, log, attempt: device => tryAgain(start, plan, device) });
+  return new DeviceWatch({ devices, log, attempt: device => tryAgain(start, plan(), device) });
+}
+
+/** Of models that are loaded later: no GPU goes out for them. @throws ExecutionProviderError */
+export async function requireAnswers(start: GpuStart, plan: Plan): Promise<void> {
+  const wrong = await wrongAnywhere(start, device => wrongAnswer(start, plan, device));
+  if (wrong !== undefined) throw new ExecutionProviderError(start.provider, wrong);
 }
 
 /** Where the operator says nothing: to keep what it built, and half precision as the model. */
@@ -260,22 +267,22 @@ export async function prepareAsked(start: StartOn<ExecutionProvider>, plan: Plan
     models.push({ model: await prepareBatches(model, batchMax), role });
   }
   const prepared = { ...plan, models };
-  const wrong = await wrongAnywhere(start, prepared);
+  const wrong = await wrongAnywhere(start, device => wrongTogether(start, prepared, device));
   if (wrong === undefined) return prepared;
   throw new ExecutionProviderError(start.provider, `${wrong} (MATTING_BATCH_MAX=${batchMax})`);
 }
 
 /** On one GPU of each kind: what a folder that is only read cannot remember, this does. */
-async function wrongAnywhere(
-  start: StartOn<ExecutionProvider>,
-  plan: Plan,
+async function wrongAnywhere<Provider extends ExecutionProvider>(
+  start: StartOn<Provider>,
+  wrongOn: (device: GpuDevice | undefined) => Promise<string | undefined>,
 ): Promise<string | undefined> {
   const up = start.devices.filter(({ outReason }) => outReason === undefined);
   const checked = new Set<string | undefined>();
   for (const device of up.length === 0 ? [undefined] : up) {
     const kind = kindOf(device, start.provider);
     if (checked.has(kind)) continue;
-    const wrong = await wrongTogether(start, plan, device);
+    const wrong = await wrongOn(device);
     if (wrong !== undefined) return wrong;
     checked.add(kind);
   }

@@ -25,6 +25,8 @@ export interface PoolSettings {
   readonly engineGoal: EngineGoal;
   /** Undefined: images in engines + 2; on a GPU the cores less two where that is more. */
   readonly pictureWorkers: number | undefined;
+  /** Engines beside the own plan's that have had no image for so long are ended. */
+  readonly modelIdleMs: number;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
   /** The whole environment of engines and picture workers: no secret is in it. */
@@ -36,6 +38,9 @@ const IMAGES_A_RUN = [1, ...BATCH_SIZES];
 const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MEGAPIXELS_MAX = 100_000;
+const MODEL_IDLE_MS = 900_000;
+/** A week. */
+const MODEL_IDLE_MAX_MS = 604_800_000;
 
 /** Nothing else, so that a codec taken over by a hostile file finds no token. */
 const CHILD_VARIABLES: ReadonlySet<string> = new Set([
@@ -83,6 +88,11 @@ export function readPoolSettings(
     engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
     engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, { default: 'latency' as const }),
     pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
+    modelIdleMs: reader.integer('MATTING_MODEL_IDLE_MS', {
+      min: 0,
+      max: MODEL_IDLE_MAX_MS,
+      default: MODEL_IDLE_MS,
+    }),
     megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
     modelSettings,
     providerDir: readProviderDir(reader, modelSettings, cwd),

@@ -31,6 +31,8 @@ import type { CommercialUseGate } from '../models/plan.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../pipeline.ts';
+import { EngineMemory, type MemoryFacts } from '../selectables/engine-memory.ts';
+import { Selectables, type SelectablesParts } from '../selectables/selectables.ts';
 import { composeService, startServing } from '../service.ts';
 import {
   FakeEnginePool,
@@ -64,6 +66,9 @@ export interface TestNodeOptions {
   readonly bootId?: string;
   /** No traces where absent. */
   readonly tracing?: Tracing;
+  /** What else may be named, and of what engines. */
+  readonly others?: Partial<SelectablesParts>;
+  readonly memory?: Partial<MemoryFacts>;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -115,13 +120,20 @@ export async function openShell(
   const pipeline = new Pipeline(pictures);
   const runs = options.opinion === undefined ? [run] : [run, options.opinion];
   const plan = { name: run.model.model, runs };
+  const selectables = new Selectables({
+    own: { ...plan, kind: runs.length === 1 ? 'model' : 'plan', goodFor: 'tests' },
+    memory: new EngineMemory({ limitBytes: 8e9, ownBytes: 1e9, ...options.memory }, admission),
+    ...{ log: options.log ?? SILENT, metrics, idleMs: 900_000, enginesOf: () => 1 },
+    look: async () => ({ selectable: [], problems: [] }),
+    prepare: async model => model,
+    open: () => assert.fail('nothing else is to be opened'),
+    ...options.others,
+  });
+  await selectables.open();
   if (!options.starting) {
     const defaults = { refinement: true, foregroundEstimation: true };
-    const selectable = [
-      { name: plan.name, kind: 'model', goodFor: 'tests', models: runs } as const,
-    ];
     const { commercialUse } = options;
-    const plans = { plan, plans: [plan], selectable, defaults, commercialUse };
+    const plans = { plan, selectables, defaults, commercialUse };
     const pools = { pictures, admission, pipeline, provider: PROVIDER, devices: [] };
     startServing(service, { ...plans, ...pools });
   }
@@ -143,13 +155,15 @@ export async function openShell(
   const address = `127.0.0.1:${server.port}`;
   const client = new MatteServiceClient(address, credentials.createInsecure());
   const close = async () => {
+    await selectables.close(0);
     client.close();
     matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the test is over'));
     watchers.close();
     await server.close();
   };
   const { connections } = server;
-  const shell = { status, metrics, admission, pipeline, plan, matte, watchers, address, client };
+  const inside = { status, metrics, admission, pipeline, plan, selectables, matte, watchers };
+  const shell = { ...inside, address, client };
   return { ...shell, close, connections, ended };
 }
 

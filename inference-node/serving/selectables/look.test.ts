@@ -1,0 +1,85 @@
+import { rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
+import test, { type ExecutionContext } from 'ava';
+import type { CommercialUseGate } from '../models/plan.ts';
+import { addTinyModel } from '../test/added-model.ts';
+import { lookAround } from './look.ts';
+
+async function open(t: ExecutionContext) {
+  const modelDir = await temporaryFolder(t);
+  const addedModelsDir = await temporaryFolder(t);
+  const folders = { modelDir, addedModelsDir };
+  const look = (commercialUse?: CommercialUseGate) => {
+    const settings = { ...folders, weightsDir: undefined, commercialUse };
+    return lookAround({ settings, provider: 'cpu', instructionSet: 'x64-avx2' });
+  };
+  const names = async (gate?: CommercialUseGate) =>
+    (await look(gate)).selectable.map(({ kind, name }) => `${kind} ${name}`);
+  const writePlans = (plans: object) =>
+    writeFile(path.join(addedModelsDir, 'plans.json'), JSON.stringify(plans));
+  return { folders, look, names, writePlans };
+}
+
+const entry = (model: string, role = 'subject') => ({ model, inputSize: 32, role });
+
+test('an added model may be asked for while its manifest and its weights are there', async t => {
+  const { folders, look, names } = await open(t);
+  t.deepEqual(await look(), { selectable: [], problems: [] });
+  await addTinyModel(folders, 'mine');
+  t.deepEqual(await names(), ['model mine']);
+  const [mine] = (await look()).selectable;
+  t.like(mine, { goodFor: 'tests', models: [{ role: 'subject', model: { provider: 'cpu' } }] });
+  const weights = path.join(folders.modelDir, 'mine/1.0.0/weights/tiny.onnx');
+  await writeFile(weights, 'half');
+  t.deepEqual(await names(), []);
+  await addTinyModel(folders, 'mine');
+  await rm(path.join(folders.addedModelsDir, 'mine'), { recursive: true });
+  t.deepEqual(await names(), []);
+});
+
+test('plans of an operator come before models, under names that no shipped plan has', async t => {
+  const { folders, names, look, writePlans } = await open(t);
+  await addTinyModel(folders, 'mine');
+  await addTinyModel(folders, 'pair');
+  await addTinyModel(folders, 'best');
+  const goodFor = 'two at once';
+  await writePlans({
+    pair: { goodFor, models: [entry('mine'), entry('best', 'opinion')] },
+    lost: { goodFor, models: [entry('mine'), entry('elsewhere', 'opinion')] },
+  });
+  t.deepEqual(await names(), ['plan pair', 'model mine']);
+  const { selectable, problems } = await look();
+  t.is(selectable[0]?.goodFor, goodFor);
+  t.deepEqual(
+    selectable[0]?.models.map(({ role }) => role),
+    ['subject', 'opinion'],
+  );
+  t.is(problems.length, 1);
+  t.regex(problems[0] ?? '', /there is no model "elsewhere"/);
+});
+
+test('what cannot be read is told of, and keeps no other from being asked for', async t => {
+  const { folders, look, writePlans } = await open(t);
+  await addTinyModel(folders, 'mine');
+  await addTinyModel(folders, 'odd', { colourOrder: 'grey' });
+  await writePlans([]);
+  const { selectable, problems } = await look();
+  t.deepEqual(
+    selectable.map(({ name }) => name),
+    ['mine'],
+  );
+  t.is(problems.length, 2);
+  t.regex(problems.join(), /plans\.json: .*must be an object.*odd\/manifest\.json: colourOrder/s);
+});
+
+test('a model whose terms are refused is in no list, nor a plan with it', async t => {
+  const { folders, names, writePlans } = await open(t);
+  const unclear = { ...TINY_LICENCE.weights, commercialUse: 'unclear' };
+  await addTinyModel(folders, 'mine');
+  await addTinyModel(folders, 'bare', { licence: { ...TINY_LICENCE, trainingData: unclear } });
+  await writePlans({ pair: { goodFor: 'a', models: [entry('mine'), entry('bare', 'opinion')] } });
+  t.deepEqual(await names('weights'), ['plan pair', 'model bare', 'model mine']);
+  t.deepEqual(await names('strict'), ['model mine']);
+});

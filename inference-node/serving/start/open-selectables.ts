@@ -1,0 +1,135 @@
+/** Finds what a request may name beside the own plan, and loads it as a start loads a model. */
+import type { Admission } from '../admission.ts';
+import { enginesInMemory, readMemoryLimitBytes } from '../admission.ts';
+import { createAnswering } from '../engine/choice/answer-picture.ts';
+import { type EngineLayout, THREADS_PER_ENGINE_MAX } from '../engine/choice/engine-layout.ts';
+import { requireParity } from '../engine/choice/execution-provider.ts';
+import type { GpuDevice } from '../engine/devices/devices.ts';
+import type { EnginePool } from '../engine/pool/engine-pool.ts';
+import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
+import type { NodeMetrics } from '../metrics.ts';
+import { loadManifest, MANIFEST_DIRECTORY } from '../models/manifest.ts';
+import { ModelError } from '../models/model-error.ts';
+import type { PlanOutline } from '../models/plan.ts';
+import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';
+import { sumOf } from '../models/selectable.ts';
+import type { RunnablePlan } from '../pipeline.ts';
+import { detectInstructionSet, loadPrepared } from '../prepared/load-prepared.ts';
+import type { BufferPool } from '../process/frames.ts';
+import { EngineMemory } from '../selectables/engine-memory.ts';
+import { lookAround } from '../selectables/look.ts';
+import { Selectables } from '../selectables/selectables.ts';
+import { type GpuStart, prepareAsked, requireAnswers, type StartOn, tensorrtEnv } from './gpus.ts';
+
+export interface SelectablesStart extends StartOn<ExecutionProvider> {
+  readonly outline: PlanOutline;
+  readonly plan: RunnablePlan;
+  readonly layout: EngineLayout;
+  readonly placed: readonly GpuDevice[] | undefined;
+  readonly gpu: GpuStart | undefined;
+  /** Without what TensorRT is told of the own plan. */
+  readonly plainEnv: StartOn<ExecutionProvider>['engineEnv'];
+  /** Of the own plan's engines. */
+  readonly ownBytes: number;
+  readonly admission: Admission;
+  readonly buffers: BufferPool;
+  readonly metrics: Pick<NodeMetrics, 'modelLoaded' | 'modelUnloaded'>;
+}
+
+export async function openSelectables(start: SelectablesStart): Promise<Selectables> {
+  const { config, provider, plan, layout, ownBytes, admission, outline, log, metrics } = start;
+  const instructionSet = await detectInstructionSet();
+  const limitBytes = readMemoryLimitBytes();
+  const isModel = plan.runs.length === 1 && plan.runs[0]?.model.model === plan.name;
+  const kind = isModel ? 'model' : 'plan';
+  const selectables = new Selectables({
+    ...{ log, metrics, idleMs: config.modelIdleMs },
+    own: { ...plan, kind, goodFor: outline.goodFor ?? '' },
+    memory: new EngineMemory({ limitBytes, ownBytes }, admission),
+    look: () => lookAround({ settings: config.modelSettings, provider, instructionSet }),
+    enginesOf: model => {
+      const fitting = enginesInMemory(limitBytes, [model], ownBytes);
+      return Math.max(1, Math.min(layout.engines, fitting));
+    },
+    prepare: model => prepareAgain(start, model, instructionSet),
+    open: (model, engines) => openEngines(start, model, engines),
+  });
+  await selectables.open();
+  return selectables;
+}
+
+/** From what was found to what runs: whole, checked on what computes here. */
+async function prepareAgain(
+  start: SelectablesStart,
+  found: PreparedModel,
+  instructionSet: string,
+): Promise<PreparedModel> {
+  const { config, provider, engineEnv, cpuThreads } = start;
+  const { modelDir: cacheDir, weightsDir, addedModelsDir } = config.modelSettings;
+  const manifest = await loadManifest(found.model, MANIFEST_DIRECTORY, addedModelsDir);
+  const model = await loadPrepared({
+    ...{ manifest, cacheDir, weightsDir, provider, instructionSet },
+    inputSize: { width: found.inputWidth, height: found.inputHeight },
+    answering: createAnswering({ childEnv: config.childEnv, threads: cpuThreads }),
+    make: manifest.graph.dynamic === undefined ? nothingMade : start.make,
+  });
+  const planOf = (one: PreparedModel): Plan => {
+    return { name: one.model, models: [{ model: one, role: 'subject' }] };
+  };
+  if (sumOf(planOf(model)) !== sumOf(planOf(found))) {
+    throw new ModelError('altered', `the manifest of ${found.model} has changed`);
+  }
+  if (start.gpu !== undefined) await requireAnswers(start.gpu, planOf(model));
+  if (provider === 'webgpu') await requireParity(model, { childEnv: engineEnv, cpuThreads });
+  return await together(start, planOf(model), model);
+}
+
+async function nothingMade(): Promise<never> {
+  throw new ModelError(
+    'prepare',
+    'its prepared file is gone or damaged: `models prepare` makes it',
+  );
+}
+
+/** Several images at once where its graph takes them; it runs without too. */
+async function together(
+  start: SelectablesStart,
+  plan: Plan,
+  model: PreparedModel,
+): Promise<PreparedModel> {
+  if (model.form !== undefined) return model;
+  try {
+    return (await prepareAsked(start, plan)).models[0]?.model ?? model;
+  } catch (error) {
+    if (!(error instanceof ModelError)) throw error;
+    start.log.warn({ model: model.model, reason: error.message }, 'runs one image at a time');
+    return model;
+  }
+}
+
+function openEngines(
+  {
+    config,
+    provider,
+    layout,
+    placed,
+    engineEnv,
+    plainEnv,
+    cpuThreads,
+    log,
+    buffers,
+  }: SelectablesStart,
+  model: PreparedModel,
+  engines: number,
+): EnginePool {
+  const share = Math.min(THREADS_PER_ENGINE_MAX, Math.max(1, Math.floor(cpuThreads / engines)));
+  const onCpu = Math.max(share, layout.threadsPerEngine);
+  const threadsPerEngine = config.engineThreads ?? (provider === 'cpu' ? onCpu : 1);
+  const { modelDir } = config.modelSettings;
+  const isTensorrt = provider === 'tensorrt';
+  const childEnv = isTensorrt ? tensorrtEnv(plainEnv, modelDir, [model.precision]) : engineEnv;
+  const devices = placed?.slice(0, engines);
+  const sharesCores = provider === 'cpu';
+  const options = { engines, threadsPerEngine, devices, sharesCores, childEnv, log, buffers };
+  return openEnginePool({ model, ...options });
+}
