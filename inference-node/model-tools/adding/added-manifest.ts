@@ -61,9 +61,12 @@ function placeOf(source: ModelSource): string {
 
 /** Larger ones cost more than was measured: twice the side is four times the memory. */
 function sizesOf({ graph, multipleOf: measured }: Probe, { multipleOf: stated }: Facts) {
-  const side = Math.min(graph.inputWidth, graph.inputHeight);
-  const multipleOf = [stated, measured, 1].find(of => of !== undefined && side % of === 0) ?? 1;
-  const max = Math.min(2 * side, INPUT_SIDE_MAX - (INPUT_SIDE_MAX % multipleOf));
+  const { inputWidth, inputHeight } = graph;
+  const side = Math.min(inputWidth, inputHeight);
+  const fits = (of: number) => inputWidth % of === 0 && inputHeight % of === 0;
+  const multipleOf = [stated, measured].find(of => of !== undefined && fits(of)) ?? 1;
+  const twice = Math.min(2 * side, INPUT_SIDE_MAX - (INPUT_SIDE_MAX % multipleOf));
+  const max = Math.max(twice, inputWidth, inputHeight);
   return { default: side, listed: [side], multipleOf, min: multipleOf, max };
 }
 

@@ -347,6 +347,10 @@ test('only what is stated nowhere and cannot be measured is asked for, and measu
     { ...IMAGENET, activation: 'sigmoid', size: { width: 64, height: 64 } },
   ]);
   t.like(manifest.inputSize, { default: 64, min: 1, max: 128 });
+  const tall = { ...graph, inputHeight: 512 };
+  const ofTall = { ...own, probe: async () => ({ ...FOUND, graph: tall, multipleOf: 32 }) };
+  const { inputSize } = (await fixture.add(fixture.url, { flags: {} }, ofTall)).manifest;
+  t.like(inputSize, { default: 64, multipleOf: 32, max: 512 });
   const itself = { probe: async () => ({ ...FOUND, normalisesItself: true }) };
   t.deepEqual((await fixture.add(fixture.url, { flags: {} }, itself)).manifest.normalisation, {
     ...{ mean: [0, 0, 0], std: [1, 1, 1] },
