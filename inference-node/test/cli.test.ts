@@ -302,7 +302,9 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
 
 test('the catalogue lists what is known by name, and shows a row of it', async t => {
   const { out } = await outputOf(to => modelsList({ catalogue: true }, configOf(), to));
-  t.regex(out, /^birefnet-lite {2}MIT {2}not run by us$/m);
+  t.regex(out, /^birefnet-lite {2}MIT {2}224 MB {2}not run by us$/m);
+  t.regex(out, /^lucida {2}MIT {2}not run by us {2}pinned on first use$/m);
+  t.regex(out, /^vitmatte-small .* refines another model.s matte$/m);
   const row = await outputOf(to => modelsShow('birefnet-lite', configOf(), to));
   t.is(JSON.parse(row.out).name, 'birefnet-lite');
 });

@@ -45,9 +45,16 @@ async function listCatalogue(options: { readonly json?: boolean }, out: Writable
     out.write(`${JSON.stringify({ catalogue }, null, 2)}\n`);
     return;
   }
-  for (const { name, title, goodFor, licence, verified, measuredBy } of catalogue) {
+  for (const { name, title, role, goodFor, files, licence, verified, measuredBy } of catalogue) {
+    const [graph] = files;
+    const bytes = graph?.bytes;
+    const remarks = [name, licence.spdx];
+    if (bytes !== undefined) remarks.push(`${Math.round(bytes / 1e6)} MB`);
+    if (!verified) remarks.push('not run by us');
+    if (graph?.sha256 === undefined) remarks.push('pinned on first use');
+    if (role === 'refine') remarks.push("refines another model's matte");
     const text = [
-      `${name}  ${licence.spdx}${verified ? '' : '  not run by us'}`,
+      remarks.join('  '),
       `  ${title}: ${goodFor}`,
       `  Weights: ${line(licence.weights)}`,
       `  Training data: ${line(licence.trainingData)}`,
