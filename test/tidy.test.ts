@@ -187,7 +187,7 @@ test('exported functions and classes of the programs are imported somewhere', t 
   const imported = new Set(sources.flatMap(file => file.imports));
   const dead = programs
     .filter(file => !imported.has(file.name))
-    .filter(file => !/(main|cli|matting|-child|picture-worker)\.ts$/.test(file.name))
+    .filter(file => !/(main|cli|matting|-child|-worker)\.ts$/.test(file.name))
     .filter(file => !file.name.endsWith('.d.ts'))
     .filter(file => !KERNELS.test(file.name))
     .map(file => file.name);

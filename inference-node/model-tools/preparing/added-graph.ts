@@ -2,14 +2,13 @@
  * Prepares an operator's own model: its bytes run as they are, unless they hold deformable
  * convolutions that can be mended. Those are held against their stock form before they are used.
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { answerOnce } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
-import { ModelError } from '@matting/serving/models/model-error.ts';
-import type { ExecutionProvider, PreparedModel } from '@matting/serving/models/prepared-model.ts';
-import { decodeModel, type Graph } from '@matting/serving/onnx/graph.ts';
+import { hashFile } from '@matting/serving/models/cache-files.ts';
+import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import { drawCheckPicture } from '@matting/serving/prepared/answer-check.ts';
 import {
   describeAsItIs,
@@ -22,22 +21,10 @@ import {
   preparedPath,
   writeSidecar,
 } from '@matting/serving/prepared/prepared-cache.ts';
-import { compareBlocks, DIFFERENCES_OUTPUT } from '../onnx/compare-blocks.ts';
-import { type DeformableForm, type Mended, mendDeformableConvolutions } from '../onnx/mend.ts';
-import { liftConstants } from '../onnx/rewrites.ts';
+import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
+import { DIFFERENCES_OUTPUT } from '../onnx/compare-blocks.ts';
 import { PROBE_MEMORY_MAX_BYTES } from '../probing/probe.ts';
-import { writeGraph } from './write-graph.ts';
-
-/**
- * ONNX Runtime 1.30: DeformConv has kernels for CPU and CUDA, which stands behind TensorRT; WebGPU
- * has GridSample alone.
- */
-const FORMS: Readonly<Record<ExecutionProvider, DeformableForm>> = {
-  cpu: 'deform-conv',
-  cuda: 'deform-conv',
-  tensorrt: 'deform-conv',
-  webgpu: 'grid-sample-taps',
-};
+import { FORMS, mendApart } from './mend-apart.ts';
 
 /** A load and two runs each: BiRefNet lite at 1024 takes one minute of two cores. */
 const COMPARE_TIMEOUT_MS = 900_000;
@@ -47,74 +34,61 @@ const ALPHA_DIFFERENCE_MAX = 2;
 
 type Options = Parameters<MakePrepared>[2];
 
-export async function prepareAdded(
-  bytes: Uint8Array,
-  source: string,
-  key: Parameters<MakePrepared>[1],
-  options: Options,
-): Promise<string | undefined> {
-  const { manifest, cacheDir, memoryMaxBytes = PROBE_MEMORY_MAX_BYTES, onProgress } = options;
+export const prepareAdded: MakePrepared = async (source, key, options) => {
+  const { manifest, cacheDir, onProgress } = options;
+  const file = manifest.files.find(({ name }) => name === manifest.graph.file);
+  const sha256 = await hashFile(source);
+  if (file === undefined || sha256 !== file.sha256) {
+    throw alteredWeights(manifest, source, `its sha256 is ${sha256}, not ${file?.sha256}`);
+  }
   const path = preparedPath(cacheDir, manifest, key);
-  const asItIs = async () => {
-    const sha256 = createHash('sha256').update(bytes).digest('hex');
-    await writeSidecar(cacheDir, manifest, key, bytes.length, sha256);
+  const asItIs = async (reason?: string) => {
+    if (reason !== undefined) onProgress?.({ step: 'keep', reason });
+    await rm(path, { force: true });
+    await writeSidecar(cacheDir, manifest, key, file.bytes, sha256);
     return undefined;
   };
-  const stock = readStock(bytes, source);
-  const mended = stock && mend(stock, FORMS[key.provider]);
-  if (stock === undefined || mended === undefined) return await asItIs();
-  onProgress?.({ step: 'compare', blocks: mended.blocks.length });
-  const written = await writeGraph(path, mended.graph, onProgress);
-  // The CPU's answers: what is compared are graphs, and the provider is checked with the model.
-  const onCpu = { ...key, provider: 'cpu' } as const;
-  const comparing: Comparing = {
-    answer: answerOnce({
-      ...{ childEnv: {}, threads: Math.max(1, Math.floor(await readCpuShare())) },
-      ...{ timeoutMs: COMPARE_TIMEOUT_MS, memoryMaxBytes },
-    }),
-    stock: describeAsItIs(source, onCpu, options),
-    mended: describePrepared(manifest, onCpu, path, written.sha256),
-    directory: preparedDirectory(cacheDir, manifest),
-  };
-  const wrong =
-    (await compareEachBlock(comparing, compareBlocks(stock, mended))) ??
-    (await compareMattes(comparing, options));
-  if (wrong !== undefined) {
-    onProgress?.({ step: 'keep', reason: wrong });
-    await rm(path, { force: true });
-    return await asItIs();
-  }
-  await writeSidecar(cacheDir, manifest, key, written.bytes, written.sha256);
-  await cleanPrepared(cacheDir, manifest);
-  return written.sha256;
-}
-
-/** Undefined: it holds what passes do not know, such as subgraphs, and runs as it is. */
-function readStock(bytes: Uint8Array, source: string): Graph | undefined {
+  // Named as what is removed later, should this process be killed.
+  const name = `.compare.${randomBytes(6).toString('hex')}.tmp`;
+  const comparison = join(preparedDirectory(cacheDir, manifest), name);
   try {
-    return liftConstants(decodeModel(bytes, source));
-  } catch (error) {
-    if (error instanceof ModelError) return undefined;
-    throw error;
+    const form = FORMS[key.provider];
+    const outcome = await mendApart({ source, form, target: path, comparison });
+    if (outcome.state === 'nothing') return await asItIs();
+    if (outcome.state === 'failed') return await asItIs(outcome.reason);
+    const { blocks, written, compared } = outcome;
+    onProgress?.({ step: 'compare', blocks });
+    // The CPU's answers: what is compared are graphs, and the provider is checked with the model.
+    const onCpu = { ...key, provider: 'cpu' } as const;
+    const comparing = {
+      answer: await boundedAnswer(options),
+      stock: describeAsItIs(source, onCpu, options),
+      mended: describePrepared(manifest, onCpu, path, written.sha256),
+    };
+    const wrong =
+      (await compareEachBlock(comparing, { path: comparison, sha256: compared?.sha256 ?? '' })) ??
+      (await compareMattes(comparing, options));
+    if (wrong !== undefined) return await asItIs(wrong);
+    await writeSidecar(cacheDir, manifest, key, written.bytes, written.sha256);
+    await cleanPrepared(cacheDir, manifest);
+    return written.sha256;
+  } finally {
+    await rm(comparison, { force: true });
   }
-}
+};
 
-/** Undefined: nothing is to be mended, or not in this graph's opset. */
-function mend(stock: Graph, form: DeformableForm): Mended | undefined {
-  try {
-    const mended = mendDeformableConvolutions(stock, form);
-    return mended.blocks.length === 0 ? undefined : mended;
-  } catch (error) {
-    if (error instanceof ModelError) return undefined;
-    throw error;
-  }
+type Answer = ReturnType<typeof answerOnce>;
+
+async function boundedAnswer(options: Options): Promise<Answer> {
+  const { memoryMaxBytes = PROBE_MEMORY_MAX_BYTES } = options;
+  const threads = Math.max(1, Math.floor(await readCpuShare()));
+  return answerOnce({ childEnv: {}, threads, timeoutMs: COMPARE_TIMEOUT_MS, memoryMaxBytes });
 }
 
 interface Comparing {
-  readonly answer: ReturnType<typeof answerOnce>;
+  readonly answer: Answer;
   readonly stock: PreparedModel;
   readonly mended: PreparedModel;
-  readonly directory: string;
 }
 
 function checkPicture({ inputWidth, inputHeight }: PreparedModel): Buffer {
@@ -123,25 +97,20 @@ function checkPicture({ inputWidth, inputHeight }: PreparedModel): Buffer {
 
 /** Else one line that says what is wrong. */
 async function compareEachBlock(
-  { answer, mended, directory }: Comparing,
-  comparison: Graph,
+  { answer, mended }: Comparing,
+  comparison: Pick<PreparedModel, 'path' | 'sha256'>,
 ): Promise<string | undefined> {
-  // The name of what is removed later, should this process be killed.
-  const path = join(directory, `.compare.${randomBytes(6).toString('hex')}.tmp`);
   try {
-    const { sha256 } = await writeGraph(path, comparison);
     // Its output is read as a matte: 1 is the most that a block may differ by.
     const read = { outputName: DIFFERENCES_OUTPUT, activation: 'none' } as const;
     const form = mended.form && { form: { ...mended.form, inverted: false } };
-    const spec = { ...mended, ...read, ...form, path, sha256 };
+    const spec = { ...mended, ...read, ...form, ...comparison };
     const { alpha } = await answer(spec, checkPicture(mended));
     const wrong = alpha.filter(difference => difference === 255).length;
     if (wrong === 0) return undefined;
     return `${wrong} of ${alpha.length} parts of what was mended answer otherwise`;
   } catch (error) {
     return `what was mended could not be compared: ${(error as Error).message}`;
-  } finally {
-    await rm(path, { force: true });
   }
 }
 

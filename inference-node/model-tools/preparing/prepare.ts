@@ -57,8 +57,8 @@ export function prepareModel(options: PrepareOptions): Promise<PreparedModel> {
 export const makePrepared: MakePrepared = async (source, key, to) => {
   const { manifest, cacheDir, onProgress } = to;
   onProgress?.({ step: 'rewrite' });
+  if (manifest.graph.dynamic !== undefined) return await prepareAdded(source, key, to);
   const bytes = await readChecked(source, manifest);
-  if (manifest.graph.dynamic !== undefined) return await prepareAdded(bytes, source, key, to);
   const { inputName, outputName, inputWidth, inputHeight } = manifest.graph;
   const { precision, provider, ranges } = key;
   const { normalisation, colourOrder, activation } = manifest;
@@ -72,7 +72,9 @@ export const makePrepared: MakePrepared = async (source, key, to) => {
     quantise: ranges && (float32 => fitRanges(ranges, manifest, float32)),
   });
   const path = preparedPath(cacheDir, manifest, key);
-  const { sha256, bytes: writtenBytes } = await writeGraph(path, graph, onProgress);
+  const { sha256, bytes: writtenBytes } = await writeGraph(path, graph, done =>
+    onProgress?.({ step: 'write', writtenBytes: done }),
+  );
   await writeSidecar(cacheDir, manifest, key, writtenBytes, sha256);
   await cleanPrepared(cacheDir, manifest);
   return sha256;

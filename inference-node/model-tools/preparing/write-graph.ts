@@ -1,14 +1,18 @@
 import { createHash } from 'node:crypto';
 import { writeFileWhole } from '@matting/serving/models/cache-files.ts';
 import { encodeModel, type Graph } from '@matting/serving/onnx/graph.ts';
-import type { LoadOptions } from '@matting/serving/prepared/load-prepared.ts';
+
+export interface WrittenGraph {
+  readonly bytes: number;
+  readonly sha256: string;
+}
 
 /** Piece by piece: a graph of 1 GB is never assembled a second time. */
 export async function writeGraph(
   path: string,
   graph: Graph,
-  onProgress?: LoadOptions['onProgress'],
-): Promise<{ readonly bytes: number; readonly sha256: string }> {
+  onBytes: (bytes: number) => void = () => undefined,
+): Promise<WrittenGraph> {
   const hash = createHash('sha256');
   let bytes = 0;
   await writeFileWhole(path, async file => {
@@ -16,7 +20,7 @@ export async function writeGraph(
       hash.update(piece);
       await file.write(piece, bytes);
       bytes += piece.length;
-      onProgress?.({ step: 'write', writtenBytes: bytes });
+      onBytes(bytes);
     }
   });
   return { bytes, sha256: hash.digest('hex') };

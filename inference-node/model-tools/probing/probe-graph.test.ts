@@ -19,6 +19,7 @@ import { isNotTested } from '@matting/test-support/skip.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
+import { stockDeformable } from '../test/stock-deformable.ts';
 import type { Probe, ProbeLimits, ProbeWishes } from './probe.ts';
 import { probeGraph } from './probe-graph.ts';
 
@@ -83,6 +84,15 @@ const AS_FLOATS = [nodeOf('Cast', ['x'], 'rgb', [integer('to', ElementType.float
 const FROM_NHWC = [nodeOf('Transpose', ['x'], 'rgb', [integers('perm', [0, 3, 1, 2])])];
 const MATTE = nodeOf('Sigmoid', ['logits'], 'matte');
 const times = (factor: string) => [MATTE, nodeOf('Mul', ['matte', factor], 'alpha')];
+
+test('a graph that is mended when it is prepared is measured as it will run', async t => {
+  // Its stock form takes 1.6 GB and more.
+  const stock = stockDeformable({ outputs: 1, channels: 64, height: 256, width: 256 });
+  const bytes = Buffer.concat([...encodeModel(stock)]);
+  const { warnings, peakBytes } = await probe(t, bytes, {}, { memoryMaxBytes: 1300 * 1024 ** 2 });
+  t.regex(warnings.join(), /^its 1 deformable convolutions .* are mended/);
+  t.true(peakBytes < 1e9, `${peakBytes}`);
+});
 
 test('ends of every kind, and what turns an output into a matte, are found out', async t => {
   const axis = int64Tensor([0], [1]);

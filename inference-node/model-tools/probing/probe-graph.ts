@@ -16,6 +16,7 @@ import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
 import { drawCheckPictures } from './check-pictures.ts';
 import { matteOutputs, openSides, type PictureInput, pictureInput, sizeText } from './ends.ts';
 import { judge, type KnownGraph, matteOf, type PictureRun } from './judge.ts';
+import { openMendedCopy } from './mended-copy.ts';
 import { HEAD_BYTES, whatElseItIs } from './not-onnx.ts';
 import {
   type NamedNormalisation,
@@ -40,10 +41,12 @@ export async function probeGraph(
     ...{ provider: limits.provider ?? 'cpu', sharesCores: false, allowCpuNodes: true },
     intraOpThreads: Math.max(1, Math.floor(await readCpuShare())),
   };
+  await using shown = await openMendedCopy(path.resolve(file), runtime.provider);
   const child = new ProbeProcess(limits);
   try {
-    const loaded = await child.load({ ...runtime, path: path.resolve(file) });
+    const loaded = await child.load({ ...runtime, path: shown.path });
     const graph = openGraph(child, loaded, runtime, wishes);
+    graph.warnings.push(...shown.warnings);
     return await measure(await chooseMatte(graph));
   } finally {
     await child.close();

@@ -1,0 +1,58 @@
+/** Mends a graph in a thread with bounds of its own: what a file makes of memory is its own. */
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import type { ExecutionProvider } from '@matting/serving/models/prepared-model.ts';
+import type { DeformableForm } from '../onnx/mend.ts';
+import type { WrittenGraph } from './write-graph.ts';
+
+/**
+ * ONNX Runtime 1.30: DeformConv has kernels for CPU and CUDA, which stands behind TensorRT; WebGPU
+ * has GridSample alone.
+ */
+export const FORMS: Readonly<Record<ExecutionProvider, DeformableForm>> = {
+  cpu: 'deform-conv',
+  cuda: 'deform-conv',
+  tensorrt: 'deform-conv',
+  webgpu: 'grid-sample-taps',
+};
+
+/** Paths of files. */
+export interface MendOrder {
+  readonly source: string;
+  readonly form: DeformableForm;
+  readonly target: string;
+  /** Where the graph goes that compares the blocks. */
+  readonly comparison?: string;
+}
+
+export type MendOutcome =
+  /** There is nothing to mend, or a pass does not know what else is in the graph. */
+  | { readonly state: 'nothing' }
+  | { readonly state: 'failed'; readonly reason: string }
+  | {
+      readonly state: 'mended';
+      readonly blocks: number;
+      readonly written: WrittenGraph;
+      readonly compared: WrittenGraph | undefined;
+    };
+
+/** Beside the file's bytes, which lie outside of it. BiRefNet lite takes 60 MB. */
+const HEAP_MB_MAX = 1024;
+/** BiRefNet lite takes one second. */
+const MEND_TIMEOUT_MS = 120_000;
+
+export async function mendApart(order: MendOrder): Promise<MendOutcome> {
+  const worker = new Worker(new URL('./mend-worker.ts', import.meta.url), {
+    workerData: order,
+    resourceLimits: { maxOldGenerationSizeMb: HEAP_MB_MAX },
+  });
+  try {
+    const signal = AbortSignal.timeout(MEND_TIMEOUT_MS);
+    const [outcome] = (await once(worker, 'message', { signal })) as [MendOutcome];
+    return outcome;
+  } catch (error) {
+    return { state: 'failed', reason: `it could not be mended: ${(error as Error).message}` };
+  } finally {
+    await worker.terminate();
+  }
+}

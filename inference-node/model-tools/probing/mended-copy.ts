@@ -1,0 +1,23 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { ExecutionProvider } from '@matting/serving/models/prepared-model.ts';
+import { FORMS, mendApart } from '../preparing/mend-apart.ts';
+
+/** The graph as it will be prepared, or the file itself: what runs later is what is measured. */
+export async function openMendedCopy(file: string, provider: ExecutionProvider) {
+  const folder = await mkdtemp(path.join(tmpdir(), 'matting-mended-'));
+  // The file's own name: the runtime says it where it does not load.
+  const target = path.join(folder, path.basename(file));
+  const outcome = await mendApart({ source: file, form: FORMS[provider], target });
+  return {
+    path: outcome.state === 'mended' ? target : file,
+    warnings: outcome.state === 'mended' ? [describe(outcome.blocks)] : [],
+    [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
+  };
+}
+
+function describe(blocks: number): string {
+  const what = `its ${blocks} deformable convolutions written as gathers`;
+  return `${what} are mended when it is prepared, as they were for this measurement`;
+}
