@@ -67,6 +67,8 @@ export interface Cutout {
   readonly width: number;
   readonly height: number;
   readonly size_bytes: number;
+  /** What made it, where one was asked for. */
+  readonly models?: Job['models'];
   /** From request to file. */
   readonly duration_ms: number;
   readonly stages_ms: Readonly<Record<string, number>>;
@@ -83,6 +85,7 @@ interface Job {
     readonly sizeBytes: number;
     readonly contentType: string;
   };
+  readonly models?: readonly { readonly name: string; readonly role: string }[];
   readonly error?: { readonly code: string; readonly detail: string };
 }
 
@@ -258,6 +261,7 @@ async function cutOne(
     width: job.result.width,
     height: job.result.height,
     size_bytes: job.result.sizeBytes,
+    ...(job.models !== undefined && { models: job.models }),
     duration_ms: Math.round(durationMs),
     stages_ms: parseServerTiming(answer.headers.get('server-timing') ?? ''),
   };

@@ -1,4 +1,4 @@
-/** `matting cutout` with the default model on the project's own picture. */
+/** `matting cutout` with a model that is chosen, on the project's own picture. */
 import { execFile } from 'node:child_process';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -11,8 +11,8 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 test('the demo picture comes out as a teapot without its background, and a script is told as JSON', async t => {
   const folder = await temporaryFolder(t);
   const out = path.join(folder, 'teapot.png');
-  const { env } = await isolatedEnv({ MATTING_MODEL: 'isnet' });
-  const args = ['bin/matting.ts', 'cutout', '--json', '--out', out];
+  const { env } = await isolatedEnv();
+  const args = ['bin/matting.ts', 'cutout', '--json', '--model', 'isnet', '--out', out];
   const { stdout, stderr } = await promisify(execFile)(process.execPath, args, { cwd: ROOT, env });
   // Its lid, and its shadow.
   const more = { teapot: [[562, 240]], background: [[950, 610]] } as const;
@@ -23,6 +23,7 @@ test('the demo picture comes out as a teapot without its background, and a scrip
   const sizeBytes = statSync(out).size;
   t.like(cutouts[0], { file: out, content_type: 'image/png', size_bytes: sizeBytes });
   t.like(cutouts[0], { width: 1200, height: 900 });
+  t.deepEqual(cutouts[0].models, [{ name: 'isnet', role: 'subject' }]);
   t.true(cutouts[0].stages_ms.infer > 0, stdout);
   t.regex(stderr, /Service ready(.|\n)*infer \d+ ms/);
 });

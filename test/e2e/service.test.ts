@@ -6,6 +6,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import ava, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
+import type { Model, SucceededJob } from '../../client/src/types.ts';
 import {
   asSharp,
   type Colour as ColourAt,
@@ -48,7 +49,7 @@ const enginePids = () =>
     .map(({ pid }) => pid);
 
 test.before(async () => {
-  service = await startService({}, fillLogs);
+  service = await startService({ MATTING_MODELS_OFFERED: 'u2netp,fast' }, fillLogs);
   engines = enginePids();
   assert.ok(engines.length > 0);
 });
@@ -250,6 +251,28 @@ test('a subject that fills the picture, a page of text and one pixel are picture
     await cutOut(t, picture);
 });
 
+test('what is offered was fetched and prepared by the start, and is loaded when it is first named', async t => {
+  const list = async () => {
+    const headers = { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': 'list' };
+    const answer = await fetch(`${service.baseUrl}/v1/models`, { headers });
+    return ((await answer.json()) as { models: Model[] }).models;
+  };
+  const shown = (models: Model[]) => models.map(({ name, kind, loaded }) => [name, kind, loaded]);
+  t.deepEqual(shown(await list()), [
+    ['u2netp', 'model', true],
+    ['fast', 'plan', false],
+  ]);
+  const wrong = await service.post({ ...base64(PHOTO), model: 'standard' });
+  t.deepEqual([wrong.status, wrong.body.code], [400, 'INVALID_PARAMETER']);
+  t.regex(wrong.body.detail ?? '', /model must be one of u2netp, fast/);
+  const own = await made({ channels: 'alpha' });
+  const { job, file } = await made({ channels: 'alpha', model: 'fast' });
+  t.deepEqual((job as object as SucceededJob).models, [{ name: 'isnet', role: 'subject' }]);
+  t.false(file.equals(own.file));
+  const isLoaded = async () => (await list()).every(({ loaded }) => loaded);
+  await until(isLoaded, { timeoutMs: 60_000, what: 'the node has told that both are loaded' });
+});
+
 test('two signals at once are one, which ends everything; the next start goes on, and ends with its make', async t => {
   const { body } = await service.post(base64(PHOTO));
   const before = descendantsOf(service.process.pid ?? 0);
@@ -266,6 +289,7 @@ test('two signals at once are one, which ends everything; the next start goes on
     MATTING_COMMERCIAL_USE: 'weights',
     MATTING_QUALITY: 'permissive',
     MATTING_MODEL: '',
+    MATTING_MODELS_OFFERED: '',
   };
   const args = ['-c', '"$0" bin/matting.ts up --end-with-parent & wait', process.execPath];
   const make = spawn('sh', args, { cwd: ROOT, env, stdio: 'pipe' });
