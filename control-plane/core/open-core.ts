@@ -305,6 +305,7 @@ export function composeDispatch(parts: DispatchParts) {
   const { config, log, stores, blobs } = parts;
   const fleet = new Fleet({
     listMembers: () => stores.nodes.listLive(),
+    noteModels: ({ nodeId, bootId }, models) => stores.nodes.noteModels(nodeId, bootId, models),
     nodeToken: config.nodeToken,
     security: parts.security,
     log: (level, message, fields) => log[level](fields, message),
@@ -315,6 +316,7 @@ export function composeDispatch(parts: DispatchParts) {
   const models = new OfferedModels({
     offered: config.modelsOffered,
     snapshots: () => fleet.snapshots(),
+    onJob: (name, ms) => parts.observer.modelTimed(name, ms),
   });
   if (parts.direct !== undefined) {
     const origin = blobs.signed?.origin;

@@ -268,7 +268,7 @@ export interface NodesTable {
   lease_expires_at: number;
   /** 0 or 1; the operator's, kept over restarts of the node. */
   draining: number;
-  /** JSON of the NodeModel[] that this boot may be asked for; null: no replica has read it. */
+  /** JSON: `StoredModels` in core/nodes/node-store.ts. */
   models: string | null;
 }
 

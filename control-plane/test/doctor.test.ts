@@ -468,7 +468,7 @@ function member(nodeId: string, address: string, httpAddress: string): NodeMembe
   return {
     ...{ nodeId, bootId: 'b', address, httpAddress, version: '1.0.0' },
     ...{ registeredAtMs: 0, heartbeatAtMs: 0, leaseExpiresAtMs: 0 },
-    ...{ draining: false, live: true, gone: false },
+    ...{ draining: false, live: true, gone: false, models: null },
   };
 }
 
@@ -487,6 +487,24 @@ test('the doctor and nodes › one node with an answer or an address of nonsense
   for (const nodeId of ['bad-http', 'null', 'text', 'noLimits', 'html']) {
     t.deepEqual(of(nodeId), ['warning'], nodeId);
   }
+});
+
+test('the doctor and nodes › say which have another sum of a model, and what is offered that none has', async t => {
+  const having = (nodeId: string, sha256: string) => {
+    const models = [{ name: 'isnet', kind: 'model' as const, sha256 }];
+    return { ...member(nodeId, '', ''), live: sha256 !== '', models };
+  };
+  const said = async (members: readonly NodeMember[]) =>
+    (await nodeFindings(members, true, ['isnet', 'gone']))
+      .filter(({ subject, status }) => subject === 'nodes' && status === 'warning')
+      .map(({ found }) => found)
+      .filter(found => /sum|offers/.test(found));
+  const nodes = [having('a', '1'), having('b', '2'), having('c', '2')];
+  t.deepEqual(await said(nodes), [
+    'a has another sum than most of isnet: no such jobs for it',
+    'no node has gone, which MATTING_MODELS_OFFERED offers',
+  ]);
+  t.deepEqual(await said([member('a', '', '')]), [], 'what no node has said is not known');
 });
 
 /** Each a text, and the part of it that nobody may see. */

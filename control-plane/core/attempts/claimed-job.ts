@@ -571,4 +571,6 @@ export interface JobObserver {
   jobEnded(ending: JobEnding): void;
   leaseLost(): void;
   takenOver(): void;
+  /** @param ms from its admission by a node until its result is stored */
+  modelTimed(model: string, ms: number): void;
 }

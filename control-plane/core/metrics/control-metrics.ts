@@ -82,6 +82,12 @@ export class ControlMetrics extends MetricSet {
     ['outcome', 'mode'],
     JOB_SECONDS_BUCKETS,
   );
+  readonly #modelSeconds = this.histogram(
+    'matting_control_model_duration_seconds',
+    'From the admission by a node to the stored result, by what is offered',
+    ['model'],
+    JOB_SECONDS_BUCKETS,
+  );
   readonly #waitSeconds = this.histogram(
     'matting_control_job_wait_seconds',
     'From submission to the first admission by a node',
@@ -231,6 +237,10 @@ export class ControlMetrics extends MetricSet {
     const { code = '', retryable = '' } = failure ?? {};
     this.#jobs.inc({ outcome, mode, code, retryable: String(retryable) });
     this.#jobSeconds.observe({ outcome, mode }, totalMs / 1000);
+  }
+
+  modelTimed(model: string, ms: number): void {
+    this.#modelSeconds.observe({ model }, ms / 1000);
   }
 
   storageRequestEnded(end: StorageRequestEnd): void {

@@ -1,6 +1,7 @@
 /** Jobs that name a model on their way to nodes, over gRPC: whose they are, and what is told. */
 import type { ModelRun, SelectableModel } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
+import { OperateNodes } from '../nodes/operate-nodes.ts';
 import { fetcherOf, until, useHarness } from '../test/harness.ts';
 import { saidModel, saidPlan } from '../test/nodes-seen.ts';
 import type { Exchange } from '../test/scripted-exchange.ts';
@@ -61,6 +62,14 @@ test('a node with another sum than most gets no job of that name', async t => {
   await harness.startReplica();
   for (let job = 0; job < 6; job += 1) t.is((await naming('heavy')).state, 'succeeded');
   t.is(other.headers.length, 0);
+  const leftOut = async () => {
+    const nodes = await new OperateNodes(harness.stores).list();
+    return nodes.flatMap(({ node_id, models_left_out: names }) =>
+      names.map(name => [node_id, name]),
+    );
+  };
+  await until(async () => (await leftOut()).length > 0, 'what nodes said, in the table');
+  t.deepEqual(await leftOut(), [[other.nodeId, 'heavy']]);
   t.is(
     most.reduce((sum, { headers }) => sum + headers.length, 0),
     6,

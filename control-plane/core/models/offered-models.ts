@@ -12,6 +12,8 @@ interface OfferedModelsOptions {
   /** By the operator; empty: the nodes' default plan alone. */
   readonly offered: readonly string[];
   readonly snapshots: () => readonly NodeSnapshot[];
+  /** Told of jobs of names that are offered, so that no other becomes a label. */
+  readonly onJob?: (name: string, ms: number) => void;
 }
 
 export class OfferedModels {
@@ -69,6 +71,7 @@ export class OfferedModels {
     last.push(ms);
     if (last.length > PACE_JOBS) last.shift();
     this.#paces.set(name, last);
+    this.#options.onJob?.(name, ms);
   }
 
   #names(): readonly string[] {

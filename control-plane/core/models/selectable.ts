@@ -52,8 +52,11 @@ export function selectablesFromProto(said: readonly SelectableModel[]): Selectab
   return new Map(known.slice(0, SELECTABLES_MAX) as [string, Selectable][]);
 }
 
+/** A name and what a node means by it. */
+export type NamedSum = Pick<Selectable, 'name' | 'kind' | 'sha256'>;
+
 interface Voter {
-  readonly models: Selectables;
+  readonly models: { values(): Iterable<Pick<NamedSum, 'name' | 'sha256'>> };
   readonly registeredAtMs: number;
 }
 
@@ -99,7 +102,9 @@ export function ofStandingSum(
 }
 
 /** The plan that most nodes take where a request names none; undefined: none says. */
-export function commonDefault(nodes: readonly Voter[]): string | undefined {
+export function commonDefault(
+  nodes: readonly { readonly models: Selectables; readonly registeredAtMs: number }[],
+): string | undefined {
   const votes = nodes.flatMap(({ models, registeredAtMs: atMs }) => {
     const own = [...models.values()].find(({ isDefault }) => isDefault);
     return own === undefined ? [] : [{ about: 'default', choice: own.name, atMs }];

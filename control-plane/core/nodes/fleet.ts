@@ -40,6 +40,8 @@ import {
   type Reservation,
 } from '../dispatch/dispatch-policy.ts';
 import {
+  type NamedSum,
+  NO_SELECTABLES,
   ofStandingSum,
   type Selectable,
   type Selectables,
@@ -222,7 +224,9 @@ class NodeLink {
   #retired = false;
   /** Made with the first GetNodeInfo: what a boot can do never changes, but for what it names. */
   #view: NodeView | undefined;
-  #selectables: Selectables = new Map();
+  #selectables: Selectables = NO_SELECTABLES;
+  /** As they were written down last. */
+  notedSelectables: Selectables = NO_SELECTABLES;
   #selectableRevision = 0;
   #asking = false;
   #directOrigins: readonly string[] = [];
@@ -479,6 +483,11 @@ const MEMBERS_POLL_MS = 1000;
 
 interface FleetOptions {
   readonly listMembers: () => Promise<readonly FleetMember[]>;
+  /** Tells people who ask another process; absent: nobody. */
+  readonly noteModels?: (
+    { nodeId, bootId }: FleetMember,
+    models: readonly NamedSum[],
+  ) => Promise<unknown>;
   readonly nodeToken: string;
   readonly security?: ChannelSecurity;
   readonly log: LinkLog;
@@ -609,7 +618,28 @@ export class Fleet {
         this.#membersKnown = false;
         this.#leasesDoubtedUntilMs = this.#now() + NODE_TIMING.leaseMs;
       }
+      await this.#noteModels();
     } while (this.#refreshAgain && !this.#closed.signal.aborted);
+  }
+
+  /** Never rejects: what is not written is written with the next poll. */
+  async #noteModels(): Promise<void> {
+    const { noteModels, log } = this.#options;
+    for (const link of this.#membersKnown && noteModels ? this.#links.values() : []) {
+      const { member, selectables } = link;
+      if (selectables === link.notedSelectables) continue;
+      const models = [...selectables.values()];
+      try {
+        await noteModels?.(
+          member,
+          models.map(({ name, kind, sha256 }) => ({ name, kind, sha256 })),
+        );
+        link.notedSelectables = selectables;
+      } catch (error) {
+        log('warn', 'models not noted', { err: error });
+        return;
+      }
+    }
   }
 
   #apply(members: readonly FleetMember[]): void {

@@ -12,13 +12,14 @@ export function addNodeCommands(program: Command, context: CliContext): void {
       const all = await context.withStores(stores => new OperateNodes(stores).list());
       context.report(all, () =>
         table(
-          ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT'],
+          ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT', 'NO JOBS OF'],
           all.map(node => [
             node.node_id,
             node.state,
             node.address,
             node.version,
             node.heartbeat_at,
+            node.models_left_out.join(', ') || '-',
           ]),
         ),
       );

@@ -15,6 +15,7 @@
 
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import type { NamedSum } from '../models/selectable.ts';
 
 export interface NodeRegistration {
   readonly nodeId: string;
@@ -86,6 +87,15 @@ export function createNodeStore(database: Database) {
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId),
       ),
+    /** What requests may name there, as that boot says. False: another boot is registered, or none. */
+    noteModels: (nodeId: string, bootId: string, models: readonly NamedSum[]) =>
+      changed(db =>
+        db
+          .updateTable('nodes')
+          .set({ models: JSON.stringify({ bootId, models } satisfies StoredModels) })
+          .where('node_id', '=', nodeId)
+          .where('boot_id', '=', bootId),
+      ),
     async setDraining(nodeId: string, draining: boolean): Promise<boolean> {
       if (!isAsciiWord(nodeId)) return false;
       const columns = { draining: draining ? 1 : 0 };
@@ -99,7 +109,7 @@ function selectNodes({ nowMs }: Database, db: Db) {
     .selectFrom('nodes')
     .select(['node_id as nodeId', 'boot_id as bootId', 'address', 'http_address as httpAddress'])
     .select(['version', 'registered_at as registeredAtMs', 'heartbeat_at as heartbeatAtMs'])
-    .select(['lease_expires_at as leaseExpiresAtMs', 'draining', nowMs.as('readAtMs')]);
+    .select(['lease_expires_at as leaseExpiresAtMs', 'draining', 'models', nowMs.as('readAtMs')]);
 }
 
 type NodeRow = Awaited<ReturnType<ReturnType<typeof selectNodes>['executeTakeFirstOrThrow']>>;
@@ -138,13 +148,22 @@ async function forgetLongGone(database: Database): Promise<void> {
   );
 }
 
-function memberFromRow({ draining, readAtMs, ...node }: NodeRow) {
+/** The column `models`: a boot that follows says it anew. */
+interface StoredModels {
+  readonly bootId: string;
+  readonly models: readonly NamedSum[];
+}
+
+function memberFromRow({ draining, readAtMs, models: column, ...node }: NodeRow) {
   const { leaseExpiresAtMs } = node;
+  const { bootId, models }: Partial<StoredModels> = JSON.parse(column ?? '{}');
   return {
     ...node,
     draining: draining === 1,
     live: leaseExpiresAtMs > readAtMs,
     /** It deregistered; false for one that only stopped its heartbeats. */
     gone: leaseExpiresAtMs === DEREGISTERED,
+    /** What requests may name there; null: no replica has read it yet. */
+    models: bootId === node.bootId ? (models ?? null) : null,
   };
 }

@@ -1,6 +1,7 @@
 /** The operator's use cases on nodes: list them, drain and undrain one, find its HTTP endpoints. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { isoTime } from '../jobs/job.ts';
+import { standingSums } from '../models/selectable.ts';
 import type { NodeMember, NodeStore } from './node-store.ts';
 
 export type OperatorNode = ReturnType<typeof viewNode>;
@@ -14,12 +15,16 @@ export class OperateNodes {
     this.#onChanged = onChanged;
   }
 
-  async list(): Promise<OperatorNode[]> {
-    return (await this.#nodes.listAll()).map(viewNode);
+  async list() {
+    const members = await this.#nodes.listAll();
+    const leftOut = namesLeftOut(members);
+    return members.map(member => viewNode(member, leftOut));
   }
 
   async show(nodeId: string): Promise<OperatorNode> {
-    return viewNode(await this.#require(nodeId));
+    const node = (await this.list()).find(({ node_id }) => node_id === nodeId);
+    if (node === undefined) throw notFound(nodeId);
+    return node;
   }
 
   /** Dispatch sends it nothing new within a second; the node learns it with its next heartbeat. */
@@ -50,7 +55,24 @@ function notFound(nodeId: string): ContractError {
   return new ContractError('NOT_FOUND', `there is no node "${nodeId}"`);
 }
 
-function viewNode(member: NodeMember) {
+/** By node id: names of which it has another sum than they stand for, so that it gets no such job. */
+export function namesLeftOut(members: readonly NodeMember[]): ReadonlyMap<string, string[]> {
+  const standing = standingSums(
+    members.flatMap(({ live, draining, models, registeredAtMs }) =>
+      live && !draining && models ? [{ models, registeredAtMs }] : [],
+    ),
+  );
+  return new Map(
+    members.map(({ nodeId, models }) => {
+      const others = (models ?? []).filter(({ name, sha256 }) => {
+        return (standing.get(name) ?? sha256) !== sha256;
+      });
+      return [nodeId, others.map(({ name }) => name)];
+    }),
+  );
+}
+
+function viewNode(member: NodeMember, leftOut: ReadonlyMap<string, string[]>) {
   return {
     node_id: member.nodeId,
     state: nodeState(member),
@@ -58,6 +80,8 @@ function viewNode(member: NodeMember) {
     address: member.address,
     http_address: member.httpAddress === '' ? null : member.httpAddress,
     version: member.version,
+    models: member.models,
+    models_left_out: leftOut.get(member.nodeId) ?? [],
     registered_at: isoTime(member.registeredAtMs),
     heartbeat_at: isoTime(member.heartbeatAtMs),
   };

@@ -110,7 +110,7 @@ function registration() {
 }
 
 function ofNode(
-  method: 'heartbeat' | 'deregister' | 'setDraining',
+  method: 'heartbeat' | 'deregister' | 'setDraining' | 'noteModels',
   call: (stores: Stores, node: ReturnType<typeof registration>) => Promise<unknown>,
   expected: { live: boolean; gone: boolean; draining: boolean },
   told: unknown,
@@ -297,6 +297,12 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
     'setDraining',
     (stores, { nodeId }) => stores.nodes.setDraining(nodeId, true),
     { live: true, gone: false, draining: true },
+    true,
+  ),
+  ofNode(
+    'noteModels',
+    (stores, { nodeId, bootId }) => stores.nodes.noteModels(nodeId, bootId, []),
+    { live: true, gone: false, draining: false },
     true,
   ),
   {

@@ -293,5 +293,6 @@ function noting(observed: string[]): JobObserver {
     jobEnded: ({ outcome }) => observed.push(outcome),
     leaseLost: () => observed.push('lease lost'),
     takenOver: () => observed.push('taken over'),
+    modelTimed: model => observed.push(`model ${model}`),
   };
 }

@@ -15,6 +15,7 @@ import {
   type LookedAtConfig,
 } from '@matting/core/cli/context.ts';
 import type { NodeMember } from '@matting/core/nodes/node-store.ts';
+import { namesLeftOut } from '@matting/core/nodes/operate-nodes.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '@matting/core/retention/retention.ts';
 import {
   type CoreSettings,
@@ -162,7 +163,10 @@ async function contentFindings(
   const onDemand = env.MATTING_NODES_ON_DEMAND?.toLowerCase() === 'true';
   const looks: readonly (readonly [string, () => Promise<readonly Finding[]>])[] = [
     ['secrets', async () => (config === undefined ? [] : secretsKeyFindings(stores, config))],
-    ['nodes', async () => nodeFindings(await stores.nodes.listAll(), onDemand)],
+    [
+      'nodes',
+      async () => nodeFindings(await stores.nodes.listAll(), onDemand, config?.modelsOffered),
+    ],
     ['queue', () => queueFindings(stores)],
     ['webhooks', () => deliveryFindings(stores)],
     ['sweeper', () => sweepFindings(stores, retentionMs)],
@@ -242,9 +246,13 @@ async function controlPlaneFindings(config: CoreSettings): Promise<readonly Find
 export async function nodeFindings(
   members: readonly NodeMember[],
   onDemand: boolean,
+  offered: readonly string[] = [],
 ): Promise<readonly Finding[]> {
   const live = members.filter(({ live: isLive }) => isLive);
-  const findings = [...membershipFindings(members, live, onDemand)];
+  const findings = [
+    ...membershipFindings(members, live, onDemand),
+    ...modelFindings(members, offered),
+  ];
   const asked = live.slice(0, NODES_ASKED_MAX);
   const answers: (readonly Finding[])[] = [];
   const queue = asked.entries();
@@ -258,6 +266,24 @@ export async function nodeFindings(
   findings.push(...answers.flat());
   if (live.length > asked.length) {
     findings.push(ok(NODES, `${live.length - asked.length} more were not asked`));
+  }
+  return findings;
+}
+
+function modelFindings(members: readonly NodeMember[], offered: readonly string[]): Finding[] {
+  const findings: Finding[] = [];
+  for (const [nodeId, models] of namesLeftOut(members)) {
+    if (models.length === 0) continue;
+    const found = `${nodeId} has another sum than most of ${models.join(', ')}: no such jobs for it`;
+    findings.push(warning(NODES, found, 'give it the same models, or remove them there'));
+  }
+  const there = new Set(
+    members.flatMap(({ live, models }) => (live && models ? models.map(({ name }) => name) : [])),
+  );
+  const missing = there.size === 0 ? [] : offered.filter(name => !there.has(name));
+  if (missing.length > 0) {
+    const found = `no node has ${missing.join(', ')}, which MATTING_MODELS_OFFERED offers`;
+    findings.push(warning(NODES, found, 'fetch and prepare it on the nodes, or offer it no more'));
   }
   return findings;
 }

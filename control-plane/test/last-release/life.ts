@@ -75,6 +75,7 @@ async function useNodesAndQuotas(stores: Stores, accountId: string): Promise<voi
   await stores.nodes.heartbeat(nodeId, bootId, HOUR_MS);
   await stores.nodes.setDraining(nodeId, true);
   await stores.nodes.setDraining(nodeId, false);
+  await stores.nodes.noteModels(nodeId, bootId, []);
   await stores.nodes.listLive();
   const canary = { keyId: SECRET_KEY_ID, ciphertext: new Uint8Array([9]) };
   await stores.secretsCanary.establish(canary);
