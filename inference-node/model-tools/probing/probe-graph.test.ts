@@ -226,7 +226,7 @@ test('what fails is refused by its cause, within bounds of memory and time', asy
     [
       bomb,
       'prepare',
-      /running the graph takes more memory than the 1\.0 GiB .*--memory-max/,
+      /running the graph takes more memory than the 1\.0 GiB \(--memory-max\)/,
       { memoryMaxBytes: GIB },
     ],
     [{}, 'prepare', /did not end within 0 s: it was loading the graph/, { timeoutMs: 20 }],

@@ -38,7 +38,7 @@ export async function probeGraph(
 ): Promise<Probe> {
   await requireOnnx(file);
   const runtime: RuntimeSpec = {
-    ...{ provider: limits.provider ?? 'cpu', sharesCores: false, allowCpuNodes: true },
+    ...{ provider: 'cpu', sharesCores: false, allowCpuNodes: true },
     intraOpThreads: Math.max(1, Math.floor(await readCpuShare())),
   };
   await using shown = await openMendedCopy(path.resolve(file), runtime.provider);

@@ -123,10 +123,11 @@ export class ProbeProcess {
   }
 
   #memoryRanOut(): ModelError {
-    const gigabytes = (this.#memoryMaxBytes / 1024 ** 3).toFixed(1);
-    return refusal(
-      `${this.#doing} takes more memory than the ${gigabytes} GiB of a probe (--memory-max)`,
-    );
+    return refusal(`${this.#doing} takes more memory than the ${this.#memoryMax} of a probe`);
+  }
+
+  get #memoryMax(): string {
+    return `${(this.#memoryMaxBytes / 1024 ** 3).toFixed(1)} GiB (--memory-max)`;
   }
 
   readonly #onAbort = () => this.#kill(this.#limits.signal?.reason as Error);
@@ -138,9 +139,11 @@ export class ProbeProcess {
 
   #onExit({ signal, code, error }: ChildExit): void {
     const how = error?.message ?? signal ?? `code ${code}`;
+    // The runtime crashes where it does not look whether it got memory.
+    const why = `the graph is broken, or takes more than ${this.#memoryMax}`;
     const ended = saysMemoryRanOut(this.#output)
       ? this.#memoryRanOut()
-      : refusal(`the process that was ${this.#doing} ended: ${how}`);
+      : refusal(`the process that was ${this.#doing} ended by ${how}: ${why}`);
     this.#end(ended);
   }
 

@@ -3,7 +3,6 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Measured, ModelManifest, SourceGraph } from '@matting/serving/models/manifest.ts';
 import type {
   Activation,
-  ExecutionProvider,
   Fit,
   InputType,
   Layout,
@@ -31,7 +30,6 @@ export interface ProbeLimits {
   readonly signal?: AbortSignal;
   /** As for engines. */
   readonly childEnv?: Readonly<Record<string, string>>;
-  readonly provider?: ExecutionProvider;
 }
 
 export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
@@ -45,6 +43,7 @@ export type ProbedGraph = Omit<SourceGraph, 'file'> & {
   readonly dynamic: boolean;
 };
 
+/** Measured on the CPU. */
 export interface Probe extends Measured {
   readonly graph: ProbedGraph;
   /** Of an open size: what its sides have to be multiples of. 1: any side runs. */
