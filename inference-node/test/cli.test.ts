@@ -10,17 +10,14 @@ import {
   modelsAdd,
   modelsRemove,
 } from '@matting/model-tools/commands/adding.ts';
+import { type ModelsCheckOptions, modelsCheck } from '@matting/model-tools/commands/check.ts';
 import {
   type CliConfig,
   readCliConfig,
   UsageError,
 } from '@matting/model-tools/commands/cli-config.ts';
 import { modelsList, modelsShow } from '@matting/model-tools/commands/list-models.ts';
-import {
-  type ModelsFetchOptions,
-  modelsCheck,
-  modelsFetch,
-} from '@matting/model-tools/commands/models.ts';
+import { type ModelsFetchOptions, modelsFetch } from '@matting/model-tools/commands/models.ts';
 import { ConfigError } from '@matting/program/env.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { encodeTinyModel, writeTinyModel } from '@matting/test-support/tiny-model.ts';
@@ -83,9 +80,9 @@ const fetchModels = (names: string[], env: Record<string, string>, options: Mode
     return modelsFetch(names, options, configOf(env), { out, err: new PassThrough() }, signal);
   });
 
-const check = (file: string, options: object = {}) => {
-  const usual = { out: join(directory, 'cutout.png'), mean: '1,1,1', std: '1,1,1' };
-  return outputOf(out => modelsCheck(file, { ...usual, ...options }, out));
+const check = (file: string, options: Partial<ModelsCheckOptions> = {}) => {
+  const out = join(directory, 'cutout.png');
+  return outputOf(to => modelsCheck(file, { out, ...options }, {}, to));
 };
 
 /** A fault that the program tells in one line, without a stack. */
@@ -204,37 +201,39 @@ test('the list has what there is, its terms, and what MATTING_COMMERCIAL_USE ref
 test('what is no model, and options that do not fit one, are one line', async t => {
   const file = join(directory, 'text.onnx');
   await writeFile(file, 'no model at all');
-  requireModelError(t, (await check(file)).error, /text\.onnx is not an ONNX file/);
-  requireModelError(t, (await check('absent.onnx')).error, /^cannot read /);
+  requireModelError(t, (await check(file)).error, /no ONNX file/);
+  requireModelError(t, (await check('absent.onnx')).error, /^cannot read .*absent\.onnx/);
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
   for (const [options, said] of [
-    [{ size: 'big' }, /--size must be a whole number/],
-    [{ mean: '1,2' }, /--mean must be three numbers/],
-    [{ output: 'absent' }, /without absent/],
+    [{ size: { width: 64, height: 32 } }, /takes pictures of 32x32 alone, not 64x32/],
+    [{ output: 'absent\u001b[2J' }, /no output absent\\u\{1b\}\[2J: its outputs are output/],
+    [{ image: 'absent.png' }, /^cannot read absent\.png/],
   ] as const) {
     requireModelError(t, (await check(tiny, options)).error, said);
   }
+  t.true((await check(tiny, { mean: [1, 1, 1] })).error instanceof UsageError);
+  const { code, err } = await runProgram(['models', 'check', tiny, '--mean', '1,2']);
+  t.is(code, 64);
+  t.regex(err, /--mean .* Three numbers/);
 });
 
 test('a graph that asks for a picture beyond every bound is refused before it is run', async t => {
-  for (const [width, height] of [
-    [100_000, 100_000],
-    [32, 4097],
-  ] as const) {
-    const file = join(directory, `absurd-${width}x${height}.onnx`);
-    await writeFile(file, encodeTinyModel({ width, height }));
-    const { out, error } = await check(file);
-    t.notRegex(out, /^run/m);
-    requireModelError(t, error, /^the graph asks for a picture of .* 1 to 4096 \(--size\)$/);
-  }
+  const file = join(directory, 'absurd.onnx');
+  await writeFile(file, encodeTinyModel({ width: 32, height: 100_000 }));
+  const { out, error } = await check(file);
+  t.is(out, '');
+  requireModelError(t, error, /^the graph takes a picture of 32x100000, over 8192 a side$/);
 });
 
 test('any model is shown, run, and its cut-out written', async t => {
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
   const { out, error } = await check(tiny);
   t.is(error, undefined);
-  t.regex(out, /^input {3}input: float32 \[1, 3, 32, 32\]$/m);
-  t.regex(out, /^output {2}output: float32 \[1, 1, 32, 32\]$/m);
+  t.regex(out, /^input {4}input: float32 \[1, 3, 32, 32\]$/m);
+  t.regex(out, /^output {3}output: float32 \[1, 1, 32, 32\]$/m);
+  t.regex(out, /^size {5}32 x 32; it takes no other$/m);
+  t.regex(out, /^memory {3}0\.\d\d GB at most, 0\.\d\d GB loaded$/m);
+  t.regex(out, /^sheet {4}.*cutout\.sheet\.png: the picture, and normalised by ImageNet; 0 to 1/m);
   const cutout = await readFile(join(directory, 'cutout.png'));
   const { format, hasAlpha, width } = await sharp(cutout).metadata();
   t.deepEqual([format, hasAlpha, width], ['png', true, 640]);
@@ -317,6 +316,6 @@ test('names in a graph reach the terminal as text', async t => {
   await writeFile(file, named, 'latin1');
   const { out, error } = await check(file);
   t.is(error, undefined);
-  t.regex(out, /^output {2}\\u\{1b\}\[2Jab: float32/m);
+  t.regex(out, /^output {3}\\u\{1b\}\[2Jab: float32/m);
   t.false(out.includes('\u001b'));
 });

@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import type { Writable } from 'node:stream';
-import type { Size } from '@matting/proto/contract/finishing.ts';
 import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
 import {
@@ -14,15 +13,9 @@ import {
 } from '@matting/serving/models/manifest.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { refusalsOf } from '@matting/serving/models/plan.ts';
-import {
-  ACTIVATIONS,
-  type Activation,
-  FITS,
-  type Fit,
-  INPUT_SIDE_MAX,
-} from '@matting/serving/models/prepared-model.ts';
+import { ACTIVATIONS } from '@matting/serving/models/prepared-model.ts';
 import { detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { AddContext, AddedModel, OpenFact } from '../adding/add-model.ts';
 import { loadCatalogue } from '../adding/catalogue.ts';
 import type { Facts } from '../adding/facts.ts';
@@ -30,23 +23,15 @@ import { removeAdded } from '../adding/workshop.ts';
 import { type PrepareOptions, prepareModel } from '../preparing/prepare.ts';
 import { NORMALISATIONS } from '../probing/probe.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
+import { addGraphOptions, type GraphOptions, sizeOf, tripleOf } from './graph-options.ts';
 import { createProgressView } from './progress-view.ts';
 
-type Triple = readonly [number, number, number];
-
-export interface ModelsAddOptions {
+export interface ModelsAddOptions extends GraphOptions {
   readonly name?: string;
   readonly sha256?: string;
   readonly tokenEnv?: string;
-  readonly mean?: Triple;
-  readonly std?: Triple;
-  readonly size?: Size;
-  readonly fit?: Fit;
-  readonly activation?: Activation;
-  readonly output?: string;
   readonly licenceWeights?: string;
   readonly licenceData?: string;
-  readonly memoryMax?: number;
   readonly yes?: boolean;
 }
 
@@ -58,37 +43,26 @@ export interface Terminal {
 }
 
 export function addAddingCommands(models: Command, { config, signal }: CommandContext): void {
-  models
+  const add = models
     .command('add')
     .description('bring, measure and describe a model, so that requests may name it')
     .argument('<what>', 'a name of "models list --catalogue", an https address, or an ONNX file')
     .option('--name <name>', 'what requests name it by; that of the catalogue or file otherwise')
     .option('--sha256 <sum>', 'of the file; another is refused', parseSum)
     .option('--token-env <variable>', 'holds a token, which goes to the first host only')
-    .option('--mean <r,g,b>', 'taken from 0 to 255 values', parseTriple)
-    .option('--std <r,g,b>', 'then divided by', parseDivisors)
-    .option('--size <side>', 'N or WxH in pixels, where the graph leaves it open', parseSize)
-    .addOption(new Option('--fit <how>', 'a picture is brought into the input').choices(FITS))
-    .addOption(
-      new Option('--activation <what>', 'is still to be applied to the output').choices(
-        ACTIVATIONS,
-      ),
-    )
-    .option('--output <tensor>', 'the matte, of several outputs')
     .option('--licence-weights <spdx>', 'as their maker states it; unknown otherwise')
     .option(
       '--licence-data <text>',
       'of the training data; begins with yes or no where it is known',
     )
-    .option('--memory-max <bytes>', 'of the process that measures it, such as 9G', parseBytes)
-    .option('--yes', 'ask nothing: end with 64 and name the option that is missing')
-    .action(async (what: string, options: ModelsAddOptions) => {
-      const { stdin, stdout: out, stderr: err } = process;
-      const asks = stdin.isTTY === true && err.isTTY === true && options.yes !== true;
-      await using lines = openLines();
-      const question = asks ? (text: string) => lines.open().question(text, { signal }) : undefined;
-      await modelsAdd(what, options, config(), { out, err, question }, signal);
-    });
+    .option('--yes', 'ask nothing: end with 64 and name the option that is missing');
+  addGraphOptions(add).action(async (what: string, options: ModelsAddOptions) => {
+    const { stdin, stdout: out, stderr: err } = process;
+    const asks = stdin.isTTY === true && err.isTTY === true && options.yes !== true;
+    await using lines = openLines();
+    const question = asks ? (text: string) => lines.open().question(text, { signal }) : undefined;
+    await modelsAdd(what, options, config(), { out, err, question }, signal);
+  });
   models
     .command('remove')
     .description('remove an added model, and its file unless another name has it too')
@@ -255,7 +229,7 @@ function questionOf(fact: OpenFact, sheet: string): string {
     ({ of, mean, std }, index) => `  ${index + 1}  ${of}: mean ${mean.join()}, std ${std.join()}\n`,
   );
   return (
-    `Its mean and std are in no file. Cut-outs by each in use are in ${sheet}, in this order:\n` +
+    `Its mean and std are in no file. A picture and its cut-outs by each in use are in ${sheet}:\n` +
     `${choices.join('')}The number of the best, or mean and std as R,G,B R,G,B: `
   );
 }
@@ -290,50 +264,8 @@ const ANSWERS: Readonly<Record<OpenFact, (answer: string) => Facts | undefined>>
   },
 };
 
-function tripleOf(text: string): Triple | undefined {
-  const values = text.split(',').map(part => (part.trim() === '' ? Number.NaN : Number(part)));
-  const [red, green, blue] = values.every(Number.isFinite) && values.length === 3 ? values : [];
-  if (red === undefined || green === undefined || blue === undefined) return undefined;
-  return [red, green, blue];
-}
-
-function sizeOf(text: string): Size | undefined {
-  const [, width, height] = /^(\d{1,5})(?:x(\d{1,5}))?$/.exec(text) ?? [];
-  if (width === undefined) return undefined;
-  const size = { width: Number(width), height: Number(height ?? width) };
-  const fits = [size.width, size.height].every(side => side >= 1 && side <= INPUT_SIDE_MAX);
-  return fits ? size : undefined;
-}
-
-function parseTriple(text: string): Triple {
-  const values = tripleOf(text);
-  if (values === undefined) throw new InvalidArgumentError('Three numbers: R,G,B, of 0 to 255.');
-  return values;
-}
-
-function parseDivisors(text: string): Triple {
-  const values = parseTriple(text);
-  if (values.every(value => value > 0)) return values;
-  throw new InvalidArgumentError('Three numbers above 0: R,G,B.');
-}
-
-function parseSize(text: string): Size {
-  const size = sizeOf(text);
-  if (size !== undefined) return size;
-  throw new InvalidArgumentError(`N or WxH, each from 1 to ${INPUT_SIDE_MAX}.`);
-}
-
 function parseSum(text: string): string {
   const sum = text.toLowerCase().replace(/^sha256:/, '');
   if (/^[0-9a-f]{64}$/.test(sum)) return sum;
   throw new InvalidArgumentError('64 hexadecimal digits.');
-}
-
-const UNITS: Readonly<Record<string, number>> = { M: 1024 ** 2, G: 1024 ** 3 };
-
-function parseBytes(text: string): number {
-  const [, number, unit = ''] = /^(\d{1,5}(?:\.\d{1,3})?)([MG])$/.exec(text) ?? [];
-  const factor = UNITS[unit];
-  if (number !== undefined && factor !== undefined) return Math.round(Number(number) * factor);
-  throw new InvalidArgumentError('A number with M or G: 4G.');
 }

@@ -1,10 +1,8 @@
-/** `models fetch` and `check`, as they are typed and what they do. */
+/** `models fetch`, as it is typed and what it does, and what the other commands are. */
 
-import { readFile, writeFile } from 'node:fs/promises';
-import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { ConfigError } from '@matting/program/env.ts';
-import { createAnswering, runOnce } from '@matting/serving/engine/choice/answer-picture.ts';
+import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
 import { describeTerms } from '@matting/serving/models/licence.ts';
 import {
@@ -12,7 +10,7 @@ import {
   loadManifest,
   type ModelManifest,
 } from '@matting/serving/models/manifest.ts';
-import { ModelError, printable } from '@matting/serving/models/model-error.ts';
+import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
   loadPlanOutlines,
   outlineOf,
@@ -20,21 +18,12 @@ import {
   type PlanOutline,
   requireAdmitted,
 } from '@matting/serving/models/plan.ts';
-import {
-  decodeModel,
-  ElementType,
-  type Graph,
-  type GraphValue,
-} from '@matting/serving/onnx/graph.ts';
-import { decodeFile } from '@matting/serving/picture/codecs/decode.ts';
-import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
-import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
-import { finishPicture } from '@matting/serving/picture/worker/finish.ts';
 import { detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
 import type { Command } from 'commander';
 import { prepareModel } from '../preparing/prepare.ts';
 import { fetchWeights } from '../weights/fetch.ts';
 import { addAddingCommands } from './adding.ts';
+import { addCheckCommand } from './check.ts';
 import type { CliConfig, CommandContext } from './cli-config.ts';
 import { modelsList, modelsShow } from './list-models.ts';
 import { createProgressView, JsonView, type ProgressView } from './progress-view.ts';
@@ -73,21 +62,7 @@ export function addModelCommands(program: Command, context: CommandContext): voi
     .action(async (name: string) => {
       await modelsShow(name, config(), process.stdout);
     });
-  models
-    .command('check')
-    .description('load any ONNX file, print its tensors, run it and write a cut-out')
-    .argument('<file>', 'an ONNX model that takes an RGB picture and gives a matte')
-    .option('--image <file>', 'what to cut out; a painted ball otherwise')
-    .option('--out <file>', 'the cut-out, a PNG', 'check.png')
-    .option('--size <pixels>', "the input's side; the graph's own otherwise, or 512")
-    .option('--mean <r,g,b>', 'taken from 0 to 255 values', '127.5,127.5,127.5')
-    .option('--std <r,g,b>', 'then divided by', '127.5,127.5,127.5')
-    .option('--bgr', 'blue comes first')
-    .option('--sigmoid', 'the output is a logit')
-    .option('--output <name>', 'the output that is the matte; the first otherwise')
-    .action(async (file: string, options: ModelsCheckOptions) => {
-      await modelsCheck(file, options, process.stdout);
-    });
+  addCheckCommand(models, context);
 }
 
 export interface ModelsFetchOptions {
@@ -243,146 +218,4 @@ function summary(model: FetchedModel): string {
   const fallback = prepared.precisionFallback;
   const why = fallback === undefined ? '' : ` (not int8: ${fallback})`;
   return `${said}, prepared for ${size} in ${prepared.precision} on the CPU${why}: ${prepared.path}`;
-}
-
-/* Shows what is needed to write a manifest. */
-
-export interface ModelsCheckOptions {
-  readonly image?: string;
-  readonly out: string;
-  readonly size?: string;
-  readonly mean: string;
-  readonly std: string;
-  readonly bgr?: boolean;
-  readonly sigmoid?: boolean;
-  readonly output?: string;
-}
-
-/** Where the graph leaves the size open and --size is not given. */
-const SIDE_PX = 512;
-const SIDE_MAX_PX = 4096;
-const SAMPLE_SIDE_PX = 640;
-/** Load and run together, on a slow machine. */
-const TIMEOUT_MS = 300_000;
-const THREADS = 2;
-
-/** @throws ModelError `settings` where options and graph do not fit, `prepare` where it fails. */
-export async function modelsCheck(
-  file: string,
-  options: ModelsCheckOptions,
-  out: Writable,
-): Promise<void> {
-  const path = resolve(file);
-  const graph = decodeModel(await read(path), path);
-  for (const value of graph.inputs) out.write(`input   ${describeValue(value)}\n`);
-  for (const value of graph.outputs) out.write(`output  ${describeValue(value)}\n`);
-  const spec = { path, ...createSpec(graph, options) };
-  const { inputWidth: width, inputHeight: height } = spec;
-  out.write(`run     ${printable(spec.outputName)} at ${width} x ${height}\n`);
-  const picture = options.image === undefined ? paintSample() : await readImage(options.image);
-  const rgb = createModelInput(picture, { width, height });
-  const matte = await runOnce({ spec, rgb, childEnv: {}, timeoutMs: TIMEOUT_MS }).catch(error => {
-    throw new ModelError('prepare', `${path}: ${(error as Error).message}`, error);
-  });
-  out.write(`matte   ${describeMatte(matte.alpha)}\n`);
-  const { file: cutout } = await finishPicture(picture, [{ ...matte, role: 'subject' }], {
-    refinement: true,
-    foregroundEstimation: true,
-    outputFormat: 'png',
-    resultKind: 'cutout',
-  });
-  await writeFile(options.out, cutout);
-  out.write(`cut-out ${resolve(options.out)}\n`);
-}
-
-async function read(path: string): Promise<Buffer> {
-  return await readFile(path).catch(error => {
-    throw new ModelError('settings', `cannot read ${path}: ${(error as Error).message}`, error);
-  });
-}
-
-function createSpec(graph: Graph, options: ModelsCheckOptions) {
-  const [input] = graph.inputs;
-  const output = options.output ?? graph.outputs[0]?.name;
-  if (input === undefined || output === undefined) {
-    throw new ModelError('settings', 'the graph has no input or no output');
-  }
-  return {
-    // The operator's own file: there is nothing to hold it against.
-    sha256: undefined,
-    provider: 'cpu' as const,
-    intraOpThreads: THREADS,
-    sharesCores: false,
-    allowCpuNodes: true,
-    inputName: input.name,
-    outputName: output,
-    ...inputSize(input, options.size),
-    normalisation: { mean: triple('--mean', options.mean), std: triple('--std', options.std) },
-    colourOrder: options.bgr ? ('bgr' as const) : ('rgb' as const),
-    activation: options.sigmoid ? ('sigmoid' as const) : ('none' as const),
-  };
-}
-
-function inputSize({ dims }: GraphValue, wanted: string | undefined) {
-  const side = wanted === undefined ? undefined : Number(wanted);
-  if (side !== undefined && !(Number.isInteger(side) && side > 0 && side <= SIDE_MAX_PX)) {
-    throw new ModelError('settings', `--size must be a whole number from 1 to ${SIDE_MAX_PX}`);
-  }
-  const [, channels, height, width] = dims;
-  if (dims.length !== 4 || (channels !== 3 && channels !== null)) {
-    throw new ModelError(
-      'settings',
-      `the input is not [batch, 3, height, width]: [${dims.join()}]`,
-    );
-  }
-  const inputWidth = side ?? width ?? SIDE_PX;
-  const inputHeight = side ?? height ?? SIDE_PX;
-  for (const own of [inputWidth, inputHeight]) {
-    if (Number.isInteger(own) && own > 0 && own <= SIDE_MAX_PX) continue;
-    // A graph of a fixed size may still run at another one, if its author says so.
-    const asked = `the graph asks for a picture of ${inputWidth} x ${inputHeight}`;
-    throw new ModelError('settings', `${asked}: each side must be 1 to ${SIDE_MAX_PX} (--size)`);
-  }
-  return { inputWidth, inputHeight };
-}
-
-function triple(option: string, text: string): readonly [number, number, number] {
-  const values = text.split(',').map(Number);
-  const [red, green, blue] = values.every(Number.isFinite) && values.length === 3 ? values : [];
-  if (red === undefined || green === undefined || blue === undefined) {
-    throw new ModelError('settings', `${option} must be three numbers, for red, green and blue`);
-  }
-  return [red, green, blue];
-}
-
-function describeValue({ name, elementType, dims }: GraphValue): string {
-  const known = Object.entries(ElementType).find(([, value]) => value === elementType);
-  const type = known?.[0] ?? `type ${elementType}`;
-  return `${printable(name)}: ${type} [${dims.map(dim => dim ?? '?').join(', ')}]`;
-}
-
-function describeMatte(alpha: Buffer): string {
-  const sorted = Buffer.from(alpha).sort();
-  const opaque = alpha.reduce((count, value) => count + (value > 127 ? 1 : 0), 0) / alpha.length;
-  const [least, most] = [sorted[0], sorted[sorted.length - 1]];
-  return `${least} to ${most} of 255, ${Math.round(100 * opaque)} % above half`;
-}
-
-async function readImage(path: string): Promise<RgbaPicture> {
-  const options = { declared: undefined, onOpened: () => undefined };
-  return await decodeFile(await read(resolve(path)), options);
-}
-
-function paintSample(): RgbaPicture {
-  const side = SAMPLE_SIDE_PX;
-  const rgba = new Uint32Array(side * side);
-  for (let i = 0; i < rgba.length; i++) {
-    const x = (i % side) / side - 0.5;
-    const y = Math.floor(i / side) / side - 0.5;
-    const light = 1 - 1.5 * Math.hypot(x + 0.1, y + 0.1);
-    const ball = Math.hypot(x, y) < 0.28;
-    const [red, green, blue] = ball ? [90 + 150 * light, 60 * light, 50 * light] : [205, 214, 220];
-    rgba[i] = red | (green << 8) | (blue << 16) | 0xff000000;
-  }
-  return { width: side, height: side, rgba, translucent: false };
 }

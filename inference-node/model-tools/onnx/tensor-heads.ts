@@ -93,7 +93,7 @@ function walk(reader: Reader): TensorHeads {
 }
 
 function damaged(): Error {
-  return new Error('it is cut off or damaged');
+  return new Error('it is no ONNX file, or is cut off');
 }
 
 class Reader {

@@ -233,7 +233,7 @@ test('what fails is refused by its cause, within bounds of memory and time', asy
     [{ after: [nodeOf('Log', ['logits'], 'alpha')] }, 'prepare', /values that are not numbers/],
     [{ after: [nodeOf('Bespoke', ['logits'], 'alpha')] }, 'prepare', /does not load: .*Bespoke/],
     [Buffer.from('<!doctype html>'), 'prepare', /no ONNX file: it is a web page/],
-    [encodeWarm({}).subarray(0, 90), 'prepare', /does not load: it is cut off or damaged/],
+    [encodeWarm({}).subarray(0, 90), 'prepare', /does not load: it is no ONNX file, or is cut off/],
     [
       outside('../weights'),
       'prepare',

@@ -14,7 +14,14 @@ import type { GraphForm } from '@matting/serving/models/prepared-model.ts';
 import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
 import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
 import { drawCheckPictures } from './check-pictures.ts';
-import { matteOutputs, openSides, type PictureInput, pictureInput, sizeText } from './ends.ts';
+import {
+  describeTensor,
+  matteOutputs,
+  openSides,
+  type PictureInput,
+  pictureInput,
+  sizeText,
+} from './ends.ts';
 import { judge, type KnownGraph, matteOf, type PictureRun } from './judge.ts';
 import { openMendedCopy } from './mended-copy.ts';
 import { HEAD_BYTES, whatElseItIs } from './not-onnx.ts';
@@ -199,7 +206,7 @@ async function findMultiple({ child, spec, form, input, output }: OpenGraph) {
 const RUNS_IN_RESERVE = 3;
 
 async function measure(graph: OpenGraph): Promise<Probe> {
-  const { wishes, child, normalisations, picture: input } = graph;
+  const { wishes, child, loaded, normalisations, picture: input } = graph;
   const [person, fruit, bottle] = drawCheckPictures();
   const [asked, ...others] = normalisations;
   const first = await firstRun(graph, person.picture);
@@ -229,7 +236,9 @@ async function measure(graph: OpenGraph): Promise<Probe> {
   const squares = sides === undefined ? ['it takes squares alone'] : [];
   return {
     ...{ ...verdict, graph: factsOf(graph), multipleOf: sides ?? 1 },
-    ...{ peakBytes, seconds, loadedBytes: graph.loaded.loadedBytes, provider: graph.spec.provider },
+    inputs: loaded.inputs.map(describeTensor).map(printable),
+    outputs: loaded.outputs.map(describeTensor).map(printable),
+    ...{ peakBytes, seconds, loadedBytes: loaded.loadedBytes, provider: graph.spec.provider },
     warnings: [...graph.warnings, ...verdict.warnings, ...squares, ...left].map(printable),
     shown: shown.map(({ normalisation: { of } }) => of),
     sheet: await createSheet(picture, mattes),

@@ -45,6 +45,9 @@ export type ProbedGraph = Omit<SourceGraph, 'file'> & {
 
 /** Measured on the CPU. */
 export interface Probe extends Measured {
+  /** `name: type [shape]` of each. */
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
   readonly graph: ProbedGraph;
   /** Of an open size: what its sides have to be multiples of. 1: any side runs. */
   readonly multipleOf: number;

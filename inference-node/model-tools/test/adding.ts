@@ -4,6 +4,7 @@ import type { AddContext } from '../adding/add-model.ts';
 import type { Probe } from '../probing/probe.ts';
 
 export const FOUND: Probe = {
+  ...{ inputs: ['input: float32 [1, 3, 64, 64]'], outputs: ['output: float32 [1, 1, 64, 64]'] },
   graph: {
     ...{ precision: 'fp32', inputName: 'input', outputName: 'output' },
     ...{ inputWidth: 64, inputHeight: 64, inputType: 'float32', layout: 'nchw', dynamic: false },

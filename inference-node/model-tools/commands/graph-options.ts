@@ -1,0 +1,79 @@
+/** Options of `models add` and `check` that say what a graph takes and gives. */
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import {
+  ACTIVATIONS,
+  type Activation,
+  FITS,
+  type Fit,
+  INPUT_SIDE_MAX,
+} from '@matting/serving/models/prepared-model.ts';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+
+export type Triple = readonly [number, number, number];
+
+export interface GraphOptions {
+  readonly mean?: Triple;
+  readonly std?: Triple;
+  readonly size?: Size;
+  readonly fit?: Fit;
+  readonly activation?: Activation;
+  readonly output?: string;
+  readonly memoryMax?: number;
+}
+
+export function addGraphOptions(command: Command): Command {
+  return command
+    .option('--mean <r,g,b>', 'taken from 0 to 255 values', parseTriple)
+    .option('--std <r,g,b>', 'then divided by', parseDivisors)
+    .option('--size <side>', 'N or WxH in pixels, where the graph leaves it open', parseSize)
+    .addOption(new Option('--fit <how>', 'a picture is brought into the input').choices(FITS))
+    .addOption(
+      new Option('--activation <what>', 'is still to be applied to the output').choices(
+        ACTIVATIONS,
+      ),
+    )
+    .option('--output <tensor>', 'the matte, of several outputs')
+    .option('--memory-max <bytes>', 'of the process that measures it, such as 9G', parseBytes);
+}
+
+export function tripleOf(text: string): Triple | undefined {
+  const values = text.split(',').map(part => (part.trim() === '' ? Number.NaN : Number(part)));
+  const [red, green, blue] = values.every(Number.isFinite) && values.length === 3 ? values : [];
+  if (red === undefined || green === undefined || blue === undefined) return undefined;
+  return [red, green, blue];
+}
+
+export function sizeOf(text: string): Size | undefined {
+  const [, width, height] = /^(\d{1,5})(?:x(\d{1,5}))?$/.exec(text) ?? [];
+  if (width === undefined) return undefined;
+  const size = { width: Number(width), height: Number(height ?? width) };
+  const fits = [size.width, size.height].every(side => side >= 1 && side <= INPUT_SIDE_MAX);
+  return fits ? size : undefined;
+}
+
+function parseTriple(text: string): Triple {
+  const values = tripleOf(text);
+  if (values === undefined) throw new InvalidArgumentError('Three numbers: R,G,B, of 0 to 255.');
+  return values;
+}
+
+function parseDivisors(text: string): Triple {
+  const values = parseTriple(text);
+  if (values.every(value => value > 0)) return values;
+  throw new InvalidArgumentError('Three numbers above 0: R,G,B.');
+}
+
+function parseSize(text: string): Size {
+  const size = sizeOf(text);
+  if (size !== undefined) return size;
+  throw new InvalidArgumentError(`N or WxH, each from 1 to ${INPUT_SIDE_MAX}.`);
+}
+
+const UNITS: Readonly<Record<string, number>> = { M: 1024 ** 2, G: 1024 ** 3 };
+
+function parseBytes(text: string): number {
+  const [, number, unit = ''] = /^(\d{1,5}(?:\.\d{1,3})?)([MG])$/.exec(text) ?? [];
+  const factor = UNITS[unit];
+  if (number !== undefined && factor !== undefined) return Math.round(Number(number) * factor);
+  throw new InvalidArgumentError('A number with M or G: 4G.');
+}
