@@ -269,12 +269,16 @@ test.skipIf(isNotTested(!existsSync(SMALL) && `no ${SMALL}`))(
   'every graph of the collection works, or is refused by its cause',
   async t => {
     t.timeout(900_000);
-    const limits = { timeoutMs: 20_000 };
-    for (const file of await readdir(SMALL)) {
-      if (!file.endsWith('.onnx')) continue;
-      const probed = probeGraph(join(SMALL, file), {}, limits);
-      if (REFUSED.test(file)) await rejectsWith(t, probed, isModelError('prepare', /\w{3}/));
-      else t.is((await probed).constant, file === 'out-constant.onnx', file);
-    }
+    const files = (await readdir(SMALL)).filter(file => file.endsWith('.onnx')).values();
+    const probeRest = async () => {
+      for (const file of files) {
+        const isRefused = REFUSED.test(file);
+        // Some load or run for ever.
+        const probed = probeGraph(join(SMALL, file), {}, isRefused ? { timeoutMs: 10_000 } : {});
+        if (isRefused) await rejectsWith(t, probed, isModelError('prepare', /\w{3}/));
+        else t.is((await probed).constant, file === 'out-constant.onnx', file);
+      }
+    };
+    await Promise.all([probeRest(), probeRest(), probeRest()]);
   },
 );
