@@ -25,6 +25,10 @@ the node is not told the sum
 file control-plane/core/dispatch/dispatch-policy.ts
 tests control-plane/core/dispatch/model-costs.test.ts: a job that names a model
 jobs that name a model hold every place
-  - if (isOther(node, needs) && !hasPlaceForOthers(node)) return false;
+  - if (isOther(node, needs) && !hasPlaceForOthers(node, needs)) return false;
   = others hold their half
+a refusal of a model's engines keeps every picture away
+  - if (held.other !== undefined) {
+  + if (held.other === '') {
+  = that is refused keeps its model away until the next report, and nothing else
 `;

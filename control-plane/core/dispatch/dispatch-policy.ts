@@ -66,6 +66,8 @@ export class NodeView {
   #fullUntilReport = false;
   /** The least that it has refused for its size since its last report. */
   #megapixelsRefused: number | undefined;
+  /** Models beside its own plan that it has refused since its last report. */
+  #othersRefused = new Set<string>();
   #trust: NodeTrust = NEW_NODE;
   #models: Selectables | undefined;
   #snapshot: NodeSnapshot | undefined;
@@ -92,6 +94,7 @@ export class NodeView {
     this.#freedMegapixels = 0;
     this.#fullUntilReport = false;
     this.#megapixelsRefused = undefined;
+    this.#othersRefused = new Set();
     for (const held of this.#reservations) if (held.phase === 'admitted') held.phase = 'shown';
     this.#snapshot = undefined;
   }
@@ -123,8 +126,11 @@ export class NodeView {
     }
     held.phase = 'ended';
     this.#reservations.delete(held);
-    if (full === 'for-all') this.#fullUntilReport = true;
-    if (full === 'for-its-size') {
+    // It may be their engines that had no room: its own plan's have theirs.
+    if (held.other !== undefined) {
+      if (full !== undefined) this.#othersRefused.add(held.other);
+    } else if (full === 'for-all') this.#fullUntilReport = true;
+    else if (full === 'for-its-size') {
       this.#megapixelsRefused = Math.min(held.megapixels, this.#megapixelsRefused ?? Infinity);
     }
     this.#snapshot = undefined;
@@ -171,6 +177,7 @@ export class NodeView {
       reportedAtMs: this.#reportedAtMs,
       unreportedImages: unreported.length,
       unreportedOthers: unreported.flatMap(({ other = [] }) => other),
+      othersRefused: this.#othersRefused,
       ownOthers: [...this.#reservations].filter(({ other }) => other !== undefined).length,
       proven: isProven(this.#trust),
       ejectedUntilMs: this.#trust.ejectedUntilMs,
@@ -317,6 +324,7 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly unreportedOthers?: readonly string[];
   /** How many of `ownImages` do; absent: none. */
   readonly ownOthers?: number;
+  readonly othersRefused?: ReadonlySet<string>;
   /** False: slow start, it gets one image an engine at a time of us. */
   readonly proven: boolean;
   readonly ejectedUntilMs: number;
@@ -354,7 +362,7 @@ export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
   // Engines that restart: the job can still go elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
   if (!node.proven && node.ownImages >= node.enginesReady) return false;
-  if (isOther(node, needs) && !hasPlaceForOthers(node)) return false;
+  if (isOther(node, needs) && !hasPlaceForOthers(node, needs)) return false;
   const megapixels = admittedMegapixels(needs);
   if (node.megapixelsRefused !== undefined && megapixels >= node.megapixelsRefused) return false;
   // What an idle node refuses it can never hold, and its refusal says so.

@@ -106,3 +106,21 @@ test('a job that names a model › counts among the others of its node, and no r
   for (const one of held) view.end(one, undefined);
   t.is(view.snapshot()?.ownOthers, 0);
 });
+
+test('a job that names a model › that is refused keeps its model away until the next report, and nothing else', t => {
+  for (const full of ['for-all', 'for-its-size'] as const) {
+    const view = new NodeView({ ...ABILITIES, models });
+    const all = { ...REPORT, enginesReady: 1 };
+    view.take(all, 0);
+    for (let done = 0; done < 5; done += 1) view.judge('well', 0);
+    view.end(view.reserve(1, 'heavy'), full);
+    const goes = (needs: JobNeeds) => {
+      const fleet = [view.snapshot()].filter(seen => seen !== undefined);
+      return pickNode(fleet, needs, { nowMs: 0, waitedMs: 0, random: () => 0 }).kind;
+    };
+    const light = { ...PLAIN, model: 'light' };
+    t.deepEqual([HEAVY, light, PLAIN, OWN].map(goes), ['busy', 'picked', 'picked', 'picked']);
+    view.take(all, 1);
+    t.is(goes(HEAVY), 'picked');
+  }
+});

@@ -29,6 +29,8 @@ interface NodeSeen extends Pick<NodeAbility, 'models'> {
   readonly unreportedOthers?: readonly string[];
   /** Images of ours there that do; absent: none. */
   readonly ownOthers?: number;
+  /** What it has refused since its last report; absent: nothing. */
+  readonly othersRefused?: ReadonlySet<string>;
 }
 
 /** Of a model beside the node's own plan. */
@@ -79,8 +81,9 @@ export function costsAt(node: NodeSeen, needs: Needs): ModelCosts {
   };
 }
 
-/** Whether its places are not all held, as far as others may. */
-export function hasPlaceForOthers(node: NodeSeen): boolean {
+/** Whether its places are not all held, as far as others may, and it did not just refuse this. */
+export function hasPlaceForOthers(node: NodeSeen, { model = '' }: Needs): boolean {
+  if (node.othersRefused?.has(model)) return false;
   const places = Math.max(0, node.imagesFree) + node.imagesInFlight;
   return (node.ownOthers ?? 0) < Math.max(1, Math.floor(places * OTHERS_SHARE));
 }
