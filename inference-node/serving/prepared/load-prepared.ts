@@ -146,7 +146,8 @@ function checkQuantised(
 
 /**
  * What loadPrepared would use, by names, sizes and sidecars: nothing is hashed, made or run.
- * Undefined: its weights are not here, or it is not prepared and no graph that runs as it is.
+ * Undefined: its weights are not here, or it is not prepared and would have to be. What is made
+ * when it is loaded has no sum yet.
  */
 export async function glanceAtModel(
   options: Pick<
@@ -168,8 +169,17 @@ export async function glanceAtModel(
     const model = describePrepared(manifest, key, there.path, there.sha256);
     return precisionFallback === undefined ? model : { ...model, precisionFallback };
   }
-  if (manifest.graph.dynamic === undefined) return undefined;
+  if (!isMadeOnLoad(manifest, provider)) return undefined;
+  if (manifest.graph.dynamic === undefined) return describePrepared(manifest, key, '', '');
   return describeAsItIs(requireGraphFile(weights, manifest), key, options);
+}
+
+/**
+ * An added graph takes a look, or is mended. `models fetch` prepares others for a CPU alone, and a
+ * GPU's host has the memory for it.
+ */
+export function isMadeOnLoad({ graph }: ModelManifest, provider: ExecutionProvider): boolean {
+  return graph.dynamic !== undefined || provider !== 'cpu';
 }
 
 function requireGraphFile(weights: ReadonlyMap<string, string>, { graph }: ModelManifest): string {

@@ -28,8 +28,11 @@ export interface EngineSetParts {
   readonly memory: EngineMemory;
   readonly idleMs: number;
   readonly log: Logger;
-  /** Checked as that of a start is. @throws Error where it cannot run here. */
-  readonly prepare: (model: PreparedModel) => Promise<PreparedModel>;
+  /**
+   * Checked as that of a start is; what it takes to make it stays within what its engines may
+   * take. @throws Error where it cannot run here.
+   */
+  readonly prepare: (model: PreparedModel, memoryMaxBytes: number) => Promise<PreparedModel>;
   readonly open: (model: PreparedModel, engines: number) => EnginePool;
   readonly metrics: Pick<NodeMetrics, 'modelLoaded' | 'modelUnloaded'>;
   /** Its load ended, or it failed: what is told of it is another. */
@@ -192,7 +195,7 @@ export class EngineSet implements EnginePool {
   async #openEngines(share: EngineShare): Promise<void> {
     await share.room();
     const bytes = this.bytes;
-    this.#model = await this.#parts.prepare(this.#model);
+    this.#model = await this.#parts.prepare(this.#model, bytes);
     // In another precision than was found.
     if (this.bytes > bytes) {
       share.resize(this.bytes);

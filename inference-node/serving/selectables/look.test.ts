@@ -1,19 +1,23 @@
-import { rm, writeFile } from 'node:fs/promises';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import test, { type ExecutionContext } from 'ava';
+import { loadManifest } from '../models/manifest.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
+import type { ExecutionProvider } from '../models/prepared-model.ts';
+import { preparedPath, writeSidecar } from '../prepared/prepared-cache.ts';
 import { addTinyModel } from '../test/added-model.ts';
+import { sha256 } from '../test/test-node.ts';
 import { lookAround } from './look.ts';
 
 async function open(t: ExecutionContext) {
   const modelDir = await temporaryFolder(t);
   const addedModelsDir = await temporaryFolder(t);
   const folders = { modelDir, addedModelsDir };
-  const look = (commercialUse?: CommercialUseGate) => {
+  const look = (commercialUse?: CommercialUseGate, provider: ExecutionProvider = 'cpu') => {
     const settings = { ...folders, weightsDir: undefined, commercialUse };
-    return lookAround({ settings, provider: 'cpu', instructionSet: 'x64-avx2' });
+    return lookAround({ settings, provider, instructionSet: 'x64-avx2' });
   };
   const names = async (gate?: CommercialUseGate) =>
     (await look(gate)).selectable.map(({ kind, name }) => `${kind} ${name}`);
@@ -82,4 +86,24 @@ test('a model whose terms are refused is in no list, nor a plan with it', async 
   await writePlans({ pair: { goodFor: 'a', models: [entry('mine'), entry('bare', 'opinion')] } });
   t.deepEqual(await names('weights'), ['plan pair', 'model bare', 'model mine']);
   t.deepEqual(await names('strict'), ['model mine']);
+});
+
+test('a graph that is rewritten has to be prepared on a CPU; for a GPU the first load does it', async t => {
+  const { folders, look } = await open(t);
+  const graph = { file: 'tiny.onnx', precision: 'fp32', inputName: 'input', outputName: 'output' };
+  const sizes = { default: 32, listed: [32], multipleOf: 32, min: 32, max: 64 };
+  const exported = { ...graph, inputWidth: 32, inputHeight: 32 };
+  await addTinyModel(folders, 'mine', { graph: exported, inputSize: sizes });
+  const named = async (provider: ExecutionProvider) =>
+    (await look(undefined, provider)).selectable.map(({ name }) => name);
+  t.deepEqual(await named('cpu'), []);
+  t.deepEqual(await named('cuda'), ['mine']);
+  const manifest = await loadManifest('mine', undefined, folders.addedModelsDir);
+  const key = { inputWidth: 32, inputHeight: 32, precision: 'fp32', provider: 'cpu' } as const;
+  const made = { ...key, instructionSet: 'x64-avx2' };
+  const file = preparedPath(folders.modelDir, manifest, made);
+  await mkdir(path.dirname(file), { recursive: true });
+  await writeFile(file, 'made');
+  await writeSidecar(folders.modelDir, manifest, made, 4, sha256('made').toString('hex'));
+  t.deepEqual(await named('cpu'), ['mine']);
 });

@@ -14,7 +14,12 @@ import type { PlanOutline } from '../models/plan.ts';
 import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';
 import { sumOf } from '../models/selectable.ts';
 import type { RunnablePlan } from '../pipeline.ts';
-import { detectInstructionSet, loadPrepared } from '../prepared/load-prepared.ts';
+import {
+  detectInstructionSet,
+  isMadeOnLoad,
+  type LoadOptions,
+  loadPrepared,
+} from '../prepared/load-prepared.ts';
 import type { BufferPool } from '../process/frames.ts';
 import { EngineMemory } from '../selectables/engine-memory.ts';
 import { lookAround } from '../selectables/look.ts';
@@ -51,7 +56,8 @@ export async function openSelectables(start: SelectablesStart): Promise<Selectab
       const fitting = enginesInMemory(limitBytes, [model], ownBytes);
       return Math.max(1, Math.min(layout.engines, fitting));
     },
-    prepare: model => prepareAgain(start, model, instructionSet),
+    prepare: (model, memoryMaxBytes) =>
+      prepareAgain(start, model, { instructionSet, memoryMaxBytes }),
     open: (model, engines) => openEngines(start, model, engines),
   });
   await selectables.open();
@@ -62,16 +68,16 @@ export async function openSelectables(start: SelectablesStart): Promise<Selectab
 async function prepareAgain(
   start: SelectablesStart,
   found: PreparedModel,
-  instructionSet: string,
+  bounds: Pick<LoadOptions, 'instructionSet' | 'memoryMaxBytes'>,
 ): Promise<PreparedModel> {
   const { config, provider, engineEnv, cpuThreads } = start;
   const { modelDir: cacheDir, weightsDir, addedModelsDir } = config.modelSettings;
   const manifest = await loadManifest(found.model, MANIFEST_DIRECTORY, addedModelsDir);
   const model = await loadPrepared({
-    ...{ manifest, cacheDir, weightsDir, provider, instructionSet },
+    ...{ manifest, cacheDir, weightsDir, provider, ...bounds },
     inputSize: { width: found.inputWidth, height: found.inputHeight },
     answering: createAnswering({ childEnv: config.childEnv, threads: cpuThreads }),
-    make: manifest.graph.dynamic === undefined ? nothingMade : start.make,
+    make: isMadeOnLoad(manifest, provider) ? start.make : nothingMade,
   });
   const planOf = (one: PreparedModel): Plan => {
     return { name: one.model, models: [{ model: one, role: 'subject' }] };
