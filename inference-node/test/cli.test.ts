@@ -310,6 +310,8 @@ test('the catalogue lists what is known by name, and shows a row of it', async t
   t.regex(out, /^birefnet-lite {2}MIT {2}224 MB {2}not run by us$/m);
   t.regex(out, /^lucida {2}MIT {2}not run by us {2}pinned on first use$/m);
   t.regex(out, /^vitmatte-small .* refines another model.s matte$/m);
+  const { error: refines } = await add('vitmatte-small');
+  requireModelError(t, refines, /^vitmatte-small makes no matte: it refines another model's$/);
   const row = await outputOf(to => modelsShow('birefnet-lite', configOf(), to));
   t.is(JSON.parse(row.out).name, 'birefnet-lite');
 });
