@@ -47,6 +47,8 @@ export interface SessionSpec
    * give it to the CPU. For probes; models keep small shape nodes there rightly.
    */
   readonly allowCpuNodes: boolean;
+  /** Gives freed memory back at once: slower, but what a bounded process has goes further. */
+  readonly keepsNoMemory?: boolean;
 }
 
 /** One byte a pixel of each picture, in their order. */

@@ -30,7 +30,7 @@ const SHARED_SPIN_US = '300';
 /** What a session of a graph is made by, whatever its tensors are. */
 export type RuntimeSpec = Pick<
   SessionSpec,
-  'provider' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes'
+  'provider' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes' | 'keepsNoMemory'
 >;
 
 /**
@@ -48,6 +48,7 @@ function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
     interOpNumThreads: 1,
     // On, a session of ISNet at 1024x1024 holds twice the memory (1.8 GB), and is no faster.
     enableMemPattern: false,
+    enableCpuMemArena: spec.keepsNoMemory !== true,
     logSeverityLevel: LOG_SEVERITY_ERROR,
     // Values are strings, or they are ignored.
     extra: {

@@ -28,7 +28,13 @@ export function answerOnce(options: AnsweringOptions): Answering['answer'] {
 
 export function answerRuns(options: AnsweringOptions): AnswerRuns {
   const { childEnv, threads, timeoutMs = ANSWER_TIMEOUT_MS, memoryMaxBytes } = options;
-  const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
+  const keepsNoMemory = memoryMaxBytes !== undefined;
+  const session = {
+    intraOpThreads: threads,
+    sharesCores: false,
+    allowCpuNodes: true,
+    keepsNoMemory,
+  };
   const child = { childEnv, timeoutMs, memoryMaxBytes };
   return (model, runs) => runSeries({ spec: { ...model, ...session }, runs, ...child });
 }
