@@ -82,12 +82,20 @@ export async function addModel(
   const origin = source.type === 'address' ? originOf(source.url) : 'unknown';
   const licence = licenceOf(options.licence, row, origin);
   const described = { name, version, source, files, row, licence, facts, probe };
-  const { manifest, json } = describeAdded(described);
+  const placed = describeAdded(described);
   context.signal.throwIfAborted();
-  await workshop.place(manifest);
+  await workshop.place(placed.manifest);
   const cutout = join(folders.addedModelsDir, name, 'cutout.png');
   await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
-  await context.prepare(manifest);
+  const prepared = await context.prepare(placed.manifest);
+  const isKept = probe.mended === true && prepared.sha256 === files[0].sha256;
+  // What was not mended after all takes more than was measured.
+  const { manifest, json } = isKept
+    ? describeAdded({
+        ...described,
+        probe: await probeKept(prepared.path, facts, options, context),
+      })
+    : placed;
   context.signal.throwIfAborted();
   const path = join(folders.addedModelsDir, name, MANIFEST_FILE);
   await writeFileWhole(path, file => file.write(Buffer.from(json), 0));
@@ -185,14 +193,14 @@ async function measure(
   name: string,
   path: string,
   stated: readonly Stated[],
-  { memoryMaxBytes, flags }: AddOptions,
+  options: AddOptions,
   context: AddContext,
 ): Promise<{ readonly facts: Facts; readonly probe: Probe }> {
-  const { childEnv, signal, say, ask } = context;
-  const limits = { childEnv, signal, ...(memoryMaxBytes !== undefined && { memoryMaxBytes }) };
+  const { say, ask } = context;
+  const limits = limitsOf(options, context);
   const { facts, lines } = decide(stated);
   for (const line of lines) say(line);
-  const measured = await probeStated(path, facts, flags, limits, context);
+  const measured = await probeStated(path, facts, options.flags, limits, context);
   for (const warning of measured.probe.warnings) say(`warning: ${warning}`);
   requireMatte(measured.probe);
   const open = openFacts(measured);
@@ -202,6 +210,15 @@ async function measure(
   const probe = await context.probe(path, wishesOf(decided), limits);
   requireMatte(probe);
   return { facts: decided, probe };
+}
+
+function probeKept(path: string, facts: Facts, options: AddOptions, context: AddContext) {
+  const limits = { ...limitsOf(options, context), asItIs: true } as const;
+  return context.probe(path, wishesOf(facts), limits);
+}
+
+function limitsOf({ memoryMaxBytes }: AddOptions, { childEnv, signal }: AddContext): ProbeLimits {
+  return { childEnv, signal, ...(memoryMaxBytes !== undefined && { memoryMaxBytes }) };
 }
 
 /** A size or fit that only a file of settings states may be of another form of the same model. */

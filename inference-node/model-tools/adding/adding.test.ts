@@ -225,6 +225,22 @@ test('a row of the catalogue is fetched by its name, from its mirrors, by its su
   await rejectsWith(t, refused, isModelError('fetch', /its sha256 is .*, not 0{64}/));
 });
 
+test('a graph that was measured mended and is kept as it is, is measured as it is', async t => {
+  const { add, url } = await open(t);
+  const kept = await add(
+    url,
+    {},
+    {
+      probe: async (_, __, { asItIs }) => ({
+        ...FOUND,
+        ...(asItIs ? { peakBytes: 9e9 } : { mended: true }),
+      }),
+      prepare: async ({ files }) => ({ sha256: files[0]?.sha256 }) as never,
+    },
+  );
+  t.is(kept.manifest.measured?.peakBytes, 9e9);
+});
+
 test('what cannot be added is said in one line, and nothing of it is left', async t => {
   const fixture = await open(t);
   const { add, url, folder, host } = fixture;

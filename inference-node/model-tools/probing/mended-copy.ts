@@ -10,14 +10,10 @@ export async function openMendedCopy(file: string, provider: ExecutionProvider) 
   // The file's own name: the runtime says it where it does not load.
   const target = path.join(folder, path.basename(file));
   const outcome = await mendApart({ source: file, form: FORMS[provider], target });
+  const isMended = outcome.state === 'mended';
   return {
-    path: outcome.state === 'mended' ? target : file,
-    warnings: outcome.state === 'mended' ? [describe(outcome.blocks)] : [],
+    path: isMended ? target : file,
+    isMended,
     [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
   };
-}
-
-function describe(blocks: number): string {
-  const what = `its ${blocks} deformable convolutions written as gathers`;
-  return `${what} are mended when it is prepared, as they were for this measurement`;
 }

@@ -48,13 +48,14 @@ export async function probeGraph(
     ...{ provider: 'cpu', sharesCores: false, allowCpuNodes: true },
     intraOpThreads: Math.max(1, Math.floor(await readCpuShare())),
   };
-  await using shown = await openMendedCopy(path.resolve(file), runtime.provider);
+  const whole = path.resolve(file);
+  await using copy = limits.asItIs ? undefined : await openMendedCopy(whole, runtime.provider);
   const child = new ProbeProcess(limits);
   try {
-    const loaded = await child.load({ ...runtime, path: shown.path });
+    const loaded = await child.load({ ...runtime, path: copy?.path ?? whole });
     const graph = openGraph(child, loaded, runtime, wishes);
-    graph.warnings.push(...shown.warnings);
-    return await measure(await chooseMatte(graph));
+    const probe = await measure(await chooseMatte(graph));
+    return copy?.isMended ? { ...probe, mended: true } : probe;
   } finally {
     await child.close();
   }

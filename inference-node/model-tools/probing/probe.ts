@@ -30,6 +30,8 @@ export interface ProbeLimits {
   readonly signal?: AbortSignal;
   /** As for engines. */
   readonly childEnv?: Readonly<Record<string, string>>;
+  /** Deformable convolutions that can be mended are not: preparing left them as they are. */
+  readonly asItIs?: true;
 }
 
 export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
@@ -58,6 +60,8 @@ export interface Probe extends Measured {
   readonly normalisesItself: boolean;
   /** Of the raw output, over the pictures that were run. */
   readonly range: readonly [least: number, most: number];
+  /** It was measured with its deformable convolutions mended, as it is prepared. */
+  readonly mended?: true;
   /** One value everywhere: no matte. */
   readonly constant: boolean;
   /** A line each, without control characters. */
