@@ -314,6 +314,19 @@ a mended deformable convolution samples where its offsets do not lead
   +   return [nodeOf('Sub', still, 'still'), nodeOf('DeformConv', at, conv.outputs[0], attributes)];
   = a mended graph answers as its stock form, also from beyond the border
 
+file inference-node/model-tools/probing/probe-process.ts
+tests inference-node/model-tools/probing/probe-graph.test.ts
+a graph that is probed takes what memory it wants
+  -       dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,
+  +       dataBytesMax: undefined,
+  = what fails is refused by its cause, within bounds of memory and time
+
+file inference-node/model-tools/probing/verdict.ts
+tests inference-node/model-tools/probing/verdict.test.ts
+a matte that shows the background is taken for one of the subject
+  -   if (apart.length > 0 && apart.every(value => value < -APART)) return true;
+  = a matte is inverted where every picture says so
+
 file inference-node/model-tools/preparing/added-graph.ts
 tests inference-node/model-tools/preparing/added-graph.test.ts
 a mended graph is used whatever its blocks answer

@@ -30,8 +30,9 @@ type Said = FromProbeChild[keyof FromProbeChild];
 export class ProbeProcess {
   readonly #child: Child<Said>;
   readonly #limits: ProbeLimits;
-  readonly #endsAtMs: number;
-  readonly #timer: NodeJS.Timeout;
+  readonly #startedAtMs = performance.now();
+  #endsAtMs = 0;
+  #timer: NodeJS.Timeout | undefined;
   readonly #gone = Promise.withResolvers<void>();
   #answer: PromiseWithResolvers<Frame<Said>> | undefined;
   #doing = 'starting';
@@ -42,7 +43,6 @@ export class ProbeProcess {
     this.#limits = limits;
     const { timeoutMs = PROBE_TIMEOUT_MS, signal, childEnv = {} } = limits;
     signal?.throwIfAborted();
-    this.#endsAtMs = performance.now() + timeoutMs;
     this.#child = spawnRuntimeChild<Said>(PROGRAM, childEnv, {
       dataBytesMax: this.#memoryMaxBytes + RUNTIME_RESERVED_BYTES,
       onOutput: text => {
@@ -52,10 +52,7 @@ export class ProbeProcess {
       onExit: exit => this.#onExit(exit),
       onStuck: () => this.#end(new Error(`process ${this.#child.pid} does not die`)),
     });
-    this.#timer = setTimeout(() => {
-      const seconds = Math.round(timeoutMs / 1000);
-      this.#kill(refusal(`the probe did not end within ${seconds} s: it was ${this.#doing}`));
-    }, timeoutMs);
+    this.allow(timeoutMs);
     signal?.addEventListener('abort', this.#onAbort);
   }
 
@@ -65,6 +62,17 @@ export class ProbeProcess {
 
   get remainingMs(): number {
     return this.#endsAtMs - performance.now();
+  }
+
+  /** From now on; what is left of the time where that is longer. */
+  allow(ms: number): void {
+    const leftMs = Math.max(ms, this.remainingMs);
+    this.#endsAtMs = performance.now() + leftMs;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      const seconds = Math.round((performance.now() - this.#startedAtMs) / 1000);
+      this.#kill(refusal(`the probe did not end within ${seconds} s: it was ${this.#doing}`));
+    }, leftMs);
   }
 
   /** @throws ModelError `prepare` where it does not load */
