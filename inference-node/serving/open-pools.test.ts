@@ -12,6 +12,7 @@ import { NodeMetrics } from './metrics.ts';
 import type { OpenedPool } from './open-pools.ts';
 import type { MakePrepared } from './prepared/load-prepared.ts';
 import { runtimeVersion } from './providers/provider-files.ts';
+import type { SelectablePlan, Selectables } from './selectables/selectables.ts';
 import type { PoolSettings } from './start/pool-settings.ts';
 import { addTinyModel } from './test/added-model.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
@@ -29,17 +30,20 @@ interface HostOptions {
   /** false: the model was never run on these GPUs. */
   readonly answered?: boolean;
   readonly make?: MakePrepared;
+  readonly added?: readonly string[];
 }
 
 async function open(context: ExecutionContext, options: HostOptions) {
-  const { env = {}, faults = [], answered = true, make = nothingToMake } = options;
+  const { env = {}, faults = [], answered = true, make = nothingToMake, added = [] } = options;
   const host = await openGpuHost(context, GPUS);
   await host.fault(...faults);
   const config: PoolSettings = {
     ...poolSettings({ MATTING_MODEL_DIR: host.folder, MATTING_PICTURE_WORKERS: '1', ...env }),
     childEnv: host.childEnv,
   };
-  if (answered) await recordAnswer(config.modelSettings.modelDir);
+  const { modelDir, addedModelsDir } = config.modelSettings;
+  if (answered) await recordAnswer(modelDir);
+  for (const name of added) await addTinyModel({ addedModelsDir, modelDir }, name);
   const { log, lines } = collectLog();
   const opened: OpenedPool[] = [];
   context.teardown(() => Promise.all(opened.map(({ pool }) => pool.close(0))));
@@ -48,7 +52,7 @@ async function open(context: ExecutionContext, options: HostOptions) {
   const metrics = new NodeMetrics();
   const given = { config, log, metrics, outline: await outlineOf(), make };
   const parts = { ...given, ending, opened, fail };
-  return { pools: openPools(parts), lines };
+  return { pools: openPools(parts), lines, host };
 }
 
 /** The tiny plan's model, and that it answered rightly on the GPUs of these tests. */
@@ -101,33 +105,57 @@ test('auto falls to the CPU where a model cannot be checked, and says why', asyn
   t.true(lines.some(({ msg }) => msg === 'provider fell back'));
 });
 
+async function openAdded(context: ExecutionContext, provider: string, ...added: string[]) {
+  const addedModelsDir = await temporaryFolder(context);
+  const env = { MATTING_EXECUTION_PROVIDER: provider, MATTING_ADDED_MODELS_DIR: addedModelsDir };
+  const { pools, host } = await open(context, { env, added, make: async () => undefined });
+  return { ...(await pools), host };
+}
+
+function named({ list }: Selectables, name: string): SelectablePlan {
+  const found = list.find(one => one.name === name);
+  assert(found, `${name} may be named`);
+  return found;
+}
+
+async function runOf({ runs }: SelectablePlan): Promise<number | undefined> {
+  const rgb = createUniformRgb(32, 32, 100);
+  const signal = new AbortController().signal;
+  return (await runs[0]?.engines.run({ rgb, priority: 'sync', signal }))?.alpha[0];
+}
+
 test('an added model is found, loaded when it is wanted, and answers', async t => {
-  const addedModelsDir = await temporaryFolder(t);
-  const env = { MATTING_EXECUTION_PROVIDER: 'cpu', MATTING_ADDED_MODELS_DIR: addedModelsDir };
-  const make = async () => undefined;
-  const modelDir = await temporaryFolder(t);
-  await addTinyModel({ addedModelsDir, modelDir }, 'mine');
-  const { pools } = await open(t, { env: { ...env, MATTING_MODEL_DIR: modelDir }, make });
-  const { selectables, admission } = await pools;
+  const { selectables, admission } = await openAdded(t, 'cpu', 'mine');
   t.deepEqual(
-    selectables.list.map(({ name, isDefault }) => [name, isDefault]),
-    [
-      ['tiny', true],
-      ['mine', false],
-    ],
+    selectables.list.map(({ name }) => name),
+    ['tiny', 'mine'],
   );
-  const mine = selectables.find('model', 'mine');
-  assert(mine, 'it may be named');
+  const mine = named(selectables, 'mine');
   const before = admission.snapshot().megapixelsMax;
   const leave = selectables.roomFor(mine, 1).enter();
   t.true(admission.snapshot().megapixelsMax < before);
   await mine.ready?.();
-  const rgb = createUniformRgb(32, 32, 100);
-  const signal = new AbortController().signal;
-  const answer = await mine.runs[0]?.engines.run({ rgb, priority: 'sync', signal });
-  t.is(answer?.alpha[0], 100);
+  t.is(await runOf(mine), 100);
   leave();
   t.is(selectables.processes().length, 1);
   await selectables.close(0);
   t.deepEqual(selectables.processes(), []);
+});
+
+test('on GPUs it has an engine on each, and one that does not run there takes none from the others', async t => {
+  const { selectables, devices, plan, host } = await openAdded(t, 'cuda', 'good', 'bad');
+  const good = named(selectables, 'good');
+  selectables.roomFor(good, 1).enter();
+  await good.ready?.();
+  t.is(good.runs[0]?.engines.snapshot().engines, 2);
+  t.is(await runOf(good), 100);
+  await host.fault(...GPUS.map(({ id }) => `model ${id} ${BOOM}`));
+  const bad = named(selectables, 'bad');
+  selectables.roomFor(bad, 1).enter();
+  await t.throwsAsync(async () => await bad.ready?.(), {
+    message: 'The model could not be loaded.',
+  });
+  t.false(selectables.list.some(({ name }) => name === 'bad'));
+  t.true(devices.every(({ outReason }) => outReason === undefined));
+  t.is(plan.runs[0]?.engines.snapshot().enginesReady, 2);
 });

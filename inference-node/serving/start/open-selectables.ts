@@ -137,5 +137,5 @@ function openEngines(
   const devices = placed?.slice(0, engines);
   const sharesCores = provider === 'cpu';
   const options = { engines, threadsPerEngine, devices, sharesCores, childEnv, log, buffers };
-  return openEnginePool({ model, ...options });
+  return openEnginePool({ model, sparesDevices: true, ...options });
 }

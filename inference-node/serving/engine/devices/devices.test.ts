@@ -212,6 +212,25 @@ test('a pool whose GPUs are all out before it opens fails at once', async t => {
   await t.throwsAsync(pool.ready(), { message: /does not run on cpu: it is gone/ });
 });
 
+test('a model that is not the own plan’s fails alone on a GPU, unless CUDA has lost that', async t => {
+  const { one, two, childEnv, fault } = await openHost(t);
+  const options = { engines: 2, devices: [one, two], childEnv, sparesDevices: true };
+  for (const [fails, out] of [
+    ['out of memory', undefined],
+    [NO_DEVICE, 'CUDA failure 100: no CUDA-capable device is detected'],
+  ] as const) {
+    await fault(`load GPU-one ${fails}`, `load GPU-two ${fails}`);
+    const pool = await openPool(t, {}, options);
+    await untilPool(pool, () => pool.snapshot().state === 'failed');
+    t.deepEqual([one.outReason, two.outReason], [out, out]);
+    await pool.close(0);
+  }
+  t.deepEqual(
+    [one, two].map(({ listenerCount }) => listenerCount),
+    [0, 0],
+  );
+});
+
 test('a GPU on which a model never loads does not fail the node that has another', async t => {
   const host = await openHost(t);
   await host.fault('load GPU-two out of memory');

@@ -237,6 +237,11 @@ export class GpuDevice {
     return () => this.#listeners.delete(listener);
   }
 
+  /** Those who listen: a pool that is closed is none of them. */
+  get listenerCount(): number {
+    return this.#listeners.size;
+  }
+
   #changed(): void {
     for (const listener of [...this.#listeners]) listener();
   }

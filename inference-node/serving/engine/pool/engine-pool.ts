@@ -119,6 +119,8 @@ export interface EnginePoolOptions {
   readonly sharesCores?: boolean;
   /** The GPU of each engine. Undefined: they run on what the provider takes first. */
   readonly devices?: readonly GpuDevice[] | undefined;
+  /** What this model does says nothing of a GPU: the pool fails alone, unless CUDA has lost it. */
+  readonly sparesDevices?: boolean;
   /** The engines' whole environment, except for what this room sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;

@@ -76,6 +76,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   readonly #listeners = new Set<() => void>();
   readonly #ready = Promise.withResolvers<void>();
   readonly #accounts = new EngineAccounts();
+  readonly #unsubscribe: (() => void)[] = [];
   #state: EnginePoolSnapshot['state'] = 'starting';
   #failureReason: string | undefined;
   #closing: Promise<void> | undefined;
@@ -94,7 +95,10 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#engines = groups
       .flatMap(group => group.engines)
       .toSorted((one, other) => one.index - other.index);
-    for (const group of groups) group.device?.onChange(() => this.#onDeviceChange(group));
+    for (const group of groups) {
+      const unsubscribe = group.device?.onChange(() => this.#onDeviceChange(group));
+      if (unsubscribe !== undefined) this.#unsubscribe.push(unsubscribe);
+    }
     // Callers that do not wait for ready() read the state.
     this.#ready.promise.catch(() => undefined);
     for (const group of groups) group.follow();
@@ -167,6 +171,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     if (this.#closing === undefined) {
       const gone = new ContractError('NODE_UNAVAILABLE', 'The node is shutting down.');
       this.#ready.reject(gone);
+      for (const unsubscribe of this.#unsubscribe) unsubscribe();
       for (const task of this.#queue.drain()) task.reject(gone);
       const closed = Promise.all(this.#engines.map(engine => engine.closed));
       this.#closing = closed.then(() => clearTimeout(this.#closeTimer));
@@ -255,7 +260,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
     const neverLoads = broken && !group.wasReady;
     const gone = group.device !== undefined && cause === 'load' && saysDeviceIsGone(message);
     if (this.#closing !== undefined) return;
-    if (neverLoads || gone) this.#lose(group, message);
+    if (gone) group.device?.lose(message);
+    else if (neverLoads) this.#lose(group, message);
     else if (mustGo) this.#lose(group, `the engines keep dying: ${message}`);
   }
 
@@ -337,7 +343,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   /** A GPU goes out, for every pool; what has no other fails. */
   #lose({ device }: EngineGroup, message: string): void {
-    if (device === undefined) this.#fail(message);
+    if (device === undefined || this.#options.sparesDevices) this.#fail(message);
     else device.lose(message);
   }
 
