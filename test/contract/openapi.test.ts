@@ -280,7 +280,7 @@ test('the schema of a submission takes what the service takes', async t => {
 });
 
 test('what is sent to a callback fits the schema of its webhook', async t => {
-  const key = { callback_url: CALLBACK, callback_secret: SECRET };
+  const key = { callback_url: CALLBACK, callback_secret: SECRET, model: 'isnet' };
   const submit = async (): Promise<string> =>
     (await app.post('/v1/matting/jobs', imageBody(key))).json().job_id;
   const [succeeded, failed] = [await submit(), await submit()];
