@@ -114,9 +114,12 @@ export function startServing(service: Service, parts: ServingParts): Started {
 }
 
 /** The answer of /info: what control planes are told, with names in place of the protocol's numbers. */
-export function describeNode({ info: { gpus, ...info }, pictures, provider }: Started): object {
+export function describeNode({ info, work, pictures, provider }: Started): object {
+  const { gpus, selectable, ...rest } = info;
+  const kinds = new Map(work.selectables.list.map(({ name, kind }) => [name, kind]));
   return {
-    ...info,
+    ...rest,
+    selectable: selectable.map(one => ({ ...one, kind: kinds.get(one.name) })),
     ...(gpus.length > 0 && { gpus }),
     inputFormats: pictures.capabilities.inputFormats,
     outputFormats: pictures.capabilities.outputFormats,

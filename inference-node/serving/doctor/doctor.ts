@@ -29,6 +29,7 @@ import pino from 'pino';
 import {
   computeMegapixelBudget,
   type EngineModel,
+  enginesAtMost,
   enginesInMemory,
   readMemoryLimitBytes,
 } from '../admission.ts';
@@ -222,7 +223,8 @@ async function memoryFinding(
     goal: engineGoal,
     enginesMax: enginesInMemory(memoryLimitBytes, models),
   });
-  const engines = asked ?? chosen.engines;
+  const most = Math.max(1, enginesAtMost(memoryLimitBytes, models));
+  const engines = asked === undefined ? chosen.engines : Math.min(asked, most);
   const all = models.flatMap(model => Array.from({ length: engines }, () => model));
   const budget = computeMegapixelBudget({ memoryLimitBytes, engines: all });
   const gigabytes = `${(memoryLimitBytes / 1e9).toFixed(1)} GB`;
