@@ -324,7 +324,7 @@ a graph that is probed takes what memory it wants
 file inference-node/model-tools/probing/verdict.ts
 tests inference-node/model-tools/probing/verdict.test.ts
 a matte that shows the background is taken for one of the subject
-  -   if (apart.length > 0 && apart.every(value => value < -APART)) return true;
+  -   if (mean < -APART && apart.every(value => value < -APART_EACH)) return true;
   = a matte is inverted where every picture says so
 
 file inference-node/model-tools/preparing/added-graph.ts

@@ -43,6 +43,9 @@ test('a matte is inverted where every picture says so', t => {
   t.is(isInverted([unsure, unsure]), undefined);
   t.is(isInverted([sure, inverted]), undefined);
   t.is(isInverted([inverted, unsure]), undefined);
+  const faint = { subject: 0.2, background: 0.4 };
+  t.is(isInverted([faint, faint]), undefined);
+  t.is(isInverted([inverted, faint]), true);
   t.is(isInverted([inverted, inverted]), true);
   t.is(isInverted([sure, unsure]), false);
 });

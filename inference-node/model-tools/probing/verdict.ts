@@ -49,13 +49,15 @@ export interface SubjectAlphas {
   readonly background: number;
 }
 
-/** Less may be a network that does not know what is drawn. */
+/** Less may be a network that does not know what is drawn: of one picture, and in the mean. */
+const APART_EACH = 0.15;
 const APART = 0.3;
 
 /** True: every picture's background is opaque, and its subject is not. False: none is. */
 export function isInverted(pictures: readonly SubjectAlphas[]): boolean | undefined {
   const apart = pictures.map(({ subject, background }) => subject - background);
-  if (apart.length > 0 && apart.every(value => value < -APART)) return true;
+  const mean = apart.reduce((sum, value) => sum + value, 0) / apart.length;
+  if (mean < -APART && apart.every(value => value < -APART_EACH)) return true;
   return apart.some(value => value > APART) && !apart.some(value => value < -APART)
     ? false
     : undefined;
