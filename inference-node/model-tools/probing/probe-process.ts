@@ -70,7 +70,7 @@ export class ProbeProcess {
     this.#endsAtMs = performance.now() + leftMs;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
-      const seconds = Math.round((performance.now() - this.#startedAtMs) / 1000);
+      const seconds = Math.round((this.#endsAtMs - this.#startedAtMs) / 1000);
       this.#kill(refusal(`the probe did not end within ${seconds} s: it was ${this.#doing}`));
     }, leftMs);
   }
