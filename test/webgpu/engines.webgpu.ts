@@ -7,14 +7,24 @@ import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import ava from 'ava';
 import pino from 'pino';
+import { mendDeformableConvolutions } from '../../inference-node/model-tools/onnx/mend.ts';
 import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
-import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import { stockDeformable } from '../../inference-node/model-tools/test/stock-deformable.ts';
 import {
+  createAnswering,
+  runOnce,
+} from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import {
+  compareAlphas,
+  PROBE_SPEC,
   requireParity,
   selectExecutionProvider,
 } from '../../inference-node/serving/engine/choice/execution-provider.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
+import type { ExecutionProvider } from '../../inference-node/serving/models/prepared-model.ts';
+import { encodeModel, type Graph } from '../../inference-node/serving/onnx/graph.ts';
+import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
 import { detectInstructionSet } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { ROOT } from '../running-service.ts';
 import { isNotTested } from '../support/skip.ts';
@@ -87,6 +97,29 @@ test("makes u2netp's matte at 128 as the CPU does, and is refused where that tak
   await t.throwsAsync(requireParity(model, { ...options, runMsMax: 0 }), {
     message: /webgpu does not run here: it is too slow: a run of u2netp at 128x128 takes \S+ s/,
   });
+});
+
+test('runs a mended deformable convolution without a node on the CPU', async t => {
+  const stock = stockDeformable({ outputs: 1, kernel: 7, height: 24, width: 20 });
+  const { graph } = mendDeformableConvolutions(stock, 'grid-sample-taps');
+  const size = { inputWidth: 20, inputHeight: 24 };
+  const rgb = drawCheckPicture(20, 24);
+  const run = (provider: ExecutionProvider, source: Graph) => {
+    const allowCpuNodes = provider === 'cpu';
+    const spec = {
+      ...PROBE_SPEC,
+      ...size,
+      activation: 'sigmoid',
+      provider,
+      allowCpuNodes,
+    } as const;
+    const bytes = Buffer.concat([...encodeModel(source)]);
+    return runOnce({ spec, graph: bytes, rgb, childEnv, timeoutMs: HANG_MS });
+  };
+  const { alpha: expected } = await run('cpu', stock);
+  const { alpha } = await run('webgpu', graph);
+  t.true(compareAlphas(expected, alpha).max <= 1);
+  t.true(new Set(expected).size > 50, 'it has something to compare');
 });
 
 /** The alpha of pictures of one grey each; every pixel of a picture has the same. */

@@ -112,7 +112,7 @@ class Taps {
     const grid = this.#grid();
     const masks = mask && this.#reshape(mask, [planes, 1, taps, pixels]);
     const weights = this.#reshape(weight, [outputs, channelsOfGroup, taps]);
-    const sums: string[] = [];
+    let total = '';
     const each = Math.ceil(taps / Math.min(TAP_GROUPS_MAX, taps));
     for (let from = 0; from < taps; from += each) {
       const to = Math.min(taps, from + each);
@@ -135,10 +135,13 @@ class Taps {
       const inputs = [this.#reshape(sampled, laidOut), weightsHere];
       if (bias !== '' && from === 0) inputs.push(bias);
       const group = conv.attributes.filter(({ name }) => name === 'group');
-      sums.push(this.#add('Conv', inputs, [integers('kernel_shape', [1, 1]), ...group]));
+      const part = this.#add('Conv', inputs, [integers('kernel_shape', [1, 1]), ...group]);
+      // One after the other: fewer are in memory, and WebGPU has no kernel of Sum.
+      total = from === 0 ? part : this.#add('Add', [total, part]);
     }
-    this.#nodes.push(nodeOf('Sum', sums, conv.outputs[0]));
-    return this.#nodes;
+    return this.#nodes.map(node =>
+      node.outputs[0] === total ? { ...node, outputs: conv.outputs } : node,
+    );
   }
 
   /** [planes, taps, h * w, 2]: x and y from -1 to 1 between the middles of the outer pixels. */
