@@ -79,9 +79,7 @@ export function readCoreSettings(
     ...readLimits(reader),
     onDemand: readOnDemand(reader),
     /** Plans and models that requests may name; empty: the nodes' default plan alone. */
-    modelsOffered: reader.list('MATTING_MODELS_OFFERED', 'names of plans and models', parseModel, {
-      default: [] as readonly string[],
-    }),
+    modelsOffered: readModelsOffered(reader),
     trustedProxies: readNetworks(reader, 'MATTING_TRUSTED_PROXIES'),
   };
 }
@@ -264,6 +262,12 @@ export function warnOfHosts(reader: EnvReader, config: CoreSettings): string[] {
     );
   }
   return warnings;
+}
+
+function readModelsOffered(reader: EnvReader): readonly string[] {
+  const none = { default: [] as readonly string[] };
+  const expected = 'names of plans and models';
+  return [...new Set(reader.list('MATTING_MODELS_OFFERED', expected, parseModel, none))];
 }
 
 function parseModel(text: string): string | undefined {

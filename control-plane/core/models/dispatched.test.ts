@@ -59,7 +59,9 @@ test('a node with another sum than most gets no job of that name', async t => {
     await harness.addNode(having(saidModel('heavy'))),
   ];
   const other = await harness.addNode(having(saidModel('heavy', { sha256: 'cc' })));
-  await harness.startReplica();
+  const { fleet } = await harness.startReplica();
+  const taking = fleet.snapshots().filter(({ models }) => models?.has('heavy'));
+  t.deepEqual(taking.map(({ nodeId }) => nodeId).sort(), most.map(({ nodeId }) => nodeId).sort());
   for (let job = 0; job < 6; job += 1) t.is((await naming('heavy')).state, 'succeeded');
   t.is(other.headers.length, 0);
   const leftOut = async () => {

@@ -66,12 +66,18 @@ export class OfferedModels {
 
   /** @param ms from its admission by a node until its result is stored */
   noteJob(name: string, ms: number): void {
-    if (!this.#names().includes(name)) return;
+    if (!this.#isOffered(name)) return;
     const last = this.#paces.get(name) ?? [];
     last.push(ms);
     if (last.length > PACE_JOBS) last.shift();
     this.#paces.set(name, last);
     this.#options.onJob?.(name, ms);
+  }
+
+  #isOffered(name: string): boolean {
+    const { offered } = this.#options;
+    if (offered.length > 0) return offered.includes(name);
+    return name === this.#default || this.#names().includes(name);
   }
 
   #names(): readonly string[] {

@@ -209,6 +209,8 @@ interface Asked {
 interface NodeLinkOptions {
   readonly log: LinkLog;
   readonly onChange: (cause: FleetChange) => void;
+  /** Before `onChange`: it came or went as one that takes jobs, or may be asked for others. */
+  readonly onTurned: () => void;
   readonly now: () => number;
   readonly security?: ChannelSecurity | undefined;
 }
@@ -300,6 +302,7 @@ class NodeLink {
   setDraining(draining: boolean): void {
     if (this.#draining === draining) return;
     this.#draining = draining;
+    this.#options.onTurned();
     this.#options.onChange('reported');
   }
 
@@ -409,8 +412,10 @@ class NodeLink {
     const before = this.#report?.state;
     this.#report = report;
     this.#view?.take(readReport(report), this.#options.now());
-    if (before !== report.state)
+    if (before !== report.state) {
       this.#say('info', 'node state', { state: stateName(report.state) });
+      this.#options.onTurned();
+    }
     this.#options.onChange('reported');
     void this.#readSelectables(report.selectableRevision);
   }
@@ -424,6 +429,7 @@ class NodeLink {
       this.#check(info);
       this.#selectables = selectablesFromProto(info.selectable);
       this.#selectableRevision = revision;
+      this.#options.onTurned();
       this.#options.onChange('reported');
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
@@ -438,6 +444,7 @@ class NodeLink {
     this.#report = undefined;
     this.#view?.lost();
     if (!this.#closed.signal.aborted) this.#say('warn', 'node lost', {});
+    this.#options.onTurned();
     this.#options.onChange('reported');
   }
 
@@ -515,8 +522,8 @@ export class Fleet {
   /** Until then a lease that ran out says only that no heartbeat could be written down. */
   #leasesDoubtedUntilMs = 0;
   #routable = false;
-  /** What routable nodes said they have when the sums were counted last. */
-  #counted: readonly Selectables[] = [];
+  /** The sums that names stand for are to be counted again. */
+  #turned = false;
   #hasBeenRoutable = false;
   #lastRoutableAtMs: number;
 
@@ -670,6 +677,9 @@ export class Fleet {
     return new NodeLink(member, nodeToken, {
       log,
       onChange: cause => this.#changed(cause),
+      onTurned: () => {
+        this.#turned = true;
+      },
       now: this.#now,
       security,
     });
@@ -679,14 +689,14 @@ export class Fleet {
     const { nodeId, bootId } = link.member;
     this.#options.log('info', 'node left', { nodeId, bootId });
     link.retire();
+    this.#turned = true;
     if (link.attemptsInFlight > 0) this.#retired.add(link);
     this.#changed('reported');
   }
 
   #changed(cause: FleetChange): void {
-    const links = [...this.#links.values()].filter(link => link.routable);
-    const routable = links.length > 0;
-    this.#countSums(links);
+    const routable = [...this.#links.values()].some(link => link.routable);
+    this.#countSums();
     if (routable || this.#routable) this.#lastRoutableAtMs = this.#now();
     this.#routable = routable;
     this.#hasBeenRoutable ||= routable;
@@ -694,10 +704,10 @@ export class Fleet {
   }
 
   /** A node gets no job that names what it has another sum of. */
-  #countSums(routable: readonly NodeLink[]): void {
-    const said = routable.map(link => link.selectables);
-    if (isSame(said, this.#counted)) return;
-    this.#counted = said;
+  #countSums(): void {
+    if (!this.#turned) return;
+    this.#turned = false;
+    const routable = [...this.#links.values()].filter(link => link.routable);
     const standing = standingSums(
       routable.map(({ selectables, member }) => {
         return { models: selectables, registeredAtMs: member.registeredAtMs ?? 0 };
@@ -705,11 +715,6 @@ export class Fleet {
     );
     for (const link of routable) link.offerModels(ofStandingSum(link.selectables, standing));
   }
-}
-
-/** The same objects in the same order. */
-function isSame<T>(some: readonly T[], others: readonly T[]): boolean {
-  return some.length === others.length && some.every((one, index) => one === others[index]);
 }
 
 function isSameBoot(a: FleetMember, b: FleetMember): boolean {

@@ -105,6 +105,7 @@ const wrong: readonly (readonly [string, values: readonly string[], beside?: Env
   // The attempts of a schedule fall inside a day.
   ['MATTING_WEBHOOK_SCHEDULE_MS', [day, `0,${day}`, '0,,5', '-1', '0,1.5']],
   ['MATTING_ALLOWED_NETWORKS', networks],
+  ['MATTING_MODELS_OFFERED', ['a,,b', 'a b', '../a', 'a/b', 'a'.repeat(65)]],
   // A port is for one thing.
   ['MATTING_METRICS_PORT', ['8080']],
   // A base URL carries links.
@@ -125,13 +126,16 @@ for (const [variable, values, beside = {}] of wrong) {
   }
 }
 
-test('loadConfig › takes downloads, a schedule and networks as they are documented', t => {
+test('loadConfig › takes downloads, a schedule, models and networks as they are documented', t => {
   const redirect = { ...bucket, MATTING_RESULT_DOWNLOADS: 'redirect' };
   t.is(of(redirect).resultDownloads, 'redirect');
   t.is(of({}).resultDownloads, 'stream');
   const schedule = of({ MATTING_WEBHOOK_SCHEDULE_MS: '0, 200,400' }).webhookScheduleMs;
   t.deepEqual(schedule, [0, 200, 400]);
   t.deepEqual(of({}).webhookScheduleMs.slice(0, 3), [0, 5000, 300_000]);
+  t.deepEqual(of({}).modelsOffered, []);
+  const offered = of({ MATTING_MODELS_OFFERED: 'best, isnet,best' }).modelsOffered;
+  t.deepEqual(offered, ['best', 'isnet']);
   const { allowedNetworks } = of({ MATTING_ALLOWED_NETWORKS: '10.1.0.0/16, FD00:1::/032' });
   t.deepEqual(allowedNetworks, ['10.1.0.0/16', 'fd00:1::/32']);
 });
