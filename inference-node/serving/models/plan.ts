@@ -121,7 +121,7 @@ export function parseModelSettings(
 export interface PlanEntry {
   readonly model: string;
   /** Side of the square in pixels; the manifest's default when undefined. */
-  readonly inputSize: number | undefined;
+  readonly inputSize?: number | undefined;
   readonly role: MatteRole;
 }
 
@@ -141,11 +141,14 @@ const SCHEMA = mapOf(
     goodFor: text(),
     models: {
       ...list(
-        fields<PlanEntry>({
-          model: text(MODEL_NAME),
-          inputSize: wholeNumber(1, INPUT_SIDE_MAX),
-          role: oneOf(MATTE_ROLES),
-        }),
+        fields<PlanEntry>(
+          {
+            model: text(MODEL_NAME),
+            inputSize: wholeNumber(1, INPUT_SIDE_MAX),
+            role: oneOf(MATTE_ROLES),
+          },
+          ['inputSize'],
+        ),
       ),
       maxItems: MODELS_MAX,
       description: `a list of 1 to ${MODELS_MAX} models`,

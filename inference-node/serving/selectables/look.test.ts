@@ -26,6 +26,7 @@ async function open(t: ExecutionContext) {
   return { folders, look, names, writePlans };
 }
 
+const GRAPH = { file: 'tiny.onnx', precision: 'fp32', inputName: 'input', outputName: 'output' };
 const entry = (model: string, role = 'subject') => ({ model, inputSize: 32, role });
 
 test('an added model may be asked for while its manifest and its weights are there', async t => {
@@ -48,12 +49,15 @@ test('plans of an operator come before models, under names that no shipped plan 
   await addTinyModel(folders, 'mine');
   await addTinyModel(folders, 'pair');
   await addTinyModel(folders, 'best');
+  const graph = { ...GRAPH, inputWidth: 64, inputHeight: 32, dynamic: false };
+  await addTinyModel(folders, 'oblong', { graph });
   const goodFor = 'two at once';
   await writePlans({
     pair: { goodFor, models: [entry('mine'), entry('best', 'opinion')] },
+    wide: { goodFor, models: [{ model: 'oblong', role: 'subject' }] },
     lost: { goodFor, models: [entry('mine'), entry('elsewhere', 'opinion')] },
   });
-  t.deepEqual(await names(), ['plan pair', 'model mine']);
+  t.deepEqual(await names(), ['plan pair', 'plan wide', 'model mine', 'model oblong']);
   const { selectable, problems } = await look();
   t.is(selectable[0]?.goodFor, goodFor);
   t.deepEqual(
@@ -90,9 +94,8 @@ test('a model whose terms are refused is in no list, nor a plan with it', async 
 
 test('a graph that is rewritten has to be prepared on a CPU; for a GPU the first load does it', async t => {
   const { folders, look } = await open(t);
-  const graph = { file: 'tiny.onnx', precision: 'fp32', inputName: 'input', outputName: 'output' };
   const sizes = { default: 32, listed: [32], multipleOf: 32, min: 32, max: 64 };
-  const exported = { ...graph, inputWidth: 32, inputHeight: 32 };
+  const exported = { ...GRAPH, inputWidth: 32, inputHeight: 32 };
   await addTinyModel(folders, 'mine', { graph: exported, inputSize: sizes });
   const named = async (provider: ExecutionProvider) =>
     (await look(undefined, provider)).selectable.map(({ name }) => name);
