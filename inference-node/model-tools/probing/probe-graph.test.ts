@@ -1,6 +1,5 @@
 /** Graphs of a few nodes that find what is warm in a picture, at ends of every kind. */
-import { existsSync } from 'node:fs';
-import { readdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ModelErrorKind } from '@matting/serving/models/model-error.ts';
 import {
@@ -15,7 +14,6 @@ import {
   type Tensor,
 } from '@matting/serving/onnx/graph.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
-import { isNotTested } from '@matting/test-support/skip.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
@@ -262,26 +260,3 @@ function encodeWithData(file: string): Buffer {
   const place = (tensor: Tensor) => (tensor === warm ? { file, offset: 0 } : undefined);
   return encodeWarm({ constants: { warm } }, place);
 }
-
-/** Beside the checkout: graphs that makers' exporters wrote, and hostile ones. */
-const SMALL = join(import.meta.dirname, '../../../../shared/research/models/small');
-const REFUSED =
-  /^(not-|external-|hostile-(?!deep|escape|name)|(float64|four-channels|ir-99|one-channel|opset-27|optional-out|ort-format|out-classes4|out-nan|out-rgba|sequence-out|trimap|two-sizes-in|unknown-op)\.)/;
-
-test.skipIf(isNotTested(!existsSync(SMALL) && `no ${SMALL}`))(
-  'every graph of the collection works, or is refused by its cause',
-  async t => {
-    t.timeout(900_000);
-    const files = (await readdir(SMALL)).filter(file => file.endsWith('.onnx')).values();
-    const probeRest = async () => {
-      for (const file of files) {
-        const isRefused = REFUSED.test(file);
-        // Some load or run for ever.
-        const probed = probeGraph(join(SMALL, file), {}, isRefused ? { timeoutMs: 10_000 } : {});
-        if (isRefused) await rejectsWith(t, probed, isModelError('prepare', /\w{3}/));
-        else t.is((await probed).constant, file === 'out-constant.onnx', file);
-      }
-    };
-    await Promise.all([probeRest(), probeRest(), probeRest()]);
-  },
-);
