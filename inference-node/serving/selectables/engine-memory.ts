@@ -59,6 +59,11 @@ export class EngineMemory {
     return this.#facts.ownBytes;
   }
 
+  /** For the next picture. */
+  get megapixelsFree(): number {
+    return this.#admission.snapshot().megapixelsFree;
+  }
+
   /** Without what leaves. */
   get bytesWanted(): number {
     return this.#bytesOf(({ state }) => state !== 'leaving');

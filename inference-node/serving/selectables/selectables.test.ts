@@ -24,6 +24,7 @@ import {
 } from '../test/test-node.ts';
 import { ROOM_WAIT_MAX_MS } from './engine-memory.ts';
 import { OFF_MAX_MS, OFF_MS } from './engine-set.ts';
+import { LONG_IDLE_MS } from './selectables.ts';
 
 const test = ava.serial;
 
@@ -294,6 +295,36 @@ test('an image too large beside engines that nobody uses has them ended, and com
   two.leave();
   while (node.admission.snapshot().megapixelsFree < 90) await new Promise(setImmediate);
   await t.notThrowsAsync(serve(large));
+});
+
+test('engines without an image for long give way where pictures are short of memory', async t => {
+  const clock = ownClock(t, { measured: true });
+  const { node, enter } = await open(t, [ONE, TWO]);
+  const pools: LoadingPool[] = [];
+  for (const name of ['one', 'two']) {
+    const image = await enter(name);
+    const pool = await image.pool();
+    pool.load();
+    await image.plan.ready?.();
+    image.leave();
+    pools.push(pool);
+  }
+  const ended = () => pools.map(({ closedWithMs }) => closedWithMs === 0);
+  const ask = (megapixels: number) => node.selectables.roomFor(node.plan, megapixels).enter();
+  const permit = node.admission.admit({ megapixels: 12, fileBytes: 1 });
+  await clock.tickAsync(LONG_IDLE_MS - 1000);
+  ask(12);
+  t.deepEqual(ended(), [false, false]);
+  await clock.tickAsync(2000);
+  permit.release();
+  ask(12);
+  t.deepEqual(ended(), [false, false]);
+  node.admission.admit({ megapixels: 12, fileBytes: 1 });
+  ask(12);
+  t.deepEqual(ended(), [true, false]);
+  await clock.tickAsync(0);
+  ask(12);
+  t.deepEqual(ended(), [true, false]);
 });
 
 test('a folder that changes while the node serves is followed, images go on with what they began on', async t => {

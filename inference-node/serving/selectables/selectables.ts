@@ -15,6 +15,9 @@ import type { EngineMemory } from './engine-memory.ts';
 import { EngineSet, type EngineSetParts } from './engine-set.ts';
 import type { Found, Look } from './look.ts';
 
+/** Where pictures are short of memory engines give way that had no image for so long. */
+export const LONG_IDLE_MS = 30_000;
+
 /** So soon what is added, prepared or removed is seen. */
 export const LOOK_EACH_MS = 5000;
 
@@ -108,6 +111,7 @@ export class Selectables {
     if (missing.length === 0) {
       // The image is refused until they are gone, and comes again.
       for (const set of given?.leaving ?? []) set.unload('room');
+      if (megapixels > this.#memory.megapixelsFree) this.#endLongIdle();
       return { budget: undefined, enter: () => enterAll(sets) };
     }
     if (given === undefined) {
@@ -180,6 +184,13 @@ export class Selectables {
       if (next === undefined) return undefined;
       leaving.push(next);
     }
+  }
+
+  /** One at a time: pictures are short of memory that nobody uses. */
+  #endLongIdle(): void {
+    const before = performance.now() - LONG_IDLE_MS;
+    const longIdle = this.#allSets().find(({ idleSinceMs = before }) => idleSinceMs < before);
+    longIdle?.unload('room');
   }
 
   async #lookOnce(): Promise<void> {
