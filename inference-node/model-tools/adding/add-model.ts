@@ -47,7 +47,7 @@ export interface AddContext {
   readonly probe: (file: string, wishes: ProbeWishes, limits: ProbeLimits) => Promise<Probe>;
   /** For this machine, so that a node has it at once. */
   readonly prepare: (manifest: ModelManifest) => Promise<PreparedModel>;
-  /** Asks a person, or throws where there is none. @param sheet cut-outs by each normalisation */
+  /** Asks a person for one at least, or throws. @param sheet cut-outs by each normalisation */
   readonly ask: (open: readonly OpenFact[], sheet: Buffer, name: string) => Promise<Facts>;
   readonly say: (line: string) => void;
   readonly onProgress: FilesContext['onProgress'];
@@ -200,16 +200,20 @@ async function measure(
   const limits = limitsOf(options, context);
   const { facts, lines } = decide(stated);
   for (const line of lines) say(line);
-  const measured = await probeStated(path, facts, options.flags, limits, context);
-  for (const warning of measured.probe.warnings) say(`warning: ${warning}`);
-  requireMatte(measured.probe);
-  const open = openFacts(measured);
-  if (open.length === 0) return measured;
-  const answers = await ask(open, measured.probe.sheet, name);
-  const decided = { ...measured.facts, ...answers };
-  const probe = await context.probe(path, wishesOf(decided), limits);
-  requireMatte(probe);
-  return { facts: decided, probe };
+  let measured = await probeStated(path, facts, options.flags, limits, context);
+  const said = new Set<string>();
+  for (;;) {
+    const { probe } = measured;
+    for (const warning of probe.warnings) {
+      if (!said.has(warning)) say(`warning: ${warning}`);
+      said.add(warning);
+    }
+    requireMatte(probe);
+    const open = openFacts(measured);
+    if (open.length === 0) return measured;
+    const decided = { ...measured.facts, ...(await ask(open, probe.sheet, name)) };
+    measured = { facts: decided, probe: await context.probe(path, wishesOf(decided), limits) };
+  }
 }
 
 function probeKept(path: string, facts: Facts, options: AddOptions, context: AddContext) {

@@ -74,15 +74,15 @@ export async function bringFiles(
     if (!(error instanceof InterruptedError)) throw error;
     return { url: place.url, moves: true, revision: undefined };
   });
+  const name = wanted.name ?? fileNameOf(new URL(place.url).pathname);
+  const urls = [pinned.url, ...place.mirrors];
+  const graph = await bring(urls, name, { ...wanted, isGraph: true }, context);
   if (pinned.moves && wanted.sha256 === undefined) {
     say(
       `warning: ${describeUrl(new URL(place.url))} may be another file tomorrow, and is pinned to` +
         ' the one of now: when it has changed it is not fetched again',
     );
   }
-  const name = wanted.name ?? fileNameOf(new URL(place.url).pathname);
-  const urls = [pinned.url, ...place.mirrors];
-  const graph = await bring(urls, name, { ...wanted, isGraph: true }, context);
   const data: WeightsFile[] = [];
   for (const other of dataFilesOf(workshop.path(name), name)) {
     const beside = urls.map(url => new URL(other, url).href);

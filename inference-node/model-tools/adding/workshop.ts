@@ -33,7 +33,7 @@ import {
   weightsPath,
 } from '@matting/serving/prepared/weights-cache.ts';
 
-export type ModelFolders = Pick<ModelSettings, 'modelDir' | 'weightsDir' | 'addedModelsDir'>;
+export type ModelFolders = Pick<ModelSettings, 'modelDir' | 'addedModelsDir'>;
 
 interface Placing {
   readonly name: string;
@@ -171,16 +171,16 @@ async function remove(path: string): Promise<void> {
   }
 }
 
-/** A checked file with these bytes, of any model, shipped or added. */
+/** A checked file of the cache with these bytes, of any model, shipped or added. */
 export async function findStored(
   sha256: string,
-  { modelDir: cacheDir, weightsDir, addedModelsDir }: ModelFolders,
+  { modelDir: cacheDir, addedModelsDir }: ModelFolders,
 ): Promise<string | undefined> {
   for (const name of await listManifests(undefined, addedModelsDir)) {
     const manifest = await loadManifest(name, undefined, addedModelsDir);
     for (const file of manifest.files) {
       if (file.sha256 !== sha256) continue;
-      const { path, check } = await findWeightsFile({ cacheDir, weightsDir }, manifest, file);
+      const { path, check } = await findWeightsFile({ cacheDir }, manifest, file);
       if (check.state === 'checked') return path;
     }
   }

@@ -1,4 +1,5 @@
 /** `models add` and `remove`, as they are typed, what they ask a person, and what they say. */
+import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -59,8 +60,7 @@ export function addAddingCommands(models: Command, { config, signal }: CommandCo
   addGraphOptions(add).action(async (what: string, options: ModelsAddOptions) => {
     const { stdin, stdout: out, stderr: err } = process;
     const asks = stdin.isTTY === true && err.isTTY === true && options.yes !== true;
-    await using lines = openLines();
-    const question = asks ? (text: string) => lines.open().question(text, { signal }) : undefined;
+    const question = asks ? (text: string) => askTerminal(text, signal) : undefined;
     await modelsAdd(what, options, config(), { out, err, question }, signal);
   });
   models
@@ -72,11 +72,17 @@ export function addAddingCommands(models: Command, { config, signal }: CommandCo
     });
 }
 
-/** Reads the terminal only when it has something to ask: Ctrl-C is the program's until then. */
-function openLines() {
-  let opened: ReturnType<typeof createInterface> | undefined;
-  const open = () => (opened ??= createInterface({ input: process.stdin, output: process.stderr }));
-  return { open, [Symbol.asyncDispose]: async () => opened?.close() };
+/** The terminal stays as it is, so that Ctrl-C is the program's. */
+async function askTerminal(text: string, signal: AbortSignal): Promise<string> {
+  const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
+  try {
+    const ended = once(lines, 'close').then(() => {
+      throw new UsageError('the input ended before it was answered');
+    });
+    return await Promise.race([lines.question(text, { signal }), ended]);
+  } finally {
+    lines.close();
+  }
 }
 
 /** @throws ModelError; UsageError where an option is missing; the signal's reason */
@@ -215,8 +221,10 @@ async function ask(
   const isShown = open.includes('normalisation');
   if (isShown) await writeFile(path, sheet);
   if (question === undefined) throw missing(open, isShown ? path : undefined);
+  // What the output means is measured anew by what the input is.
+  const first = open.filter(fact => fact !== 'activation');
   let facts: Facts = {};
-  for (const fact of open) {
+  for (const fact of first.length > 0 ? first : open) {
     facts = { ...facts, ...(await answered(questionOf(fact, path), question, ANSWERS[fact])) };
   }
   return facts;

@@ -19,7 +19,6 @@ export function addingIn(folder: string, own: Partial<AddContext> = {}): AddCont
   return {
     folders: {
       modelDir: join(folder, 'cache'),
-      weightsDir: undefined,
       addedModelsDir: join(folder, 'models'),
     },
     ...{ cwd: folder, childEnv: {}, token: undefined, catalogue: [] },
