@@ -78,6 +78,28 @@ test('a node with another sum than most gets no job of that name', async t => {
   );
 });
 
+test('a node that dies under such a job leaves it to one with the same sum, for one credit', async t => {
+  const heavy = having(saidModel('heavy'));
+  const dying = await harness.addNode({
+    ...heavy,
+    script: async exchange => {
+      exchange.admit();
+      await exchange.receive();
+      await dying.down();
+    },
+  });
+  await harness.startReplica();
+  const jobId = await harness.submit({ asked: { model: 'heavy' } });
+  await until(() => dying.headers.length > 0, 'its attempt');
+  const next = await harness.addNode(heavy);
+  t.is((await harness.untilFinal(jobId)).state, 'succeeded');
+  t.deepEqual(
+    next.headers.map(({ model }) => model),
+    ['heavy'],
+  );
+  await harness.assertMoneySettled({ charged: 1 });
+});
+
 test('what a node names anew is asked for once it says so, and what it names no more is not', async t => {
   const said: SelectableModel[] = [saidPlan('standard')];
   let selectableRevision = 0;
