@@ -314,6 +314,27 @@ a mended deformable convolution samples where its offsets do not lead
   +   return [nodeOf('Sub', still, 'still'), nodeOf('DeformConv', at, conv.outputs[0], attributes)];
   = a mended graph answers as its stock form, also from beyond the border
 
+file inference-node/model-tools/weights/address.ts
+tests inference-node/model-tools/weights/address.test.ts
+a token goes along redirects to any host
+  -       token?.origin === url.origin ? { authorization
+  +       token !== undefined ? { authorization
+  = a token goes to the first host alone, and a file behind a login asks for one
+
+file inference-node/model-tools/weights/download.ts
+tests inference-node/model-tools/weights/address.test.ts
+a file is taken for the model whatever its sum
+  -     if (sha256 === wanted) return
+  +     if (sha256 !== '') return
+  = a file that is missing, too large, without an end, too slow or another is refused
+
+file inference-node/model-tools/adding/workshop.ts
+tests inference-node/model-tools/adding/adding.test.ts
+what a killed adding had placed stays
+  -     if (there !== placing.version) await
+  +     if (there === '') await
+  = killed at prepare there is nothing or the whole, and the next one clears up
+
 file inference-node/model-tools/probing/probe-process.ts
 tests inference-node/model-tools/probing/probe-graph.test.ts
 a graph that is probed takes what memory it wants
