@@ -23,6 +23,7 @@ import {
 } from '@matting/serving/prepared/prepared-cache.ts';
 import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { DIFFERENCES_OUTPUT } from '../onnx/compare-blocks.ts';
+import { saysMemoryRanOut } from '../probing/cause.ts';
 import { PROBE_MEMORY_MAX_BYTES } from '../probing/probe.ts';
 import { FORMS, mendApart } from './mend-apart.ts';
 
@@ -65,8 +66,9 @@ export const prepareAdded: MakePrepared = async (source, key, options) => {
       stock: describeAsItIs(source, onCpu, options),
       mended: describePrepared(manifest, onCpu, path, written.sha256),
     };
+    const comparisonGraph = { path: comparison, sha256: compared?.sha256 ?? '' };
     const wrong =
-      (await compareEachBlock(comparing, { path: comparison, sha256: compared?.sha256 ?? '' })) ??
+      (await compareEachBlock(comparing, comparisonGraph, options)) ??
       (await compareMattes(comparing, options));
     if (wrong !== undefined) return await asItIs(wrong);
     await writeSidecar(cacheDir, manifest, key, written.bytes, written.sha256);
@@ -85,6 +87,12 @@ async function boundedAnswer(options: Options): Promise<Answer> {
   return answerOnce({ childEnv: {}, threads, timeoutMs: COMPARE_TIMEOUT_MS, memoryMaxBytes });
 }
 
+function reasonOf(error: unknown, { memoryMaxBytes = PROBE_MEMORY_MAX_BYTES }: Options): string {
+  const { message } = error as Error;
+  if (!saysMemoryRanOut(message)) return message;
+  return `that takes more memory than ${(memoryMaxBytes / 1024 ** 3).toFixed(1)} GiB (--memory-max)`;
+}
+
 interface Comparing {
   readonly answer: Answer;
   readonly stock: PreparedModel;
@@ -99,6 +107,7 @@ function checkPicture({ inputWidth, inputHeight }: PreparedModel): Buffer {
 async function compareEachBlock(
   { answer, mended }: Comparing,
   comparison: Pick<PreparedModel, 'path' | 'sha256'>,
+  options: Options,
 ): Promise<string | undefined> {
   try {
     // Its output is read as a matte: 1 is the most that a block may differ by.
@@ -110,22 +119,22 @@ async function compareEachBlock(
     if (wrong === 0) return undefined;
     return `${wrong} of ${alpha.length} parts of what was mended answer otherwise`;
   } catch (error) {
-    return `what was mended could not be compared: ${(error as Error).message}`;
+    return `what was mended could not be compared: ${reasonOf(error, options)}`;
   }
 }
 
 /** As a whole, where memory allows: the stock form of BiRefNet takes 7 GB and more. */
 async function compareMattes(
   { answer, stock, mended }: Comparing,
-  { onProgress }: Options,
+  options: Options,
 ): Promise<string | undefined> {
   const rgb = checkPicture(mended);
   let expected: Uint8Array;
   try {
     expected = (await answer(stock, rgb)).alpha;
   } catch (error) {
-    const reason = `the whole was not compared: ${(error as Error).message}`;
-    onProgress?.({ step: 'mended', reason });
+    const reason = `the whole was not compared: ${reasonOf(error, options)}`;
+    options.onProgress?.({ step: 'mended', reason });
     return undefined;
   }
   try {
