@@ -23,7 +23,7 @@
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=folder of photos: beside another remover
 # make bench-card [ONLY=bare,service PROVIDER=cuda THREADS=4]: what this machine's GPU is worth, to size it (docs/gpu.md); half an hour
-# make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64 WITHOUT="portal object-storage"]: container images by buildah or podman (docs/containers.md); some minutes
+# make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64 WITHOUT="portal object-storage" MODELS_FETCH=best]: container images by buildah or podman (docs/containers.md); some minutes
 # make test-images  [ONLY=name]: those images run, cut pictures out, are built twice and compared; compose.yaml as a whole; some minutes
 # make generate, make format   after a change of proto/*.proto, inference-node/kernels/ or deploy/grafana/source/; before a commit
 
@@ -139,7 +139,7 @@ images: setup
 		$(if $(IMAGE_PREFIX),--prefix '$(IMAGE_PREFIX)') $(if $(BASE),--base '$(BASE)') \
 		$(if $(NODE_BASE),--node-base '$(NODE_BASE)') $(if $(PROVIDER),--provider '$(PROVIDER)') \
 		$(if $(PLATFORM),--platform '$(PLATFORM)') $(if $(PULL),--pull '$(PULL)') \
-		$(if $(WITHOUT),--without '$(WITHOUT)')
+		$(if $(WITHOUT),--without '$(WITHOUT)') $(if $(MODELS_FETCH),--models-fetch '$(MODELS_FETCH)')
 
 test-images: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/images/$(or $(ONLY),*).images.ts)

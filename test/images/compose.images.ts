@@ -22,7 +22,7 @@ const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
 /** All of compose.yaml but Grafana. */
 const SERVICES = [
   ...['database', 'storage', 'control-plane-1', 'control-plane-2'],
-  ...['node-1', 'node-2', 'prometheus', 'jaeger'],
+  ...['models', 'node-1', 'node-2', 'prometheus', 'jaeger'],
 ];
 
 function skipReason(): string | false {

@@ -51,6 +51,7 @@ export const VALUES: Readonly<Record<string, readonly string[]>> = {
   'on demand': valuesOf(['production', 'on-demand']),
   gpu: valuesOf(['production', 'gpu']),
   offline: valuesOf(['offline']),
+  models: valuesOf(['production', 'models']),
   'volumes of one machine': valuesOf(
     [],
     [

@@ -35,7 +35,7 @@ function containersOf(objects: readonly KubernetesObject[]) {
     const pod = podOf(each);
     return pod === undefined
       ? []
-      : pod.spec.containers.map((container: KubernetesObject) => ({
+      : [...(pod.spec.initContainers ?? []), ...pod.spec.containers].map(container => ({
           name: `${each.kind} ${each.metadata.name}`,
           pod,
           container,
@@ -179,6 +179,26 @@ test('a pool has a budget of its own, or none', t => {
   t.deepEqual(budgets(`${own}={"minAvailable":"50%"}`), [[undefined, '50%']]);
 });
 
+test('models are fetched before the node, which waits for them and has the same folders', t => {
+  const pods = (...set: readonly string[]) =>
+    podOf(
+      requireOne(
+        rendered(...(VALUES.models ?? []), ...valuesOf([], set)),
+        'Deployment',
+        'matting-node-cpu',
+      ),
+    ).spec;
+  const { initContainers, containers } = pods();
+  const { command, name, ...init } = initContainers[0];
+  t.deepEqual(command, ['/usr/bin/tini', '--', 'matting', 'models', 'fetch']);
+  for (const field of Object.keys(init)) t.deepEqual(init[field], containers[0][field], field);
+  t.is(variable(init, 'MATTING_MODELS_FETCH'), 'best,ben2');
+  t.is(variable(init, 'MATTING_ADDED_MODELS_DIR'), '/models/added');
+  const onGpu = pods('nodes.pools.cpu.executionProvider="cuda"');
+  t.is(onGpu.initContainers[0].command.at(-1), '--weights-only');
+  t.is(pods('nodes.defaults.modelsFetch=[]').initContainers, undefined);
+});
+
 test('the token of the fleet can be changed in the rounds of docs/operations.md', t => {
   const deployments = rendered(...SMALLEST).filter(each => each.kind === 'Deployment');
   t.is(deployments.length, 2);
@@ -283,6 +303,8 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/volume\.accessModes/, ['database.kind="mysql"', 'controlPlane.replicas=2']],
   [/MATTING_PORT is set by the chart/, ['controlPlane.env.MATTING_PORT="1"']],
   [/nodes\.pools\.cpu\.env: MATTING_HOST/, ['nodes.pools.cpu.env.MATTING_HOST="::"']],
+  [/MATTING_MODELS_FETCH is set by/, ['nodes.defaults.env.MATTING_MODELS_FETCH="best"']],
+  [/modelsFetch/, ['nodes.defaults.modelsFetch=["a,b"]']],
   [/keda\.prometheus\.serverAddress/, ['keda.enabled=true']],
   [/keda\.pool/, ['keda.pool="gpu"'], 'on-demand'],
   [/keda\.pool/, ['keda.pool="none"'], 'on-demand'],

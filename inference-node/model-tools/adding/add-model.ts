@@ -137,7 +137,7 @@ async function resolveTarget(
 }
 
 /** @throws ModelError where a request for the name would mean something else */
-async function requireName({ name }: Known, { modelDir }: ModelFolders): Promise<string> {
+async function requireName({ name }: Known, folders: ModelFolders): Promise<string> {
   if (name === undefined) {
     throw new ModelError('settings', 'the address says nothing of a name: give one by --name');
   }
@@ -147,7 +147,9 @@ async function requireName({ name }: Known, { modelDir }: ModelFolders): Promise
   const plans = await loadPlanOutlines();
   if (plans.some(plan => plan.name === name)) throw refuse('is that of a plan');
   if ((await listManifests()).includes(name)) throw refuse('is that of a model that comes with it');
-  if (join(modelDir, name) === join(modelDir, 'providers')) throw refuse('is kept for providers');
+  const { modelDir, addedModelsDir } = folders;
+  const others = [join(modelDir, 'providers'), addedModelsDir];
+  if (others.includes(join(modelDir, name))) throw refuse('is that of another folder there');
   return name;
 }
 

@@ -249,13 +249,16 @@ test('what cannot be added is said in one line, and nothing of it is left', asyn
   await writeFile(join(folder, 'zip.onnx'), 'PK\u0003\u0004');
   const constant = { probe: async () => ({ ...FOUND, constant: true }) };
   const failing = { prepare: () => Promise.reject(new Error('out of memory')) };
+  const cache = join(folder, 'cache');
+  const nested = { modelDir: cache, weightsDir: undefined, addedModelsDir: join(cache, 'added') };
   for (const [target, said, options, own] of [
     ['nothing', /no address, no file, and no name of the catalogue/],
     ['http://example.com/a.onnx', /only https/],
     [url, /that of a plan/, { name: 'standard' }],
     [url, /comes with it/, { name: 'isnet' }],
     [url, /lower-case/, { name: '../x' }],
-    [url, /providers/, { name: 'providers' }],
+    [url, /another folder/, { name: 'providers' }],
+    [url, /another folder/, { name: 'added' }, { folders: nested }],
     [`${host.url}/model.onnx`, /says nothing of a name/],
     [`${host.url}/page.onnx`, /a web page/],
     [url, /its sha256 is/, { sha256: '0'.repeat(64) }],

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import type { Writable } from 'node:stream';
+import { readMemoryLimitBytes } from '@matting/serving/admission.ts';
 import { createAnswering } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
 import {
@@ -22,7 +23,7 @@ import { loadCatalogue } from '../adding/catalogue.ts';
 import type { Facts } from '../adding/facts.ts';
 import { removeAdded } from '../adding/workshop.ts';
 import { type PrepareOptions, prepareModel } from '../preparing/prepare.ts';
-import { NORMALISATIONS } from '../probing/probe.ts';
+import { NORMALISATIONS, PROBE_MEMORY_MAX_BYTES } from '../probing/probe.ts';
 import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
 import { addGraphOptions, type GraphOptions, sizeOf, tripleOf } from './graph-options.ts';
 import { createProgressView } from './progress-view.ts';
@@ -34,6 +35,14 @@ export interface ModelsAddOptions extends GraphOptions {
   readonly licenceWeights?: string;
   readonly licenceData?: string;
   readonly yes?: boolean;
+}
+
+/** The command itself takes the rest. */
+const MEMORY_PART_MAX = 0.75;
+
+/** Of a process that measures or compares: in a container less than the container has. */
+export function memoryMaxHere(): number {
+  return Math.min(PROBE_MEMORY_MAX_BYTES, Math.floor(MEMORY_PART_MAX * readMemoryLimitBytes()));
 }
 
 export interface Terminal {
@@ -97,7 +106,8 @@ export async function modelsAdd(
   const { addModel } = await import('../adding/add-model.ts');
   const { probeGraph } = await import('../probing/probe-graph.ts');
   const view = createProgressView(terminal.err);
-  const { memoryMax: memoryMaxBytes, licenceWeights: weights, licenceData: data } = options;
+  const { memoryMax: memoryMaxBytes = memoryMaxHere() } = options;
+  const { licenceWeights: weights, licenceData: data } = options;
   const { name, sha256 } = options;
   const say = (line: string) => {
     view.stop();
@@ -113,7 +123,7 @@ export async function modelsAdd(
     probe: probeGraph,
     prepare: manifest =>
       prepareHere(manifest, config, {
-        ...(memoryMaxBytes !== undefined && { memoryMaxBytes }),
+        memoryMaxBytes,
         onProgress: progress => view.preparing(manifest.name, progress),
       }),
     ask: (open, sheet, of) => ask(open, { sheet, name: of }, terminal),
@@ -170,7 +180,7 @@ function describeAdded({ manifest, cutout }: AddedModel, config: CliConfig): rea
   const { peakBytes = 0, loadedBytes = 0, seconds = 0 } = measured ?? {};
   const gigabytes = (bytes: number) => `${(bytes / GIGABYTE).toFixed(1)} GB`;
   const size = `${graph.inputWidth} x ${graph.inputHeight}`;
-  const offered = [...config.offered, name].join();
+  const offered = [...new Set([...config.offered, name])].join();
   const refusals = refusalsOf(manifest, config.settings.commercialUse);
   return [
     `added ${name} ${version}`,

@@ -8,6 +8,8 @@ export interface CliConfig {
   readonly providerDir: string;
   /** MATTING_MODELS_OFFERED: plans and models that requests may name. Looked up when fetched. */
   readonly offered: readonly string[];
+  /** MATTING_MODELS_FETCH: the same for this machine, and names of the catalogue. */
+  readonly wanted: readonly string[];
   /** For npm's configuration, which names registries, proxies and logins in variables too. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
@@ -22,8 +24,9 @@ export function readCliConfig(env: CliConfig['env'], cwd: string): CliConfig {
   const nameOf = (text: string) => (MODEL_NAME.test(text) ? text : undefined);
   const form = 'names of plans and models';
   const offered = reader.list('MATTING_MODELS_OFFERED', form, nameOf, { default: [] });
+  const wanted = reader.list('MATTING_MODELS_FETCH', form, nameOf, { default: [] });
   reader.requireValid();
-  return { settings, providerDir, offered, env, cwd, childEnv: readChildEnv(env) };
+  return { settings, providerDir, offered, wanted, env, cwd, childEnv: readChildEnv(env) };
 }
 
 /** An option is missing, or is none that can be used; what it is, in one line. */

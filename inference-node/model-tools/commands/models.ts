@@ -17,15 +17,17 @@ import {
   outlineOf,
   type PlanEntry,
   type PlanOutline,
+  refusalsOf,
   requireAdmitted,
 } from '@matting/serving/models/plan.ts';
 import { detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
 import type { Command } from 'commander';
+import { loadCatalogue } from '../adding/catalogue.ts';
 import { prepareModel } from '../preparing/prepare.ts';
 import { fetchWeights } from '../weights/fetch.ts';
-import { addAddingCommands } from './adding.ts';
+import { addAddingCommands, memoryMaxHere, modelsAdd } from './adding.ts';
 import { addCheckCommand } from './check.ts';
-import type { CliConfig, CommandContext } from './cli-config.ts';
+import { type CliConfig, type CommandContext, UsageError } from './cli-config.ts';
 import { modelsList, modelsShow } from './list-models.ts';
 import { createProgressView, JsonView, type ProgressView } from './progress-view.ts';
 
@@ -38,7 +40,8 @@ export function addModelCommands(program: Command, context: CommandContext): voi
     .description('fetch weights and prepare them for this machine')
     .argument(
       '[name...]',
-      'plans and models; none: MATTING_QUALITY or MATTING_MODEL, and MATTING_MODELS_OFFERED',
+      'plans and models; none: those of MATTING_QUALITY or MATTING_MODEL, MATTING_MODELS_OFFERED, ' +
+        'and MATTING_MODELS_FETCH, which may be of the catalogue too',
     )
     .option('--json', 'print what was done as JSON')
     .option('--progress-json', 'print each step as a line of JSON')
@@ -73,23 +76,32 @@ export interface ModelsFetchOptions {
   readonly weightsOnly?: boolean;
 }
 
+interface Streams {
+  readonly out: Writable;
+  readonly err: Writable & { readonly isTTY?: boolean };
+}
+
 type FetchedModel = Awaited<ReturnType<typeof fetchOne>>;
 
 /**
- * Without names the configured plan and all that is offered.
+ * Without names the configured plan, all that is offered, and all of MATTING_MODELS_FETCH.
  * @throws ModelError; ConfigError; the signal's reason.
  */
 export async function modelsFetch(
   names: readonly string[],
   options: ModelsFetchOptions,
   config: CliConfig,
-  { out, err }: { readonly out: Writable; readonly err: Writable & { readonly isTTY?: boolean } },
+  { out, err }: Streams,
   signal: AbortSignal,
 ): Promise<void> {
   const view = options.progressJson ? new JsonView(out) : createProgressView(err);
   // All manifests first: a misspelt name is not found out after a download of minutes.
   const { addedModelsDir } = config.settings;
   const plan = await outlineOf(config.settings);
+  if (names.length === 0) {
+    const isJson = options.json === true || options.progressJson === true;
+    await addMissing(plan, config, { out: isJson ? err : out, err }, signal);
+  }
   const wanted =
     names.length > 0 ? await named(names, plan, addedModelsDir) : await served(plan, config);
   const loading = wanted.map(async ({ model, inputSize }) => {
@@ -127,18 +139,55 @@ async function named(names: readonly string[], plan: PlanOutline, addedModelsDir
   return eachOnce(await entriesOf(names, { own: plan.entries, addedModelsDir }, refuse));
 }
 
-/** What runs without a name, and what may be named. */
-async function served(plan: PlanOutline, { offered, settings }: CliConfig) {
+/** What runs without a name, what may be named, and what is wanted beside. */
+async function served(plan: PlanOutline, { offered, wanted, settings }: CliConfig) {
   const { addedModelsDir } = settings;
-  const refuse = (name: string, known: string) => {
-    const expected = `a list of plans and models; ${name} is none of ${known}`;
-    return new ConfigError([{ variable: 'MATTING_MODELS_OFFERED', expected }]);
-  };
-  const others = offered.filter(name => name !== plan.name);
-  return eachOnce([
-    ...plan.entries,
-    ...(await entriesOf(others, { own: [], addedModelsDir }, refuse)),
-  ]);
+  const entries = [...plan.entries];
+  const lists = { MATTING_MODELS_OFFERED: offered, MATTING_MODELS_FETCH: wanted };
+  for (const [variable, names] of Object.entries(lists)) {
+    const refuse = (name: string, known: string) => {
+      const expected = `a list of plans and models; ${name} is none of ${known}`;
+      return new ConfigError([{ variable, expected }]);
+    };
+    const others = names.filter(name => name !== plan.name);
+    entries.push(...(await entriesOf(others, { own: [], addedModelsDir }, refuse)));
+  }
+  return eachOnce(entries);
+}
+
+/**
+ * What MATTING_MODELS_FETCH has of the catalogue. Names and terms are looked at before anything is
+ * fetched. What another machine adds to the same folders at the same time becomes the same model.
+ */
+async function addMissing(
+  plan: PlanOutline,
+  config: CliConfig,
+  streams: Streams,
+  signal: AbortSignal,
+): Promise<void> {
+  const { addedModelsDir, commercialUse: gate } = config.settings;
+  const { plans, models } = await knownHere(addedModelsDir);
+  const known = new Set([...plans.map(({ name }) => name), ...models]);
+  const catalogue = config.wanted.length === 0 ? [] : await loadCatalogue();
+  const rows = catalogue.filter(({ name }) => config.wanted.includes(name) && !known.has(name));
+  if (rows.length === 0) return;
+  const isThere = (name: string) => rows.every(row => row.name !== name);
+  const [offered, wanted] = [config.offered.filter(isThere), config.wanted.filter(isThere)];
+  await served(plan, { ...config, offered, wanted });
+  for (const { name, licence } of rows) {
+    const refusals = refusalsOf({ licence }, gate);
+    if (refusals.length === 0) continue;
+    const expected = `met by every model: ${gate} refuses ${name}; ${refusals.join('; ')}`;
+    throw new ConfigError([{ variable: 'MATTING_COMMERCIAL_USE', expected }]);
+  }
+  for (const { name } of rows) {
+    try {
+      await modelsAdd(name, { yes: true }, config, { ...streams, question: undefined }, signal);
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error;
+      throw new UsageError(`MATTING_MODELS_FETCH: of ${name} ${error.message} to "models add"`);
+    }
+  }
 }
 
 /** @param own entries of models that are not to have their default */
@@ -147,8 +196,7 @@ async function entriesOf(
   { own, addedModelsDir }: { own: readonly PlanEntry[]; addedModelsDir: string },
   refuse: (name: string, known: string) => Error,
 ): Promise<readonly PlanEntry[]> {
-  const plans = [...(await loadPlanOutlines()), ...(await loadAddedPlans(addedModelsDir))];
-  const models = await listManifests(undefined, addedModelsDir);
+  const { plans, models } = await knownHere(addedModelsDir);
   return names.flatMap(name => {
     const plan = plans.find(outline => outline.name === name);
     if (plan !== undefined) return plan.entries;
@@ -159,6 +207,11 @@ async function entriesOf(
     const planned = own.find(({ model }) => model === name);
     return planned ?? { model: name, inputSize: undefined, role: 'subject' as const };
   });
+}
+
+async function knownHere(addedModelsDir: string) {
+  const plans = [...(await loadPlanOutlines()), ...(await loadAddedPlans(addedModelsDir))];
+  return { plans, models: await listManifests(undefined, addedModelsDir) };
 }
 
 function eachOnce(entries: readonly PlanEntry[]): readonly PlanEntry[] {
@@ -203,6 +256,7 @@ async function fetchOne(
       childEnv: config.childEnv,
       threads: Math.max(1, Math.floor(await readCpuShare())),
     }),
+    memoryMaxBytes: memoryMaxHere(),
     onProgress: progress => view.preparing(name, progress),
   });
   signal.throwIfAborted();

@@ -16,8 +16,12 @@
   value: {{ include "matting.fullname" .root }}-registry.{{ .root.Release.Namespace }}.svc:50050
 - name: MATTING_MODEL_DIR
   value: /models
+- name: MATTING_ADDED_MODELS_DIR
+  value: /models/added
+- name: MATTING_MODELS_FETCH
+  value: {{ join "," .pool.modelsFetch | quote }}
 - name: MATTING_EXECUTION_PROVIDER
-  value: {{ default (ternary "cuda" "cpu" (eq .pool.kind "gpu")) .pool.executionProvider }}
+  value: {{ include "matting.executionProvider" .pool }}
 {{ include "matting.secretVariable" (dict "root" .root "variable" "MATTING_NODE_TOKEN" "key" "nodeToken") }}
 {{ include "matting.secretVariable" (dict "root" .root "variable" "MATTING_NODE_TOKEN_ACCEPTED" "key" "nodeTokenAccepted" "optional" true) }}
 {{- if .pool.callerService }}
@@ -30,6 +34,31 @@
 {{- if $v.tls.enabled }}
 {{ include "matting.tlsVariables" .root }}
 {{- end }}
+{{- end }}
+
+{{- define "matting.executionProvider" -}}
+{{- default (ternary "cuda" "cpu" (eq .kind "gpu")) .executionProvider -}}
+{{- end }}
+
+{{/* What the containers of a pool have alike: the image, the variables, the right to take what the pool has. */}}
+{{- define "matting.nodeContainer" -}}
+image: {{ include "matting.image" (dict "root" .root "image" .pool.image) }}
+imagePullPolicy: {{ .root.Values.images.pullPolicy }}
+env:
+{{- $own := include "matting.nodeVariables" . }}
+  {{- $own | nindent 2 }}
+  {{- include "matting.moreVariables" (dict "where" (printf "nodes.pools.%s.env" .name) "env" .pool.env "envFrom" .pool.envFrom "own" $own) | nindent 2 }}
+resources: {{- include "matting.poolResources" .pool | nindent 2 }}
+securityContext: {{- toYaml .root.Values.containerSecurityContext | nindent 2 }}
+volumeMounts:
+  - { name: models, mountPath: /models }
+  - { name: tmp, mountPath: /tmp }
+  {{- if .pool.weightsClaim }}
+  - { name: weights, mountPath: /weights, readOnly: true }
+  {{- end }}
+  {{- if .root.Values.tls.enabled }}
+  - { name: tls, mountPath: /tls, readOnly: true }
+  {{- end }}
 {{- end }}
 
 {{- define "matting.poolSelector" -}}
