@@ -29,6 +29,8 @@ export interface WireJob {
     readonly expiresAt: string;
   };
   readonly error?: { readonly code: string; readonly detail: string; readonly retryable: boolean };
+  /** Absent: the request named none. */
+  readonly models?: readonly { readonly name: string; readonly role: string }[];
   /** Code of a problem+json answer. */
   readonly code?: string;
   readonly detail?: string;

@@ -11,6 +11,7 @@ import { openDatabase } from '../../control-plane/database/connect.ts';
 import { openStores } from '../../control-plane/test/fixtures.ts';
 import { Fleet, type FleetOptions } from '../fleet/fleet.ts';
 import type { GroundVictim } from '../fleet/ground.ts';
+import { THIS_VERSION } from '../fleet/installed-version.ts';
 import type { Picture } from '../fleet/steady-load.ts';
 import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
@@ -27,7 +28,7 @@ const CALLERS = 16;
 const CREDITS = 1_000_000;
 /** For the jobs that hostile accounts left: each ends as soon as its source refuses it. */
 const LEFT_JOBS_TIMEOUT_MS = 300_000;
-/** Between kills; a node's start takes a few seconds. */
+/** A node's start takes a few seconds. */
 const PAUSE_MS = [300, 2500] as const;
 /** At least one image ends in so many kills, however slow the machine is. */
 const KILLS_AN_IMAGE = 5;
@@ -48,6 +49,8 @@ type Caller = Awaited<ReturnType<typeof fundedCaller>>;
 interface FleetStormOptions {
   readonly fleet: FleetOptions;
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
+  /** Between kills. */
+  readonly pauseMs?: readonly [number, number];
   /** Images take turns at them. */
   readonly manners: readonly Manner[];
   /** No two alike. */
@@ -104,6 +107,10 @@ class FleetStorm {
     const { file } = await this.#options.picture(index, manner);
     const key = `image-${index}`;
     const submissions = manner.submissions(Buffer.from(file), key);
+    if (manner.refusal !== undefined) {
+      await this.#caller.requireRefusal(submissions, manner.refusal);
+      return;
+    }
     this.#deliveries.set(index, await this.#caller.deliver(key, submissions));
   }
 
@@ -126,7 +133,7 @@ class FleetStorm {
     );
     let ended = 0;
     for (const [number, victim] of plan.entries()) {
-      await delay(this.#random.between(...PAUSE_MS));
+      await delay(this.#random.between(...(this.#options.pauseMs ?? PAUSE_MS)));
       while (!(await this.#kill(victim))) await delay(50);
       if (number % KILLS_AN_IMAGE !== 0) continue;
       // Where starts take longer than the pauses, nothing would ever be made.
@@ -140,10 +147,12 @@ class FleetStorm {
     t.log(`seed ${SEED}: ${plan.length} kills, ${this.#deliveries.size} images`);
     for (const account of this.#hostile) t.log(`a hostile account: ${account.inWords()}`);
     assert.deepEqual(failures, [], this.#fleet.logTail());
+    assert.equal(this.#fleet.memoryKills, 0, 'killed for want of memory');
     assert.ok(this.#deliveries.size > plan.length / KILLS_AN_IMAGE);
   }
 
   async leavesNothingOpen(): Promise<void> {
+    await this.#fleet.command(THIS_VERSION, 'credits', 'check', '--full');
     const { ledger } = this.#stores;
     const credits = await ledger.credits(this.#account.accountId);
     assert.equal(credits?.reserved, 0);
@@ -188,6 +197,11 @@ class FleetStorm {
         assert.equal(job.error?.code, 'PROCESSING_FAILED', `${what} ${job.status}`);
         continue;
       }
+      assert.deepEqual(
+        job.models?.map(({ name }) => name),
+        manner.models,
+        what,
+      );
       const link = new URL(job.result!.url);
       const answer = await fetch(`${urls[index % urls.length]}${link.pathname}`);
       assert.equal(answer.status, 200, what);

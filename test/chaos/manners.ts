@@ -23,6 +23,10 @@ export interface Manner {
   readonly name: string;
   /** @param key of the image; in the Idempotency-Key, where the manner has one */
   submissions(file: Buffer, key: string): readonly Submission[];
+  /** Of the job; undefined: it names none. */
+  readonly models?: readonly string[];
+  /** The detail of the 400 that every request in this manner gets. */
+  readonly refusal?: RegExp;
   /** Throws where the result is not one of this picture in this manner. */
   requireResult(result: Buffer, picture: Picture): Promise<void>;
 }
@@ -129,6 +133,11 @@ export const PLAIN: Manner = {
     requireColour(seen, picture.colour);
   },
 };
+
+export function byModel(model: string): Manner {
+  const submissions = everyForm({ model }, 'image/png');
+  return { ...PLAIN, name: `by ${model}`, models: [model], submissions };
+}
 
 const ON_WHITE: Manner = {
   name: 'on white',

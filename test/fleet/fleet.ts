@@ -8,6 +8,7 @@ import { findFreePorts } from '../../program/ports/free-ports.ts';
 import { ROOT, requireNothingLeft } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { type Route, roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { MemoryGroup } from '../support/memory-group.ts';
 import type { Ground } from './ground.ts';
 import { type InstalledVersion, runCommand, THIS_VERSION } from './installed-version.ts';
 import { type Env, FleetControlPlane, FleetNode, type FleetProgram } from './program.ts';
@@ -23,6 +24,8 @@ export interface FleetOptions {
   readonly controlPlanes: number;
   readonly nodes: number;
   readonly model: 'tiny' | 'u2netp';
+  /** Of each node with all its processes; what the machine has where absent. */
+  readonly nodeMemoryBytes?: number;
   /** @param directory which all processes share, removed with the fleet */
   readonly openGround: (directory: string) => Promise<Ground>;
   /** Variables of all processes, besides those that the fleet needs. */
@@ -47,13 +50,16 @@ export class Fleet {
   readonly nodes: readonly FleetNode[];
   apiKey = '';
   readonly #opened: Opened;
+  readonly #groups: readonly MemoryGroup[];
 
   private constructor(
     opened: Opened,
     planes: readonly FleetControlPlane[],
     nodes: readonly FleetNode[],
+    groups: readonly MemoryGroup[],
   ) {
     this.#opened = opened;
+    this.#groups = groups;
     this.ground = opened.ground;
     this.baseUrl = opened.baseUrl;
     this.planes = planes;
@@ -61,7 +67,7 @@ export class Fleet {
   }
 
   static async start(options: FleetOptions): Promise<Fleet> {
-    const { version = THIS_VERSION, model } = options;
+    const { version = THIS_VERSION, model, nodeMemoryBytes: memoryBytes } = options;
     if (model !== 'tiny') fetchWeights(model);
     const opened = await open(options, () => lead());
     const { directory, env } = opened;
@@ -76,6 +82,7 @@ export class Fleet {
       );
     });
     const lead = roundRobin(planes.map(plane => plane.ports.http));
+    const groups: MemoryGroup[] = [];
     const nodeEnv = {
       ...env,
       MATTING_REGISTRY_ADDRESS: planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join(),
@@ -83,10 +90,13 @@ export class Fleet {
     };
     const nodes = Array.from({ length: options.nodes }, (_, index) => {
       const [grpc = 0, http = 0] = ports.splice(0, 2);
-      const own = { name: `node-${index}`, env: nodeEnv, directory };
+      const name = `node-${index}`;
+      const memory = memoryBytes === undefined ? undefined : new MemoryGroup(name, memoryBytes);
+      if (memory) groups.push(memory);
+      const own = { name, env: nodeEnv, directory, memory };
       return new FleetNode(version, own, { ports: { grpc, http }, planes, model });
     });
-    const fleet = new Fleet(opened, planes, nodes);
+    const fleet = new Fleet(opened, planes, nodes, groups);
     try {
       await fleet.#setUp(version);
     } catch (error) {
@@ -106,6 +116,11 @@ export class Fleet {
 
   command(version: InstalledVersion, ...args: string[]): Promise<string> {
     return runCommand(version, args, this.#opened.env);
+  }
+
+  /** Processes of nodes that were killed because their memory was out. */
+  get memoryKills(): number {
+    return this.#groups.reduce((sum, { kills }) => sum + kills, 0);
   }
 
   logTail(): string {
@@ -129,6 +144,8 @@ export class Fleet {
     const { ground, balancer, directory } = this.#opened;
     await balancer.close();
     await ground.close();
+    if (this.#groups.length > 0) await requireNothingLeft(directory);
+    for (const group of this.#groups) group.remove();
     await rm(directory, { recursive: true, force: true, maxRetries: 5 });
   }
 

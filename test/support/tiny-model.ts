@@ -47,6 +47,8 @@ export interface TinyModelOptions {
   readonly batches?: readonly number[];
   /** It runs as it is; of fit short-side it takes pictures of any size. */
   readonly form?: GraphForm;
+  /** Taken at each run, beside what it needs, and kept by ONNX Runtime from then on. */
+  readonly heldBytes?: number;
   /** For `paced`: matrix products (512x512, a few ms each on one thread) at brightness 255; 400. */
   readonly tripsMax?: number;
 }
@@ -128,6 +130,25 @@ function pacedInitializers(tripsMax: number) {
   ];
 }
 
+/** Zeros, as many as are held, of which no optimiser knows before a run; added to the matte. */
+function holding(matte: string, output: string, bytes: number) {
+  const keepdims = { name: 'keepdims', type: onnx.AttributeProto.AttributeType.INT, i: 0 };
+  const to = { name: 'to', type: onnx.AttributeProto.AttributeType.INT, i: INT64 };
+  return {
+    nodes: [
+      node('ReduceMax', ['input'], ['most'], [keepdims]),
+      node('Floor', ['most'], ['one_at_most']),
+      node('Add', ['one_at_most', 'zeros'], ['count_float']),
+      node('Cast', ['count_float'], ['count'], [to]),
+      node('Reshape', ['count', 'vector'], ['shape']),
+      node('ConstantOfShape', ['shape'], ['held']),
+      node('ReduceMax', ['held'], ['zero'], [keepdims]),
+      node('Add', [matte, 'zero'], [output]),
+    ],
+    initializers: [floats('zeros', [], [bytes / 4]), integers('vector', [1], [1])],
+  };
+}
+
 /** The nodes between input and output, and their constants. */
 function parts(kind: TinyModelKind, tripsMax: number) {
   const conv = (output: string) => node('Conv', ['input', 'mix'], [output]);
@@ -172,10 +193,24 @@ function parts(kind: TinyModelKind, tripsMax: number) {
   }
 }
 
+function partsOf(kind: TinyModelKind, tripsMax: number, heldBytes: number | undefined) {
+  const made = parts(kind, tripsMax);
+  if (heldBytes === undefined) return made;
+  const nodes = made.nodes.map(one => ({
+    ...one,
+    output: one.output?.map(name => (name === 'output' ? 'matte' : name)) ?? [],
+  }));
+  const held = holding('matte', 'output', heldBytes);
+  return {
+    nodes: [...nodes, ...held.nodes],
+    initializers: [...made.initializers, ...held.initializers],
+  };
+}
+
 /** @param images that it takes at once. */
 export function encodeTinyModel(options: TinyModelOptions = {}, images = 1): Uint8Array {
   const { kind = 'mean', width = 32, height = 32, tripsMax = 400 } = options;
-  const { nodes, initializers } = parts(kind, tripsMax);
+  const { nodes, initializers } = partsOf(kind, tripsMax, options.heldBytes);
   const channelsOut = kind === 'wrong-shape' ? 2 : 1;
   const sides = options.form?.sides === undefined ? [height, width] : [undefined, undefined];
   const graph = {

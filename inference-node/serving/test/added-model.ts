@@ -1,7 +1,11 @@
 /** A tiny graph as an operator's own model: manifest and weights where `models add` puts them. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { encodeTinyModel, TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
+import {
+  encodeTinyModel,
+  TINY_LICENCE,
+  type TinyModelOptions,
+} from '@matting/test-support/tiny-model.ts';
 import { sha256 } from './test-node.ts';
 
 export interface AddedFolders {
@@ -13,8 +17,9 @@ export async function addTinyModel(
   { addedModelsDir, modelDir }: AddedFolders,
   name: string,
   fields: object = {},
+  options: TinyModelOptions = {},
 ): Promise<void> {
-  const bytes = encodeTinyModel();
+  const bytes = encodeTinyModel(options);
   const manifest = {
     ...{ name, version: '1.0.0', description: 'A tiny graph.', goodFor: 'tests' },
     source: { type: 'file' },
