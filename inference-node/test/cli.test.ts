@@ -1,6 +1,6 @@
 /** The commands of the node's command line, in this process; what only a program has is spawned. */
 import { spawn } from 'node:child_process';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -318,6 +318,13 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
     const { error: refused } = await outputOf(to => modelsRemove(name, configOf(), to));
     requireModelError(t, refused, said);
   }
+  const plans = join(directory, 'models', 'plans.json');
+  const models = [{ model: 'mine', inputSize: 32, role: 'subject' }];
+  await writeFile(plans, JSON.stringify({ ours: { goodFor: 'tests', models } }));
+  const used = await outputOf(to => modelsRemove('mine', configOf(), to));
+  requireModelError(t, used.error, /mine is a model of ours: take it out of plans\.json first/);
+  requireModelError(t, (await add(tiny, { ...options, name: 'ours' })).error, /that of a plan/);
+  await rm(plans);
   await modelsRemove('mine', configOf(), new PassThrough());
   const { error: gone } = await outputOf(to => modelsShow('mine', configOf(), to));
   requireModelError(t, gone, /there is no model "mine"/);

@@ -14,7 +14,7 @@ import {
   type WeightsFile,
 } from '@matting/serving/models/manifest.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
-import { loadPlanOutlines } from '@matting/serving/models/plan.ts';
+import { loadAddedPlans, loadPlanOutlines } from '@matting/serving/models/plan.ts';
 import { MODEL_NAME, type PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import type { Probe, ProbeLimits, ProbeWishes } from '../probing/probe.ts';
 import { type AddressAccess, AddressClient, requireAddress } from '../weights/address.ts';
@@ -137,17 +137,19 @@ async function resolveTarget(
 }
 
 /** @throws ModelError where a request for the name would mean something else */
-async function requireName({ name }: Known, folders: ModelFolders): Promise<string> {
+async function requireName(
+  { name }: Known,
+  { modelDir, addedModelsDir }: ModelFolders,
+): Promise<string> {
   if (name === undefined) {
     throw new ModelError('settings', 'the address says nothing of a name: give one by --name');
   }
   const refuse = (why: string) =>
     new ModelError('settings', `the name ${JSON.stringify(name)} ${why}: give another by --name`);
   if (!MODEL_NAME.test(name)) throw refuse('is not of lower-case letters, digits and hyphens');
-  const plans = await loadPlanOutlines();
+  const plans = [...(await loadPlanOutlines()), ...(await loadAddedPlans(addedModelsDir))];
   if (plans.some(plan => plan.name === name)) throw refuse('is that of a plan');
   if ((await listManifests()).includes(name)) throw refuse('is that of a model that comes with it');
-  const { modelDir, addedModelsDir } = folders;
   const others = [join(modelDir, 'providers'), addedModelsDir];
   if (others.includes(join(modelDir, name))) throw refuse('is that of another folder there');
   return name;

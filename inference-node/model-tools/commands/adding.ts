@@ -14,7 +14,7 @@ import {
   type ModelManifest,
 } from '@matting/serving/models/manifest.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
-import { refusalsOf } from '@matting/serving/models/plan.ts';
+import { loadAddedPlans, refusalsOf } from '@matting/serving/models/plan.ts';
 import { ACTIVATIONS } from '@matting/serving/models/prepared-model.ts';
 import { detectInstructionSet } from '@matting/serving/prepared/load-prepared.ts';
 import { type Command, InvalidArgumentError } from 'commander';
@@ -205,6 +205,15 @@ export async function modelsRemove(name: string, config: CliConfig, out: Writabl
   if (!added.includes(name)) {
     const there = added.join(', ') || 'none';
     throw new ModelError('settings', `${JSON.stringify(name)} is no added model: ${there}`);
+  }
+  const plans = await loadAddedPlans(settings.addedModelsDir);
+  const using = plans.filter(({ entries }) => entries.some(({ model }) => model === name));
+  if (using.length > 0) {
+    const names = using.map(plan => plan.name).join(', ');
+    throw new ModelError(
+      'settings',
+      `${name} is a model of ${names}: take it out of plans.json first`,
+    );
   }
   await removeAdded(await loadManifest(name, settings.addedModelsDir), settings);
   out.write(`removed ${name}\n`);

@@ -181,7 +181,7 @@ class Download {
     if (status === 401 || status === 403) {
       const why = hasToken
         ? 'it refuses the token of --token-env: has its owner been granted access there?'
-        : 'it wants a login: name the variable that holds a token by --token-env';
+        : 'it wants a login: tell "models add" the variable of a token by --token-env';
       return this.#failed(`${why} (HTTP ${status})`);
     }
     if (status === 408 || status === 429 || status >= 500) {
