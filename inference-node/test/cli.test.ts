@@ -1,5 +1,6 @@
 /** The commands of the node's command line, in this process; what only a program has is spawned. */
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -295,6 +296,45 @@ test('what is stated nowhere and cannot be measured is asked for, or named with 
   const shown = await outputOf(out => modelsShow('asked', configOf(), out));
   t.deepEqual(JSON.parse(shown.out).normalisation, { mean: [0, 0, 0], std: [255, 255, 255] });
   await modelsRemove('asked', configOf(), new PassThrough());
+});
+
+test('a name of the catalogue is added where it is not there, once, and else named with 64', async t => {
+  const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
+  const normalisation = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
+  await add(tiny, { name: 'mine', ...normalisation });
+  const row = await outputOf(to => modelsShow('ben2', configOf(), to));
+  const { title, goodFor, licence } = JSON.parse(row.out);
+  const catalogueFile = join(directory, 'catalogue.json');
+  const fetched = async (own: object) => {
+    // Its bytes are there under another name, so no host is asked.
+    const sha256 = createHash('sha256')
+      .update(await readFile(tiny))
+      .digest('hex');
+    const files = [{ name: 'tiny.onnx', url: 'https://127.0.0.1:9/tiny.onnx', sha256 }];
+    const said = { name: 'known', title, goodFor, licence, role: 'subject', verified: false };
+    await writeFile(catalogueFile, JSON.stringify([{ ...said, files, ...own }]));
+    const env = { MATTING_MODEL: 'known', MATTING_MODELS_FETCH: 'mine,known' };
+    const config = { ...configOf(env), catalogueFile };
+    const streams = (out: PassThrough) => ({ out, err: new PassThrough() });
+    const { signal } = new AbortController();
+    return outputOf(out => modelsFetch([], { json: true }, config, streams(out), signal));
+  };
+  const open = await fetched({});
+  t.true(open.error instanceof UsageError, String(open.error));
+  t.regex(open.error?.message ?? '', /^MATTING_MODELS_FETCH: of known --mean and --std must be/);
+  for (const own of [{ normalisation }, {}]) {
+    const { out, error } = await fetched(own);
+    t.is(error, undefined);
+    const { models } = JSON.parse(out) as { models: { name: string; fetched: string[] }[] };
+    t.deepEqual(
+      models.map(({ name: of, fetched: brought }) => [of, brought]),
+      [
+        ['known', []],
+        ['mine', []],
+      ],
+    );
+  }
+  for (const name of ['mine', 'known']) await modelsRemove(name, configOf(), new PassThrough());
 });
 
 test('a model of a file is added, listed, prepared, shown and removed', async t => {

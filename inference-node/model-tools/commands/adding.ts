@@ -119,7 +119,7 @@ export async function modelsAdd(
     ...{ folders: config.settings, cwd: config.cwd, childEnv: config.childEnv, signal, say },
     access: { env: config.env },
     token: tokenOf(options.tokenEnv, config),
-    catalogue: await loadCatalogue(),
+    catalogue: await loadCatalogue(config.catalogueFile),
     probe: probeGraph,
     prepare: manifest =>
       prepareHere(manifest, config, {

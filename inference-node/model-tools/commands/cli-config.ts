@@ -10,6 +10,8 @@ export interface CliConfig {
   readonly offered: readonly string[];
   /** MATTING_MODELS_FETCH: the same for this machine, and names of the catalogue. */
   readonly wanted: readonly string[];
+  /** Absent: models/catalogue.json. */
+  readonly catalogueFile?: string;
   /** For npm's configuration, which names registries, proxies and logins in variables too. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;

@@ -168,7 +168,7 @@ async function addMissing(
   const { addedModelsDir, commercialUse: gate } = config.settings;
   const { plans, models } = await knownHere(addedModelsDir);
   const known = new Set([...plans.map(({ name }) => name), ...models]);
-  const catalogue = config.wanted.length === 0 ? [] : await loadCatalogue();
+  const catalogue = config.wanted.length === 0 ? [] : await loadCatalogue(config.catalogueFile);
   const rows = catalogue.filter(({ name }) => config.wanted.includes(name) && !known.has(name));
   if (rows.length === 0) return;
   const isThere = (name: string) => rows.every(row => row.name !== name);
