@@ -24,7 +24,7 @@ import {
 } from '../test/test-node.ts';
 import { ROOM_WAIT_MAX_MS } from './engine-memory.ts';
 import { OFF_MAX_MS, OFF_MS } from './engine-set.ts';
-import { LONG_IDLE_MS } from './selectables.ts';
+import { LONG_IDLE_MS, TURN_MS } from './selectables.ts';
 
 const test = ava.serial;
 
@@ -112,6 +112,7 @@ async function counted({ metrics }: Node, name: string) {
   return metric?.values.map(({ value, labels }) => [...Object.values(labels), value]);
 }
 
+const SHORT_ERROR = { code: 'NODE_SHORT_OF_MEMORY' };
 const SHORT = { code: 'NODE_SHORT_OF_MEMORY', retryable: true, status: status.RESOURCE_EXHAUSTED };
 
 test('a model is loaded when it is first wanted, once for all that wait, and holds no worker meanwhile', async t => {
@@ -295,6 +296,41 @@ test('an image too large beside engines that nobody uses has them ended, and com
   two.leave();
   while (node.admission.snapshot().megapixelsFree < 90) await new Promise(setImmediate);
   await t.notThrowsAsync(serve(large));
+});
+
+test('images too large beside engines, and engines, go by turns', async t => {
+  const clock = ownClock(t, { measured: true });
+  const { node, enter } = await open(t, [ONE]);
+  const load = async () => {
+    const image = await enter('one');
+    const pool = await image.pool();
+    pool.load();
+    await image.plan.ready?.();
+    return { ...image, pool };
+  };
+  const ask = (megapixels: number) => node.selectables.roomFor(node.plan, megapixels);
+  const first = await load();
+  const isRefused = () => t.throws(() => node.selectables.roomFor(first.plan, 1), SHORT_ERROR);
+  ask(95);
+  isRefused();
+  first.leave();
+  ask(95);
+  t.is(first.pool.closedWithMs, 0);
+  isRefused();
+  ask(94).enter();
+  isRefused();
+  ask(95).enter();
+  await clock.tickAsync(0);
+  const second = await load();
+  second.leave();
+  ask(95);
+  t.is(second.pool.closedWithMs, undefined);
+  await clock.tickAsync(2 * TURN_MS);
+  ask(95);
+  t.is(second.pool.closedWithMs, 0);
+  await clock.tickAsync(TURN_MS);
+  // It never came again.
+  await t.notThrowsAsync(load());
 });
 
 test('engines without an image for long give way where pictures are short of memory', async t => {

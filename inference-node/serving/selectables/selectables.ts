@@ -18,6 +18,9 @@ import type { Found, Look } from './look.ts';
 /** Where pictures are short of memory engines give way that had no image for so long. */
 export const LONG_IDLE_MS = 30_000;
 
+/** So long an image that had engines ended goes before loads; then loads go before the next. */
+export const TURN_MS = 10_000;
+
 /** So soon what is added, prepared or removed is seen. */
 export const LOOK_EACH_MS = 5000;
 
@@ -57,6 +60,8 @@ export class Selectables {
   #found: readonly Selectable[] = [];
   #list: readonly SelectablePlan[];
   #revision = 0;
+  /** Of an image for the own plan too large beside the engines that are open. */
+  #turn = { megapixels: 0, endsAtMs: Number.NEGATIVE_INFINITY, nextAtMs: Number.NEGATIVE_INFINITY };
   #timer: NodeJS.Timeout | undefined;
   #looking: Promise<void> | undefined;
   #isClosed = false;
@@ -107,9 +112,11 @@ export class Selectables {
     const missing = sets.filter(({ state }) => state === 'unloaded');
     const most = this.#memory.budgetBeside(bytesOf(sets));
     if (most === undefined || megapixels > mostAlone(most)) throw tooLarge();
-    const given = this.#giveWay(sets, bytesOf(missing), megapixels);
-    if (missing.length === 0) {
-      // The image is refused until they are gone, and comes again.
+    if (sets.length === 0) return this.#roomForOwn(megapixels);
+    const isTurn = performance.now() < this.#turn.endsAtMs;
+    const wanted = isTurn ? Math.max(megapixels, this.#turn.megapixels) : megapixels;
+    const given = this.#giveWay(sets, bytesOf(missing), wanted);
+    if (missing.length === 0 && !(isTurn && given === undefined)) {
       for (const set of given?.leaving ?? []) set.unload('room');
       if (megapixels > this.#memory.megapixelsFree) this.#endLongIdle();
       return { budget: undefined, enter: () => enterAll(sets) };
@@ -123,6 +130,35 @@ export class Selectables {
       return enterAll(sets);
     };
     return { budget: given.budget, enter };
+  }
+
+  /**
+   * Where engines have to leave, the image is refused until they are gone, and comes again: until
+   * then nothing is loaded in their place, and those that have an image get no other.
+   */
+  #roomForOwn(megapixels: number): Room {
+    const given = this.#giveWay([], 0, megapixels);
+    if (given?.leaving.length !== 0 && this.#takeTurn(megapixels)) {
+      for (const set of given?.leaving ?? []) set.unload('room');
+    }
+    if (megapixels > this.#memory.megapixelsFree) this.#endLongIdle();
+    const enter = () => {
+      if (megapixels >= this.#turn.megapixels) this.#turn.endsAtMs = Number.NEGATIVE_INFINITY;
+      return () => undefined;
+    };
+    return { budget: undefined, enter };
+  }
+
+  /** Engines and large images by turns: each load would otherwise serve one image, or none. */
+  #takeTurn(megapixels: number): boolean {
+    const nowMs = performance.now();
+    if (nowMs < this.#turn.endsAtMs) {
+      this.#turn.megapixels = Math.max(megapixels, this.#turn.megapixels);
+      return true;
+    }
+    if (nowMs < this.#turn.nextAtMs) return false;
+    this.#turn = { megapixels, endsAtMs: nowMs + TURN_MS, nextAtMs: nowMs + 2 * TURN_MS };
+    return true;
   }
 
   /** Those beside the own plan whose engines are all loaded or loading. */
