@@ -18,7 +18,7 @@ import type { Found, Look } from './look.ts';
 /** Where pictures are short of memory engines give way that had no image for so long. */
 export const LONG_IDLE_MS = 30_000;
 
-/** So long an image that had engines ended goes before loads; then loads go before the next. */
+/** So long an image that had engines ended goes before loads; then loads that it kept waiting. */
 export const TURN_MS = 10_000;
 
 /** So soon what is added, prepared or removed is seen. */
@@ -122,6 +122,7 @@ export class Selectables {
       return { budget: undefined, enter: () => enterAll(sets) };
     }
     if (given === undefined) {
+      if (isTurn) this.#turn.nextAtMs = this.#turn.endsAtMs + TURN_MS;
       const detail = 'this node has no memory free for the engines of this model';
       throw new ContractError('NODE_SHORT_OF_MEMORY', detail);
     }
@@ -157,7 +158,7 @@ export class Selectables {
       return true;
     }
     if (nowMs < this.#turn.nextAtMs) return false;
-    this.#turn = { megapixels, endsAtMs: nowMs + TURN_MS, nextAtMs: nowMs + 2 * TURN_MS };
+    this.#turn = { megapixels, endsAtMs: nowMs + TURN_MS, nextAtMs: nowMs };
     return true;
   }
 
