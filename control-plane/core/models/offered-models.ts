@@ -56,7 +56,7 @@ export class OfferedModels {
           kind: said?.kind ?? null,
           default: name === this.#default,
           loaded: nodes.some(node => isLoaded(node, name)),
-          good_for: said?.goodFor ?? null,
+          good_for: said?.goodFor || null,
           seconds_p50: this.#medianSeconds(name),
           licence: said === undefined ? null : licenceOf(said),
         };
