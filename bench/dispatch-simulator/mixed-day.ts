@@ -8,7 +8,7 @@ import { makeMixedDay } from './mixed-jobs.ts';
 import { quantile, runRounds, settled } from './simulation.ts';
 import type { SimulatedJob } from './workload.ts';
 
-const { scenario, fleet, plain, mixed } = makeMixedDay(Number(process.argv[2] ?? 5000));
+const { scenario, fleet, plain, mixed } = makeMixedDay(Number(process.argv[2] ?? 5000), 20_261_123);
 const results: Record<string, unknown> = {};
 
 function measure(name: string, jobs: readonly SimulatedJob[]): void {

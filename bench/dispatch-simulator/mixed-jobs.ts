@@ -9,8 +9,8 @@ const HEAVY_LOAD = 0.75;
 /** Jobs of a batch, of those that name none. */
 const BATCH_SHARE = 0.02;
 
-export function makeMixedDay(jobs: number) {
-  const scenario = { nodes: 10, jobs, replicas: 2, load: 0.5, seed: 20_261_123 };
+export function makeMixedDay(jobs: number, seed: number) {
+  const scenario = { nodes: 10, jobs, replicas: 2, load: 0.5, seed };
   const fleet = makeFleet(scenario);
   const plain = makeJobs(scenario, fleet);
   const random = createRandom(scenario.seed + 9);

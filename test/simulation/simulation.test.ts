@@ -1,5 +1,4 @@
 /** The product's rounds in a simulated fleet against an ideal central queue, seeded. */
-import assert from 'node:assert/strict';
 import test from 'ava';
 import { makeMixedDay } from '../../bench/dispatch-simulator/mixed-jobs.ts';
 import {
@@ -65,16 +64,20 @@ test('lets nothing that is paid for wait longer for the playground: 10 nodes, lo
 });
 
 test('lets what names no model wait for none that is named: 10 nodes, both models loaded', t => {
-  const { scenario, fleet, plain, mixed } = makeMixedDay(600);
-  const [alone, beside] = [plain, mixed].map(jobs => {
-    const { ours } = runRounds(scenario, fleet, jobs);
-    return (isNamed: boolean) =>
-      jobs
-        .filter(({ model }) => (model !== undefined) === isNamed)
-        .map(job => ours.get(job)?.waitMs ?? Number.NaN);
-  });
-  assert.ok(alone && beside);
-  t.true(quantile(beside(true), 0.5) > 5000, 'the others wait');
-  const longer = quantile(beside(false), 0.99) - quantile(alone(false), 0.99);
-  t.true(longer < 250, `by ${longer} ms, and a run of the own plan is 250`);
+  const waits = { alone: [], beside: [], others: [] } as Record<string, number[]>;
+  // Several days: one alone is its worst rush.
+  for (const seed of [1, 2, 3, 4]) {
+    const { scenario, fleet, plain, mixed } = makeMixedDay(400, seed);
+    for (const jobs of [plain, mixed]) {
+      const { ours } = runRounds(scenario, fleet, jobs);
+      for (const job of jobs) {
+        const kind = job.model !== undefined ? 'others' : jobs === plain ? 'alone' : 'beside';
+        waits[kind]?.push(ours.get(job)?.waitMs ?? Number.NaN);
+      }
+    }
+  }
+  const quantileOf = (kind: string, share: number) => quantile(waits[kind] ?? [], share);
+  t.true(quantileOf('others', 0.5) > 5000, 'the others wait');
+  const longer = quantileOf('beside', 1) - quantileOf('alone', 1);
+  t.true(longer < 750, `the longest by ${longer} ms, and three runs of the own plan are 750`);
 });

@@ -445,9 +445,12 @@ export function pickNode(
   return { kind: 'busy', retryInMs };
 }
 
-/** By what is there, not by an estimate, which a slow image outlasts. */
+/**
+ * By what is there, not by an estimate, which a slow image outlasts. Images of other models have
+ * engines of their own.
+ */
 function isIdle(node: NodeSnapshot): boolean {
-  return node.imagesInFlight < node.enginesReady;
+  return node.imagesInFlight - (node.ownOthers ?? 0) < node.enginesReady;
 }
 
 /** Half of the fleet at most: beyond that the nodes are hardly at fault, and some must work. */

@@ -82,6 +82,13 @@ const CASES: readonly [why: string, JobNeeds, Fleet, waitedMs: number, expected:
   ['the own plan is loaded', OWN, [node('a')], 0, ['a', 50]],
   ['its wait is the own plan\u2019s', OWN, [loaded(0, { estimatedWaitMs: 400 })], 0, ['busy', 350]],
   ['a queue of its own', HEAVY, [loaded(0, { estimatedWaitMs: 400 })], 0, ['loaded', 50]],
+  [
+    'engines that images of others do not hold',
+    PLAIN,
+    [loaded(0, { imagesInFlight: 1, ownOthers: 1 }), node('slow', { inferMs: 9000 })],
+    0,
+    ['loaded', 50],
+  ],
   ['a model\u2019s queue is nobody else\u2019s', PLAIN, [loaded(9000)], 0, ['loaded', 50]],
 ];
 
