@@ -114,13 +114,13 @@ onStores(test, 'lanes', (test, { dialect, database, stores }) => {
     const first = await submitted(stores, newJob(account, { ...key, model: 'heavy' }));
     const plain = await submitted(stores, newJob(account, key));
     const lanes = (await stores.jobs.listLanes()).filter(lane => lane.apiKeyId === key.apiKeyId);
-    const idsOf = async (namesNone: boolean) => {
+    const modelsOf = async (namesNone: boolean) => {
       const reads = lanes.map(lane => ({ ...lane, namesNone }));
-      return (await stores.jobs.listClaimable(10, reads)).map(({ id, model }) => [id, model]);
+      const listed = await stores.jobs.listClaimable(10, reads);
+      return Object.fromEntries(listed.map(({ id, model }) => [id, model]));
     };
-    const rest = [plain.id, null];
-    t.deepEqual(await idsOf(false), [[first.id, 'heavy'], rest]);
-    t.deepEqual(await idsOf(true), [rest]);
+    t.deepEqual(await modelsOf(false), { [first.id]: 'heavy', [plain.id]: null });
+    t.deepEqual(await modelsOf(true), { [plain.id]: null });
   });
 
   test('passes over hosts that are full', async t => {
