@@ -12,7 +12,7 @@ import {
   parseOutputFormat,
   TRANSPARENT_FORMATS,
 } from '@matting/proto/contract/formats.ts';
-import { readImageHeader } from '@matting/proto/contract/image-header.ts';
+import { describeUnread, readImageHeader } from '@matting/proto/contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
@@ -201,10 +201,10 @@ async function requireImage(image: string, sizeBytes: number): Promise<void> {
       return buffer.subarray(0, bytesRead);
     };
     if ((await readImageHeader(read, sizeBytes)) !== undefined) return;
+    throw new SetupError(`${image}: ${await describeUnread(read, sizeBytes)}`, 65);
   } finally {
     await file.close();
   }
-  throw new SetupError(`${image} is no JPEG, PNG, WebP, AVIF or JPEG XL image`, 65);
 }
 
 async function requireWritable(out: string): Promise<void> {

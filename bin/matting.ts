@@ -155,7 +155,7 @@ async function main(argv: readonly string[]): Promise<number> {
     });
   addFinishingOptions(program.command('cutout'))
     .description('cut images out through a service of its own, then end it')
-    .argument('[image...]', 'JPEG, PNG, WebP, AVIF or JPEG XL; none: the demo picture')
+    .argument('[image...]', 'JPEG, PNG, WebP, AVIF, HEIC or JPEG XL; none: the demo picture')
     .option('--out <file>', 'file to write; its ending chooses the format')
     .option('--model <name>', "a plan or a model in place of the node's own plan")
     .option('--json', 'print what was made as JSON, and everything else on standard error')

@@ -86,7 +86,14 @@ const CLASSES = [
 const INFER_MS = 250;
 /** The other model of a mixed day: its name, a run of it, and its load. */
 export const HEAVY = { name: 'heavy', inferMs: 4000, loadMs: 8000 } as const;
-export const DECODE_MS_PER_MEGAPIXEL = { jpeg: 10, png: 25, webp: 20, avif: 40, jxl: 60 } as const;
+export const DECODE_MS_PER_MEGAPIXEL = {
+  jpeg: 10,
+  png: 25,
+  webp: 20,
+  avif: 40,
+  jxl: 60,
+  heic: 80,
+} as const;
 export const ENCODE_MS_PER_MEGAPIXEL = {
   png: 50,
   webp: 35,

@@ -5,7 +5,7 @@ import { SetupError } from '../stack.ts';
 import { misuse } from './options.ts';
 
 /** What is taken from a folder, in whatever case; a file that is named itself may end as it likes. */
-const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl'];
+const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl', '.heic', '.heif'];
 /** Pictures of a run: their names are held in memory. */
 const PICTURES_MAX = 1_000_000;
 /** Named in a message. */

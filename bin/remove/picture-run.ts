@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { type FileHandle, mkdir, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { readImageHeader } from '@matting/proto/contract/image-header.ts';
+import { describeUnread, readImageHeader } from '@matting/proto/contract/image-header.ts';
 import { readImage } from 'matting-client/src/files.ts';
 import { MattingError, type Retry } from 'matting-client/src/index.ts';
 import type { Picture } from './find-pictures.ts';
@@ -102,7 +102,7 @@ async function readPicture(source: string): Promise<Uint8Array> {
   const read = async (offset: number, length: number) =>
     Buffer.from(image.buffer, image.byteOffset, image.byteLength).subarray(offset, offset + length);
   if ((await readImageHeader(read, image.byteLength)) !== undefined) return image;
-  throw new MattingError('no JPEG, PNG, WebP, AVIF or JPEG XL image', {
+  throw new MattingError(await describeUnread(read, image.byteLength), {
     code: 'UNSUPPORTED_IMAGE_FORMAT',
     retryable: false,
   });

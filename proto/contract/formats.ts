@@ -4,7 +4,8 @@ import {
   OutputFormat as ProtoOutput,
 } from '../gen/matting/v1/matte_service.ts';
 
-export const INPUT_FORMATS = ['jpeg', 'png', 'webp', 'avif', 'jxl'] as const;
+/** heic is HEIF with a picture in HEVC: a node reads it where its operator installed a decoder. */
+export const INPUT_FORMATS = ['jpeg', 'png', 'webp', 'avif', 'jxl', 'heic'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
 
 /** What a request may name without finishing: a result there is transparent. */
@@ -40,6 +41,7 @@ const INPUT_TO_PROTO = {
   webp: ProtoInput.INPUT_FORMAT_WEBP,
   avif: ProtoInput.INPUT_FORMAT_AVIF,
   jxl: ProtoInput.INPUT_FORMAT_JXL,
+  heic: ProtoInput.INPUT_FORMAT_HEIC,
 } as const satisfies Record<InputFormat, ProtoInput>;
 
 const OUTPUT_TO_PROTO = {

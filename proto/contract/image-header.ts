@@ -1,10 +1,10 @@
 /**
- * What the first bytes of a file say of it, without decoding a pixel: which of the five input
+ * What the first bytes of a file say of it, without decoding a pixel: which of the six input
  * formats it is, its stored width and height, and whether it is animated. Hostile input is
  * expected: every read is bounded and every loop ends.
  */
-import { isIsoFile, readAvif } from './image-header/avif.ts';
 import { type ByteReader, ByteWindow, type ImageHeader } from './image-header/byte-window.ts';
+import { isIsoFile, nameIsoFile, readHeifHeader } from './image-header/heif.ts';
 import {
   isJxlCodestream,
   isJxlContainer,
@@ -24,11 +24,11 @@ function readerFor(start: Buffer): FormatReader | undefined {
   if (isWebp(start)) return readWebp;
   if (isJxlContainer(start)) return readJxlContainer;
   if (isJxlCodestream(start)) return readJxlCodestream;
-  if (isIsoFile(start)) return readAvif;
+  if (isIsoFile(start)) return readHeifHeader;
   return undefined;
 }
 
-/** Undefined: none of the five formats. Never rejects on bytes, only where `read` does. */
+/** Undefined: none of the six formats. Never rejects on bytes, only where `read` does. */
 export async function readImageHeader(
   read: ByteReader,
   sizeBytes: number,
@@ -39,6 +39,28 @@ export async function readImageHeader(
   // A picture without pixels has no readable size: one side alone says nothing.
   if (header === undefined || (header.width && header.height)) return header;
   return { ...header, width: undefined, height: undefined };
+}
+
+const READ = 'JPEG, PNG, WebP, AVIF, HEIC';
+/** Other kinds of files that are sent, by their first bytes. */
+const OTHER_KINDS: readonly (readonly [name: string, start: RegExp])[] = [
+  ['GIF', /^GIF8/],
+  ['TIFF', /^(II\*\0|MM\0\*)/],
+  ['BMP', /^BM/],
+  ['PDF', /^%PDF-/],
+  ['PSD', /^8BPS/],
+  ['SVG or other XML', /^(\xef\xbb\xbf)?\s*<[?s!]/i],
+];
+
+/** The text of a refusal, for a file that `readImageHeader` returns nothing for. */
+export async function describeUnread(read: ByteReader, sizeBytes: number): Promise<string> {
+  const start = await new ByteWindow(read, sizeBytes).upTo(0, SIGNATURE_BYTES);
+  const text = start.toString('latin1');
+  const seen = isIsoFile(start)
+    ? await nameIsoFile(read, sizeBytes)
+    : OTHER_KINDS.find(([, known]) => known.test(text))?.[0];
+  if (seen === undefined) return `the bytes are no ${READ} or JPEG XL image`;
+  return `the bytes are ${seen}; ${READ} and JPEG XL are read`;
 }
 
 /* The headers of JPEG (ITU-T T.81), PNG (ISO/IEC 15948, with APNG) and WebP (RFC 9649). */

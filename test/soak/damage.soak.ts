@@ -10,7 +10,7 @@ const CUTS = 50;
 const FLIPS = 200;
 
 /** Shares of spoilt bytes unnoticed, measured (docs/performance.md) and a little room. */
-const UNDETECTED_MAX: Readonly<Record<InputFormat, number>> = {
+const UNDETECTED_MAX: Readonly<Record<Exclude<InputFormat, 'heic'>, number>> = {
   jpeg: 0.75,
   png: 0,
   webp: 0.75,

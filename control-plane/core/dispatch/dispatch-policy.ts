@@ -300,7 +300,14 @@ const WAITED_SHARE = 0.1;
 const OVERRUN_SHARE = 0.2;
 
 /** Until a node has measured a format: about a core of a server (AMD EPYC). */
-const DECODE_MS_PER_MEGAPIXEL = { jpeg: 20, png: 30, webp: 30, avif: 40, jxl: 70 } as const;
+const DECODE_MS_PER_MEGAPIXEL = {
+  jpeg: 20,
+  png: 30,
+  webp: 30,
+  avif: 40,
+  jxl: 70,
+  heic: 80,
+} as const;
 const ENCODE_MS_PER_MEGAPIXEL = {
   png: 80,
   webp: 120,

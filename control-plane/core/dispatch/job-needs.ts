@@ -302,7 +302,7 @@ function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
     case 'model':
       return invalidParameter('model', `is not to be had: ${NO_NODE} has ${needs.model}`);
     case 'input-format':
-      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', `${NO_NODE} reads ${inputFormat}`);
+      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', unreadBy(inputFormat));
     case 'input-size':
       return new ContractError(
         'IMAGE_RESOLUTION_TOO_LARGE',
@@ -315,12 +315,21 @@ function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
       return unsupportedOutput(`${NO_NODE} writes ${outputFormat} of ${least} pixels`);
     }
     case 'background': {
-      const detail = `background: ${NO_NODE} reads ${finishing?.background?.inputFormat}`;
+      const detail = `background: ${unreadBy(finishing?.background?.inputFormat)}`;
       return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
     }
     case 'memory':
       return memoryRefusal(needs);
   }
+}
+
+/** What an operator can do about it is said too. */
+function unreadBy(format: InputFormat | null | undefined): string {
+  if (format !== 'heic') return `${NO_NODE} reads ${format}`;
+  return (
+    `${NO_NODE} reads heic: its operator installs libheif-js beside the service, or Debian's ` +
+    'libheif-examples on the nodes (MATTING_HEIF)'
+  );
 }
 
 function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): ContractError {
@@ -343,8 +352,8 @@ function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): Contrac
 function codecRefusal({ inputFormat, outputFormat }: AskedNeeds): ContractError | undefined {
   const detail = `${NO_NODE} could do this with this image`;
   if (outputFormat === 'jxl') return unsupportedOutput(detail);
-  if (inputFormat === 'jxl') return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
-  return undefined;
+  const isOfSome = inputFormat === 'jxl' || inputFormat === 'heic';
+  return isOfSome ? new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail) : undefined;
 }
 
 function unsupportedOutput(detail: string): ContractError {

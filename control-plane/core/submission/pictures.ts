@@ -22,6 +22,7 @@ import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import {
   type ByteReader,
+  describeUnread,
   type ImageHeader,
   readImageHeader,
 } from '@matting/proto/contract/image-header.ts';
@@ -336,9 +337,7 @@ export async function requireAcceptableImage(
 ): Promise<ImageHeader> {
   if (sizeBytes > role.bytesMax) throw imageTooLarge(role);
   const header = await readImageHeader(read, sizeBytes);
-  if (header === undefined) {
-    throw unsupported(role, 'the bytes are no JPEG, PNG, WebP, AVIF or JPEG XL image');
-  }
+  if (header === undefined) throw unsupported(role, await describeUnread(read, sizeBytes));
   if (header.animated) throw unsupported(role, 'animated images are not supported');
   if (header.width !== undefined && header.height !== undefined) {
     requireResolution(header.width, header.height, role);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Random } from '@matting/test-support/random.ts';
 import test, { type ExecutionContext } from 'ava';
-import { readAvifColour } from '../image-header/avif.ts';
+import { readAvifColour } from '../image-header/heif.ts';
 import { WINDOW_BYTES, WINDOW_READS_MAX } from '../image-header/byte-window.ts';
 import { hasAssociatedAlpha } from '../image-header/jxl.ts';
 import { type ImageHeader, readImageHeader } from '../image-header.ts';

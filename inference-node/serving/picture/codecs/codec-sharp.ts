@@ -6,7 +6,7 @@
 import { crc32 } from 'node:zlib';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
-import { readAvifColour } from '@matting/proto/contract/image-header/avif.ts';
+import { readAvifColour } from '@matting/proto/contract/image-header/heif.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
@@ -43,7 +43,9 @@ sharp.cache(false);
 /** Of the library that reads AVIF; undefined where libvips is not sharp's own. */
 export const libheifVersion: string | undefined = sharp.versions.heif;
 
-const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
+type SharpFormat = Exclude<InputFormat, 'jxl' | 'heic'>;
+
+const SHARP_FORMAT: Readonly<Record<SharpFormat, string>> = {
   jpeg: 'jpeg',
   png: 'png',
   webp: 'webp',
@@ -59,7 +61,7 @@ const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
 /** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */
 export async function openWithSharp(
   given: Buffer,
-  format: Exclude<InputFormat, 'jxl'>,
+  format: SharpFormat,
 ): Promise<OpenedPicture> {
   const file = format === 'avif' ? withStillBrand(given) : given;
   let metadata: Metadata;
@@ -91,7 +93,7 @@ interface StoredPlan {
 /** Undefined: sharp does the whole conversion. */
 async function planStored(
   file: Buffer,
-  format: Exclude<InputFormat, 'jxl'>,
+  format: SharpFormat,
   metadata: Metadata,
 ): Promise<StoredPlan | undefined> {
   const { space, hasAlpha, autoOrient } = metadata;
@@ -120,7 +122,7 @@ interface FileColour {
 
 async function readColour(
   file: Buffer,
-  format: Exclude<InputFormat, 'jxl'>,
+  format: SharpFormat,
   { icc }: Metadata,
 ): Promise<FileColour> {
   const byProfile = {
@@ -149,7 +151,7 @@ async function readColour(
   return { ...(isByNumbers ? byNumbers(colour) : byProfile), premultiplied };
 }
 
-function requireExpected(metadata: Metadata, format: Exclude<InputFormat, 'jxl'>): void {
+function requireExpected(metadata: Metadata, format: SharpFormat): void {
   const { format: found, compression, pages = 1 } = metadata;
   if (found !== SHARP_FORMAT[format] || (format === 'avif' && compression !== 'av1')) {
     throw new ContractError(
@@ -165,7 +167,7 @@ function requireExpected(metadata: Metadata, format: Exclude<InputFormat, 'jxl'>
 
 async function readPixels(
   file: Buffer,
-  format: Exclude<InputFormat, 'jxl'>,
+  format: SharpFormat,
   metadata: Metadata,
   plan: StoredPlan | undefined,
 ) {

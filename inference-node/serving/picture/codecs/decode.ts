@@ -8,10 +8,14 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
-import { type ImageHeader, readImageHeader } from '@matting/proto/contract/image-header.ts';
+import {
+  describeUnread,
+  type ImageHeader,
+  readImageHeader,
+} from '@matting/proto/contract/image-header.ts';
 import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '@matting/proto/contract/limits.ts';
 import { jxlPixelsMax } from '../makeable.ts';
-import type { RgbaPicture } from '../rgba-picture.ts';
+import type { OpenedPicture, RgbaPicture } from '../rgba-picture.ts';
 import { openJxl } from './codec-jxl.ts';
 import { openWithSharp } from './codec-sharp.ts';
 
@@ -33,7 +37,7 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
   const { format, width, height } = await requireHeader(file);
   if (width !== undefined && height !== undefined)
     requireSize({ width, height }, format, options.pixelsMax);
-  const opened = format === 'jxl' ? await openJxl(file) : await openWithSharp(file, format);
+  const opened = await open(file, format);
   const size = { width: opened.width, height: opened.height };
   requireSize(size, format, options.pixelsMax);
   if (options.declared !== undefined) requireDeclared(size, options.declared);
@@ -42,13 +46,17 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
   return { format, ...size, rgba, translucent };
 }
 
+function open(file: Buffer, format: InputFormat): Promise<OpenedPicture> {
+  if (format === 'jxl') return openJxl(file);
+  if (format !== 'heic') return openWithSharp(file, format);
+  throw new ContractError('NODE_INCAPABLE', 'this node reads no HEIC');
+}
+
 async function requireHeader(file: Buffer): Promise<ImageHeader> {
-  const header = await readImageHeader(
-    (offset, length) => file.subarray(offset, offset + length),
-    file.length,
-  );
+  const read = (offset: number, length: number) => file.subarray(offset, offset + length);
+  const header = await readImageHeader(read, file.length);
   if (header === undefined) {
-    const detail = 'the file is none of JPEG, PNG, WebP, AVIF and JPEG XL';
+    const detail = await describeUnread(read, file.length);
     throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
   }
   if (header.animated) {

@@ -75,7 +75,7 @@ export async function openPicturePool(options: PicturePoolOptions): Promise<Pict
 
 class ChildPicturePool implements PicturePool, WorkerListener {
   readonly capabilities = {
-    inputFormats: INPUT_FORMATS,
+    inputFormats: INPUT_FORMATS.filter(format => format !== 'heic'),
     outputFormats: OUTPUT_FORMATS,
     jxlPixelsMax: jxlPixelsMax(),
   };

@@ -103,6 +103,8 @@ export const InputFormat = {
   INPUT_FORMAT_WEBP: 3,
   INPUT_FORMAT_AVIF: 4,
   INPUT_FORMAT_JXL: 5,
+  /** INPUT_FORMAT_HEIC - HEIF with a picture in HEVC */
+  INPUT_FORMAT_HEIC: 6,
   UNRECOGNIZED: -1,
 } as const;
 
@@ -115,6 +117,7 @@ export namespace InputFormat {
   export type INPUT_FORMAT_WEBP = typeof InputFormat.INPUT_FORMAT_WEBP;
   export type INPUT_FORMAT_AVIF = typeof InputFormat.INPUT_FORMAT_AVIF;
   export type INPUT_FORMAT_JXL = typeof InputFormat.INPUT_FORMAT_JXL;
+  export type INPUT_FORMAT_HEIC = typeof InputFormat.INPUT_FORMAT_HEIC;
   export type UNRECOGNIZED = typeof InputFormat.UNRECOGNIZED;
 }
 

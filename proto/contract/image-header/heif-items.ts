@@ -1,0 +1,210 @@
+/**
+ * The items of a HEIF file (ISO/IEC 23008-12; boxes of ISO/IEC 14496-12, 8.11): what its box `meta`
+ * says of the pictures in it, of how they belong together and of where they lie. It knows nothing
+ * of what they mean.
+ */
+import { type ByteWindow, WINDOW_BYTES } from './byte-window.ts';
+import { type Box, boxes, type StepBudget } from './iso-boxes.ts';
+
+export interface ItemReference {
+  readonly type: string;
+  readonly from: number;
+  /** The first ones where there are more than a window holds. */
+  readonly to: readonly number[];
+  /** How many there are. */
+  readonly count: number;
+}
+
+export interface HeifItems {
+  readonly primaryId: number | undefined;
+  readonly types: ReadonlyMap<number, string>;
+  readonly references: readonly ItemReference[];
+  /** In the order in which they apply. */
+  readonly properties: ReadonlyMap<number, readonly Box[]>;
+  readonly iloc: Box | undefined;
+  readonly idat: Box | undefined;
+}
+
+/** Reads numbers one after the other; behind the end they are 0, and `overrun` is true. */
+class Cursor {
+  readonly #window: ByteWindow;
+  readonly #end: number;
+  at: number;
+  overrun = false;
+
+  constructor(window: ByteWindow, { start, end }: Pick<Box, 'start' | 'end'>) {
+    this.#window = window;
+    this.at = start;
+    this.#end = end;
+  }
+
+  /** Big endian, 0 to 8 bytes; more bytes are an overrun. */
+  async number(bytes: number): Promise<number> {
+    if (bytes === 0) return 0;
+    const isInside = bytes <= 8 && this.at + bytes <= this.#end;
+    const held = isInside ? await this.#window.at(this.at, bytes) : undefined;
+    this.at += bytes;
+    this.overrun ||= held === undefined;
+    if (held === undefined) return 0;
+    if (bytes <= 6) return held.readUIntBE(0, bytes);
+    return held.readUIntBE(0, bytes - 4) * 2 ** 32 + held.readUInt32BE(bytes - 4);
+  }
+
+  /** As many of `count` numbers as a window holds. */
+  async numbers(count: number, bytes: number): Promise<number[]> {
+    if (count === 0) return [];
+    const held = Math.min(count, Math.floor(WINDOW_BYTES / bytes));
+    const isInside = this.at + count * bytes <= this.#end;
+    const list = isInside ? await this.#window.at(this.at, held * bytes) : undefined;
+    this.at += count * bytes;
+    this.overrun ||= list === undefined;
+    if (list === undefined) return [];
+    return Array.from({ length: held }, (_, i) => list.readUIntBE(i * bytes, bytes));
+  }
+}
+
+/** @param meta of a file; its first one counts. */
+export async function readItems(
+  window: ByteWindow,
+  meta: Box,
+  budget: StepBudget,
+): Promise<HeifItems> {
+  const found = new Map<string, Box>();
+  for await (const child of boxes(window, meta.start + 4, meta.end, budget)) {
+    if (!found.has(child.type)) found.set(child.type, child);
+  }
+  const [pitm, iinf, iref, iprp] = ['pitm', 'iinf', 'iref', 'iprp'].map(type => found.get(type));
+  return {
+    primaryId: pitm && (await readPrimaryId(window, pitm)),
+    types: iinf === undefined ? new Map() : await readTypes(window, iinf, budget),
+    references: iref === undefined ? [] : await readReferences(window, iref, budget),
+    properties: iprp === undefined ? new Map() : await readProperties(window, iprp, budget),
+    iloc: found.get('iloc'),
+    idat: found.get('idat'),
+  };
+}
+
+async function readPrimaryId(window: ByteWindow, pitm: Box): Promise<number | undefined> {
+  const cursor = new Cursor(window, pitm);
+  const version = (await cursor.number(4)) >>> 24;
+  const id = await cursor.number(version === 0 ? 2 : 4);
+  return cursor.overrun ? undefined : id;
+}
+
+async function readTypes(
+  window: ByteWindow,
+  iinf: Box,
+  budget: StepBudget,
+): Promise<Map<number, string>> {
+  const types = new Map<number, string>();
+  const version = (await window.at(iinf.start, 1))?.[0];
+  const entries = iinf.start + 4 + (version === 0 ? 2 : 4);
+  for await (const infe of boxes(window, entries, iinf.end, budget)) {
+    const entry = await window.at(infe.start, 14);
+    if (infe.type !== 'infe' || entry === undefined) continue;
+    const version = entry.readUInt8(0);
+    if (version < 2) continue;
+    const wide = version >= 3;
+    const id = wide ? entry.readUInt32BE(4) : entry.readUInt16BE(4);
+    const typeAt = wide ? 10 : 8;
+    types.set(id, entry.toString('latin1', typeAt, typeAt + 4));
+  }
+  return types;
+}
+
+async function readReferences(
+  window: ByteWindow,
+  iref: Box,
+  budget: StepBudget,
+): Promise<ItemReference[]> {
+  const references: ItemReference[] = [];
+  const idBytes = (await window.at(iref.start, 1))?.[0] === 0 ? 2 : 4;
+  for await (const box of boxes(window, iref.start + 4, iref.end, budget)) {
+    const cursor = new Cursor(window, box);
+    const from = await cursor.number(idBytes);
+    if (cursor.overrun) continue;
+    const count = await cursor.number(2);
+    const to = await cursor.numbers(count, idBytes);
+    references.push({ type: box.type, from, to, count });
+  }
+  return references;
+}
+
+async function readProperties(
+  window: ByteWindow,
+  iprp: Box,
+  budget: StepBudget,
+): Promise<Map<number, Box[]>> {
+  const properties: Box[] = [];
+  const associated: Box[] = [];
+  for await (const child of boxes(window, iprp.start, iprp.end, budget)) {
+    if (child.type === 'ipma') associated.push(child);
+    if (child.type !== 'ipco' || properties.length > 0) continue;
+    for await (const property of boxes(window, child.start, child.end, budget)) {
+      properties.push(property);
+    }
+  }
+  const byId = new Map<number, Box[]>();
+  for (const ipma of associated) {
+    const cursor = new Cursor(window, ipma);
+    const head = await cursor.number(4);
+    const entries = await cursor.number(4);
+    const indexBytes = (head & 1) === 0 ? 1 : 2;
+    const essentialBit = 1 << (8 * indexBytes - 1);
+    for (let entry = 0; entry < entries && !cursor.overrun && budget.take(); entry += 1) {
+      const id = await cursor.number(head >>> 24 === 0 ? 2 : 4);
+      const indices = await cursor.numbers(await cursor.number(1), indexBytes);
+      // Counted from 1; 0 stands for none.
+      const own = indices.flatMap(index => properties[(index & (essentialBit - 1)) - 1] ?? []);
+      const known = byId.get(id);
+      if (known === undefined) byId.set(id, own);
+      else known.push(...own);
+    }
+  }
+  return byId;
+}
+
+/** Bytes of the file. */
+export interface Extent {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Of every item that lies wholly within the file. */
+export async function readExtents(
+  window: ByteWindow,
+  { iloc, idat }: HeifItems,
+  budget: StepBudget,
+): Promise<Map<number, readonly Extent[]>> {
+  const byId = new Map<number, readonly Extent[]>();
+  if (iloc === undefined) return byId;
+  const cursor = new Cursor(window, iloc);
+  const version = (await cursor.number(4)) >>> 24;
+  const sizes = await cursor.number(2);
+  const [offsetBytes, lengthBytes, baseBytes] = [sizes >> 12, (sizes >> 8) & 15, (sizes >> 4) & 15];
+  const indexBytes = version === 0 ? 0 : sizes & 15;
+  const idBytes = version < 2 ? 2 : 4;
+  const items = await cursor.number(idBytes);
+  for (let item = 0; item < items && !cursor.overrun && budget.take(); item += 1) {
+    const id = await cursor.number(idBytes);
+    const method = version === 0 ? 0 : (await cursor.number(2)) & 15;
+    const isElsewhere = (await cursor.number(2)) !== 0;
+    // In the file, or in the box `idat`; a third method refers to other items.
+    const source = method === 0 ? { start: 0, end: window.sizeBytes } : idat;
+    const base = (source?.start ?? 0) + (await cursor.number(baseBytes));
+    const extents: Extent[] = [];
+    const count = await cursor.number(2);
+    for (let i = 0; i < count && !cursor.overrun && budget.take(); i += 1) {
+      cursor.at += indexBytes;
+      const start = base + (await cursor.number(offsetBytes));
+      const length = await cursor.number(lengthBytes);
+      // A length of 0 means up to the end.
+      extents.push({ start, end: length === 0 ? (source?.end ?? start) : start + length });
+    }
+    const end = Math.min(source?.end ?? 0, window.sizeBytes);
+    const isWhole = !cursor.overrun && extents.length === count && count > 0;
+    const isInside = extents.every(extent => extent.start < extent.end && extent.end <= end);
+    if (isWhole && isInside && !isElsewhere && method <= 1) byId.set(id, extents);
+  }
+  return byId;
+}

@@ -1,0 +1,489 @@
+/**
+ * HEIF (ISO/IEC 23008-12) as AVIF (AV1 Image File Format 1.1) and as HEIC. The brands say what a
+ * file may hold, its primary item what it does hold: a picture in AV1 is AVIF, one in HEVC is HEIC,
+ * whatever the brands, and whatever else is in the file.
+ */
+import { ContractError } from '../errors.ts';
+import type { Size } from '../finishing.ts';
+import { type ByteReader, ByteWindow, type ImageHeader } from './byte-window.ts';
+import {
+  type Extent,
+  type HeifItems,
+  type ItemReference,
+  readExtents,
+  readItems,
+} from './heif-items.ts';
+import { type Box, boxes, StepBudget } from './iso-boxes.ts';
+
+/** Brands read of one ftyp box; real files have fewer than ten. */
+const BRANDS_MAX = 64;
+const AVIF_SEQUENCE = 'avis';
+/** By what they promise where the primary item cannot be read. */
+const AVIF_BRANDS = ['avif', AVIF_SEQUENCE];
+const HEIC_SEQUENCES = ['hevc', 'hevx', 'hevm', 'hevs'];
+const HEIC_BRANDS = ['heic', 'heix', 'heim', 'heis', ...HEIC_SEQUENCES];
+/** Types of items, by what they are coded in. */
+const CODED: Readonly<Record<string, 'avif' | 'heic' | undefined>> = {
+  av01: 'avif',
+  hvc1: 'heic',
+  hev1: 'heic',
+};
+const GRID = 'grid';
+/** Items made of their first input alone, as far as it is looked at here: a gain map is not. */
+const ONE_INPUT = ['iden', 'tmap'];
+/** Items made of other items. */
+const DERIVED = [GRID, 'iovl', ...ONE_INPUT];
+/** Derived items that stand one upon the other; real files have one. */
+const DEPTH_MAX = 8;
+
+export function isIsoFile(start: Buffer): boolean {
+  return start.length >= 12 && start.toString('latin1', 4, 8) === 'ftyp';
+}
+
+async function readBrands(window: ByteWindow, ftyp: Box): Promise<ReadonlySet<string>> {
+  const brands = new Set<string>();
+  const bytes = await window.upTo(ftyp.start, Math.min(ftyp.end - ftyp.start, 4 * BRANDS_MAX));
+  for (let offset = 0; offset + 4 <= bytes.length; offset += 4) {
+    if (offset !== 4) brands.add(bytes.toString('latin1', offset, offset + 4));
+  }
+  return brands;
+}
+
+/** Boxes on the way from `moov` to how many pictures a track has. */
+const SAMPLE_PATH = ['trak', 'mdia', 'minf', 'stbl'];
+
+async function readSampleCounts(
+  window: ByteWindow,
+  parent: Box,
+  depth: number,
+  budget: StepBudget,
+): Promise<number[]> {
+  const counts: number[] = [];
+  for await (const child of boxes(window, parent.start, parent.end, budget)) {
+    if (child.type === SAMPLE_PATH[depth]) {
+      counts.push(...(await readSampleCounts(window, child, depth + 1, budget)));
+    }
+    if (depth < SAMPLE_PATH.length || (child.type !== 'stsz' && child.type !== 'stz2')) continue;
+    const head = await window.at(child.start, 12);
+    counts.push(head === undefined ? 0 : head.readUInt32BE(8));
+  }
+  return counts;
+}
+
+function inputsOf({ references }: HeifItems, id: number): ItemReference | undefined {
+  return references.find(({ type, from }) => type === 'dimg' && from === id);
+}
+
+interface PathItem {
+  readonly id: number;
+  readonly type: string;
+}
+
+/** The primary item, what it is made of first, and so on down to what is coded. */
+function pathOf(items: HeifItems): readonly PathItem[] {
+  const path: PathItem[] = [];
+  let id = items.primaryId;
+  while (id !== undefined && path.length < DEPTH_MAX) {
+    const type = items.types.get(id);
+    if (type === undefined) break;
+    path.push({ id, type });
+    id = DERIVED.includes(type) ? inputsOf(items, id)?.to[0] : undefined;
+  }
+  return path;
+}
+
+/** Undefined: not to be seen. */
+function codedIn(path: readonly PathItem[]): PathItem | undefined {
+  const last = path.at(-1);
+  return last === undefined || DERIVED.includes(last.type) ? undefined : last;
+}
+
+/** What is shown as a whole: the first on the way that is not one other item, unchanged. */
+function pictureIn(path: readonly PathItem[]): PathItem | undefined {
+  return path.find(({ type }) => !ONE_INPUT.includes(type));
+}
+
+async function readSize(
+  window: ByteWindow,
+  items: HeifItems,
+  id: number | undefined,
+): Promise<Size | undefined> {
+  const ispe = propertiesOf(items, id).find(({ type }) => type === 'ispe');
+  const content = ispe && (await window.at(ispe.start, 12));
+  return content && { width: content.readUInt32BE(4), height: content.readUInt32BE(8) };
+}
+
+function propertiesOf({ properties }: HeifItems, id: number | undefined): readonly Box[] {
+  return (id === undefined ? undefined : properties.get(id)) ?? [];
+}
+
+interface IsoFile {
+  readonly brands: ReadonlySet<string>;
+  readonly items: HeifItems | undefined;
+  readonly sampleCounts: readonly number[];
+}
+
+async function readIsoFile(window: ByteWindow, budget: StepBudget): Promise<IsoFile> {
+  let brands: ReadonlySet<string> = new Set();
+  let items: HeifItems | undefined;
+  const sampleCounts: number[] = [];
+  for await (const box of boxes(window, 0, window.sizeBytes, budget)) {
+    if (box.type === 'ftyp' && brands.size === 0) brands = await readBrands(window, box);
+    if (box.type === 'meta') items ??= await readItems(window, box, budget);
+    if (box.type === 'moov') sampleCounts.push(...(await readSampleCounts(window, box, 0, budget)));
+    if (items !== undefined && !brands.has(AVIF_SEQUENCE)) break;
+  }
+  return { brands, items, sampleCounts };
+}
+
+/**
+ * The size is that of the item that the picture is made of, a grid's own one included; rotation and
+ * cropping are not applied. Undefined: an ISO file that is neither AVIF nor HEIC.
+ */
+export async function readHeifHeader(window: ByteWindow): Promise<ImageHeader | undefined> {
+  const { brands, items, sampleCounts } = await readIsoFile(window, new StepBudget());
+  const path = items === undefined ? [] : pathOf(items);
+  const coding = codedIn(path)?.type;
+  const isOf = (known: readonly string[]) => known.some(brand => brands.has(brand));
+  const promised = isOf(AVIF_BRANDS) ? 'avif' : isOf(HEIC_BRANDS) ? 'heic' : undefined;
+  const format = coding === undefined ? promised : CODED[coding];
+  if (format === undefined) return undefined;
+  const size = items && (await readSize(window, items, pictureIn(path)?.id));
+  // A sequence of one picture, which is an item as well, is that picture.
+  const isOne = sampleCounts.length > 0 && sampleCounts.every(count => count === 1);
+  const isStill = coding !== undefined && (format === 'heic' || isOne);
+  const isSequence = isOf(format === 'heic' ? HEIC_SEQUENCES : [AVIF_SEQUENCE]);
+  return { format, width: size?.width, height: size?.height, animated: isSequence && !isStill };
+}
+
+/** What an ISO file that has no header here holds, in words for an error. */
+export async function nameIsoFile(read: ByteReader, sizeBytes: number): Promise<string> {
+  const window = new ByteWindow(read, sizeBytes);
+  const { brands, items } = await readIsoFile(window, new StepBudget());
+  const coding = items && codedIn(pathOf(items))?.type;
+  if (coding !== undefined) return `HEIF whose picture is coded as ${printable(coding)}`;
+  return `an ISO media file of the brand ${printable([...brands][0] ?? '')}`;
+}
+
+/** Four characters of a file that nobody vouches for. */
+function printable(name: string): string {
+  return `"${name.replace(/[^ !#-~]/g, '?')}"`;
+}
+
+/** Code points of ITU-T H.273. */
+export interface Cicp {
+  readonly primaries: number;
+  readonly transfer: number;
+  /** Samples are of video's narrow range; absent where a decoder has stretched them. */
+  readonly isNarrow?: boolean;
+}
+
+interface HeifColour {
+  /** Of a `colr` box of type nclx (ISO/IEC 14496-12, 12.1.5). */
+  readonly cicp: Cicp | undefined;
+  /** An ICC profile, which may stand beside code points. */
+  readonly profile: Buffer | undefined;
+}
+
+/** The first of each that one of the items has. */
+function readColour(file: Buffer, items: HeifItems, ids: readonly number[]): HeifColour {
+  let cicp: Cicp | undefined;
+  let profile: Buffer | undefined;
+  for (const { type, start, end } of ids.flatMap(id => propertiesOf(items, id))) {
+    if (type !== 'colr' || end - start < 4) continue;
+    const kind = file.toString('latin1', start, start + 4);
+    if (kind === 'prof' || kind === 'rICC') profile ??= file.subarray(start + 4, end);
+    if (kind !== 'nclx' || end - start < 8) continue;
+    cicp ??= { primaries: file.readUInt16BE(start + 4), transfer: file.readUInt16BE(start + 6) };
+  }
+  return { cicp, profile };
+}
+
+/** Colours are multiplied by alpha (ISO/IEC 23000-22, 7.3.5.2). */
+function isPremultiplied({ references }: HeifItems, id: number): boolean {
+  return references.some(({ type, from }) => type === 'prem' && from === id);
+}
+
+interface AvifColour extends HeifColour {
+  /** Decoders hand such colours out as they are. */
+  readonly premultiplied: boolean;
+}
+
+function windowOf(file: Buffer): ByteWindow {
+  return new ByteWindow((offset, length) => file.subarray(offset, offset + length), file.length);
+}
+
+/** What an AVIF says of its primary item's colours. */
+export async function readAvifColour(file: Buffer): Promise<AvifColour> {
+  const { items } = await readIsoFile(windowOf(file), new StepBudget());
+  if (items?.primaryId === undefined) {
+    return { cicp: undefined, profile: undefined, premultiplied: false };
+  }
+  const named = readColour(file, items, [items.primaryId]);
+  return { ...named, premultiplied: isPremultiplied(items, items.primaryId) };
+}
+
+/** A turn as Exif numbers it: 1 is none, 6 a quarter clockwise. */
+export type Orientation = 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8;
+
+/**
+ * What a decoder has to know of a HEIC before it is given one, and what of its answer is held
+ * against. The picture is the primary item; gain maps, depth maps, thumbnails, other pictures and
+ * sequences of the file are no part of it.
+ */
+export interface HeifFacts {
+  /** Pixels of the picture as it is shown: cropped (`clap`), turned (`irot`, `imir`). */
+  readonly width: number;
+  readonly height: number;
+  /** Before that: what is decoded, a grid put together. */
+  readonly storedWidth: number;
+  readonly storedHeight: number;
+  /** The whole turn from the stored picture to the one shown. */
+  readonly orientation: Orientation;
+  /**
+   * Who turns: `container` where irot or imir say it, which every decoder of HEIF applies with the
+   * crop; `exif` where only Exif says it, which none applies; undefined where nobody does.
+   */
+  readonly orientedBy: 'container' | 'exif' | undefined;
+  /** Bits of the deepest channel of the colours: 8, 10 or 12 as a rule. */
+  readonly bitDepth: number;
+  /** Code points; decoders hand colours out without converting them. */
+  readonly cicp: Cicp | undefined;
+  /** The ICC profile, where there is one. It outranks the code points. */
+  readonly profile: Buffer | undefined;
+  readonly hasAlpha: boolean;
+  /** Colours are multiplied by alpha. */
+  readonly premultiplied: boolean;
+  /** Of a grid; undefined where the picture is one item. */
+  readonly tiles: { readonly columns: number; readonly rows: number } | undefined;
+  readonly primaryItemId: number;
+}
+
+const ORIENTATIONS: Readonly<Record<'straight' | 'mirrored', readonly Orientation[]>> = {
+  // By quarters clockwise; mirrored left to right before that.
+  straight: [1, 6, 3, 8],
+  mirrored: [2, 7, 4, 5],
+};
+
+/**
+ * Reads the facts of a HEIC in memory. Rotation and mirroring are those of the container; Exif's
+ * orientation counts where the container has neither. Every item that the picture is made of has
+ * to be coded in HEVC and to lie within the file: no other decoder is reached behind this.
+ * @throws ContractError UNSUPPORTED_IMAGE_FORMAT (coded in something else),
+ * PROCESSING_FAILED (damaged, or parts of it are missing)
+ */
+export async function readHeif(file: Buffer): Promise<HeifFacts> {
+  const window = windowOf(file);
+  const budget = new StepBudget();
+  const { items } = await readIsoFile(window, budget);
+  const path = items === undefined ? [] : pathOf(items);
+  const [picture, coded] = [pictureIn(path), codedIn(path)];
+  if (items?.primaryId === undefined || picture === undefined || coded === undefined) {
+    throw damage('its primary item cannot be read');
+  }
+  // The picture's own properties apply first, then those of what is made of it.
+  const ids = path.slice(0, path.indexOf(picture) + 1).map(({ id }) => id);
+  const extents = await readExtents(window, items, budget);
+  const alphas = alphasOf(file, items, ids);
+  requireParts(items, extents, [picture.id, ...alphas]);
+  const grid = picture.type === GRID ? readGrid(file, items, extents, picture.id) : undefined;
+  const stored = grid ?? (await readSize(window, items, picture.id));
+  if (!stored?.width || !stored.height) throw damage('its size cannot be read');
+  const shown = readTransforms(file, items, ids.toReversed(), stored);
+  const exif = shown.isTurned ? 1 : readExifOrientation(file, items, extents, ids);
+  const isSwapped = exif >= 5;
+  return {
+    width: isSwapped ? shown.height : shown.width,
+    height: isSwapped ? shown.width : shown.height,
+    storedWidth: stored.width,
+    storedHeight: stored.height,
+    orientation: shown.isTurned ? shown.orientation : exif,
+    orientedBy: shown.isTurned ? 'container' : exif === 1 ? undefined : 'exif',
+    bitDepth: readBitDepth(file, items, coded.id),
+    ...readColour(file, items, [...ids, coded.id]),
+    hasAlpha: alphas.length > 0,
+    premultiplied: ids.some(id => isPremultiplied(items, id)),
+    tiles: grid && { columns: grid.columns, rows: grid.rows },
+    primaryItemId: items.primaryId,
+  };
+}
+
+function damage(what: string): ContractError {
+  return new ContractError('PROCESSING_FAILED', `the image is damaged: ${what}`);
+}
+
+const ALPHA_TYPES = [
+  'urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0',
+  'urn:mpeg:hevc:2015:auxid:1\0',
+];
+const NAME_BYTES_MAX = 64;
+
+/** Auxiliary items of another kind are depths, gain maps and mattes. */
+function alphasOf(file: Buffer, items: HeifItems, ids: readonly number[]): number[] {
+  const isAlpha = (id: number) => {
+    const auxC = propertiesOf(items, id).find(({ type }) => type === 'auxC');
+    if (auxC === undefined) return false;
+    const nameAt = auxC.start + 4;
+    const name = file.toString('latin1', nameAt, Math.min(auxC.end, nameAt + NAME_BYTES_MAX));
+    return ALPHA_TYPES.some(type => name.startsWith(type));
+  };
+  return items.references
+    .filter(({ type, to }) => type === 'auxl' && to.some(id => ids.includes(id)))
+    .map(({ from }) => from)
+    .filter(isAlpha);
+}
+
+/** Items that are not of the picture (Exif, a thumbnail, a gain map) may be damaged or missing. */
+function requireParts(
+  items: HeifItems,
+  extents: ReadonlyMap<number, readonly Extent[]>,
+  made: readonly number[],
+): void {
+  const seen = new Set<number>();
+  const queue = [...made];
+  for (let id = queue.pop(); id !== undefined; id = queue.pop()) {
+    if (seen.has(id)) continue;
+    seen.add(id);
+    const type = items.types.get(id);
+    if (type === undefined) throw damage('parts of it are missing');
+    const isDerived = DERIVED.includes(type);
+    if (!isDerived && CODED[type] !== 'heic') {
+      const detail = `the file is HEIF with a picture coded as ${printable(type)}`;
+      throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
+    }
+    if (!extents.has(id) && !ONE_INPUT.includes(type)) throw damage('parts of it are missing');
+    if (!isDerived) continue;
+    const inputs = inputsOf(items, id);
+    if (!inputs?.count || inputs.to.length < inputs.count) throw damage('its parts are not named');
+    queue.push(...(ONE_INPUT.includes(type) ? inputs.to.slice(0, 1) : inputs.to));
+  }
+}
+
+interface Grid extends Size {
+  readonly columns: number;
+  readonly rows: number;
+}
+
+const GRID_BYTES_MAX = 12;
+
+function readGrid(
+  file: Buffer,
+  items: HeifItems,
+  extents: ReadonlyMap<number, readonly Extent[]>,
+  id: number,
+): Grid {
+  const starts = (extents.get(id) ?? []).map(({ start, end }) =>
+    file.subarray(start, Math.min(end, start + GRID_BYTES_MAX)),
+  );
+  const data = Buffer.concat(starts).subarray(0, GRID_BYTES_MAX);
+  const isWide = ((data[1] ?? 0) & 1) === 1;
+  if (data.length < (isWide ? GRID_BYTES_MAX : 8)) throw damage('its grid cannot be read');
+  const [rows, columns] = [data.readUInt8(2) + 1, data.readUInt8(3) + 1];
+  if (rows * columns !== inputsOf(items, id)?.count) throw damage('its grid has other tiles');
+  return {
+    columns,
+    rows,
+    width: isWide ? data.readUInt32BE(4) : data.readUInt16BE(4),
+    height: isWide ? data.readUInt32BE(8) : data.readUInt16BE(6),
+  };
+}
+
+interface Shown extends Size {
+  readonly orientation: Orientation;
+  /** Something says how the picture is turned, if only that it is not. */
+  readonly isTurned: boolean;
+}
+
+/** @param ids what applies first comes first */
+function readTransforms(
+  file: Buffer,
+  items: HeifItems,
+  ids: readonly number[],
+  stored: Size,
+): Shown {
+  let { width, height } = stored;
+  let isMirrored = false;
+  let quarters = 0;
+  let isTurned = false;
+  for (const box of ids.flatMap(id => propertiesOf(items, id))) {
+    if (box.type === 'clap') ({ width, height } = crop(file, box, { width, height }));
+    if (box.type !== 'irot' && box.type !== 'imir') continue;
+    if (box.end <= box.start) throw damage('its rotation cannot be read');
+    const value = file.readUInt8(box.start);
+    isTurned = true;
+    if (box.type === 'irot') {
+      // Quarters anticlockwise.
+      const turn = 4 - (value & 3);
+      quarters = (quarters + turn) % 4;
+      if (turn % 2 === 1) [width, height] = [height, width];
+    } else {
+      // 1 exchanges left and right, 0 top and bottom: the same, turned by half.
+      isMirrored = !isMirrored;
+      quarters = ((value & 1) === 1 ? 4 - quarters : 6 - quarters) % 4;
+    }
+  }
+  const turns = ORIENTATIONS[isMirrored ? 'mirrored' : 'straight'];
+  return { width, height, orientation: turns[quarters] ?? 1, isTurned };
+}
+
+const CLAP_BYTES = 32;
+
+/** Clean aperture (ISO/IEC 14496-12, 12.1.4), rounded and kept within the picture as by libheif. */
+function crop(file: Buffer, { start, end }: Box, { width, height }: Size): Size {
+  if (end - start < CLAP_BYTES) throw damage('its crop cannot be read');
+  const side = (size: number, at: number) => {
+    const aperture = file.readUInt32BE(at) / file.readUInt32BE(at + 4);
+    const offset = file.readInt32BE(at + 16) / file.readUInt32BE(at + 20);
+    const first = Math.floor(offset + (size - 1) / 2 - (aperture - 1) / 2);
+    const last = Math.round(first + aperture - 1);
+    const kept = Math.min(last, size - 1) - Math.max(first, 0) + 1;
+    // NaN of a denominator of 0 is refused too.
+    if (!(kept > 0)) throw damage('its crop leaves nothing');
+    return kept;
+  };
+  return { width: side(width, start), height: side(height, start + 8) };
+}
+
+/** In HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1). */
+const DEPTHS_AT = 17;
+
+function readBitDepth(file: Buffer, items: HeifItems, id: number): number {
+  const hvcC = propertiesOf(items, id).find(({ type }) => type === 'hvcC');
+  if (hvcC === undefined || hvcC.end - hvcC.start < DEPTHS_AT + 2) {
+    throw damage('it does not say how it is coded');
+  }
+  const [luma, chroma] = [0, 1].map(i => 8 + (file.readUInt8(hvcC.start + DEPTHS_AT + i) & 7));
+  return Math.max(luma ?? 8, chroma ?? 8);
+}
+
+const ORIENTATION_TAG = 0x0112;
+const IFD_ENTRY_BYTES = 12;
+
+/** Exif 3.0, 4.6.2 (a TIFF file); ISO/IEC 23008-12, annex A.2.1. 1 where it cannot be read. */
+function readExifOrientation(
+  file: Buffer,
+  items: HeifItems,
+  extents: ReadonlyMap<number, readonly Extent[]>,
+  ids: readonly number[],
+): Orientation {
+  const exif = items.references.find(
+    ({ type, from, to }) =>
+      type === 'cdsc' && items.types.get(from) === 'Exif' && to.some(id => ids.includes(id)),
+  );
+  const [extent] = (exif && extents.get(exif.from)) ?? [];
+  if (extent === undefined || extent.end - extent.start < 4) return 1;
+  const tiff = file.subarray(extent.start + 4 + file.readUInt32BE(extent.start), extent.end);
+  if (tiff.length < 8) return 1;
+  const isLittle = tiff.toString('latin1', 0, 2) === 'II';
+  const u16 = (at: number) => (isLittle ? tiff.readUInt16LE(at) : tiff.readUInt16BE(at));
+  const first = isLittle ? tiff.readUInt32LE(4) : tiff.readUInt32BE(4);
+  if (first + 2 > tiff.length) return 1;
+  const count = Math.min(u16(first), Math.floor((tiff.length - first - 2) / IFD_ENTRY_BYTES));
+  for (let entry = 0; entry < count; entry += 1) {
+    const at = first + 2 + entry * IFD_ENTRY_BYTES;
+    if (u16(at) !== ORIENTATION_TAG) continue;
+    const value = u16(at + 8);
+    return value >= 1 && value <= 8 ? (value as Orientation) : 1;
+  }
+  return 1;
+}
