@@ -95,7 +95,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     onWithheld,
   };
   return {
-    ...{ readUsage, resultDownload, resultReaders, models },
+    ...{ readUsage, resultDownload, resultReaders, models, fleet: core.fleet },
     orders: new Orders(stores.orders, priceList, paymentInstructions),
     /** What people read and change without a rule besides the store's own. */
     stores,

@@ -543,6 +543,7 @@ const fetcherOfHeader = (format: InputFormat, width = 5, height = 4) =>
 
 const cases: readonly [string, SourceFetcher, string, RegExp][] = [
   ['of a format', fetcherOfHeader('avif'), 'UNSUPPORTED_IMAGE_FORMAT', /reads avif/],
+  ['of HEIC', fetcherOfHeader('heic'), 'UNSUPPORTED_IMAGE_FORMAT', /reads heic.*MATTING_HEIF/],
   [
     'of a size',
     fetcherOfHeader('png', 9000, 9000),

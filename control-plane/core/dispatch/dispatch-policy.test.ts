@@ -536,6 +536,11 @@ test('what no node can do › is a background that no node reads', t => {
   t.is(refused(withJxl), undefined);
   const less = { ...NODE, jxlPixelsMax: 20_000_000 };
   t.is(refused(withJxl, PHOTO, [less]), 'UNSUPPORTED_IMAGE_FORMAT');
+  const withHeic = { ...asked, background: { input: { ...behind, format: 'heic' } as const } };
+  t.regex(
+    refusalOf([NODE], needsOf(PHOTO, withHeic))?.message ?? '',
+    /^background: .*MATTING_HEIF/,
+  );
 });
 
 test('what no node can do › is judged by the node that comes furthest, and is nothing where one can', t => {
@@ -559,7 +564,11 @@ test('what no node can do › is only what the fields show as long as the image 
 test('what no node can do › is a codec of some nodes alone where each has refused what it says it can', t => {
   const all = new Set(['boot']);
   const cmyk = needsOf({ ...JXL, width: 10, height: 10 }, PNG);
-  t.is(refusalOf([NODE], cmyk, all)?.code, 'UNSUPPORTED_IMAGE_FORMAT');
+  const readers = [{ ...NODE, inputFormats: new Set(['jxl', 'heic'] as const) }];
+  const heic = needsOf({ ...PHOTO, format: 'heic' }, PNG);
+  for (const needs of [cmyk, heic]) {
+    t.is(refusalOf(readers, needs, all)?.code, 'UNSUPPORTED_IMAGE_FORMAT');
+  }
   const toJxl = needsOf(PHOTO, { outputFormat: 'jxl' });
   t.is(refusalOf([NODE], toJxl, all)?.code, 'UNSUPPORTED_OUTPUT_FORMAT');
   t.is(refusalOf([NODE], needsOf(PHOTO, PNG), all), undefined, 'the nodes are at fault');

@@ -178,6 +178,7 @@ async function readResultHead(
   );
   if (header === undefined || header.animated) return undefined;
   const { format, width, height } = header;
+  if (format === 'heic') return undefined;
   if (from === 0) return { format, width, height };
   return format === 'jpeg' ? { format: 'zip', width, height } : undefined;
 }

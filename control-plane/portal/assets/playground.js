@@ -52,7 +52,10 @@ function offerDrop(form) {
 
 /** @param {HTMLInputElement} input @param {DataTransfer | null} given */
 function take(input, given) {
-  const file = [...(given?.files ?? [])].find(({ type }) => type.startsWith('image/'));
+  // Some browsers do not know what files of these names are.
+  const file = [...(given?.files ?? [])].find(
+    ({ type, name }) => type.startsWith('image/') || /\.(heic|heif|jxl)$/i.test(name),
+  );
   if (file === undefined) return;
   const chosen = new DataTransfer();
   chosen.items.add(file);

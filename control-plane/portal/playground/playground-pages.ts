@@ -8,6 +8,7 @@ import type { IncomingMessage } from 'node:http';
 import { bodyFormOf } from '@matting/core/http/read-matting-body.ts';
 import { type Job, publicState } from '@matting/core/jobs/job.ts';
 import type { OfferedModels } from '@matting/core/models/offered-models.ts';
+import type { Core } from '@matting/core/package.ts';
 import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answers.ts';
 import { wantBody } from '@matting/http/bodies.ts';
@@ -52,10 +53,11 @@ export function registerPlaygroundRoutes(
   services: {
     readonly playground: UsePlayground;
     readonly models: Pick<OfferedModels, 'list'>;
+    readonly fleet: Pick<Core['fleet'], 'snapshots'>;
   } & Parameters<typeof sendResultOf>[2],
   baseUrl: string,
 ): void {
-  const { playground, models } = services;
+  const { playground, models, fleet } = services;
   const show: Show = async (reply, shown) => {
     const { request } = reply;
     const visit = visitOf(request);
@@ -63,11 +65,12 @@ export function registerPlaygroundRoutes(
     const { status = 200, options = optionsOfQuery(request.query) } = shown;
     const allowance = playground.isOn ? await playground.allowance(visit.accountId) : undefined;
     const choice = modelField(visit, models.list().models, options, shown.refusal);
+    const offered = { choice, accept: acceptOf(fleet.snapshots()) };
     const main =
       allowance === undefined
         ? html`<div class="panel">${ui.emptyState(off)}</div>`
         : html`<div class="playground">
-            <div id="try">${refusalNotice(visit, allowance, shown.refusal)}${form(visit, allowance, options, choice, shown.refusal)}</div>
+            <div id="try">${refusalNotice(visit, allowance, shown.refusal)}${form(visit, allowance, options, offered, shown.refusal)}</div>
             <div id="outcome" aria-live="polite">${outcome(visit, shown.job)}</div>
             ${theCall(visit.words, baseUrl, options)}
           </div>`;
@@ -230,7 +233,7 @@ function form(
   visit: Visit,
   { left, resetsAtMs }: PlaygroundAllowance,
   values: Options,
-  choice: Child,
+  { choice, accept }: { readonly choice: Child; readonly accept: string },
   refusal: Refusal | undefined,
 ): VNode {
   const { words, formats, csrf } = visit;
@@ -255,7 +258,7 @@ function form(
       label: said.picture,
       hint: said.pictureHint,
       error: errorOf('image_file'),
-      accept: ACCEPT,
+      accept,
       drop: said.chosen,
     })}
     <div class="actions">
@@ -379,6 +382,12 @@ const MORE = PLAYGROUND_OPTIONS.filter(
 );
 
 const ACCEPT = 'image/jpeg,image/png,image/webp,image/avif,image/jxl,.jxl';
+
+/** Where HEIC is not asked for, an iPhone sends its photos as JPEG. */
+function acceptOf(nodes: ReturnType<Core['fleet']['snapshots']>): string {
+  const readsHeic = nodes.some(({ inputFormats }) => inputFormats.has('heic'));
+  return readsHeic ? `${ACCEPT},image/heic,image/heif,.heic,.heif` : ACCEPT;
+}
 
 function outcome({ words, formats }: Visit, job: Job | undefined): Child {
   if (job === undefined) return null;

@@ -197,16 +197,20 @@ test('the playground › takes few at once, and no more than a day has', async t
 });
 
 test('the playground › offers what may be named, beside what runs without a name', async t => {
-  t.false((await owner.get(PAGE)).body.includes('name="model"'), 'nothing to choose');
+  const unserved = (await owner.get(PAGE)).body;
+  t.false(unserved.includes('name="model"'), 'nothing to choose');
+  t.false(unserved.includes('heic'), 'an iPhone converts');
   const settings = { portal: { accountArea: areaWith(8) } };
   const app = await openTestApp({ settings, modelsOffered: ['fast', 'u2netp'] }, t);
   const fast = { name: 'fast', goodFor: 'clear subjects <b>', weights: {}, trainingData: {} };
-  app.nodes = [{ models: new Map([['fast', fast]]) } as object as NodeSnapshot];
+  const models = new Map([['fast', fast]]);
+  app.nodes = [{ models, inputFormats: new Set(['heic']) } as object as NodeSnapshot];
   const by = await signIn(app);
-  const { models } = areaOf(app) as { models: unknown };
-  assert.ok(models instanceof OfferedModels);
-  for (let count = 0; count < 10; count += 1) models.noteJob('fast', 1500);
+  const { models: offered } = areaOf(app) as { models: unknown };
+  assert.ok(offered instanceof OfferedModels);
+  for (let count = 0; count < 10; count += 1) offered.noteJob('fast', 1500);
   const { body } = await by.get(PAGE);
+  t.regex(body, /name="image_file"[^>]*,image\/heic,[^>]*\.heif"/);
   const choices = [...body.matchAll(/name="model" value(?:="(\w+)")?( checked)?/g)];
   t.deepEqual(
     choices.map(([, name]) => name),

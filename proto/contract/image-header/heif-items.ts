@@ -9,10 +9,7 @@ import { type Box, boxes, type StepBudget } from './iso-boxes.ts';
 export interface ItemReference {
   readonly type: string;
   readonly from: number;
-  /** The first ones where there are more than a window holds. */
   readonly to: readonly number[];
-  /** How many there are. */
-  readonly count: number;
 }
 
 export interface HeifItems {
@@ -50,16 +47,19 @@ class Cursor {
     return held.readUIntBE(0, bytes - 4) * 2 ** 32 + held.readUInt32BE(bytes - 4);
   }
 
-  /** As many of `count` numbers as a window holds. */
+  /** None where they are not all there. */
   async numbers(count: number, bytes: number): Promise<number[]> {
-    if (count === 0) return [];
-    const held = Math.min(count, Math.floor(WINDOW_BYTES / bytes));
-    const isInside = this.at + count * bytes <= this.#end;
-    const list = isInside ? await this.#window.at(this.at, held * bytes) : undefined;
-    this.at += count * bytes;
-    this.overrun ||= list === undefined;
-    if (list === undefined) return [];
-    return Array.from({ length: held }, (_, i) => list.readUIntBE(i * bytes, bytes));
+    const numbers: number[] = [];
+    while (numbers.length < count) {
+      const part = Math.min(count - numbers.length, Math.floor(WINDOW_BYTES / bytes));
+      const isInside = this.at + part * bytes <= this.#end;
+      const list = isInside ? await this.#window.at(this.at, part * bytes) : undefined;
+      this.at += part * bytes;
+      this.overrun ||= list === undefined;
+      if (list === undefined) return [];
+      for (let at = 0; at < list.length; at += bytes) numbers.push(list.readUIntBE(at, bytes));
+    }
+    return numbers;
   }
 }
 
@@ -122,10 +122,11 @@ async function readReferences(
   for await (const box of boxes(window, iref.start + 4, iref.end, budget)) {
     const cursor = new Cursor(window, box);
     const from = await cursor.number(idBytes);
-    if (cursor.overrun) continue;
+    const isRead = !cursor.overrun;
     const count = await cursor.number(2);
+    if (!budget.take(count)) break;
     const to = await cursor.numbers(count, idBytes);
-    references.push({ type: box.type, from, to, count });
+    if (isRead) references.push({ type: box.type, from, to });
   }
   return references;
 }
@@ -202,8 +203,8 @@ export async function readExtents(
       extents.push({ start, end: length === 0 ? (source?.end ?? start) : start + length });
     }
     const end = Math.min(source?.end ?? 0, window.sizeBytes);
-    const isWhole = !cursor.overrun && extents.length === count && count > 0;
-    const isInside = extents.every(extent => extent.start < extent.end && extent.end <= end);
+    const isWhole = !cursor.overrun && extents.length === count;
+    const isInside = extents.every(extent => extent.start <= extent.end && extent.end <= end);
     if (isWhole && isInside && !isElsewhere && method <= 1) byId.set(id, extents);
   }
   return byId;

@@ -6,13 +6,7 @@
 import { ContractError } from '../errors.ts';
 import type { Size } from '../finishing.ts';
 import { type ByteReader, ByteWindow, type ImageHeader } from './byte-window.ts';
-import {
-  type Extent,
-  type HeifItems,
-  type ItemReference,
-  readExtents,
-  readItems,
-} from './heif-items.ts';
+import { type Extent, type HeifItems, readExtents, readItems } from './heif-items.ts';
 import { type Box, boxes, StepBudget } from './iso-boxes.ts';
 
 /** Brands read of one ftyp box; real files have fewer than ten. */
@@ -35,6 +29,8 @@ const ONE_INPUT = ['iden', 'tmap'];
 const DERIVED = [GRID, 'iovl', ...ONE_INPUT];
 /** Derived items that stand one upon the other; real files have one. */
 const DEPTH_MAX = 8;
+/** Steps in a file that is in memory: 8,000 tiles. libheif itself takes 1000 items. */
+const FILE_STEPS_MAX = 40_000;
 
 export function isIsoFile(start: Buffer): boolean {
   return start.length >= 12 && start.toString('latin1', 4, 8) === 'ftyp';
@@ -70,8 +66,9 @@ async function readSampleCounts(
   return counts;
 }
 
-function inputsOf({ references }: HeifItems, id: number): ItemReference | undefined {
-  return references.find(({ type, from }) => type === 'dimg' && from === id);
+/** What a derived item is made of. */
+export function inputsOf({ references }: HeifItems, id: number): readonly number[] | undefined {
+  return references.find(({ type, from }) => type === 'dimg' && from === id)?.to;
 }
 
 interface PathItem {
@@ -87,7 +84,7 @@ function pathOf(items: HeifItems): readonly PathItem[] {
     const type = items.types.get(id);
     if (type === undefined) break;
     path.push({ id, type });
-    id = DERIVED.includes(type) ? inputsOf(items, id)?.to[0] : undefined;
+    id = DERIVED.includes(type) ? inputsOf(items, id)?.[0] : undefined;
   }
   return path;
 }
@@ -113,7 +110,7 @@ async function readSize(
   return content && { width: content.readUInt32BE(4), height: content.readUInt32BE(8) };
 }
 
-function propertiesOf({ properties }: HeifItems, id: number | undefined): readonly Box[] {
+export function propertiesOf({ properties }: HeifItems, id: number | undefined): readonly Box[] {
   return (id === undefined ? undefined : properties.get(id)) ?? [];
 }
 
@@ -213,6 +210,23 @@ function windowOf(file: Buffer): ByteWindow {
   return new ByteWindow((offset, length) => file.subarray(offset, offset + length), file.length);
 }
 
+/** The items of a file in memory. */
+export interface FileItems extends HeifItems {
+  readonly extents: ReadonlyMap<number, readonly Extent[]>;
+  /** Alpha planes, by the item that they belong to. */
+  readonly alphas: ReadonlyMap<number, readonly number[]>;
+}
+
+/** Undefined: there are none. */
+export async function readFileItems(file: Buffer): Promise<FileItems | undefined> {
+  const window = windowOf(file);
+  const budget = new StepBudget(FILE_STEPS_MAX);
+  const { items } = await readIsoFile(window, budget);
+  if (items === undefined) return undefined;
+  const extents = await readExtents(window, items, budget);
+  return { ...items, extents, alphas: alphasIn(file, items) };
+}
+
 /** What an AVIF says of its primary item's colours. */
 export async function readAvifColour(file: Buffer): Promise<AvifColour> {
   const { items } = await readIsoFile(windowOf(file), new StepBudget());
@@ -221,6 +235,12 @@ export async function readAvifColour(file: Buffer): Promise<AvifColour> {
   }
   const named = readColour(file, items, [items.primaryId]);
   return { ...named, premultiplied: isPremultiplied(items, items.primaryId) };
+}
+
+/** In pixels of the stored picture. */
+export interface Crop extends Size {
+  readonly left: number;
+  readonly top: number;
 }
 
 /** A turn as Exif numbers it: 1 is none, 6 a quarter clockwise. */
@@ -238,6 +258,8 @@ export interface HeifFacts {
   /** Before that: what is decoded, a grid put together. */
   readonly storedWidth: number;
   readonly storedHeight: number;
+  /** What of the stored picture is shown, before it is turned. */
+  readonly crop: Crop;
   /** The whole turn from the stored picture to the one shown. */
   readonly orientation: Orientation;
   /**
@@ -273,9 +295,7 @@ const ORIENTATIONS: Readonly<Record<'straight' | 'mirrored', readonly Orientatio
  * PROCESSING_FAILED (damaged, or parts of it are missing)
  */
 export async function readHeif(file: Buffer): Promise<HeifFacts> {
-  const window = windowOf(file);
-  const budget = new StepBudget();
-  const { items } = await readIsoFile(window, budget);
+  const items = await readFileItems(file);
   const path = items === undefined ? [] : pathOf(items);
   const [picture, coded] = [pictureIn(path), codedIn(path)];
   if (items?.primaryId === undefined || picture === undefined || coded === undefined) {
@@ -283,20 +303,20 @@ export async function readHeif(file: Buffer): Promise<HeifFacts> {
   }
   // The picture's own properties apply first, then those of what is made of it.
   const ids = path.slice(0, path.indexOf(picture) + 1).map(({ id }) => id);
-  const extents = await readExtents(window, items, budget);
-  const alphas = alphasOf(file, items, ids);
-  requireParts(items, extents, [picture.id, ...alphas]);
-  const grid = picture.type === GRID ? readGrid(file, items, extents, picture.id) : undefined;
-  const stored = grid ?? (await readSize(window, items, picture.id));
+  const alphas = ids.flatMap(id => items.alphas.get(id) ?? []);
+  requireParts(items, [picture.id, ...alphas]);
+  const grid = picture.type === GRID ? readGrid(file, items, picture.id) : undefined;
+  const stored = grid ?? (await readSize(windowOf(file), items, picture.id));
   if (!stored?.width || !stored.height) throw damage('its size cannot be read');
   const shown = readTransforms(file, items, ids.toReversed(), stored);
-  const exif = shown.isTurned ? 1 : readExifOrientation(file, items, extents, ids);
+  const exif = shown.isTurned ? 1 : readExifOrientation(file, items, ids);
   const isSwapped = exif >= 5;
   return {
     width: isSwapped ? shown.height : shown.width,
     height: isSwapped ? shown.width : shown.height,
     storedWidth: stored.width,
     storedHeight: stored.height,
+    crop: shown.crop,
     orientation: shown.isTurned ? shown.orientation : exif,
     orientedBy: shown.isTurned ? 'container' : exif === 1 ? undefined : 'exif',
     bitDepth: readBitDepth(file, items, coded.id),
@@ -318,8 +338,8 @@ const ALPHA_TYPES = [
 ];
 const NAME_BYTES_MAX = 64;
 
-/** Auxiliary items of another kind are depths, gain maps and mattes. */
-function alphasOf(file: Buffer, items: HeifItems, ids: readonly number[]): number[] {
+/** Alpha planes by what they belong to. Other auxiliary items are depths, gain maps and mattes. */
+function alphasIn(file: Buffer, items: HeifItems): ReadonlyMap<number, readonly number[]> {
   const isAlpha = (id: number) => {
     const auxC = propertiesOf(items, id).find(({ type }) => type === 'auxC');
     if (auxC === undefined) return false;
@@ -327,18 +347,20 @@ function alphasOf(file: Buffer, items: HeifItems, ids: readonly number[]): numbe
     const name = file.toString('latin1', nameAt, Math.min(auxC.end, nameAt + NAME_BYTES_MAX));
     return ALPHA_TYPES.some(type => name.startsWith(type));
   };
-  return items.references
-    .filter(({ type, to }) => type === 'auxl' && to.some(id => ids.includes(id)))
-    .map(({ from }) => from)
-    .filter(isAlpha);
+  const alphas = new Map<number, number[]>();
+  for (const { type, from, to } of items.references) {
+    if (type !== 'auxl' || !isAlpha(from)) continue;
+    for (const id of to) {
+      const known = alphas.get(id);
+      if (known === undefined) alphas.set(id, [from]);
+      else known.push(from);
+    }
+  }
+  return alphas;
 }
 
 /** Items that are not of the picture (Exif, a thumbnail, a gain map) may be damaged or missing. */
-function requireParts(
-  items: HeifItems,
-  extents: ReadonlyMap<number, readonly Extent[]>,
-  made: readonly number[],
-): void {
+function requireParts(items: FileItems, made: readonly number[]): void {
   const seen = new Set<number>();
   const queue = [...made];
   for (let id = queue.pop(); id !== undefined; id = queue.pop()) {
@@ -351,14 +373,16 @@ function requireParts(
       const detail = `the file is HEIF with a picture coded as ${printable(type)}`;
       throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
     }
-    if (!extents.has(id) && !ONE_INPUT.includes(type)) throw damage('parts of it are missing');
+    if (!items.extents.has(id) && !ONE_INPUT.includes(type))
+      throw damage('parts of it are missing');
     if (!isDerived) continue;
     const inputs = inputsOf(items, id);
-    if (!inputs?.count || inputs.to.length < inputs.count) throw damage('its parts are not named');
-    queue.push(...(ONE_INPUT.includes(type) ? inputs.to.slice(0, 1) : inputs.to));
+    if (!inputs?.length) throw damage('its parts are not named');
+    queue.push(...(ONE_INPUT.includes(type) ? inputs.slice(0, 1) : inputs));
   }
 }
 
+/** Tiles lie row by row. */
 interface Grid extends Size {
   readonly columns: number;
   readonly rows: number;
@@ -366,20 +390,16 @@ interface Grid extends Size {
 
 const GRID_BYTES_MAX = 12;
 
-function readGrid(
-  file: Buffer,
-  items: HeifItems,
-  extents: ReadonlyMap<number, readonly Extent[]>,
-  id: number,
-): Grid {
-  const starts = (extents.get(id) ?? []).map(({ start, end }) =>
+/** @throws ContractError PROCESSING_FAILED */
+export function readGrid(file: Buffer, items: FileItems, id: number): Grid {
+  const starts = (items.extents.get(id) ?? []).map(({ start, end }) =>
     file.subarray(start, Math.min(end, start + GRID_BYTES_MAX)),
   );
   const data = Buffer.concat(starts).subarray(0, GRID_BYTES_MAX);
   const isWide = ((data[1] ?? 0) & 1) === 1;
   if (data.length < (isWide ? GRID_BYTES_MAX : 8)) throw damage('its grid cannot be read');
   const [rows, columns] = [data.readUInt8(2) + 1, data.readUInt8(3) + 1];
-  if (rows * columns !== inputsOf(items, id)?.count) throw damage('its grid has other tiles');
+  if (rows * columns !== inputsOf(items, id)?.length) throw damage('its grid has other tiles');
   return {
     columns,
     rows,
@@ -389,9 +409,16 @@ function readGrid(
 }
 
 interface Shown extends Size {
+  readonly crop: Crop;
   readonly orientation: Orientation;
   /** Something says how the picture is turned, if only that it is not. */
   readonly isTurned: boolean;
+}
+
+/** Mirrored left to right first, then turned by quarters clockwise. */
+interface Turn {
+  readonly isMirrored: boolean;
+  readonly quarters: number;
 }
 
 /** @param ids what applies first comes first */
@@ -401,47 +428,79 @@ function readTransforms(
   ids: readonly number[],
   stored: Size,
 ): Shown {
-  let { width, height } = stored;
-  let isMirrored = false;
-  let quarters = 0;
+  let shown: Crop = { left: 0, top: 0, width: stored.width, height: stored.height };
+  let turn: Turn = { isMirrored: false, quarters: 0 };
   let isTurned = false;
   for (const box of ids.flatMap(id => propertiesOf(items, id))) {
-    if (box.type === 'clap') ({ width, height } = crop(file, box, { width, height }));
+    if (box.type === 'clap') shown = crop(file, box, shown, turn);
     if (box.type !== 'irot' && box.type !== 'imir') continue;
     if (box.end <= box.start) throw damage('its rotation cannot be read');
-    const value = file.readUInt8(box.start);
+    turn = turnOn(turn, box.type, file.readUInt8(box.start));
     isTurned = true;
-    if (box.type === 'irot') {
-      // Quarters anticlockwise.
-      const turn = 4 - (value & 3);
-      quarters = (quarters + turn) % 4;
-      if (turn % 2 === 1) [width, height] = [height, width];
-    } else {
-      // 1 exchanges left and right, 0 top and bottom: the same, turned by half.
-      isMirrored = !isMirrored;
-      quarters = ((value & 1) === 1 ? 4 - quarters : 6 - quarters) % 4;
-    }
   }
-  const turns = ORIENTATIONS[isMirrored ? 'mirrored' : 'straight'];
-  return { width, height, orientation: turns[quarters] ?? 1, isTurned };
+  const isSwapped = turn.quarters % 2 === 1;
+  return {
+    width: isSwapped ? shown.height : shown.width,
+    height: isSwapped ? shown.width : shown.height,
+    crop: shown,
+    orientation: ORIENTATIONS[turn.isMirrored ? 'mirrored' : 'straight'][turn.quarters] ?? 1,
+    isTurned,
+  };
+}
+
+function turnOn({ isMirrored, quarters }: Turn, type: 'irot' | 'imir', value: number): Turn {
+  // Quarters anticlockwise.
+  if (type === 'irot') return { isMirrored, quarters: (quarters + 4 - (value & 3)) % 4 };
+  // 1 exchanges left and right, 0 top and bottom: the same, turned by half.
+  const half = (value & 1) === 1 ? 0 : 2;
+  return { isMirrored: !isMirrored, quarters: (4 - quarters + half) % 4 };
 }
 
 const CLAP_BYTES = 32;
 
+interface Span {
+  readonly from: number;
+  readonly length: number;
+}
+
 /** Clean aperture (ISO/IEC 14496-12, 12.1.4), rounded and kept within the picture as by libheif. */
-function crop(file: Buffer, { start, end }: Box, { width, height }: Size): Size {
+function crop(
+  file: Buffer,
+  { start, end }: Box,
+  { left, top, width, height }: Crop,
+  { isMirrored, quarters }: Turn,
+): Crop {
   if (end - start < CLAP_BYTES) throw damage('its crop cannot be read');
-  const side = (size: number, at: number) => {
+  const side = (size: number, at: number): Span => {
     const aperture = file.readUInt32BE(at) / file.readUInt32BE(at + 4);
     const offset = file.readInt32BE(at + 16) / file.readUInt32BE(at + 20);
     const first = Math.floor(offset + (size - 1) / 2 - (aperture - 1) / 2);
     const last = Math.round(first + aperture - 1);
-    const kept = Math.min(last, size - 1) - Math.max(first, 0) + 1;
+    const from = Math.max(first, 0);
+    const length = Math.min(last, size - 1) - from + 1;
     // NaN of a denominator of 0 is refused too.
-    if (!(kept > 0)) throw damage('its crop leaves nothing');
-    return kept;
+    if (!(length > 0)) throw damage('its crop leaves nothing');
+    return { from, length };
   };
-  return { width: side(width, start), height: side(height, start + 8) };
+  const fromEnd = ({ from, length }: Span, size: number, isFromEnd: boolean): Span =>
+    isFromEnd ? { from: size - from - length, length } : { from, length };
+  // A side of the turned picture runs along a side of the stored one, one way or the other.
+  const isSwapped = quarters % 2 === 1;
+  const [across, down] = [
+    side(isSwapped ? height : width, start),
+    side(isSwapped ? width : height, start + 8),
+  ];
+  const x = isSwapped ? down : across;
+  const y = isSwapped ? across : down;
+  const isFlippedX = (quarters === 2 || quarters === 3) !== isMirrored;
+  const isFlippedY = quarters === 1 || quarters === 2;
+  const [columns, rows] = [fromEnd(x, width, isFlippedX), fromEnd(y, height, isFlippedY)];
+  return {
+    left: left + columns.from,
+    top: top + rows.from,
+    width: columns.length,
+    height: rows.length,
+  };
 }
 
 /** In HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1). */
@@ -460,17 +519,12 @@ const ORIENTATION_TAG = 0x0112;
 const IFD_ENTRY_BYTES = 12;
 
 /** Exif 3.0, 4.6.2 (a TIFF file); ISO/IEC 23008-12, annex A.2.1. 1 where it cannot be read. */
-function readExifOrientation(
-  file: Buffer,
-  items: HeifItems,
-  extents: ReadonlyMap<number, readonly Extent[]>,
-  ids: readonly number[],
-): Orientation {
+function readExifOrientation(file: Buffer, items: FileItems, ids: readonly number[]): Orientation {
   const exif = items.references.find(
     ({ type, from, to }) =>
       type === 'cdsc' && items.types.get(from) === 'Exif' && to.some(id => ids.includes(id)),
   );
-  const [extent] = (exif && extents.get(exif.from)) ?? [];
+  const [extent] = (exif && items.extents.get(exif.from)) ?? [];
   if (extent === undefined || extent.end - extent.start < 4) return 1;
   const tiff = file.subarray(extent.start + 4 + file.readUInt32BE(extent.start), extent.end);
   if (tiff.length < 8) return 1;

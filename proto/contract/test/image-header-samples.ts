@@ -51,31 +51,89 @@ export function pngOf(width: number, height: number, ...chunks: Buffer[]): Buffe
 interface HeifItem {
   readonly id: number;
   readonly type: string;
-  readonly size: readonly [width: number, height: number];
+  readonly data?: Buffer;
+  /** In the order in which they apply. */
+  readonly properties?: readonly Buffer[];
 }
 
-/** An AVIF's or HEIC's first boxes; item n has the n-th ispe. No picture data. */
-export function heifOf(brands: string[], items: readonly HeifItem[], primaryId: number): Buffer {
+interface HeifParts {
+  readonly brands: readonly string[];
+  readonly items: readonly HeifItem[];
+  readonly references?: readonly (readonly [type: string, from: number, to: readonly number[]])[];
+  /** 1 where absent; null: none is named. */
+  readonly primaryId?: number | null;
+  /** Boxes between `meta` and the data. */
+  readonly others?: readonly Buffer[];
+}
+
+/** A HEIF file whose items lie one after the other at its end, in one extent each. */
+export function writeHeif({ brands, items, references, primaryId, others }: HeifParts): Buffer {
   const infos = items.map(({ id, type }) =>
-    fullBox('infe', 2, u16(id), u16(0), Buffer.from(type, 'latin1'), Buffer.alloc(1)),
+    fullBox('infe', 2, u16(id, 0), Buffer.from(`${type}\0`, 'latin1')),
   );
-  const sizes = items.map(({ size }) => fullBox('ispe', 0, u32(size[0]), u32(size[1])));
-  const associations = items.map(({ id }, i) =>
-    Buffer.concat([u16(id), Buffer.from([2, 1, 0x80 | (i + 2)])]),
-  );
-  const meta = fullBox(
-    'meta',
-    0,
-    fullBox('hdlr', 0, Buffer.alloc(20)),
-    fullBox('pitm', 0, u16(primaryId)),
-    fullBox('iinf', 0, u16(items.length), ...infos),
-    box(
-      'iprp',
-      box('ipco', box('pixi', Buffer.alloc(8)), ...sizes),
-      fullBox('ipma', 0, u32(items.length), ...associations),
-    ),
-  );
-  return Buffer.concat([ftyp(...brands), meta]);
+  const refs = (references ?? []).map(([type, from, to]) => box(type, u16(from, to.length, ...to)));
+  let index = 0;
+  const associations = items.map(({ id, properties = [] }) => {
+    const indices = properties.map(() => {
+      index += 1;
+      return 0x8000 | index;
+    });
+    return Buffer.concat([u16(id), Buffer.from([indices.length]), u16(...indices)]);
+  });
+  const ipco = box('ipco', ...items.flatMap(({ properties = [] }) => properties));
+  const meta = (dataAt: number) => {
+    let at = dataAt;
+    const locations = items.map(({ id, data = Buffer.alloc(0) }) => {
+      at += data.length;
+      return Buffer.concat([u16(id, 0, 0, 1), u32(at - data.length, data.length)]);
+    });
+    return fullBox(
+      'meta',
+      0,
+      fullBox('hdlr', 0, Buffer.alloc(20)),
+      ...(primaryId === null ? [] : [fullBox('pitm', 0, u16(primaryId ?? 1))]),
+      fullBox('iloc', 1, Buffer.from([0x44, 0]), u16(items.length), ...locations),
+      fullBox('iinf', 0, u16(items.length), ...infos),
+      ...(refs.length === 0 ? [] : [fullBox('iref', 0, ...refs)]),
+      box('iprp', ipco, box('ipma', u32(1, items.length), ...associations)),
+    );
+  };
+  const start = [ftyp(...brands), ...(others ?? [])];
+  const startBytes = Buffer.concat(start).length;
+  const dataAt = startBytes + meta(0).length + 8;
+  const data = items.map(item => item.data ?? Buffer.alloc(0));
+  const [first = Buffer.alloc(0), ...rest] = start;
+  return Buffer.concat([first, meta(dataAt), ...rest, box('mdat', ...data)]);
+}
+
+export function ispe(width: number, height: number): Buffer {
+  return fullBox('ispe', 0, u32(width, height));
+}
+
+/** A HEVCDecoderConfigurationRecord's head, which ends behind the depths. */
+export function hvcC(lumaBits = 8, chromaBits = lumaBits): Buffer {
+  const head = Buffer.alloc(17);
+  head[0] = 1;
+  return box('hvcC', head, Buffer.from([0xf8 | (lumaBits - 8), 0xf8 | (chromaBits - 8)]));
+}
+
+/** What an AVIF or HEIC says in its first boxes; its pictures have no data. */
+export function heifOf(
+  brands: readonly string[],
+  items: readonly {
+    readonly id: number;
+    readonly type: string;
+    readonly size: readonly [width: number, height: number];
+  }[],
+  primaryId: number,
+  references?: HeifParts['references'],
+): Buffer {
+  const properties = (size: readonly [number, number]) => [
+    box('pixi', Buffer.alloc(8)),
+    ispe(size[0], size[1]),
+  ];
+  const parts = items.map(({ id, type, size }) => ({ id, type, properties: properties(size) }));
+  return writeHeif({ brands, items: parts, primaryId, ...(references && { references }) });
 }
 
 /** Bits, least significant first. */
@@ -161,6 +219,7 @@ export async function encodedSamples(): Promise<Sample[]> {
     ['webp', 'webp with alpha', clear().webp({ quality: 50 })],
     ['avif', 'avif', plain().avif({ effort: 0 })],
     ['avif', 'avif with alpha', clear().avif({ effort: 0 })],
+    ['heic', 'heic', heifOf(['heic', 'mif1'], [{ id: 1, type: 'hvc1', size: [37, 21] }], 1)],
     ['jxl', 'jxl', jxlOf(37, 21)],
     ['jxl', 'jxl in a container', jxlContainerOf(box('jxlc', jxlOf(37, 21)))],
     ['jxl', 'jxl in parts', ENCODED_JXL_37X21],

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { Random } from '@matting/test-support/random.ts';
 import test, { type ExecutionContext } from 'ava';
-import { readAvifColour } from '../image-header/heif.ts';
 import { WINDOW_BYTES, WINDOW_READS_MAX } from '../image-header/byte-window.ts';
+import { readAvifColour } from '../image-header/heif.ts';
 import { hasAssociatedAlpha } from '../image-header/jxl.ts';
-import { type ImageHeader, readImageHeader } from '../image-header.ts';
+import { describeUnread, type ImageHeader, readImageHeader } from '../image-header.ts';
 import {
   BitWriter,
   box,
@@ -51,35 +51,43 @@ async function assertSize(
 }
 
 const svg = Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>');
-const cases: [string, Buffer][] = [
+const coded = (type: string, size: readonly [number, number] = [9, 9]) => ({ id: 1, type, size });
+const cases: [name: string, file: Buffer, seen?: string][] = [
   ['nothing', Buffer.alloc(0)],
   ['one byte', Buffer.from([0xff])],
   ['text', Buffer.from('not a picture at all')],
-  ['SVG', svg],
-  ['PDF', Buffer.from('%PDF-1.7\n%aaaaaaaaaaaaaaa')],
-  ['GIF', Buffer.from('GIF89a\x01\x00\x01\x00\x00\x00\x00;', 'latin1')],
-  ['TIFF', Buffer.from('II*\x00\x08\x00\x00\x00\x00\x00\x00\x00', 'latin1')],
-  ['BMP', Buffer.from(`BM${'\x00'.repeat(40)}`, 'latin1')],
+  ['SVG', svg, 'SVG or other XML'],
+  ['PDF', Buffer.from('%PDF-1.7\n%aaaaaaaaaaaaaaa'), 'PDF'],
+  ['GIF', Buffer.from('GIF89a\x01\x00\x01\x00\x00\x00\x00;', 'latin1'), 'GIF'],
+  ['TIFF', Buffer.from('II*\x00\x08\x00\x00\x00\x00\x00\x00\x00', 'latin1'), 'TIFF'],
+  ['big-endian TIFF', Buffer.from('MM\x00*\x00\x00\x00\x08\x00\x00\x00\x00', 'latin1'), 'TIFF'],
+  ['BMP', Buffer.from(`BM${'\x00'.repeat(40)}`, 'latin1'), 'BMP'],
+  ['PSD', Buffer.from(`8BPS\x00\x01${'\x00'.repeat(40)}`, 'latin1'), 'PSD'],
   ['RIFF that is sound', Buffer.from('RIFF\x24\x00\x00\x00WAVEfmt ', 'latin1')],
-  ['MP4', Buffer.concat([ftyp('isom', 'mp42'), box('moov')])],
-  ['HEIC', heifOf(['heic', 'mif1'], [{ id: 1, type: 'hvc1', size: [9, 9] }], 1)],
-  ['HEIC by mif1', heifOf(['mif1', 'heic'], [{ id: 1, type: 'hvc1', size: [9, 9] }], 1)],
-  ['HEIC branded avif', heifOf(['avif', 'mif1'], [{ id: 1, type: 'hvc1', size: [9, 9] }], 1)],
   [
-    'HEIC grid',
-    heifOf(
-      ['mif1'],
-      [
-        { id: 1, type: 'grid', size: [9, 9] },
-        { id: 2, type: 'hvc1', size: [5, 5] },
-      ],
-      1,
-    ),
+    'MP4',
+    Buffer.concat([ftyp('isom', 'mp42'), box('moov')]),
+    'an ISO media file of the brand "isom"',
   ],
-  ['mif1 without items', ftyp('mif1', 'miaf')],
+  ['a brand of no characters', ftyp('\0"\n\xff'), 'an ISO media file of the brand "????"'],
+  ['mif1 without items', ftyp('mif1', 'miaf'), 'an ISO media file of the brand "mif1"'],
+  ...['jpeg', 'avc1', 'vvc1', 'j2k1'].map((type): [string, Buffer, string] => [
+    `HEIF of ${type}`,
+    heifOf(['heic', 'mif1', 'avif'], [coded(type)], 1),
+    `HEIF whose picture is coded as "${type}"`,
+  ]),
 ];
-for (const [name, file] of cases) {
-  test(`what is no supported image › ${name}`, async t => t.is(await headerOf(file), undefined));
+for (const [name, file, seen] of cases) {
+  test(`what is no supported image › ${name}`, async t => {
+    const read = (offset: number, length: number) => file.subarray(offset, offset + length);
+    t.is(await readImageHeader(read, file.length), undefined);
+    const known = 'JPEG, PNG, WebP, AVIF, HEIC';
+    const text =
+      seen === undefined
+        ? `no ${known} or JPEG XL image`
+        : `${seen}; ${known} and JPEG XL are read`;
+    t.is(await describeUnread(read, file.length), `the bytes are ${text}`);
+  });
 }
 
 test('files of real encoders › gives format, size and animation of each', async t => {
@@ -221,6 +229,58 @@ test('AVIF › takes the size of the primary item, not of its tiles or its thumb
 test('AVIF › is known by its primary item when the brands promise only HEIF', async t => {
   const header = await headerOf(heifOf(['mif1', 'miaf'], [one], 1));
   t.deepEqual(header, { format: 'avif', width: 7, height: 9, animated: false });
+});
+
+const still = { width: 7, height: 9, animated: false };
+const KINDS: [brands: string, type: string, expected: Partial<ImageHeader>][] = [
+  ...['heic', 'heix', 'heim', 'heis', 'hevc', 'hevx', 'hevm', 'hevs'].map(
+    (brand): (typeof KINDS)[number] => [brand, 'hvc1', { format: 'heic', ...still }],
+  ),
+  ['mif1', 'hvc1', { format: 'heic', ...still }],
+  ['mif1 tmap MiHE', 'hev1', { format: 'heic', ...still }],
+  ['avif mif1', 'hvc1', { format: 'heic', ...still }],
+  ['avis avif', 'hvc1', { format: 'heic', ...still }],
+  ['heic mif1', 'av01', { format: 'avif', ...still }],
+  ['hevc msf1', 'av01', { format: 'avif', ...still }],
+];
+test('HEIF › is what its primary item is coded in, whatever the brands', async t => {
+  const grid = { id: 9, type: 'grid', size: [7, 9] } as const;
+  const overlay = { ...grid, type: 'iovl' };
+  for (const [brands, type, expected] of KINDS) {
+    const item = { id: 1, type, size: [7, 9] } as const;
+    const other = { id: 2, type: type === 'av01' ? 'hvc1' : 'av01', size: [3, 3] } as const;
+    const made = [['dimg', 9, [1, 2]]] as const;
+    const files = [
+      heifOf(brands.split(' '), [other, item], 1),
+      heifOf(brands.split(' '), [grid, other, item], 9, made),
+      heifOf(brands.split(' '), [overlay, item], 9, made),
+    ];
+    for (const file of files) t.deepEqual(await headerOf(file), expected, `${brands} of ${type}`);
+  }
+});
+
+test('HEIC › is animated where it is a sequence without a primary item', async t => {
+  const moov = box('moov', box('trak'));
+  for (const brands of [
+    ['hevc', 'msf1'],
+    ['msf1', 'hevx'],
+    ['heic', 'hevs'],
+  ]) {
+    const header = await headerOf(Buffer.concat([ftyp(...brands), moov]));
+    t.deepEqual([header?.format, header?.animated], ['heic', true], brands.join());
+  }
+  await assertUnsized(t, Buffer.concat([ftyp('heic', 'mif1'), moov]), 'heic');
+  t.false((await headerOf(ftyp('heic', 'mif1')))?.animated);
+});
+
+test('HEIC › has the size of what a derived picture is made of', async t => {
+  const picture = { id: 1, type: 'hvc1', size: [7, 9] } as const;
+  const gainMap = { id: 2, type: 'hvc1', size: [3, 3] } as const;
+  const tones = { id: 3, type: 'tmap', size: [5, 5] } as const;
+  const file = heifOf(['heic', 'tmap'], [gainMap, picture, tones], 3, [['dimg', 3, [1, 2]]]);
+  await assertSize(t, file, 7, 9);
+  const circle = heifOf(['heic', 'mif1'], [{ ...tones, type: 'iden' }], 3, [['dimg', 3, [3]]]);
+  await assertUnsized(t, circle, 'heic');
 });
 
 test('AVIF › is an animation by the brand avis, and not by a grid', async t => {
@@ -422,7 +482,7 @@ test("hostile files › passes on a reader's own error", async t => {
   await t.throwsAsync(readImageHeader(failing, 100), { message: /disk/ });
 });
 
-test('hostile files › 6500 seeded mutants never throw, never loop, never give half a size', async t => {
+test('hostile files › 7000 seeded mutants never throw, never loop, never give half a size', async t => {
   const samples = await encodedSamples();
   const random = new Random(20_240_607);
   for (const { name, file } of samples) {

@@ -104,7 +104,7 @@ export class TestApp<S extends Stores = Stores> {
   accountId!: string;
   token!: string;
   sight: Sight | null = null;
-  /** What GET /v1/models and the field `model` go by. */
+  /** What GET /v1/models, the field `model` and pages go by. */
   nodes: readonly NodeSnapshot[] = [];
   readonly #storesOf: StoresOf<S>;
   readonly #log = pino({ level: 'silent' });
@@ -179,7 +179,7 @@ export class TestApp<S extends Stores = Stores> {
       metrics: new MetricSet(),
       services: this.services,
       operatorServices: composeOperatorServices(parts, noop),
-      fleet: { snapshots: () => [], unroutableMs: () => 0 },
+      fleet: { snapshots: () => [...this.nodes], unroutableMs: () => 0 },
       running: () => 0,
     });
     const interfaces = interfacesOf(this.plugged);

@@ -59,10 +59,7 @@ const FAIL_ON = 'warning';
 const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
 
 /** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */
-export async function openWithSharp(
-  given: Buffer,
-  format: SharpFormat,
-): Promise<OpenedPicture> {
+export async function openWithSharp(given: Buffer, format: SharpFormat): Promise<OpenedPicture> {
   const file = format === 'avif' ? withStillBrand(given) : given;
   let metadata: Metadata;
   try {
