@@ -3,6 +3,7 @@
  * with a code of theirs. Clients show or log the title of the first, so there always is one.
  */
 
+import { fieldOf, renaming, sendRefusal } from '@matting/compat/refusals.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
@@ -33,9 +34,6 @@ interface RemovebgError {
   readonly code: string;
   readonly title: string;
 }
-
-/** Seconds to wait before a retry, for errors of load that give none themselves. */
-const RETRY_AFTER_S = 5;
 
 const OF_CODE: Partial<Record<ErrorCode, RemovebgError>> = {
   MISSING_API_KEY: { status: 403, code: 'auth_failed', title: 'Missing API Key' },
@@ -73,14 +71,11 @@ const OF_REFUSAL: Readonly<Record<RemovebgRefusal['removebgCode'], string>> = {
 };
 
 /** How the contract's names of fields are written here. */
-const NAMES: Readonly<Record<string, string>> = {
+const namesHere = renaming({
   image_base64: 'image_file_b64',
   background_url: 'bg_image_url',
   background_file: 'bg_image_file',
-};
-const NAME = new RegExp(`\\b(?:${Object.keys(NAMES).join('|')})\\b`, 'g');
-/** As `invalidParameter` writes it: the field's name, then what is wrong with it. */
-const FIELD = /^([a-z]+(?:_[a-z0-9]+)*)\b/;
+});
 
 /** Whether the answers of this request are in this interface's manner, whatever path it names. */
 export function isRemovebgRequest(path: string): boolean {
@@ -93,15 +88,8 @@ export function writeRemovebgError(
   reply: FastifyReply,
 ): void {
   const { status, code, title } = removebgErrorOf(error);
-  if (status === 429 || status === 503) {
-    reply.header('retry-after', String(Math.ceil(error.retryAfterS ?? RETRY_AFTER_S)));
-  }
-  reply.header('x-credits-charged', '0');
-  if (error.jobId !== undefined) reply.header('x-job-id', error.jobId);
   const body = { errors: [{ title, code, detail: namesHere(error.message) }] };
-  // A buffer, since the framework would take a string for text.
-  reply.code(status).type('application/json; charset=utf-8');
-  reply.send(Buffer.from(JSON.stringify(body)));
+  sendRefusal(reply, error, { status, body });
 }
 
 /** Every code of the catalogue has an answer here; those not named keep their status. */
@@ -125,11 +113,6 @@ export function removebgErrorOf(error: ContractError): RemovebgError {
     default:
       return OF_CODE[code] ?? { status: spec.http, code: code.toLowerCase(), title: spec.title };
   }
-}
-
-/** A job keeps the sentence alone, which begins with the field's name. */
-function fieldOf({ fieldErrors, message }: ContractError): string {
-  return fieldErrors[0]?.field ?? FIELD.exec(message)?.[1] ?? 'request';
 }
 
 function ofParameter(field: string): RemovebgError {
@@ -170,8 +153,4 @@ function ofDownload({ message }: ContractError): RemovebgError {
         code: 'failed_image_download',
         title: 'Failed to download image from given image_url',
       };
-}
-
-function namesHere(text: string): string {
-  return text.replaceAll(NAME, name => NAMES[name] ?? name);
 }

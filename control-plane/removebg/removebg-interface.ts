@@ -4,8 +4,7 @@ import type { AppServices } from '@matting/core/http/app-services.ts';
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { isRemovebgRequest, writeRemovebgError } from './removebg-errors.ts';
-import { RemoveBackground } from './removebg-request.ts';
-import { allowOrigins, createRemovebgChecks, registerRemovebgRoutes } from './removebg-routes.ts';
+import { allowOrigins, registerRemovebgRoutes } from './removebg-routes.ts';
 import type { RemovebgSize } from './removebg-values.ts';
 
 export interface RemovebgOptions {
@@ -24,13 +23,13 @@ export function removebgInterface(
   services: AppServices,
   { policy, defaultSize: removebgDefaultSize, ...options }: RemovebgOptions,
 ): HttpInterface {
-  const { submitMatting } = services;
-  const removeBackground = new RemoveBackground(submitMatting, { ...policy, removebgDefaultSize });
   return {
-    register(app, { connections }) {
+    register(app, context) {
       allowOrigins(app, options.origins);
-      const checks = createRemovebgChecks(services, connections);
-      registerRemovebgRoutes(app, { ...services, removeBackground }, checks, options);
+      registerRemovebgRoutes(app, services, context, {
+        ...options,
+        policy: { ...policy, removebgDefaultSize },
+      });
     },
     errorWriterOf: (_request, path) => (isRemovebgRequest(path) ? writeRemovebgError : undefined),
     longestWaitMs: options.waitMs,

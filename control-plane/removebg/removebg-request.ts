@@ -1,22 +1,25 @@
 /**
  * A request of the remove.bg interface as the request of /v1 it is: the same formats, finishing and
- * sources, under other names and values. It becomes a job under a key derived from it: clients send
- * none, time out after 20 s and post the same again, and are charged once.
+ * sources, under other names and values.
  */
 
-import type { RequestUploads } from '@matting/core/submission/pictures.ts';
 import {
-  type KeylessSubmission,
+  colourOf,
+  oneOf,
+  opaque,
+  requireMatteAlone,
+  requireShort,
+  type Texts,
+} from '@matting/compat/field-values.ts';
+import type { FormBody } from '@matting/compat/picture-form.ts';
+import type { AskedPicture } from '@matting/compat/picture-route.ts';
+import {
   type MattingRequest,
   requireBackgroundUrl,
   requireImageUrl,
-  type SubmitMatting,
-  type Submitted,
 } from '@matting/core/submission/submit-matting.ts';
-import { OVERLONG } from '@matting/http/bodies.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
-import { invalidParameter } from '@matting/proto/contract/errors.ts';
-import { alphaOf, parseColour } from '@matting/proto/contract/finishing/measures.ts';
+import { alphaOf } from '@matting/proto/contract/finishing/measures.ts';
 import type { Background, Finishing, Length, Region } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
@@ -24,17 +27,16 @@ import {
   cropOf,
   formatOf,
   megapixelsMaxOf,
-  oneOf,
   positionOf,
   type RemovebgFields,
   type RemovebgFormat,
+  type RemovebgPicture,
   type RemovebgSize,
   type RemovebgText,
   regionOf,
   requireUnrendered,
   scaleOf,
   sizeOf,
-  type Texts,
   typeLevelOf,
 } from './removebg-values.ts';
 
@@ -72,7 +74,7 @@ function span([from, to]: readonly [Length, Length], side: number): number {
   return Math.round(pixels(to, side)) - Math.round(pixels(from, side));
 }
 
-interface RemovebgPolicy extends OutgoingPolicy {
+export interface RemovebgPolicy extends OutgoingPolicy {
   readonly removebgDefaultSize: RemovebgSize;
 }
 
@@ -104,7 +106,7 @@ export function requireRemovebgRequest(
   const position = positionOf(texts, beside);
   const channels = oneOf(texts, 'channels', ['rgba', 'alpha']);
   const behind = backgroundOf(texts, fields);
-  if (channels === 'alpha') requireAlphaAlone(asked, behind);
+  if (channels === 'alpha') requireMatteAlone(asked, behind);
   const outputFormat = outputFormatOf(asked, channels, behind);
   const background = outputFormat === 'jpeg' ? opaque(behind) : behind;
   const sizeMaxMegapixels = megapixelsMaxOf(size, outputFormat === 'png');
@@ -143,15 +145,6 @@ function requireOneSource({ texts, pictures }: RemovebgFields): void {
     : new RemovebgRefusal('multiple_sources', given[1] ?? '', `${names} exclude each other`);
 }
 
-function requireShort(given: RemovebgFields['texts']): Texts<RemovebgText> {
-  const texts = new Map<RemovebgText, string>();
-  for (const [field, text] of given) {
-    if (text === OVERLONG) throw invalidParameter(field, 'is too long');
-    texts.set(field, text);
-  }
-  return texts;
-}
-
 function backgroundOf(
   texts: Texts<RemovebgText>,
   { pictures }: RemovebgFields,
@@ -165,23 +158,8 @@ function backgroundOf(
     const detail = 'bg_color, bg_image_url and bg_image_file exclude each other';
     throw new RemovebgRefusal('multiple_bg_sources', second, detail);
   }
-  const colour = texts.get('bg_color');
-  if (colour === undefined) return first === undefined ? undefined : { kind: 'picture' };
-  const rgba = parseColour(colour);
-  if (rgba === undefined) {
-    throw invalidParameter('bg_color', 'must be 3, 4, 6 or 8 hexadecimal digits or a colour name');
-  }
-  return alphaOf(rgba) === 0 ? undefined : { kind: 'colour', rgba };
-}
-
-/** The matte alone is grey, without loss, and lies on nothing. */
-function requireAlphaAlone(format: RemovebgFormat, background: Background | undefined): void {
-  if (background !== undefined) {
-    throw invalidParameter('channels', 'of alpha alone have no background');
-  }
-  if (format === 'jpg' || format === 'jpeg' || format === 'zip') {
-    throw invalidParameter('format', `${format} does not hold channels=alpha; png and webp do`);
-  }
+  if (first === 'bg_color') return colourOf(texts, first);
+  return first === undefined ? undefined : { kind: 'picture' };
 }
 
 /** auto: JPEG where nothing of the result can be transparent. */
@@ -206,17 +184,6 @@ function isOpaque(background: Background | undefined): boolean {
   return background.kind === 'picture' || alphaOf(background.rgba) === 255;
 }
 
-/** What lies behind a picture without transparency: white, below a colour that lets it through. */
-function opaque(background: Background | undefined): Background {
-  if (background?.kind === 'picture') return background;
-  const rgba = background?.rgba ?? 0;
-  const share = alphaOf(rgba) / 255;
-  const onWhite = (shift: number) =>
-    Math.round(((rgba >>> shift) & 0xff) * share + 255 * (1 - share));
-  const [red, green, blue] = [onWhite(24), onWhite(16), onWhite(8)];
-  return { kind: 'colour', rgba: ((red << 24) | (green << 16) | (blue << 8) | 0xff) >>> 0 };
-}
-
 function urlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): string | undefined {
   const url = texts.get('image_url');
   if (url !== undefined) requireImageUrl(url, policy);
@@ -229,52 +196,24 @@ function backgroundUrlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): st
   return url;
 }
 
-/**
- * From the first request on the same request joins its job or has its result again. Beyond the
- * retries of any client, and soon enough that who wants a picture made again gets that.
- */
-export const REMOVEBG_REMEMBERED_MS = 600_000;
-const NAMESPACE = 'removebg';
+export interface AskedOfRemovebg extends AskedPicture, Pick<RemovebgRequest, 'saysType'> {}
 
-interface RemoveBackgroundSubmission extends Pick<KeylessSubmission, 'caller' | 'askAgain'> {
-  readonly fields: RemovebgFields;
-  readonly uploads: RequestUploads;
-}
-
-export class RemoveBackground {
-  readonly #submitMatting: Pick<SubmitMatting, 'submitKeyless'>;
-  readonly #policy: RemovebgPolicy;
-
-  constructor(submitMatting: Pick<SubmitMatting, 'submitKeyless'>, policy: RemovebgPolicy) {
-    this.#submitMatting = submitMatting;
-    this.#policy = policy;
-  }
-
-  /**
-   * The job of this request, durable, and whether its answer names the kind of subject.
-   * @throws RemovebgRefusal; ContractError every code of a refused submission
-   */
-  async submit(
-    submission: RemoveBackgroundSubmission,
-  ): Promise<Submitted & { readonly saysType: boolean }> {
-    const { caller, askAgain, fields, uploads } = submission;
-    const { request, saysType } = requireRemovebgRequest(fields, this.#policy);
-    const region = request.finishing?.region;
-    const submitted = await this.#submitMatting.submitKeyless({
-      caller,
-      askAgain,
-      mode: 'sync',
-      request,
-      backgroundGiven: fields.pictures.has('bg_image_file'),
-      upload: uploads.image,
-      backgroundUpload: uploads.background,
-      derivedKey: { namespace: NAMESPACE, rememberedMs: REMOVEBG_REMEMBERED_MS },
-      requireImage: ({ width, height }) => {
-        if (region !== undefined && width !== null && height !== null) {
-          requireRegionIn(region, { width, height });
-        }
-      },
-    });
-    return { ...submitted, saysType };
-  }
+/** @throws as `requireRemovebgRequest`; `requireImage` as `requireRegionIn` */
+export function askOf(
+  { unknown, ...fields }: FormBody<RemovebgText, RemovebgPicture>,
+  policy: RemovebgPolicy,
+): AskedOfRemovebg {
+  const { request, saysType } = requireRemovebgRequest(fields, policy);
+  const region = request.finishing?.region;
+  return {
+    request,
+    backgroundGiven: fields.pictures.has('bg_image_file'),
+    ignored: unknown,
+    saysType,
+    requireImage: ({ width, height }) => {
+      if (region !== undefined && width !== null && height !== null) {
+        requireRegionIn(region, { width, height });
+      }
+    },
+  };
 }

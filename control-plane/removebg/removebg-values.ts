@@ -4,7 +4,8 @@
  * it. Case does not matter.
  */
 
-import type { TextValue } from '@matting/http/bodies.ts';
+import { booleanOf, NO_MARGINS, oneOf, type Texts } from '@matting/compat/field-values.ts';
+import type { FormBody } from '@matting/compat/picture-form.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import {
   parseLength,
@@ -42,12 +43,7 @@ export type RemovebgText = (typeof REMOVEBG_TEXTS)[number];
 export const REMOVEBG_PICTURES = ['image_file', 'image_file_b64', 'bg_image_file'] as const;
 export type RemovebgPicture = (typeof REMOVEBG_PICTURES)[number];
 
-/** What was sent. An empty field is absent: clients send every field they know. */
-export interface RemovebgFields {
-  readonly texts: ReadonlyMap<RemovebgText, TextValue>;
-  /** Those that came with a byte at least; at most one of the two of the image. */
-  readonly pictures: ReadonlySet<RemovebgPicture>;
-}
+export type RemovebgFields = Omit<FormBody<RemovebgText, RemovebgPicture>, 'unknown'>;
 
 /** Megapixels of a result; a full one as PNG has fewer. */
 const SIZES = {
@@ -91,30 +87,6 @@ const SHADOW_OPACITY_MAX = 100;
 
 const MARGIN_MAX = { px: 500, percent: 50 };
 const SCALE_PERCENT = { min: 10, max: 100 };
-const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
-
-export type Texts<Name extends string> = ReadonlyMap<Name, string>;
-
-export function oneOf<Value extends string>(
-  texts: Texts<string>,
-  field: string,
-  values: readonly [Value, ...Value[]],
-): Value {
-  const text = texts.get(field)?.toLowerCase();
-  if (text === undefined) return values[0];
-  const value = values.find(known => known === text);
-  if (value === undefined) throw invalidParameter(field, `must be one of ${values.join(', ')}`);
-  return value;
-}
-
-/** 1 and 0 are what PHP makes of true and false. */
-function booleanOf(texts: Texts<string>, field: string, absent: boolean): boolean {
-  const text = texts.get(field)?.toLowerCase();
-  if (text === undefined) return absent;
-  if (text === 'true' || text === '1') return true;
-  if (text === 'false' || text === '0') return false;
-  throw invalidParameter(field, 'must be true or false');
-}
 
 /** The size that is asked for. @param absent the operator's setting */
 export function sizeOf(texts: Texts<string>, absent: RemovebgSize): RemovebgSize {

@@ -64,7 +64,7 @@ a part in Base64 is taken for bytes
   + return;
   = refuses Base64, wherever the body is split
 
-file control-plane/removebg/removebg-body.ts
+file control-plane/http/urlencoded.ts
 tests control-plane/removebg/removebg-body.test.ts: bounds
 pairs without a value are not counted
   - if (this.#pairs > FIELDS_MAX) throw

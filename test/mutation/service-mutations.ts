@@ -289,7 +289,7 @@ the derived key forgets what was asked for
   +   fingerprint = '';
   = makes jobs of their own for other parameters, other keys, and other interfaces
 
-file control-plane/removebg/removebg-body.ts
+file control-plane/compat/picture-form.ts
 tests control-plane/removebg/removebg.test.ts: the answer
 an empty field counts as a source
   - if (target.kind !== 'text' || this.#isEmpty) return;

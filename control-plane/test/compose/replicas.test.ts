@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import { REMEMBERED_MS } from '@matting/compat/picture-route.ts';
 import { API_KEY_MEMORY_MS } from '@matting/core/keys/authenticate.ts';
 import { RATE_WINDOW_MS } from '@matting/core/rates/rate-windows.ts';
 import { WaitForJob } from '@matting/core/results/job-view.ts';
@@ -16,7 +17,6 @@ import {
   type RestAnswer,
   submitTo,
 } from '@matting/core/test/support/replicas.ts';
-import { REMOVEBG_REMEMBERED_MS } from '@matting/removebg/removebg-request.ts';
 import { onDatabases } from '@matting/test-support/database.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
@@ -601,12 +601,12 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const body = removebgBody();
     const first = await removebg(caller, body);
     t.is(header(first, 'x-credits-charged'), '1');
-    await age(removebgJob(first), REMOVEBG_REMEMBERED_MS - 60_000);
+    await age(removebgJob(first), REMEMBERED_MS - 60_000);
     const replay = await removebg(caller, body, 1);
     t.deepEqual([replay.status, removebgJob(replay)], [200, removebgJob(first)]);
     t.is(header(replay, 'x-credits-charged'), '0');
     t.deepEqual(replay.body, first.body);
-    await age(removebgJob(first), REMOVEBG_REMEMBERED_MS);
+    await age(removebgJob(first), REMEMBERED_MS);
     const [made, ...more] = new Set((await removebgTwins(caller, body)).map(removebgJob));
     t.deepEqual(more, []);
     t.not(made, removebgJob(first));
@@ -617,10 +617,10 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const caller = await replicas.createCaller(2);
     const body = removebgBody();
     const jobId = removebgJob(await removebg(caller, body));
-    await age(jobId, REMOVEBG_REMEMBERED_MS);
+    await age(jobId, REMEMBERED_MS);
     const { jobs } = replicas.stores;
     const { idempotencyKeyHash } = (await jobs.find(jobId)) ?? {};
-    await jobs.freeKey(jobId, idempotencyKeyHash ?? '', REMOVEBG_REMEMBERED_MS);
+    await jobs.freeKey(jobId, idempotencyKeyHash ?? '', REMEMBERED_MS);
     const [a, b] = await Promise.all([removebg(caller, body), removebg(caller, body, 1)]);
     t.deepEqual([a.status, b.status, removebgJob(a)], [200, 200, removebgJob(b)]);
     t.is(await spent(caller), 2);
@@ -635,7 +635,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     node.script = cutOut;
     const again = await removebg(caller, body, 1);
     t.deepEqual([again.status, removebgJob(again)], [400, removebgJob(first)]);
-    await age(removebgJob(first), REMOVEBG_REMEMBERED_MS);
+    await age(removebgJob(first), REMEMBERED_MS);
     t.is((await removebg(caller, body, 1)).status, 200);
     t.is(await spent(caller), 1);
   });

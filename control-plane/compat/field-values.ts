@@ -1,0 +1,78 @@
+/**
+ * Values of fields that several interfaces have. Each reader takes the field's text, undefined where
+ * it is absent, and refuses what is no value of it. Case does not matter.
+ */
+import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
+import { invalidParameter } from '@matting/proto/contract/errors.ts';
+import { alphaOf, parseColour } from '@matting/proto/contract/finishing/measures.ts';
+import type { Background } from '@matting/proto/contract/finishing.ts';
+
+export type Texts<Name extends string> = ReadonlyMap<Name, string>;
+
+/** @throws ContractError INVALID_PARAMETER: longer than every rule allows */
+export function requireShort<Name extends string>(given: ReadonlyMap<Name, TextValue>) {
+  const texts = new Map<Name, string>();
+  for (const [field, text] of given) {
+    if (text === OVERLONG) throw invalidParameter(field, 'is too long');
+    texts.set(field, text);
+  }
+  return texts as Texts<Name>;
+}
+
+/** @param values that of an absent field first */
+export function oneOf<Value extends string>(
+  texts: Texts<string>,
+  field: string,
+  values: readonly [Value, ...Value[]],
+): Value {
+  const text = texts.get(field)?.toLowerCase();
+  if (text === undefined) return values[0];
+  const value = values.find(known => known === text);
+  if (value === undefined) throw invalidParameter(field, `must be one of ${values.join(', ')}`);
+  return value;
+}
+
+/** 1 and 0 are what PHP makes of true and false. */
+export function booleanOf(texts: Texts<string>, field: string, absent: boolean): boolean {
+  const text = texts.get(field)?.toLowerCase();
+  if (text === undefined) return absent;
+  if (text === 'true' || text === '1') return true;
+  if (text === 'false' || text === '0') return false;
+  throw invalidParameter(field, 'must be true or false');
+}
+
+/** Undefined: none is asked for, or a transparent one. */
+export function colourOf(texts: Texts<string>, field: string): Background | undefined {
+  const text = texts.get(field);
+  if (text === undefined) return undefined;
+  const rgba = parseColour(text);
+  if (rgba === undefined) {
+    throw invalidParameter(field, 'must be 3, 4, 6 or 8 hexadecimal digits or a colour name');
+  }
+  return alphaOf(rgba) === 0 ? undefined : { kind: 'colour', rgba };
+}
+
+const OPAQUE_FORMATS = ['jpg', 'jpeg', 'zip'];
+
+/** The matte alone is grey, without loss, and lies on nothing. */
+export function requireMatteAlone(format: string, background: Background | undefined): void {
+  if (background !== undefined) {
+    throw invalidParameter('channels', 'of alpha alone have no background');
+  }
+  if (OPAQUE_FORMATS.includes(format)) {
+    throw invalidParameter('format', `${format} does not hold channels=alpha; png and webp do`);
+  }
+}
+
+/** What lies behind a picture without transparency: white, below a colour that lets it through. */
+export function opaque(background: Background | undefined): Background {
+  if (background?.kind === 'picture') return background;
+  const rgba = background?.rgba ?? 0;
+  const share = alphaOf(rgba) / 255;
+  const onWhite = (shift: number) =>
+    Math.round(((rgba >>> shift) & 0xff) * share + 255 * (1 - share));
+  const [red, green, blue] = [onWhite(24), onWhite(16), onWhite(8)];
+  return { kind: 'colour', rgba: ((red << 24) | (green << 16) | (blue << 8) | 0xff) >>> 0 };
+}
+
+export const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };

@@ -1,0 +1,245 @@
+/**
+ * A request that waits for its picture, of an interface that stands for another service's: an
+ * ordinary job under a key derived from what is asked for, since clients send none, time out and
+ * post the same again. Its answer is the picture, or JSON with the picture in it.
+ */
+import type { IncomingMessage } from 'node:http';
+import { Readable } from 'node:stream';
+import type { Caller } from '@matting/core/accounts/account.ts';
+import type { AppServices } from '@matting/core/http/app-services.ts';
+import {
+  askingAgain,
+  bearerTokenOf,
+  type Check,
+  callerOf,
+  holdSlot,
+  requireApiKey,
+  requireRate,
+  TOKEN_LENGTH_MAX,
+} from '@matting/core/http/header-checks.ts';
+import { isFinal, type Job } from '@matting/core/jobs/job.ts';
+import { refusalOf, serverTimingOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
+import { openForReader } from '@matting/core/results/result-download.ts';
+import type { RequestUploads } from '@matting/core/submission/pictures.ts';
+import type {
+  KeylessSubmission,
+  MattingRequest,
+  Submitted,
+} from '@matting/core/submission/submit-matting.ts';
+import { noteJob } from '@matting/http/answers.ts';
+import { wantBody } from '@matting/http/bodies.ts';
+import type { Connections } from '@matting/http/connections.ts';
+import { headerValues } from '@matting/http/request-headers.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import Negotiator from 'negotiator';
+
+/** A request as the one of /v1 that it is. */
+export interface AskedPicture extends Pick<KeylessSubmission, 'requireImage'> {
+  readonly request: MattingRequest;
+  readonly backgroundGiven: boolean;
+  /** Fields that are unknown, or without effect: the answer names them. */
+  readonly ignored: readonly string[];
+}
+
+export interface PictureInterface<Body, Asked extends AskedPicture> {
+  /** Of its derived keys. It never changes. */
+  readonly namespace: string;
+  /** How long a request waits for its job. */
+  readonly waitMs: number;
+  /** Resolves at the end of the body. @throws ContractError */
+  readonly read: (request: IncomingMessage, uploads: RequestUploads) => Promise<Body>;
+  /** @throws ContractError */
+  readonly ask: (body: Body, caller: Caller) => Asked;
+  /** @param job with its result */
+  readonly headersOf?: (job: Job, asked: Asked) => Readonly<Record<string, string>>;
+  /** What stands around the picture in Base64; absent: the answer is never JSON. */
+  readonly jsonOf?: (job: Job) => readonly [start: string, end: string];
+}
+
+/**
+ * From the first request on the same request joins its job or has its result again. Beyond the
+ * retries of any client, and soon enough that who wants a picture made again gets that.
+ */
+export const REMEMBERED_MS = 600_000;
+/** Most photos are done by then. */
+const RETRY_AFTER_S = 2;
+
+export class PictureRoute<Body, Asked extends AskedPicture> {
+  readonly #services: AppServices;
+  readonly #askAgain: PictureChecks['askAgain'];
+  readonly #interface: PictureInterface<Body, Asked>;
+
+  constructor(
+    services: AppServices,
+    { askAgain }: Pick<PictureChecks, 'askAgain'>,
+    of: PictureInterface<Body, Asked>,
+  ) {
+    this.#services = services;
+    this.#askAgain = askAgain;
+    this.#interface = of;
+  }
+
+  /** @throws ContractError every code of a refused submission, and of a job that failed */
+  readonly answer = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const { job: submitted, created, asked } = await this.#submit(request, reply);
+    const { waitMs } = this.#interface;
+    const job = await waitForEnd(this.#services.waitForJob, submitted, waitMs, reply);
+    if (!isFinal(job)) throw notYet(job);
+    const refusal = refusalOf(job);
+    reply.headers(serverTimingOf(job));
+    if (refusal !== undefined) throw refusal;
+    try {
+      return await this.#send(request, reply, { job, created, asked });
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
+  };
+
+  async #submit(request: FastifyRequest, reply: FastifyReply) {
+    const { uploads, submitMatting } = this.#services;
+    const { namespace, read, ask } = this.#interface;
+    const pictures = uploads.beginBoth(callerOf(request).accountId);
+    try {
+      wantBody(request, reply);
+      const body = await read(request.raw, pictures);
+      const askAgain = () => this.#askAgain(request);
+      const caller = await askAgain();
+      const asked = ask(body, caller);
+      const submitted = await submitMatting.submitKeyless({
+        ...{ caller, askAgain, mode: 'sync' },
+        ...{ request: asked.request, backgroundGiven: asked.backgroundGiven },
+        ...{ upload: pictures.image, backgroundUpload: pictures.background },
+        derivedKey: { namespace, rememberedMs: REMEMBERED_MS },
+        ...(asked.requireImage && { requireImage: asked.requireImage }),
+      });
+      noteJob(request, submitted.job.id);
+      return { ...submitted, asked };
+    } finally {
+      await Promise.all([pictures.image.abort(), pictures.background.abort()]);
+    }
+  }
+
+  async #send(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { job, created, asked }: Submitted & { readonly asked: Asked },
+  ): Promise<FastifyReply> {
+    const { resultDownload, resultReaders } = this.#services;
+    const { headersOf, jsonOf } = this.#interface;
+    const file = resultDownload.fileOf(job, created ? 'download' : 'replay');
+    const picture = await openForReader(reply, file, resultReaders);
+    reply.code(200).headers({
+      'x-credits-charged': created ? '1' : '0',
+      'x-job-id': job.id,
+      ...(asked.ignored.length === 0 ? {} : { 'x-ignored-fields': asked.ignored.join(', ') }),
+      ...headersOf?.(job, asked),
+    });
+    if (jsonOf !== undefined) {
+      reply.header('vary', [reply.getHeader('vary'), 'accept'].filter(Boolean).join(', '));
+    }
+    if (jsonOf === undefined || !wantsJson(request.headers.accept)) {
+      reply.headers({ 'content-type': file.contentType, 'content-length': file.bytes });
+      return reply.send(picture);
+    }
+    const [start, end] = jsonOf(job);
+    const bytes = start.length + 4 * Math.ceil(file.bytes / 3) + end.length;
+    reply.headers({ 'content-type': 'application/json; charset=utf-8', 'content-length': bytes });
+    return reply.send(inJson(start, picture, end));
+  }
+}
+
+/** The job goes on; the same request, sent again, joins it. */
+function notYet({ id }: Job): ContractError {
+  const detail = 'the image is still being processed; send the same request again';
+  return new ContractError('SERVICE_UNAVAILABLE', detail, {
+    jobId: id,
+    retryAfterS: RETRY_AFTER_S,
+  });
+}
+
+/** Made while the picture is read. */
+function inJson(start: string, picture: Readable, end: string): Readable {
+  const body = Readable.from(base64Between(start, picture, end), { objectMode: false });
+  // A reader that is gone before the first piece leaves a generator that never began.
+  return body.once('close', () => picture.destroy());
+}
+
+async function* base64Between(
+  start: string,
+  picture: Readable,
+  end: string,
+): AsyncGenerator<string> {
+  yield start;
+  let left: Buffer = Buffer.alloc(0);
+  for await (const piece of picture as AsyncIterable<Buffer>) {
+    const bytes = left.length === 0 ? piece : Buffer.concat([left, piece]);
+    const whole = bytes.length - (bytes.length % 3);
+    left = Buffer.from(bytes.subarray(whole));
+    yield bytes.toString('base64', 0, whole);
+  }
+  yield `${left.toString('base64')}${end}`;
+}
+
+/** Browsers send 150 characters; a longer header is ignored. */
+const ACCEPT_LENGTH_MAX = 1000;
+const PICTURES = ['image/png', 'image/jpeg', 'image/webp', 'application/zip'];
+
+/**
+ * JSON only where the client asks for that and nothing else will do: HTTP libraries send
+ * `application/json, text/plain, *\/*` of themselves, and write the answer to a file.
+ * @param header all Accept headers of the request, joined by commas
+ */
+function wantsJson(header: string | undefined): boolean {
+  if (header === undefined || header.length > ACCEPT_LENGTH_MAX) return false;
+  const negotiator = new Negotiator({ headers: { accept: header } });
+  if (negotiator.mediaTypes().includes('*/*')) return false;
+  const [best] = negotiator.mediaTypes(['application/json', ...PICTURES]);
+  return best === 'application/json';
+}
+
+interface PictureChecks {
+  readonly submission: Check[];
+  /** For the time after the body was read: whose key it is, where that of its headers may still. */
+  readonly askAgain: ReturnType<typeof askingAgain>;
+}
+
+/** @param of.body judges what the headers say of the body; absent: there is none */
+export function createPictureChecks(
+  services: AppServices,
+  connections: Connections,
+  of: {
+    readonly body?: Check;
+    readonly tokenOf?: (request: FastifyRequest) => string;
+    readonly tellRate?: Parameters<typeof requireRate>[2];
+  },
+): PictureChecks {
+  const apiKey = requireApiKey(services, 'submit', of.tokenOf ?? apiKeyOf);
+  return {
+    submission: [
+      apiKey,
+      requireRate(services.rateLimits, 'submissions', of.tellRate),
+      ...(of.body === undefined ? [] : [of.body]),
+      holdSlot(connections),
+    ],
+    askAgain: askingAgain(apiKey),
+  };
+}
+
+/**
+ * X-Api-Key, else Authorization: Bearer. Where the first is there the second belongs to something
+ * before us, and is not read.
+ * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
+ */
+export function apiKeyOf(request: FastifyRequest): string {
+  const [key, ...more] = headerValues(request.raw, 'x-api-key').map(value => value.trim());
+  if (more.length > 0) {
+    throw new ContractError('INVALID_API_KEY', 'the X-Api-Key header is given more than once');
+  }
+  if (key !== undefined && key.length > TOKEN_LENGTH_MAX) {
+    throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
+  }
+  if (key) return key;
+  if (headerValues(request.raw, 'authorization').length > 0) return bearerTokenOf(request);
+  throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key');
+}

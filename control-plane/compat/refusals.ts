@@ -1,0 +1,35 @@
+/** What the errors of every interface that stands for another service's have in common. */
+import type { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyReply } from 'fastify';
+
+/** Seconds to wait before a retry, for errors of load that give none themselves. */
+const RETRY_AFTER_S = 5;
+
+export function sendRefusal(
+  reply: FastifyReply,
+  error: ContractError,
+  { status, body }: { readonly status: number; readonly body: object },
+): void {
+  if (status === 429 || status === 503) {
+    reply.header('retry-after', String(Math.ceil(error.retryAfterS ?? RETRY_AFTER_S)));
+  }
+  reply.header('x-credits-charged', '0');
+  if (error.jobId !== undefined) reply.header('x-job-id', error.jobId);
+  reply.code(status).type('application/json; charset=utf-8');
+  // A buffer, since the framework would take a string for text.
+  reply.send(Buffer.from(JSON.stringify(body)));
+}
+
+/** As `invalidParameter` writes it: the field's name, then what is wrong with it. */
+const FIELD = /^([a-z]+(?:_[a-z0-9]+)*)\b/;
+
+/** A job keeps the sentence alone, which begins with the field's name. */
+export function fieldOf({ fieldErrors, message }: ContractError): string {
+  return fieldErrors[0]?.field ?? FIELD.exec(message)?.[1] ?? 'request';
+}
+
+/** @param names how the contract's names of fields are written in an interface */
+export function renaming(names: Readonly<Record<string, string>>): (text: string) => string {
+  const known = new RegExp(`\\b(?:${Object.keys(names).join('|')})\\b`, 'g');
+  return text => text.replaceAll(known, name => names[name] ?? name);
+}
