@@ -4,6 +4,7 @@
  * expected: every read is bounded and every loop ends.
  */
 import { type ByteReader, ByteWindow, type ImageHeader } from './image-header/byte-window.ts';
+import { KIND_BYTES, kindOfFile } from './image-header/file-kinds.ts';
 import { isIsoFile, nameIsoFile, readHeifHeader } from './image-header/heif.ts';
 import {
   isJxlCodestream,
@@ -41,26 +42,24 @@ export async function readImageHeader(
   return { ...header, width: undefined, height: undefined };
 }
 
-const READ = 'JPEG, PNG, WebP, AVIF, HEIC';
-/** Other kinds of files that are sent, by their first bytes. */
-const OTHER_KINDS: readonly (readonly [name: string, start: RegExp])[] = [
-  ['GIF', /^GIF8/],
-  ['TIFF', /^(II\*\0|MM\0\*)/],
-  ['BMP', /^BM/],
-  ['PDF', /^%PDF-/],
-  ['PSD', /^8BPS/],
-  ['SVG or other XML', /^(\xef\xbb\xbf)?\s*<[?s!]/i],
-];
+const READ = 'JPEG, PNG, WebP, AVIF, HEIC or JPEG XL';
 
-/** The text of a refusal, for a file that `readImageHeader` returns nothing for. */
-export async function describeUnread(read: ByteReader, sizeBytes: number): Promise<string> {
-  const start = await new ByteWindow(read, sizeBytes).upTo(0, SIGNATURE_BYTES);
-  const text = start.toString('latin1');
-  const seen = isIsoFile(start)
-    ? await nameIsoFile(read, sizeBytes)
-    : OTHER_KINDS.find(([, known]) => known.test(text))?.[0];
-  if (seen === undefined) return `the bytes are no ${READ} or JPEG XL image`;
-  return `the bytes are ${seen}; ${READ} and JPEG XL are read`;
+/**
+ * The text of a refusal, for a file that `readImageHeader` returns nothing for: what it is, and what
+ * to send. It reads the first bytes, and of an ISO media file its boxes.
+ * @param served of what came from an address: its Content-Type, empty where it had none
+ */
+export async function describeUnread(
+  read: ByteReader,
+  sizeBytes: number,
+  served?: string,
+): Promise<string> {
+  const start = await new ByteWindow(read, sizeBytes).upTo(0, KIND_BYTES);
+  const named = kindOfFile(start) ?? (isIsoFile(start) && (await nameIsoFile(read, sizeBytes)));
+  const kind = named || 'a file of no known kind';
+  const as = served ? ` (Content-Type: ${served})` : '';
+  const seen = served === undefined ? `this is ${kind}` : `the address gave ${kind}${as}`;
+  return `${seen}; send a picture as ${READ}`;
 }
 
 /* The headers of JPEG (ITU-T T.81), PNG (ISO/IEC 15948, with APNG) and WebP (RFC 9649). */

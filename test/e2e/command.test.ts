@@ -127,14 +127,14 @@ test('what `cutout` cannot do is told before anything is fetched or started', as
   writeFileSync(place('text.jpg'), 'no picture');
   writeFileSync(place('drawing.jpg'), '<svg xmlns="http://www.w3.org/2000/svg"/>');
   const png = place('a.png');
-  const noPicture = /\.jpg: the bytes are no JPEG, PNG, WebP, AVIF, HEIC or JPEG XL image/;
+  const readKinds = /send a picture as JPEG, PNG, WebP, AVIF, HEIC or JPEG XL/;
   const cases: [CutoutOptions, exitCode: number, RegExp][] = [
     [{ images: [], out: place('a.gif') }, 64, /\.png, \.webp, \.avif, \.jxl/],
     [{ images: ['a.png', 'b.png'], out: png }, 64, /--out names one file/],
     [{ images: ['no-such.jpg'], out: png }, 66, /no such file: no-such\.jpg/],
-    [{ images: [place('empty.jpg')], out: png }, 65, noPicture],
-    [{ images: [place('text.jpg')], out: png }, 65, noPicture],
-    [{ images: [place('drawing.jpg')], out: png }, 65, noPicture],
+    [{ images: [place('empty.jpg')], out: png }, 65, /\.jpg: this is an empty file;/],
+    [{ images: [place('text.jpg')], out: png }, 65, readKinds],
+    [{ images: [place('drawing.jpg')], out: png }, 65, /an SVG drawing/],
     [{ images: [], out: place('directory.png') }, 73, /is a directory/],
     [{ images: [], out: place('none/cut.png') }, 73, /no such directory/],
     [{ images: [], out: png, finishing: { scale: '5%' } }, 64, /scale must be from 10% to 100%/],

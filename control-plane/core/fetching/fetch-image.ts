@@ -24,12 +24,15 @@ interface FetchImageOptions {
   readonly kind?: 'image' | 'background';
 }
 
-/** The bound is held while the bytes come; a Content-Length over it ends the transfer at once. */
+/**
+ * The bound is held while the bytes come; a Content-Length over it ends the transfer at once.
+ * @returns what the source says that it is
+ */
 async function receive(
   response: FetchedResponse,
   writer: BlobWriter,
   role: ImageRole,
-): Promise<void> {
+): Promise<string> {
   if (response.declaredBytes !== undefined && response.declaredBytes > role.bytesMax) {
     throw imageTooLarge(role);
   }
@@ -37,6 +40,7 @@ async function receive(
     if (writer.bytesWritten + chunk.length > role.bytesMax) throw imageTooLarge(role);
     await writer.write(chunk);
   }
+  return response.contentType;
 }
 
 function toContractError(error: unknown, role: ImageRole): unknown {
@@ -66,7 +70,7 @@ export class ImageFetcher {
   async fetchImage(url: string, options: FetchImageOptions) {
     const { writer, accountId, signal, kind = 'image' } = options;
     const role = kind === 'image' ? INPUT_IMAGE : BACKGROUND_IMAGE;
-    await this.#guardedFetch
+    const contentType = await this.#guardedFetch
       .get(url, { accountId, signal }, response => receive(response, writer, role))
       .catch(error => {
         throw toContractError(error, role);
@@ -76,6 +80,7 @@ export class ImageFetcher {
       (offset, length) => writer.readAt(offset, length),
       bytes,
       role,
+      contentType,
     );
     return { bytes, header };
   }

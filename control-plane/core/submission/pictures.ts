@@ -329,15 +329,19 @@ function requireResolution(width: number, height: number, { noun, pixelsMax }: I
   );
 }
 
-/** A known format whose dimensions cannot be read is accepted: its job finds out. */
+/**
+ * A known format whose dimensions cannot be read is accepted: its job finds out.
+ * @param served of `describeUnread`
+ */
 export async function requireAcceptableImage(
   read: ByteReader,
   sizeBytes: number,
   role = INPUT_IMAGE,
+  served?: string,
 ): Promise<ImageHeader> {
   if (sizeBytes > role.bytesMax) throw imageTooLarge(role);
   const header = await readImageHeader(read, sizeBytes);
-  if (header === undefined) throw unsupported(role, await describeUnread(read, sizeBytes));
+  if (header === undefined) throw unsupported(role, await describeUnread(read, sizeBytes, served));
   if (header.animated) throw unsupported(role, 'animated images are not supported');
   if (header.width !== undefined && header.height !== undefined) {
     requireResolution(header.width, header.height, role);

@@ -3,6 +3,7 @@
  * time and bytes.
  */
 import type { Client, Dispatcher } from 'undici';
+import { parseContentType } from '../request-headers.ts';
 import type { OutgoingGuard } from './outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requireOutgoingUrl } from './outgoing-url.ts';
 
@@ -48,6 +49,8 @@ interface FetchRequest {
 export interface FetchedResponse {
   /** Content-Length where the source gave one; the body may have another length. */
   readonly declaredBytes: number | undefined;
+  /** The media type alone, in lower case; empty where the source named none. */
+  readonly contentType: string;
   /** The body's pieces as they come; to be read once, inside `consume`. */
   readonly body: AsyncIterable<Uint8Array>;
 }
@@ -188,7 +191,8 @@ function requireBody(response: Dispatcher.ResponseData): FetchedResponse {
   }
   const length = headers['content-length'];
   const declaredBytes = typeof length === 'string' ? Number(length) : undefined;
-  return { declaredBytes, body: readBody(response.body) };
+  const contentType = parseContentType(String(headers['content-type'] ?? ''))?.type ?? '';
+  return { declaredBytes, contentType, body: readBody(response.body) };
 }
 
 async function* readBody(body: Dispatcher.ResponseData['body']): AsyncGenerator<Uint8Array> {

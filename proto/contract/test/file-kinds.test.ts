@@ -1,0 +1,60 @@
+import test from 'ava';
+import { describeUnread } from '../image-header.ts';
+
+const text = (start: string) => Buffer.from(start, 'latin1');
+const iso = (brand: string) => text(`\0\0\0\x14ftyp${brand}\0\0\0\0isom`);
+/** In the order of the table that names them, and what looks like them. */
+const KINDS: readonly (readonly [file: Buffer, named: RegExp])[] = [
+  [text(''), /^this is an empty file; send a picture as JPEG, PNG/],
+  [text('\0\0'), /file of zeros/],
+  [text('GIF89a\x01\0\x01\0\0\0\0;'), /a GIF picture/],
+  [text('II*\0\x10\0\0\0CR\x02\0'), /is a camera raw file/],
+  [text('II*\0\x08\0\0\0\0\0\0\0'), /a TIFF picture or a camera raw/],
+  [text('MM\0*\0\0\0\x08'), /a TIFF picture or a camera raw/],
+  [text(`BM\x46\0\0\0\0\0\0\0\x36\0`), /a BMP picture/],
+  [text('BMW is no bitmap'), /plain text/],
+  [text('\0\0\x01\0\x01\0'), /an icon \(ICO\)/],
+  [text('8BPS\0\x01\0\0'), /Photoshop document \(PSD\)/],
+  [text('\0\0\0\x0cjP  \r\n\x87\n'), /JPEG 2000/],
+  [text('%PDF-1.7\n%\xe2\xe3'), /a PDF document/],
+  [text('PK\x03\x04\x14\0'), /a ZIP archive/],
+  [text('\x1f\x8b\x08\0'), /a gzip archive/],
+  [text('\x1aE\xdf\xa3\x01'), /a WebM or Matroska video/],
+  [text('RIFF\x24\0\0\0AVI LIST'), /an AVI video/],
+  [text('\0\0\0\x20moov\0\0'), /a QuickTime video/],
+  [iso('qt  '), /a QuickTime video/],
+  [iso('isom'), /an MP4 video/],
+  [iso('crx '), /a camera raw file \(CR3\)/],
+  [iso('abcd'), /ISO media file of the brand "abcd"/],
+  [text('\xef\xbb\xbf<?xml version="1.0"?>\n<!-- a > b --><svg xmlns="x"/>'), /an SVG drawing/],
+  [text('<!DOCTYPE svg PUBLIC "-//W3C">\n<svg>'), /an SVG drawing/],
+  [text('\r\n<!-- <svg> -->\n<!DOCTYPE html><html>'), /a web page \(HTML\)/],
+  [text('<?xml version="1.0"?><Error>'), /an XML document/],
+  [text(' {"error":"not found"}'), /is JSON/],
+  [text('data:image/png;base64,iVBORw0KGgo'), /image_base64/],
+  [text('/9j/4AAQSkZJRg'), /image_base64/],
+  [text('not a picture at all'), /is plain text;/],
+  [Buffer.from('照片', 'utf8'), /is plain text;/],
+  [text('\xff\xfen\0o\0'), /plain text \(UTF-16\)/],
+  [text('\x7fELF\x02\x01\x01'), /a file of no known kind/],
+  // As much is looked at as is read, and a comment without an end costs no more.
+  [text(`${'<!-- -->'.repeat(80)}<`), /an XML|plain text/],
+];
+
+test('what is refused is named by its first bytes', async t => {
+  for (const [file, named] of KINDS) {
+    const read = (offset: number, length: number) => file.subarray(offset, offset + length);
+    t.regex(await describeUnread(read, file.length), named, file.toString('latin1', 0, 40));
+  }
+});
+
+test('of an address it is said what it gave, and as which type', async t => {
+  const page = text('<!doctype html>');
+  const read = (offset: number, length: number) => page.subarray(offset, offset + length);
+  const asPicture = await describeUnread(read, page.length, 'image/jpeg');
+  t.regex(asPicture, /^the address gave a web page \(HTML\) \(Content-Type: image\/jpeg\); send/);
+  t.regex(
+    await describeUnread(read, page.length, ''),
+    /^the address gave a web page \(HTML\); send/,
+  );
+});
