@@ -140,12 +140,25 @@ export function createErrorHandler(
     reply.send(Buffer.from(JSON.stringify(problem)));
   };
   return (error, request, reply) => {
-    const known = toContractError(error, shown);
-    refusals.set(request, known);
-    if (known.spec.http >= 500) logFailure(request, known);
+    const known = noteRefusal(error, request, shown);
     const write = writerOf?.(request) ?? writeProblem;
     write(known, request, reply);
   };
+}
+
+/**
+ * What an error is to the caller, for answers that hold errors within: noted for the request's line
+ * and counters as one that ends it, and logged where it is a failure of ours.
+ */
+export function noteRefusal(
+  error: unknown,
+  request: FastifyRequest,
+  shown: readonly ErrorSpec['scope'][] = ['public'],
+): ContractError {
+  const known = toContractError(error, shown);
+  refusals.set(request, known);
+  if (known.spec.http >= 500) logFailure(request, known);
+  return known;
 }
 
 /** A refusal of ours, such as a full queue, has no cause; its stack would only fill the log. */

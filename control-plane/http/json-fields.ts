@@ -405,8 +405,8 @@ interface Run {
   readonly ended: boolean;
 }
 
-/** The text of the image's field. Whether it is Base64, the reader of that says. */
-class JsonImageText {
+/** The text of the image's field, of any length. Whether it is Base64, the reader of that says. */
+export class JsonImageText {
   readonly #field: string;
   /** 0 outside an escape, 1 after the backslash, 2 to 5 before each digit of \uXXXX. */
   #escapeStep = 0;

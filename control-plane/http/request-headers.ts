@@ -324,7 +324,7 @@ const keys = new WeakMap<FastifyRequest, string>();
 export function requireIdempotencyKey(options: { optional: boolean }): onRequestHookHandler {
   return (request, _reply, done) => {
     const values = headerValues(request.raw, 'idempotency-key');
-    if (values.length > 0 || !options.optional) keys.set(request, keyIn(values));
+    if (values.length > 0 || !options.optional) keys.set(request, idempotencyKeyIn(values));
     done();
   };
 }
@@ -336,8 +336,11 @@ export function idempotencyKeyOf(request: FastifyRequest): string {
   return key;
 }
 
-/** @throws ContractError INVALID_IDEMPOTENCY_KEY */
-function keyIn([key, ...more]: readonly string[]): string {
+/**
+ * @param values all that were given
+ * @throws ContractError INVALID_IDEMPOTENCY_KEY
+ */
+export function idempotencyKeyIn([key, ...more]: readonly string[]): string {
   if (key === undefined) throw invalid('the Idempotency-Key header is missing');
   if (more.length > 0) throw invalid('the Idempotency-Key header is given more than once');
   if (key.length === 0) throw invalid('the Idempotency-Key header is empty');

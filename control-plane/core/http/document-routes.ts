@@ -143,8 +143,7 @@ export interface DocumentPages {
 }
 
 interface DocumentOptions {
-  readonly baseUrl: string;
-  readonly version: string;
+  readonly document: ServedDocument;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
   /** Absent: the documents are served as they are, for programs. */
@@ -152,10 +151,7 @@ interface DocumentOptions {
 }
 
 export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOptions): void {
-  const { pages } = options;
-  const whole = openApiDocument(options);
-  // Asked for once every route is there.
-  const document = () => servedBy(app, whole);
+  const { pages, document } = options;
   const markdown = { 'content-type': 'text/markdown; charset=utf-8', vary: 'accept' };
   const json = prepare(() => JSON.stringify(document()), { 'content-type': 'application/json' });
   const errors = prepare(() => options.errorsPage, markdown);
@@ -170,6 +166,17 @@ export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOp
   const errorsPage = () => pages.renderErrors(options.errorsPage, { docsPath: DOCS_PATH });
   serve(app, DOCS_PATH, docs);
   serve(app, ERROR_DOCS_PATH, errors, prepare(errorsPage, { ...headers, vary: 'accept' }));
+}
+
+/** The OpenAPI document, to be asked for once every route is there. */
+export type ServedDocument = ReturnType<typeof servedDocument>;
+
+export function servedDocument(
+  app: FastifyInstance,
+  options: { readonly baseUrl: string; readonly version: string },
+) {
+  const whole = openApiDocument(options);
+  return () => servedBy(app, whole);
 }
 
 /** Without the paths that are a package's which is not here. */

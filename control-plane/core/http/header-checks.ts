@@ -111,6 +111,24 @@ export function bearerTokenOf(request: FastifyRequest): string {
   return token;
 }
 
+/**
+ * X-Api-Key, else Authorization: Bearer, for interfaces whose clients send either. Where the first
+ * is there the second belongs to something before us, and is not read.
+ * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
+ */
+export function apiKeyOf(request: FastifyRequest): string {
+  const [key, ...more] = headerValues(request.raw, 'x-api-key').map(value => value.trim());
+  if (more.length > 0) {
+    throw new ContractError('INVALID_API_KEY', 'the X-Api-Key header is given more than once');
+  }
+  if (key !== undefined && key.length > TOKEN_LENGTH_MAX) {
+    throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
+  }
+  if (key) return key;
+  if (headerValues(request.raw, 'authorization').length > 0) return bearerTokenOf(request);
+  throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key, or as Bearer');
+}
+
 export interface ToldRate extends RateState {
   readonly name: RateKind | 'key-submissions';
 }

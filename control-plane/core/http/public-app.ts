@@ -24,7 +24,12 @@ import type { Readiness, ReadinessCause } from '../readiness.ts';
 import { registerResultRoutes } from '../results/result-routes.ts';
 import { registerMattingRoutes } from '../submission/matting-routes.ts';
 import type { AppServices } from './app-services.ts';
-import { type DocumentPages, registerDocumentRoutes } from './document-routes.ts';
+import {
+  type DocumentPages,
+  registerDocumentRoutes,
+  type ServedDocument,
+  servedDocument,
+} from './document-routes.ts';
 import {
   createHeaderChecks,
   type HeaderChecks,
@@ -60,6 +65,7 @@ export interface HttpInterface {
 export interface HttpContext {
   readonly connections: Connections;
   readonly checks: HeaderChecks;
+  readonly document: ServedDocument;
 }
 
 export interface AppOptions extends ConnectionsOptions {
@@ -105,9 +111,10 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   registerResultRoutes(app, services);
   registerModelRoutes(app, services, checks);
   registerAccountRoutes(app, services, checks);
-  for (const one of interfaces) one.register(app, { connections, checks });
+  const document = servedDocument(app, options);
+  for (const one of interfaces) one.register(app, { connections, checks, document });
   const pages = interfaces.find(one => one.documentPages)?.documentPages;
-  registerDocumentRoutes(app, { ...options, pages });
+  registerDocumentRoutes(app, { errorsPage: options.errorsPage, document, pages });
   registerHealthRoutes(app, readiness);
   return { app, connections };
 }
