@@ -4,6 +4,7 @@
  */
 import type { Package } from '@matting/core/package.ts';
 import { fleetSize } from '@matting/fleet-size/fleet-size.ts';
+import { mcp } from '@matting/mcp/mcp.ts';
 import { objectStorage } from '@matting/object-storage/object-storage.ts';
 import { operations } from '@matting/operations/operations.ts';
 import { portal } from '@matting/portal/portal.ts';
@@ -13,6 +14,7 @@ export const PACKAGES: readonly Package[] = [
   objectStorage,
   fleetSize,
   removebg,
+  mcp,
   portal,
   operations,
 ];

@@ -31,7 +31,7 @@ places() {
   for place in "$@"; do mkdir -p "$root/$place" && chmod 1777 "$root/$place"; done
 }
 
-control_plane='control-plane docs/errors.md'
+control_plane='control-plane docs/errors.md docs/rest.md'
 inference_node='inference-node models'
 # shellcheck disable=SC2086 # lists of paths
 {

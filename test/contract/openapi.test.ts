@@ -148,8 +148,8 @@ test('every public code is named by some answer', t => {
   t.deepEqual(missing, []);
 });
 
-/** They have a document of their own, or are pages. */
-const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|account(?:\/|$))/;
+/** They have a document of their own, are pages, or describe themselves by their protocol. */
+const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|mcp$|account(?:\/|$))/;
 
 test('its operations are the routes, no more and no less', async t => {
   const routes = app.app

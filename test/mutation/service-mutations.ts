@@ -303,6 +303,31 @@ a failure that may pass is told as the picture’s fault
   + return !retryable
   = of a job: PROCESSING_FAILED, every attempt was lost, is processing_failed
 
+file control-plane/mcp/mcp-interface.ts
+tests control-plane/mcp/mcp.test.ts
+a page under any name may call /mcp with a key
+  - origin !== own
+  + origin === ''
+  = pages of other origins are refused, before anything is read
+
+file control-plane/mcp/call-tools.ts
+tests control-plane/mcp/mcp.test.ts
+the rate of submissions is not asked for agents
+  - await takeRate.call(request.server, request, reply);
+  + takeRate.name;
+  = what the account, the service or the picture lacks is told with what to do
+agents are told of a result whose file is gone
+  - if (isFinal(submitted)) await
+  + if (isFinal(submitted) && false) await
+  = a result whose file is gone is told of as lost
+
+file control-plane/mcp/arguments.ts
+tests control-plane/mcp/mcp.test.ts
+a long text stands for the picture wherever it was
+  - if (longTexts > 0 && !isImage) {
+  + if (longTexts > 2 && !isImage) {
+  = what is wrong with a call is told by name, takes nothing and leaves nothing
+
 file control-plane/core/nodes/matte-exchange.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 an image that a node refuses for what was asked is tried on every node

@@ -1,4 +1,4 @@
-/** The program as it is started and ended: a process. Needs: removebg, portal. */
+/** The program as it is started and ended: a process. Needs: removebg, mcp, portal. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -244,7 +244,8 @@ const TELL_LOADED = `
 
 test('what settings switch off is not loaded', async t => {
   const hook = `--import=data:text/javascript,${encodeURIComponent(TELL_LOADED)}`;
-  const off = { MATTING_ACCOUNT_AREA: 'false', MATTING_REMOVEBG_API: 'false' };
+  const switches = ['MATTING_ACCOUNT_AREA', 'MATTING_MCP', 'MATTING_REMOVEBG_API'];
+  const off = Object.fromEntries(switches.map(name => [name, 'false']));
   const told = new Program('control plane', [hook, MAIN], environment(off));
   programs.push(told);
   told.start();
@@ -260,6 +261,7 @@ test('what settings switch off is not loaded', async t => {
     'object-storage.ts',
   ]);
   t.false(ofPackage('removebg').some(name => /routes|interface|body/.test(name)));
+  t.deepEqual(ofPackage('mcp'), ['mcp.ts']);
   t.deepEqual(ofPackage('fleet-size'), ['fleet-size.ts', 'migrations.ts']);
   t.deepEqual(ofPackage('operations'), ['operations.ts']);
   t.deepEqual(
@@ -269,7 +271,7 @@ test('what settings switch off is not loaded', async t => {
     [],
   );
   t.deepEqual(
-    loaded.filter(url => /@aws-sdk|commander/.test(url)),
+    loaded.filter(url => /@aws-sdk|commander|modelcontextprotocol/.test(url)),
     [],
   );
 });

@@ -1,0 +1,65 @@
+/** The arguments of remove_background: the fields of POST /v1/matting under its rules, and a key. */
+import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
+import {
+  MATTING_FIELDS,
+  type MattingFields,
+  type TextField,
+} from '@matting/core/submission/submit-matting.ts';
+import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/bodies.ts';
+import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
+import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
+import { TEXT_BYTES_MAX } from './read-message.ts';
+
+/** An agent asks for a job's end itself: it has no address to be called at. */
+const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret'];
+export const IMAGE_FIELDS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
+
+export type Arguments = Readonly<Record<string, unknown>>;
+
+export interface ImageArguments {
+  readonly fields: MattingFields;
+  readonly idempotencyKey: string | undefined;
+  /** What is not in the upload yet; empty where it came as a long text. */
+  readonly base64: string;
+}
+
+/**
+ * @param longTexts of the whole message, of which the first is in the upload
+ * @throws ContractError INVALID_REQUEST, INVALID_IDEMPOTENCY_KEY
+ */
+export function readImageArguments(given: Arguments, longTexts: number): ImageArguments {
+  const isImage = longTexts === 1 && given.image_base64 === '';
+  if (longTexts > 0 && !isImage) {
+    throw malformed(`a text is over ${TEXT_BYTES_MAX} bytes, and image_base64 alone may be`);
+  }
+  const { idempotency_key: key, ...rest } = given;
+  const texts = new Map<TextField, TextValue>();
+  let base64: string | undefined;
+  for (const [name, value] of Object.entries(rest)) {
+    const field = IMAGE_FIELDS.find(known => known === name);
+    if (field === undefined) throw unknownField(name);
+    const text = textOf(field, value);
+    if (text === undefined) continue;
+    if (field === 'image_base64') base64 = text;
+    else texts.set(field as TextField, text.length > URL_LENGTH_MAX ? OVERLONG : text);
+  }
+  const idempotencyKey = textOf('idempotency_key', key);
+  return {
+    fields: { texts, imageGiven: base64 !== undefined },
+    idempotencyKey: idempotencyKey === undefined ? undefined : idempotencyKeyIn([idempotencyKey]),
+    base64: base64 ?? '',
+  };
+}
+
+/** Undefined: absent, as null is. @throws ContractError INVALID_REQUEST */
+function textOf(field: string, value: unknown): string | undefined {
+  if (value === undefined || value === null) return undefined;
+  const kinds: readonly string[] = ['string', ...MATTING_JSON.literalsOf(field)];
+  if (!kinds.includes(typeof value)) {
+    const wrong = `must be a ${kinds.join(' or a ')}`;
+    throw malformed(`${field} ${wrong}`, field, wrong);
+  }
+  const text = String(value);
+  if (text.isWellFormed()) return text;
+  throw malformed(`${field} holds half of a surrogate pair`, field, 'not valid Unicode');
+}

@@ -1,0 +1,186 @@
+/**
+ * What the tools do, by the core's use cases, and what they answer: a text for the agent, and the
+ * same as fields. What goes wrong is a tool error, which says what to do about it.
+ */
+import type { AppServices } from '@matting/core/http/app-services.ts';
+import {
+  apiKeyOf,
+  askingAgain,
+  callerOf,
+  requireApiKey,
+  requireRate,
+} from '@matting/core/http/header-checks.ts';
+import { isFinal, type Job } from '@matting/core/jobs/job.ts';
+import { refusalOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
+import type { ImageUpload } from '@matting/core/submission/pictures.ts';
+import { requireMattingRequest, type Submitted } from '@matting/core/submission/submit-matting.ts';
+import { noteJob, noteRefusal, problemOf } from '@matting/http/answers.ts';
+import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { type Arguments, readImageArguments } from './arguments.ts';
+
+/** Agents give a call up after 60 s as a rule, and ask again by what they heard. */
+const WAIT_MS_MAX = 45_000;
+/**
+ * From the first call on the same call joins its job or has its result again: beyond the retries of
+ * agents, and soon enough that who wants an image made again gets that.
+ */
+const DERIVED_KEY = { namespace: 'mcp', rememberedMs: 600_000 };
+const RETRY_AFTER_S = 5;
+
+/** What an agent does about an error that comes again where nothing changes. */
+const ADVICE: Partial<Record<ErrorCode, string>> = {
+  INSUFFICIENT_CREDITS: 'Tell the user that the account needs credits.',
+  KEY_CAP_REACHED: 'Tell the user: another API key, or a higher cap, is needed.',
+  KEY_NOT_ALLOWED: 'Tell the user: another API key is needed.',
+  INVALID_API_KEY: 'Tell the user: another API key is needed.',
+  IDEMPOTENCY_CONFLICT: 'Give this image an idempotency_key of its own.',
+};
+
+export interface ToolOptions {
+  readonly baseUrl: string;
+  readonly syncWaitMs: number;
+  readonly policy: Parameters<typeof requireMattingRequest>[1];
+}
+
+/** The request that makes the call, with what was read of its body. */
+export interface Calling {
+  readonly request: FastifyRequest;
+  readonly reply: FastifyReply;
+  readonly image: ImageUpload;
+  readonly longTexts: number;
+}
+
+type Run = (calling: Calling, given: Arguments) => Promise<CallToolResult>;
+
+export class CallTools {
+  readonly #services: AppServices;
+  readonly #options: ToolOptions;
+  readonly #runs = new Map<string, Run>([
+    ['remove_background', (calling, given) => this.#removeBackground(calling, given)],
+    ['get_job', (calling, given) => this.#getJob(calling, given)],
+    ['get_account', calling => this.#getAccount(calling)],
+    ['list_models', calling => this.#listModels(calling)],
+  ]);
+
+  constructor(services: AppServices, options: ToolOptions) {
+    this.#services = services;
+    this.#options = options;
+  }
+
+  /** Undefined: there is no such tool. Never rejects. */
+  async call(
+    name: string,
+    calling: Calling,
+    given: Arguments,
+  ): Promise<CallToolResult | undefined> {
+    try {
+      return await this.#runs.get(name)?.(calling, given);
+    } catch (error) {
+      return this.#refused(noteRefusal(error, calling.request), calling.request);
+    }
+  }
+
+  async #removeBackground(calling: Calling, given: Arguments): Promise<CallToolResult> {
+    const { request, reply, image } = calling;
+    await this.#callerOf(request, 'submit');
+    const takeRate = requireRate(this.#services.rateLimits, 'submissions');
+    await takeRate.call(request.server, request, reply);
+    const { job, created } = await this.#submit(calling, given);
+    noteJob(request, job.id);
+    // What a join leaves of its body holds no place while it waits.
+    await image.abort();
+    return await this.#answer(calling, job, created ? '' : ' An earlier call made it.');
+  }
+
+  async #submit({ request, image, longTexts }: Calling, given: Arguments): Promise<Submitted> {
+    const { submitMatting } = this.#services;
+    const { fields, idempotencyKey, base64 } = readImageArguments(given, longTexts);
+    if (base64 !== '') await image.write(Buffer.from(base64));
+    const askAgain = () => this.#callerOf(request, 'submit');
+    const sent = { caller: await askAgain(), askAgain, mode: 'sync' as const, upload: image };
+    if (idempotencyKey !== undefined) {
+      return await submitMatting.submit({ ...sent, fields, idempotencyKey });
+    }
+    const asked = requireMattingRequest(fields, this.#options.policy);
+    const derived = { request: asked, backgroundGiven: false, derivedKey: DERIVED_KEY };
+    return await submitMatting.submitKeyless({ ...sent, ...derived });
+  }
+
+  async #getJob(calling: Calling, { job_id: id }: Arguments): Promise<CallToolResult> {
+    const caller = await this.#callerOf(calling.request, 'read');
+    const job = await this.#services.readJob(caller, typeof id === 'string' ? id : '');
+    noteJob(calling.request, job.id);
+    return await this.#answer(calling, job);
+  }
+
+  async #getAccount({ request }: Calling): Promise<CallToolResult> {
+    const caller = await this.#callerOf(request, 'account');
+    const account = await this.#services.readAccount.view(caller);
+    const { available, reserved } = account.credits;
+    return said(`${available} credits are available, ${reserved} reserved.`, account);
+  }
+
+  async #listModels({ request }: Calling): Promise<CallToolResult> {
+    const offered = this.#services.models.list(callerOf(request).policy);
+    const lines = offered.models.map(
+      ({ name, default: isDefault, good_for: goodFor }) =>
+        `${name}${isDefault ? ' (the default)' : ''}${goodFor === null ? '' : `: ${goodFor}`}`,
+    );
+    return said(lines.join('\n') || 'The default model alone.', offered);
+  }
+
+  /** @throws ContractError INVALID_API_KEY, KEY_NOT_ALLOWED */
+  #callerOf(request: FastifyRequest, scope: 'submit' | 'read' | 'account') {
+    return askingAgain(requireApiKey(this.#services, scope, apiKeyOf))(request);
+  }
+
+  /** Of the job's end, or of the job as it is when the wait is over. */
+  async #answer({ reply }: Calling, submitted: Job, note = ''): Promise<CallToolResult> {
+    const { waitForJob, jobViews } = this.#services;
+    const waitMs = Math.min(WAIT_MS_MAX, this.#options.syncWaitMs);
+    const job = await waitForEnd(waitForJob, submitted, waitMs, reply);
+    const refusal = refusalOf(job);
+    if (refusal !== undefined) throw refusal;
+    const view = jobViews.view(job);
+    const { result } = view;
+    if (result === undefined) {
+      const again = `Call get_job with job_id ${job.id} for its result: it goes on, and is paid for once.`;
+      return said(`The job is ${view.status}. ${again}`, view);
+    }
+    if (isFinal(submitted)) await this.#requireThere(job);
+    const { url, format, width, height, sizeBytes, expiresAt } = result;
+    const what = `${width} x ${height} pixels, ${sizeBytes} bytes of ${format.toUpperCase()}`;
+    return said(
+      `The background is removed: ${what}.${note}\nUntil ${expiresAt}, without a key: ${url}`,
+      view,
+    );
+  }
+
+  /** What has ended before names a result only where there is one. */
+  async #requireThere(job: Job): Promise<void> {
+    try {
+      await this.#services.resultDownload.fileOf(job, 'replay').requireThere();
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
+  }
+
+  #refused(error: ContractError, { id: requestId }: FastifyRequest): CallToolResult {
+    const { code, message, retryable, retryAfterS = RETRY_AFTER_S, fieldErrors } = error;
+    const fields = fieldErrors.map(({ field }) => field).join(' and ');
+    const correct = fields === '' ? 'The same call would fail again.' : `Correct ${fields}.`;
+    const advice = retryable
+      ? `Make the same call again in ${Math.ceil(retryAfterS)} seconds: it is paid for once.`
+      : (ADVICE[code] ?? correct);
+    const { baseUrl } = this.#options;
+    const problem = problemOf(error, { baseUrl, requestId });
+    return { ...said(`${code}: ${message}. ${advice}`, problem), isError: true };
+  }
+}
+
+/** Some agents show the text to their model, some the fields: either says all of it. */
+function said(text: string, fields: object): CallToolResult {
+  return { content: [{ type: 'text', text }], structuredContent: { message: text, ...fields } };
+}

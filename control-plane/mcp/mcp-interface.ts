@@ -1,0 +1,95 @@
+/**
+ * POST /mcp: the Streamable HTTP of the Model Context Protocol without sessions, a message a request
+ * and an answer in JSON. GET and DELETE, which are for sessions, are 405 as everywhere.
+ */
+import type { AppServices } from '@matting/core/http/app-services.ts';
+import {
+  apiKeyOf,
+  callerOf,
+  holdSlot,
+  requireApiKey,
+  requireRate,
+} from '@matting/core/http/header-checks.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import { malformed, requireBodyHead, wantBody } from '@matting/http/bodies.ts';
+import { bodyTypeOf, headerValues } from '@matting/http/request-headers.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import type { FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
+import { CallTools, type ToolOptions } from './call-tools.ts';
+import type { Described } from './mcp-server.ts';
+import { readMessage } from './read-message.ts';
+
+export interface McpOptions extends ToolOptions {
+  readonly version: string;
+}
+
+export function mcpInterface(services: AppServices, options: McpOptions): HttpInterface {
+  const { rateLimits } = services;
+  return {
+    register(app, { connections, document }) {
+      const onRequest = [
+        requireOwnOrigin(options.baseUrl),
+        requireApiKey(services, undefined, apiKeyOf),
+        requireRate(rateLimits, 'reads'),
+        requireJson,
+        holdSlot(connections),
+      ];
+      const described = { ...options, document };
+      const tools = new CallTools(services, options);
+      app.post('/mcp', { onRequest }, (request, reply) =>
+        answer(request, reply, { services, tools, described }),
+      );
+    },
+  };
+}
+
+/**
+ * A page of another origin, under a name that leads here, could use a key that is kept for this
+ * one. Agents send no Origin. @throws ContractError KEY_NOT_ALLOWED
+ */
+function requireOwnOrigin(baseUrl: string): onRequestHookHandler {
+  const own = new URL(baseUrl).origin;
+  return (request, _reply, done) => {
+    if (headerValues(request.raw, 'origin').some(origin => origin !== own)) {
+      throw new ContractError('KEY_NOT_ALLOWED', 'pages of other origins may not call this');
+    }
+    done();
+  };
+}
+
+const requireJson = requireBodyHead({
+  accepted: 'application/json',
+  wanted: 'application/json in UTF-8',
+  bytesMaxOf: request => {
+    const type = bodyTypeOf(request);
+    const isJson = type !== 'none' && type?.type === 'application/json';
+    return isJson ? REQUEST_BODY_BYTES_MAX : undefined;
+  },
+});
+
+interface Parts {
+  readonly services: AppServices;
+  readonly tools: CallTools;
+  readonly described: Described;
+}
+
+async function answer(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { services, tools, described }: Parts,
+): Promise<FastifyReply> {
+  const { image } = services.uploads.beginBoth(callerOf(request).accountId);
+  try {
+    wantBody(request, reply);
+    const { message, longTexts } = await readMessage(request.raw, image);
+    if (Array.isArray(message)) throw malformed('a request is one message: batches are not taken');
+    // With the first message: the SDK is a fifth of a start's time, and most have no agents.
+    const { answerMessage } = await import('./mcp-server.ts');
+    const calling = { request, reply, image, longTexts };
+    const { status, headers, text } = await answerMessage(message, calling, tools, described);
+    return reply.code(status).headers(headers).send(Buffer.from(text));
+  } finally {
+    await image.abort();
+  }
+}

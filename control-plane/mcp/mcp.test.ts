@@ -1,0 +1,336 @@
+/** Agents, by the SDK's own client; and what no such client sends. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { BASE_URL } from '@matting/core/test/support/test-app.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { fc } from '@matting/test-support/property-tests.ts';
+import ava, { type ExecutionContext } from 'ava';
+import { IMAGE_FIELDS } from './arguments.ts';
+import { Agent, base64, callOf, image, openTestApp, post, useTestApp } from './test/mcp-client.ts';
+
+const test = ava.serial;
+
+const RESULT = Buffer.from('a cut-out of some bytes');
+const PLACE = 'https://images.example.com/photo.jpg';
+
+let agent: Agent;
+const app = useTestApp(test, { credits: 100_000, jobsInFlightMax: 1000 }, async () => {
+  agent = await Agent.at(await app.listen(), app.token);
+});
+
+const PING = { jsonrpc: '2.0', id: 1, method: 'ping' };
+const balances = async () => (await app.stores.ledger.balances(app.accountId))!;
+
+function succeeding(t: ExecutionContext): void {
+  const jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
+  t.teardown(() => jobs.stop());
+}
+
+test('an agent finds the tools, and the fields of REST in them', async t => {
+  const { tools } = await agent.client.listTools();
+  t.deepEqual(
+    tools.map(({ name, annotations }) => [name, annotations?.readOnlyHint]),
+    [
+      ['remove_background', false],
+      ['get_job', true],
+      ['get_account', true],
+      ['list_models', true],
+    ],
+  );
+  const [remove] = tools;
+  const properties = remove?.inputSchema.properties ?? {};
+  t.deepEqual(Object.keys(properties), [...IMAGE_FIELDS, 'idempotency_key']);
+  for (const [name, schema] of Object.entries(properties)) {
+    const { type, description } = schema as { type: unknown; description: string };
+    t.true(typeof type === 'string' && description.length > 20, name);
+  }
+  t.true(JSON.stringify(tools).length < 8000, 'what every conversation pays for');
+});
+
+test('an agent reads the REST reference, with the addresses of this service', async t => {
+  const { resources } = await agent.client.listResources();
+  t.deepEqual((await agent.client.listResourceTemplates()).resourceTemplates, []);
+  const texts = await Promise.all(
+    resources.map(async ({ uri }) => (await agent.client.readResource({ uri })).contents[0]),
+  );
+  const [page, document] = texts.map(content =>
+    String(content && 'text' in content && content.text),
+  );
+  t.regex(page ?? '', new RegExp(`BASE=${BASE_URL}`));
+  t.deepEqual(JSON.parse(document ?? ''), (await app.get('/v1/openapi.json')).json());
+  await t.throwsAsync(agent.client.readResource({ uri: 'file:///etc/passwd' }), { code: -32002 });
+});
+
+test('a picture is removed, found again and paid for once', async t => {
+  succeeding(t);
+  const before = await balances();
+  const given = { image_base64: base64(), crop: true, output_width: 100, background: null };
+  const { text, fields, isError } = await agent.remove(given);
+  t.false(isError, text);
+  const { result, job_id } = fields;
+  t.regex(text, /2 x 1 pixels, 23 bytes of PNG/);
+  t.true(text.includes(result.url) && text.includes(result.expiresAt));
+  t.is(fields.message, text);
+  const download = await app.app.inject(new URL(result.url).pathname);
+  t.true(download.rawPayload.equals(RESULT));
+  const job = await app.stores.jobs.find(job_id);
+  t.deepEqual([job?.finishing?.outputWidth, job?.class], [100, 'sync']);
+
+  const again = await agent.remove(given);
+  t.is(again.fields.result.url, result.url);
+  t.regex(again.text, /An earlier call made it/);
+  t.is((await agent.call('get_job', { job_id })).fields.result.url, result.url);
+  const account = await agent.call('get_account');
+  t.deepEqual(account.fields.credits, {
+    available: before.available - 1,
+    reserved: before.reserved,
+  });
+  t.regex(account.text, new RegExp(`^${before.available - 1} credits`));
+});
+
+test('a large picture is stored byte by byte, and counts as the same file of REST', async t => {
+  succeeding(t);
+  const file = image(300_000);
+  const idempotency_key = randomUUID();
+  const { fields, text } = await agent.remove({
+    image_base64: file.toString('base64'),
+    idempotency_key,
+  });
+  const body = { image_base64: file.toString('base64') };
+  const answer = await app.post('/v1/matting', body, { 'idempotency-key': idempotency_key });
+  t.deepEqual([answer.statusCode, answer.json().job_id], [200, fields.job_id], text);
+  const other = await agent.remove({ image_base64: base64(), idempotency_key });
+  t.true(other.isError);
+  t.regex(other.text, /^IDEMPOTENCY_CONFLICT: .* idempotency_key of its own/);
+});
+
+test('a job that is not done in time is waited for by get_job', async t => {
+  const slow = await openTestApp({ syncWaitMs: 50 }, t);
+  const slowly = await Agent.at(await slow.listen(), slow.token);
+  const { fields, text, isError } = await slowly.remove({ image_url: PLACE });
+  t.false(isError);
+  t.regex(text, /^The job is queued\. Call get_job/);
+  t.is((await slowly.remove({ image_url: PLACE })).fields.job_id, fields.job_id);
+  const { job_id } = fields;
+  const unfinished = await slowly.call('get_job', { job_id });
+  t.regex(unfinished.text, /Call get_job/);
+  await slow.succeedJob(job_id, RESULT);
+  t.truthy((await slowly.call('get_job', { job_id })).fields.result.url);
+});
+
+test('the models of the key are listed, and no other is taken', async t => {
+  t.deepEqual((await agent.call('list_models')).fields.models, []);
+  const offering = await openTestApp({ modelsOffered: ['fast', 'fine'] }, t);
+  const token = await offering.createKey({ models: ['fast'] });
+  const limited = await Agent.at(await offering.listen(), token);
+  const { text, fields } = await limited.call('list_models');
+  t.is(text, 'fast');
+  t.is(fields.models.length, 1);
+  const refused = async (model: string) => (await limited.remove({ image_url: PLACE, model })).text;
+  t.regex(await refused('fine'), /^KEY_NOT_ALLOWED: .*fine\. Tell the user/);
+  t.regex(await refused('none'), /^INVALID_PARAMETER: .*fast, fine\. Correct model\./);
+});
+
+/** What is wrong, what the error says. */
+const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
+  [{}, /^INVALID_IMAGE_SOURCE: .*Correct image_url and image_base64/],
+  [{ image_url: PLACE, image_base64: base64() }, /^INVALID_IMAGE_SOURCE: .*exclude each other/],
+  [{ image_url: 'http://127.0.0.1/a.png' }, /^INVALID_IMAGE_SOURCE: .*Correct image_url/],
+  [{ image_url: `https://a.example/${'a'.repeat(3000)}` }, /^INVALID_IMAGE_SOURCE: .*2048/],
+  [
+    { image_url: `data:image/png;base64,${base64(20_000)}` },
+    /^INVALID_REQUEST: .*image_base64 alone/,
+  ],
+  [{ image_base64: '' }, /^INVALID_IMAGE_SOURCE/],
+  [{ image_base64: '*' }, /^INVALID_IMAGE_SOURCE/],
+  [{ image_base64: `${base64(20_000)}*` }, /^INVALID_IMAGE_SOURCE/],
+  [{ image_base64: 'data:image/png,abc' }, /^INVALID_IMAGE_SOURCE/],
+  [
+    { image_base64: Buffer.from('GIF89a').toString('base64') },
+    /^UNSUPPORTED_IMAGE_FORMAT.*again\.$/,
+  ],
+  [{ image_base64: base64(20_000), background: 'x'.repeat(20_000) }, /image_base64 alone/],
+  [{ image_base64: 7 }, /^INVALID_REQUEST: image_base64 must be a string\. Correct image_base64/],
+  [{ image_url: [PLACE] }, /^INVALID_REQUEST: image_url must be a string/],
+  [{ image_url: '\ud800' }, /^INVALID_REQUEST: .*surrogate/],
+  [{ image_url: PLACE, crop: 'perhaps' }, /^INVALID_PARAMETER: crop .*Correct crop\.$/],
+  [{ image_url: PLACE, crop: 1 }, /crop must be a string or a boolean/],
+  [{ image_url: PLACE, output_format: 'gif' }, /^UNSUPPORTED_OUTPUT_FORMAT: .*png/],
+  [{ image_url: PLACE, colour: 'red' }, /^INVALID_REQUEST: unknown field: colour\. Correct colour/],
+  [{ image_url: PLACE, callback_url: PLACE }, /unknown field: callback_url/],
+  [{ image_url: PLACE, idempotency_key: '' }, /^INVALID_IDEMPOTENCY_KEY/],
+  [{ image_url: PLACE, idempotency_key: 'ü' }, /^INVALID_IDEMPOTENCY_KEY: .*ASCII/],
+  [{ image_url: PLACE, idempotency_key: 7 }, /idempotency_key must be a string/],
+];
+
+test('what is wrong with a call is told by name, takes nothing and leaves nothing', async t => {
+  const left = async () => [await balances(), await app.storedFiles(), app.services.uploads.open];
+  const before = await left();
+  for (const [given, said] of REFUSED) {
+    const { text, isError, fields } = await agent.remove(given);
+    t.true(isError, text);
+    t.regex(text, said);
+    t.true(text.startsWith(fields.code) && fields.status < 500);
+  }
+  t.deepEqual(await left(), before);
+});
+
+test('what the account, the service or the picture lacks is told with what to do', async t => {
+  const poor = await openTestApp({ credits: 0 }, t);
+  const beggar = await Agent.at(await poor.listen(), poor.token);
+  t.regex(
+    (await beggar.remove({ image_url: PLACE })).text,
+    /^INSUFFICIENT_CREDITS: .*needs credits/,
+  );
+  const port = await app.listen();
+  const capped = await Agent.at(port, await app.createKey({ cap: { credits: 1, period: 'day' } }));
+  const slowed = await Agent.at(port, await app.createKey({ submissionsPerMinute: 1 }));
+  app.refuseNewJobs(
+    new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', { retryAfterS: 7 }),
+  );
+  t.regex(
+    (await capped.remove({ image_url: PLACE })).text,
+    /queue is full\. .* in 7 seconds: it is paid for once/,
+  );
+  app.refuseNewJobs(undefined);
+  await slowed.remove({});
+  t.regex((await slowed.remove({})).text, /^RATE_LIMITED: .*1 submissions.* in \d+ seconds/);
+  const failing = app.onSubmitted(id =>
+    app.failJob(id, {
+      code: 'PROCESSING_FAILED',
+      detail: 'the image is damaged',
+      retryable: false,
+    }),
+  );
+  const failed = await capped.remove({ image_base64: base64() });
+  await failing.stop();
+  t.regex(failed.text, /^PROCESSING_FAILED: the image is damaged\. The same call would fail again/);
+  t.is((await capped.call('get_job', { job_id: failed.fields.job_id })).text, failed.text);
+  succeeding(t);
+  t.false((await capped.remove({ image_base64: base64() })).isError);
+  t.regex((await capped.remove({ image_base64: base64() })).text, /^KEY_CAP_REACHED/);
+  t.regex((await agent.call('get_job', { job_id: failed.fields.job_id })).text, /^JOB_NOT_FOUND/);
+  t.regex((await agent.call('get_job')).text, /^JOB_NOT_FOUND/);
+});
+
+test('a result whose file is gone is told of as lost', async t => {
+  const given = { image_base64: base64() };
+  const jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
+  const { fields } = await agent.remove(given);
+  // Others that are there: a storage that lost all at once is not there.
+  for (let count = 0; count < 2; count += 1) await agent.remove({ image_base64: base64() });
+  await jobs.stop();
+  const job = await app.stores.jobs.find(fields.job_id);
+  await rm(path.join(app.storageDir, job!.result!.blob));
+  for (const lost of [await agent.remove(given), await agent.call('get_job', fields)]) {
+    t.regex(lost.text, /^RESULT_LOST: /);
+    t.is(lost.fields.job_id, fields.job_id);
+  }
+});
+
+test('a key does what its scopes and networks allow, until it is revoked', async t => {
+  const port = await app.listen();
+  const reader = await Agent.at(port, await app.createKey({ scopes: ['read'] }));
+  t.regex((await reader.remove({ image_url: PLACE })).text, /^KEY_NOT_ALLOWED: .*another API key/);
+  t.regex((await reader.call('get_account')).text, /^KEY_NOT_ALLOWED/);
+  t.regex((await reader.call('get_job', { job_id: randomUUID() })).text, /^JOB_NOT_FOUND/);
+  const elsewhere = await app.createKey({ networks: ['203.0.113.0/24'] });
+  t.is((await post(app, PING, { authorization: `Bearer ${elsewhere}` })).statusCode, 403);
+  t.is(
+    (await post(app, PING, { authorization: undefined, 'x-api-key': app.token })).statusCode,
+    200,
+  );
+  const { key, token } = await app.stores.apiKeys.create(app.accountId, 'gone');
+  const leaver = await Agent.at(port, token);
+  await app.stores.apiKeys.revoke(key.id);
+  await delay(1100);
+  await t.throwsAsync(leaver.remove({ image_url: PLACE }), { code: 401 });
+  for (const wrong of ['', 'Bearer mk_none', `Basic ${app.token}`, `Bearer ${token}`]) {
+    const answer = await post(app, PING, { authorization: wrong });
+    t.deepEqual([answer.statusCode, answer.headers['www-authenticate']], [401, 'Bearer'], wrong);
+  }
+});
+
+test('pages of other origins are refused, before anything is read', async t => {
+  for (const origin of ['https://evil.example', 'null', `${BASE_URL}.evil.example`]) {
+    const answer = await post(app, PING, { origin });
+    t.deepEqual([answer.statusCode, answer.json().code], [403, 'KEY_NOT_ALLOWED'], origin);
+  }
+  t.is((await post(app, PING, { origin: BASE_URL })).statusCode, 200);
+});
+
+test('what is no message of the protocol has an answer of its own', async t => {
+  const codeOf = ({ error, code }: { error?: { code: number }; code?: string }) =>
+    error?.code ?? code;
+  const answers: [unknown, Record<string, string>, number, number | string][] = [
+    ['{', {}, 400, -32700],
+    [{}, {}, 400, -32700],
+    [null, {}, 400, -32700],
+    [{ ...PING, jsonrpc: '1.0' }, {}, 400, -32700],
+    [[PING, PING], {}, 400, 'INVALID_REQUEST'],
+    [' '.repeat(70_000), {}, 400, 'INVALID_REQUEST'],
+    [PING, { 'mcp-protocol-version': '1999-01-01' }, 400, -32000],
+    [PING, { accept: 'application/json' }, 406, -32000],
+    [PING, { 'content-type': 'text/plain' }, 415, 'UNSUPPORTED_MEDIA_TYPE'],
+    [PING, { 'content-encoding': 'gzip' }, 415, 'UNSUPPORTED_MEDIA_TYPE'],
+    [PING, { 'content-length': String(73 * 1024 * 1024) }, 413, 'IMAGE_TOO_LARGE'],
+    [{ ...PING, method: 'sampling/createMessage' }, {}, 200, -32601],
+    [callOf('delete_everything', {}), {}, 200, -32602],
+    [callOf('constructor', {}), {}, 200, -32602],
+    [callOf('remove_background', [PLACE]), {}, 200, -32603],
+    [{ ...callOf('get_account', {}), params: { name: 'get_account', task: {} } }, {}, 200, -32603],
+  ];
+  for (const [body, headers, status, code] of answers) {
+    const answer = await post(app, body, headers);
+    t.deepEqual([answer.statusCode, codeOf(answer.json())], [status, code], answer.payload);
+  }
+  const told = await post(app, { jsonrpc: '2.0', method: 'notifications/initialized' });
+  t.deepEqual([told.statusCode, told.payload], [202, '']);
+  for (const method of ['GET', 'DELETE'] as const) {
+    const answer = await app.app.inject({ method, url: '/mcp', headers: app.headers() });
+    t.deepEqual([answer.statusCode, answer.headers.allow], [405, 'POST']);
+  }
+});
+
+test('whatever the arguments are, it is no failure of ours, and one key is paid for once', async t => {
+  succeeding(t);
+  const text = fc.oneof(
+    fc.string({ unit: 'binary' }),
+    fc.constantFrom('true', 'png', 'white', '10%', '5', PLACE, base64(), base64(20_000)),
+  );
+  const field = fc.constantFrom(...IMAGE_FIELDS, 'job_id', '__proto__', 'x');
+  const value = fc.oneof({ weight: 4, arbitrary: text }, fc.jsonValue());
+  const given = fc.tuple(fc.dictionary(field, value, { maxKeys: 4 }), fc.boolean());
+  const name = fc.constantFrom('remove_background', 'remove_background', 'get_job', 'list_models');
+  const idempotency_key = randomUUID();
+  const before = await balances();
+  const jobs = new Set<string>();
+  await t.notThrowsAsync(() =>
+    fc.assert(
+      fc.asyncProperty(name, given, async (tool, [fields, isWhole]) => {
+        const whole = isWhole ? { image_base64: SAME } : {};
+        const body = callOf(tool, { ...fields, ...whole, idempotency_key });
+        const answer = await post(app, body);
+        assert.equal(answer.statusCode, 200, answer.payload);
+        const { result, error } = answer.json();
+        assert.ok(error === undefined || error.code === -32602, answer.payload);
+        const { code, job_id: jobId } = result?.structuredContent ?? {};
+        assert.notEqual(code, 'INTERNAL_ERROR');
+        if (jobId !== undefined && code === undefined) jobs.add(jobId);
+      }),
+      { numRuns: 200 },
+    ),
+  );
+  t.is(jobs.size, 1);
+  t.is((await balances()).available, before.available - 1);
+});
+
+const SAME = base64();
+
+test('it is not there where it is off', async t => {
+  const off = await openTestApp({ settings: { mcp: undefined } }, t);
+  t.is((await post(off, PING)).statusCode, 404);
+});

@@ -1,0 +1,134 @@
+/**
+ * A JSON-RPC message, read as it arrives. The first long text in it goes into the upload, unescaped
+ * and kept nowhere, so that a picture costs the memory of a chunk; the rest is small, and parsed at
+ * the end, with an empty text where a long one was.
+ *
+ * | state | expects                                   | then                         |
+ * |-------|-------------------------------------------|------------------------------|
+ * | plain | what is no string, up to its opening `"`  | text                         |
+ * | text  | the rest of a string                      | plain; long, where it is one |
+ * | long  | the rest of a string, which is handed on  | plain                        |
+ */
+import type { Readable } from 'node:stream';
+import type { ImageUpload } from '@matting/core/submission/pictures.ts';
+import { bodyChunks, malformed } from '@matting/http/bodies.ts';
+import { JsonImageText } from '@matting/http/json-fields.ts';
+import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+
+/** All of a message but its long texts. */
+const MESSAGE_BYTES_MAX = 64 * 1024;
+/** A text as JSON has it. No URL within its bound needs more, every character escaped. */
+export const TEXT_BYTES_MAX = 16 * 1024;
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+
+export interface ReadMessage {
+  /** null: the body is no JSON. */
+  readonly message: unknown;
+  /** Texts over TEXT_BYTES_MAX; the first is in the upload. */
+  readonly longTexts: number;
+}
+
+/** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
+export async function readMessage(body: Readable, image: ImageUpload): Promise<ReadMessage> {
+  const reader = new MessageReader(piece => image.write(piece));
+  for await (const chunk of bodyChunks(body, { bytesMax: REQUEST_BODY_BYTES_MAX })) {
+    await reader.push(chunk);
+  }
+  return reader.finish();
+}
+
+export class MessageReader {
+  readonly #write: (piece: Buffer) => Promise<void>;
+  readonly #long = new JsonImageText('image_base64');
+  readonly #kept = Buffer.allocUnsafe(MESSAGE_BYTES_MAX);
+  #keptBytes = 0;
+  #state: 'plain' | 'text' | 'long' = 'plain';
+  /** Where the text begins in what is kept. */
+  #textAt = 0;
+  /** In a text: the byte before was a backslash. */
+  #escaped = false;
+  #longTexts = 0;
+
+  /** @param write the piece may be written over once it resolves */
+  constructor(write: (piece: Buffer) => Promise<void>) {
+    this.#write = write;
+  }
+
+  async push(chunk: Buffer): Promise<void> {
+    let at = 0;
+    while (at < chunk.length) {
+      if (this.#state === 'plain') at = this.#takePlain(chunk, at);
+      else if (this.#state === 'text') at = await this.#takeText(chunk, at);
+      else at = await this.#takeLong(chunk, at);
+    }
+  }
+
+  finish(): ReadMessage {
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+    let message: unknown;
+    try {
+      message = JSON.parse(text.decode(this.#kept.subarray(0, this.#keptBytes)));
+    } catch {
+      // What is no message is answered by who reads messages.
+      message = null;
+    }
+    return { message, longTexts: this.#longTexts };
+  }
+
+  #keep(bytes: Buffer, from: number, end: number): void {
+    if (this.#keptBytes + end - from > MESSAGE_BYTES_MAX) {
+      throw malformed(`the message is over ${MESSAGE_BYTES_MAX} bytes beside image_base64`);
+    }
+    this.#keptBytes += bytes.copy(this.#kept, this.#keptBytes, from, end);
+  }
+
+  #takePlain(chunk: Buffer, from: number): number {
+    const quote = chunk.indexOf(QUOTE, from);
+    const end = quote === -1 ? chunk.length : quote + 1;
+    this.#keep(chunk, from, end);
+    if (quote !== -1) this.#state = 'text';
+    this.#textAt = this.#keptBytes;
+    return end;
+  }
+
+  async #takeText(chunk: Buffer, from: number): Promise<number> {
+    const left = TEXT_BYTES_MAX - (this.#keptBytes - this.#textAt);
+    const limit = Math.min(chunk.length, from + left);
+    let end = from;
+    for (; end < limit; end += 1) {
+      const byte = chunk[end];
+      if (this.#escaped) this.#escaped = false;
+      else if (byte === BACKSLASH) this.#escaped = true;
+      else if (byte === QUOTE) break;
+    }
+    if (end < limit) {
+      this.#state = 'plain';
+      end += 1;
+    }
+    this.#keep(chunk, from, end);
+    if (this.#state === 'text' && end - from === left) await this.#beginLong();
+    return end;
+  }
+
+  /** What was kept of it is the picture's first piece. */
+  async #beginLong(): Promise<void> {
+    const begun = this.#kept.subarray(this.#textAt, this.#keptBytes);
+    this.#keptBytes = this.#textAt;
+    this.#escaped = false;
+    this.#state = 'long';
+    this.#longTexts += 1;
+    await this.#takeLong(begun, 0);
+  }
+
+  async #takeLong(chunk: Buffer, from: number): Promise<number> {
+    const { text, next, ended } = this.#long.take(chunk, from);
+    if (this.#longTexts === 1 && text.length > 0) await this.#write(text);
+    if (ended) {
+      this.#state = 'plain';
+      this.#keep(chunk, next - 1, next);
+    }
+    return next;
+  }
+}
