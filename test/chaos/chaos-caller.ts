@@ -1,4 +1,4 @@
-/** A caller as docs/rest.md asks it to be. Needs: removebg. */
+/** A caller as docs/rest.md asks it to be, and an agent. Needs: removebg, mcp. */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { WireJob } from '../running-service.ts';
@@ -142,7 +142,7 @@ export class ChaosCaller {
         const answer = await read(response);
         if (![429, 500, 503].includes(answer.status)) return answer;
         // The job is there, or has freed its key: it is read before the request is sent again.
-        if (response.headers.has('x-job-id')) return answer;
+        if (answer.body.job_id !== undefined) return answer;
         last = `${answer.status} ${JSON.stringify(answer.body)}`;
         const retryAfterMs = 1000 * Number(response.headers.get('retry-after') ?? 0);
         await delay(Math.min(RETRY_WAIT_MS_MAX, retryAfterMs));
@@ -156,13 +156,28 @@ export class ChaosCaller {
   }
 }
 
+/** An agent's answer: a job, or a problem with the status that it has on /v1. */
+interface ToldToAgents {
+  readonly result?: { readonly structuredContent?: { readonly status: unknown } };
+}
+
 /** Rejects where the answer ends early. */
 async function read(response: Response): Promise<Answer> {
   const { status, headers } = response;
   const jobId = headers.get('x-job-id');
   const named = jobId === null ? {} : { job_id: jobId };
   if (!headers.get('content-type')?.startsWith('image/')) {
-    const body = (await response.json()) as WireJob;
+    const body = (await response.json()) as WireJob & ToldToAgents;
+    const told = body.result?.structuredContent;
+    if (told !== undefined) {
+      const { status: ofError } = told;
+      const isError = typeof ofError === 'number';
+      return {
+        status: isError ? ofError : status,
+        body: told as WireJob,
+        pictureSha256: undefined,
+      };
+    }
     return { status, body: { ...named, ...body }, pictureSha256: undefined };
   }
   const picture = Buffer.from(await response.arrayBuffer());

@@ -1,4 +1,4 @@
-/** Processes die under load; MATTING_CHAOS_SEED. Needs: object-storage, removebg. */
+/** Processes die under load; MATTING_CHAOS_SEED. Needs: object-storage, removebg, mcp. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

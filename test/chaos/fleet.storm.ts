@@ -1,4 +1,4 @@
-/** A fleet on one server and one directory. Needs: object-storage, removebg. */
+/** A fleet on one server and one directory. Needs: object-storage, removebg, mcp. */
 import ava from 'ava';
 import { openOneMachine } from '../fleet/ground.ts';
 import { skipReason } from '../support/database.ts';

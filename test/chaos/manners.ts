@@ -1,4 +1,4 @@
-/** The manners in which callers ask again while processes die. Needs: removebg. */
+/** The manners in which callers ask again while processes die. Needs: removebg, mcp. */
 import assert from 'node:assert/strict';
 import sharp from 'sharp';
 
@@ -215,8 +215,32 @@ export const REMOVE_BG: Manner = {
   },
 };
 
+/** Without a key too, and the answer names the job within. */
+const BY_AN_AGENT: Manner = {
+  ...PLAIN,
+  name: 'by an agent',
+  submissions: file => {
+    const given = { image_base64: file.toString('base64') };
+    const params = { name: 'remove_background', arguments: given };
+    return [
+      {
+        path: '/mcp',
+        headers: {
+          accept: 'application/json, text/event-stream',
+          'content-type': 'application/json',
+        },
+        body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params }),
+        takesPicture: false,
+      },
+    ];
+  },
+};
+
 /** For a model that finds subjects. */
-export const MANNERS: readonly Manner[] = [PLAIN, ON_WHITE, SQUARE, ON_A_WALL, REMOVE_BG];
+export const MANNERS: readonly Manner[] = [
+  ...[PLAIN, ON_WHITE, SQUARE, ON_A_WALL],
+  ...[REMOVE_BG, BY_AN_AGENT],
+];
 
 export async function discOf(index: number, manner: Manner) {
   const picture = pictureOf(index);

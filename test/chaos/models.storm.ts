@@ -1,4 +1,4 @@
-/** Two models beside the own plan, and in each node the memory for one. Needs: object-storage, removebg. */
+/** Two models beside the own plan, and in each node the memory for one. Needs: object-storage, removebg, mcp. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import ava from 'ava';

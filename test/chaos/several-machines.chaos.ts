@@ -1,4 +1,4 @@
-/** `make chaos` on a Galera cluster and a bucket. Needs: object-storage, removebg. */
+/** `make chaos` on a Galera cluster and a bucket. Needs: object-storage, removebg, mcp. */
 import ava from 'ava';
 import { openSeveralMachines } from '../fleet/ground.ts';
 import { uniformPicture } from '../fleet/steady-load.ts';

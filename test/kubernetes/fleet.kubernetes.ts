@@ -1,4 +1,4 @@
-/** A fleet upgraded and scaled under load. Needs: object-storage, removebg. */
+/** A fleet upgraded and scaled under load. Needs: object-storage, removebg, mcp. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import sharp from 'sharp';
