@@ -8,14 +8,13 @@ import { Readable } from 'node:stream';
 import type { Caller } from '@matting/core/accounts/account.ts';
 import type { AppServices } from '@matting/core/http/app-services.ts';
 import {
+  apiKeyOf,
   askingAgain,
-  bearerTokenOf,
   type Check,
   callerOf,
   holdSlot,
   requireApiKey,
   requireRate,
-  TOKEN_LENGTH_MAX,
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import { refusalOf, serverTimingOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
@@ -29,10 +28,11 @@ import type {
 import { noteJob } from '@matting/http/answers.ts';
 import { wantBody } from '@matting/http/bodies.ts';
 import type { Connections } from '@matting/http/connections.ts';
-import { headerValues } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
+
+export { apiKeyOf };
 
 /** A request as the one of /v1 that it is. */
 export interface AskedPicture extends Pick<KeylessSubmission, 'requireImage'> {
@@ -224,22 +224,4 @@ export function createPictureChecks(
     ],
     askAgain: askingAgain(apiKey),
   };
-}
-
-/**
- * X-Api-Key, else Authorization: Bearer. Where the first is there the second belongs to something
- * before us, and is not read.
- * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
- */
-export function apiKeyOf(request: FastifyRequest): string {
-  const [key, ...more] = headerValues(request.raw, 'x-api-key').map(value => value.trim());
-  if (more.length > 0) {
-    throw new ContractError('INVALID_API_KEY', 'the X-Api-Key header is given more than once');
-  }
-  if (key !== undefined && key.length > TOKEN_LENGTH_MAX) {
-    throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
-  }
-  if (key) return key;
-  if (headerValues(request.raw, 'authorization').length > 0) return bearerTokenOf(request);
-  throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key');
 }

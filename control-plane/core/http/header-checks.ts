@@ -24,7 +24,7 @@ import { requireBodyForm } from './read-matting-body.ts';
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
 const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
 /** Far above any key this service makes. */
-export const TOKEN_LENGTH_MAX = 512;
+const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
 /** Of requests that are known otherwise: by a session of the account area. */
