@@ -153,4 +153,31 @@ tests control-plane/core/http/forms.test.ts: forms
 an image as bytes has no bound of its own
   - if (this.#reader.decodedBytes > this.#role.bytesMax) throw imageTooLarge(this.#role);
   = that never end are cut at the bound of a body
+
+file proto/contract/image-header/heif.ts
+tests proto/contract/test/heif.test.ts: facts of a HEIC
+a tile of another codec reaches the decoder of HEIC
+  - if (!isDerived && CODED[type] !== 'heic') {
+  + if (!isDerived && CODED[type] === undefined) {
+  = refuses a tile of AV1
+a HEIC is turned by its container and by Exif
+  - const exif = shown.isTurned ? 1 : readExifOrientation(file, items, ids);
+  + const exif = readExifOrientation(file, items, ids);
+  = irot 1
+what is cut off a HEIC is not missed
+  - if (!items.extents.has(id) && !ONE_INPUT.includes(type))
+  -       throw damage('parts of it are missing');
+  = a file that is cut anywhere is damaged
+tests proto/contract/test/image-header.test.ts: HEIC
+a still is a sequence where one stands beside it
+  - const isStill = coding !== undefined && (format === 'heic' || isOne);
+  + const isStill = coding !== undefined && isOne;
+  = is a still where a sequence stands beside it
+
+file control-plane/core/dispatch/job-needs.ts
+tests control-plane/core/dispatch/dispatch-policy.test.ts: what no node can do
+nobody is told what lets a node read HEIC
+  - if (format !== 'heic') return
+  + if (format !== null) return
+  = is a background that no node reads
 `;

@@ -463,7 +463,7 @@ interface Span {
   readonly length: number;
 }
 
-/** Clean aperture (ISO/IEC 14496-12, 12.1.4), rounded and kept within the picture as by libheif. */
+/** Clean aperture (ISO/IEC 14496-12, 12.1.4), rounded to pixels and kept within the picture. */
 function crop(
   file: Buffer,
   { start, end }: Box,

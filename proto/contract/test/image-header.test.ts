@@ -265,6 +265,14 @@ test('HEIC › is animated where it is a sequence without a primary item', async
   t.false((await headerOf(ftyp('heic', 'mif1')))?.animated);
 });
 
+test('HEIC › is a still where a sequence stands beside it', async t => {
+  const still = heifOf(['hevc', 'msf1', 'heic'], [{ id: 1, type: 'hvc1', size: [7, 9] }], 1);
+  const size = u32(0, 0, 30);
+  const media = box('mdia', box('minf', box('stbl', box('stsz', size))));
+  const header = await headerOf(Buffer.concat([still, box('moov', box('trak', media))]));
+  t.deepEqual(header, { format: 'heic', width: 7, height: 9, animated: false });
+});
+
 test('HEIC › has the size of what a derived picture is made of', async t => {
   const picture = { id: 1, type: 'hvc1', size: [7, 9] } as const;
   const gainMap = { id: 2, type: 'hvc1', size: [3, 3] } as const;
