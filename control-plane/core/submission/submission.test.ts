@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { heifOf } from '@matting/proto/contract/test/image-header-samples.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { NodeAbility } from '../dispatch/job-needs.ts';
 import { ASYNC, assertRefused, png, SYNC, snapshot } from '../test/refusals.ts';
@@ -357,6 +358,17 @@ test('what no node can do › an output format, a picture and a size that no nod
   await assertRefused(t, app, large, 'IMAGE_RESOLUTION_TOO_LARGE');
   app.advertise([{ ...NODE, inputFormats: new Set(['jpeg']) }]);
   await assertRefused(t, app, imageBody(), 'UNSUPPORTED_IMAGE_FORMAT');
+});
+
+test('what no node can do › HEIC is taken where a node reads it, and refused without a charge elsewhere', async t => {
+  advertise(t, [NODE]);
+  const heic = heifOf(['heic', 'mif1'], [{ id: 1, type: 'hvc1', size: [40, 30] }], 1);
+  const body = { image_base64: heic.toString('base64') };
+  await assertRefused(t, app, body, 'UNSUPPORTED_IMAGE_FORMAT');
+  app.advertise([NODE, { ...NODE, bootId: 'other', inputFormats: new Set(['heic']) }]);
+  const { job_id: id } = (await app.post(ASYNC, body)).json();
+  const job = await app.stores.jobs.find(id);
+  t.like(job?.input, { format: 'heic', width: 40, height: 30 });
 });
 
 test('what no node can do › what some node can do, or may come to do, is taken', async t => {
