@@ -7,13 +7,17 @@ import { fleetSize } from '@matting/fleet-size/fleet-size.ts';
 import { mcp } from '@matting/mcp/mcp.ts';
 import { objectStorage } from '@matting/object-storage/object-storage.ts';
 import { operations } from '@matting/operations/operations.ts';
+import { photoroom } from '@matting/photoroom/photoroom.ts';
 import { portal } from '@matting/portal/portal.ts';
+import { rembg } from '@matting/rembg/rembg.ts';
 import { removebg } from '@matting/removebg/removebg.ts';
 
 export const PACKAGES: readonly Package[] = [
   objectStorage,
   fleetSize,
   removebg,
+  photoroom,
+  rembg,
   mcp,
   portal,
   operations,

@@ -183,9 +183,15 @@ export class EnvReader {
     return text !== undefined && text !== '';
   }
 
-  /** For rules over several variables: the value stands, but is not acceptable in this company. */
+  /**
+   * For rules over several variables: the value stands, but is not acceptable in this company. What
+   * two packages read is named once.
+   */
   problem(variable: string, expected: string): void {
-    this.problems.push({ variable, expected });
+    const isNamed = this.problems.some(
+      one => one.variable === variable && one.expected === expected,
+    );
+    if (!isNamed) this.problems.push({ variable, expected });
   }
 
   /** @throws ConfigError when anything was wrong. Values read before it are then meaningless. */

@@ -32,8 +32,6 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 
-export { apiKeyOf };
-
 /** A request as the one of /v1 that it is. */
 export interface AskedPicture extends Pick<KeylessSubmission, 'requireImage'> {
   readonly request: MattingRequest;

@@ -3,13 +3,13 @@
  * headers alone, and their answers, the picture or JSON with the picture in it.
  */
 import {
-  apiKeyOf,
   createPictureChecks,
   type PictureInterface,
   PictureRoute,
 } from '@matting/compat/picture-route.ts';
 import type { AppServices } from '@matting/core/http/app-services.ts';
 import {
+  apiKeyOf,
   callerOf,
   requireApiKey,
   requireRate,

@@ -105,4 +105,30 @@ what a key is refused is taken of the account’s rate
   + if (policy !== undefined) await rateLimits.take(accountId, kind);
   +   const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
   = a rate of its own › refuses a key beyond it, and takes nothing of the account’s then
+
+file control-plane/rembg/local-programs.ts
+tests control-plane/rembg/rembg.test.ts
+who comes through a proxy that is trusted needs no key
+  - if (isPassedOn || isIpInNetworks(address, trustedProxies)) throw
+  + if (isPassedOn) throw
+  = without a key may ask who is near, by no proxy, from no page
+a page that says nothing of itself needs no key
+  - site === undefined ? BROWSER.test(agent) : !OWN_SITES.includes(site);
+  + site === undefined ? agent === site : !OWN_SITES.includes(site);
+  = without a key may ask who is near, by no proxy, from no page
+a revoked key goes on standing in
+  - key === undefined || key.state === 'revoked'
+  + key === undefined
+  = without a key the operator’s pays, and what its policy says holds
+
+file control-plane/rembg/rembg-interface.ts
+tests control-plane/rembg/rembg.test.ts
+a key that is wrong counts as none
+  - if (showsKey || standInKeyId === undefined) return
+  + if (standInKeyId === undefined) return
+  = without a key the operator’s pays, and what its policy says holds
+a HEAD makes a picture
+  - exposeHeadRoute: false
+  + exposeHeadRoute: true
+  = errors are a sentence, and those of a parameter a list with its place
 `;

@@ -1,0 +1,14 @@
+/** Which interfaces of other services are on, by a list that each of their packages reads. */
+import type { EnvReader } from '@matting/program/env.ts';
+
+const INTERFACES = ['photoroom', 'rembg'] as const;
+
+export function readCompat(reader: EnvReader, name: (typeof INTERFACES)[number]): boolean {
+  const on = reader.list(
+    'MATTING_COMPAT',
+    INTERFACES.join(' and '),
+    text => INTERFACES.find(known => known === text),
+    { default: [] as readonly string[] },
+  );
+  return on.includes(name);
+}

@@ -1,0 +1,73 @@
+/** The fields of Photoroom's `POST /v1/segment`, as the request of /v1 that they ask for. */
+import {
+  booleanOf,
+  colourOf,
+  NO_MARGINS,
+  oneOf,
+  opaque,
+  requireMatteAlone,
+  requireShort,
+} from '@matting/compat/field-values.ts';
+import type { FormBody, FormFields } from '@matting/compat/picture-form.ts';
+import type { AskedPicture } from '@matting/compat/picture-route.ts';
+import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+
+type Text = 'format' | 'channels' | 'bg_color' | 'size' | 'crop' | 'despill';
+/** Its document knows the file alone, its page of questions Base64 in JSON too. */
+type Picture = 'image_file' | 'image_file_b64';
+
+export const PHOTOROOM_FIELDS: FormFields<Text, Picture> = {
+  texts: ['format', 'channels', 'bg_color', 'size', 'crop', 'despill'],
+  pictures: { image_file: 'image', image_file_b64: 'base64' },
+  manyImages: field => {
+    const detail = 'image_file and image_file_b64 exclude each other';
+    return new ContractError('INVALID_REQUEST', detail, { fieldErrors: [{ field, detail }] });
+  },
+};
+
+/** Megapixels of the result at most. */
+const MEGAPIXELS_MAX = { full: 36, preview: 0.25, medium: 1.5, hd: 4 } as const;
+const FORMATS: Readonly<Record<'png' | 'jpg' | 'webp', OutputFormat>> = {
+  png: 'png',
+  jpg: 'jpeg',
+  webp: 'webp',
+};
+
+const NO_IMAGE: FieldError = { field: 'image_file', detail: 'Please provide an image.' };
+
+export function isMissingImage({ fieldErrors }: ContractError): boolean {
+  return fieldErrors.includes(NO_IMAGE);
+}
+
+/** @throws ContractError INVALID_IMAGE_SOURCE: none is there; INVALID_PARAMETER */
+export function askOf({ texts: given, pictures, unknown }: FormBody<Text, Picture>): AskedPicture {
+  if (pictures.size === 0) {
+    throw new ContractError('INVALID_IMAGE_SOURCE', NO_IMAGE.detail, { fieldErrors: [NO_IMAGE] });
+  }
+  const texts = requireShort(given);
+  const format = oneOf(texts, 'format', ['png', 'jpg', 'webp']);
+  const channels = oneOf(texts, 'channels', ['rgba', 'alpha']);
+  const behind = colourOf(texts, 'bg_color');
+  const size = oneOf(texts, 'size', ['full', 'preview', 'medium', 'hd']);
+  const isCropped = booleanOf(texts, 'crop', false);
+  booleanOf(texts, 'despill', false);
+  if (channels === 'alpha') requireMatteAlone(format, behind);
+  const background = format === 'jpg' ? opaque(behind) : behind;
+  return {
+    request: {
+      imageUrl: undefined,
+      outputFormat: FORMATS[format],
+      channels,
+      finishing: {
+        sizeMaxMegapixels: MEGAPIXELS_MAX[size],
+        ...(isCropped && { crop: NO_MARGINS }),
+        ...(background && { background }),
+      },
+      backgroundUrl: undefined,
+      callback: undefined,
+    },
+    backgroundGiven: false,
+    ignored: [...unknown, ...(texts.has('despill') ? ['despill'] : [])],
+  };
+}

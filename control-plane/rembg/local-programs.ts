@@ -1,0 +1,66 @@
+/**
+ * Requests without a key, where an API key of the operator's choice stands in for theirs: of
+ * programs on this machine or in a private network, which no proxy passed on and no page sent. An
+ * address says who asks only where nobody stands in between, and a page of anybody may ask for
+ * addresses that its reader's browser reaches.
+ */
+import type { Authenticator } from '@matting/core/accounts/account.ts';
+import type { Stores } from '@matting/core/stores.ts';
+import { isIpInNetworks } from '@matting/http/networks.ts';
+import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyRequest } from 'fastify';
+
+const LOOPBACK_AND_PRIVATE = [
+  ...['127.0.0.0/8', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16'],
+  ...['::1/128', 'fc00::/7'],
+];
+const OF_PROXIES = /^(?:forwarded|via|x-real-ip|x-forwarded-.*)$/;
+/** Of every browser. It sends no Sec-Fetch-Site to http addresses but this machine's. */
+const BROWSER = /^Mozilla\//;
+const OWN_SITES: readonly unknown[] = ['none', 'same-origin'];
+
+/** @throws ContractError MISSING_API_KEY, which says why */
+export function requireLocalProgram(
+  { raw: { socket, headers } }: Pick<FastifyRequest, 'raw'>,
+  trustedProxies: readonly string[],
+): void {
+  const address = socket.remoteAddress ?? '';
+  if (!isIpInNetworks(address, LOOPBACK_AND_PRIVATE)) {
+    throw keyWanted('from an address that is not private');
+  }
+  const isPassedOn = Object.keys(headers).some(name => OF_PROXIES.test(name));
+  if (isPassedOn || isIpInNetworks(address, trustedProxies)) throw keyWanted('through a proxy');
+  const { origin, 'sec-fetch-site': site, 'user-agent': agent = '' } = headers;
+  const isOfPage = site === undefined ? BROWSER.test(agent) : !OWN_SITES.includes(site);
+  const isAhead = headers['sec-purpose'] !== undefined || headers.purpose !== undefined;
+  if (origin !== undefined || isOfPage || isAhead) throw keyWanted('from a page');
+}
+
+function keyWanted(where: string): ContractError {
+  const detail = `${where} a request needs an API key: send it as X-Api-Key`;
+  return new ContractError('MISSING_API_KEY', detail);
+}
+
+/** What a request shows that shows no key. */
+export const NO_KEY = '';
+
+/** By its row, each time: its caps, scopes, models and networks hold, and its end. */
+export function standingIn(
+  authenticator: Authenticator,
+  apiKeys: Pick<Stores['apiKeys'], 'find'>,
+  keyId: string,
+): Authenticator {
+  return {
+    authenticate: async token => {
+      if (token !== NO_KEY) return await authenticator.authenticate(token);
+      noteRequestSecret(keyId);
+      const key = await apiKeys.find(keyId);
+      if (key === undefined || key.state === 'revoked') return 'unknown';
+      const { accountId, policy, expiresAtMs } = key;
+      noteRequestAccount(accountId);
+      if (key.state === 'expired') return { kind: 'expired', atMs: expiresAtMs ?? 0 };
+      return { apiKeyId: key.id, accountId, policy };
+    },
+  };
+}

@@ -1,0 +1,90 @@
+/** `GET` and `POST /api/remove` under /compat/rembg, and errors as its clients know them. */
+import { requireFormBody } from '@matting/compat/picture-form.ts';
+import { createPictureChecks, PictureRoute } from '@matting/compat/picture-route.ts';
+import { renaming, sendRefusal } from '@matting/compat/refusals.ts';
+import type { AppServices } from '@matting/core/http/app-services.ts';
+import { apiKeyOf } from '@matting/core/http/header-checks.ts';
+import type { HttpInterface } from '@matting/core/http/public-app.ts';
+import type { Stores } from '@matting/core/stores.ts';
+import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
+import { headerValues } from '@matting/http/request-headers.ts';
+import type { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyRequest } from 'fastify';
+import { NO_KEY, requireLocalProgram, standingIn } from './local-programs.ts';
+import {
+  askOf,
+  isMissingSource,
+  REMBG_FIELDS,
+  type RembgBody,
+  readRembg,
+} from './rembg-request.ts';
+
+const PATH = '/compat/rembg/';
+
+interface RembgOptions extends OutgoingPolicy {
+  readonly syncWaitMs: number;
+  readonly trustedProxies: readonly string[];
+  readonly standInKeyId: string | undefined;
+}
+
+export function rembgInterface(
+  services: AppServices,
+  { apiKeys }: Pick<Stores, 'apiKeys'>,
+  options: RembgOptions,
+): HttpInterface {
+  const { standInKeyId, syncWaitMs: waitMs } = options;
+  const tokenOf = (request: FastifyRequest) => {
+    const showsKey = ['x-api-key', 'authorization'].some(
+      name => headerValues(request.raw, name).length > 0,
+    );
+    if (showsKey || standInKeyId === undefined) return apiKeyOf(request);
+    requireLocalProgram(request, options.trustedProxies);
+    return NO_KEY;
+  };
+  const authenticator =
+    standInKeyId === undefined
+      ? services.authenticator
+      : standingIn(services.authenticator, apiKeys, standInKeyId);
+  const offered = () => services.models.list().models.map(({ name }) => name);
+  return {
+    register(app, { connections }) {
+      const route = { namespace: 'rembg', waitMs, read: readRembg };
+      const ask = (body: RembgBody) => askOf(body, offered(), options);
+      for (const method of ['GET', 'POST'] as const) {
+        const checks = createPictureChecks({ ...services, authenticator }, connections, {
+          tokenOf,
+          ...(method === 'POST' && { body: requireFormBody(REMBG_FIELDS) }),
+        });
+        const { answer: handler } = new PictureRoute(services, checks, { ...route, ask });
+        const { submission: onRequest } = checks;
+        // A HEAD would make a picture, and pay for it.
+        app.route({ method, url: `${PATH}api/remove`, onRequest, handler, exposeHeadRoute: false });
+      }
+    },
+    errorWriterOf: (_request, path) =>
+      path.startsWith(PATH)
+        ? (error, { method }, reply) => {
+            const refusal = refusalOf(error, method === 'POST' ? 'body' : 'query');
+            if (refusal.status === 401) reply.header('www-authenticate', 'Bearer');
+            sendRefusal(reply, error, refusal);
+          }
+        : undefined,
+    longestWaitMs: waitMs,
+  };
+}
+
+const namesHere = renaming({ image_url: 'url' });
+
+/** A parameter's error is a list of one, every other a sentence. */
+function refusalOf(error: ContractError, place: 'body' | 'query') {
+  const { code, retryable, spec } = error;
+  const [wrong] = error.fieldErrors;
+  const isMissing = isMissingSource(error);
+  if (wrong !== undefined && (isMissing || code === 'INVALID_PARAMETER')) {
+    const type = isMissing ? 'missing' : 'value_error';
+    const detail = [{ type, loc: [place, wrong.field], msg: wrong.detail }];
+    return { status: 422, body: { detail } };
+  }
+  const status = code === 'PROCESSING_FAILED' && retryable ? 503 : spec.http;
+  return { status, body: { detail: namesHere(error.message) } };
+}

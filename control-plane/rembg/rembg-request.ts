@@ -1,0 +1,150 @@
+/** The parameters of rembg's `/api/remove`, as the request of /v1 that they ask for. */
+import type { IncomingMessage } from 'node:http';
+import { oneOf, requireShort, type Texts } from '@matting/compat/field-values.ts';
+import {
+  type FormBody,
+  type FormFields,
+  noteIgnored,
+  readFormBody,
+} from '@matting/compat/picture-form.ts';
+import type { AskedPicture } from '@matting/compat/picture-route.ts';
+import type { RequestUploads } from '@matting/core/submission/pictures.ts';
+import { requireImageUrl } from '@matting/core/submission/submit-matting.ts';
+import { givenTwice, OVERLONG, parametersOf, type TextValue } from '@matting/http/bodies.ts';
+import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
+import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import type { Background, Finishing } from '@matting/proto/contract/finishing.ts';
+import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
+
+const PARAMETERS = ['model', 'a', 'af', 'ab', 'ae', 'om', 'ppm', 'bgc'] as const;
+type Parameter = (typeof PARAMETERS)[number] | 'url';
+/** Accepted and without effect; a wrong value is refused all the same. */
+const WITHOUT_EFFECT: readonly Parameter[] = ['a', 'af', 'ab', 'ae', 'ppm'];
+
+export const REMBG_FIELDS: FormFields<Parameter, 'file'> = {
+  texts: PARAMETERS,
+  pictures: { file: 'image' },
+  manyImages: givenTwice,
+};
+
+export interface RembgBody extends FormBody<Parameter, 'file'> {
+  /** Which of the two brings the picture, by the method. */
+  readonly source: 'url' | 'file';
+}
+
+/**
+ * Parameters of a GET are in the query; those of a POST in the form, where some of them are read
+ * from the query there: here all may be in either.
+ * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE
+ */
+export async function readRembg(
+  request: IncomingMessage,
+  uploads: RequestUploads,
+): Promise<RembgBody> {
+  const source = request.method === 'POST' ? 'file' : 'url';
+  const texts = new Map<Parameter, TextValue>();
+  const unknown = new Set<string>();
+  const known: readonly Parameter[] = source === 'url' ? [...PARAMETERS, 'url'] : PARAMETERS;
+  for (const { name, text } of parametersOf(request.url ?? '')) {
+    const parameter = known.find(one => one === name);
+    if (parameter === undefined) noteIgnored(unknown, name);
+    else if (texts.has(parameter)) throw givenTwice(parameter);
+    else if (text !== '') texts.set(parameter, text.length > URL_LENGTH_MAX ? OVERLONG : text);
+  }
+  if (source === 'url') return { source, texts, pictures: new Set(), unknown: [...unknown] };
+  const form = await readFormBody(request, uploads, REMBG_FIELDS);
+  for (const name of form.unknown) noteIgnored(unknown, name);
+  return { ...form, source, texts: new Map([...texts, ...form.texts]), unknown: [...unknown] };
+}
+
+const NO_SOURCE = 'Field required';
+
+export function isMissingSource({ fieldErrors }: ContractError): boolean {
+  return fieldErrors[0]?.detail === NO_SOURCE;
+}
+
+/**
+ * @param offered names of plans and models
+ * @throws ContractError INVALID_IMAGE_SOURCE, INVALID_PARAMETER
+ */
+export function askOf(
+  { source, texts: given, pictures, unknown }: RembgBody,
+  offered: readonly string[],
+  policy: OutgoingPolicy,
+): AskedPicture {
+  if (!given.has('url') && !pictures.has('file')) {
+    const fieldErrors = [{ field: source, detail: NO_SOURCE }];
+    throw new ContractError('INVALID_IMAGE_SOURCE', `${source} is required`, { fieldErrors });
+  }
+  const texts = requireShort(given);
+  const isMask = isOn(texts, 'om');
+  const background = backgroundOf(texts);
+  for (const name of ['a', 'ppm'] as const) isOn(texts, name);
+  for (const name of ['af', 'ab', 'ae'] as const) requireWhole(texts, name);
+  const imageUrl = texts.get('url');
+  if (imageUrl !== undefined) requireImageUrl(imageUrl, policy);
+  return {
+    request: {
+      imageUrl,
+      outputFormat: 'png',
+      model: modelOf(texts.get('model'), offered),
+      channels: isMask ? 'alpha' : 'rgba',
+      finishing: finishingOf(isMask, background),
+      backgroundUrl: undefined,
+      callback: undefined,
+    },
+    backgroundGiven: false,
+    ignored: [...unknown, ...WITHOUT_EFFECT.filter(name => texts.has(name))],
+  };
+}
+
+/** A mask lies on nothing, there too. */
+function finishingOf(isMask: boolean, background: Background | undefined): Finishing | undefined {
+  if (isMask) return {};
+  return background && { background };
+}
+
+const ON = ['true', '1', 'on', 'yes', 'y', 't'] as const;
+
+function isOn(texts: Texts<Parameter>, name: Parameter): boolean {
+  const value = oneOf(texts, name, ['false', '0', 'off', 'no', 'n', 'f', ...ON]);
+  return ON.some(known => known === value);
+}
+
+/** ae is a size there, the other two are opacities. */
+function requireWhole(texts: Texts<Parameter>, name: 'af' | 'ab' | 'ae'): void {
+  const text = texts.get(name) ?? '0';
+  const max = name === 'ae' ? 10_000 : 255;
+  if (/^\d{1,5}$/.test(text) && Number(text) <= max) return;
+  throw invalidParameter(name, `must be a whole number from 0 to ${max}`);
+}
+
+/** `r,g,b,a`, or three for an opaque one; undefined: a transparent one too. */
+function backgroundOf(texts: Texts<Parameter>): Background | undefined {
+  const text = texts.get('bgc');
+  if (text === undefined) return undefined;
+  const values = text.split(',', 5).map(part => part.trim());
+  const isColour = values.every(part => /^\d{1,3}$/.test(part) && Number(part) <= 255);
+  if (!isColour || values.length < 3 || values.length > 4) {
+    throw invalidParameter('bgc', 'must be r,g,b,a, each from 0 to 255');
+  }
+  const [red = 0, green = 0, blue = 0, alpha = 255] = values.map(Number);
+  if (alpha === 0) return undefined;
+  return { kind: 'colour', rgba: ((red << 24) | (green << 16) | (blue << 8) | alpha) >>> 0 };
+}
+
+/** Names of rembg whose network has other names here: its own name comes first all the same. */
+const NAMES_HERE: ReadonlyMap<string, string> = new Map([
+  ['isnet-general-use', 'isnet'],
+  ['birefnet-general-lite', 'birefnet-lite'],
+  ['u2net_human_seg', 'u2net-human-seg'],
+  ['bria-rmbg', 'rmbg-2-0'],
+]);
+
+/** One that is not offered is refused under the name that was sent. */
+function modelOf(name: string | undefined, offered: readonly string[]): string | undefined {
+  const here = NAMES_HERE.get(name ?? '');
+  return here !== undefined && !offered.includes(name ?? '') && offered.includes(here)
+    ? here
+    : name;
+}

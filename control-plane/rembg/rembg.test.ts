@@ -1,0 +1,310 @@
+/** What rembg's server takes and answers, parameter by parameter, and who may ask without a key. */
+import { randomUUID } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Package } from '@matting/core/package.ts';
+import { pngHeader, type TestApp, testApps } from '@matting/core/test/support/test-app.ts';
+import { FORM_TYPE, formOf } from '@matting/http/test/forms.ts';
+import { EnvReader } from '@matting/program/env.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import ava from 'ava';
+import { requireLocalProgram } from './local-programs.ts';
+import { rembg } from './rembg.ts';
+import { askOf } from './rembg-request.ts';
+
+const test = ava.serial;
+
+const PATH = '/compat/rembg/api/remove';
+const URL_OF = 'https://cdn.example.com/in.png?v=1';
+const RESULT = Buffer.from('a cut-out');
+const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false };
+const OFF = { standInKeyId: undefined };
+const ON = { settings: { rembg: OFF } };
+
+const { openTestApp, useTestApp } = testApps([rembg], stores => stores);
+const app = useTestApp(test, { ...ON, modelsOffered: ['standard', 'isnet', 'u2netp'] });
+
+/** No two alike: the same one is the same job. */
+const image = () => Buffer.concat([pngHeader(40, 30), Buffer.from(randomUUID())]);
+
+type Parts = Readonly<Record<string, string | Buffer>>;
+interface Sent {
+  readonly query?: string;
+  readonly headers?: Record<string, string>;
+  readonly of?: TestApp;
+  readonly remoteAddress?: string;
+}
+
+const keyed = (of: TestApp) => ({ authorization: `Bearer ${of.token}` });
+
+function get(query: string, { of = app, headers = keyed(of), ...more }: Sent = {}) {
+  return of.app.inject({ method: 'GET', url: `${PATH}?${query}`, headers, ...more });
+}
+
+function post(parts: Parts, { query = '', of = app, headers = keyed(of), ...more }: Sent = {}) {
+  const payload = formOf(
+    Object.entries(parts).map(([name, body]) => ({
+      ...(typeof body === 'string' ? {} : { fileName: 'photo.jpg', type: 'image/jpeg' }),
+      ...{ name, body },
+    })),
+  );
+  const all = { ...FORM_TYPE, ...headers };
+  return of.app.inject({ method: 'POST', url: `${PATH}${query}`, headers: all, payload, ...more });
+}
+
+/** Ends the jobs that `ask` makes. */
+async function made<T>(ask: () => Promise<T>, of = app): Promise<T> {
+  const jobs = of.onSubmitted(id => of.succeedJob(id, RESULT));
+  try {
+    return await ask();
+  } finally {
+    await jobs.stop();
+  }
+}
+
+const asked = (texts: Record<string, string>, offered: readonly string[] = []) => {
+  const pictures = new Set(['file'] as const);
+  const body = { source: 'file', pictures, unknown: [] } as const;
+  return askOf({ ...body, texts: new Map(Object.entries(texts)) as never }, offered, POLICY);
+};
+const on = (rgba: number): Finishing => ({ background: { kind: 'colour', rgba } });
+
+const MEANT: readonly [Record<string, string>, channels: string, Finishing | undefined][] = [
+  [{}, 'rgba', undefined],
+  [{ om: 'false', a: 'false', ppm: '0', af: '240', ab: '10', ae: '10' }, 'rgba', undefined],
+  [{ om: 'true' }, 'alpha', {}],
+  [{ om: '1', bgc: '1,2,3,4' }, 'alpha', {}],
+  [{ bgc: '255,0,0,128' }, 'rgba', on(0xff000080)],
+  [{ bgc: '0, 128, 0' }, 'rgba', on(0x008000ff)],
+  [{ bgc: '9,9,9,0' }, 'rgba', undefined],
+];
+
+test('its parameters mean what its server makes of them, always as PNG', t => {
+  for (const [texts, channels, finishing] of MEANT) {
+    const { request } = asked(texts);
+    const told: unknown = [request.outputFormat, request.channels, request.finishing];
+    t.deepEqual(told, ['png', channels, finishing], JSON.stringify(texts));
+  }
+  const idle = { a: 'true', af: '240', ab: '10', ae: '10', ppm: 'on' };
+  t.deepEqual(asked(idle).ignored, Object.keys(idle));
+});
+
+test('a model of its names is the offered one of the same network', t => {
+  const named = (model: string, ...offered: string[]) => asked({ model }, offered).request.model;
+  t.is(named('isnet-general-use', 'standard', 'isnet'), 'isnet');
+  t.is(named('isnet-general-use', 'isnet', 'isnet-general-use'), 'isnet-general-use');
+  t.is(named('birefnet-general-lite', 'birefnet-lite'), 'birefnet-lite');
+  t.is(named('u2net_human_seg', 'u2net-human-seg'), 'u2net-human-seg');
+  t.is(named('bria-rmbg', 'rmbg-2-0'), 'rmbg-2-0');
+  t.is(named('silueta', 'standard'), 'silueta');
+  t.is(asked({}, ['isnet']).request.model, undefined);
+});
+
+const NONSENSE: readonly [string, string][] = [
+  ['om', 'maybe'],
+  ['a', '2'],
+  ['ppm', 'none'],
+  ['af', '256'],
+  ['ab', '-1'],
+  ['ae', 'ten'],
+  ['bgc', '1,2'],
+  ['bgc', '1,2,3,256'],
+  ['bgc', '1,2,3,4,5'],
+  ['bgc', '#ff0000'],
+];
+
+test('what is no value of a parameter is refused by its name', t => {
+  for (const [field, text] of NONSENSE) {
+    const error = t.throws(() => asked({ [field]: text }), { instanceOf: ContractError });
+    t.is(error?.fieldErrors[0]?.field, field, text);
+  }
+});
+
+test('errors are a sentence, and those of a parameter a list with its place', async t => {
+  const balances = await app.stores.ledger.balances(app.accountId);
+  const list = (type: string, place: string, field: string, msg: string) => ({
+    detail: [{ type, loc: [place, field], msg }],
+  });
+  for (const [answer, status, body] of [
+    [await get('model=isnet'), 422, list('missing', 'query', 'url', 'Field required')],
+    [await post({ url: URL_OF }), 422, list('missing', 'body', 'file', 'Field required')],
+    [await post({ file: '', om: '1' }), 422, list('missing', 'body', 'file', 'Field required')],
+    [
+      await get(`url=${URL_OF}&model=u2net`),
+      422,
+      list('value_error', 'query', 'model', 'must be one of standard, isnet, u2netp'),
+    ],
+    [
+      await post({ file: image() }, { query: '?bgc=red' }),
+      422,
+      list('value_error', 'body', 'bgc', 'must be r,g,b,a, each from 0 to 255'),
+    ],
+    [await get('url=%'), 400, undefined],
+    [await get(`url=${URL_OF}&om=1&om=1`), 400, { detail: 'om is given twice' }],
+    [await get('url=file:///etc/passwd'), 400, undefined],
+    [await get('url=http://127.0.0.1/1.png'), 400, undefined],
+    [await post({ file: Buffer.from('no picture') }), 400, undefined],
+    [await post({ file: image() }, { headers: {} }), 401, undefined],
+    [await get('url=x', { headers: { 'x-api-key': 'wrong' } }), 401, undefined],
+    [await app.app.inject({ method: 'HEAD', url: `${PATH}?url=${URL_OF}` }), 405, null],
+    [await app.app.inject('/compat/rembg/api'), 404, undefined],
+  ] as const) {
+    t.is(answer.statusCode, status, answer.payload);
+    if (body === null) continue;
+    if (body !== undefined) t.deepEqual(answer.json(), body);
+    else t.is(typeof answer.json().detail, 'string', answer.payload);
+    t.notRegex(answer.payload, /image_url/);
+    t.is(answer.headers['www-authenticate'], status === 401 ? 'Bearer' : undefined);
+  }
+  t.deepEqual(await app.stores.ledger.balances(app.accountId), balances);
+  t.is(await app.countJobs(), 0);
+  t.deepEqual(await app.storedFiles(), []);
+});
+
+test('a picture by its file is one job, in whichever place its parameters are', async t => {
+  const file = image();
+  const headers = { 'x-api-key': app.token };
+  const first = await made(() =>
+    post(
+      { file, model: 'isnet-general-use', ppm: 'true' },
+      { query: '?bgc=1,2,3,255&vm=1', headers },
+    ),
+  );
+  t.deepEqual([first.statusCode, first.rawPayload], [200, RESULT], first.payload);
+  t.is(first.headers['content-type'], 'image/png');
+  t.is(first.headers['x-credits-charged'], '1');
+  t.is(first.headers['x-ignored-fields'], 'vm, ppm');
+  const again = await post({ file, model: 'isnet', bgc: '1,2,3', dc: '1' }, { headers });
+  t.is(again.headers['x-job-id'], first.headers['x-job-id']);
+  t.is(again.headers['x-credits-charged'], '0');
+  t.is(again.headers['x-ignored-fields'], 'dc');
+});
+
+test('a picture by its URL is a job whose URL the service fetches, and asked again it is the same', async t => {
+  const query = `url=${encodeURIComponent(`${URL_OF}&${randomUUID()}`)}&om=true&extras={}`;
+  const headers = { ...keyed(app), 'content-type': 'application/json', accept: 'application/json' };
+  const first = await made(() => get(query, { headers }));
+  t.deepEqual([first.statusCode, first.rawPayload], [200, RESULT], first.payload);
+  t.is(first.headers['x-ignored-fields'], 'extras');
+  const job = await app.stores.jobs.find(String(first.headers['x-job-id']));
+  t.is(job?.channels, 'alpha');
+  const again = await get(query);
+  t.is(again.headers['x-job-id'], first.headers['x-job-id']);
+  t.is(again.headers['x-credits-charged'], '0');
+});
+
+const BROWSER = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64)' };
+const PROXIES = ['10.9.0.0/16'];
+const WHO: readonly [string, IncomingHttpHeaders, refused?: RegExp][] = [
+  ['127.0.0.1', {}],
+  ['::1', { 'user-agent': 'python-requests/2.32' }],
+  ['::ffff:192.168.1.7', {}],
+  ['10.1.2.3', {}],
+  ['fd00::5', {}],
+  ['127.0.0.1', { ...BROWSER, 'sec-fetch-site': 'none' }],
+  ['127.0.0.1', { ...BROWSER, 'sec-fetch-site': 'same-origin' }],
+  ['203.0.113.9', {}, /not private/],
+  ['2001:db8::1', {}, /not private/],
+  ['169.254.169.254', {}, /not private/],
+  ['', {}, /not private/],
+  ['10.9.1.1', {}, /proxy/],
+  ['127.0.0.1', { 'x-forwarded-for': '' }, /proxy/],
+  ['127.0.0.1', { 'x-forwarded-proto': 'https' }, /proxy/],
+  ['127.0.0.1', { forwarded: 'for=10.0.0.1' }, /proxy/],
+  ['127.0.0.1', { 'x-real-ip': '10.0.0.1' }, /proxy/],
+  ['127.0.0.1', { via: '1.1 cache' }, /proxy/],
+  ['127.0.0.1', { origin: 'http://localhost:8080' }, /page/],
+  ['127.0.0.1', { origin: 'null' }, /page/],
+  ['127.0.0.1', { 'sec-fetch-site': 'cross-site' }, /page/],
+  ['127.0.0.1', { 'sec-fetch-site': 'same-site' }, /page/],
+  ['127.0.0.1', { 'sec-fetch-site': 'none', 'sec-purpose': 'prefetch' }, /page/],
+  ['127.0.0.1', { 'sec-fetch-site': 'none', purpose: 'prefetch' }, /page/],
+  // Neither header goes to an http address that is not this machine's.
+  ['192.168.1.7', BROWSER, /page/],
+];
+
+test('without a key may ask who is near, by no proxy, from no page', t => {
+  for (const [remoteAddress, headers, refused] of WHO) {
+    const ask = () =>
+      requireLocalProgram({ raw: { socket: { remoteAddress }, headers } } as never, PROXIES);
+    const what = JSON.stringify([remoteAddress, headers]);
+    if (refused === undefined) t.notThrows(ask, what);
+    else t.throws(ask, { code: 'MISSING_API_KEY', message: refused } as object, what);
+  }
+});
+
+/** The first key of the application stands in. */
+const standingIn: Package<object | undefined> = {
+  ...rembg,
+  async open(core) {
+    const [key] = await core.stores.apiKeys.list();
+    return (await rembg.open?.(core, { standInKeyId: key?.id })) ?? {};
+  },
+};
+
+async function openStandIn(t: { teardown(act: () => unknown): void }, more = {}) {
+  const { openTestApp: open } = testApps([standingIn], stores => stores);
+  return await open({ ...ON, ...more }, t);
+}
+
+test('without a key the operator’s pays, and what its policy says holds', async t => {
+  const of = await openStandIn(t);
+  const file = image();
+  const first = await made(() => post({ file }, { of, headers: {} }), of);
+  t.is(first.statusCode, 200, first.payload);
+  const [key] = await of.stores.apiKeys.list();
+  const job = await of.stores.jobs.find(String(first.headers['x-job-id']));
+  t.deepEqual([job?.apiKeyId, job?.accountId], [key?.id, of.accountId]);
+  t.is((await of.stores.ledger.balances(of.accountId))?.available, 999);
+  const far = { of, headers: {}, remoteAddress: '203.0.113.9' };
+  t.is((await post({ file }, far)).statusCode, 401);
+  // A key that is shown is judged by itself.
+  for (const headers of [
+    { 'x-api-key': '' },
+    { 'x-api-key': 'wrong' },
+    { authorization: 'Basic x' },
+  ]) {
+    t.is((await post({ file }, { of, headers })).statusCode, 401, JSON.stringify(headers));
+  }
+  const by = { accountId: of.accountId, actor: { kind: 'operator' } } as const;
+  const change = (policy: object) => of.stores.apiKeys.change(key!.id, by, { policy });
+  for (const [policy, status] of [
+    [{ scopes: ['read'] }, 403],
+    [{ networks: ['192.0.2.0/24'] }, 403],
+    [{ cap: { credits: 1, period: 'total' } }, 200],
+    [{ cap: { credits: 1, period: 'total' } }, 402],
+  ] as const) {
+    await change(policy);
+    const answer = await made(() => post({ file: image() }, { of, headers: {} }), of);
+    t.is(answer.statusCode, status, JSON.stringify(policy));
+  }
+  await of.stores.apiKeys.revoke(key!.id);
+  t.is((await post({ file: image() }, { of, headers: {} })).statusCode, 401);
+});
+
+test('it is off unless the operator turns it on, and names a wrong list once', async t => {
+  const of = await openTestApp({}, t);
+  const answer = await post({ file: image() }, { of });
+  t.deepEqual(
+    [answer.statusCode, answer.headers['content-type']],
+    [404, 'application/problem+json'],
+  );
+  const read = (env: Record<string, string>) => {
+    const reader = new EnvReader(env);
+    // As another package reads the list, too.
+    rembg.readSettings?.(reader, {} as never);
+    return { settings: rembg.readSettings?.(reader, {} as never), problems: reader.problems };
+  };
+  t.deepEqual(read({ MATTING_COMPAT: 'photoroom, rembg' }).settings, OFF);
+  t.is(read({ MATTING_COMPAT: 'photoroom' }).settings, undefined);
+  const account = 'MATTING_COMPAT_REMBG_ACCOUNT';
+  const stoodIn = read({ MATTING_COMPAT: 'rembg', [account]: 'mk_0123456789ab' }).settings;
+  t.deepEqual(stoodIn, { standInKeyId: '0123456789ab' });
+  t.regex(rembg.warnings?.(stoodIn).join() ?? '', /without a key.* mk_0123456789ab/);
+  for (const wrong of [{ MATTING_COMPAT: 'remove.bg' }, { [account]: of.token }]) {
+    t.deepEqual(
+      read(wrong).problems.map(({ variable }) => variable),
+      Object.keys(wrong),
+    );
+  }
+});
