@@ -89,7 +89,7 @@ const AREA_CONSTANTS = [
   'sureKeptEnclosedMin',
 ] as const;
 /** Processor time on one thread to that of isnet at 1024 in int8; isnet's other size is 768. */
-const COSTS = { opinion: 0.39, secondLook: 0.56 } as const;
+const COSTS = { opinion: 0.39, secondLook: 0.56, refine: 0 } as const;
 /** What a run of isnet at 1024 weighs beside all of the errors of plain isnet. */
 const COST_WEIGHT = 0.03;
 /** What a whole photo of holes or ghosts weighs beside them. */

@@ -361,6 +361,38 @@ for (const role of ['opinion', 'secondLook'] as const) {
   });
 }
 
+test('a model that refines › is given the picture with the mattes of the others, and its own goes on with theirs', async t => {
+  const { pictures, opinion: second, process } = openPlan('refine');
+  const result = await process();
+  t.deepEqual(names(result.runs), ['first', 'second']);
+  t.deepEqual([pictures.refined, pictures.resampled], [[['subject']], []]);
+  t.is(at(second.engines.runs, 0).rgb.length, 4 * 4 * 4);
+  t.deepEqual(
+    at(pictures.finished, 0).mattes.map(({ role }) => role),
+    ['subject', 'refine'],
+  );
+  t.is(result.timings.decodeMs, 4 + 8);
+});
+
+test('a model that refines › does not run where nothing is unsure, and is not missed', async t => {
+  const { pictures, opinion: second, process } = openPlan('refine');
+  pictures.nothingUnsure = true;
+  const { runs, missing } = await process();
+  t.deepEqual([names(runs), names(missing)], [['first'], []]);
+  t.deepEqual([second.engines.runs.length, at(pictures.finished, 0).mattes.length], [0, 1]);
+});
+
+test('a model that refines › is missed where it is down or fails, and the rest is served', async t => {
+  for (const isDown of [true, false]) {
+    const { pictures, opinion: second, process } = openPlan('refine');
+    if (isDown) second.engines.set({ enginesReady: 0 });
+    else second.gates.failOnce('infer', new ContractError('NODE_FAULT', 'gone'));
+    const { runs, missing } = await process();
+    t.deepEqual([names(runs), names(missing)], [['first'], ['second']]);
+    t.is(at(pictures.finished, 0).mattes.length, 1);
+  }
+});
+
 test('a pipeline › waits for the engines of a subject, whatever they do', async t => {
   const { subject, process } = openPlan();
   subject.engines.set({ state: 'starting', enginesReady: 0 });

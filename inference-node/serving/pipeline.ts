@@ -317,13 +317,22 @@ class ModelInputs {
     this.#made = new Map(runs.map((run, index) => [run, picture.modelInputs[index]]));
   }
 
-  async of(run: PlanRun, signal: AbortSignal): Promise<Pick<EngineRun, 'rgb' | 'size'>> {
+  /** Undefined: the run refines `mattes`, and nothing in them is unsure. */
+  async of(
+    run: PlanRun,
+    mattes: readonly MattePart[],
+    signal: AbortSignal,
+  ): Promise<Pick<EngineRun, 'rgb' | 'size'> | undefined> {
     const size = sizeInInput(inputTerms(run.model), this.#picture);
     const made = this.#made.get(run);
     if (made !== undefined) return { rgb: made, size };
-    const { rgb, resampleMs } = await this.#lease.resample(size, signal);
-    this.resampleMs += resampleMs;
-    return { rgb, size };
+    const input =
+      run.role === 'refine'
+        ? await this.#lease.resampleUnsure(size, mattes, signal)
+        : await this.#lease.resample(size, signal);
+    if (input === undefined) return undefined;
+    this.resampleMs += input.resampleMs;
+    return { rgb: input.rgb, size };
   }
 }
 
@@ -338,11 +347,9 @@ async function inferPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, si
   for (const run of plan.runs) {
     const [first] = mattes;
     if (first !== undefined && !isWorthRunning(run.role, first.alpha)) continue;
-    const answer = await tracedModel(run, inputs, priority, signal);
-    if (answer === undefined) {
-      missing.push(run);
-      continue;
-    }
+    const answer = await tracedModel(run, inputs, mattes, { priority, signal });
+    if (answer === 'missing') missing.push(run);
+    if (answer === 'missing' || answer === 'unneeded') continue;
     runs.push(run);
     mattes.push({ alpha: answer.alpha, size: answer.size, role: run.role });
     waitMs += answer.waitMs;
@@ -352,17 +359,14 @@ async function inferPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, si
   return { mattes, runs, missing, waitMs, inferMs, secondLookMs };
 }
 
-function tracedModel(
-  run: PlanRun,
-  inputs: ModelInputs,
-  priority: EnginePriority,
-  signal: AbortSignal,
-) {
+type Call = Pick<EngineRun, 'priority' | 'signal'>;
+
+function tracedModel(run: PlanRun, inputs: ModelInputs, mattes: readonly MattePart[], call: Call) {
   const { role } = run;
   const attributes = { 'matting.model': run.model.model, 'matting.model.role': role };
   return traced({ name: 'engine', attributes }, async () => {
-    const answer = await runModel(run, inputs, priority, signal);
-    if (answer === undefined) describeSpan({ 'matting.outcome': 'missing' });
+    const answer = await runModel(run, inputs, mattes, call);
+    if (typeof answer === 'string') describeSpan({ 'matting.outcome': answer });
     else {
       recordStages([
         ['engine_wait', answer.waitMs],
@@ -373,24 +377,28 @@ function tracedModel(
   });
 }
 
-/** Undefined: no subject's, and its engines are down. Only subjects' are waited for. */
+/**
+ * missing: no subject's, and its engines are down; only subjects' are waited for. unneeded: it
+ * refines, and nothing is unsure.
+ */
 async function runModel(
   run: PlanRun,
   inputs: ModelInputs,
-  priority: EnginePriority,
-  signal: AbortSignal,
-): Promise<EngineResult | undefined> {
+  mattes: readonly MattePart[],
+  call: Call,
+): Promise<EngineResult | 'missing' | 'unneeded'> {
   const { engines, role } = run;
-  if (role !== 'subject' && engines.snapshot().enginesReady === 0) return undefined;
-  const picture = await inputs.of(run, signal);
-  if (role === 'subject') return await engines.run({ ...picture, priority, signal });
+  if (role !== 'subject' && engines.snapshot().enginesReady === 0) return 'missing';
+  const picture = await inputs.of(run, mattes, call.signal);
+  if (picture === undefined) return 'unneeded';
+  if (role === 'subject') return await engines.run({ ...picture, ...call });
   try {
     // The next engine may load for minutes.
-    return await engines.run({ ...picture, priority, signal, leavesWhenDown: true });
+    return await engines.run({ ...picture, ...call, leavesWhenDown: true });
   } catch (error) {
-    signal.throwIfAborted();
+    call.signal.throwIfAborted();
     if (!(error instanceof ContractError) || !LEFT_OUT.includes(error.code)) throw error;
-    return undefined;
+    return 'missing';
   }
 }
 
@@ -413,6 +421,7 @@ export const ROLE_LABELS = {
   subject: 'subject',
   secondLook: 'second_look',
   opinion: 'opinion',
+  refine: 'refine',
 } as const satisfies Record<MatteRole, string>;
 
 /** `input_size` is the input's side in pixels; of one that is not square `1024x768`. */

@@ -12,6 +12,7 @@
  *   not-a-number  as mean where the picture is bright, not a number where it is dark
  *   wrong-shape   two channels
  *   noise         another matte at every run
+ *   refined       takes a trimap as fourth channel: half a pixel's red, half the trimap
  */
 import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
@@ -36,7 +37,8 @@ export type TinyModelKind =
   | 'paced'
   | 'not-a-number'
   | 'wrong-shape'
-  | 'noise';
+  | 'noise'
+  | 'refined';
 
 export interface TinyModelOptions {
   readonly kind?: TinyModelKind;
@@ -73,9 +75,9 @@ function node(opType: string, input: string[], output: string[], attribute: obje
   return { opType, input, output, attribute };
 }
 
-/** 1x1 convolution of the three channels into `rows.length` channels. */
+/** 1x1 convolution of the channels into `rows.length` channels. */
 function mix(rows: number[][]) {
-  return floats('mix', [rows.length, 3, 1, 1], rows.flat());
+  return floats('mix', [rows.length, rows[0]?.length ?? 0, 1, 1], rows.flat());
 }
 
 const THIRD = [1 / 3, 1 / 3, 1 / 3];
@@ -165,6 +167,8 @@ function parts(kind: TinyModelKind, tripsMax: number) {
       return { nodes: [conv('output')], initializers: [mix([THIRD])] };
     case 'red':
       return { nodes: [conv('output')], initializers: [mix([[1, 0, 0]])] };
+    case 'refined':
+      return { nodes: [conv('output')], initializers: [mix([[0.5, 0, 0, 0.5]])] };
     case 'wrong-shape':
       return { nodes: [conv('output')], initializers: [mix([THIRD, THIRD])] };
     case 'noise':
@@ -211,11 +215,12 @@ function partsOf(kind: TinyModelKind, tripsMax: number, heldBytes: number | unde
 export function encodeTinyModel(options: TinyModelOptions = {}, images = 1): Uint8Array {
   const { kind = 'mean', width = 32, height = 32, tripsMax = 400 } = options;
   const { nodes, initializers } = partsOf(kind, tripsMax, options.heldBytes);
+  const channelsIn = kind === 'refined' ? 4 : 3;
   const channelsOut = kind === 'wrong-shape' ? 2 : 1;
   const sides = options.form?.sides === undefined ? [height, width] : [undefined, undefined];
   const graph = {
     name: `tiny-${kind}`,
-    input: [value('input', FLOAT, [images, 3, ...sides])],
+    input: [value('input', FLOAT, [images, channelsIn, ...sides])],
     output: [value('output', FLOAT, [images, channelsOut, ...sides])],
     initializer: initializers,
     node: nodes,

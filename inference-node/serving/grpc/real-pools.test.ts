@@ -7,6 +7,7 @@ import { pino } from 'pino';
 import sharp from 'sharp';
 import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../picture/pool/open-picture-pool.ts';
+import { type ImageResult, Pipeline, type PlanRun } from '../pipeline.ts';
 import { HealthClient } from '../test/health-client.ts';
 import { stop } from '../test/processes.ts';
 import { MatteCaller, openShell } from '../test/test-node.ts';
@@ -103,6 +104,48 @@ test('a mark stays in its corner of portraits and landscapes, however they fit t
       t.true(Math.abs(count - 20 * 20) < 100, `${fit} ${width}x${height}: ${count} pixels`);
     }
   }
+});
+
+test('a model that refines decides in the unsure band, and nowhere else', async t => {
+  const form = { inputType: 'float32', layout: 'nchw', fit: 'stretch', inverted: false } as const;
+  const model = await writeTinyModel(directory, {
+    ...{ kind: 'refined', form: { ...form, trimap: true }, width: 64, height: 64 },
+  });
+  const refining = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+  t.teardown(() => refining.close(0));
+  await refining.ready();
+  // Its brightness is its matte: black, a ramp of half a red, white.
+  const pixels = Buffer.alloc(3 * WIDTH * HEIGHT, 255);
+  for (let i = 0; i < WIDTH * HEIGHT; i++) {
+    if (i % WIDTH < 36) pixels.fill(i % WIDTH < 28 ? 0 : 120, 3 * i, 3 * i + 3);
+  }
+  const image = await sharp(pixels, { raw: { ...size, channels: 3 } })
+    .png()
+    .toBuffer();
+  const subject = { model: await writeTinyModel(directory, { kind: 'mean' }), engines };
+  const maskOf = async (...others: PlanRun[]) => {
+    const sent: ImageResult[] = [];
+    const runs = [{ ...subject, role: 'subject' as const }, ...others];
+    const exchange = {
+      receive: async () => ({ image }),
+      stageBegan: () => undefined,
+      send: async (result: ImageResult) => void sent.push(result),
+    };
+    const order = {
+      ...({ plan: { name: 'plan', runs }, declared: undefined, priority: 'sync' } as const),
+      ...({ outputFormat: 'png', resultKind: 'mask' } as const),
+      ...{ refinement: false, foregroundEstimation: false },
+    };
+    await new Pipeline(pictures).process(order, exchange, new AbortController().signal);
+    const mask = await sharp(sent[0]?.file).extractChannel(0).raw().toBuffer();
+    return mask.subarray((WIDTH * HEIGHT) / 2, (WIDTH * HEIGHT) / 2 + WIDTH);
+  };
+  const own = await maskOf();
+  const refined = await maskOf({ model, engines: refining, role: 'refine' });
+  for (const x of [0, 12, 20, 44, 52, 63]) t.is(refined[x], own[x], `${x}`);
+  // Half its red and half of unsure.
+  for (const x of [31, 32]) t.true(Math.abs((refined[x] ?? 0) - 124) <= 2, `${refined.join()}`);
+  t.true(Math.abs((refined[36] ?? 0) - (own[36] ?? 0)) > 8, `${own.join()} ${refined.join()}`);
 });
 
 test('answers health checks while its engine is in a run', async t => {

@@ -250,6 +250,8 @@ test('a file of plans that is wrong is refused', t => {
     [plan(), /a\.models must be a list of 1 to 4 models/],
     [plan(...Array(5).fill(subject)), /a\.models must be a list of 1 to 4 models/],
     [plan({ ...subject, role: 'opinion' }), /a subject/],
+    [plan({ ...subject, role: 'refine' }), /a subject/],
+    [plan(subject, { ...subject, role: 'refine' }, subject), /a must end with its one refine/],
     [plan({ ...subject, role: 'judge' }), /a\.models\[0\]\.role must be one of/],
     [plan({ ...subject, model: '../x' }), /a\.models\[0\]\.model must be/],
     [plan({ ...subject, weight: 1 }), /weight is not a known field/],

@@ -104,6 +104,8 @@ export interface SourceGraph {
    * another size of inputSize is asked for.
    */
   readonly dynamic?: boolean;
+  /** Its input has a fourth channel, a trimap: it has the role `refine`, and no other. */
+  readonly trimap?: true;
 }
 
 export interface InputSizes {
@@ -179,6 +181,7 @@ const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number ab
 
 /** Of a tensor: a maker may have used any characters. Print it by `printable`. */
 const TENSOR_NAME = { type: 'string', minLength: 1, description: 'a string, not empty' };
+const TRUE = { const: true, description: 'true, or absent' };
 const BYTES = wholeNumber(1, Number.MAX_SAFE_INTEGER);
 
 const SCHEMA = fields<ModelManifest>(
@@ -229,8 +232,9 @@ const SCHEMA = fields<ModelManifest>(
         inputType: oneOf(INPUT_TYPES),
         layout: oneOf(LAYOUTS),
         dynamic: { type: 'boolean', description: 'true or false' },
+        trimap: TRUE,
       },
-      ['inputType', 'layout', 'dynamic'],
+      ['inputType', 'layout', 'dynamic', 'trimap'],
     ),
     precisions: {
       ...list(oneOf(PRECISIONS)),
@@ -248,7 +252,7 @@ const SCHEMA = fields<ModelManifest>(
     colourOrder: oneOf(['rgb', 'bgr']),
     fit: oneOf(FITS),
     activation: oneOf(ACTIVATIONS),
-    inverted: { const: true, description: 'true, or absent' },
+    inverted: TRUE,
     measured: fields<Measured>({
       peakBytes: BYTES,
       loadedBytes: BYTES,
@@ -361,9 +365,12 @@ function requireSizes(inputSize: InputSizes, refuse: Refuse): void {
 /** What model-tools/onnx/rewrites.ts can write into a graph. */
 function requireRewritable(manifest: ModelManifest, refuse: Refuse): void {
   const { graph, fit = 'stretch', activation, inverted } = manifest;
-  const { inputType = 'float32', layout = 'nchw' } = graph;
-  const plain = { inputType: 'float32', layout: 'nchw', fit: 'stretch', inverted: undefined };
-  const given = { inputType, layout, fit, inverted };
+  const { inputType = 'float32', layout = 'nchw', trimap } = graph;
+  const plain = {
+    ...{ inputType: 'float32', layout: 'nchw', fit: 'stretch' },
+    ...{ inverted: undefined, trimap: undefined },
+  };
+  const given = { inputType, layout, fit, inverted, trimap };
   for (const [field, value] of Object.entries(plain)) {
     if (given[field as keyof typeof plain] === value) continue;
     const rest = value === undefined ? '' : ` but ${value}`;

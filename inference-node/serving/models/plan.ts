@@ -190,8 +190,32 @@ export function parsePlanOutlines(json: string, file: string): readonly PlanOutl
   const plans = parseChecked<Record<string, PlanRow>>(json, file, SCHEMA);
   return Object.entries(plans).map(([name, { goodFor, models: entries }]) => {
     if (entries[0]?.role !== 'subject') throw fieldError(file, name, 'must begin with a subject');
+    const refining = entries.findIndex(({ role }) => role === 'refine');
+    if (refining >= 0 && refining < entries.length - 1) {
+      throw fieldError(
+        file,
+        name,
+        'must end with its one refine, which takes what the others make',
+      );
+    }
     return { name, goodFor, entries };
   });
+}
+
+/** @throws ModelError `settings` where the model cannot do that in the plan */
+export function requireRole(
+  { name, graph }: Pick<ModelManifest, 'name' | 'graph'>,
+  role: MatteRole,
+  plan: string,
+): void {
+  if ((graph.trimap === true) === (role === 'refine')) return;
+  const is = graph.trimap
+    ? `${name} refines another model's matte, and makes none as ${ROLES_IN_WORDS[role]}`
+    : `${name} takes a picture without a trimap, and refines no matte`;
+  const way = graph.trimap
+    ? `name it behind a subject, with the role refine, in a plan of ${PLANS_FILE}`
+    : `give it another role in ${PLANS_FILE}, or name a model of four channels`;
+  throw new ModelError('settings', `the plan ${plan} cannot run: ${is}; ${way}`);
 }
 
 /* A refused model is neither fetched nor prepared, and no caller can ask for it. */
@@ -201,6 +225,7 @@ const ROLES_IN_WORDS: Readonly<Record<MatteRole, string>> = {
   subject: 'subject',
   secondLook: 'second look',
   opinion: 'second opinion',
+  refine: 'refining model',
 };
 
 /** Why `gate` refuses the model: what is not permitted. Empty: it is admitted. */
@@ -223,6 +248,10 @@ export function refusalsOf(
 export async function admittedOutlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const outline = await outlineOf(settings);
   await requireAdmitted(outline.entries, settings);
+  for (const { model, role } of outline.entries) {
+    const manifest = await loadManifest(model, MANIFEST_DIRECTORY, settings.addedModelsDir);
+    requireRole(manifest, role, outline.name);
+  }
   return outline;
 }
 

@@ -65,6 +65,13 @@ export interface GraphForm {
   readonly sides?: InputSides;
   /** 1 is the background. */
   readonly inverted: boolean;
+  /** The fourth channel is a trimap, 0 to 1: the graph improves another model's matte. */
+  readonly trimap?: true;
+}
+
+/** Bytes a pixel of what an engine is given. */
+export function channelsOf({ form }: Pick<PreparedModel, 'form'>): 3 | 4 {
+  return form?.trimap ? 4 : 3;
 }
 
 /** Ends of a graph that takes and gives bytes, whatever the manifest calls its own. */
@@ -148,11 +155,12 @@ export function takingAtMost(model: PreparedModel, imagesMax: number): PreparedM
 }
 
 /**
- * The other two run only where the first subject's matte is unsure (serving/picture/worth-
- * running.ts), and a plan goes on without one that fails. secondLook counts where the subject is
- * unsure, like a second subject; opinion at its edge (serving/picture/matte/merge-mattes.ts).
+ * All but subjects run only where the matte is unsure (serving/picture/worth-running.ts), and a
+ * plan goes on without one that fails. secondLook counts where the subject is unsure, like a second
+ * subject; opinion at its edge (serving/picture/matte/merge-mattes.ts). refine takes the picture
+ * with a trimap of what these made, and decides in the unsure band (serving/picture/matte/trimap.ts).
  */
-export const MATTE_ROLES = ['subject', 'secondLook', 'opinion'] as const;
+export const MATTE_ROLES = ['subject', 'secondLook', 'opinion', 'refine'] as const;
 export type MatteRole = (typeof MATTE_ROLES)[number];
 
 export interface PlanModel {

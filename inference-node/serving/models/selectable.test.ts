@@ -9,6 +9,7 @@ const withModel = (change: Partial<PreparedModel>, role: MatteRole = 'subject') 
   models: [{ model: { ...TINY_MODEL, ...change }, role }],
 });
 const sum = sumOf(withModel({}));
+const boxed = { inputType: 'uint8', layout: 'hwc', fit: 'letterbox', inverted: false } as const;
 
 test('what decides a matte has another sum', t => {
   const others = [
@@ -18,8 +19,9 @@ test('what decides a matte has another sum', t => {
     withModel({ colourOrder: 'bgr' }),
     withModel({ activation: 'sigmoid' }),
     withModel({ outputName: 'other' }),
-    withModel({ form: { inputType: 'uint8', layout: 'hwc', fit: 'letterbox', inverted: false } }),
-    withModel({ form: { inputType: 'uint8', layout: 'hwc', fit: 'letterbox', inverted: true } }),
+    withModel({ form: boxed }),
+    withModel({ form: { ...boxed, inverted: true } }),
+    withModel({ form: { ...boxed, trimap: true } }),
     withModel({}, 'opinion'),
     { models: [...withModel({}).models, ...withModel({}).models] },
   ];

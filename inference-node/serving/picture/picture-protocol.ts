@@ -19,6 +19,11 @@ import type { FinishChoices } from './makeable.ts';
 
 export type FinishTimings = Pick<StageTimings, 'refineMs' | 'finishMs' | 'encodeMs'>;
 
+export interface MatteHead {
+  readonly size: Size;
+  readonly role: MatteRole;
+}
+
 export type ToPictureWorker =
   /** One part: the file; another one where there is a background: its file. */
   | {
@@ -27,11 +32,12 @@ export type ToPictureWorker =
       readonly background?: { readonly declared?: Size | undefined } | undefined;
       readonly modelInputs: readonly InputTerms[];
     }
-  | { readonly kind: 'resample'; readonly size: Size }
+  /** `mattes`: of a model that refines them. One part per matte: its alpha. */
+  | { readonly kind: 'resample'; readonly size: Size; readonly mattes?: readonly MatteHead[] }
   /** One part per matte: its alpha. */
   | {
       readonly kind: 'finish';
-      readonly mattes: readonly { readonly size: Size; readonly role: MatteRole }[];
+      readonly mattes: readonly MatteHead[];
       readonly choices: FinishChoices;
     }
   | { readonly kind: 'release' };
@@ -47,7 +53,7 @@ export type FromPictureWorker =
       readonly size: Size;
       readonly decodeMs: number;
     }
-  /** One part: HWC RGB of the size. */
+  /** One part: HWC RGB of the size, with mattes and a trimap; none where nothing is unsure. */
   | { readonly kind: 'resampled'; readonly resampleMs: number }
   /** The size of the result is known: it counts too. */
   | { readonly kind: 'framed'; readonly size: Size }

@@ -19,9 +19,13 @@ const UNSURE = Uint8Array.from({ length: 256 }, (_none, alpha) =>
   Number(alpha > CERTAIN_BELOW && alpha < CERTAIN_ABOVE),
 );
 
-/** @param subject the matte of the plan's first subject, one byte a pixel. */
+/**
+ * What refines runs wherever there is an unsure band, which matte/trimap.ts looks for.
+ * @param subject the matte of the plan's first subject, one byte a pixel.
+ */
 export function isWorthRunning(role: MatteRole, subject: Uint8Array): boolean {
-  return role === 'subject' || unsureShare(subject) >= UNSURE_SHARE_MIN[role];
+  if (role === 'subject' || role === 'refine') return true;
+  return unsureShare(subject) >= UNSURE_SHARE_MIN[role];
 }
 
 export function unsureShare(alpha: Uint8Array): number {

@@ -8,7 +8,8 @@ import { readFile } from 'node:fs/promises';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { isMissing, writeRecord } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
-import { imagesARun, type PreparedModel } from '../models/prepared-model.ts';
+import { channelsOf, imagesARun, type PreparedModel } from '../models/prepared-model.ts';
+import { TRIMAP, withTrimap } from '../models/trimap.ts';
 
 export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
   /** One byte a pixel. */
@@ -43,10 +44,9 @@ export async function checkAnswer(
   { answer, machine }: { readonly answer: AnswerPicture; readonly machine: Machine },
 ): Promise<string | undefined> {
   if (await isKnownMachine(model, machine)) return undefined;
-  const { inputWidth: width, inputHeight: height } = model;
   let matte: Matte;
   try {
-    matte = await answer(model, drawCheckPicture(width, height));
+    matte = await answer(model, drawCheckInput(model));
   } catch (error) {
     return `it does not run: ${(error as Error).message}`;
   }
@@ -150,6 +150,23 @@ export function drawCheckPicture(width: number, height: number): Buffer {
     }
   }
   return rgb;
+}
+
+/** Fills a model's whole input, with a trimap where it takes one. */
+export function drawCheckInput(
+  model: Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'form'>,
+): Buffer {
+  const { inputWidth: width, inputHeight: height } = model;
+  const rgb = drawCheckPicture(width, height);
+  if (channelsOf(model) === 3) return rgb;
+  const trimap = Uint8Array.from({ length: width * height }, (_, at) => {
+    const x = (at % width) / width - 0.5;
+    const y = Math.floor(at / width) / height - 0.48;
+    const distance = Math.sqrt(x * x + y * y);
+    if (distance < 0.22) return TRIMAP.subject;
+    return distance < 0.32 ? TRIMAP.unsure : TRIMAP.background;
+  });
+  return withTrimap(rgb, trimap);
 }
 
 export function summariseAnswer({ alpha, width, height }: Matte): number[] {

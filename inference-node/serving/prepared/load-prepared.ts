@@ -43,7 +43,7 @@ import {
   type Answering,
   type AnswerPicture,
   checkAnswer,
-  drawCheckPicture,
+  drawCheckInput,
   type Machine,
   summariseAnswer,
 } from './answer-check.ts';
@@ -276,10 +276,11 @@ function peakBytesOf(model: PreparedModel, { measured, graph }: ModelManifest): 
 }
 
 function formOf({ graph, inputSize, fit = 'stretch', inverted }: ModelManifest): GraphForm {
-  const { inputType = 'float32', layout = 'nchw' } = graph;
+  const { inputType = 'float32', layout = 'nchw', trimap } = graph;
   const { multipleOf, max } = inputSize;
   const sides = fit === 'short-side' && { sides: { multipleOf, max } };
-  return { inputType, layout, fit, ...sides, inverted: inverted === true };
+  const form = { inputType, layout, fit, ...sides, inverted: inverted === true };
+  return trimap ? { ...form, trimap } : form;
 }
 
 /** The weights file itself, from the folder in which its external data lies. */
@@ -465,7 +466,7 @@ async function answerOfCpu(
     precision: manifest.graph.dynamic === undefined ? 'fp32' : 'auto',
     provider: 'cpu',
   });
-  return summariseAnswer(await answering.answer(onCpu, drawCheckPicture(width, height)));
+  return summariseAnswer(await answering.answer(onCpu, drawCheckInput(onCpu)));
 }
 
 /** But for `outline` what is the same for every model. */

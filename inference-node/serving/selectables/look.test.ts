@@ -1,13 +1,15 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { rejectsWith } from '@matting/test-support/throws.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
 import test, { type ExecutionContext } from 'ava';
 import { loadManifest } from '../models/manifest.ts';
-import type { CommercialUseGate } from '../models/plan.ts';
+import { admittedOutlineOf, type CommercialUseGate, parseModelSettings } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
 import { preparedPath, writeSidecar } from '../prepared/prepared-cache.ts';
 import { addTinyModel } from '../test/added-model.ts';
+import { isModelError } from '../test/is-model-error.ts';
 import { sha256 } from '../test/test-node.ts';
 import { lookAround } from './look.ts';
 
@@ -66,6 +68,38 @@ test('plans of an operator come before models, under names that no shipped plan 
   );
   t.is(problems.length, 1);
   t.regex(problems[0] ?? '', /there is no model "elsewhere"/);
+});
+
+test('what takes a trimap refines in plans alone, and what takes none does not', async t => {
+  const { folders, look, names, writePlans } = await open(t);
+  await addTinyModel(folders, 'mine');
+  const graph = { ...GRAPH, inputWidth: 32, inputHeight: 32, dynamic: false, trimap: true };
+  await addTinyModel(folders, 'edges', { graph });
+  const goodFor = 'hair';
+  await writePlans({
+    good: { goodFor, models: [entry('mine'), entry('edges', 'refine')] },
+    three: { goodFor, models: [entry('mine'), entry('mine', 'refine')] },
+    four: { goodFor, models: [entry('edges')] },
+    second: { goodFor, models: [entry('mine'), entry('edges', 'secondLook')] },
+  });
+  t.deepEqual(await names(), ['plan good', 'model mine']);
+  const { selectable, problems } = await look();
+  t.like(selectable[0]?.models[1], { role: 'refine', model: { form: { trimap: true } } });
+  t.deepEqual(problems, [
+    'the plan three cannot run: mine takes a picture without a trimap, and refines no matte; ' +
+      'give it another role in plans.json, or name a model of four channels',
+    "the plan four cannot run: edges refines another model's matte, and makes none as subject; " +
+      'name it behind a subject, with the role refine, in a plan of plans.json',
+    "the plan second cannot run: edges refines another model's matte, and makes none as second " +
+      'look; name it behind a subject, with the role refine, in a plan of plans.json',
+  ]);
+  const env = { MATTING_MODEL: 'edges', MATTING_ADDED_MODELS_DIR: folders.addedModelsDir };
+  const start = admittedOutlineOf(parseModelSettings(env, '/'));
+  await rejectsWith(
+    t,
+    start,
+    isModelError('settings', /^the plan edges cannot run: edges refines/),
+  );
 });
 
 test('what cannot be read is told of, and keeps no other from being asked for', async t => {

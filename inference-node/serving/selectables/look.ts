@@ -7,6 +7,7 @@ import {
   type ModelSettings,
   type PlanOutline,
   refusalsOf,
+  requireRole,
 } from '../models/plan.ts';
 import type { ExecutionProvider, PlanModel } from '../models/prepared-model.ts';
 import type { Selectable } from '../models/selectable.ts';
@@ -49,9 +50,9 @@ export async function lookAround(options: LookOptions): Promise<Found> {
   ];
   const names = new Set<string>();
   const find = async (kind: Selectable['kind'], outline: PlanOutline) => {
-    const { name, entries } = outline;
+    const { name } = outline;
     if (names.has(name)) return;
-    const found = await attempt(() => findModels(entries, options));
+    const found = await attempt(() => findModels(outline, options));
     if (found === undefined) return;
     names.add(name);
     selectable.push({
@@ -65,6 +66,9 @@ export async function lookAround(options: LookOptions): Promise<Found> {
   const planNames = new Set(plans.map(({ name }) => name));
   for (const name of await listManifests(MANIFEST_DIRECTORY, addedModelsDir)) {
     if (planNames.has(name)) continue;
+    const manifest = await attempt(() => loadManifest(name, MANIFEST_DIRECTORY, addedModelsDir));
+    // What refines is of use in plans alone.
+    if (manifest === undefined || manifest.graph.trimap) continue;
     const entries = [{ model: name, inputSize: undefined, role: 'subject' }] as const;
     await find('model', { name, entries });
   }
@@ -73,7 +77,7 @@ export async function lookAround(options: LookOptions): Promise<Found> {
 
 /** Undefined: a model of them is not here, or its terms are refused. */
 async function findModels(
-  entries: PlanOutline['entries'],
+  { name: plan, entries }: PlanOutline,
   { settings, provider, instructionSet }: LookOptions,
 ): Promise<{ models: PlanModel[]; goodFor: string } | undefined> {
   const { modelDir: cacheDir, weightsDir, addedModelsDir, commercialUse } = settings;
@@ -81,6 +85,7 @@ async function findModels(
   let goodFor = '';
   for (const { model: name, inputSize: side, role } of entries) {
     const manifest = await loadManifest(name, MANIFEST_DIRECTORY, addedModelsDir);
+    requireRole(manifest, role, plan);
     if (refusalsOf(manifest, commercialUse).length > 0) return undefined;
     const inputSize = side === undefined ? undefined : { width: side, height: side };
     const folders = { cacheDir, weightsDir };

@@ -8,7 +8,7 @@ import type {
   EngineProcess,
   EngineRun,
 } from '../engine/pool/engine-pool.ts';
-import type { PreparedModel } from '../models/prepared-model.ts';
+import type { MatteRole, PreparedModel } from '../models/prepared-model.ts';
 import type {
   DecodeRequest,
   FinishedPicture,
@@ -158,6 +158,9 @@ export class FakePicturePool implements PicturePool {
   readonly gates: StageGates;
   readonly decoded: DecodeRequest[] = [];
   readonly resampled: Size[] = [];
+  /** Roles of the mattes that each trimap was asked for of; what is answered in place of one. */
+  readonly refined: MatteRole[][] = [];
+  nothingUnsure = false;
   readonly finished: FinishRequest[] = [];
   result = Buffer.from('a result');
   subject: FinishedPicture['subject'];
@@ -194,6 +197,12 @@ export class FakePicturePool implements PicturePool {
         this.resampled.push(size);
         await this.gates.pass('resample', resampleSignal);
         return { rgb: Buffer.alloc(size.width * size.height * 3), resampleMs: 8 };
+      },
+      resampleUnsure: async (size, mattes, resampleSignal) => {
+        this.refined.push(mattes.map(({ role }) => role));
+        await this.gates.pass('resample', resampleSignal);
+        if (this.nothingUnsure) return undefined;
+        return { rgb: Buffer.alloc(size.width * size.height * 4), resampleMs: 8 };
       },
       finish: async (request, finishSignal) => {
         this.finished.push(request);

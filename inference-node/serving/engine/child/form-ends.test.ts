@@ -4,6 +4,7 @@ import test from 'ava';
 import onnxProto from 'onnx-proto';
 import { sizeInInput } from '../../models/input-size.ts';
 import { FITS, type GraphForm } from '../../models/prepared-model.ts';
+import { withTrimap } from '../../models/trimap.ts';
 import {
   ElementType,
   encodeModel,
@@ -95,7 +96,7 @@ async function load(given: Given): Promise<LoadedModel> {
     ...{ inputName: 'in', outputName: 'out', inputWidth: WIDTH, inputHeight: HEIGHT },
     normalisation: { mean: [0, 0, 0], std: [1, 1, 1] },
     activation: given.activation ?? 'none',
-    form: { inputType, layout, fit, inverted },
+    form: { inputType, layout, fit, inverted, ...(given.trimap && { trimap: true }) },
     ...given.spec,
   };
   return (await LoadedModel.load(spec, given.bytes ?? tinyForm(given))).model;
@@ -386,6 +387,8 @@ test('what shows no matte, or takes no picture, is refused by its cause', async 
     ],
     [shaped([PIXELS]), /float32 24: no matte/],
     [{ channels: 4 }, /has 4 channels, not 3/],
+    [{ trimap: true }, /has 3 channels, not 4/],
+    [{ channels: 4, trimap: true }, /72 bytes of pixels where the model takes 96/],
     [{ images: 64 }, /takes 64 at once/],
     [{ spec: { inputWidth: 8 } }, /takes pictures of 6x4, not 8x4/],
     [{ bytes: tinyForm({ inputType: 'uint8' }) }, /input is uint8, not float32/],
@@ -401,7 +404,7 @@ test('what shows no matte, or takes no picture, is refused by its cause', async 
     { width: WIDTH, height: 1 },
   ];
   await t.throwsAsync(boxed.run([pictureOf(wide)], wide), { message: /7x1 is no picture in/ });
-  await t.throwsAsync(boxed.run([PICTURE], flat), { message: /72 bytes of RGB .* takes 18/ });
+  await t.throwsAsync(boxed.run([PICTURE], flat), { message: /72 bytes of pixels .* takes 18/ });
 });
 
 test('outputs of other kinds beside the matte are left alone; as the matte they are refused', async t => {
@@ -416,4 +419,43 @@ test('outputs of other kinds beside the matte are left alone; as the matte they 
   await t.throwsAsync(load({ bytes, spec: { outputName: 'several' } }), {
     message: /several is no tensor/,
   });
+});
+
+/** Shows one channel of the input alone. */
+const only = (channel: number) => {
+  const weights = [0, 1, 2, 3].map(other => Number(other === channel));
+  return { constants: { red: float32Tensor(weights, [1, 4, 1, 1]) } };
+};
+
+test('beside the normalised picture a trimap is the fourth channel, 0 to 1, whatever the form', async t => {
+  const bytes = Uint8Array.from({ length: PIXELS }, (_, i) => [0, 128, 255][i % 3] ?? 0);
+  const picture = withTrimap(PICTURE, bytes);
+  const own = { mean: [127.5, 0, 0], std: [127.5, 255, 255] } as const;
+  const four = { channels: 4, trimap: true } as const;
+  for (const form of [
+    {},
+    { layout: 'hwc' },
+    { inputType: 'float16', layout: 'nhwc' },
+    { images: 2, layout: 'nchw' },
+  ] as const) {
+    const shown = async (channel: number, given: Given) => {
+      const normalised = { ...four, ...form, ...only(channel), ...given };
+      const model = await load({ ...normalised, spec: { normalisation: own, ...given.spec } });
+      return [...((await model.run([picture])).alphas[0] ?? [])];
+    };
+    t.deepEqual(await shown(3, {}), [...bytes]);
+    t.deepEqual(await shown(1, {}), new Array(PIXELS).fill(77));
+    // From -1 to 1: as it was normalised.
+    const reds = await shown(0, { activation: 'signed' });
+    t.true(
+      reds.every((red, i) => Math.abs(red - REDS[i]!) <= 1),
+      reds.join(),
+    );
+    const swapped = { activation: 'signed', spec: { colourOrder: 'bgr' } } as const;
+    t.deepEqual(await shown(2, swapped), reds);
+  }
+  const boxed = { ...four, ...only(3), fit: 'letterbox', size: [8, 8] } as const;
+  const model = await load({ ...boxed, spec: { inputWidth: 8, inputHeight: 8 } });
+  const size = { width: WIDTH, height: HEIGHT };
+  t.deepEqual([...((await model.run([picture], size)).alphas[0] ?? [])], [...bytes]);
 });

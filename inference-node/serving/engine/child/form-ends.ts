@@ -3,7 +3,12 @@
  * batches, what a letterbox adds, and mattes of any type, shape and size.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { type Activation, BATCH_SIZES, type GraphForm } from '../../models/prepared-model.ts';
+import {
+  type Activation,
+  BATCH_SIZES,
+  channelsOf,
+  type GraphForm,
+} from '../../models/prepared-model.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import {
   createPlaneTables,
@@ -71,7 +76,10 @@ function requireInput(spec: SessionSpec, form: GraphForm, { type, shape }: Tenso
   const at = (axis: string) => shape[layout.indexOf(axis)];
   const differs = (axis: string, wanted: number) =>
     typeof at(axis) === 'number' && at(axis) !== wanted;
-  if (differs('c', CHANNELS)) throw new Error(`${is}: it has ${at('c')} channels, not 3`);
+  const channels = channelsOf({ form });
+  if (differs('c', channels)) {
+    throw new Error(`${is}: it has ${at('c')} channels, not ${channels}`);
+  }
   if (differs('h', height) || differs('w', width)) {
     throw new Error(`${is}: it takes pictures of ${at('w')}x${at('h')}, not ${width}x${height}`);
   }
@@ -81,24 +89,29 @@ function requireInput(spec: SessionSpec, form: GraphForm, { type, shape }: Tenso
   return images;
 }
 
-const CHANNELS = 3;
 /** Each is the same picture. */
 const IMAGES_MAX = Math.max(...BATCH_SIZES);
 
 /** Another would write beside the rows of the tensor; of no box the runtime checks the size. */
-function requirePicture(whole: Size, { fit }: GraphForm, rgb: Uint8Array, size: Size): void {
+function requirePicture(whole: Size, form: GraphForm, rgb: Uint8Array, size: Size): void {
   const { width, height } = size;
+  const { fit } = form;
+  const bytes = channelsOf({ form }) * width * height;
   const isBoxed = fit === 'letterbox' || fit === 'top-left';
   if (isBoxed && (width > whole.width || height > whole.height)) {
     throw new Error(
       `${width}x${height} is no picture in an input of ${whole.width}x${whole.height}`,
     );
   }
-  if (rgb.length === CHANNELS * width * height) return;
-  throw new Error(`${rgb.length} bytes of RGB where the model takes ${CHANNELS * width * height}`);
+  if (rgb.length === bytes) return;
+  throw new Error(`${rgb.length} bytes of pixels where the model takes ${bytes}`);
 }
 
 type Values = Float32Array | Float16Array | Uint8Array;
+
+function toShare(byte: number): number {
+  return byte / 255;
+}
 
 const ARRAYS = { float32: Float32Array, float16: Float16Array, uint8: Uint8Array } as const;
 
@@ -120,16 +133,21 @@ class Canvas {
     const { inputType } = form;
     const bytes = Uint8Array.from({ length: 256 }, (_, value) => value);
     const tables = createPlaneTables(spec.normalisation, spec.colourOrder);
+    if (form.trimap) tables.push({ sourceChannel: 3, values: Float32Array.from(bytes, toShare) });
     this.#channels = tables.map(({ sourceChannel, values }) => ({
       sourceChannel,
       values: inputType === 'uint8' ? bytes : ARRAYS[inputType].from(values),
     }));
   }
 
+  get #count(): number {
+    return this.#channels.length;
+  }
+
   paint(rgb: Uint8Array, size: Size): GraphInput {
     if (size.width !== this.place.width || size.height !== this.place.height) this.#resize(size);
     const { width, height } = this.size;
-    const each = CHANNELS * width * height;
+    const each = this.#count * width * height;
     for (const [channel, { sourceChannel, values }] of this.#channels.entries()) {
       this.#paintChannel(rgb, sourceChannel, values, channel);
     }
@@ -138,7 +156,7 @@ class Canvas {
     }
     const { inputType: type, layout } = this.#form;
     const sides: Readonly<Record<string, number>> = {
-      ...{ n: this.#images, c: CHANNELS, h: height, w: width },
+      ...{ n: this.#images, c: this.#count, h: height, w: width },
     };
     const dims = [...layout].map(axis => sides[axis] ?? 1);
     return { type, dims, data: this.#values } as GraphInput;
@@ -147,11 +165,12 @@ class Canvas {
   #paintChannel(rgb: Uint8Array, source: number, values: Values, channel: number): void {
     const { left, top, width, height } = this.place;
     const [origin, step] = this.#channelAt(channel);
+    const count = this.#count;
     const target = this.#values;
     // Without checks: requirePicture held the picture against the canvas.
     for (let y = 0, from = source; y < height; y++) {
       let to = origin + step * ((top + y) * this.size.width + left);
-      for (let x = 0; x < width; x++, from += CHANNELS, to += step) {
+      for (let x = 0; x < width; x++, from += count, to += step) {
         target[to] = values[rgb[from]!]!;
       }
     }
@@ -161,10 +180,10 @@ class Canvas {
   #channelAt(channel: number): readonly [origin: number, step: number] {
     const { layout } = this.#form;
     const last = layout.endsWith('c');
-    return last ? [channel, CHANNELS] : [channel * this.size.width * this.size.height, 1];
+    return last ? [channel, this.#count] : [channel * this.size.width * this.size.height, 1];
   }
 
-  /** Beside the picture it is black. */
+  /** Beside the picture it is black, and surely background. */
   #resize(size: Size): void {
     const { fit, inputType } = this.#form;
     const boxed = fit === 'letterbox' || fit === 'top-left';
@@ -176,7 +195,7 @@ class Canvas {
       top: Math.floor((this.size.height - size.height) * middle),
     };
     const pixels = this.size.width * this.size.height;
-    this.#values = new ARRAYS[inputType](this.#images * CHANNELS * pixels);
+    this.#values = new ARRAYS[inputType](this.#images * this.#count * pixels);
     if (size.width * size.height === pixels) return;
     for (const [channel, { values }] of this.#channels.entries()) {
       const [origin, step] = this.#channelAt(channel);

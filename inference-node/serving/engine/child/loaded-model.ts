@@ -6,7 +6,7 @@
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { hashFile } from '../../models/cache-files.ts';
-import { drawCheckPicture } from '../../prepared/answer-check.ts';
+import { drawCheckInput } from '../../prepared/answer-check.ts';
 import type { Answer, SessionSpec } from '../engine-protocol.ts';
 import { formEnds } from './form-ends.ts';
 import { type GraphEnds, type GraphInput, NotNumbersError, preparedEnds } from './graph-ends.ts';
@@ -137,7 +137,7 @@ export class LoadedModel {
   /** Of a prepared graph flat grey, on which one that rescales by its least and most is 0/0. */
   #checkPicture(): Uint8Array {
     const { inputWidth, inputHeight, form } = this.#spec;
-    if (form !== undefined) return drawCheckPicture(inputWidth, inputHeight);
+    if (form !== undefined) return drawCheckInput(this.#spec);
     return Buffer.alloc(3 * inputWidth * inputHeight, 128);
   }
 

@@ -22,7 +22,7 @@ import {
   nodeOf,
   text,
 } from '../../onnx/graph.ts';
-import { drawCheckPicture, type Matte } from '../../prepared/answer-check.ts';
+import { drawCheckInput, drawCheckPicture, type Matte } from '../../prepared/answer-check.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { runOnce } from './answer-picture.ts';
 
@@ -210,7 +210,7 @@ export async function requireParity(model: PreparedModel, options: ParityOptions
   const onWarm = (warmMs: number) => {
     runMs = warmMs;
   };
-  const rgb = drawCheckPicture(model.inputWidth, model.inputHeight);
+  const rgb = drawCheckInput(model);
   const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
     const session = { intraOpThreads, sharesCores: false, allowCpuNodes: true };
     const spec = { ...takingAtMost(model, 1), provider, ...session };

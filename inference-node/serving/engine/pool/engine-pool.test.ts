@@ -34,7 +34,7 @@ test('what cannot run is refused at once; closed while it loads, a pool leaves n
   const pid = pidOf(pool);
   const { signal } = new AbortController();
   const odd = pool.run({ rgb: new Uint8Array(5), priority: 'sync', signal });
-  await t.throwsAsync(odd, { message: /5 bytes of RGB for an input of 32x32/ });
+  await t.throwsAsync(odd, { message: /5 bytes of pixels for an input of 32x32/ });
   const aborted = run(pool, QUICK, { signal: AbortSignal.abort(new Error('too late')) });
   await t.throwsAsync(aborted, { message: /too late/ });
   t.is(pool.snapshot().queued, 0, 'neither was queued');

@@ -9,7 +9,7 @@ import type { GpuDevice } from '../devices/devices.ts';
 export type EnginePriority = 'sync' | 'async';
 
 export interface EngineRun {
-  /** HWC, 3 bytes a pixel in RGB order, of `size`. */
+  /** HWC, 3 bytes a pixel in RGB order, of `size`; a trimap is the fourth of a model with one. */
   readonly rgb: Uint8Array;
   /** Of the picture in the input (models/input-size.ts); absent: it fills the input. */
   readonly size?: Size | undefined;

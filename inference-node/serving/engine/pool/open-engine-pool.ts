@@ -19,7 +19,7 @@
 
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
-import { BATCH_SIZES, type PreparedModel } from '../../models/prepared-model.ts';
+import { BATCH_SIZES, channelsOf, type PreparedModel } from '../../models/prepared-model.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import { type Answer, saysDeviceIsGone } from '../engine-protocol.ts';
 import {
@@ -113,8 +113,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
   run(run: EngineRun): Promise<EngineResult> {
     const { inputWidth, inputHeight } = this.#options.model;
     const { width, height } = run.size ?? { width: inputWidth, height: inputHeight };
-    if (run.rgb.length !== 3 * width * height) {
-      const detail = `${run.rgb.length} bytes of RGB for an input of ${width}x${height}`;
+    if (run.rgb.length !== channelsOf(this.#options.model) * width * height) {
+      const detail = `${run.rgb.length} bytes of pixels for an input of ${width}x${height}`;
       return Promise.reject(new Error(detail));
     }
     if (run.signal.aborted) return Promise.reject(run.signal.reason);

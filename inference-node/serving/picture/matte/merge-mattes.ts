@@ -1,7 +1,8 @@
 /**
  * Merges several models' mattes into one: pure arithmetic. Subjects decide what is cut out (several
  * are averaged). An opinion counts only where the edge is soft and both show the same thing. Then
- * areas are decided as a whole (fill-areas.ts), and what nothing joins to the subject fades.
+ * areas are decided as a whole (fill-areas.ts), and what nothing joins to the subject fades. What
+ * was refined replaces the unsure band of that (trimap.ts).
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
@@ -9,6 +10,7 @@ import { borrowCopy, floatsAt, kernels, withMemory } from '../kernels/kernels.ts
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
 import { AREA_RULES, type AreaRules, type FullLook, fillAreas, gridSize } from './fill-areas.ts';
 import { resample } from './resample.ts';
+import { replaceUnsure } from './trimap.ts';
 
 export interface RoleMatte extends Size {
   /** One byte a pixel, 255 opaque. */
@@ -45,7 +47,7 @@ export function mergeMattes(
   size: Size,
   rules = MERGE_RULES,
 ): Uint8Array {
-  const [subject, ...others] = mattes;
+  const [subject, ...others] = mattes.filter(({ role }) => role !== 'refine');
   if (subject?.role !== 'subject') throw new Error('a plan without a subject');
   const own = resampleTo(subject, size);
   const looks = [
@@ -65,6 +67,8 @@ export function mergeMattes(
   }
   fillAreas(looks, merged, size, rules);
   fadeIslands(merged, size);
+  const refined = mattes.find(({ role }) => role === 'refine');
+  if (refined !== undefined) replaceUnsure(resampleTo(refined, size), merged, size);
   return merged;
 }
 

@@ -8,6 +8,7 @@
  * is weighted by how unsure the matte is.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
+import { withTrimap } from '../../models/trimap.ts';
 import {
   type Borrow,
   borrowCopy,
@@ -20,8 +21,9 @@ import {
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
 import { MERGE_RULES, mergeMattes, type RoleMatte } from './merge-mattes.ts';
-import { createGuide, overGrey } from './model-input.ts';
+import { createGuide, createModelInput, overGrey } from './model-input.ts';
 import { resample } from './resample.ts';
+import { createTrimap } from './trimap.ts';
 
 /** Up to this size the working size is the picture's own: edges come out sharper. */
 const OWN_PIXELS_MAX = 2 * 1024 * 1024;
@@ -70,6 +72,30 @@ export function refineMatte(
 export function stretchMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
   const size = workingSize(picture);
   return upsample(mergeMattes(mattes, size), size, picture);
+}
+
+/**
+ * Of a model that refines: the picture with a trimap of what the others made, four bytes a pixel of
+ * `size`. Undefined: nothing in it is unsure.
+ */
+export function createRefineInput(
+  picture: RgbaPicture,
+  mattes: readonly RoleMatte[],
+  size: Size,
+): Buffer | undefined {
+  const working = workingSize(picture);
+  const trimap = createTrimap(mergeMattes(mattes, working), working);
+  if (trimap === undefined) return undefined;
+  // The nearest: what lies between two of its values would say another thing.
+  const column = Int32Array.from({ length: size.width }, (_, x) =>
+    Math.floor(((x + 0.5) * working.width) / size.width),
+  );
+  const sized = new Uint8Array(size.width * size.height);
+  for (let y = 0, at = 0; y < size.height; y++) {
+    const row = Math.floor(((y + 0.5) * working.height) / size.height) * working.width;
+    for (let x = 0; x < size.width; x++) sized[at++] = trimap[row + column[x]!]!;
+  }
+  return withTrimap(createModelInput(picture, size), sized);
 }
 
 function workingSize({ width, height }: Size): Size {

@@ -18,11 +18,13 @@ import type { ChildExit } from '../../process/child.ts';
 import type { BufferPool } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import { jxlPixelsMax } from '../makeable.ts';
+import type { ToPictureWorker } from '../picture-protocol.ts';
 import {
   type DecodedPicture,
   type DecodeRequest,
   type FinishedPicture,
   type FinishRequest,
+  type MattePart,
   type ModelInput,
   PICTURE_WORKER_ENDS,
   type PictureLease,
@@ -348,11 +350,30 @@ class WorkerLease implements PictureLease {
   }
 
   async resample(size: Size, signal: AbortSignal): Promise<ModelInput> {
+    const input = await this.#resample({ kind: 'resample', size }, [], signal);
+    if (input === undefined) throw new Error('a resampled picture without its pixels');
+    return input;
+  }
+
+  async resampleUnsure(
+    size: Size,
+    mattes: readonly MattePart[],
+    signal: AbortSignal,
+  ): Promise<ModelInput | undefined> {
+    const heads = mattes.map(matte => ({ size: matte.size, role: matte.role }));
+    const alphas = mattes.map(({ alpha }) => alpha);
+    return await this.#resample({ kind: 'resample', size, mattes: heads }, alphas, signal);
+  }
+
+  async #resample(
+    message: Extract<ToPictureWorker, { kind: 'resample' }>,
+    alphas: readonly Buffer[],
+    signal: AbortSignal,
+  ): Promise<ModelInput | undefined> {
     this.#requireHeld(signal);
-    const message = { kind: 'resample', size } as const;
-    const { head, parts } = await this.worker.ask('resampled', message, [], signal);
+    const { head, parts } = await this.worker.ask('resampled', message, alphas, signal);
     const [rgb] = parts;
-    if (rgb === undefined) throw new Error('a resampled picture without its pixels');
+    if (rgb === undefined) return undefined;
     this.#modelInputs.push(rgb);
     return { rgb, resampleMs: head.resampleMs };
   }

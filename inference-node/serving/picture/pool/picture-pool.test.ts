@@ -370,6 +370,26 @@ test('a further model sees what it would have seen with the first', async t => {
   lease.release();
 });
 
+test('a model that refines sees the picture, and what of the mattes is unsure', async t => {
+  const { lease } = await leaseOf(pool);
+  await lease.decode({ file: slopePng, declared: undefined, modelInputs: [] }, NEVER);
+  const { rgb } = await lease.resample(FURTHER, NEVER);
+  const unsure = async (alphaAt: (x: number) => number) => {
+    const alpha = Buffer.from(Array.from({ length: 256 }, (_, i) => alphaAt(i % 16)));
+    const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;
+    return (await lease.resampleUnsure(FURTHER, mattes, NEVER))?.rgb;
+  };
+  const pixels = await unsure(x => (x < 8 ? 255 : 0));
+  t.deepEqual(
+    pixels?.filter((_, i) => i % 4 < 3),
+    rgb,
+  );
+  const trimap = [...(pixels ?? [])].filter((_, i) => i % 4 === 3);
+  t.deepEqual(trimap.slice(0, 7), [255, 255, 255, 128, 0, 0, 0]);
+  t.is(await unsure(() => 0), undefined);
+  lease.release();
+});
+
 async function cutOut(file: Buffer, background: BackgroundFile) {
   const lease = await pool.acquire('sync', NEVER);
   try {

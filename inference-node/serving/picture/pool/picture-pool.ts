@@ -63,6 +63,12 @@ export interface PictureLease {
   readonly waitMs: number;
   decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture>;
   resample(size: Size, signal: AbortSignal): Promise<ModelInput>;
+  /** With a trimap of the mattes as fourth byte of a pixel. Undefined: nothing in it is unsure. */
+  resampleUnsure(
+    size: Size,
+    mattes: readonly MattePart[],
+    signal: AbortSignal,
+  ): Promise<ModelInput | undefined>;
   /** When it has resolved the model inputs and the request's mattes must not be read: they go. */
   finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture>;
   /** Gives the worker back, or replaces it where an image is still inside. Idempotent. */

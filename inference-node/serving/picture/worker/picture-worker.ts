@@ -10,8 +10,10 @@ import type { Frame } from '../../process/frames.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
 import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
+import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { createModelInput } from '../matte/model-input.ts';
-import type { FromPictureWorker, ToPictureWorker } from '../picture-protocol.ts';
+import { createRefineInput } from '../matte/refine.ts';
+import type { FromPictureWorker, MatteHead, ToPictureWorker } from '../picture-protocol.ts';
 import { decodeBackground, finishPicture, warmUp } from './finish.ts';
 
 const CAUSE_LENGTH_MAX = 500;
@@ -59,7 +61,7 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
     for (const part of frame.parts) bytesSinceCollection += part.length;
     const { head, parts } = frame;
     if (head.kind === 'decode') await decode(head, parts);
-    else if (head.kind === 'resample') await resample(head);
+    else if (head.kind === 'resample') await resample(head, parts);
     else await finish(head, parts);
   } catch (error) {
     forget();
@@ -92,10 +94,23 @@ async function decode(
   await reply({ kind: 'decoded', format, size: { width, height }, decodeMs }, inputs);
 }
 
-async function resample({ size }: Extract<ToPictureWorker, { kind: 'resample' }>): Promise<void> {
+async function resample(
+  { size, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
+  alphas: readonly Buffer[],
+): Promise<void> {
   const startedMs = performance.now();
-  const input = createModelInput(requirePicture(), size);
-  await reply({ kind: 'resampled', resampleMs: performance.now() - startedMs }, [input]);
+  const input =
+    mattes === undefined
+      ? createModelInput(requirePicture(), size)
+      : createRefineInput(requirePicture(), roleMattes(mattes, alphas), size);
+  const resampleMs = performance.now() - startedMs;
+  await reply({ kind: 'resampled', resampleMs }, input === undefined ? [] : [input]);
+}
+
+function roleMattes(heads: readonly MatteHead[], alphas: readonly Buffer[]): RoleMatte[] {
+  return heads.map(({ size, role }, index) => {
+    return { alpha: requirePart(alphas, index), ...size, role };
+  });
 }
 
 async function finish(
@@ -105,9 +120,7 @@ async function finish(
   const picture = requirePicture();
   const { width, height } = picture;
   const input = { width, height };
-  const given = mattes.map(({ size, role }, index) => {
-    return { alpha: requirePart(alphas, index), ...size, role };
-  });
+  const given = roleMattes(mattes, alphas);
   const onFramed = (size: Size) => {
     bytesSinceCollection += 4 * size.width * size.height;
     void reply({ kind: 'framed', size });

@@ -1,0 +1,17 @@
+/** The trimap beside a picture. Pure; what makes one of a matte is picture/matte/trimap.ts. */
+
+/** Its bytes. Divided by 255 they are what trimap-based networks are trained on. */
+export const TRIMAP = { background: 0, unsure: 128, subject: 255 } as const;
+
+/** HWC, four bytes a pixel. */
+export function withTrimap(rgb: Uint8Array, trimap: Uint8Array): Buffer {
+  const joined = Buffer.allocUnsafeSlow(4 * trimap.length);
+  // Without checks: `rgb` has three bytes for each of the trimap's.
+  for (let i = 0, from = 0, to = 0; i < trimap.length; i++) {
+    joined[to++] = rgb[from++]!;
+    joined[to++] = rgb[from++]!;
+    joined[to++] = rgb[from++]!;
+    joined[to++] = trimap[i]!;
+  }
+  return joined;
+}
