@@ -370,13 +370,43 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
   requireModelError(t, gone, /there is no model "mine"/);
 });
 
+test('a model that takes a trimap is added for plans, by a name of the catalogue too', async t => {
+  const { path: tiny } = await writeTinyModel(directory, { kind: 'refined' });
+  const normalisation = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
+  const checked = await check(tiny);
+  t.regex(checked.out, /^role {5}refine: it takes a trimap, and refines another matte$/m);
+  const { out, error } = await add(tiny, { name: 'edges', ...normalisation });
+  t.is(error, undefined);
+  t.regex(out, /\nplans +of \S+models\/plans\.json may name it, with the role refine behind a sub/);
+  t.notRegex(out, /MATTING_MODELS_OFFERED/);
+  const row = await outputOf(to => modelsShow('vitmatte-small', configOf(), to));
+  const sha256 = createHash('sha256')
+    .update(await readFile(tiny))
+    .digest('hex');
+  const files = [{ name: 'tiny.onnx', url: 'https://127.0.0.1:9/tiny.onnx', sha256 }];
+  const { size: _, ...known } = JSON.parse(row.out);
+  const catalogueFile = join(directory, 'refining.json');
+  await writeFile(catalogueFile, JSON.stringify([{ ...known, files, normalisation }]));
+  const terminal = (to: PassThrough) => ({ out: to, err: new PassThrough(), question: undefined });
+  const config = { ...configOf(), catalogueFile };
+  const { signal } = new AbortController();
+  const named = await outputOf(to => modelsAdd('vitmatte-small', {}, config, terminal(to), signal));
+  t.is(named.error, undefined);
+  const listed = await outputOf(to => modelsList({}, configOf(), to));
+  t.regex(
+    listed.out,
+    /^vitmatte-small .* added\n(?: .*\n)* {2}refines another model's matte, in plans alone$/m,
+  );
+  for (const name of ['edges', 'vitmatte-small']) {
+    await modelsRemove(name, configOf(), new PassThrough());
+  }
+});
+
 test('the catalogue lists what is known by name, and shows a row of it', async t => {
   const { out } = await outputOf(to => modelsList({ catalogue: true }, configOf(), to));
   t.regex(out, /^birefnet-lite {2}MIT {2}224 MB {2}not run by us$/m);
   t.regex(out, /^lucida {2}MIT {2}not run by us {2}pinned on first use$/m);
   t.regex(out, /^vitmatte-small .* refines another model.s matte$/m);
-  const { error: refines } = await add('vitmatte-small');
-  requireModelError(t, refines, /^vitmatte-small makes no matte: it refines another model's$/);
   const row = await outputOf(to => modelsShow('birefnet-lite', configOf(), to));
   t.is(JSON.parse(row.out).name, 'birefnet-lite');
 });

@@ -121,9 +121,6 @@ async function resolveTarget(
   const row = findByName(catalogue, target);
   const [graph] = row?.files ?? [];
   if (row !== undefined && graph !== undefined) {
-    if (row.role === 'refine') {
-      throw new ModelError('settings', `${target} makes no matte: it refines another model's`);
-    }
     const { url, mirrors = [] } = graph;
     return { name: name ?? row.name, place: { type: 'address', url, mirrors }, row };
   }

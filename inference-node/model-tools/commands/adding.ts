@@ -182,6 +182,7 @@ function describeAdded({ manifest, cutout }: AddedModel, config: CliConfig): rea
   const size = `${graph.inputWidth} x ${graph.inputHeight}`;
   const offered = [...new Set([...config.offered, name])].join();
   const refusals = refusalsOf(manifest, config.settings.commercialUse);
+  const plans = join(config.settings.addedModelsDir, 'plans.json');
   return [
     `added ${name} ${version}`,
     `cut-out   ${cutout}`,
@@ -191,7 +192,9 @@ function describeAdded({ manifest, cutout }: AddedModel, config: CliConfig): rea
     `          training data: commercial use ${trainingData.commercialUse}. ${trainingData.reason}`,
     ...refusals.map(refusal => `refused   by MATTING_COMMERCIAL_USE: ${refusal}`),
     `a node    needs ${gigabytes(peakBytes)} beside its own plan`,
-    `callers   may name it where the control plane has MATTING_MODELS_OFFERED=${offered}`,
+    graph.trimap
+      ? `plans     of ${plans} may name it, with the role refine behind a subject`
+      : `callers   may name it where the control plane has MATTING_MODELS_OFFERED=${offered}`,
   ];
 }
 

@@ -20,7 +20,10 @@ export function addCheckCommand(models: Command, { config, signal }: CommandCont
   const check = models
     .command('check')
     .description('run any ONNX file in bounds of its own, say what it is, and write a cut-out')
-    .argument('<file>', 'an ONNX model that takes an RGB picture and gives a matte')
+    .argument(
+      '<file>',
+      'an ONNX model that takes an RGB picture, or that with a trimap, and gives a matte',
+    )
     .option('--image <file>', 'what to cut out; painted pictures otherwise')
     .option('--out <file>', 'the cut-out, a PNG', 'check.png')
     .option('--bgr', 'blue comes first');
@@ -88,6 +91,7 @@ function describe(probe: Probe): readonly string[] {
     `values   ${values}; activation ${activation ?? 'is not clear'}${inverted ? ', inverted' : ''}`,
     `memory   ${gigabytes(probe.peakBytes)} at most, ${gigabytes(probe.loadedBytes)} loaded`,
     `seconds  ${seconds.toFixed(2)}`,
+    ...(graph.trimap ? ['role     refine: it takes a trimap, and refines another matte'] : []),
     ...(probe.normalisesItself ? ['input    is normalised by the graph itself'] : []),
     ...probe.warnings.map(line => `warning  ${line}`),
   ];

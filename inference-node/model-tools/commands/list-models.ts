@@ -84,6 +84,8 @@ async function describe(manifest: ModelManifest, settings: ModelSettings) {
     licence: spdx,
     trainingData: trainingData.reason,
     terms: { weights, trainingData },
+    /** Takes a trimap: it has the role refine in plans, and is no model by itself. */
+    refines: manifest.graph.trimap === true,
     /** Bytes while it runs; null where it was not measured. */
     peakBytes: manifest.measured?.peakBytes ?? null,
     admitted: refusalsOf(manifest, commercialUse).length === 0,
@@ -125,6 +127,7 @@ function lines(model: ListedModel): string {
   if (model.peakBytes !== null) {
     text.push(`  memory: ${(model.peakBytes / 1e9).toFixed(1)} GB while it runs`);
   }
+  if (model.refines) text.push("  refines another model's matte, in plans alone");
   if (!model.admitted) text.push('  Refused by MATTING_COMMERCIAL_USE');
   for (const file of model.prepared) {
     const size = `${file.inputWidth}x${file.inputHeight}`;

@@ -9,7 +9,7 @@ import { answerOnce } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
 import { hashFile } from '@matting/serving/models/cache-files.ts';
 import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';
-import { drawCheckPicture } from '@matting/serving/prepared/answer-check.ts';
+import { drawCheckInput } from '@matting/serving/prepared/answer-check.ts';
 import {
   describeAsItIs,
   describePrepared,
@@ -99,10 +99,6 @@ interface Comparing {
   readonly mended: PreparedModel;
 }
 
-function checkPicture({ inputWidth, inputHeight }: PreparedModel): Buffer {
-  return drawCheckPicture(inputWidth, inputHeight);
-}
-
 /** Else one line that says what is wrong. */
 async function compareEachBlock(
   { answer, mended }: Comparing,
@@ -114,7 +110,7 @@ async function compareEachBlock(
     const read = { outputName: DIFFERENCES_OUTPUT, activation: 'none' } as const;
     const form = mended.form && { form: { ...mended.form, inverted: false } };
     const spec = { ...mended, ...read, ...form, ...comparison };
-    const { alpha } = await answer(spec, checkPicture(mended));
+    const { alpha } = await answer(spec, drawCheckInput(mended));
     const wrong = alpha.filter(difference => difference === 255).length;
     if (wrong === 0) return undefined;
     return `${wrong} of ${alpha.length} parts of what was mended answer otherwise`;
@@ -128,7 +124,7 @@ async function compareMattes(
   { answer, stock, mended }: Comparing,
   options: Options,
 ): Promise<string | undefined> {
-  const rgb = checkPicture(mended);
+  const rgb = drawCheckInput(mended);
   let expected: Uint8Array;
   try {
     expected = (await answer(stock, rgb)).alpha;

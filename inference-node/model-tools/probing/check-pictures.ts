@@ -3,6 +3,11 @@ import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
 
 type Rgb = readonly [number, number, number];
 
+/** A colour that is not the subject's. */
+interface Behind {
+  readonly behind: Rgb;
+}
+
 /** A share of the picture's sides, from 0 to 1. */
 interface Spot {
   readonly x: number;
@@ -12,6 +17,8 @@ interface Spot {
 
 export interface CheckPicture {
   readonly picture: RgbaPicture;
+  /** What of it is the subject: 255 or 0, one byte a pixel. */
+  readonly matte: Uint8Array;
   /** Certainly of the subject. */
   readonly subject: readonly Spot[];
   readonly background: readonly Spot[];
@@ -28,9 +35,9 @@ const CORNERS: readonly Spot[] = [
 /** A person, brighter than the background; a fruit, as bright; a bottle, darker. */
 export function drawCheckPictures(): readonly [CheckPicture, CheckPicture, CheckPicture] {
   return [
-    { picture: paint(person), subject: [spot(0.5, 0.35, 0.07), spot(0.5, 0.85, 0.1)], ...BEHIND },
-    { picture: paint(fruit), subject: [spot(0.5, 0.5, 0.15)], ...BEHIND },
-    { picture: paint(bottle), subject: [spot(0.5, 0.6, 0.08), spot(0.5, 0.75, 0.08)], ...BEHIND },
+    { ...paint(person), subject: [spot(0.5, 0.35, 0.07), spot(0.5, 0.85, 0.1)], ...BEHIND },
+    { ...paint(fruit), subject: [spot(0.5, 0.5, 0.15)], ...BEHIND },
+    { ...paint(bottle), subject: [spot(0.5, 0.6, 0.08), spot(0.5, 0.75, 0.08)], ...BEHIND },
   ];
 }
 
@@ -57,7 +64,7 @@ export function meanAt(
   return count === 0 ? 0 : sum / count / 255;
 }
 
-function person(x: number, y: number): Rgb {
+function person(x: number, y: number): Rgb | Behind {
   const light = 1.1 - 0.7 * Math.hypot(x - 0.4, y - 0.25);
   const face = ((x - 0.5) / 0.125) ** 2 + ((y - 0.34) / 0.165) ** 2;
   const hair = ((x - 0.5) / 0.16) ** 2 + ((y - 0.28) / 0.18) ** 2;
@@ -71,18 +78,18 @@ function person(x: number, y: number): Rgb {
   if (hair < 1) return shade([92, 52, 34], light);
   if (shoulders < 1) return shade([188, 44, 40], light);
   if (neck) return shade([216, 158, 130], light);
-  return shade([70, 96, 122], 1.15 - 0.5 * y);
+  return { behind: shade([70, 96, 122], 1.15 - 0.5 * y) };
 }
 
-function fruit(x: number, y: number): Rgb {
+function fruit(x: number, y: number): Rgb | Behind {
   const light = 1.25 - 1.4 * Math.hypot(x - 0.4, y - 0.38);
   const stem = Math.abs(x - 0.5 - 0.2 * (0.24 - y)) < 0.012 && y > 0.14 && y < 0.26;
   if (Math.hypot(x - 0.5, y - 0.52) < 0.28) return shade([238, 116, 44], light);
   if (stem) return [96, 62, 36];
-  return shade(y > 0.72 ? [120, 132, 140] : [150, 168, 182], 1.05 - 0.3 * x);
+  return { behind: shade(y > 0.72 ? [120, 132, 140] : [150, 168, 182], 1.05 - 0.3 * x) };
 }
 
-function bottle(x: number, y: number): Rgb {
+function bottle(x: number, y: number): Rgb | Behind {
   const across = Math.abs(x - 0.5);
   const body = y > 0.4 && y < 0.92 && across < 0.14;
   const shoulder = Math.hypot((x - 0.5) / 0.14, (y - 0.4) / 0.12) < 1;
@@ -90,7 +97,7 @@ function bottle(x: number, y: number): Rgb {
   const light = 1.3 - 3.2 * Math.abs(x - 0.46);
   if (across < 0.05 && y > 0.1 && y < 0.17) return shade([150, 96, 60], light);
   if (body || shoulder || throat) return shade([124, 24, 30], light);
-  return y > 0.86 ? [214, 210, 204] : shade([236, 239, 242], 1 - 0.12 * y);
+  return { behind: y > 0.86 ? [214, 210, 204] : shade([236, 239, 242], 1 - 0.12 * y) };
 }
 
 function shade([red, green, blue]: Rgb, light: number): Rgb {
@@ -100,8 +107,11 @@ function shade([red, green, blue]: Rgb, light: number): Rgb {
 /** With noise, as a camera's. */
 const NOISE_LEVELS = 8;
 
-function paint(colourAt: (x: number, y: number) => Rgb): RgbaPicture {
+function paint(
+  colourAt: (x: number, y: number) => Rgb | Behind,
+): Pick<CheckPicture, 'picture' | 'matte'> {
   const rgba = new Uint32Array(CHECK_SIDE_PX ** 2);
+  const matte = new Uint8Array(rgba.length);
   let state = 1;
   const byte = (value: number) => Math.max(0, Math.min(255, Math.round(value)));
   for (let i = 0; i < rgba.length; i++) {
@@ -109,9 +119,12 @@ function paint(colourAt: (x: number, y: number) => Rgb): RgbaPicture {
     const row = Math.floor(i / CHECK_SIDE_PX) + 0.5;
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
     const noise = (state / 2 ** 32 - 0.5) * NOISE_LEVELS;
-    const [red, green, blue] = colourAt(column / CHECK_SIDE_PX, row / CHECK_SIDE_PX);
+    const seen = colourAt(column / CHECK_SIDE_PX, row / CHECK_SIDE_PX);
+    const [red, green, blue] = 'behind' in seen ? seen.behind : seen;
+    matte[i] = 'behind' in seen ? 0 : 255;
     const rest = (byte(green + noise) << 8) | (byte(blue + noise) << 16) | 0xff000000;
     rgba[i] = byte(red + noise) | rest;
   }
-  return { width: CHECK_SIDE_PX, height: CHECK_SIDE_PX, rgba, translucent: false };
+  const size = { width: CHECK_SIDE_PX, height: CHECK_SIDE_PX };
+  return { picture: { ...size, rgba, translucent: false }, matte };
 }

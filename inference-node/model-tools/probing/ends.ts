@@ -16,6 +16,8 @@ export interface PictureInput {
   readonly layout: Layout;
   readonly dynamic: boolean;
   readonly size: Size;
+  /** 4: with a trimap. Null: the graph leaves it open. */
+  readonly channels: 3 | 4 | null;
 }
 
 export function describeTensor({ name, isTensor, type, shape = [] }: TensorFacts): string {
@@ -52,7 +54,7 @@ export function pictureInput(
     dimsOf(input) ?? [null, null, null, null],
   );
   if (layout === undefined) refuse(`the graph takes no picture: ${describeTensor(input)}`);
-  if (channels !== null && channels !== 3) refuseChannels(channels, describeTensor(input));
+  if (channels !== null && !isPixel(channels)) refuseChannels(channels, describeTensor(input));
   if (batch !== null && batch > IMAGES_MAX) {
     refuse(`the graph takes ${batch} pictures at once, no fewer: export it for one`);
   }
@@ -69,7 +71,7 @@ export function pictureInput(
     const sizes = dynamic ? `a side of ${width ?? height}` : `pictures of ${sizeText(size)}`;
     throw new ModelError('settings', `the graph takes ${sizes} alone, not ${sizeText(wished)}`);
   }
-  return { input, type, layout, dynamic, size };
+  return { input, type, layout, dynamic, size, channels };
 }
 
 /** `size`, but for sides that are fixed. */
@@ -101,13 +103,18 @@ function readAxes(dims: readonly (number | null)[]): Axes {
       : { layout: 'nchw', batch, channels: second, width: fourth, height: third };
   }
   const batch = null;
-  if (dims.length === 3 && first === 3) {
-    return { layout: 'chw', batch, channels: 3, width: third, height: second };
+  if (dims.length === 3 && isPixel(first)) {
+    return { layout: 'chw', batch, channels: first, width: third, height: second };
   }
-  if (dims.length === 3 && third === 3) {
-    return { layout: 'hwc', batch, channels: 3, width: second, height: first };
+  if (dims.length === 3 && isPixel(third)) {
+    return { layout: 'hwc', batch, channels: third, width: second, height: first };
   }
   return { batch, channels: null, width: null, height: null };
+}
+
+/** A picture's, or with a trimap. */
+function isPixel(dim: number | null): dim is 3 | 4 {
+  return dim === 3 || dim === 4;
 }
 
 const CHANNELS_MAX = 8;
@@ -117,9 +124,6 @@ function isFew(dim: number | null): boolean {
 }
 
 function refuseChannels(channels: number, end: string): never {
-  if (channels === 4) {
-    refuse(`the graph takes four channels, a picture and its trimap: it refines a matte (${end})`);
-  }
   if (channels === 1) refuse(`the graph takes one channel, grey, not a picture in colour (${end})`);
   return refuse(`the graph takes ${channels} channels, not the three of a picture (${end})`);
 }

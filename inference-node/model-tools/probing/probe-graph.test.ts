@@ -17,7 +17,9 @@ import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
+import sharp from 'sharp';
 import { stockDeformable } from '../test/stock-deformable.ts';
+import { drawCheckPictures } from './check-pictures.ts';
 import type { Probe, ProbeLimits, ProbeWishes } from './probe.ts';
 import { probeGraph } from './probe-graph.ts';
 
@@ -197,6 +199,39 @@ test('what was asked for stands, and is warned of by name where values speak aga
   ];
   const graph = { before: rescaled, constants: { by: scalar(4) } };
   t.like(await probe(t, graph), { normalisesItself: true, activation: 'none' });
+});
+
+/** Half of the matte is the trimap's; the index is out of bounds where there is none. */
+const WITH_TRIMAP = {
+  constants: {
+    ...{ from: int64Tensor([0], [1]), to: int64Tensor([3], [1]), axis: int64Tensor([1], [1]) },
+    ...{ fourth: int64Tensor([3], [1]), half: scalar(0.5) },
+  },
+  before: [
+    nodeOf('Slice', ['x', 'from', 'to', 'axis'], 'rgb'),
+    nodeOf('Gather', ['x', 'fourth'], 'trimap', [integer('axis', 1)]),
+  ],
+  after: [
+    MATTE,
+    nodeOf('Add', ['matte', 'trimap'], 'both'),
+    nodeOf('Mul', ['both', 'half'], 'alpha'),
+  ],
+};
+
+test('a graph of four channels is shown trimaps, and measured as what refines a matte', async t => {
+  for (const channels of [4, null]) {
+    const found = await probe(t, { ...WITH_TRIMAP, input: [1, channels, 48, 48] });
+    t.like(found, { activation: 'none', constant: false, inverted: undefined, warnings: [] });
+    t.true(found.graph.trimap);
+    const { data } = await sharp(found.cutout).raw().toBuffer({ resolveWithObject: true });
+    const alphaAt = (x: number, y: number) => data[4 * (y * 640 + x) + 3] ?? -1;
+    // Far from the person's edge it is the drawn matte's.
+    t.deepEqual([alphaAt(320, 220), alphaAt(50, 50)], [255, 0]);
+  }
+  t.is((await probe(t, { input: [1, null, 48, 48] })).graph.trimap, undefined);
+  const { picture } = drawCheckPictures()[0];
+  const own = probe(t, { ...WITH_TRIMAP, input: [1, 4, 48, 48] }, { picture });
+  await rejectsWith(t, own, isModelError('settings', /of a picture of your own there is none/));
 });
 
 const ROUND = nodeOf('Identity', ['matte'], 'alpha');

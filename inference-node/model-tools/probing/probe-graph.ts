@@ -4,16 +4,18 @@
  */
 import { open } from 'node:fs/promises';
 import path from 'node:path';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
 import type { RuntimeSpec } from '@matting/serving/engine/child/loaded-model.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
 import type { SessionSpec } from '@matting/serving/engine/engine-protocol.ts';
 import { sizeInInput } from '@matting/serving/models/input-size.ts';
 import { diskError, ModelError, printable } from '@matting/serving/models/model-error.ts';
-import type { GraphForm } from '@matting/serving/models/prepared-model.ts';
+import type { GraphForm, MatteRole } from '@matting/serving/models/prepared-model.ts';
+import type { RoleMatte } from '@matting/serving/picture/matte/merge-mattes.ts';
 import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
-import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
-import { drawCheckPictures } from './check-pictures.ts';
+import { createRefineInput } from '@matting/serving/picture/matte/refine.ts';
+import { type CheckPicture, drawCheckPictures } from './check-pictures.ts';
 import {
   describeTensor,
   matteOutputs,
@@ -34,7 +36,7 @@ import {
 } from './probe.ts';
 import { type GraphRun, ProbeProcess, RunFailed } from './probe-process.ts';
 import type { FromProbeChild } from './probe-protocol.ts';
-import { createCutout, createSheet } from './sheet.ts';
+import { createCutout, createSheet, type Matte } from './sheet.ts';
 import { chooseOutput } from './verdict.ts';
 
 /** @throws ModelError `prepare` with what the file is or does, `settings` where wishes do not fit */
@@ -53,7 +55,7 @@ export async function probeGraph(
   const child = new ProbeProcess(limits);
   try {
     const loaded = await child.load({ ...runtime, path: copy?.path ?? whole });
-    const graph = openGraph(child, loaded, runtime, wishes);
+    const graph = await settleChannels(openGraph(child, loaded, runtime, wishes));
     const probe = await measure(await chooseMatte(graph));
     return copy?.isMended ? { ...probe, mended: true } : probe;
   } finally {
@@ -106,8 +108,14 @@ function openGraph(
   return { child, loaded, wishes, form, spec, normalisations, ...ends, warnings: [] };
 }
 
-function formOf({ type, layout, size, dynamic }: PictureInput, { fit }: ProbeWishes): GraphForm {
-  const form = { inputType: type, layout, fit: fit ?? 'stretch', inverted: false } as const;
+function formOf(
+  { type, layout, size, dynamic, channels }: PictureInput,
+  { fit }: ProbeWishes,
+): GraphForm {
+  const form = {
+    ...{ inputType: type, layout, fit: fit ?? 'stretch', inverted: false },
+    ...(channels === 4 && { trimap: true as const }),
+  };
   if (fit !== 'short-side') return form;
   if (!dynamic || size.width !== size.height) {
     const why = 'a fit by the short side takes a graph of any size, and one side';
@@ -129,14 +137,52 @@ function normalisationsOf(
 
 type Run = PictureRun & GraphRun;
 
+/** Of a graph that takes a trimap the matte is what it refines. */
+type Shown = Pick<CheckPicture, 'picture'> & Partial<Pick<CheckPicture, 'matte'>>;
+
+function inputOf({ form }: OpenGraph, { picture, matte }: Shown, size: Size): Buffer {
+  if (!form.trimap) return createModelInput(picture, size);
+  const subject = matte && roleMatte('subject', { ...picture, alpha: matte });
+  const input = subject && createRefineInput(picture, [subject], size);
+  if (input !== undefined) return input;
+  const why = 'the graph refines a matte, and of a picture of your own there is none';
+  throw new ModelError('settings', `${why}: leave out --image`);
+}
+
+function roleMatte(role: MatteRole, { alpha, width, height }: Matte): RoleMatte {
+  return { alpha, width, height, role };
+}
+
+/** As a node has them. */
+function mattesOf({ form }: OpenGraph, { picture, matte }: Shown, answer: Matte): RoleMatte[] {
+  if (!form.trimap || matte === undefined) return [roleMatte('subject', answer)];
+  return [roleMatte('subject', { ...picture, alpha: matte }), roleMatte('refine', answer)];
+}
+
+/** Three, where the graph leaves them open, unless four alone run. */
+async function settleChannels(graph: OpenGraph): Promise<OpenGraph> {
+  if (graph.picture.channels !== null) return graph;
+  const form = { ...graph.form, trimap: true } as const;
+  for (const tried of [graph, { ...graph, form, spec: { ...graph.spec, form } }]) {
+    try {
+      await runPicture(tried, drawCheckPictures()[0], tried.normalisations[0]);
+      return tried;
+    } catch (error) {
+      if (!(error instanceof RunFailed)) throw error;
+    }
+  }
+  return graph;
+}
+
 async function runPicture(
-  { child, spec, outputs }: OpenGraph,
-  picture: RgbaPicture,
+  graph: OpenGraph,
+  shown: Shown,
   normalisation: NamedNormalisation,
 ): Promise<Run> {
+  const { child, spec, outputs } = graph;
   const { inputWidth: width, inputHeight: height, form } = spec;
-  const size = sizeInInput({ width, height, ...form }, picture);
-  const rgb = createModelInput(picture, size);
+  const size = sizeInInput({ width, height, ...form }, shown.picture);
+  const rgb = inputOf(graph, shown, size);
   const names = outputs.map(({ name }) => name);
   const ran = await child.run({ ...spec, normalisation }, names, rgb, size);
   return { ...ran, normalisation, output: ran.outputs[0], rgb, size };
@@ -147,7 +193,7 @@ async function chooseMatte(graph: OpenGraph): Promise<OpenGraph> {
   const { outputs, warnings, spec } = graph;
   const names = outputs.map(({ name }) => name);
   const [person] = drawCheckPictures();
-  const { outputs: all } = await firstRun(graph, person.picture);
+  const { outputs: all } = await firstRun(graph, person);
   const chosen = outputs.find(({ name }) => name === chooseOutput(all)?.name);
   if (chosen === undefined) {
     const given = all.map(({ name, type, dims }) => `${name}: ${type} [${dims.join(', ')}]`);
@@ -162,9 +208,9 @@ async function chooseMatte(graph: OpenGraph): Promise<OpenGraph> {
 }
 
 /** A graph of an open size that fails may run with other sides. */
-async function firstRun(graph: OpenGraph, picture: RgbaPicture): Promise<Run> {
+async function firstRun(graph: OpenGraph, shown: Shown): Promise<Run> {
   try {
-    return await runPicture(graph, picture, graph.normalisations[0]);
+    return await runPicture(graph, shown, graph.normalisations[0]);
   } catch (error) {
     if (!(error instanceof RunFailed)) throw error;
     const { size, dynamic } = graph.picture;
@@ -181,8 +227,9 @@ const MULTIPLES = [1, 2, 4, 8, 16, 32, 64, 128];
 const TRIED_ABOVE_PX = 256;
 
 /** The least that runs, with sides that differ; undefined: none. */
-async function findMultiple({ child, spec, form, input, output }: OpenGraph) {
-  const [{ picture }] = drawCheckPictures();
+async function findMultiple(graph: OpenGraph) {
+  const { child, spec, form, input, output } = graph;
+  const [person] = drawCheckPictures();
   const stretched = { ...form, fit: 'stretch' } as const;
   for (const multiple of MULTIPLES) {
     const size = openSides(input, form.layout, {
@@ -194,7 +241,7 @@ async function findMultiple({ child, spec, form, input, output }: OpenGraph) {
       ...{ inputWidth: size.width, inputHeight: size.height },
     };
     try {
-      await child.run(sized, [output.name], createModelInput(picture, size), size);
+      await child.run(sized, [output.name], inputOf(graph, person, size), size);
       return multiple;
     } catch (error) {
       if (!(error instanceof RunFailed)) throw error;
@@ -212,29 +259,28 @@ async function measure(graph: OpenGraph): Promise<Probe> {
   const { wishes, child, loaded, normalisations, picture: input } = graph;
   const [person, fruit, bottle] = drawCheckPictures();
   const [asked, ...others] = normalisations;
-  const first = await firstRun(graph, person.picture);
+  const first = await firstRun(graph, person);
   child.allow(FURTHER_RUNS * 1000 * first.seconds);
-  const second = await runPicture(graph, fruit.picture, asked);
+  const second = await runPicture(graph, fruit, asked);
   const seconds = Math.min(first.seconds, second.seconds);
   const hasTime = () => child.remainingMs > RUNS_IN_RESERVE * 1000 * seconds;
-  const { picture = person.picture } = wishes;
-  const isDrawn = picture === person.picture;
-  const own = isDrawn ? first : await runPicture(graph, picture, asked);
+  const seen: Shown = wishes.picture === undefined ? person : { picture: wishes.picture };
+  const own = seen === person ? first : await runPicture(graph, seen, asked);
   const shown = [own];
   for (const normalisation of others) {
-    if (hasTime()) shown.push(await runPicture(graph, picture, normalisation));
+    if (hasTime()) shown.push(await runPicture(graph, seen, normalisation));
   }
   const checked = [
     { check: person, run: first },
     { check: fruit, run: second },
   ];
   if (hasTime()) {
-    checked.push({ check: bottle, run: await runPicture(graph, bottle.picture, asked) });
+    checked.push({ check: bottle, run: await runPicture(graph, bottle, asked) });
   }
   const verdict = judge(graph, checked, shown);
   const sides = input.dynamic && hasTime() ? await findMultiple(graph) : 1;
   const { peakBytes } = second;
-  const mattes = shown.map(run => matteOf(graph, run, verdict));
+  const mattes = (run: PictureRun) => mattesOf(graph, seen, matteOf(graph, run, verdict));
   const left =
     shown.length < normalisations.length ? ['there was no time for all of the sheet'] : [];
   const squares = sides === undefined ? ['it takes squares alone'] : [];
@@ -245,14 +291,15 @@ async function measure(graph: OpenGraph): Promise<Probe> {
     ...{ peakBytes, seconds, loadedBytes: loaded.loadedBytes, provider: graph.spec.provider },
     warnings: [...graph.warnings, ...verdict.warnings, ...squares, ...left].map(printable),
     shown: shown.map(({ normalisation: { of } }) => of),
-    sheet: await createSheet(picture, mattes),
-    cutout: await createCutout(picture, matteOf(graph, own, verdict)),
+    sheet: await createSheet(seen.picture, shown.map(mattes)),
+    cutout: await createCutout(seen.picture, mattes(own)),
   };
 }
 
-function factsOf({ spec, picture, loaded }: OpenGraph): Probe['graph'] {
+function factsOf({ spec, form, picture, loaded }: OpenGraph): Probe['graph'] {
   const { inputName, outputName, inputWidth, inputHeight } = spec;
   const { type: inputType, layout, dynamic } = picture;
   const ends = { inputName, outputName, inputWidth, inputHeight, inputType, layout, dynamic };
-  return { ...ends, precision: loaded.halves ? 'fp16' : 'fp32' };
+  const precision = loaded.halves ? 'fp16' : 'fp32';
+  return { ...ends, ...(form.trimap && { trimap: true }), precision };
 }

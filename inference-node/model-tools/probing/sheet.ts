@@ -1,5 +1,6 @@
 /** What a person looks at: cut-outs by several mattes on a strong colour, side by side. */
 import { encodePixels } from '@matting/serving/picture/codecs/encode.ts';
+import type { RoleMatte } from '@matting/serving/picture/matte/merge-mattes.ts';
 import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
 import { stretchMatte } from '@matting/serving/picture/matte/refine.ts';
 import { type RgbaPicture, viewAsBytes } from '@matting/serving/picture/rgba-picture.ts';
@@ -17,16 +18,19 @@ const GAP_PX = 8;
 const BEHIND = [0, 200, 60] as const;
 const WHITE = 0xffffffff;
 
-/** The picture, then a cut-out by each matte. @returns PNG */
-export async function createSheet(picture: RgbaPicture, mattes: readonly Matte[]): Promise<Buffer> {
+/** The picture, then a cut-out by the mattes of each plan. @returns PNG */
+export async function createSheet(
+  picture: RgbaPicture,
+  plans: readonly (readonly RoleMatte[])[],
+): Promise<Buffer> {
   const scale = TILE_PX / Math.max(picture.width, picture.height);
   const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));
   const tile = { width: side(picture.width), height: side(picture.height) };
   const rgb = createModelInput(picture, tile);
-  const width = (1 + mattes.length) * (tile.width + GAP_PX) - GAP_PX;
+  const width = (1 + plans.length) * (tile.width + GAP_PX) - GAP_PX;
   const sheet = new Uint32Array(width * tile.height).fill(WHITE);
   const small = { ...tile, rgba: new Uint32Array(tile.width * tile.height), translucent: false };
-  const alphas = mattes.map(matte => stretchMatte([{ ...matte, role: 'subject' }], small));
+  const alphas = plans.map(mattes => stretchMatte(mattes, small));
   for (const [index, alpha] of [undefined, ...alphas].entries()) {
     const left = index * (tile.width + GAP_PX);
     for (let i = 0; i < tile.width * tile.height; i++) {
@@ -42,9 +46,12 @@ export async function createSheet(picture: RgbaPicture, mattes: readonly Matte[]
 }
 
 /** As a node makes it. @returns PNG */
-export async function createCutout(picture: RgbaPicture, matte: Matte): Promise<Buffer> {
+export async function createCutout(
+  picture: RgbaPicture,
+  mattes: readonly RoleMatte[],
+): Promise<Buffer> {
   const copy = { ...picture, rgba: picture.rgba.slice() };
-  const { file } = await finishPicture(copy, [{ ...matte, role: 'subject' }], {
+  const { file } = await finishPicture(copy, mattes, {
     ...{ refinement: true, foregroundEstimation: true },
     ...{ outputFormat: 'png', resultKind: 'cutout' },
   });
