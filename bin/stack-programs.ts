@@ -74,9 +74,23 @@ export class Programs {
   }
 }
 
+/**
+ * For whoever develops: notifications reach what listens on this machine. Not where others may
+ * call, on another address or by a name in front: what is on loopback is not for them.
+ */
+const OWN_CALLBACKS = {
+  MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+  MATTING_ALLOWED_NETWORKS: '127.0.0.0/8,::1/128',
+};
+
+function isForThisMachine({ host, baseUrl }: SupervisorConfig): boolean {
+  return baseUrl === undefined && /^(127\.|::1$|localhost$)/.test(host);
+}
+
 /** For the control plane and its CLI, which does not need the token. */
 export function controlPlaneEnv(config: SupervisorConfig): Record<string, string> {
   return {
+    ...(isForThisMachine(config) ? OWN_CALLBACKS : {}),
     // The nodes and the scraper run on this machine; the operator may configure another address.
     MATTING_REGISTRY_HOST: LOOPBACK,
     MATTING_METRICS_HOST: LOOPBACK,

@@ -137,6 +137,11 @@ export interface Callback {
   readonly status: 'pending' | 'delivered' | 'failed';
   readonly attempts: number;
   readonly last_status_code: number | null;
+  /**
+   * Why the last attempt did not deliver: forbidden, unresolved, timeout, connection_refused, tls,
+   * unreachable, redirect, gone, status, unsignable.
+   */
+  readonly last_failure: string | null;
   readonly last_attempt_at: string | null;
   readonly next_attempt_at: string | null;
 }

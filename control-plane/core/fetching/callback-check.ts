@@ -46,7 +46,9 @@ export class CallbackAddressCheck {
       await this.#guard.requireAddresses(host, signal, accountId);
     } catch (error) {
       // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
-      if (error instanceof ForbiddenUrlError) throw invalidCallbackUrl(error.message, error);
+      if (!(error instanceof ForbiddenUrlError)) return;
+      const wrong = `${error.message}; for others the operator sets MATTING_ALLOWED_NETWORKS`;
+      throw invalidCallbackUrl(wrong, error);
     }
   }
 }

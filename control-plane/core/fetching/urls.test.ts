@@ -328,6 +328,18 @@ test('the operator’s networks › may hold this machine, which is closed other
   t.is(await reaches('198.0.0.77', ['10.1.0.0/16']), 0);
 });
 
+test('the operator’s networks › make localhost this machine, which no resolver names', async t => {
+  const dialledFor = async (networks: readonly string[]) => {
+    const resolver = () => Promise.reject(new Error('a resolver was asked'));
+    const { dialled, ways } = bench(resolver, { allowedNetworks: networks } as object);
+    await t.throwsAsync(ways.callback('http://localhost:8095/'));
+    await t.throwsAsync(ways.image('http://app.localhost/'));
+    return dialled;
+  };
+  t.deepEqual(await dialledFor(['10.1.0.0/16']), []);
+  t.deepEqual((await dialledFor(['127.0.0.0/8'])).length, 2);
+});
+
 test('the operator’s networks › open no port that images may not name', async t => {
   const { dialled, ways } = bench(async () => ['10.1.0.1'], { allowedNetworks } as object);
   await t.throwsAsync(ways.image('http://10.1.0.1:6379/'));

@@ -30,6 +30,7 @@ import {
 } from '../dispatch/job-needs.ts';
 import type { JobsTable, OutboxTable } from '../tables.ts';
 import {
+  callbackFailureOf,
   type Job,
   type JobBackground,
   type JobCallback,
@@ -47,10 +48,15 @@ import {
 
 type JobRow = Selectable<JobsTable> & { readonly read_at: number };
 
-type NotificationRow = Pick<
-  Selectable<OutboxTable>,
-  'status' | 'attempts' | 'last_status_code' | 'last_attempt_at' | 'next_attempt_at'
->;
+const NOTIFICATION_COLUMNS = [
+  'status',
+  'attempts',
+  'last_status_code',
+  'last_error',
+  'last_attempt_at',
+  'next_attempt_at',
+] as const;
+type NotificationRow = Pick<Selectable<OutboxTable>, (typeof NOTIFICATION_COLUMNS)[number]>;
 
 /** @param notification absent: the outbox has no row of this job */
 function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
@@ -210,6 +216,7 @@ function callbackFromRows(row: JobRow, notification?: NotificationRow): JobCallb
     status: notification?.status ?? 'pending',
     attempts: notification?.attempts ?? 0,
     lastStatusCode: notification?.last_status_code ?? null,
+    lastFailure: callbackFailureOf(notification?.last_error ?? null),
     lastAttemptAtMs: notification?.last_attempt_at ?? null,
     nextAttemptAtMs: notification?.next_attempt_at ?? null,
   };
@@ -269,7 +276,7 @@ export async function readJobs(db: Db, asked: Promise<JobRow[]>): Promise<Job[]>
   if (notified.length === 0) return rows.map(row => jobFromRow(row));
   const notifications = await db
     .selectFrom('outbox')
-    .select(['id', 'status', 'attempts', 'last_status_code', 'last_attempt_at', 'next_attempt_at'])
+    .select(['id', ...NOTIFICATION_COLUMNS])
     .where(
       'id',
       'in',

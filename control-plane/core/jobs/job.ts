@@ -16,6 +16,7 @@
  * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
  * is fetching twice: given back with its input stored, it is claimed again for its background.
  */
+import { POST_FAILURES } from '@matting/http/outgoing/guarded-post.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
@@ -98,12 +99,32 @@ export interface Claim {
 /** pending also while the job is open, and until the delivery ends in one of the others. */
 export type CallbackStatus = 'pending' | 'delivered' | 'failed';
 
+/**
+ * Why an attempt did not deliver: no answer came (PostFailure), it was a redirect, a 410 or another
+ * status, or nothing here can sign it.
+ */
+export const CALLBACK_FAILURES = [
+  ...POST_FAILURES,
+  'redirect',
+  'gone',
+  'status',
+  'unsignable',
+] as const;
+export type CallbackFailure = (typeof CALLBACK_FAILURES)[number];
+
+/** A word of another version is not one of the list that callers know. */
+export function callbackFailureOf(lastError: string | null): CallbackFailure | null {
+  return CALLBACK_FAILURES.find(known => known === lastError) ?? null;
+}
+
 export interface JobCallback {
   readonly url: string;
   readonly status: CallbackStatus;
   readonly attempts: number;
   /** null where the last attempt met no answer. */
   readonly lastStatusCode: number | null;
+  /** null where the last attempt delivered it, or none was made. */
+  readonly lastFailure: CallbackFailure | null;
   readonly lastAttemptAtMs: number | null;
   /** Set from the job's end on while the notification is pending. */
   readonly nextAttemptAtMs: number | null;

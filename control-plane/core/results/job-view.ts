@@ -101,6 +101,7 @@ function callbackOf(callback: JobCallback) {
     status: callback.status,
     attempts: callback.attempts,
     last_status_code: callback.lastStatusCode,
+    last_failure: callback.lastFailure,
     last_attempt_at: isoTime(callback.lastAttemptAtMs),
     next_attempt_at: isoTime(callback.nextAttemptAtMs),
   };

@@ -136,6 +136,6 @@ export async function delivered({ events }: Replica, url: string): Promise<strin
 
 export async function told(jobId: string) {
   const { callback } = await reread(stores, jobId);
-  const { status, attempts, lastStatusCode } = callback!;
-  return [status, attempts, lastStatusCode];
+  const { status, attempts, lastStatusCode, lastFailure } = callback!;
+  return [status, attempts, lastStatusCode, lastFailure];
 }

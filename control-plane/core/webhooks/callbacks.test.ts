@@ -23,6 +23,7 @@ const PENDING = {
   status: 'pending',
   attempts: 0,
   last_status_code: null,
+  last_failure: null,
   last_attempt_at: null,
   next_attempt_at: null,
 };

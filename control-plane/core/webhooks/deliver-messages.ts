@@ -40,7 +40,8 @@ export interface MessageClaim {
 export interface AttemptEnd {
   /** null: there was no answer, or it was no HTTP. */
   readonly statusCode: number | null;
-  readonly error?: string;
+  /** Why it did not deliver; absent where it did. */
+  readonly error?: string | undefined;
   readonly durationMs: number;
 }
 

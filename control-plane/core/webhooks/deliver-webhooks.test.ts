@@ -33,7 +33,7 @@ test('a notification › goes out at once, signed over the bytes that are sent',
   const stored = await rowOf(jobId);
   sender.events.notificationDue();
   await until(isFinal(jobId));
-  t.deepEqual(await told(jobId), ['delivered', 1, 204]);
+  t.deepEqual(await told(jobId), ['delivered', 1, 204, null]);
   const [delivery, ...more] = receiver.of(jobId);
   assert.ok(delivery);
   t.deepEqual(more, []);
@@ -69,7 +69,7 @@ test('a notification › is tried on the schedule, then has failed, its secret k
   });
   await using sender = replica();
   const jobId = await delivered(sender, receiver.url());
-  t.deepEqual(await told(jobId), ['failed', SCHEDULE.length, 500]);
+  t.deepEqual(await told(jobId), ['failed', SCHEDULE.length, 500, 'status']);
   t.is(receiver.of(jobId).length, SCHEDULE.length);
   const ids = new Set(receiver.of(jobId).map(({ headers }) => headers['webhook-id']));
   t.deepEqual([...ids], [`msg_${jobId}`]);
@@ -78,7 +78,7 @@ test('a notification › is tried on the schedule, then has failed, its secret k
   t.is(await stores.outbox.retry(jobId), 'retried');
   sender.events.notificationDue();
   await until(isFinal(jobId));
-  t.deepEqual(await told(jobId), ['delivered', SCHEDULE.length + 1, 204]);
+  t.deepEqual(await told(jobId), ['delivered', SCHEDULE.length + 1, 204, null]);
 });
 
 test('a notification › stops at 410, and its secret is gone', async t => {
@@ -87,7 +87,7 @@ test('a notification › stops at 410, and its secret is gone', async t => {
   });
   await using sender = replica();
   const jobId = await delivered(sender, receiver.url());
-  t.deepEqual(await told(jobId), ['failed', 1, 410]);
+  t.deepEqual(await told(jobId), ['failed', 1, 410, 'gone']);
   t.is((await rowOf(jobId)).secret, null);
   t.is(await stores.outbox.retry(jobId), 'secret-erased');
 });
@@ -113,7 +113,7 @@ test('a notification › that is not answered is sent again', async t => {
   });
   await using sender = replica();
   const jobId = await delivered(sender, receiver.url());
-  t.deepEqual(await told(jobId), ['delivered', 2, 204]);
+  t.deepEqual(await told(jobId), ['delivered', 2, 204, null]);
   t.deepEqual(sender.observed, ['unanswered', 'delivered']);
 });
 
@@ -125,7 +125,7 @@ test('a notification › follows no redirect, whatever its status', async t => {
     });
     await using sender = replica({ scheduleMs: [0] });
     const jobId = await delivered(sender, receiver.url());
-    t.deepEqual(await told(jobId), ['failed', 1, status]);
+    t.deepEqual(await told(jobId), ['failed', 1, status, 'redirect']);
   }
   t.deepEqual(other.deliveries, []);
 });
@@ -141,7 +141,7 @@ test('a notification › is sent to no address that is not public, and tells not
   sender.events.notificationDue();
   for (const jobId of jobs) {
     await until(isFinal(jobId));
-    t.deepEqual(await told(jobId), ['failed', 2, null]);
+    t.deepEqual(await told(jobId), ['failed', 2, null, 'forbidden']);
   }
   t.deepEqual(receiver.deliveries, []);
 });
@@ -185,7 +185,7 @@ test('several replicas › leave a secret they cannot open to one who can', asyn
   const one = replica({ secrets: new CallbackSecrets(old) });
   await until(isFinal(ofOld));
   await one.delivery.stop(1000);
-  t.deepEqual(await told(ofNext), ['pending', 0, null]);
+  t.deepEqual(await told(ofNext), ['pending', 0, null, null]);
   await using _two = replica({ secrets: both });
   await until(isFinal(ofNext));
   t.true(receiver.deliveries.every(delivery => delivery.signatureHolds));
@@ -200,6 +200,7 @@ test('several replicas › fail a notification whose body is not its own', async
   await until(isFinal(jobId));
   await until(isFinal(other));
   t.deepEqual(sender.observed.sort(), ['delivered', 'unsignable']);
+  t.deepEqual(await told(jobId), ['failed', 1, null, 'unsignable']);
   t.is(receiver.of(jobId).length, 0);
 });
 
@@ -217,8 +218,8 @@ test('a replica that ends › finishes what is under way', async t => {
   const later = await ended(receiver.url());
   resolve();
   await stopped;
-  t.deepEqual(await told(jobId), ['delivered', 1, 200]);
-  t.deepEqual(await told(later), ['pending', 0, null], 'claims nothing more');
+  t.deepEqual(await told(jobId), ['delivered', 1, 200, null]);
+  t.deepEqual(await told(later), ['pending', 0, null, null], 'claims nothing more');
 });
 
 test('a replica that ends › outlives a database that is away for a while', async t => {

@@ -88,6 +88,7 @@ function viewNotification(notification: NotificationSummary) {
     status: notification.status,
     attempts: notification.attempts,
     last_status_code: notification.lastStatusCode,
+    last_failure: notification.lastFailure,
     last_attempt_at: isoTime(notification.lastAttemptAtMs),
     last_duration_ms: notification.lastDurationMs,
     next_attempt_at: isoTime(notification.nextAttemptAtMs),

@@ -40,7 +40,7 @@ import {
   type UpdateResult,
 } from 'kysely';
 import { type AuditEntry, requireAuthority } from '../accounts/audit.ts';
-import type { CallbackStatus } from '../jobs/job.ts';
+import { type CallbackStatus, callbackFailureOf } from '../jobs/job.ts';
 import {
   type AttemptEnd,
   dueMessages,
@@ -72,6 +72,7 @@ const SUMMARY_COLUMNS = [
   'status',
   'attempts',
   'last_status_code as lastStatusCode',
+  'last_error',
   'last_attempt_at as lastAttemptAtMs',
   'last_duration_ms as lastDurationMs',
   'attempt_log',
@@ -143,8 +144,9 @@ async function listNotifications(
   return rows.slice(0, limit).map(summaryOf);
 }
 
-function summaryOf({ attempt_log, ...row }: SummaryRow) {
-  return { ...row, log: loggedAttempts(attempt_log) };
+function summaryOf({ attempt_log, last_error, ...row }: SummaryRow) {
+  const lastFailure = callbackFailureOf(last_error);
+  return { ...row, lastFailure, log: loggedAttempts(attempt_log) };
 }
 
 /** Due now, a failed one too, with one attempt more. An attempt under way answers for itself. */

@@ -437,6 +437,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
       status: 'delivered',
       attempts: 3,
       last_status_code: 204,
+      last_error: 'timeout',
       last_attempt_at: 1_800_000_000_000,
       next_attempt_at: null,
       finished_at: 1_800_000_000_000,
@@ -446,6 +447,7 @@ onStores(test, 'the webhook outbox', (test, { database, stores, replica }) => {
       status: 'delivered',
       attempts: 3,
       lastStatusCode: 204,
+      lastFailure: 'timeout',
       lastAttemptAtMs: 1_800_000_000_000,
       nextAttemptAtMs: null,
     };

@@ -15,7 +15,7 @@ import {
   failSpan,
   type Tracing,
 } from '@matting/program/tracing/active-span.ts';
-import type { Job } from '../jobs/job.ts';
+import type { CallbackFailure, Job } from '../jobs/job.ts';
 import type { JobEvents, JobViews } from '../results/job-view.ts';
 import { type CallbackSecrets, notificationBody } from '../secrets/secret-box.ts';
 import {
@@ -225,6 +225,13 @@ function describeOutcome(outcome: SendOutcome): void {
   else if (outcome.kind === 'gone' || outcome.kind === 'refused') failSpan(String(outcome.status));
 }
 
+function failureOf(outcome: SendOutcome): CallbackFailure | undefined {
+  if (outcome.kind === 'unanswered') return outcome.failure;
+  if (outcome.kind === 'gone') return 'gone';
+  if (outcome.kind !== 'refused') return undefined;
+  return outcome.status >= 300 && outcome.status < 400 ? 'redirect' : 'status';
+}
+
 async function unsignable(
   { outbox, log, observer }: WebhookDeliveryParts,
   claim: MessageClaim,
@@ -232,7 +239,7 @@ async function unsignable(
 ): Promise<AttemptResult> {
   log.error({ jobId: claim.id }, 'a notification does not open: it was altered');
   observer.webhookAttempted('unsignable');
-  const end = { statusCode: null, durationMs: 0 };
+  const end = { statusCode: null, error: 'unsignable', durationMs: 0 };
   await outbox.failed(claim, end, { eraseSecret: false }, cutOff);
   return { slow: undefined, nextInMs: undefined };
 }
@@ -247,7 +254,8 @@ async function writeEnd(
   const askedMs = outcome.kind === 'refused' ? outcome.retryAfterMs : 0;
   const mayRetry = outcome.kind === 'refused' || outcome.kind === 'unanswered';
   const nextInMs = mayRetry ? nextWaitMs(scheduleMs, attempt, askedMs, random()) : undefined;
-  const end = { statusCode: 'status' in outcome ? outcome.status : null, durationMs };
+  const statusCode = 'status' in outcome ? outcome.status : null;
+  const end = { statusCode, error: failureOf(outcome), durationMs };
   const write = (): Promise<boolean> => {
     if (outcome.kind === 'aborted') return outbox.release(claim, cutOff);
     if (outcome.kind === 'delivered') return outbox.delivered(claim, end, cutOff);

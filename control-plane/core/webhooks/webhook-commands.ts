@@ -159,7 +159,7 @@ async function list(context: CliContext, job: string | undefined, options: ListO
         row.event ?? 'job',
         row.status,
         String(row.attempts),
-        String(row.last_status_code ?? '-'),
+        String(row.last_status_code ?? row.last_failure ?? '-'),
         row.last_attempt_at ?? '-',
         row.next_attempt_at ?? '-',
         row.receiver,
@@ -201,8 +201,8 @@ async function listen(context: CliContext, options: ListenOptions): Promise<void
     'Submit with these two fields:',
     `  "callback_url": "${listener.url}"`,
     `  "callback_secret": ${JSON.stringify(secret)}`,
-    'to a control plane with MATTING_ALLOW_HTTP_CALLBACKS=true and ' +
-      'MATTING_ALLOWED_NETWORKS=127.0.0.0/8',
+    'to the service of `make start`, or to a control plane with ' +
+      'MATTING_ALLOW_HTTP_CALLBACKS=true and MATTING_ALLOWED_NETWORKS=127.0.0.0/8',
     '',
   ]);
   await context.untilInterrupted();

@@ -36,10 +36,23 @@ interface PostAnswer {
 
 /**
  * forbidden: the URL or an address is not to be reached, and was not. unresolved: the name has no
- * address. timeout: no answer within totalMs. unreachable: anything else the network, TLS or the
- * receiver's bytes did.
+ * address. timeout: no answer within totalMs. connection_refused: nothing listens there. tls: no
+ * certificate for that name, or no TLS. unreachable: anything else the network or the receiver's
+ * bytes did.
  */
-export type PostFailure = 'forbidden' | 'unresolved' | 'timeout' | 'unreachable';
+export const POST_FAILURES = [
+  'forbidden',
+  'unresolved',
+  'timeout',
+  'connection_refused',
+  'tls',
+  'unreachable',
+] as const;
+export type PostFailure = (typeof POST_FAILURES)[number];
+
+/** Codes of Node and of OpenSSL's checks of a certificate. */
+const TLS_CODE =
+  /^(ERR_(TLS|SSL)_|EPROTO$|(CERT|CRL|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO|INVALID_(CA|PURPOSE)|HOSTNAME)_)/;
 
 /** There was no answer. Neither message nor code names the receiver. */
 export class PostFailedError extends Error {
@@ -135,5 +148,7 @@ function toPostFailed(error: unknown, late: boolean): PostFailedError {
   if (error instanceof PostFailedError) return error;
   if (late) return new PostFailedError('timeout', error);
   if (error instanceof ForbiddenUrlError) return new PostFailedError('forbidden', error);
-  return new PostFailedError('unreachable', error);
+  const code = String((error as { code?: unknown } | undefined)?.code);
+  if (code === 'ECONNREFUSED') return new PostFailedError('connection_refused', error);
+  return new PostFailedError(TLS_CODE.test(code) ? 'tls' : 'unreachable', error);
 }

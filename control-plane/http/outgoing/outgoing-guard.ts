@@ -22,7 +22,9 @@ import {
   ForbiddenUrlError,
   interfaceAddresses,
   isAllowedNetwork,
+  isLocalhost,
   isOpenAddress,
+  NOT_PUBLIC,
   type OutgoingPolicy,
 } from './outgoing-url.ts';
 
@@ -102,6 +104,9 @@ async function lookupAllOfSystem(host: string): Promise<string[]> {
   return answers.map(answer => answer.address);
 }
 
+/** Either may have a listener, and the operator may have allowed one of them alone. */
+const LOOPBACK = ['127.0.0.1', '::1'];
+
 /** Checked addresses that are tried for one connection; a name may have dozens. */
 const ADDRESSES_TRIED_MAX = 4;
 
@@ -153,17 +158,22 @@ export class OutgoingGuard {
     accountId: string,
   ): Promise<readonly string[]> {
     signal.throwIfAborted();
-    const addresses =
-      isIP(host) === 0
-        ? await raceAbort(this.#resolveHost(host, signal, accountId), signal)
-        : [host];
-    if (this.policy.allowPrivateAddresses) return addresses;
+    const { allowPrivateAddresses } = this.policy;
     const own = this.#ownAddresses();
     const isOpen = (address: string): boolean =>
       own.has(address)
         ? isAllowedNetwork(address, this.policy)
         : isOpenAddress(address, this.policy);
-    if (!addresses.every(isOpen)) throw new ForbiddenUrlError('the host is not a public address');
+    if (!allowPrivateAddresses && isLocalhost(host)) {
+      const open = LOOPBACK.filter(isOpen);
+      if (open.length === 0) throw new ForbiddenUrlError(NOT_PUBLIC);
+      return open;
+    }
+    const addresses =
+      isIP(host) === 0
+        ? await raceAbort(this.#resolveHost(host, signal, accountId), signal)
+        : [host];
+    if (!allowPrivateAddresses && !addresses.every(isOpen)) throw new ForbiddenUrlError(NOT_PUBLIC);
     return addresses;
   }
 

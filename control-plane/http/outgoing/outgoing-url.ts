@@ -131,9 +131,16 @@ const PRIVATE_SUFFIXES = [
   'alt',
 ];
 
+export const NOT_PUBLIC = 'the host is not a public address';
+
 /** The host as resolvers and sockets take it: no brackets, no trailing dot. */
 export function hostOf(url: URL): string {
   return url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
+}
+
+/** RFC 6761: such a name is this machine, and no resolver is asked. */
+export function isLocalhost(host: string): boolean {
+  return host === 'localhost' || host.endsWith('.localhost');
 }
 
 function isPrivateName(host: string): boolean {
@@ -158,7 +165,7 @@ export function requirePublicHost(host: string, policy: AddressPolicy): void {
   const privateNames = (policy.allowedNetworks ?? []).length > 0;
   const isOpen =
     isIP(host) === 0 ? privateNames || !isPrivateName(host) : isOpenAddress(host, policy);
-  if (!isOpen) throw new ForbiddenUrlError('the host is not a public address');
+  if (!isOpen) throw new ForbiddenUrlError(NOT_PUBLIC);
 }
 
 /**
@@ -179,8 +186,9 @@ export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: 
   }
   const host = hostOf(url);
   if (host === '') throw new ForbiddenUrlError('the URL has no host');
-  if (!policy.allowPrivateAddresses) requirePort(url, policy);
+  // The host first: another port would not help where that is refused.
   requirePublicHost(host, policy);
+  if (!policy.allowPrivateAddresses) requirePort(url, policy);
   return url;
 }
 
@@ -201,9 +209,12 @@ export function wrongWithCallbackUrl(
 ): string | undefined {
   if (text.length > URL_LENGTH_MAX) return `must be at most ${URL_LENGTH_MAX} characters`;
   const url = CONTROL_CHARACTER.test(text) ? null : URL.parse(text);
-  const schemes = allowHttpCallbacks ? ['https:', 'http:'] : ['https:'];
-  if (url === null || !schemes.includes(url.protocol)) {
-    return `must be an absolute URL of the scheme ${schemes.join(' or ')}`;
+  if (url?.protocol === 'http:' && !allowHttpCallbacks) {
+    const own = 'to a machine of its own network also MATTING_ALLOWED_NETWORKS';
+    return `must be https; for http the operator sets MATTING_ALLOW_HTTP_CALLBACKS=true, and ${own}`;
+  }
+  if (url?.protocol !== 'https:' && url?.protocol !== 'http:') {
+    return `must be an absolute URL, such as https://example.com/hook`;
   }
   if (USERINFO.test(text)) return 'must have no user name or password';
   // An empty fragment leaves no trace in url.hash.

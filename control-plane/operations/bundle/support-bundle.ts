@@ -346,6 +346,7 @@ async function notificationsOf({ outbox }: StoresWithoutEnds) {
   return rows.map(row => ({
     attempts: row.attempts,
     last_status_code: row.lastStatusCode,
+    last_failure: row.lastFailure,
     last_attempt_at: row.lastAttemptAtMs,
   }));
 }

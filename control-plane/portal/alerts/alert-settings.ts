@@ -3,6 +3,7 @@
  * Each change takes the account's row and enters its line of the audit log.
  */
 import { type Actor, type AuditValues, requireAuthority } from '@matting/core/accounts/audit.ts';
+import { callbackFailureOf } from '@matting/core/jobs/job.ts';
 import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
@@ -105,12 +106,16 @@ async function readWebhook(db: Db, accountId: string) {
 
 async function readDeliveries(db: Db, ids: readonly string[]) {
   if (ids.length === 0) return [];
-  return db
+  const rows = await db
     .selectFrom('outbox')
-    .select(['id', 'status', 'attempts', 'last_status_code as lastStatusCode'])
+    .select(['id', 'status', 'attempts', 'last_status_code as lastStatusCode', 'last_error'])
     .select('created_at as createdAtMs')
     .where('id', 'in', ids)
     .execute();
+  return rows.map(({ last_error, ...row }) => ({
+    ...row,
+    lastFailure: callbackFailureOf(last_error),
+  }));
 }
 
 interface Change {

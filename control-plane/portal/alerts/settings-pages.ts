@@ -258,10 +258,13 @@ function thresholdTable({ words, formats }: Visit, { thresholds }: AlertView): V
   });
 }
 
-function deliveryWords({ settings }: Words, delivery: EventDelivery): string {
-  const { status, attempts, lastStatusCode } = delivery;
+function deliveryWords({ settings, jobs }: Words, delivery: EventDelivery): string {
+  const { status, attempts, lastStatusCode, lastFailure } = delivery;
   const state = fill(settings.deliveries[status], { attempts });
-  if (status === 'delivered' || lastStatusCode === null) return state;
+  if (lastStatusCode === null) {
+    return lastFailure === null ? state : `${state}: ${jobs.failures[lastFailure]}`;
+  }
+  if (status === 'delivered') return state;
   return `${state}, ${fill(settings.answer, { status: lastStatusCode })}`;
 }
 

@@ -76,7 +76,7 @@ interface AccountJob {
 
 type NotificationView = Pick<
   NotificationSummary,
-  'receiver' | 'status' | 'attempts' | 'log' | 'nextAttemptAtMs' | 'secretEraseAtMs'
+  'receiver' | 'status' | 'attempts' | 'log' | 'lastFailure' | 'nextAttemptAtMs' | 'secretEraseAtMs'
 >;
 
 interface AccountJobsDependencies {
@@ -435,6 +435,7 @@ function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefin
       [said.receiver, sent.receiver],
       [said.state, ui.badge(said.statuses[sent.status], STATUS_TONES[sent.status])],
       [said.attempts, formats.credits(sent.attempts)],
+      [said.lastFailure, sent.lastFailure && said.failures[sent.lastFailure]],
       [said.nextAttempt, ui.time(sent.nextAttemptAtMs, formats.exactTime)],
     ]),
     rows.length === 0 ? null : ui.dataTable({ caption: said.attempts, columns, rows }),

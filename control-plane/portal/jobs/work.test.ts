@@ -103,9 +103,10 @@ test('jobs › show every attempt of a notification, send it again while it is n
   const { outbox, audit } = app.stores;
   const claim = (fence: number) => ({ id: id, holder: 'replica-1', fence });
   t.truthy(await outbox.claim(claim(1), 60_000));
-  await outbox.retryLater(claim(1), { statusCode: 503, durationMs: 1234 }, 0);
+  await outbox.retryLater(claim(1), { statusCode: null, error: 'tls', durationMs: 1234 }, 0);
   const { body } = await owner.get(path);
   t.regex(body, /receiver\.example:443/);
+  t.regex(body, /The certificate is not valid/);
   t.false(body.includes('hostile'), 'the receiver alone, not its URL');
   t.false((await viewer.get(path)).body.includes('/resend'));
   t.is((await viewer.post(`${path}/resend`)).statusCode, 403);

@@ -422,7 +422,7 @@ function notificationTable(
       ui.badge(words.statuses[one.status], NOTIFICATION_TONES[one.status]),
       one.receiver,
       formats.credits(one.attempts),
-      one.last_status_code ?? (one.attempts === 0 ? '–' : words.noAnswer),
+      one.last_status_code ?? one.last_failure ?? (one.attempts === 0 ? '–' : words.noAnswer),
       instant(one.last_attempt_at),
       instant(one.next_attempt_at),
       one.status === 'delivered'
