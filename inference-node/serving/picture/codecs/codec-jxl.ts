@@ -3,45 +3,33 @@
  * lacks the memory or cannot read the file.
  */
 
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { lstatSync, mkdirSync, readlinkSync, symlinkSync } from 'node:fs';
-import { type FileHandle, open, unlink } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import type { FileHandle } from 'node:fs/promises';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { hasAssociatedAlpha, isJxlContainer } from '@matting/proto/contract/image-header/jxl.ts';
 import { WASM_PIXELS_MAX } from '@matting/proto/contract/picture-memory.ts';
 import type Vips from 'wasm-vips';
-import { budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
-import { CJXL, DJXL, hasJxlTools, SETPRIV, SHELL } from '../makeable.ts';
-import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import {
-  convertGrey,
-  convertRgba,
-  ICC_FIELD,
-  isCmykProfile,
-  isGreyProfile,
-  isRgbProfile,
-  isSrgbProfile,
-  STRIP_ROWS,
-  toSrgb,
-} from './colour/icc.ts';
+  EXTRA_OUTPUT,
+  INPUT,
+  limitsFor,
+  OUTPUT,
+  openNameless,
+  readWhole,
+  requireLink,
+  runLimited,
+  writeAll,
+} from '../children/limited-child.ts';
+import { CJXL, DJXL, hasJxlTools } from '../makeable.ts';
+import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
+import { convertByProfile, ICC_FIELD, isCmykProfile, STRIP_ROWS, toSrgb } from './colour/icc.ts';
 import { divideByAlpha, type Samples } from './colour/source-colour.ts';
 import { attempt, requireVips, Scratch } from './wasm-vips.ts';
 
 /*
  * libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for pictures that need more memory
- * than WebAssembly has, and for the black of CMYK, which libvips leaves out. Each run is a process
- * under limits that the kernel enforces, and dies with its worker. Pixels pass through unlinked
- * temporary files, since the programs seek: at 100 MP 0.4 GB of TMPDIR, of which nothing is left.
+ * than WebAssembly has, and for the black of CMYK, which libvips leaves out.
  */
-
-/** The program's descriptors, by paths that it can open. */
-const INPUT = '/proc/self/fd/3';
-const OUTPUT = '/proc/self/fd/4';
-const EXTRA_OUTPUT = '/proc/self/fd/5';
 
 const TARGET = 'pixels.ppm';
 /**
@@ -55,9 +43,6 @@ const LINKS: readonly (readonly [name: string, target: string])[] = [
   ['pixels-ec2.pgm', EXTRA_OUTPUT],
 ];
 const DJXL_EXTRA_CHANNELS_MAX = 2;
-const LIMITED = 'ulimit -v "$1" && ulimit -t "$2" && shift 2 && exec "$@"';
-
-const ERROR_LENGTH_MAX = 1000;
 
 /** To RGBA of 8 bits, oriented, in the file's own colours, with straight alpha. */
 export async function decodeWithDjxl(
@@ -96,7 +81,8 @@ async function runDjxl<Result>(
     // Its --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here.
     const options = ['--num_threads=1', '--quiet'];
     const command = [DJXL, INPUT, target, ...options];
-    const failure = await runLimited(command, [input, output, extra], width * height);
+    const limits = limitsFor(width * height);
+    const failure = await runLimited({ command, files: [input, output, extra], limits });
     if (failure !== undefined) {
       throw new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
         cause: failure,
@@ -137,7 +123,8 @@ export async function encodeWithCjxl(
       '--quiet',
     ];
     const command = [CJXL, INPUT, OUTPUT, ...options];
-    const failure = await runLimited(command, [input, output], width * height);
+    const limits = limitsFor(width * height);
+    const failure = await runLimited({ command, files: [input, output], limits });
     if (failure !== undefined) throw new Error(`cjxl failed: ${failure.message}`);
     return await output.readFile();
   } finally {
@@ -145,74 +132,10 @@ export async function encodeWithCjxl(
   }
 }
 
-let nextName = 0;
-
-/** Opens a file that disappears with its last descriptor. */
-async function openNameless(): Promise<FileHandle> {
-  const name = path.join(requireFolder(), `${process.pid}-${nextName++}`);
-  // Exclusive: a file that is already there is not ours.
-  const handle = await open(name, 'wx+', 0o600);
-  await unlink(name);
-  return handle;
-}
-
-async function writeAll(handle: FileHandle, ...parts: Buffer[]): Promise<void> {
-  let position = 0;
-  for (const part of parts) {
-    for (let at = 0; at < part.length; ) {
-      const { bytesWritten } = await handle.write(part, at, part.length - at, position);
-      at += bytesWritten;
-      position += bytesWritten;
-    }
-  }
-}
-
-/** A folder of this user alone: others must not put links here. */
-function requireFolder(): string {
-  const user = process.getuid?.() ?? 0;
-  const folder = path.join(tmpdir(), `matting-jxl-${user}`);
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const { uid, mode } = lstatSync(folder);
-  if (uid !== user || (mode & 0o022) !== 0) {
-    throw new Error(`${folder} is not this user's alone`);
-  }
-  return folder;
-}
-
 /** The program decides by the end of a name. */
 function requireTarget(): string {
-  const folder = requireFolder();
-  for (const [name, target] of LINKS) {
-    const link = path.join(folder, name);
-    try {
-      symlinkSync(target, link);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    }
-    if (readlinkSync(link) !== target) throw new Error(`${link} leads elsewhere`);
-  }
-  return path.join(folder, TARGET);
-}
-
-async function runLimited(
-  command: readonly string[],
-  files: readonly FileHandle[],
-  pixels: number,
-): Promise<Error | undefined> {
-  const megapixels = pixels / 1e6;
-  const memoryKib = Math.ceil(budgetFor(RESIDENT_BYTES_BUDGET, megapixels) / 1024);
-  const cpuS = Math.ceil(budgetFor(CPU_MS_BUDGET, megapixels) / 1000);
-  const limited = [SHELL, '-c', LIMITED, 'sh', String(memoryKib), String(cpuS), ...command];
-  const child = spawn(SETPRIV, ['--pdeathsig', 'KILL', ...limited], {
-    env: {},
-    stdio: ['ignore', 'ignore', 'pipe', ...files.map(({ fd }) => fd)],
-  });
-  let errorText = '';
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    errorText = (errorText + text).slice(0, ERROR_LENGTH_MAX);
-  });
-  const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
-  return code === 0 ? undefined : new Error(`${signal ?? code}: ${errorText.trim()}`);
+  const [target = ''] = LINKS.map(([name, leadsTo]) => requireLink(name, leadsTo));
+  return target;
 }
 
 /* PGM, PPM or PAM, converted to 8 bits. Another size than the header's means damage. */
@@ -271,7 +194,8 @@ async function readPieces(
   for (let done = 0; done < pixels; ) {
     const wanted = Math.min(PIECE_PIXELS, pixels - done);
     const read = piece.subarray(0, wanted * pixelBytes);
-    await readExactly(output, read, headerBytes + done * pixelBytes);
+    const isThere = await readWhole(output, read, headerBytes + done * pixelBytes);
+    if (!isThere) throw wrongOutput();
     const samples = sampleMax > 255 ? readWords(read) : read;
     if (premultiplied && (channels === 2 || channels === 4)) {
       divideByAlpha(samples, channels, sampleMax);
@@ -291,14 +215,6 @@ function toBytes(samples: Samples, sampleMax: number): Uint8Array {
   const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = (samples[i]! * 255) / sampleMax + 0.5;
   return bytes;
-}
-
-async function readExactly(handle: FileHandle, into: Buffer, position: number): Promise<void> {
-  for (let at = 0; at < into.length; ) {
-    const { bytesRead } = await handle.read(into, at, into.length - at, position + at);
-    if (bytesRead === 0) throw wrongOutput();
-    at += bytesRead;
-  }
 }
 
 function wrongOutput(): ContractError {
@@ -404,9 +320,7 @@ async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch
 export async function readOutside(stored: StoredJxl): Promise<Uint32Array> {
   const { file, width, profile, premultiplied } = stored;
   const samples = await decodeWithDjxl(file, stored, premultiplied);
-  if (profile === undefined || isSrgbProfile(profile)) return viewAsPixels(samples);
-  if (isGreyProfile(profile)) return await convertGrey(samples, profile);
-  return isRgbProfile(profile) ? await convertRgba(samples, width, profile) : viewAsPixels(samples);
+  return await convertByProfile(samples, width, profile);
 }
 
 function readProfile(image: Vips.Image): Uint8Array | undefined {

@@ -156,6 +156,21 @@ function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
   }
 }
 
+/**
+ * RGBA in a profile's colours to pixels in sRGB; samples of 8 bits may be converted in place. A
+ * profile of neither RGB nor grey is ignored.
+ */
+export async function convertByProfile(
+  samples: Samples,
+  width: number,
+  profile: Uint8Array | undefined,
+): Promise<Uint32Array> {
+  if (profile === undefined || isSrgbProfile(profile)) return viewAsPixels(bytesOfSamples(samples));
+  if (isGreyProfile(profile)) return await convertGrey(samples, profile);
+  if (isRgbProfile(profile)) return await convertRgba(samples, width, profile);
+  return viewAsPixels(bytesOfSamples(samples));
+}
+
 /** Converts RGBA in a profile's colours to pixels in sRGB; samples of 8 bits in place. */
 export async function convertRgba(
   samples: Samples,

@@ -1,0 +1,149 @@
+/**
+ * Programs of other codecs as children of a picture worker: under limits that the kernel enforces,
+ * killed when their worker dies. Files pass through unlinked temporary files, since the programs
+ * seek: at 100 MP 0.4 GB of TMPDIR, of which nothing is left.
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { lstatSync, mkdirSync, readlinkSync, symlinkSync } from 'node:fs';
+import { type FileHandle, open, unlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { type Budget, budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
+import { SETPRIV, SHELL } from '../makeable.ts';
+
+/** The first files of a run, by paths that a program can open. */
+export const INPUT = '/proc/self/fd/3';
+export const OUTPUT = '/proc/self/fd/4';
+export const EXTRA_OUTPUT = '/proc/self/fd/5';
+
+export interface ChildLimits {
+  readonly memoryBytes: number;
+  readonly cpuMs: number;
+  /** Of each file that it writes. */
+  readonly fileBytes: number;
+}
+
+/** Four channels of 16 bits, stored: more than a program makes of a picture. */
+const FILE_BYTES_BUDGET: Budget = { base: 2 ** 24, perMegapixel: 9e6 };
+
+/** What a picture may cost; the same as in a worker. */
+export function limitsFor(pixels: number): ChildLimits {
+  const megapixels = pixels / 1e6;
+  return {
+    memoryBytes: budgetFor(RESIDENT_BYTES_BUDGET, megapixels),
+    cpuMs: budgetFor(CPU_MS_BUDGET, megapixels),
+    fileBytes: budgetFor(FILE_BYTES_BUDGET, megapixels),
+  };
+}
+
+/** Files are counted in blocks of 512 bytes, memory in KiB. */
+const LIMITED = 'ulimit "$1" "$2" && ulimit -t "$3" && ulimit -f "$4" && shift 4 && exec "$@"';
+/** V8 alone: it reserves 512 MB for code, and takes 90 without any (Node 24). */
+const NODE_DATA_BYTES = 640e6;
+
+const ERROR_LENGTH_MAX = 1000;
+
+export interface LimitedRun {
+  readonly command: readonly string[];
+  /** Its descriptors from 3 on. */
+  readonly files: readonly FileHandle[];
+  readonly limits: ChildLimits;
+  /**
+   * It runs on Node: V8 and WebAssembly reserve addresses that they never use, so that its memory
+   * is bounded as what it may write to.
+   */
+  readonly onNode?: boolean;
+  /** All that it prints goes there. Undefined: its errors alone are kept, for a failure's message. */
+  readonly printed?: FileHandle;
+  /** A program and its options that start what follows them, such as without a network. */
+  readonly within?: readonly string[];
+}
+
+/** Undefined: it ended well. */
+export async function runLimited(run: LimitedRun): Promise<Error | undefined> {
+  const { command, files, limits, printed, onNode = false, within = [] } = run;
+  const memoryBytes = limits.memoryBytes + (onNode ? NODE_DATA_BYTES : 0);
+  const bounds = [memoryBytes / 1024, limits.cpuMs / 1000, limits.fileBytes / 512];
+  const numbers = bounds.map(bound => String(Math.ceil(bound)));
+  const limited = [SHELL, '-c', LIMITED, 'sh', onNode ? '-d' : '-v', ...numbers, ...command];
+  const privileges = [SETPRIV, '--pdeathsig', 'KILL', '--no-new-privs'];
+  const [program = SETPRIV, ...args] = [...within, ...privileges, ...limited];
+  const child = spawn(program, args, {
+    env: {},
+    stdio: ['ignore', printed?.fd ?? 'ignore', printed?.fd ?? 'pipe', ...files.map(({ fd }) => fd)],
+  });
+  let errorText = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    errorText = (errorText + text).slice(0, ERROR_LENGTH_MAX);
+  });
+  const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
+  return code === 0 ? undefined : new Error(`${signal ?? code}: ${errorText.trim()}`);
+}
+
+let nextName = 0;
+
+/** Opens a file that disappears with its last descriptor. */
+export async function openNameless(): Promise<FileHandle> {
+  const name = path.join(requireFolder(), `${process.pid}-${nextName++}`);
+  // Exclusive: a file that is already there is not ours.
+  const handle = await open(name, 'wx+', 0o600);
+  await unlink(name);
+  return handle;
+}
+
+export async function writeAll(handle: FileHandle, ...parts: Uint8Array[]): Promise<void> {
+  let position = 0;
+  for (const part of parts) {
+    for (let at = 0; at < part.length; ) {
+      const { bytesWritten } = await handle.write(part, at, part.length - at, position);
+      at += bytesWritten;
+      position += bytesWritten;
+    }
+  }
+}
+
+/** @returns false: the file ends before. */
+export async function readWhole(
+  handle: FileHandle,
+  into: Uint8Array,
+  position: number,
+): Promise<boolean> {
+  for (let at = 0; at < into.length; ) {
+    const { bytesRead } = await handle.read(into, at, into.length - at, position + at);
+    if (bytesRead === 0) return false;
+    at += bytesRead;
+  }
+  return true;
+}
+
+/** From its first byte, whatever was read or written before. */
+export async function readAll(handle: FileHandle): Promise<Buffer> {
+  const bytes = Buffer.alloc((await handle.stat()).size);
+  await readWhole(handle, bytes, 0);
+  return bytes;
+}
+
+/** A folder of this user alone: others must not put links here. */
+function requireFolder(): string {
+  const user = process.getuid?.() ?? 0;
+  const folder = path.join(tmpdir(), `matting-codecs-${user}`);
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const { uid, mode } = lstatSync(folder);
+  if (uid !== user || (mode & 0o022) !== 0) {
+    throw new Error(`${folder} is not this user's alone`);
+  }
+  return folder;
+}
+
+/** A name for a program that chooses a format by it; what is written there is in `target`. */
+export function requireLink(name: string, target: string): string {
+  const link = path.join(requireFolder(), name);
+  try {
+    symlinkSync(target, link);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
+  if (readlinkSync(link) !== target) throw new Error(`${link} leads elsewhere`);
+  return link;
+}
