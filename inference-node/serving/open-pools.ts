@@ -51,6 +51,7 @@ import {
   tensorrtEnv,
   watchDevices,
 } from './start/gpus.ts';
+import { chooseHeif } from './start/heif.ts';
 import { openSelectables } from './start/open-selectables.ts';
 import { PICTURE_WORKERS_MAX, type PoolSettings } from './start/pool-settings.ts';
 
@@ -106,13 +107,14 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   ending.throwIfAborted();
   // Before any child exists: a node without the memory must not begin.
   const budget = chooseBudget(config, prepared, layout.engines);
+  const heif = await chooseHeif(config, log);
   await requireParityOf(prepared, selected, parts);
   ending.throwIfAborted();
   const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, prepared, cpuShare);
   const buffers = new BufferPool();
   const openPictures = async () => {
     const { childEnv } = config;
-    const pictures = await openPicturePool({ workers, childEnv, log, buffers });
+    const pictures = await openPicturePool({ workers, childEnv, log, buffers, heif });
     parts.opened.push({ kind: 'picture worker', pool: pictures });
     return pictures;
   };

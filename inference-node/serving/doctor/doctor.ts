@@ -41,6 +41,13 @@ import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
 import { admittedOutlineOf, type ModelSettings, type PlanOutline } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
+import {
+  findHeifDecoder,
+  type HeifPlaces,
+  isSafeLibheif,
+  LIBHEIF_MIN,
+  remarksOf,
+} from '../picture/children/find-heif-decoder.ts';
 import { hasJxlTools } from '../picture/makeable.ts';
 import { detectInstructionSet } from '../prepared/load-prepared.ts';
 import { listPrepared, PREPARER_REVISION } from '../prepared/prepared-cache.ts';
@@ -95,6 +102,7 @@ async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding
   }
   findings.push(...(await look('machine', BUG, machineFindings)));
   findings.push(...(await look('codecs', 'npm ci, on this machine', codecFindings)));
+  findings.push(...(await look('codecs', BUG, () => heifFindings(config))));
   findings.push(...(await look('disk', BUG, () => diskFindings(config.modelSettings.modelDir))));
   findings.push(...(await registryFindings(config)), ...(await runningFindings(config)));
   return findings;
@@ -327,9 +335,6 @@ async function diskFindings(modelDir: string): Promise<readonly Finding[]> {
   return [warning('disk', room, 'make room: another model could not be fetched or prepared')];
 }
 
-/** The first without the overflows of the heap that were found in 2026: an AVIF file reaches them. */
-const LIBHEIF_MIN = '1.23.3';
-
 /** Loaded here alone: where sharp does not load, that is a finding as well. */
 export async function codecFindings(): Promise<readonly Finding[]> {
   const { libheifVersion } = await import('../picture/codecs/codec-sharp.ts');
@@ -343,9 +348,28 @@ export function libheifFinding(version: string | undefined): Finding {
     return warning('codecs', found, `see that it is ${LIBHEIF_MIN} or later, or npm ci`);
   }
   const found = `AVIF is read by libheif ${version}`;
-  if (version.localeCompare(LIBHEIF_MIN, 'en', { numeric: true }) >= 0) return ok('codecs', found);
+  if (isSafeLibheif(version)) return ok('codecs', found);
   const holes = `${found}: below ${LIBHEIF_MIN} a picture can take the process over`;
   return failure('codecs', holes, 'npm ci, which installs the sharp that package-lock.json names');
+}
+
+/** Without one nothing is wrong: whether HEIC is read is the operator's choice. */
+export async function heifFindings(
+  { heif: choice }: Pick<PoolSettings, 'heif'>,
+  places?: HeifPlaces,
+): Promise<readonly Finding[]> {
+  if (choice === 'off') return [ok('codecs', 'HEIC is refused: MATTING_HEIF=off')];
+  const { decoder, failures } = await findHeifDecoder(choice, places);
+  const advice = 'docs/operations.md, "HEIC"';
+  const findings = failures.map(reason => warning('codecs', `HEIC: ${reason}`, advice));
+  if (decoder === undefined) {
+    const found = 'HEIC is refused: neither libheif-js nor libheif-examples work here';
+    findings.push(choice === undefined ? ok('codecs', found) : failure('codecs', found, advice));
+    return findings;
+  }
+  const { kind, version } = decoder;
+  const remarks = remarksOf(decoder).map(line => warning('codecs', line, advice));
+  return [...findings, ok('codecs', `HEIC is read by libheif ${version} (${kind})`), ...remarks];
 }
 
 interface DoctorOptions {

@@ -9,6 +9,7 @@ import {
   EXECUTION_PROVIDERS,
   type ExecutionProvider,
 } from '../models/prepared-model.ts';
+import { HEIF_CHOICES, type HeifChoice } from '../picture/children/find-heif-decoder.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -29,6 +30,8 @@ export interface PoolSettings {
   readonly modelIdleMs: number;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
+  /** What decodes HEIC; undefined: what is installed. */
+  readonly heif: HeifChoice | undefined;
   /** The whole environment of engines and picture workers: no secret is in it. */
   readonly childEnv: Readonly<Record<string, string>>;
 }
@@ -94,6 +97,7 @@ export function readPoolSettings(
       default: MODEL_IDLE_MS,
     }),
     megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
+    heif: reader.oneOf('MATTING_HEIF', HEIF_CHOICES, { default: undefined }),
     modelSettings,
     providerDir: readProviderDir(reader, modelSettings, cwd),
     childEnv: readChildEnv(env),

@@ -5,6 +5,7 @@
 
 import { crc32 } from 'node:zlib';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import { readAvifColour } from '@matting/proto/contract/image-header/heif.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
@@ -244,9 +245,16 @@ async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32A
 /** The same from samples as they are stored: no bits are lost before the conversion. */
 async function readStored(
   file: Buffer,
-  { depth }: Metadata,
+  metadata: Metadata,
   { premultiplied, toPixels }: StoredPlan,
 ): Promise<Uint32Array> {
+  const samples = await readStoredSamples(file, metadata);
+  if (premultiplied) divideByAlpha(samples);
+  return await toPixels(samples);
+}
+
+/** RGBA, oriented, in the file's own colours. */
+async function readStoredSamples(file: Buffer, { depth }: Metadata): Promise<Samples> {
   const isDeep = depth === 'ushort';
   const bytes = await sharp(file, {
     failOn: FAIL_ON,
@@ -258,11 +266,20 @@ async function readStored(
     .ensureAlpha()
     .raw({ depth: isDeep ? 'ushort' : 'uchar' })
     .toBuffer();
-  const samples = isDeep
-    ? new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2)
-    : bytes;
-  if (premultiplied) divideByAlpha(samples);
-  return await toPixels(samples);
+  return isDeep ? new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2) : bytes;
+}
+
+/** Of a PNG that another decoder wrote, RGBA. @throws ContractError PROCESSING_FAILED */
+export async function readPngSamples(png: Buffer, { width, height }: Size): Promise<Samples> {
+  try {
+    const metadata = await sharp(png, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();
+    if (metadata.width !== width || metadata.height !== height) {
+      throw new Error(`it was decoded to ${metadata.width}x${metadata.height} pixels`);
+    }
+    return await readStoredSamples(png, metadata);
+  } catch (error) {
+    throw toContractError(error);
+  }
 }
 
 function toContractError(error: unknown): ContractError {

@@ -14,15 +14,19 @@ import {
   readImageHeader,
 } from '@matting/proto/contract/image-header.ts';
 import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '@matting/proto/contract/limits.ts';
+import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { jxlPixelsMax } from '../makeable.ts';
 import type { OpenedPicture, RgbaPicture } from '../rgba-picture.ts';
 import { openJxl } from './codec-jxl.ts';
 import { openWithSharp } from './codec-sharp.ts';
+import { openHeic } from './heif/codec-heic.ts';
 
 export interface DecodeOptions {
   readonly declared: Size | undefined;
   readonly onOpened: (size: Size) => void;
   readonly pixelsMax?: number;
+  /** Undefined: this node reads no HEIC. */
+  readonly heif?: HeifDecoder | undefined;
 }
 
 export interface DecodedFile extends RgbaPicture {
@@ -37,7 +41,7 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
   const { format, width, height } = await requireHeader(file);
   if (width !== undefined && height !== undefined)
     requireSize({ width, height }, format, options.pixelsMax);
-  const opened = await open(file, format);
+  const opened = await open(file, format, options);
   const size = { width: opened.width, height: opened.height };
   requireSize(size, format, options.pixelsMax);
   if (options.declared !== undefined) requireDeclared(size, options.declared);
@@ -46,10 +50,9 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
   return { format, ...size, rgba, translucent };
 }
 
-function open(file: Buffer, format: InputFormat): Promise<OpenedPicture> {
+function open(file: Buffer, format: InputFormat, { heif }: DecodeOptions): Promise<OpenedPicture> {
   if (format === 'jxl') return openJxl(file);
-  if (format !== 'heic') return openWithSharp(file, format);
-  throw new ContractError('NODE_INCAPABLE', 'this node reads no HEIC');
+  return format === 'heic' ? openHeic(file, heif) : openWithSharp(file, format);
 }
 
 async function requireHeader(file: Buffer): Promise<ImageHeader> {

@@ -17,6 +17,7 @@ import type { Logger } from 'pino';
 import type { ChildExit } from '../../process/child.ts';
 import type { BufferPool } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
+import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { jxlPixelsMax } from '../makeable.ts';
 import type { ToPictureWorker } from '../picture-protocol.ts';
 import {
@@ -27,6 +28,7 @@ import {
   type MattePart,
   type ModelInput,
   PICTURE_WORKER_ENDS,
+  type PictureCapabilities,
   type PictureLease,
   type PicturePool,
   type PicturePoolSnapshot,
@@ -57,6 +59,8 @@ export interface PicturePoolOptions {
   /** The workers' whole environment, except for what the pool sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
+  /** Undefined: no HEIC is read. */
+  readonly heif?: HeifDecoder | undefined;
   /** Where model inputs are put, and given back with mattes. Undefined: in new memory. */
   readonly buffers?: BufferPool;
   readonly limits?: Partial<WorkerLimits>;
@@ -76,11 +80,7 @@ export async function openPicturePool(options: PicturePoolOptions): Promise<Pict
 }
 
 class ChildPicturePool implements PicturePool, WorkerListener {
-  readonly capabilities = {
-    inputFormats: INPUT_FORMATS.filter(format => format !== 'heic'),
-    outputFormats: OUTPUT_FORMATS,
-    jxlPixelsMax: jxlPixelsMax(),
-  };
+  readonly capabilities: PictureCapabilities;
   readonly #options: PicturePoolOptions;
   readonly #limits: WorkerLimits;
   readonly #log: Logger;
@@ -107,6 +107,11 @@ class ChildPicturePool implements PicturePool, WorkerListener {
 
   constructor(options: PicturePoolOptions) {
     this.#options = options;
+    this.capabilities = {
+      inputFormats: INPUT_FORMATS.filter(format => format !== 'heic' || options.heif !== undefined),
+      outputFormats: OUTPUT_FORMATS,
+      jxlPixelsMax: jxlPixelsMax(),
+    };
     this.#limits = { ...WORKER_LIMITS, ...options.limits };
     this.#log = options.log;
     this.#toStart = options.workers;
@@ -271,8 +276,8 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   }
 
   #spawn(): WorkerProcess {
-    const { childEnv, buffers } = this.#options;
-    return new WorkerProcess(childEnv, this.#limits, buffers, this);
+    const { childEnv, buffers, heif } = this.#options;
+    return new WorkerProcess(childEnv, this.#limits, buffers, heif, this);
   }
 
   #dispatch(): void {

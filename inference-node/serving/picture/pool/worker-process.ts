@@ -21,6 +21,7 @@ import {
   WALL_MS_BUDGET,
   WATCH_INTERVAL_MS,
 } from '../budgets.ts';
+import type { HeifDecoder } from '../children/heif-decoder.ts';
 import type { FromPictureWorker, ToPictureWorker } from '../picture-protocol.ts';
 import type { PictureWorkerEnd } from './picture-pool.ts';
 
@@ -98,6 +99,7 @@ export class WorkerProcess {
     childEnv: Readonly<Record<string, string>>,
     limits: WorkerLimits,
     buffers: BufferPool | undefined,
+    heif: HeifDecoder | undefined,
     listener: WorkerListener,
   ) {
     this.#limits = limits;
@@ -106,6 +108,7 @@ export class WorkerProcess {
     const output = new OutputLines(line => listener.onOutput(this, line));
     this.#child = new Child<FromPictureWorker>({
       program: PROGRAM,
+      args: heif === undefined ? [] : [JSON.stringify(heif)],
       env: { ...childEnv, ...THREADS_ENV, ...ALLOCATOR_ENV },
       execArgv: EXEC_ARGV,
       killWaitMaxMs: limits.killWaitMaxMs,

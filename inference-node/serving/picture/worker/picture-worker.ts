@@ -8,6 +8,7 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 import { sizeInInput } from '../../models/input-size.ts';
 import type { Frame } from '../../process/frames.ts';
 import { serveParent } from '../../process/serve-parent.ts';
+import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
 import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
@@ -29,6 +30,10 @@ const OOM_SCORE_ADJUSTMENT = '500';
  * with this (2 cores of an AMD EPYC, isnet in fp32).
  */
 const PRIORITY = 10;
+
+/** The last argument is for serveParent. */
+const [heifText] = process.argv.slice(2, -1);
+const heif = heifText === undefined ? undefined : (JSON.parse(heifText) as HeifDecoder);
 
 let picture: DecodedFile | undefined;
 let background: DecodedFile | undefined;
@@ -80,11 +85,11 @@ async function decode(
   // Before the image, and before any model runs: a bad one costs the least, in memory too.
   if (message.background !== undefined) {
     const { declared } = message.background;
-    const options = { declared, onOpened: onOpened('background') };
+    const options = { declared, onOpened: onOpened('background'), heif };
     background = await decodeBackground(requirePart(files, 1), options);
     bytesSinceCollection += background.rgba.byteLength;
   }
-  const options = { declared, onOpened: onOpened('image') };
+  const options = { declared, onOpened: onOpened('image'), heif };
   const decoded = await decodeFile(requirePart(files, 0), options);
   const inputs = modelInputs.map(terms => createModelInput(decoded, sizeInInput(terms, decoded)));
   const { format, width, height, rgba } = decoded;

@@ -26,14 +26,14 @@ export interface GridKind {
   readonly profile?: Buffer | undefined;
 }
 
-interface Item {
+export interface Item {
   readonly id: number;
   readonly type: string;
   readonly data: Buffer;
   readonly properties: readonly Buffer[];
 }
 
-interface Reference {
+export interface Reference {
   readonly type: string;
   readonly from: number;
   readonly to: readonly number[];
@@ -107,11 +107,19 @@ export async function writeGrid(pixels: Pixels, kind: GridKind): Promise<GridFil
   const thumbnail = [box('av1C', configuration), size(tilePx, tilePx)];
   items.push({ id: 90, type: 'av01', data, properties: thumbnail });
   references.push({ type: 'thmb', from: 90, to: [1] });
-  return assemble(items, references, kind);
+  return assemble('avif\0\0\0\0mif1avif', items, references, kind);
 }
 
-function assemble(items: Item[], references: Reference[], kind: GridKind): GridFile {
-  const ftyp = box('ftyp', Buffer.from('avif\0\0\0\0mif1avif', 'latin1'));
+type Layout = Pick<GridKind, 'isInIdat' | 'isSplit'>;
+
+/** The first two items are shown, the others hidden; 1 is the primary. */
+export function assemble(
+  brands: string,
+  items: readonly Item[],
+  references: readonly Reference[],
+  kind: Layout = {},
+): GridFile {
+  const ftyp = box('ftyp', Buffer.from(brands, 'latin1'));
   const metaBytes = writeMeta(items, references, kind, 0).length;
   const dataStart = kind.isInIdat ? 0 : ftyp.length + metaBytes + 8;
   const meta = writeMeta(items, references, kind, dataStart);
@@ -127,8 +135,14 @@ function assemble(items: Item[], references: Reference[], kind: GridKind): GridF
   return { file, dataById };
 }
 
-function writeMeta(items: Item[], references: Reference[], kind: GridKind, dataStart: number) {
-  const properties = items.flatMap(item => item.properties);
+function writeMeta(
+  items: readonly Item[],
+  references: readonly Reference[],
+  kind: Layout,
+  dataStart: number,
+) {
+  const every = items.flatMap(item => item.properties);
+  const properties = every.filter((one, i) => every.findIndex(other => other.equals(one)) === i);
   let offset = dataStart;
   const locations = items.map(({ id, data }) => {
     const parts = kind.isSplit
@@ -145,11 +159,12 @@ function writeMeta(items: Item[], references: Reference[], kind: GridKind, dataS
     const name = Buffer.from(`${type}\0`, 'latin1');
     return box('infe', u32(0x02000000 | (isShown ? 0 : 1)), u16(id, 0), name);
   });
-  let index = 0;
   const associations = items.map(item => {
     const indices = item.properties.map(property => {
-      index += 1;
-      const isEssential = ['av1C', 'irot', 'clap'].includes(property.toString('latin1', 4, 8));
+      const index = 1 + properties.findIndex(other => other.equals(property));
+      const isEssential = ['av1C', 'hvcC', 'irot', 'imir', 'clap'].includes(
+        property.toString('latin1', 4, 8),
+      );
       return index | (isEssential ? 0x80 : 0);
     });
     return Buffer.concat([u16(item.id), Buffer.from([indices.length, ...indices])]);

@@ -1,0 +1,190 @@
+/**
+ * The program that runs libheif-js: decodes the tiles of a file in descriptor 3 to samples in
+ * descriptor 4. It imports nothing of this project: it may read itself and the module alone.
+ */
+import { fstatSync, readSync, writeSync } from 'node:fs';
+import { createRequire } from 'node:module';
+
+const INPUT_FD = 3;
+const OUTPUT_FD = 4;
+
+export interface PlaneOrder {
+  readonly width: number;
+  readonly height: number;
+  readonly columns: number;
+  readonly tileWidth: number;
+  readonly tileHeight: number;
+  /** The item of its first tile; the others follow. */
+  readonly firstId: number;
+  readonly bits: number;
+}
+
+export interface DecodeOrder {
+  /** The file of libheif-js. */
+  readonly module: string;
+  /** Written as RGBA. Undefined: only the version is wanted. */
+  readonly colours?: PlaneOrder;
+  /** Written behind it, as one channel. */
+  readonly alpha?: PlaneOrder | undefined;
+  /** Samples are written with 16 bits, little endian; else with 8. */
+  readonly isDeep?: boolean;
+}
+
+type Names = Readonly<Record<string, unknown>>;
+
+interface Channel {
+  readonly id: unknown;
+  readonly stride: number;
+  readonly width: number;
+  readonly height: number;
+  readonly data: Uint8Array;
+}
+
+interface Decoded {
+  /** Of an error. */
+  readonly code?: unknown;
+  readonly message?: string;
+  readonly image?: unknown;
+  readonly channels?: readonly Channel[];
+}
+
+/** Of libheif-js, as far as it is called. */
+interface Libheif {
+  readonly heif_error_code: Names;
+  readonly heif_colorspace: Names;
+  readonly heif_chroma: Names;
+  readonly heif_channel: Names;
+  heif_get_version(): string;
+  heif_context_alloc(): unknown;
+  heif_context_read_from_memory(context: unknown, file: Uint8Array): Decoded;
+  heif_js_context_get_image_handle(context: unknown, id: number): Decoded;
+  heif_js_decode_image2(handle: unknown, colorspace: unknown, chroma: unknown): Decoded;
+  heif_image_handle_release(handle: unknown): void;
+  heif_image_release(image: unknown): void;
+}
+
+type Samples = Uint8Array | Uint16Array;
+
+/** What a plane is decoded to. */
+interface Form {
+  readonly colorspace: unknown;
+  readonly chroma: unknown;
+  readonly channel: unknown;
+  readonly channels: 1 | 4;
+}
+
+function main(): void {
+  const {
+    module,
+    colours,
+    alpha,
+    isDeep = false,
+  } = JSON.parse(process.argv.at(-1) ?? '') as DecodeOrder;
+  const libheif = createRequire(module)(module) as Libheif;
+  if (colours === undefined) {
+    writeWhole(Buffer.from(libheif.heif_get_version()));
+    return;
+  }
+  const context = libheif.heif_context_alloc();
+  const read = libheif.heif_context_read_from_memory(context, readInput());
+  if (read.code !== libheif.heif_error_code.heif_error_Ok) throw new Error(read.message);
+  const { heif_colorspace: spaces, heif_chroma: chromas, heif_channel: channels } = libheif;
+  const decodePlane = (plane: PlaneOrder, form: Form) => {
+    writePlane(plane, form.channels, isDeep, id => decodeTile(libheif, context, id, form));
+  };
+  decodePlane(colours, {
+    colorspace: spaces.heif_colorspace_RGB,
+    chroma: isDeep
+      ? chromas.heif_chroma_interleaved_RRGGBBAA_LE
+      : chromas.heif_chroma_interleaved_RGBA,
+    channel: channels.heif_channel_interleaved,
+    channels: 4,
+  });
+  // Alpha is the luma as it is coded.
+  if (alpha === undefined) return;
+  const colorspace = spaces.heif_colorspace_undefined;
+  const chroma = chromas.heif_chroma_undefined;
+  decodePlane(alpha, { colorspace, chroma, channel: channels.heif_channel_Y, channels: 1 });
+}
+
+interface Tile extends Channel {
+  free(): void;
+}
+
+function decodeTile(libheif: Libheif, context: unknown, id: number, form: Form): Tile {
+  const handle = libheif.heif_js_context_get_image_handle(context, id);
+  if (handle.code !== undefined) throw new Error(`item ${id}: ${handle.message}`);
+  const decoded = libheif.heif_js_decode_image2(handle, form.colorspace, form.chroma);
+  const channel = decoded.channels?.find(one => one.id === form.channel);
+  if (channel === undefined) throw new Error(`item ${id}: ${decoded.message}`);
+  const free = () => {
+    libheif.heif_image_release(decoded.image);
+    libheif.heif_image_handle_release(handle);
+  };
+  return { ...channel, free };
+}
+
+/** By rows of tiles: of the picture no more is held. */
+function writePlane(
+  { width, height, columns, tileWidth, tileHeight, firstId, bits }: PlaneOrder,
+  channels: 1 | 4,
+  isDeep: boolean,
+  decode: (id: number) => Tile,
+): void {
+  const scaled = tabulate(bits, isDeep ? 65_535 : 255);
+  const rowLength = width * channels;
+  for (let top = 0, id = firstId; top < height; top += tileHeight) {
+    const rows = Math.min(tileHeight, height - top);
+    const band = new (isDeep ? Uint16Array : Uint8Array)(rowLength * rows);
+    for (let column = 0; column < columns; column++, id++) {
+      const left = column * tileWidth;
+      const there = Math.min(tileWidth, width - left);
+      const tile = decode(id);
+      if (tile.width !== tileWidth || tile.height !== tileHeight) {
+        throw new Error(`item ${id} is ${tile.width}x${tile.height}`);
+      }
+      for (let y = 0; y < rows && there > 0; y++) {
+        const at = y * rowLength + left * channels;
+        const into = band.subarray(at, at + there * channels);
+        copySamples(tile.data.subarray(y * tile.stride), into, bits, scaled);
+      }
+      tile.free();
+    }
+    writeWhole(Buffer.from(band.buffer));
+  }
+}
+
+function tabulate(bits: number, max: number): Uint16Array {
+  const valueMax = 2 ** bits - 1;
+  return Uint16Array.from({ length: valueMax + 1 }, (_, value) =>
+    Math.round((value * max) / valueMax),
+  );
+}
+
+/** Samples of more than 8 bits are words, the low byte first. */
+function copySamples(from: Uint8Array, into: Samples, bits: number, scaled: Uint16Array): void {
+  if (bits === 8 && into instanceof Uint8Array) {
+    into.set(from.subarray(0, into.length));
+    return;
+  }
+  for (let i = 0; i < into.length; i++) {
+    const value = bits === 8 ? from[i] : (from[2 * i] ?? 0) | ((from[2 * i + 1] ?? 0) << 8);
+    into[i] = scaled[value ?? 0] ?? 0;
+  }
+}
+
+function readInput(): Buffer {
+  const file = Buffer.alloc(fstatSync(INPUT_FD).size);
+  for (let at = 0; at < file.length; ) {
+    const bytes = readSync(INPUT_FD, file, at, file.length - at, at);
+    if (bytes === 0) throw new Error('the input ends early');
+    at += bytes;
+  }
+  return file;
+}
+
+function writeWhole(bytes: Buffer): void {
+  for (let at = 0; at < bytes.length; ) at += writeSync(OUTPUT_FD, bytes, at);
+}
+
+main();

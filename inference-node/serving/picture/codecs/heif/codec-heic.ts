@@ -1,0 +1,103 @@
+/**
+ * HEIC: its facts are read here, its pixels are decoded in a child, which is given the coded tiles
+ * alone. What the container says of crop, turn and colours is applied here, once.
+ */
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { type HeifFacts, readHeif } from '@matting/proto/contract/image-header/heif.ts';
+import type { HeifDecoder } from '../../children/heif-decoder.ts';
+import type { OpenedPicture } from '../../rgba-picture.ts';
+import { convertByProfile } from '../colour/icc.ts';
+import {
+  colourOfCicp,
+  convertToSrgb,
+  divideByAlpha,
+  type Samples,
+} from '../colour/source-colour.ts';
+import { decodeHeic } from './decode-heic.ts';
+import { damage, readHeic } from './heic-file.ts';
+
+/** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, PROCESSING_FAILED, NODE_INCAPABLE */
+export async function openHeic(
+  file: Buffer,
+  decoder: HeifDecoder | undefined,
+): Promise<OpenedPicture> {
+  if (decoder === undefined) throw new ContractError('NODE_INCAPABLE', 'this node reads no HEIC');
+  const facts = await readHeif(file);
+  const { width, height } = facts;
+  return { width, height, readPixels: () => readPixels(file, facts, decoder) };
+}
+
+async function readPixels(file: Buffer, facts: HeifFacts, decoder: HeifDecoder) {
+  const picture = readHeic(file);
+  const { width, height } = picture.colours;
+  if (width !== facts.storedWidth || height !== facts.storedHeight)
+    throw damage('its sizes differ');
+  const translucent = picture.alpha !== undefined;
+  const samples = await decodeHeic(picture, decoder);
+  if (translucent && facts.premultiplied) divideByAlpha(samples);
+  const pixels = await toSrgbPixels(samples, width, facts);
+  return { rgba: show(pixels, facts), translucent };
+}
+
+/** A profile outranks the code points, but cannot say how a high dynamic range is displayed. */
+async function toSrgbPixels(
+  samples: Samples,
+  width: number,
+  { cicp, profile }: HeifFacts,
+): Promise<Uint32Array> {
+  const colour = cicp && colourOfCicp(cicp);
+  const isByNumbers = profile === undefined || colour?.toneMaps;
+  if (colour !== undefined && isByNumbers) return convertToSrgb(samples, colour);
+  return await convertByProfile(samples, width, profile);
+}
+
+/** Where the next pixel lies in a picture that is shown otherwise than it is stored. */
+interface Walk {
+  readonly first: number;
+  readonly right: number;
+  readonly down: number;
+}
+
+/** The stored picture cropped, then mirrored and turned. */
+function show(
+  pixels: Uint32Array,
+  { storedWidth, crop, orientation, width, height }: HeifFacts,
+): Uint32Array {
+  const isWhole = crop.width * crop.height === pixels.length;
+  if (isWhole && orientation === 1) return pixels;
+  const { first, right, down } = walkOf(storedWidth, crop, orientation);
+  const shown = new Uint32Array(width * height);
+  for (let y = 0, out = 0; y < height; y++) {
+    // Every index lies inside the crop.
+    for (let x = 0, at = first + y * down; x < width; x++, at += right) shown[out++] = pixels[at]!;
+  }
+  return shown;
+}
+
+/** Orientations from 5 on exchange the sides; the others differ by the corner that comes first. */
+function walkOf(
+  stride: number,
+  { left, top, width, height }: HeifFacts['crop'],
+  orientation: HeifFacts['orientation'],
+): Walk {
+  const corner = { left: top * stride + left, right: top * stride + left + width - 1 };
+  const below = (height - 1) * stride;
+  switch (orientation) {
+    case 1:
+      return { first: corner.left, right: 1, down: stride };
+    case 2:
+      return { first: corner.right, right: -1, down: stride };
+    case 3:
+      return { first: corner.right + below, right: -1, down: -stride };
+    case 4:
+      return { first: corner.left + below, right: 1, down: -stride };
+    case 5:
+      return { first: corner.left, right: stride, down: 1 };
+    case 6:
+      return { first: corner.left + below, right: -stride, down: 1 };
+    case 7:
+      return { first: corner.right + below, right: -stride, down: -1 };
+    default:
+      return { first: corner.right, right: stride, down: -1 };
+  }
+}

@@ -1,0 +1,104 @@
+/** The pixels of a HEIC's picture by one of the two decoders. */
+import type { FileHandle } from 'node:fs/promises';
+import {
+  type HeifDecoder,
+  moduleCommand,
+  programCommand,
+  withFiles,
+} from '../../children/heif-decoder.ts';
+import type { PlaneOrder } from '../../children/libheif-child.ts';
+import {
+  type ChildLimits,
+  limitsFor,
+  readAll,
+  readWhole,
+  runLimited,
+} from '../../children/limited-child.ts';
+import { readPngSamples } from '../codec-sharp.ts';
+import type { Samples } from '../colour/source-colour.ts';
+import { damage, type HeicPicture, type HeicPlane, writePicture, writeTiles } from './heic-file.ts';
+
+/**
+ * To RGBA as it is coded: not cropped, not turned, in the file's own colours; opaque without alpha.
+ * @throws ContractError PROCESSING_FAILED
+ */
+export async function decodeHeic(
+  picture: HeicPicture,
+  decoder: HeifDecoder,
+  limits?: ChildLimits,
+): Promise<Samples> {
+  const decode = decoder.kind === 'js' ? decodeByModule : decodeByProgram;
+  const { width, height } = picture.colours;
+  return await decode(picture, decoder, limits ?? limitsFor(width * height));
+}
+
+/** Tile by tile: of a grid that libheif puts together it leaves out what it cannot decode. */
+async function decodeByModule(
+  picture: HeicPicture,
+  { file: module, within }: HeifDecoder,
+  limits: ChildLimits,
+): Promise<Samples> {
+  const { colours, alpha } = picture;
+  const isDeep = colours.bits > 8;
+  const ofColours = orderOf(colours, 1);
+  const ofAlpha = alpha && orderOf(alpha, 1 + colours.tiles.length);
+  const command = moduleCommand({ module, colours: ofColours, alpha: ofAlpha, isDeep });
+  return await withFiles(writeTiles(picture), async (input, output) => {
+    const files = [input, output];
+    const failure = await runLimited({ command, files, limits, within, onNode: true });
+    if (failure !== undefined) throw damage(failure.message);
+    const samples = await readSamples(output, 4 * colours.width * colours.height, isDeep, 0);
+    if (alpha === undefined) return samples;
+    const behind = samples.byteLength;
+    const plane = await readSamples(output, alpha.width * alpha.height, isDeep, behind);
+    return joinAlpha(samples, colours, plane, alpha);
+  });
+}
+
+function orderOf({ tileSize, tiles: _, ...plane }: HeicPlane, firstId: number): PlaneOrder {
+  return { ...plane, tileWidth: tileSize.width, tileHeight: tileSize.height, firstId };
+}
+
+async function readSamples(
+  output: FileHandle,
+  length: number,
+  isDeep: boolean,
+  position: number,
+): Promise<Samples> {
+  const bytes = new Uint8Array(length * (isDeep ? 2 : 1));
+  if (!(await readWhole(output, bytes, position))) throw damage('it wrote less than a picture');
+  return isDeep ? new Uint16Array(bytes.buffer) : bytes;
+}
+
+/** An alpha plane of another size is stretched, as libheif does. */
+function joinAlpha(
+  samples: Samples,
+  { width, height }: HeicPlane,
+  plane: Samples,
+  alpha: HeicPlane,
+): Samples {
+  // Below, every index lies inside its plane.
+  for (let y = 0; y < height; y++) {
+    const row = Math.floor((y * alpha.height) / height) * alpha.width;
+    for (let x = 0; x < width; x++) {
+      const value = plane[row + Math.floor((x * alpha.width) / width)]!;
+      samples[4 * (y * width + x) + 3] = value;
+    }
+  }
+  return samples;
+}
+
+/** As PNG, which alone of its formats has alpha and more than 8 bits. */
+async function decodeByProgram(
+  picture: HeicPicture,
+  decoder: HeifDecoder,
+  limits: ChildLimits,
+): Promise<Samples> {
+  const command = programCommand(decoder);
+  const { within } = decoder;
+  return await withFiles(writePicture(picture), async (input, output) => {
+    const failure = await runLimited({ command, files: [input, output], limits, within });
+    if (failure !== undefined) throw damage(failure.message);
+    return await readPngSamples(await readAll(output), picture.colours);
+  });
+}

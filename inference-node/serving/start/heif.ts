@@ -1,0 +1,30 @@
+/** What decodes HEIC on this node. */
+import { ConfigError } from '@matting/program/env.ts';
+import type { Logger } from 'pino';
+import {
+  findHeifDecoder,
+  HEIF_WAYS,
+  type HeifPlaces,
+  remarksOf,
+} from '../picture/children/find-heif-decoder.ts';
+import type { HeifDecoder } from '../picture/children/heif-decoder.ts';
+import type { PoolSettings } from './pool-settings.ts';
+
+/** Undefined: HEIC is not read. @throws ConfigError where what MATTING_HEIF names is not there. */
+export async function chooseHeif(
+  { heif: choice }: Pick<PoolSettings, 'heif'>,
+  log: Pick<Logger, 'info' | 'warn'>,
+  places?: HeifPlaces,
+): Promise<HeifDecoder | undefined> {
+  const { decoder, failures } = await findHeifDecoder(choice, places);
+  for (const reason of failures) log.warn({ reason }, 'a decoder of HEIC does not work');
+  if (decoder === undefined) {
+    if (choice === undefined || choice === 'off') return undefined;
+    const expected = `${choice} only where ${HEIF_WAYS[choice]} works`;
+    throw new ConfigError([{ variable: 'MATTING_HEIF', expected }]);
+  }
+  const { kind, version } = decoder;
+  log.info({ kind, version }, 'HEIC is read');
+  for (const reason of remarksOf(decoder)) log.warn({ reason }, 'HEIC is read at a risk');
+  return decoder;
+}
