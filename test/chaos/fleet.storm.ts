@@ -1,4 +1,4 @@
-/** A fleet on one server and one directory. Needs: object-storage, removebg, mcp. */
+/** A fleet on one server and one directory. Needs: object-storage, photoroom, rembg, removebg, mcp. */
 import ava from 'ava';
 import { openOneMachine } from '../fleet/ground.ts';
 import { skipReason } from '../support/database.ts';
@@ -17,6 +17,7 @@ describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
       // Short, so that many waits are handed over to jobs.
       MATTING_SYNC_WAIT_MS: '3000',
       MATTING_REMOVEBG_WAIT_MS: '3000',
+      MATTING_COMPAT: 'photoroom,rembg',
       // The hostile accounts' servers.
       MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
       MATTING_ALLOW_HTTP_CALLBACKS: 'true',

@@ -236,10 +236,41 @@ const BY_AN_AGENT: Manner = {
   },
 };
 
+const PHOTOROOM: Manner = {
+  ...PLAIN,
+  name: 'by the interface of Photoroom',
+  submissions: file => {
+    const json = JSON.stringify({ image_file_b64: file.toString('base64'), crop: false });
+    const bodies = [
+      { type: {}, body: formOf(file, { size: 'full', despill: 'true' }) },
+      { type: { 'content-type': 'application/json' }, body: json },
+    ];
+    return bodies.flatMap(({ type, body }) =>
+      ['*/*', 'application/json'].map(accept => ({
+        path: '/compat/photoroom/v1/segment',
+        headers: { accept, ...type },
+        body,
+        takesPicture: accept === '*/*',
+      })),
+    );
+  },
+};
+
+const REMBG: Manner = {
+  ...PLAIN,
+  name: 'by the interface of rembg',
+  submissions: file =>
+    ['', '?a=true&extras=1'].map(query => {
+      const body = new FormData();
+      body.set('file', new Blob([file], { type: 'image/png' }), 'photo.png');
+      return { path: `/compat/rembg/api/remove${query}`, headers: {}, body, takesPicture: true };
+    }),
+};
+
 /** For a model that finds subjects. */
 export const MANNERS: readonly Manner[] = [
   ...[PLAIN, ON_WHITE, SQUARE, ON_A_WALL],
-  ...[REMOVE_BG, BY_AN_AGENT],
+  ...[REMOVE_BG, BY_AN_AGENT, PHOTOROOM, REMBG],
 ];
 
 export async function discOf(index: number, manner: Manner) {
