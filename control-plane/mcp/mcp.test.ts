@@ -8,6 +8,7 @@ import { BASE_URL } from '@matting/core/test/support/test-app.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava, { type ExecutionContext } from 'ava';
+import { pino } from 'pino';
 import { IMAGE_FIELDS } from './arguments.ts';
 import { Agent, base64, callOf, image, openTestApp, post, useTestApp } from './test/mcp-client.ts';
 
@@ -329,6 +330,24 @@ test('whatever the arguments are, it is no failure of ours, and one key is paid 
 });
 
 const SAME = base64();
+
+test('a call has its job or its code in the log, and nothing of its picture', async t => {
+  const lines: string[] = [];
+  const logger = pino({ level: 'trace' }, { write: line => void lines.push(line) });
+  const logged = await openTestApp({ logger, syncWaitMs: 0 }, t);
+  const given = { image_base64: base64(20_000), background: 'secret-colour' };
+  await post(logged, callOf('remove_background', given));
+  await post(logged, callOf('remove_background', { image_base64: base64(20_000) }));
+  const answered = lines.map(line => JSON.parse(line)).filter(({ msg }) => msg === 'answered');
+  t.deepEqual(
+    answered.map(({ route, status, code, jobId }) => [route, status, code, typeof jobId]),
+    [
+      ['/mcp', 200, 'INVALID_PARAMETER', 'undefined'],
+      ['/mcp', 200, undefined, 'string'],
+    ],
+  );
+  t.notRegex(lines.join(''), /BwcHBwcH|secret-colour/);
+});
 
 test('it is not there where it is off', async t => {
   const off = await openTestApp({ settings: { mcp: undefined } }, t);
