@@ -157,16 +157,16 @@ an image as bytes has no bound of its own
 file proto/contract/image-header/heif.ts
 tests proto/contract/test/heif.test.ts: facts of a HEIC
 a tile of another codec reaches the decoder of HEIC
-  - if (!isDerived && CODED[type] !== 'heic') {
-  + if (!isDerived && CODED[type] === undefined) {
+  - if (CODED[type] === 'heic' ||
+  + if (CODED[type] !== undefined ||
   = refuses a tile of AV1
 a HEIC is turned by its container and by Exif
   - const exif = shown.isTurned ? 1 : readExifOrientation(file, items, ids);
   + const exif = readExifOrientation(file, items, ids);
   = irot 1
 what is cut off a HEIC is not missed
-  - if (!items.extents.has(id) && !ONE_INPUT.includes(type))
-  -       throw damage('parts of it are missing');
+  - if (type === undefined || !items.extents.has(id)) throw damage('parts of it are missing');
+  + if (type === undefined) throw damage('parts of it are missing');
   = a file that is cut anywhere is damaged
 tests proto/contract/test/image-header.test.ts: HEIC
 a still is a sequence where one stands beside it

@@ -34,6 +34,7 @@ const BY_BRAND: readonly Kind[] = [
   ['a camera raw file (CR3)', 'crx '],
   ['a sound file (M4A)', 'M4A ', 'M4B '],
   ['a 3GP video', '3g'],
+  ['a HEIF image sequence', 'msf1'],
   ['an MP4 video', 'iso', 'mp4', 'avc1', 'M4V', 'dash', 'MSNV', 'mmp4', 'f4v '],
 ];
 

@@ -9,6 +9,8 @@ import { type ByteReader, ByteWindow, type ImageHeader } from './byte-window.ts'
 import { type Extent, type HeifItems, readExtents, readItems } from './heif-items.ts';
 import { type Box, boxes, StepBudget } from './iso-boxes.ts';
 
+export type { Box };
+
 /** Brands read of one ftyp box; real files have fewer than ten. */
 const BRANDS_MAX = 64;
 const AVIF_SEQUENCE = 'avis';
@@ -95,9 +97,14 @@ function codedIn(path: readonly PathItem[]): PathItem | undefined {
   return last === undefined || DERIVED.includes(last.type) ? undefined : last;
 }
 
-/** What is shown as a whole: the first on the way that is not one other item, unchanged. */
-function pictureIn(path: readonly PathItem[]): PathItem | undefined {
-  return path.find(({ type }) => !ONE_INPUT.includes(type));
+/**
+ * The primary item, and what it is another name of down to the picture itself: its base, where it
+ * is one with a gain map. Empty: it cannot be read.
+ */
+export function pictureIds(items: HeifItems): readonly number[] {
+  const path = pathOf(items);
+  const depth = path.findIndex(({ type }) => !ONE_INPUT.includes(type));
+  return path.slice(0, depth + 1).map(({ id }) => id);
 }
 
 async function readSize(
@@ -145,7 +152,7 @@ export async function readHeifHeader(window: ByteWindow): Promise<ImageHeader | 
   const promised = isOf(AVIF_BRANDS) ? 'avif' : isOf(HEIC_BRANDS) ? 'heic' : undefined;
   const format = coding === undefined ? promised : CODED[coding];
   if (format === undefined) return undefined;
-  const size = items && (await readSize(window, items, pictureIn(path)?.id));
+  const size = items && (await readSize(window, items, pictureIds(items).at(-1)));
   // A sequence of one picture, which is an item as well, is that picture.
   const isOne = sampleCounts.length > 0 && sampleCounts.every(count => count === 1);
   const isStill = coding !== undefined && (format === 'heic' || isOne);
@@ -296,18 +303,18 @@ const ORIENTATIONS: Readonly<Record<'straight' | 'mirrored', readonly Orientatio
  */
 export async function readHeif(file: Buffer): Promise<HeifFacts> {
   const items = await readFileItems(file);
-  const path = items === undefined ? [] : pathOf(items);
-  const [picture, coded] = [pictureIn(path), codedIn(path)];
+  const coded = items && codedIn(pathOf(items));
+  const ids = items === undefined ? [] : pictureIds(items);
+  const picture = ids.at(-1);
   if (items?.primaryId === undefined || picture === undefined || coded === undefined) {
     throw damage('its primary item cannot be read');
   }
-  // The picture's own properties apply first, then those of what is made of it.
-  const ids = path.slice(0, path.indexOf(picture) + 1).map(({ id }) => id);
   const alphas = ids.flatMap(id => items.alphas.get(id) ?? []);
-  requireParts(items, [picture.id, ...alphas]);
-  const grid = picture.type === GRID ? readGrid(file, items, picture.id) : undefined;
-  const stored = grid ?? (await readSize(windowOf(file), items, picture.id));
+  requireParts(items, [picture, ...alphas]);
+  const grid = items.types.get(picture) === GRID ? readGrid(file, items, picture) : undefined;
+  const stored = grid ?? itemSize(file, items, picture);
   if (!stored?.width || !stored.height) throw damage('its size cannot be read');
+  // The picture's own properties apply first, then those of what is made of it.
   const shown = readTransforms(file, items, ids.toReversed(), stored);
   const exif = shown.isTurned ? 1 : readExifOrientation(file, items, ids);
   const isSwapped = exif >= 5;
@@ -360,25 +367,16 @@ function alphasIn(file: Buffer, items: HeifItems): ReadonlyMap<number, readonly 
 }
 
 /** Items that are not of the picture (Exif, a thumbnail, a gain map) may be damaged or missing. */
-function requireParts(items: FileItems, made: readonly number[]): void {
-  const seen = new Set<number>();
-  const queue = [...made];
-  for (let id = queue.pop(); id !== undefined; id = queue.pop()) {
-    if (seen.has(id)) continue;
-    seen.add(id);
-    const type = items.types.get(id);
-    if (type === undefined) throw damage('parts of it are missing');
-    const isDerived = DERIVED.includes(type);
-    if (!isDerived && CODED[type] !== 'heic') {
-      const detail = `the file is HEIF with a picture coded as ${printable(type)}`;
+function requireParts(items: FileItems, planes: readonly number[]): void {
+  for (const plane of planes) {
+    const isGrid = items.types.get(plane) === GRID;
+    for (const id of isGrid ? [plane, ...(inputsOf(items, plane) ?? [])] : [plane]) {
+      const type = items.types.get(id);
+      if (type === undefined || !items.extents.has(id)) throw damage('parts of it are missing');
+      if (CODED[type] === 'heic' || (id === plane && isGrid)) continue;
+      const detail = `this is HEIF with a picture coded as ${printable(type)}`;
       throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
     }
-    if (!items.extents.has(id) && !ONE_INPUT.includes(type))
-      throw damage('parts of it are missing');
-    if (!isDerived) continue;
-    const inputs = inputsOf(items, id);
-    if (!inputs?.length) throw damage('its parts are not named');
-    queue.push(...(ONE_INPUT.includes(type) ? inputs.slice(0, 1) : inputs));
   }
 }
 
@@ -389,6 +387,13 @@ interface Grid extends Size {
 }
 
 const GRID_BYTES_MAX = 12;
+
+/** Undefined: it does not say. */
+export function itemSize(file: Buffer, items: HeifItems, id: number): Size | undefined {
+  const ispe = propertiesOf(items, id).find(({ type }) => type === 'ispe');
+  if (ispe === undefined || ispe.end - ispe.start < 12) return undefined;
+  return { width: file.readUInt32BE(ispe.start + 4), height: file.readUInt32BE(ispe.start + 8) };
+}
 
 /** @throws ContractError PROCESSING_FAILED */
 export function readGrid(file: Buffer, items: FileItems, id: number): Grid {

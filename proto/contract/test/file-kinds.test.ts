@@ -24,6 +24,7 @@ const KINDS: readonly (readonly [file: Buffer, named: RegExp])[] = [
   [text('\0\0\0\x20moov\0\0'), /a QuickTime video/],
   [iso('qt  '), /a QuickTime video/],
   [iso('isom'), /an MP4 video/],
+  [iso('msf1'), /a HEIF image sequence/],
   [iso('crx '), /a camera raw file \(CR3\)/],
   [iso('abcd'), /ISO media file of the brand "abcd"/],
   [text('\xef\xbb\xbf<?xml version="1.0"?>\n<!-- a > b --><svg xmlns="x"/>'), /an SVG drawing/],

@@ -275,7 +275,15 @@ const REFUSED: [name: string, file: Buffer, code?: string][] = [
   ['a grid of long numbers, cut', heic(withGrid(Buffer.from([0, 1, 5, 7, 0, 0, 0, 9])))],
   ['a grid without tiles', heic({ items: grid.items })],
   ['a grid in itself', heic({ ...grid, references: [['dimg', 1, Array(48).fill(1)]] })],
-  ['a grid of a grid of nothing', heic(withTile({ type: 'grid' }))],
+  ['a grid of grids', heic(withTile({ type: 'grid' })), UNSUPPORTED],
+  [
+    'an overlay',
+    heic({
+      ...grid,
+      items: grid.items.map(item => (item.type === 'grid' ? { ...item, type: 'iovl' } : item)),
+    }),
+    UNSUPPORTED,
+  ],
   ['a tile that is not there', heic({ ...grid, items: grid.items.slice(0, -1) })],
   ['a tile of JPEG', heic(withTile({ type: 'jpeg' })), UNSUPPORTED],
   ['a tile of AV1', heic(withTile({ type: 'av01' })), UNSUPPORTED],

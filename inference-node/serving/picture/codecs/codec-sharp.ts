@@ -174,7 +174,7 @@ async function readPixels(
     return { rgba: await readJpegPixels(mendJpeg(file), metadata, plan), translucent };
   }
   if (format === 'png') requirePngChunks(file);
-  const tiles = format === 'avif' ? readAvifTiles(file) : [];
+  const tiles = format === 'avif' ? await readAvifTiles(file) : [];
   const rgba = await readSamples(file, metadata, plan);
   for (const tile of tiles) {
     if (tile.mayBeMissing(rgba, autoOrient)) await requireTile(tile.write());

@@ -2,13 +2,14 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
-  type HeifItems as AvifItems,
-  type HeifItem as ReadItem,
+  type Box,
+  type FileItems,
+  inputsOf,
+  itemSize,
+  propertiesOf,
+  readFileItems,
   readGrid,
-  readHeifItems,
-  readSize,
-  type Span,
-} from './heif-items.ts';
+} from '@matting/proto/contract/image-header/heif.ts';
 import {
   ALPHA_ID,
   ALPHA_OF_COLOURS,
@@ -124,8 +125,8 @@ function arrangeGrid({ width, height, strips, stripHeight }: AvifParts): Arrange
   };
 }
 
-function spansIn(file: Buffer, start: number, end: number): Span[] {
-  const spans: Span[] = [];
+function spansIn(file: Buffer, start: number, end: number): Box[] {
+  const spans: Box[] = [];
   for (let at = start; at + 8 <= end; ) {
     const length = file.readUInt32BE(at);
     if (length < 8 || at + length > end) throw new Error('a box of the encoder cannot be read');
@@ -136,7 +137,7 @@ function spansIn(file: Buffer, start: number, end: number): Span[] {
   return spans;
 }
 
-function requireSpan(spans: readonly Span[], type: string): Span {
+function requireSpan(spans: readonly Box[], type: string): Box {
   const found = spans.find(span => span.type === type);
   if (found === undefined) throw new Error(`the encoder's file has no ${type}`);
   return found;
@@ -200,20 +201,18 @@ interface AvifTile {
 }
 
 /** None where the picture is no grid. @throws ContractError PROCESSING_FAILED */
-export function readAvifTiles(file: Buffer): AvifTile[] {
-  const items = readHeifItems(file);
+export async function readAvifTiles(file: Buffer): Promise<AvifTile[]> {
+  const items = await readFileItems(file);
+  if (items === undefined) return [];
   const { all, inGrid } = findPicture(items);
   const places = findPlaces(file, items);
   const tiles: AvifTile[] = [];
   for (const id of all) {
-    const item = items.byId.get(id);
-    const extents = item?.extents;
-    if (item === undefined || extents === undefined) throw damage();
-    if (extents.some(({ start, end }) => end < start || end > file.length)) throw damage();
-    if (!inGrid.has(id) || item.type === GRID) continue;
+    if (!items.extents.has(id)) throw damage();
+    if (!inGrid.has(id) || items.types.get(id) === GRID) continue;
     tiles.push({
       mayBeMissing: (rgba, size) => mayBeMissing(rgba, size, places?.get(id)),
-      write: () => writeTile(file, item),
+      write: () => writeTile(file, items, id),
     });
   }
   return tiles;
@@ -223,36 +222,35 @@ function damage(): ContractError {
   return new ContractError('PROCESSING_FAILED', 'the image is damaged or parts of it are missing');
 }
 
-function findPicture({ primaryId, inputs, alphas, byId }: AvifItems) {
+function findPicture(items: FileItems) {
+  const { primaryId, types, alphas } = items;
   const all = new Set<number>();
   const inGrid = new Set<number>();
   const queue = primaryId === undefined ? [] : [primaryId];
   for (let id = queue.pop(); id !== undefined; id = queue.pop()) {
     if (all.has(id)) continue;
     all.add(id);
-    const parts = inputs.get(id) ?? [];
-    if (byId.get(id)?.type === GRID) for (const part of parts) inGrid.add(part);
+    const parts = inputsOf(items, id) ?? [];
+    if (types.get(id) === GRID) for (const part of parts) inGrid.add(part);
     for (const part of [...parts, ...(alphas.get(id) ?? [])]) queue.push(part);
   }
   return { all, inGrid };
 }
 
-function findPlaces(file: Buffer, items: AvifItems): Map<number, Place> | undefined {
-  const { primaryId, inputs, alphas, byId, isPremultiplied } = items;
+function findPlaces(file: Buffer, items: FileItems): Map<number, Place> | undefined {
+  const { primaryId, types, alphas, references } = items;
+  const isPremultiplied = references.some(({ type }) => type === 'prem');
   if (primaryId === undefined || isPremultiplied) return undefined;
   const places = new Map<number, Place>();
   let size: Size | undefined;
   for (const id of [primaryId, ...(alphas.get(primaryId) ?? [])]) {
-    const item = byId.get(id);
-    if (item === undefined || item.properties.some(({ type }) => TRANSFORMS.includes(type))) {
-      return undefined;
-    }
-    if (item.type !== GRID) continue;
-    const parts = inputs.get(id) ?? [];
-    const grid = readGrid(file, item);
+    if (propertiesOf(items, id).some(({ type }) => TRANSFORMS.includes(type))) return undefined;
+    if (types.get(id) !== GRID) continue;
+    const parts = inputsOf(items, id) ?? [];
+    const grid = readGrid(file, items, id);
     const [first] = parts;
-    const tileSize = first === undefined ? undefined : readSize(file, byId.get(first));
-    if (grid === undefined || tileSize === undefined) return undefined;
+    const tileSize = first === undefined ? undefined : itemSize(file, items, first);
+    if (tileSize === undefined) return undefined;
     // Alpha of another size is scaled to that of the colours.
     if (size !== undefined && (grid.width !== size.width || grid.height !== size.height)) {
       return undefined;
@@ -287,12 +285,12 @@ function mayBeMissing(rgba: Uint32Array, size: Size, place: Place | undefined): 
   return true;
 }
 
-function writeTile(file: Buffer, item: ReadItem): Buffer {
-  const { type, extents = [], properties } = item;
-  const av1C = properties.find(property => property.type === 'av1C');
-  const size = readSize(file, item);
-  if (type !== CODED || av1C === undefined || size === undefined) throw damage();
+function writeTile(file: Buffer, items: FileItems, id: number): Buffer {
+  const av1C = propertiesOf(items, id).find(({ type }) => type === 'av1C');
+  const size = itemSize(file, items, id);
+  if (items.types.get(id) !== CODED || av1C === undefined || size === undefined) throw damage();
   const configuration = file.subarray(av1C.start, av1C.end);
+  const extents = items.extents.get(id) ?? [];
   const data = Buffer.concat(extents.map(({ start, end }) => file.subarray(start, end)));
   return writeCodedItem({ configuration, data }, size);
 }

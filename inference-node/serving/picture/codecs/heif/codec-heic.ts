@@ -28,7 +28,7 @@ export async function openHeic(
 }
 
 async function readPixels(file: Buffer, facts: HeifFacts, decoder: HeifDecoder) {
-  const picture = readHeic(file);
+  const picture = await readHeic(file);
   const { width, height } = picture.colours;
   if (width !== facts.storedWidth || height !== facts.storedHeight)
     throw damage('its sizes differ');

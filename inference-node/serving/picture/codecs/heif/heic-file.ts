@@ -5,12 +5,14 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
-  type HeifItem,
-  type HeifItems,
+  type FileItems,
+  inputsOf,
+  itemSize,
+  pictureIds,
+  propertiesOf,
+  readFileItems,
   readGrid,
-  readHeifItems,
-  readSize,
-} from '../files/heif-items.ts';
+} from '@matting/proto/contract/image-header/heif.ts';
 import {
   ALPHA_ID,
   ALPHA_OF_COLOURS,
@@ -18,9 +20,9 @@ import {
   alphaMark,
   box,
   COLOURS_ID,
+  type HeifItem,
   sizeBox,
   u32,
-  type HeifItem as WrittenItem,
   writeHeif,
 } from '../files/heif-writer.ts';
 
@@ -60,25 +62,28 @@ export function damage(what: string): ContractError {
 }
 
 /** @throws ContractError PROCESSING_FAILED */
-export function readHeic(file: Buffer): HeicPicture {
-  return new PictureReader(file).read();
+export async function readHeic(file: Buffer): Promise<HeicPicture> {
+  const items = await readFileItems(file);
+  if (items === undefined) throw damage('it has no items');
+  return new PictureReader(file, items).read();
 }
 
 class PictureReader {
   readonly #file: Buffer;
-  readonly #items: HeifItems;
+  readonly #items: FileItems;
   #bytesLeft: number;
 
-  constructor(file: Buffer) {
+  constructor(file: Buffer, items: FileItems) {
     this.#file = file;
-    this.#items = readHeifItems(file);
+    this.#items = items;
     // Items of the same bytes many times over would fill the memory.
     this.#bytesLeft = file.length;
   }
 
   read(): HeicPicture {
-    const path = this.#pathToPicture();
-    const picture = path.at(-1) ?? 0;
+    const path = pictureIds(this.#items);
+    const picture = path.at(-1);
+    if (picture === undefined) throw damage('it names no picture');
     const colours = this.#readPlane(picture);
     const [alphaId] = path.flatMap(id => this.#items.alphas.get(id) ?? []);
     const alpha = alphaId === undefined ? undefined : this.#readPlane(alphaId);
@@ -88,62 +93,45 @@ class PictureReader {
     return { colours, alpha };
   }
 
-  /** The primary item, and what it is another name of: its base where it has a gain map. */
-  #pathToPicture(): number[] {
-    const path: number[] = [];
-    let id = this.#items.primaryId;
-    while (id !== undefined && !path.includes(id)) {
-      path.push(id);
-      const { type } = this.#require(id);
-      id = type === 'iden' || type === 'tmap' ? this.#items.inputs.get(id)?.[0] : undefined;
-    }
-    return path;
-  }
-
-  #require(id: number): HeifItem {
-    const item = this.#items.byId.get(id);
-    if (item === undefined) throw damage(`item ${id} is missing`);
-    return item;
+  #sizeOf(id: number): Size {
+    return requireSize(itemSize(this.#file, this.#items, id));
   }
 
   #readPlane(id: number): HeicPlane {
-    const item = this.#require(id);
-    if (item.type !== 'grid') {
-      const tile = this.#readTile(id, item);
-      const size = requireSize(readSize(this.#file, item));
+    if (this.#items.types.get(id) !== 'grid') {
+      const tile = this.#readTile(id);
+      const size = this.#sizeOf(id);
       const bits = bitsOf(tile);
       return { ...size, columns: 1, tileSize: size, tiles: [tile], bits };
     }
-    const grid = readGrid(this.#file, item);
-    const ids = this.#items.inputs.get(id) ?? [];
+    const { columns, rows, width, height } = readGrid(this.#file, this.#items, id);
+    const ids = inputsOf(this.#items, id) ?? [];
     const [first] = ids;
-    if (grid === undefined || first === undefined) throw damage('its grid cannot be read');
-    const { columns, rows, width, height } = grid;
-    const tileSize = requireSize(readSize(this.#file, this.#require(first)));
+    if (first === undefined) throw damage('its grid cannot be read');
+    const tileSize = this.#sizeOf(first);
     const covers = (tiles: number, side: number, whole: number) =>
       tiles * side >= whole && (tiles - 1) * side < whole;
     const isCovered =
       covers(columns, tileSize.width, width) && covers(rows, tileSize.height, height);
-    const isFilled = ids.length === columns * rows && new Set(ids).size === ids.length;
+    const isFilled = new Set(ids).size === columns * rows;
     if (!isFilled || !isCovered || ids.length > TILES_MAX)
       throw damage('its tiles do not make its grid');
-    const tiles = ids.map(tileId => this.#readTile(tileId, this.#require(tileId), item));
+    const tiles = ids.map(tileId => this.#readTile(tileId, id));
     const bits = Math.max(...tiles.map(bitsOf));
     return { ...requireSize({ width, height }), columns, tileSize, tiles, bits };
   }
 
-  #readTile(id: number, item: HeifItem, grid?: HeifItem): HeicTile {
-    const { type, extents, properties } = item;
-    if (!CODED.includes(type) || !extents?.length) throw damage(`item ${id} is no HEVC`);
-    for (const { start, end } of extents) {
-      this.#bytesLeft -= end - start;
-      const isInside = start >= 0 && start < end && end <= this.#file.length;
-      if (!isInside || this.#bytesLeft < 0) throw damage(`item ${id} is cut or named twice`);
-    }
+  #readTile(id: number, grid?: number): HeicTile {
+    const extents = this.#items.extents.get(id);
+    const isCoded = CODED.includes(this.#items.types.get(id) ?? '');
+    if (!isCoded || !extents?.length) throw damage(`item ${id} is cut or no HEVC`);
+    for (const { start, end } of extents) this.#bytesLeft -= end - start;
+    if (this.#bytesLeft < 0) throw damage(`item ${id} is named twice`);
     const cut = ({ start, end }: { start: number; end: number }) => this.#file.subarray(start, end);
+    const properties = propertiesOf(this.#items, id);
     const hvcC = properties.find(property => property.type === 'hvcC');
     if (hvcC === undefined) throw damage(`item ${id} has no configuration`);
-    const numbers = [...(grid?.properties ?? []), ...properties].find(
+    const numbers = [...propertiesOf(this.#items, grid), ...properties].find(
       property => property.type === 'colr' && cut(property).toString('latin1', 0, 4) === 'nclx',
     );
     return {
@@ -175,7 +163,7 @@ const FIRST_TILE_ID = 3;
  * asked for one after the other.
  */
 export function writeTiles({ colours, alpha }: HeicPicture): Buffer {
-  const items: WrittenItem[] = [];
+  const items: HeifItem[] = [];
   for (const { tiles, tileSize } of alpha === undefined ? [colours] : [colours, alpha]) {
     for (const tile of tiles) items.push(writtenTile(COLOURS_ID + items.length, tile, tileSize));
   }
@@ -226,7 +214,7 @@ function writtenTile(
   { data, properties: [hvcC, ...numbers] }: HeicTile,
   { width, height }: Size,
   { marks = [], isHidden = false }: { marks?: readonly Buffer[]; isHidden?: boolean } = {},
-): WrittenItem {
+): HeifItem {
   if (hvcC === undefined) throw damage('it does not say how it is coded');
   const others = [sizeBox(width, height), ...numbers, ...marks];
   const properties = [[hvcC, true] as const, ...others.map(other => [other, false] as const)];

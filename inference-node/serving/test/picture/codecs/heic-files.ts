@@ -3,10 +3,10 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { propertiesOf, readFileItems } from '@matting/proto/contract/image-header/heif.ts';
 import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import sharp from 'sharp';
-import { readHeifItems } from '../../../picture/codecs/files/heif-items.ts';
 import type { Pixels } from '../../pictures.ts';
 import { assemble, type Item, type Reference } from './avif-grids.ts';
 
@@ -51,10 +51,14 @@ export async function encodeFile(
 }
 
 /** The coded pictures of a file, those of alpha too. */
-export function codedIn(file: Buffer): CodedPicture[] {
+export async function codedIn(file: Buffer): Promise<CodedPicture[]> {
   const pictures: CodedPicture[] = [];
-  for (const { type, extents = [], properties } of readHeifItems(file).byId.values()) {
+  const items = await readFileItems(file);
+  if (items === undefined) throw new Error('heif-enc wrote no items');
+  for (const [id, type] of items.types) {
     if (type !== 'hvc1') continue;
+    const properties = propertiesOf(items, id);
+    const extents = items.extents.get(id) ?? [];
     const find = (name: string) => properties.find(property => property.type === name);
     const cut = (part: { start: number; end: number }) => file.subarray(part.start, part.end);
     const [ispe, hvcC, colr] = [find('ispe'), find('hvcC'), find('colr')];
@@ -74,7 +78,7 @@ export async function encode(
   pictures: readonly Pixels[],
   options?: CodingOptions,
 ): Promise<CodedPicture[]> {
-  return codedIn(await encodeFile(pictures, options));
+  return await codedIn(await encodeFile(pictures, options));
 }
 
 /** Pieces of a picture, by rows, the last of each row and column filled up. */
