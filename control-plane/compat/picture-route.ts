@@ -5,7 +5,6 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
-import type { Caller } from '@matting/core/accounts/account.ts';
 import type { AppServices } from '@matting/core/http/app-services.ts';
 import {
   apiKeyOf,
@@ -48,7 +47,7 @@ export interface PictureInterface<Body, Asked extends AskedPicture> {
   /** Resolves at the end of the body. @throws ContractError */
   readonly read: (request: IncomingMessage, uploads: RequestUploads) => Promise<Body>;
   /** @throws ContractError */
-  readonly ask: (body: Body, caller: Caller) => Asked;
+  readonly ask: (body: Body) => Asked;
   /** @param job with its result */
   readonly headersOf?: (job: Job, asked: Asked) => Readonly<Record<string, string>>;
   /** What stands around the picture in Base64; absent: the answer is never JSON. */
@@ -103,7 +102,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
       const body = await read(request.raw, pictures);
       const askAgain = () => this.#askAgain(request);
       const caller = await askAgain();
-      const asked = ask(body, caller);
+      const asked = ask(body);
       const submitted = await submitMatting.submitKeyless({
         ...{ caller, askAgain, mode: 'sync' },
         ...{ request: asked.request, backgroundGiven: asked.backgroundGiven },
