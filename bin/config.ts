@@ -75,25 +75,6 @@ export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): Supe
   return config;
 }
 
-export interface CallerConfig {
-  /** A secret: never to be printed. */
-  readonly apiKey: string;
-}
-
-/**
- * What `remove` takes from the environment: a key on a command line could be read by everybody.
- * @throws ConfigError where there is no key.
- */
-export function loadCallerConfig(env: NodeJS.ProcessEnv = process.env): CallerConfig {
-  const reader = new EnvReader(env);
-  const apiKey = reader.string('MATTING_API_KEY', {
-    pattern: /^[!-~]{1,4096}$/,
-    expected: 'an API key, or --key-file a file that holds one',
-  });
-  reader.requireValid();
-  return { apiKey };
-}
-
 /** The two programs find each other by these: the system cannot choose one, nor two be the same. */
 function readPorts(reader: EnvReader): Ports {
   const read = (name: keyof Ports) =>

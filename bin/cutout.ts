@@ -14,10 +14,11 @@ import {
 } from '@matting/proto/contract/formats.ts';
 import { describeUnread, readImageHeader } from '@matting/proto/contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { type FinishingWishes, type GivenFinishing, readFinishing } from './finishing-options.ts';
-import { type Bootstrap, findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
+import { type Bootstrap, findStackPorts, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
@@ -97,7 +98,7 @@ interface Task {
   readonly wishes: FinishingWishes;
 }
 
-/** @throws SetupError, ConfigError */
+/** @throws CommandError, ConfigError */
 export async function cutout(
   options: CutoutOptions,
   terminal: Terminal,
@@ -136,7 +137,7 @@ export async function cutout(
     const stack = await startStack(config, { models, account, onAccount, say }, signal);
     onStack(stack);
     try {
-      if (apiKey === undefined) throw new SetupError('the data directory is not new');
+      if (apiKey === undefined) throw new CommandError('the data directory is not new');
       terminal.line(`Service ready after ${seconds(performance.now() - startedAtMs)}`);
       const cutouts: Cutout[] = [];
       for (const task of tasks) {
@@ -168,13 +169,14 @@ function offering(model: string | undefined, config: SupervisorConfig): Supervis
 async function planTasks(options: CutoutOptions): Promise<Task[]> {
   const images = options.images.length > 0 ? options.images : [DEMO_IMAGE];
   if (options.out !== undefined && images.length > 1) {
-    throw new SetupError('--out names one file: leave it out with several images', 64);
+    throw new CommandError('--out names one file: leave it out with several images', 64);
   }
   const tasks: Task[] = [];
   for (const image of images) {
     const found = await stat(image).catch(() => undefined);
-    if (found === undefined || !found.isFile()) throw new SetupError(`no such file: ${image}`, 66);
-    if (found.size > IMAGE_BYTES_MAX) throw new SetupError(`${image} is over 50 MB`, 66);
+    if (found === undefined || !found.isFile())
+      throw new CommandError(`no such file: ${image}`, 66);
+    if (found.size > IMAGE_BYTES_MAX) throw new CommandError(`${image} is over 50 MB`, 66);
     await requireImage(image, found.size);
     const out = options.out ?? `${path.parse(image).name}-cutout.png`;
     const format = formatOf(out);
@@ -189,7 +191,7 @@ function formatOf(out: string): OutputFormat {
   const format = parseOutputFormat(path.extname(out).slice(1));
   if (format !== undefined && format !== 'zip') return format;
   const known = [...TRANSPARENT_FORMATS, 'jpg'].map(name => `.${name}`).join(', ');
-  throw new SetupError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
+  throw new CommandError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
 }
 
 /** By its header: a text would otherwise be refused after weights were fetched for it. */
@@ -201,7 +203,7 @@ async function requireImage(image: string, sizeBytes: number): Promise<void> {
       return buffer.subarray(0, bytesRead);
     };
     if ((await readImageHeader(read, sizeBytes)) !== undefined) return;
-    throw new SetupError(`${image}: ${await describeUnread(read, sizeBytes)}`, 65);
+    throw new CommandError(`${image}: ${await describeUnread(read, sizeBytes)}`, 65);
   } finally {
     await file.close();
   }
@@ -211,14 +213,17 @@ async function requireWritable(out: string): Promise<void> {
   const target = path.resolve(out);
   const folder = path.dirname(target);
   const found = await stat(folder).catch(() => undefined);
-  if (!found?.isDirectory()) throw new SetupError(`no such directory for ${out}`, 73);
+  if (!found?.isDirectory()) throw new CommandError(`no such directory for ${out}`, 73);
   const there = await stat(target).catch(() => undefined);
-  if (there?.isDirectory()) throw new SetupError(`${out} is a directory`, 73);
+  if (there?.isDirectory()) throw new CommandError(`${out} is a directory`, 73);
   try {
     await access(folder, constants.W_OK | constants.X_OK);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    throw new SetupError(`${out} cannot be written: its directory does not allow it (${code})`, 73);
+    throw new CommandError(
+      `${out} cannot be written: its directory does not allow it (${code})`,
+      73,
+    );
   }
 }
 
@@ -239,9 +244,9 @@ async function cutOne(
     answer = await fetch(job.status_url, { headers, signal });
     job = (await answer.json()) as Job;
   }
-  if (!answer.ok || job.result === undefined) throw new SetupError(failureOf(task.image, job));
+  if (!answer.ok || job.result === undefined) throw new CommandError(failureOf(task.image, job));
   const download = await fetch(job.result.url, { signal });
-  if (!download.ok) throw new SetupError(`the result link answered ${download.status}`);
+  if (!download.ok) throw new CommandError(`the result link answered ${download.status}`);
   const bytes = Buffer.from(await download.arrayBuffer());
   const durationMs = performance.now() - startedAtMs;
   // Never half a file under the name that was asked for.
@@ -250,7 +255,7 @@ async function cutOne(
     await writeFile(partial, bytes);
     await rename(partial, task.out);
   } catch (error) {
-    throw new SetupError(`${task.out} cannot be written: ${(error as Error).message}`, 73);
+    throw new CommandError(`${task.out} cannot be written: ${(error as Error).message}`, 73);
   } finally {
     await rm(partial, { force: true });
   }

@@ -5,9 +5,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:fs';
 import { createInterface } from 'node:readline';
+import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { type ChildEnd, endOf, killWithin, withinMs } from './child-end.ts';
 import type { SupervisorConfig } from './config.ts';
-import { NODE_CLI, requireDirectory, SetupError } from './stack.ts';
+import { NODE_CLI, requireDirectory } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 /** A step as `models fetch --progress-json` prints it, one a line. */
@@ -30,7 +31,7 @@ const INTERRUPTED_MAX_MS = 5000;
 
 /**
  * Resolves with one line for the person at the terminal: what will run, and under what terms.
- * @throws SetupError with the CLI's own line; so where MATTING_COMMERCIAL_USE refuses a model.
+ * @throws CommandError with the CLI's own line; so where MATTING_COMMERCIAL_USE refuses a model.
  */
 export async function fetchModels(
   config: SupervisorConfig,
@@ -81,7 +82,10 @@ export async function fetchModels(
   signal.throwIfAborted();
   const { code } = await end;
   if (code !== 0) {
-    throw new SetupError(lastWords.trim() || `models fetch failed (exit code ${code})`, code ?? 1);
+    throw new CommandError(
+      lastWords.trim() || `models fetch failed (exit code ${code})`,
+      code ?? 1,
+    );
   }
   return terms;
 }

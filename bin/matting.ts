@@ -8,17 +8,12 @@ import path from 'node:path';
 import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
 import { SignalGate } from '@matting/program/signal-gate.ts';
 import { Command, CommanderError } from 'commander';
+import { CommandError } from 'matting-client/src/command/command-error.ts';
+import { main as remove } from 'matting-client/src/command/main.ts';
 import { ROOT } from './config.ts';
 import { cutout } from './cutout.ts';
 import { addFinishingOptions, type GivenFinishing } from './finishing-options.ts';
-import {
-  addRemoveOptions,
-  type GivenOptions,
-  REMOVE_HELP,
-  readRemoveOptions,
-} from './remove/options.ts';
-import { remove } from './remove/remove.ts';
-import { NODE_CLI, SetupError, type Stack } from './stack.ts';
+import { NODE_CLI, type Stack } from './stack.ts';
 import { Terminal } from './terminal.ts';
 import { up } from './up.ts';
 
@@ -63,16 +58,13 @@ interface CutoutCommand extends GivenFinishing {
 
 const terminal = new Terminal();
 const ending = new AbortController();
-const hurrying = new AbortController();
 const gate = new SignalGate();
 let stack: Stack | undefined;
 
 function onSignal(): void {
   const meaning = gate.read(performance.now());
   if (meaning === 'drain') ending.abort();
-  if (meaning !== 'hurry') return;
-  hurrying.abort();
-  void stack?.hurry();
+  if (meaning === 'hurry') void stack?.hurry();
 }
 
 function watchSignals(): void {
@@ -111,7 +103,7 @@ function mainOf(main: string, args: readonly string[]): string {
 
 /**
  * An image for containers has the files of one program, or of both.
- * @throws SetupError
+ * @throws CommandError
  */
 function requirePrograms(...mains: readonly string[]): void {
   const missing = mains.find(main => !existsSync(main));
@@ -119,7 +111,7 @@ function requirePrograms(...mains: readonly string[]): void {
   const name = missing === NODE_CLI ? 'inference node' : 'control plane';
   const image = missing === NODE_CLI ? 'matting-node' : 'matting-control-plane';
   const images = mains.length > 1 ? 'the image matting' : `the image matting or ${image}`;
-  throw new SetupError(`there is no ${name} here: run this in ${images}`, UNAVAILABLE_EXIT_CODE);
+  throw new CommandError(`there is no ${name} here: run this in ${images}`, UNAVAILABLE_EXIT_CODE);
 }
 
 async function handOn(main: string, args: readonly string[]): Promise<number> {
@@ -137,6 +129,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const args = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '--help'] : argv;
   const handed = HANDED_ON.get(args[0] ?? '');
   if (handed !== undefined) return handOn(mainOf(handed.main, args), args);
+  if (args[0] === 'remove') return remove(args.slice(1), 'matting remove');
   const program = new Command('matting')
     .description('A self-hosted background-removal service')
     .exitOverride()
@@ -168,13 +161,7 @@ async function main(argv: readonly string[]): Promise<number> {
       const cutouts = await cutout(wanted, shown, ending.signal, keepStack);
       if (json) console.log(JSON.stringify({ cutouts }));
     });
-  addRemoveOptions(program.command('remove').description('cut images out through a service'))
-    .addHelpText('after', REMOVE_HELP)
-    .action(async (files: string[], options: GivenOptions) => {
-      watchSignals();
-      const endings = { draining: ending.signal, hurrying: hurrying.signal };
-      await remove(await readRemoveOptions(files, options), endings);
-    });
+  program.command('remove').description('cut images out through a service');
   for (const [name, { about }] of HANDED_ON) {
     program.command(name).description(about);
   }
@@ -191,7 +178,7 @@ function explain(error: unknown): number {
     console.error(`matting: ${error.message}`);
     return CONFIG_EXIT_CODE;
   }
-  if (error instanceof SetupError) {
+  if (error instanceof CommandError) {
     console.error(
       error.message.startsWith('matting:') ? error.message : `matting: ${error.message}`,
     );

@@ -13,6 +13,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { makeDirectory } from '@matting/program/files.ts';
 import { findFreePorts } from '@matting/program/ports/free-ports.ts';
+import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { endOf, killWithin, withinMs } from './child-end.ts';
 import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
 import { mayUseGpu } from './gpu-hint.ts';
@@ -33,17 +34,6 @@ const TOKEN = /^[\x21-\x7e]{16,256}$/;
 const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
 /** A command that writes a few rows; a database that does not answer in this time never will. */
 const CLI_TIMEOUT_MS = 120_000;
-
-/** Something a person can mend; `message` is one line that says how. */
-export class SetupError extends Error {
-  readonly exitCode: number;
-
-  constructor(message: string, exitCode = 1) {
-    super(message);
-    this.name = 'SetupError';
-    this.exitCode = exitCode;
-  }
-}
 
 /** What is done while the programs come up. */
 export interface StackSetup {
@@ -85,7 +75,7 @@ export interface Bootstrap {
  * Starts both programs and resolves once a photo can be sent. Whatever does not wait for the other
  * goes on side by side: the models come while the control plane loads, the account is made while
  * the engines warm up. On any failure nothing is left running.
- * @throws SetupError
+ * @throws CommandError
  */
 export async function startStack(
   config: SupervisorConfig,
@@ -167,7 +157,7 @@ export async function nodeReadyMaxMs(config: SupervisorConfig): Promise<number> 
   return (await mayUseGpu(config)) ? READY_TIMEOUT_GPU_MS : READY_TIMEOUT_MS;
 }
 
-/** Until `url` answers 200. @throws SetupError */
+/** Until `url` answers 200. @throws CommandError */
 async function untilOk(
   url: string,
   signal: AbortSignal,
@@ -179,7 +169,7 @@ async function untilOk(
     if (await answersOk(url, signal)) return;
     await delay(READY_POLL_MS, undefined, { signal });
   }
-  throw new SetupError(`the service did not become ready within ${maxMs / 1000} s`);
+  throw new CommandError(`the service did not become ready within ${maxMs / 1000} s`);
 }
 
 /** By node:http: fetch loads a library of its own, on the cores that everything waits for. */
@@ -198,7 +188,7 @@ function answersOk(url: string, signal: AbortSignal): Promise<boolean> {
 function failedStart(name: string, exit: ProgramExit, logDir: string): never {
   const words = exit.lastWords.trim();
   const how = exit.signal ?? `exit code ${exit.code}`;
-  throw new SetupError(
+  throw new CommandError(
     words === '' ? `the ${name} ended while starting (${how}): see ${logDir}` : words,
     exit.code === null || exit.code === 0 ? 1 : exit.code,
   );
@@ -215,7 +205,7 @@ export async function requireDirectory(
     await access(directory, rights);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    throw new SetupError(
+    throw new CommandError(
       `cannot use the directory ${directory} (${code}): make it writable or set ${variable}`,
     );
   }
@@ -231,7 +221,7 @@ async function requireFreePorts(config: SupervisorConfig): Promise<void> {
       code === 'EADDRINUSE'
         ? `port ${port} is in use: stop what listens there or set ${variable} to a free port`
         : `cannot listen on ${host}:${port} (${code}): set ${variable} or MATTING_HOST`;
-    throw new SetupError(why);
+    throw new CommandError(why);
   }
 }
 
@@ -246,7 +236,7 @@ function listenError(host: string, port: number): Promise<string | undefined> {
 /**
  * Shared by the two programs and kept, so that a node started by hand can be given it too. The file
  * appears complete or not at all: two starts at once get the same one, a full disk leaves none.
- * @throws SetupError
+ * @throws CommandError
  */
 async function readOrMakeToken(dataDir: string): Promise<string> {
   const file = path.join(dataDir, 'node-token');
@@ -261,18 +251,18 @@ async function readOrMakeToken(dataDir: string): Promise<string> {
     if (TOKEN.test(token)) return token;
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    throw new SetupError(`${file} cannot be read or made (${code}): see its rights and the disk`);
+    throw new CommandError(`${file} cannot be read or made (${code}): see its rights and the disk`);
   } finally {
     await rm(temporary, { force: true });
   }
-  throw new SetupError(`${file} does not hold a token: remove it, the next start makes another`);
+  throw new CommandError(`${file} does not hold a token: remove it, the next start makes another`);
 }
 
 function unlessThere(error: NodeJS.ErrnoException): void {
   if (error.code !== 'EEXIST') throw error;
 }
 
-/** Runs a program's CLI to its end and gives its standard output. @throws SetupError */
+/** Runs a program's CLI to its end and gives its standard output. @throws CommandError */
 async function runCli(
   main: string,
   args: readonly string[],
@@ -296,9 +286,9 @@ async function runCli(
   if (!(await withinMs(CLI_TIMEOUT_MS, end))) {
     const gone = await killWithin(child, end);
     const left = gone ? '' : `; process ${child.pid} was killed and does not die`;
-    throw new SetupError(`${args[0]} did not end within ${CLI_TIMEOUT_MS / 1000} s${left}`);
+    throw new CommandError(`${args[0]} did not end within ${CLI_TIMEOUT_MS / 1000} s${left}`);
   }
   const { code } = await end;
-  if (code !== 0) throw new SetupError(errors.trim() || `${args[0]} failed (exit code ${code})`);
+  if (code !== 0) throw new CommandError(errors.trim() || `${args[0]} failed (exit code ${code})`);
   return output;
 }

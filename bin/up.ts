@@ -10,7 +10,7 @@ const FIRST_CREDITS = 1000;
 /** Nobody gets mail there: who signs in by its link may invite others. */
 const FIRST_OWNER = 'owner@localhost';
 
-/** Runs until `signal` aborts. @throws SetupError, ConfigError */
+/** Runs until `signal` aborts. @throws CommandError, ConfigError */
 export async function up(
   terminal: Terminal,
   signal: AbortSignal,

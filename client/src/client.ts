@@ -12,9 +12,9 @@ import { Backoff, Patience, type PatienceOptions, parseRetryAfterMs } from './pa
 import {
   collect,
   type FileAnswer,
-  type FileHeaders,
   isFileAnswer,
   openResult,
+  type ResultFile,
 } from './result-file.ts';
 import { type MattingRequest, prepare, type Submission } from './submission.ts';
 import type {
@@ -77,16 +77,16 @@ export interface SubmitOptions extends CallOptions {
   readonly idempotencyKey?: string | undefined;
 }
 
+type Downloadable = string | URL | Pick<SucceededJob, 'result'>;
+
 /** A picture that is cut out, with its file still to be read. */
-export interface OpenCutOut extends FileHeaders {
+export interface OpenCutOut extends ResultFile {
   readonly jobId: string;
   /** The download link, good for a day; needs no key. */
   readonly url: string;
   readonly idempotencyKey: string;
   /** null: none was seen; undefined: the service does not say. */
   readonly subject: Subject | null | undefined;
-  /** To be read to its end or returned; what breaks off goes on. */
-  readonly pieces: AsyncIterableIterator<Uint8Array>;
 }
 
 export interface CutOut extends Omit<OpenCutOut, 'pieces' | 'sizeBytes'> {
@@ -180,13 +180,14 @@ export class MattingClient {
   }
 
   /** The file of a job, or behind a result link. */
-  async download(
-    from: string | URL | Pick<SucceededJob, 'result'>,
-    options: CallOptions = {},
-  ): Promise<Uint8Array> {
+  async download(from: Downloadable, options: CallOptions = {}): Promise<Uint8Array> {
+    return collect((await this.openDownload(from, options)).pieces);
+  }
+
+  /** As `download`, with the file as it comes. */
+  async openDownload(from: Downloadable, options: CallOptions = {}): Promise<ResultFile> {
     const link = typeof from === 'string' || from instanceof URL ? String(from) : from.result.url;
-    const { pieces } = await openResult(this.#transport, link, new Patience(options));
-    return collect(pieces);
+    return openResult(this.#transport, link, new Patience(options));
   }
 
   async account(options: CallOptions = {}): Promise<Account> {

@@ -11,6 +11,7 @@ export type { ClientErrorCode, ErrorCode } from './errors.ts';
 export { ERROR_CODES, MattingError } from './errors.ts';
 export type { Fetch } from './exchange.ts';
 export type { Retry } from './patience.ts';
+export type { ResultFile } from './result-file.ts';
 export type { MattingRequest } from './submission.ts';
 export { IMAGE_BYTES_MAX } from './submission.ts';
 export type * from './types.ts';

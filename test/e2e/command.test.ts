@@ -104,12 +104,12 @@ test('models that the operator refuses, that are none, or that cannot be written
   };
   const strict = { MATTING_COMMERCIAL_USE: 'strict', MATTING_QUALITY: 'permissive' };
   await rejectsWith(t, fetched(strict), {
-    name: 'SetupError',
+    name: 'CommandError',
     exitCode: 78,
     message: /every model: strict refuses u2netp .*every model: strict refuses modnet /s,
   });
   await rejectsWith(t, fetched({ MATTING_MODELS_OFFERED: 'fast,u2nett' }), {
-    name: 'SetupError',
+    name: 'CommandError',
     exitCode: 78,
     message: /MATTING_MODELS_OFFERED must be .*"u2nett" is none of fast, .*, u2netp$/,
   });
@@ -148,7 +148,7 @@ test('what `cutout` cannot do is told before anything is fetched or started', as
   ];
   for (const [options, exitCode, message] of cases) {
     const started = cutout(options, silentTerminal(), signal, noStack);
-    await rejectsWith(t, started, { name: 'SetupError', exitCode, message });
+    await rejectsWith(t, started, { name: 'CommandError', exitCode, message });
   }
 });
 

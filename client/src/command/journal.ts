@@ -6,7 +6,7 @@ import { createReadStream } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import type { Subject } from 'matting-client/src/index.ts';
+import type { Subject } from '../index.ts';
 
 export const JOURNAL_NAME = 'results.jsonl';
 /** From the end of the journal, in which its last newline must be. A line has some 500. */
@@ -22,11 +22,11 @@ export interface JournalLine {
   readonly job: string | null;
   /** Relative to the journal; null where there is none. */
   readonly output: string | null;
-  /** Of the result; width and height null where its header does not say. */
+  /** Of the result. */
   readonly size: {
     readonly bytes: number;
-    readonly width: number | null;
-    readonly height: number | null;
+    readonly width: number;
+    readonly height: number;
   } | null;
   /** In pixels of the file, with the share of it; null: none was seen, or nothing was said of it. */
   readonly subject: Subject | null;
@@ -34,6 +34,18 @@ export interface JournalLine {
   readonly credits: number;
   readonly error: { readonly code: string; readonly detail: string } | null;
 }
+
+/** Of a picture before anything is known of it. */
+export const NOTHING: Omit<JournalLine, 'file'> = {
+  sha256: null,
+  key: null,
+  job: null,
+  output: null,
+  size: null,
+  subject: null,
+  credits: 0,
+  error: null,
+};
 
 /** The key and the size of what was written last under a name. */
 type DoneByOutput = ReadonlyMap<string, { readonly key: string; readonly bytes: number }>;

@@ -1,12 +1,11 @@
 /** One picture from its file to its result on the disk, and its line of the journal. */
 import { createHash } from 'node:crypto';
-import { type FileHandle, mkdir, rename, rm, stat } from 'node:fs/promises';
+import { mkdir, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { describeUnread, readImageHeader } from '@matting/proto/contract/image-header.ts';
-import { readImage } from 'matting-client/src/files.ts';
-import { MattingError, type Retry } from 'matting-client/src/index.ts';
+import { readImage } from '../files.ts';
+import { MattingError, type Retry } from '../index.ts';
 import type { Picture } from './find-pictures.ts';
-import type { Journal, JournalLine } from './journal.ts';
+import { type Journal, type JournalLine, NOTHING } from './journal.ts';
 import type { RemoveOptions } from './options.ts';
 import type { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
@@ -33,20 +32,11 @@ export async function runPicture(
   options: PictureRunOptions,
 ): Promise<PictureEnd> {
   const target = path.join(options.to, output);
-  const line: Line = {
-    file: source,
-    sha256: null,
-    key: null,
-    job: null,
-    output: null,
-    size: null,
-    subject: null,
-    credits: 0,
-    error: null,
-  };
+  const line: Line = { ...NOTHING, file: source };
   try {
     if (options.skipExisting && ((await sizeOf(target)) ?? 0) > 0) return { kind: 'there' };
-    const image = await readPicture(source);
+    if (!(await stat(source)).isFile()) throw new Error('not a regular file');
+    const image = await readImage(source);
     line.sha256 = createHash('sha256').update(image).digest('hex');
     line.key = keyOf(line.sha256, options);
     const bytes = options.journal.bytesOfDone(output, line.key);
@@ -78,13 +68,16 @@ async function makeResult(
   }
   const partial = await partials.open(target);
   try {
-    const call = { idempotencyKey: line.key ?? '', giveUpMs, signal, onRetry };
-    const cutOut = await client.openCutOut({ image, ...fields }, call);
-    line.job = cutOut.jobId;
-    line.credits = 1;
-    for await (const piece of cutOut.pieces) await partial.file.writeFile(piece);
-    line.size = await describe(partial.file);
-    line.subject = cutOut.subject ?? null;
+    const call = { giveUpMs, signal, onRetry };
+    const keyed = { ...call, idempotencyKey: line.key ?? '' };
+    const job = await client.run({ image, ...fields }, keyed);
+    line.job = job.job_id;
+    line.credits = job.credits.charged;
+    const { pieces } = await client.openDownload(job, call);
+    for await (const piece of pieces) await partial.file.writeFile(piece);
+    const { sizeBytes: bytes, width, height, subject = null } = job.result;
+    line.size = { bytes, width, height };
+    line.subject = subject;
     await partial.file.close();
     await rename(partial.name, target);
   } catch (error) {
@@ -95,33 +88,10 @@ async function makeResult(
   }
 }
 
-/** @throws MattingError without asking the service what the file itself tells. */
-async function readPicture(source: string): Promise<Uint8Array> {
-  if (!(await stat(source)).isFile()) throw new Error('not a regular file');
-  const image = await readImage(source);
-  const read = async (offset: number, length: number) =>
-    Buffer.from(image.buffer, image.byteOffset, image.byteLength).subarray(offset, offset + length);
-  if ((await readImageHeader(read, image.byteLength)) !== undefined) return image;
-  throw new MattingError(await describeUnread(read, image.byteLength), {
-    code: 'UNSUPPORTED_IMAGE_FORMAT',
-    retryable: false,
-  });
-}
-
 /** Bytes; undefined where there is no such file. */
 async function sizeOf(file: string): Promise<number | undefined> {
   const found = await stat(file).catch(() => undefined);
   return found?.isFile() ? found.size : undefined;
-}
-
-async function describe(file: FileHandle): Promise<NonNullable<JournalLine['size']>> {
-  const { size: bytes } = await file.stat();
-  const read = async (offset: number, length: number) => {
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, offset);
-    return buffer.subarray(0, bytesRead);
-  };
-  const header = await readImageHeader(read, bytes);
-  return { bytes, width: header?.width ?? null, height: header?.height ?? null };
 }
 
 export function codeOf(error: Error): string {

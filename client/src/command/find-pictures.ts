@@ -1,8 +1,7 @@
 /** Which pictures are meant, and where the result of each goes: all of it known before one is sent. */
 import { readdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { SetupError } from '../stack.ts';
-import { misuse } from './options.ts';
+import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
 
 /** What is taken from a folder, in whatever case; a file that is named itself may end as it likes. */
 const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl', '.heic', '.heif'];
@@ -10,7 +9,6 @@ const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl', '.he
 const PICTURES_MAX = 1_000_000;
 /** Named in a message. */
 const NAMES_SHOWN_MAX = 5;
-const NO_INPUT_EXIT_CODE = 66;
 
 export interface Picture {
   /** As a person finds it: the argument, with what is below it. */
@@ -39,7 +37,7 @@ export interface FindOptions {
 /**
  * Links to files are followed. Links to folders are followed where they are named themselves, never
  * inside a folder: no loop, no picture twice.
- * @throws SetupError where a file is not there, or two results would have the same name.
+ * @throws CommandError where a file is not there, or two results would have the same name.
  */
 export async function findPictures(files: readonly string[], options: FindOptions): Promise<Found> {
   const search = new Search(options, await realpath(options.to));
@@ -64,7 +62,7 @@ class Search implements Found {
 
   async add(file: string): Promise<void> {
     const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
-      throw new SetupError(`${file}: ${reasonOf(error)}`, NO_INPUT_EXIT_CODE);
+      throw new CommandError(`${file}: ${reasonOf(error)}`, NO_INPUT_EXIT_CODE);
     });
     if (!found.isDirectory()) {
       this.#take(file, this.#named(path.basename(file)));
@@ -74,8 +72,7 @@ class Search implements Found {
       throw misuse(`${file} is the folder of the results: --to must name another`);
     }
     // As cp has it: a folder keeps its name, what is in it comes alone by `folder/.`
-    const last = file.split('/').findLast(part => part !== '') ?? '/';
-    const name = /^\.\.?$/.test(last) ? '' : path.basename(path.resolve(file));
+    const name = /(^|\/)\.\.?\/*$/.test(file) ? '' : path.basename(path.resolve(file));
     await this.#walk(file, name);
   }
 

@@ -1,14 +1,14 @@
 /**
- * `matting remove`: pictures through a service, over REST. It may be killed at any instant and begun
- * again: what was paid is not paid again, and what is done is left alone.
+ * Pictures through a service. A run may be killed at any instant and begun again: what was paid is
+ * not paid again, and what is done is left alone.
  */
 import { createHash } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
-import { IMAGE_BYTES_MAX, MattingError, type Model, type Retry } from 'matting-client/src/index.ts';
-import { SetupError } from '../stack.ts';
+import { IMAGE_BYTES_MAX, MattingError, type Model, type Retry } from '../index.ts';
+import { CommandError, misuse, USAGE_EXIT_CODE } from './command-error.ts';
 import { type Found, findPictures, type Picture } from './find-pictures.ts';
-import { Journal, type JournalLine } from './journal.ts';
-import { misuse, type RemoveOptions, STANDARD_INPUT } from './options.ts';
+import { Journal, NOTHING } from './journal.ts';
+import { type RemoveOptions, STANDARD_INPUT } from './options.ts';
 import { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
 import { codeOf, type PictureEnd, runPicture } from './picture-run.ts';
@@ -44,16 +44,16 @@ export interface Endings {
   readonly hurrying: AbortSignal;
 }
 
-/** @throws SetupError, where anything failed with the exit code 1. */
+/** @throws CommandError, where anything failed with the exit code 1. */
 export async function remove(options: RemoveOptions, endings: Endings): Promise<void> {
   const { to } = options;
   if (to === undefined) return removeStandardInput(options, endings);
   await mkdir(to, { recursive: true }).catch((error: Error) => {
-    throw new SetupError(error.message, CANNOT_CREATE_EXIT_CODE);
+    throw new CommandError(error.message, CANNOT_CREATE_EXIT_CODE);
   });
   const found = await findPictures(options.files, { ...options, to });
   const journal = await Journal.open(to).catch((error: Error) => {
-    throw new SetupError(error.message, CANNOT_CREATE_EXIT_CODE);
+    throw new CommandError(error.message, CANNOT_CREATE_EXIT_CODE);
   });
   try {
     if (found.pictures.length > 0) await requireService(options, found.pictures.length);
@@ -77,7 +77,7 @@ async function requireService({ client, fields }: RemoveOptions, pictures: numbe
   } catch (error) {
     if (!(error instanceof MattingError)) throw error;
     const refused = error.status === 401 || error.status === 403;
-    throw new SetupError(
+    throw new CommandError(
       `${error.code}: ${error.message}`,
       refused ? NOT_ALLOWED_EXIT_CODE : UNAVAILABLE_EXIT_CODE,
     );
@@ -105,7 +105,7 @@ class Run {
   #made = 0;
   #there = 0;
   /** Why no further picture is begun. */
-  #stopped: string | undefined;
+  #stopped: CommandError | undefined;
 
   constructor(
     options: RemoveOptions & { readonly to: string },
@@ -117,7 +117,7 @@ class Run {
     this.#journal = journal;
     this.#found = found;
     this.#endings = endings;
-    this.#progress = new Progress(found.pictures.length);
+    this.#progress = new Progress(found.pictures.length, process.stderr);
   }
 
   async all(): Promise<void> {
@@ -148,7 +148,7 @@ class Run {
       } catch (error) {
         // Ended at once, or the journal cannot be written.
         if (this.#endings.hurrying.aborted) return;
-        this.#stopped ??= (error as Error).message;
+        this.#stopped ??= new CommandError(`stopped: ${(error as Error).message}`);
         this.#failed.push(picture.source);
       }
       this.#progress.ended();
@@ -178,7 +178,7 @@ class Run {
       const { error } = end;
       this.#failed.push(source);
       this.#progress.line(`${source}: ${codeOf(error)}: ${error.message}`);
-      if (stopsTheRun(error)) this.#stopped ??= `${codeOf(error)}: ${error.message}`;
+      if (stopsTheRun(error)) this.#stopped ??= failureOf(error, 'stopped: ');
     }
   }
 
@@ -186,11 +186,8 @@ class Run {
     const { pictures, unreadable, others } = this.#found;
     for (const { source, reason } of unreadable) {
       this.#failed.push(source);
-      await this.#journal.append({
-        ...NOTHING,
-        file: source,
-        error: { code: 'UNREADABLE', detail: reason },
-      });
+      const error = { code: 'UNREADABLE', detail: reason };
+      await this.#journal.append({ ...NOTHING, file: source, error });
       this.#progress.line(`${source}: ${reason}`);
     }
     const left =
@@ -203,28 +200,24 @@ class Run {
       ...(others > 0 ? [`${others} other files left alone`] : []),
     ];
     process.stdout.write(`matting: ${parts.join(', ')}\n`);
-    if (this.#stopped !== undefined) throw new SetupError(`stopped: ${this.#stopped}`);
-    if (left > 0) throw new SetupError('ended before all were tried: the same command goes on');
-    if (this.#failed.length > 0) throw new SetupError(`${this.#failed.length} failed`);
+    if (this.#stopped !== undefined) throw this.#stopped;
+    if (left > 0) throw new CommandError('ended before all were tried: the same command goes on');
+    if (this.#failed.length > 0) throw new CommandError(`${this.#failed.length} failed`);
   }
 }
-
-/** Of a place that could not be read. */
-const NOTHING: Omit<JournalLine, 'file' | 'error'> = {
-  sha256: null,
-  key: null,
-  job: null,
-  output: null,
-  size: null,
-  subject: null,
-  credits: 0,
-};
 
 function stopsTheRun(error: Error): boolean {
   const code = codeOf(error);
   if (!(error instanceof MattingError)) return CODES_OF_DISKS.has(code);
   // A job that failed for good failed by its picture.
   return !CODES_OF_PICTURES.has(code) && (error.retryable || error.jobId === undefined);
+}
+
+/** What is wrong with the fields of a request is wrong with the command. */
+function failureOf(error: Error, before = ''): CommandError {
+  const isMisuse = error instanceof MattingError && error.fieldErrors.length > 0;
+  const message = `${before}${codeOf(error)}: ${error.message}`;
+  return new CommandError(message, isMisuse ? USAGE_EXIT_CODE : 1);
 }
 
 /** One picture from standard input; its result is written once it is whole. */
@@ -237,13 +230,13 @@ async function removeStandardInput(options: RemoveOptions, endings: Endings): Pr
   const call = { idempotencyKey, giveUpMs, signal: endings.draining };
   const { bytes } = await client.cutOut({ image, ...fields }, call).catch((error: unknown) => {
     if (!(error instanceof MattingError)) throw error;
-    throw new SetupError(`${error.code}: ${error.message}`);
+    throw failureOf(error);
   });
   await new Promise<void>((resolve, reject) => {
     process.stdout.once('error', reject);
     process.stdout.write(bytes, error => (error ? reject(error) : resolve()));
   }).catch((error: Error) => {
-    throw new SetupError(`standard output: ${error.message}`);
+    throw new CommandError(`standard output: ${error.message}`);
   });
 }
 
@@ -253,8 +246,9 @@ async function readStandardInput(): Promise<Uint8Array> {
   for await (const piece of process.stdin) {
     pieces.push(piece as Buffer);
     bytes += (piece as Buffer).length;
-    if (bytes > IMAGE_BYTES_MAX) throw new SetupError('the picture is over 50 MB', DATA_EXIT_CODE);
+    if (bytes > IMAGE_BYTES_MAX)
+      throw new CommandError('the picture is over 50 MB', DATA_EXIT_CODE);
   }
-  if (bytes === 0) throw new SetupError('standard input is empty', DATA_EXIT_CODE);
+  if (bytes === 0) throw new CommandError('standard input is empty', DATA_EXIT_CODE);
   return Buffer.concat(pieces);
 }

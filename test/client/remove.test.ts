@@ -1,4 +1,4 @@
-/** `matting remove` as a process: what was paid stays paid once. */
+/** `matting remove`, which is `matting-remove` too: what was paid stays paid once. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import {
@@ -13,22 +13,14 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
-import { Command } from 'commander';
 import sinon from 'sinon';
-import type { JournalLine } from '../../bin/remove/journal.ts';
-import {
-  addRemoveOptions,
-  type GivenOptions,
-  readRemoveOptions,
-} from '../../bin/remove/options.ts';
-import { remove } from '../../bin/remove/remove.ts';
-import { SetupError } from '../../bin/stack.ts';
+import type { JournalLine } from '../../client/src/command/journal.ts';
+import { main } from '../../client/src/command/main.ts';
 import { cutOutOf } from '../../control-plane/core/test/scripted-exchange.ts';
 import type { ScriptedNode } from '../../control-plane/core/test/scripted-node.ts';
 import type { Caller } from '../../control-plane/core/test/support/replicas.ts';
 import { pngHeader } from '../../control-plane/core/test/support/test-app.ts';
 import { Replicas } from '../../control-plane/test/programs.ts';
-import { CONFIG_EXIT_CODE, ConfigError } from '../../program/env.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
 import {
   type MatteHeader,
@@ -57,16 +49,6 @@ interface Run {
   readonly child: ChildProcess;
   readonly ended: Promise<RunEnd>;
   stderr(): string;
-}
-
-function commandOf(): Command {
-  const { signal } = new AbortController();
-  return addRemoveOptions(new Command())
-    .exitOverride()
-    .configureOutput({ writeErr: () => undefined })
-    .action(async (files: string[], given: GivenOptions) => {
-      await remove(await readRemoveOptions(files, given), { draining: signal, hurrying: signal });
-    });
 }
 
 const OWN_PLAN: SelectableModel = {
@@ -131,14 +113,9 @@ async function run(args: readonly string[], apiKey = caller.token): Promise<RunE
   process.env.MATTING_API_KEY = apiKey;
   const out = sinon.stub(process.stdout, 'write').returns(true);
   const err = sinon.stub(process.stderr, 'write').returns(true);
-  let code = 0;
-  let last = '';
+  let code: number;
   try {
-    await commandOf().parseAsync(['--url', url, ...args], { from: 'user' });
-  } catch (error) {
-    if (!(error instanceof SetupError || error instanceof ConfigError)) throw error;
-    code = error instanceof SetupError ? error.exitCode : CONFIG_EXIT_CODE;
-    last = `matting: ${error.message}\n`;
+    code = await main(['--url', url, ...args]);
   } finally {
     out.restore();
     err.restore();
@@ -146,7 +123,7 @@ async function run(args: readonly string[], apiKey = caller.token): Promise<RunE
     delete process.env.MATTING_API_KEY;
   }
   const said = (calls: typeof out) => calls.args.map(([text]) => String(text)).join('');
-  return { code, stdout: Buffer.from(said(out)), stderr: said(err) + last };
+  return { code, stdout: Buffer.from(said(out)), stderr: said(err) };
 }
 
 function write(name: string, content: Buffer | string): void {
@@ -422,10 +399,17 @@ test('results that would take the same place are refused before any is paid', as
     [['a/x.png', '--to', 'a'], /would overwrite what they are made of: a\/x\.png/],
     [['a', '--to', 'a'], /a is the folder of the results/],
     [['-', 'a', '--to', 'out'], /- stands alone/],
-    [['a', '--format', 'jpeg'], /background/],
-    [['a', '--background', 'no colour'], /background must be/],
-    [['a', '--scale', '5%'], /scale must be/],
-    [['a', '--crop-margin', '1px'], /crop_margin needs crop/],
+    [['b', '--format', 'jpeg'], /UNSUPPORTED_OUTPUT_FORMAT: .*background/],
+    [['b', '--background', 'no colour'], /background must be/],
+    [['b', '--scale', '5%'], /stopped: INVALID_PARAMETER: scale must be/],
+    [['b', '--crop-margin', '1px'], /crop_margin needs crop/],
+    [['b', '--format', 'gif'], /--format must be one of png, webp, avif, jxl, jpeg/],
+    [['b', '--concurrency', '65'], /--concurrency must be a whole number, 1 to 64/],
+    [['b', '--give-up', 'soon'], /--give-up must be a whole number/],
+    [['b', '--no-such-option'], /--no-such-option/],
+    [['b', '--model'], /'--model' argument is ambiguous/],
+    [['b', '--crop=1'], /--crop/],
+    [[], /no image is named/],
     [['b', '--url', 'ftp://example.com'], /baseUrl must be http/],
   ];
   for (const [args, said] of cases) {
@@ -433,13 +417,10 @@ test('results that would take the same place are refused before any is paid', as
     t.is(code, 64, stderr);
     t.regex(stderr, said);
   }
-  for (const [args, code] of [
-    [['a', '--no-such-option'], 'commander.unknownOption'],
-    [['a', '--format', 'gif'], 'commander.invalidArgument'],
-  ] as const) {
-    await t.throwsAsync(run([...args, '--to', 'out']), { code });
-  }
   t.is(await charged(), 0);
+  const { code, stdout } = await run(['-h']);
+  t.is(code, 0);
+  t.regex(stdout.toString(), /^Usage: matting-remove \[options\].* --output-height <pixels> /s);
   const apart = await run(['a', 'b', 'a/x.png', '--to', 'out', '--full-names']);
   t.is(apart.code, 0, apart.stderr);
   const made = ['a/x.png.png', 'a/x.webp.png', 'b/x.png.png', 'results.jsonl', 'x.png.png'];

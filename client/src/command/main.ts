@@ -1,0 +1,57 @@
+/** The command for callers: `matting-remove` of the package, `matting remove` of a checkout. */
+import { readFileSync } from 'node:fs';
+import { CommandError, misuse } from './command-error.ts';
+import { helpOf, parseCommand, readRemoveOptions } from './options.ts';
+import { remove } from './remove.ts';
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+/** Terminals and npm send one signal twice. */
+const SAME_SIGNAL_MS = 1000;
+const INTERRUPTED_EXIT_CODE = 130;
+const SOFTWARE_EXIT_CODE = 70;
+
+/** @returns the exit code: what is wrong has been said. */
+export async function main(args: readonly string[], name = 'matting-remove'): Promise<number> {
+  const draining = new AbortController();
+  const hurrying = new AbortController();
+  let lastMs: number | undefined;
+  const onSignal = () => {
+    const nowMs = performance.now();
+    if (lastMs === undefined) draining.abort();
+    else if (nowMs - lastMs >= SAME_SIGNAL_MS) hurrying.abort();
+    lastMs = nowMs;
+  };
+  for (const signal of SIGNALS) process.on(signal, onSignal);
+  try {
+    const { files, given } = parseCommand(args);
+    const answer = given.help ? helpOf(name) : given.version ? versionOfPackage() : undefined;
+    if (answer !== undefined) {
+      process.stdout.write(`${answer}\n`);
+      return 0;
+    }
+    if (files.length === 0) throw misuse(`no image is named: ${name} --help`);
+    const endings = { draining: draining.signal, hurrying: hurrying.signal };
+    await remove(await readRemoveOptions(files, given), endings);
+    return 0;
+  } catch (error) {
+    return draining.signal.aborted ? INTERRUPTED_EXIT_CODE : explain(error);
+  } finally {
+    for (const signal of SIGNALS) process.off(signal, onSignal);
+  }
+}
+
+/** The same way up from the sources and from what is built of them. */
+function versionOfPackage(): string {
+  return JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version;
+}
+
+/** One line for a person; a stack only for what no person can mend. */
+function explain(error: unknown): number {
+  const isSystems = error instanceof Error && 'syscall' in error && 'path' in error;
+  if (error instanceof CommandError || isSystems) {
+    process.stderr.write(`matting: ${error.message}\n`);
+    return error instanceof CommandError ? error.exitCode : 1;
+  }
+  console.error('matting: unexpected error:', error);
+  return SOFTWARE_EXIT_CODE;
+}

@@ -1,0 +1,220 @@
+/** The command as it is typed: its options and what is wrong with them before anything is sent. */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { parseArgs } from 'node:util';
+import { MattingClient } from '../client.ts';
+import { readImage } from '../files.ts';
+import type { MattingFields, OutputFormat } from '../types.ts';
+import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
+import { loadApiKey } from './config.ts';
+
+export const STANDARD_INPUT = '-';
+
+const URL_DEFAULT = 'http://127.0.0.1:8080';
+const CONCURRENCY_DEFAULT = 4;
+/** Each holds a picture of up to 50 MB. An account may have 1000 jobs in flight. */
+const CONCURRENCY_MAX = 64;
+const GIVE_UP_MINUTES_DEFAULT = 60;
+const GIVE_UP_MINUTES_MAX = 7 * 24 * 60;
+/** The service's bound on a background: over it every picture would be refused. */
+const BACKGROUND_BYTES_MAX = 10_485_760;
+
+/** What results are written as, and the ending of their files. */
+const ENDINGS: Readonly<Record<OutputFormat, string>> = {
+  png: 'png',
+  webp: 'webp',
+  avif: 'avif',
+  jxl: 'jxl',
+  jpeg: 'jpg',
+};
+const FORMATS = Object.keys(ENDINGS) as OutputFormat[];
+
+/** By name: what follows it, nothing where it is a switch, and what it is about. */
+type OptionTexts = Readonly<Record<string, readonly [value: string, about: string]>>;
+
+/** The fields of finishing, under their names; `background-file` is a file of this machine. */
+export const FINISHING_OPTIONS = {
+  background: ['<colour>', 'a CSS colour behind the subject'],
+  'background-url': ['<url>', 'a picture behind it, which the service fetches'],
+  'background-file': ['<file>', 'a picture behind it, from here'],
+  channels: ['<channels>', 'rgba, or alpha: the matte alone'],
+  crop: ['', 'to the subject'],
+  'crop-margin': ['<lengths>', 'around the subject: 1, 2 or 4 lengths, px or %'],
+  scale: ['<percent>', 'how much of the frame the subject takes, 10% to 100%'],
+  position: ['<place>', 'of the subject in the frame: original, center, or percentages'],
+  'size-max-megapixels': ['<n>', 'larger results are made smaller'],
+  'output-width': ['<pixels>', 'of the frame'],
+  'output-height': ['<pixels>', 'of the frame'],
+} as const satisfies OptionTexts;
+
+const OPTIONS = {
+  to: ['<folder>', 'where the results go, made where it is not there'],
+  url: ['<address>', `the service (default: ${URL_DEFAULT})`],
+  'key-file': ['<file>', 'holds the API key; else MATTING_API_KEY does'],
+  recursive: ['', 'folders with all that is below them'],
+  concurrency: ['<n>', `pictures at once (default: ${CONCURRENCY_DEFAULT})`],
+  'skip-existing': ['', 'leave alone what has a result of its name, whatever made it'],
+  'full-names': ['', 'photo.jpg becomes photo.jpg.png, not photo.png'],
+  run: ['<name>', 'another name makes, and pays, every picture anew'],
+  'give-up': ['<minutes>', 'how long a picture may take with all waiting (default: 60)'],
+  model: ['<name>', 'which model or plan of those that the service offers'],
+  format: ['<format>', `what the results are written as: ${FORMATS.join(', ')} (default: png)`],
+  ...FINISHING_OPTIONS,
+  version: ['', 'of this command'],
+  help: ['', 'or -h: this text'],
+} as const satisfies OptionTexts;
+
+type OptionName = keyof typeof OPTIONS;
+type SwitchName = {
+  [Name in OptionName]: (typeof OPTIONS)[Name][0] extends '' ? Name : never;
+}[OptionName];
+
+/** As they were typed. */
+export type GivenOptions = { readonly [Name in SwitchName]?: boolean } & {
+  readonly [Name in Exclude<OptionName, SwitchName>]?: string;
+};
+
+export interface RemoveOptions {
+  readonly files: readonly string[];
+  /** Undefined: standard input to standard output. */
+  readonly to: string | undefined;
+  readonly client: MattingClient;
+  readonly recursive: boolean;
+  readonly concurrency: number;
+  readonly skipExisting: boolean;
+  readonly fullNames: boolean;
+  /** Goes into the keys: another run pays anew. */
+  readonly run: string;
+  /** Of one picture. */
+  readonly giveUpMs: number;
+  readonly fields: MattingFields;
+  /** What `fields` ask for, as a text that goes into the keys. */
+  readonly asked: string;
+  /** Of the files that are written, without a dot. */
+  readonly ending: string;
+}
+
+export function helpOf(name: string): string {
+  const rows = Object.entries(OPTIONS).map(([option, [value, about]]) => {
+    return `  ${`--${option} ${value}`.padEnd(28)}${about}`;
+  });
+  return `Usage: ${name} [options] <files...>
+
+Cuts images out through a service. Files are images, folders, or ${STANDARD_INPUT}, which is
+standard input to standard output.
+
+${rows.join('\n')}
+
+The key of the service is in MATTING_API_KEY or in --key-file, never on the command line.
+A run that was ended goes on with the same command, and pays no picture twice: results.jsonl in
+the folder of the results says what was made of what.`;
+}
+
+/** @throws CommandError where an option is unknown, or its value is missing. */
+export function parseCommand(args: readonly string[]): {
+  readonly files: readonly string[];
+  readonly given: GivenOptions;
+} {
+  const types = Object.entries(OPTIONS).map(([name, [value]]) => {
+    return [name, { type: value === '' ? 'boolean' : 'string' } as const] as const;
+  });
+  const help = { type: 'boolean', short: 'h' } as const;
+  const options = { ...Object.fromEntries(types), help };
+  try {
+    const parsed = parseArgs({ args: [...args], options, allowPositionals: true });
+    return { files: parsed.positionals, given: { ...parsed.values } as GivenOptions };
+  } catch (error) {
+    throw misuse((error as Error).message);
+  }
+}
+
+/** @throws CommandError */
+export async function readRemoveOptions(
+  files: readonly string[],
+  given: GivenOptions,
+): Promise<RemoveOptions> {
+  if (files.includes(STANDARD_INPUT)) {
+    if (files.length > 1) throw misuse(`${STANDARD_INPUT} stands alone: other files have names`);
+    if (given.to !== undefined) throw misuse(`--to is not for ${STANDARD_INPUT}: it has no name`);
+  } else if (given.to === undefined) {
+    throw misuse('--to says where the results go');
+  }
+  const format = FORMATS.find(one => one === (given.format ?? 'png'));
+  if (format === undefined) throw misuse(`--format must be one of ${FORMATS.join(', ')}`);
+  const giveUp = whole(given, 'give-up', GIVE_UP_MINUTES_MAX) ?? GIVE_UP_MINUTES_DEFAULT;
+  return {
+    files,
+    to: given.to,
+    concurrency: whole(given, 'concurrency', CONCURRENCY_MAX) ?? CONCURRENCY_DEFAULT,
+    giveUpMs: giveUp * 60_000,
+    client: await openClient(given),
+    recursive: given.recursive ?? false,
+    skipExisting: given['skip-existing'] ?? false,
+    fullNames: given['full-names'] ?? false,
+    run: given.run ?? '',
+    ...(await readFields(given, format)),
+    ending: ENDINGS[format],
+  };
+}
+
+/** Each as the text that was typed: every field of the interface takes one, and judges it. */
+async function readFields(
+  given: GivenOptions,
+  format: OutputFormat,
+): Promise<Pick<RemoveOptions, 'fields' | 'asked'>> {
+  const { 'background-file': file, ...texts } = given;
+  const names = (Object.keys(texts) as (keyof typeof texts)[]).filter(
+    name => name === 'model' || name in FINISHING_OPTIONS,
+  );
+  const entries = names.map(name => [name.replaceAll('-', '_'), String(given[name])]);
+  entries.push(['output_format', format]);
+  const background = file === undefined ? undefined : await readBackground(file);
+  const digest = background && createHash('sha256').update(background).digest('hex');
+  const fields = Object.fromEntries(entries) as MattingFields;
+  return {
+    fields: background === undefined ? fields : { ...fields, background_file: background },
+    asked: JSON.stringify([...entries.sort(), digest ?? null]),
+  };
+}
+
+/** @throws CommandError */
+export async function readBackground(file: string): Promise<Uint8Array> {
+  const background = await readImage(file).catch((error: Error) => {
+    throw new CommandError(`the background cannot be read: ${error.message}`, NO_INPUT_EXIT_CODE);
+  });
+  if (background.byteLength <= BACKGROUND_BYTES_MAX) return background;
+  const max = `${BACKGROUND_BYTES_MAX / 1_048_576} MiB`;
+  throw new CommandError(`the background ${file} is over ${max}`, NO_INPUT_EXIT_CODE);
+}
+
+async function openClient({ url, 'key-file': keyFile }: GivenOptions): Promise<MattingClient> {
+  const apiKey = keyFile === undefined ? loadApiKey() : await readKey(keyFile);
+  try {
+    return new MattingClient({ baseUrl: url ?? URL_DEFAULT, apiKey });
+  } catch (error) {
+    // Its message names what is wrong, never the key.
+    throw misuse((error as Error).message);
+  }
+}
+
+async function readKey(keyFile: string): Promise<string> {
+  const text = await readFile(keyFile, 'utf8').catch((error: NodeJS.ErrnoException) => {
+    throw new CommandError(`the key file cannot be read: ${error.message}`, NO_INPUT_EXIT_CODE);
+  });
+  const key = text.trim();
+  if (key !== '') return key;
+  throw new CommandError(`${keyFile} holds no API key`, NO_INPUT_EXIT_CODE);
+}
+
+/** A whole number of an option, at least 1; undefined where it is not given. */
+function whole(
+  given: GivenOptions,
+  name: 'concurrency' | 'give-up',
+  max: number,
+): number | undefined {
+  const text = given[name];
+  if (text === undefined) return undefined;
+  const value = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  if (value >= 1 && value <= max) return value;
+  throw misuse(`--${name} must be a whole number, 1 to ${max}`);
+}
