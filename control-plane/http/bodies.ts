@@ -37,10 +37,16 @@ export function shownName(name: string): string {
   return name.slice(0, SHOWN_NAME_LENGTH_MAX).toWellFormed();
 }
 
-/** @param name undefined: too long to be kept. */
-export function unknownField(name: string | undefined): ContractError {
+/** @param name undefined: too long to be kept. @param meantOf what to send in its place */
+export function unknownField(
+  name: string | undefined,
+  meantOf?: (name: string) => string,
+): ContractError {
   const shown = shownName(name ?? 'a very long name');
-  return malformed(`unknown field: ${shown}`, shown, 'unknown field');
+  const unknown = 'unknown field';
+  if (meantOf === undefined) return malformed(`${unknown}: ${shown}`, shown, unknown);
+  const meant = meantOf(shown);
+  return malformed(`${unknown}: ${shown}; ${meant}`, shown, `${unknown}; ${meant}`);
 }
 
 export function givenTwice(field: string): ContractError {

@@ -315,6 +315,9 @@ function fullYear(text: string): number {
 
 const KEY = new RegExp(`^[\\x20-\\x7e]{1,${IDEMPOTENCY_KEY_LENGTH_MAX}}$`);
 
+const KEY_NAME = 'Idempotency-Key';
+const ONE_KEY = `send one key a picture, the same on every retry, such as ${KEY_NAME}: order-4711`;
+
 const keys = new WeakMap<FastifyRequest, string>();
 
 /**
@@ -324,7 +327,8 @@ const keys = new WeakMap<FastifyRequest, string>();
 export function requireIdempotencyKey(options: { optional: boolean }): onRequestHookHandler {
   return (request, _reply, done) => {
     const values = headerValues(request.raw, 'idempotency-key');
-    if (values.length > 0 || !options.optional) keys.set(request, idempotencyKeyIn(values));
+    if (values.length === 0 && !options.optional) throw missingKey(request.method);
+    if (values.length > 0) keys.set(request, idempotencyKeyIn(values));
     done();
   };
 }
@@ -341,14 +345,20 @@ export function idempotencyKeyOf(request: FastifyRequest): string {
  * @throws ContractError INVALID_IDEMPOTENCY_KEY
  */
 export function idempotencyKeyIn([key, ...more]: readonly string[]): string {
-  if (key === undefined) throw invalid('the Idempotency-Key header is missing');
-  if (more.length > 0) throw invalid('the Idempotency-Key header is given more than once');
-  if (key.length === 0) throw invalid('the Idempotency-Key header is empty');
+  if (key === undefined || key.length === 0) throw invalid(`the ${KEY_NAME} is empty: ${ONE_KEY}`);
+  if (more.length > 0) throw invalid(`the ${KEY_NAME} is given more than once: ${ONE_KEY}`);
   if (key.length > IDEMPOTENCY_KEY_LENGTH_MAX) {
-    throw invalid(`the Idempotency-Key is longer than ${IDEMPOTENCY_KEY_LENGTH_MAX} characters`);
+    throw invalid(`the ${KEY_NAME} is longer than ${IDEMPOTENCY_KEY_LENGTH_MAX} characters`);
   }
-  if (!KEY.test(key)) throw invalid('the Idempotency-Key must be printable ASCII');
+  if (!KEY.test(key)) throw invalid(`the ${KEY_NAME} must be printable ASCII, such as order-4711`);
   return key;
+}
+
+/** Reads neither store nor compare it. */
+function missingKey(method: string): ContractError {
+  const isRead = method === 'GET' || method === 'HEAD';
+  const send = isRead ? `send any text, such as ${KEY_NAME}: read-1` : ONE_KEY;
+  return invalid(`the ${KEY_NAME} header is missing: ${send}`);
 }
 
 function invalid(detail: string): ContractError {

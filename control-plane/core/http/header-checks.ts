@@ -27,6 +27,9 @@ const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
 const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
+const UNKNOWN_KEY =
+  'the API key is unknown or revoked: send a key of this service, which begins with mk_';
+
 /** Of requests that are known otherwise: by a session of the account area. */
 const accounts = new WeakMap<FastifyRequest, string>();
 
@@ -43,14 +46,14 @@ export function requireApiKey(
   return async request => {
     const caller = await authenticator.authenticate(tokenOf(request));
     if (caller === 'malformed' || caller === 'unknown') {
-      throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
+      throw new ContractError('INVALID_API_KEY', UNKNOWN_KEY);
     }
     if ('kind' in caller) {
       const at = new Date(caller.atMs).toISOString();
       const detail =
         caller.kind === 'expired'
-          ? `the API key expired at ${at}`
-          : `this secret of the API key was replaced, and ended at ${at}`;
+          ? `the API key expired at ${at}: make another key, or set a later end in the account area`
+          : `this secret of the API key was replaced, and ended at ${at}: send the new one`;
       throw new ContractError('INVALID_API_KEY', detail);
     }
     callers.set(request, caller);
@@ -96,16 +99,19 @@ export function callerOf(request: FastifyRequest): Caller {
 export function bearerTokenOf(request: FastifyRequest): string {
   const values = headerValues(request.raw, 'authorization');
   if (values.length > 1) {
-    throw new ContractError('INVALID_API_KEY', 'the Authorization header is given more than once');
+    const detail = 'the Authorization header is given more than once: send it once';
+    throw new ContractError('INVALID_API_KEY', detail);
   }
   const value = values[0]?.trim() ?? '';
   if (value === '') {
-    const detail = 'the Authorization header is missing: send Authorization: Bearer <API_KEY>';
+    const isOther = headerValues(request.raw, 'x-api-key').length > 0;
+    const missing = isOther ? 'X-Api-Key is not read here' : 'the Authorization header is missing';
+    const detail = `${missing}: send Authorization: Bearer <API_KEY>`;
     throw new ContractError('MISSING_API_KEY', detail);
   }
   const token = BEARER.exec(value)?.[1];
   if (token === undefined || token.length > TOKEN_LENGTH_MAX) {
-    const detail = 'the Authorization header must have the form Bearer <API_KEY>';
+    const detail = 'the header must have the form Authorization: Bearer <API_KEY>';
     throw new ContractError('INVALID_API_KEY', detail);
   }
   return token;
@@ -122,7 +128,7 @@ export function apiKeyOf(request: FastifyRequest): string {
     throw new ContractError('INVALID_API_KEY', 'the X-Api-Key header is given more than once');
   }
   if (key !== undefined && key.length > TOKEN_LENGTH_MAX) {
-    throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
+    throw new ContractError('INVALID_API_KEY', UNKNOWN_KEY);
   }
   if (key) return key;
   if (headerValues(request.raw, 'authorization').length > 0) return bearerTokenOf(request);

@@ -36,12 +36,20 @@ import {
   type MattingFields,
   type TextField,
 } from '../submission/submit-matting.ts';
+import { meantField } from './meant-fields.ts';
 
 const FILE_FIELDS = ['image_file', 'background_file'] as const;
 type FileField = (typeof FILE_FIELDS)[number];
 type FormField = TextField | FileField | 'image_base64';
 
 const FORM_FIELDS: readonly FormField[] = [...FILE_FIELDS, ...MATTING_FIELDS];
+
+/** Their picture is the body. */
+const QUERY_FIELDS = MATTING_FIELDS.filter(field => field !== 'image_base64');
+
+function unknownInForm(name: string): ContractError {
+  return unknownField(name, one => meantField(one, FORM_FIELDS));
+}
 
 type Target = { readonly text: TextField } | { readonly upload: ImageUpload };
 
@@ -83,7 +91,7 @@ export class MattingForm {
   #begin(head: PartHead): Target {
     const { name, isFile } = head;
     const field = FORM_FIELDS.find(known => known === name);
-    if (field === undefined) throw unknownField(name);
+    if (field === undefined) throw unknownInForm(name);
     if (this.#seen.has(field)) throw givenTwice(field);
     this.#seen.add(field);
     if (field === 'image_file' || field === 'background_file') {
@@ -144,7 +152,7 @@ export function readQueryFields(target: string): QueryFields {
       throw misplaced(name, 'must not be in the query; send multipart/form-data or JSON');
     }
     const field = MATTING_FIELDS.find((known): known is TextField => known === name);
-    if (field === undefined) throw unknownField(name);
+    if (field === undefined) throw unknownField(name, one => meantField(one, QUERY_FIELDS));
     if (texts.has(field)) throw givenTwice(field);
     texts.set(field, text.length > URL_LENGTH_MAX ? OVERLONG : text);
   }
@@ -155,7 +163,7 @@ export function readQueryFields(target: string): QueryFields {
 function requireNoQueryFields(target: string): void {
   for (const { name } of parametersOf(target)) {
     const isField = [...MATTING_FIELDS, ...FILE_FIELDS].some(known => known === name);
-    throw isField ? misplaced(name, 'must be a part of the form') : unknownField(name);
+    throw isField ? misplaced(name, 'must be a part of the form') : unknownInForm(name);
   }
 }
 
@@ -176,7 +184,7 @@ export const MATTING_JSON: JsonFields<TextField> = {
   image: 'image_base64',
   fieldOf(name) {
     const field = MATTING_FIELDS.find(known => known === name);
-    if (field === undefined) throw unknownField(name);
+    if (field === undefined) throw unknownField(name, one => meantField(one, MATTING_FIELDS));
     return field;
   },
   literalsOf: field => LITERALS[field ?? ''] ?? [],

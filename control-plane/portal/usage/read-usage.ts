@@ -121,7 +121,7 @@ export function readUsageQuery(target: string): UsageTexts {
   const texts: Partial<Record<(typeof FIELDS)[number], string>> = {};
   for (const { name, text } of parametersOf(target)) {
     const field = FIELDS.find(known => known === name);
-    if (field === undefined) throw unknownField(name);
+    if (field === undefined) throw unknownField(name, () => `the fields are ${FIELDS.join(', ')}`);
     if (texts[field] !== undefined) throw givenTwice(field);
     texts[field] = text;
   }

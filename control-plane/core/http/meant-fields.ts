@@ -1,0 +1,52 @@
+/** What a caller meant by a field that /v1 does not have: other services' names, and misspelt ones. */
+import { nearName, plainName } from '@matting/http/near-names.ts';
+
+/**
+ * By the field that does the same here: the names of remove.bg, Photoroom, rembg and withoutBG, as
+ * `plainName` writes them. Of several fields the first counts that the form of the body has.
+ */
+const OTHERS: readonly (readonly [field: string, ...names: string[]])[] = [
+  ['image_base64', 'imagefileb64', 'imageb64', 'base64', 'b64', 'base64image', 'imagedata'],
+  [
+    'image_file',
+    'imagefile',
+    'image',
+    'file',
+    'photo',
+    'picture',
+    'img',
+    'upload',
+    'input',
+    'source',
+    'data',
+  ],
+  ['image_base64', 'image', 'file', 'photo', 'picture', 'img', 'imagefile', 'input', 'data'],
+  ['image_url', 'url', 'imageuri', 'uri', 'src', 'link', 'photourl', 'inputurl'],
+  ['output_format', 'format', 'output', 'outputtype', 'exportformat', 'type', 'fileformat'],
+  ['background', 'bgcolor', 'bg', 'backgroundcolor', 'bgc', 'color', 'colour'],
+  ['background_url', 'bgimageurl', 'bgurl', 'backgroundimageurl'],
+  ['background_file', 'bgimagefile', 'backgroundimagefile', 'bgimage'],
+  ['channels', 'om', 'onlymask', 'mask', 'alpha', 'channel'],
+  ['size_max_megapixels', 'size', 'resolution', 'maxsize', 'megapixels'],
+  ['output_width', 'width', 'maxwidth'],
+  ['output_height', 'height', 'maxheight', 'outputsize'],
+  ['crop_margin', 'margin', 'padding', 'croppadding'],
+  ['model', 'modelname', 'modelid', 'modelversion', 'engine', 'm'],
+  ['callback_url', 'webhook', 'webhookurl', 'callback', 'notifyurl'],
+  ['callback_secret', 'webhooksecret', 'secret'],
+];
+
+const HEADERS: readonly (readonly [header: string, ...names: string[]])[] = [
+  ['Idempotency-Key', 'idempotencykey', 'requestid'],
+  ['Authorization: Bearer <API_KEY>', 'apikey', 'xapikey', 'key', 'token', 'authorization'],
+];
+
+/** What to send in its place, for an error. @param known fields of this form of the body */
+export function meantField(name: string, known: readonly string[]): string {
+  const plain = plainName(name);
+  const header = HEADERS.find(([, ...names]) => names.includes(plain))?.[0];
+  if (header !== undefined) return `send it as the header ${header}`;
+  const other = OTHERS.find(([field, ...names]) => known.includes(field) && names.includes(plain));
+  const meant = other?.[0] ?? nearName(name, known);
+  return meant === undefined ? 'GET /v1/openapi.json lists the fields' : `did you mean ${meant}?`;
+}
