@@ -394,6 +394,38 @@ the matte of a letterbox is stretched over the picture
   - const { alpha, size } = cutOut(matte, canvas.size, canvas.place);
   + const { alpha, size } = matte;
   = a letterbox is black around the picture, and its matte is that of the picture
+a trimap reaches the graph as bytes
+  - values: Float32Array.from(bytes, toShare)
+  + values: Float32Array.from(bytes)
+  = beside the normalised picture a trimap is the fourth channel, 0 to 1, whatever the form
+
+file inference-node/serving/picture/matte/trimap.ts
+tests inference-node/serving/picture/matte/trimap.test.ts
+what refines changes what the others are sure of
+  - if (trimap[i] !== TRIMAP.unsure) continue;
+  = counts where the matte is unsure, less and less towards the sure, there not at all
+the band ends in a seam
+  - const weight = Math.max(0, 2 * shares[i]! - 1);
+  + const weight = 1;
+  = counts where the matte is unsure, less and less towards the sure, there not at all
+a hard edge is taken for sure
+  - lacks(-1, CERTAIN_ABOVE)
+  + lacks(CERTAIN_BELOW, CERTAIN_ABOVE)
+  = is unsure around all that is not surely one or the other, hard edges too
+
+file inference-node/serving/models/plan.ts
+tests inference-node/serving/selectables/look.test.ts
+a plan runs a model in a role that its graph cannot have
+  - if ((graph.trimap === true) === (role === 'refine')) return;
+  + if (role !== undefined) return;
+  = what takes a trimap refines in plans alone, and what takes none does not
+
+file inference-node/serving/pipeline.ts
+tests inference-node/serving/http-endpoints.test.ts: a model that refines
+what had nothing to refine is told of as missing
+  - if (picture === undefined) return 'unneeded';
+  + if (picture === undefined) return 'missing';
+  = does not run where nothing is unsure, and is not missed
 
 file inference-node/serving/engine/pool/engine.ts
 tests inference-node/serving/engine/pool/engine-pool.test.ts

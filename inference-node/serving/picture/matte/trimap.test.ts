@@ -67,6 +67,18 @@ test('what is refined › counts where the matte is unsure, less and less toward
   const steps = [...left, ...right].map((value, i, all) => Math.abs(value - (all[i - 1] ?? value)));
   // Of 195 levels: the band begins with a fourth of them at most.
   t.true(Math.max(...steps) <= 56, `${left} | ${right}`);
+  // A sure spot of three pixels, with the band all around it.
+  const isSpot = (i: number) => [i % 60, Math.floor(i / 60)].every(at => at >= 29 && at < 32);
+  const spot = Uint8Array.from({ length: 3600 }, (_, i) => {
+    return [i % 60, Math.floor(i / 60)].every(at => at >= 23 && at < 38) ? 255 : 100;
+  });
+  replaceUnsure(
+    matteOf(() => 60, size),
+    spot,
+    size,
+    reach / 60,
+  );
+  t.true(spot.every((value, i) => !isSpot(i) || value === 255));
   const sure = matteOf(() => 255, size);
   replaceUnsure(
     matteOf(() => 0, size),
