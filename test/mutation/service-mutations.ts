@@ -274,6 +274,27 @@ a picture that broke off is taken for whole
   + if (sizeBytes === -1) {
   = an answer that ends early is not taken for whole
 
+file client/src/command/picture-run.ts
+tests test/client/remove.test.ts
+a run of the command has a key of its own for each picture
+  - { ...call, idempotencyKey: line.key ?? '' }
+  + { ...call }
+  = the same picture under two names is paid once, and its line says all
+
+file client/src/command/picture-key.ts
+tests test/client/remove.test.ts
+another wish is the same request
+  - [KEY_VERSION, sha256, run, asked]
+  + [KEY_VERSION, sha256, run]
+  = the same picture under two names is paid once, and its line says all
+
+file client/src/command/journal.ts
+tests test/client/remove.test.ts
+what the journal has is taken for done, whatever was asked for
+  - done?.key === key ? done.bytes : undefined
+  + done?.bytes
+  = the same picture under two names is paid once, and its line says all
+
 file control-plane/core/submission/submit-matting.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 a job whose time is over answers for ever
