@@ -1,6 +1,14 @@
 /** Small files made to be expensive by what they claim, unpack to or make a codec do. */
 import { deflateSync } from 'node:zlib';
-import { box, u16, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
+import {
+  box,
+  heifOf,
+  hvcC,
+  ispe,
+  u16,
+  u32,
+  writeHeif,
+} from '@matting/proto/contract/test/image-header-samples.ts';
 import {
   asSharp,
   claimPngSize,
@@ -126,6 +134,45 @@ async function avifBombs(): Promise<Record<string, Buffer>> {
   };
 }
 
+/** What is coded in them is nothing: containers alone. */
+function heicBombs(): Record<string, Buffer> {
+  const brands = ['heic', 'mif1'];
+  const heic = (width: number, height: number) =>
+    heifOf(brands, [{ id: 1, type: 'hvc1', size: [width, height] }], 1);
+  const grid = (tiles: number, ids: readonly number[]) => {
+    const side = Math.sqrt(tiles);
+    const data = Buffer.concat([
+      Buffer.from([0, 0, side - 1, side - 1]),
+      u16(64 * side, 64 * side),
+    ]);
+    const tile = { type: 'hvc1', data: Buffer.alloc(99), properties: [hvcC(), ispe(64, 64)] };
+    const items = [...new Set(ids)].map(id => ({ ...tile, id }));
+    const picture = { id: 1, type: 'grid', data, properties: [ispe(64 * side, 64 * side)] };
+    return writeHeif({ brands, items: [picture, ...items], references: [['dimg', 1, ids]] });
+  };
+  const deep = Array.from({ length: 3_000 }, (_, i) => ({ id: i + 1, type: 'iden' }));
+  return {
+    'heic of 65535x65535': heic(65_535, 65_535),
+    'heic that claims 10000x10000': writeHeif({
+      brands,
+      items: [
+        { id: 1, type: 'hvc1', data: Buffer.alloc(9), properties: [hvcC(), ispe(10_000, 10_000)] },
+      ],
+    }),
+    'heic of one tile 10,000 times': grid(10_000, Array(10_000).fill(2)),
+    'heic of 2,500 tiles': grid(
+      2_500,
+      Array.from({ length: 2_500 }, (_, i) => i + 2),
+    ),
+    'heic of itself': grid(4, [1, 1, 1, 1]),
+    'heic by 3,000 names': writeHeif({
+      brands,
+      items: deep,
+      references: deep.map(({ id }) => ['dimg', id, [id + 1]]),
+    }),
+  };
+}
+
 async function otherBombs(): Promise<Record<string, Buffer>> {
   const webp = await asSharp(paintSlope(24, 16)).webp({ lossless: true }).toBuffer();
   const lossless = Buffer.from(webp);
@@ -154,7 +201,9 @@ async function otherBombs(): Promise<Record<string, Buffer>> {
   };
 }
 
-export async function createBombs(): Promise<SeedFile[]> {
-  const all = [await pngBombs(), await jpegBombs(), await avifBombs(), await otherBombs()];
+/** @param withHeic the machine can read it */
+export async function createBombs(withHeic: boolean): Promise<SeedFile[]> {
+  const heic = withHeic ? heicBombs() : {};
+  const all = [await pngBombs(), await jpegBombs(), await avifBombs(), heic, await otherBombs()];
   return all.flatMap(Object.entries<Buffer>).map(([name, file]) => ({ name, file }));
 }

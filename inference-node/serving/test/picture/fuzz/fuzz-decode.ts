@@ -3,10 +3,13 @@ import { readFileSync } from 'node:fs';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { Random } from '@matting/test-support/random.ts';
+import { isNotTested } from '@matting/test-support/skip.ts';
 import { pino } from 'pino';
 import { budgetFor, RESIDENT_BYTES_BUDGET, WALL_MS_BUDGET } from '../../../picture/budgets.ts';
+import { findHeifDecoder } from '../../../picture/children/find-heif-decoder.ts';
 import { openPicturePool } from '../../../picture/pool/open-picture-pool.ts';
 import type { PictureLease, PicturePool } from '../../../picture/pool/picture-pool.ts';
+import { hasHeifEnc } from '../codecs/heic-files.ts';
 import { createBombs } from './bombs.ts';
 import { mutate } from './mutants.ts';
 import { createSeedFiles, type SeedFile } from './seed-files.ts';
@@ -44,10 +47,13 @@ export interface FuzzSummary {
 }
 
 export async function fuzzDecode({ count, seed, workers }: FuzzOptions): Promise<FuzzSummary> {
-  const seeds = await createSeedFiles();
-  const bombs = await createBombs();
+  const { decoder: heif } = await findHeifDecoder(undefined);
+  const isUnread = isNotTested(heif === undefined && 'hostile HEIC: no decoder is installed');
+  const isUnwritten = isNotTested(!hasHeifEnc && 'mutants of HEIC: heif-enc is not installed');
+  const seeds = await createSeedFiles(!isUnread && !isUnwritten);
+  const bombs = await createBombs(!isUnread);
   const log = pino({ level: 'silent' });
-  const pool = await openPicturePool({ workers, childEnv: {}, log });
+  const pool = await openPicturePool({ workers, childEnv: {}, log, heif });
   const run = new Run(pool);
   try {
     // What is mutated has to be whole, or the mutants show nothing.

@@ -2,6 +2,7 @@
 import { deflateSync } from 'node:zlib';
 import { asSharp, createPng, createPngChunk, paint } from '../../pictures.ts';
 import { nclx, profileColour, writeAvifFields } from '../codecs/avif-files.ts';
+import { clap, encode, irot, nclxBox, writeHeic } from '../codecs/heic-files.ts';
 import { writeJxlFields } from '../codecs/jxl-files.ts';
 import { createGreyProfile, LINEAR_CURVE } from '../codecs/reference-colours.ts';
 import { createForms } from '../damage/forms.ts';
@@ -54,7 +55,32 @@ async function otherwiseColoured(): Promise<Record<string, Buffer>> {
   };
 }
 
-export async function createSeedFiles(): Promise<SeedFile[]> {
-  const others = Object.entries(await otherwiseColoured());
+/** heif-enc fills up smaller ones. */
+const TILE_PX = 64;
+
+/** Needs heif-enc. */
+async function heicForms(): Promise<Record<string, Buffer>> {
+  const size = { width: TILE_PX, height: TILE_PX };
+  const tile = paint(TILE_PX, TILE_PX, 3, (x, y) => [x * 3, y * 3, (x ^ y) & 255]);
+  const grey = paint(TILE_PX, TILE_PX, 3, (x, y) => Array(3).fill(x + y));
+  const [colours, alpha] = await encode([tile, grey]);
+  const [deep] = await encode([tile], { bits: 10 });
+  if (colours === undefined || deep === undefined) throw new Error('heif-enc wrote no picture');
+  const grid = { width: 2 * TILE_PX - 9, height: TILE_PX - 5, tiles: [deep, deep], columns: 2 };
+  const turned = { transforms: [clap(60, 40, 2, 0), irot(3)], exif: 6 };
+  return {
+    heic: writeHeic({ ...size, tiles: [colours] }).file,
+    'heic with alpha, cropped and turned': writeHeic({
+      ...{ ...size, ...turned, tiles: [colours], alpha },
+      premultiplied: true,
+    }).file,
+    'heic grid in P3': writeHeic({ ...grid, toneMapped: true, colours: [nclxBox(12, 13)] }).file,
+  };
+}
+
+/** @param withHeic the machine can write and read it */
+export async function createSeedFiles(withHeic: boolean): Promise<SeedFile[]> {
+  const heic = withHeic ? await heicForms() : {};
+  const others = Object.entries({ ...(await otherwiseColoured()), ...heic });
   return [...(await createForms()), ...others.map(([name, file]) => ({ name, file }))];
 }
