@@ -92,7 +92,7 @@ export const DECODE_MS_PER_MEGAPIXEL = {
   webp: 20,
   avif: 40,
   jxl: 60,
-  heic: 80,
+  heic: 200,
 } as const;
 export const ENCODE_MS_PER_MEGAPIXEL = {
   png: 50,

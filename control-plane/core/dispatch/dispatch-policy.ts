@@ -306,7 +306,7 @@ const DECODE_MS_PER_MEGAPIXEL = {
   webp: 30,
   avif: 40,
   jxl: 70,
-  heic: 80,
+  heic: 200,
 } as const;
 const ENCODE_MS_PER_MEGAPIXEL = {
   png: 80,
