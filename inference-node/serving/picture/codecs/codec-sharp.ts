@@ -61,7 +61,7 @@ const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
 
 /** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */
 export async function openWithSharp(given: Buffer, format: SharpFormat): Promise<OpenedPicture> {
-  const file = format === 'avif' ? withStillBrand(given) : given;
+  const file = format === 'avif' ? withAvifBrand(given) : given;
   let metadata: Metadata;
   try {
     metadata = await sharp(file, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();
@@ -74,9 +74,9 @@ export async function openWithSharp(given: Buffer, format: SharpFormat): Promise
   return { width, height, readPixels: () => readPixels(file, format, metadata, plan) };
 }
 
-/** libvips (8.18) refuses the first brand of sequences, even of a single picture. */
-function withStillBrand(file: Buffer): Buffer {
-  if (file.toString('latin1', 8, 12) !== 'avis') return file;
+/** libvips (8.18) goes by the first brand, and refuses that of sequences even of one picture. */
+function withAvifBrand(file: Buffer): Buffer {
+  if (file.toString('latin1', 8, 12) === 'avif') return file;
   const still = Buffer.from(file);
   still.write('avif', 8, 'latin1');
   return still;

@@ -81,16 +81,14 @@ function requireNear(
 test('bytes that are no supported image are refused, whatever they call themselves', async t => {
   const slope = asSharp(paintSlope(24, 16));
   const avif = await write(paintSlope(24, 16), 'avif');
-  const heic = Buffer.from(avif);
-  heic.write('heic', 8, 'latin1');
-  heic.write('mif1', 16, 'latin1');
-  for (let at = 20; at < avif.readUInt32BE(0); at += 4) heic.write('heic', at, 'latin1');
+  const jpeg = Buffer.from(avif);
+  jpeg.write('jpeg', jpeg.indexOf('av01'), 'latin1');
   const files: Record<string, Buffer> = {
     empty: Buffer.alloc(0),
     svg: Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'),
     gif: await slope.clone().gif().toBuffer(),
     tiff: await slope.clone().tiff().toBuffer(),
-    heic,
+    'HEIF of JPEG': jpeg,
   };
   for (const [name, file] of Object.entries(files)) {
     await requireCode(t, file, 'UNSUPPORTED_IMAGE_FORMAT', name);
@@ -386,6 +384,16 @@ test('an AVIF sequence of several pictures, or of none that can be counted, is r
   for (const pictures of [[], [0], [2], [1, 2]]) {
     const file = avifSequence(avif, pictures);
     await t.throwsAsync(decode(file), { code: 'UNSUPPORTED_IMAGE_FORMAT' }, String(pictures));
+  }
+});
+
+test('an AVIF is one whatever its brands', async t => {
+  const avif = await asSharp(PICTURE).avif({ effort: 0 }).toBuffer();
+  const { rgba } = await decode(avif);
+  for (const brand of ['mif1', 'heic']) {
+    const file = Buffer.from(avif);
+    for (let at = 8; at < avif.readUInt32BE(0); at += 4) file.write(brand, at, 'latin1');
+    t.deepEqual((await decode(file)).rgba, rgba, brand);
   }
 });
 
