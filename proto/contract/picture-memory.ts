@@ -29,8 +29,8 @@ const ANY_SIZE = Number.POSITIVE_INFINITY;
 
 /**
  * The worst case of each: progressive JPEG; 16-bit PNG in numbered colours; lossless WebP; AVIF of
- * 10 bits in a high dynamic range; JPEG XL above the limit of WebAssembly by djxl. HEIC counts as
- * AVIF, which the same library reads.
+ * 10 bits in a high dynamic range; JPEG XL above the limit of WebAssembly by djxl. HEIC of
+ * 10 bits with alpha, as one item, by libheif-js.
  */
 export const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
   jpeg: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 11 }],
@@ -41,7 +41,7 @@ export const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
     { pixelsMax: WASM_PIXELS_MAX, bytesPerPixel: 22 },
     { pixelsMax: ANY_SIZE, bytesPerPixel: 50 },
   ],
-  heic: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 38 }],
+  heic: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 42 }],
 };
 
 export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {

@@ -124,6 +124,9 @@ function decodeTile(libheif: Libheif, context: unknown, id: number, form: Form):
   return { ...channel, free };
 }
 
+/** Of a picture that is one tile: it is copied and written piece by piece. */
+const PIECE_ROWS = 64;
+
 /** By rows of tiles: of the picture no more is held. */
 function writePlane(
   { width, height, columns, tileWidth, tileHeight, firstId, bits }: PlaneOrder,
@@ -133,25 +136,32 @@ function writePlane(
 ): void {
   const scaled = tabulate(bits, isDeep ? 65_535 : 255);
   const rowLength = width * channels;
-  for (let top = 0, id = firstId; top < height; top += tileHeight) {
-    const rows = Math.min(tileHeight, height - top);
-    const band = new (isDeep ? Uint16Array : Uint8Array)(rowLength * rows);
-    for (let column = 0; column < columns; column++, id++) {
-      const left = column * tileWidth;
-      const there = Math.min(tileWidth, width - left);
-      const tile = decode(id);
-      if (tile.width !== tileWidth || tile.height !== tileHeight) {
-        throw new Error(`item ${id} is ${tile.width}x${tile.height}`);
+  for (let top = 0, id = firstId; top < height; top += tileHeight, id += columns) {
+    const bottom = Math.min(top + tileHeight, height);
+    const pieceRows = columns === 1 ? PIECE_ROWS : tileHeight;
+    let tile: Tile | undefined;
+    for (let from = top; from < bottom; from += pieceRows) {
+      const rows = Math.min(pieceRows, bottom - from);
+      const piece = new (isDeep ? Uint16Array : Uint8Array)(rowLength * rows);
+      for (let column = 0; column < columns; column++) {
+        const left = column * tileWidth;
+        if (from === top) tile = requireTile(decode(id + column), tileWidth, tileHeight);
+        const count = Math.min(tileWidth, width - left) * channels;
+        for (let y = 0; y < rows && tile !== undefined; y++) {
+          const at = y * rowLength + left * channels;
+          const row = tile.data.subarray((from - top + y) * tile.stride);
+          copySamples(row, piece.subarray(at, at + count), bits, scaled);
+        }
+        if (from + pieceRows >= bottom) tile?.free();
       }
-      for (let y = 0; y < rows && there > 0; y++) {
-        const at = y * rowLength + left * channels;
-        const into = band.subarray(at, at + there * channels);
-        copySamples(tile.data.subarray(y * tile.stride), into, bits, scaled);
-      }
-      tile.free();
+      writeWhole(Buffer.from(piece.buffer));
     }
-    writeWhole(Buffer.from(band.buffer));
   }
+}
+
+function requireTile(tile: Tile, width: number, height: number): Tile {
+  if (tile.width === width && tile.height === height) return tile;
+  throw new Error(`a tile is ${tile.width}x${tile.height}`);
 }
 
 function tabulate(bits: number, max: number): Uint16Array {
@@ -187,4 +197,10 @@ function writeWhole(bytes: Buffer): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(OUTPUT_FD, bytes, at);
 }
 
-main();
+try {
+  main();
+} catch (error) {
+  // A trace would say nothing more of a picture.
+  console.error(error instanceof Error ? error.message : error);
+  process.exitCode = 1;
+}

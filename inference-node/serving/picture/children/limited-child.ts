@@ -37,6 +37,11 @@ export function limitsFor(pixels: number): ChildLimits {
   };
 }
 
+/** No capability either, where it is root's or one of a namespace; dies with its parent. */
+const UNPRIVILEGED = [
+  SETPRIV,
+  ...['--pdeathsig', 'KILL', '--no-new-privs', '--bounding-set=-all', '--inh-caps=-all'],
+];
 /** Files are counted in blocks of 512 bytes, memory in KiB. */
 const LIMITED = 'ulimit "$1" "$2" && ulimit -t "$3" && ulimit -f "$4" && shift 4 && exec "$@"';
 /** V8 alone: it reserves 512 MB for code, and takes 90 without any (Node 24). */
@@ -67,8 +72,7 @@ export async function runLimited(run: LimitedRun): Promise<Error | undefined> {
   const bounds = [memoryBytes / 1024, limits.cpuMs / 1000, limits.fileBytes / 512];
   const numbers = bounds.map(bound => String(Math.ceil(bound)));
   const limited = [SHELL, '-c', LIMITED, 'sh', onNode ? '-d' : '-v', ...numbers, ...command];
-  const privileges = [SETPRIV, '--pdeathsig', 'KILL', '--no-new-privs'];
-  const [program = SETPRIV, ...args] = [...within, ...privileges, ...limited];
+  const [program = SETPRIV, ...args] = [...within, ...UNPRIVILEGED, ...limited];
   const child = spawn(program, args, {
     env: {},
     stdio: ['ignore', printed?.fd ?? 'ignore', printed?.fd ?? 'pipe', ...files.map(({ fd }) => fd)],

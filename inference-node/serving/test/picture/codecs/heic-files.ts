@@ -24,12 +24,13 @@ export interface CodedPicture {
 export interface CodingOptions {
   readonly bits?: 8 | 10;
   readonly chroma?: '420' | '444';
+  readonly quality?: number;
 }
 
 /** Runs heif-enc. The file as it writes it: one picture, with alpha where there is some. */
 export async function encodeFile(
   pictures: readonly Pixels[],
-  { bits = 8, chroma = '444' }: CodingOptions = {},
+  { bits = 8, chroma = '444', quality = 95 }: CodingOptions = {},
 ): Promise<Buffer> {
   const folder = mkdtempSync(path.join(tmpdir(), 'matting-test-heic-'));
   try {
@@ -42,7 +43,16 @@ export async function encodeFile(
       names.push(name);
     }
     const out = path.join(folder, 'out.heic');
-    const options = ['-q', '95', '-b', String(bits), '-p', `chroma=${chroma}`, '-p', 'preset=fast'];
+    const options = [
+      '-q',
+      String(quality),
+      '-b',
+      String(bits),
+      '-p',
+      `chroma=${chroma}`,
+      '-p',
+      'preset=fast',
+    ];
     execFileSync(HEIF_ENC, [...options, ...names, '-o', out], { stdio: 'pipe' });
     return readFileSync(out);
   } finally {
