@@ -105,6 +105,8 @@ export class MattingClient {
     if (!/^https?:$/.test(url.protocol) || url.username !== '' || url.search + url.hash !== '') {
       throw new TypeError('baseUrl must be http(s)://host[:port][/path]');
     }
+    // Programs without types pass what the environment does not have.
+    if (!apiKey) throw new TypeError('apiKey is missing: is MATTING_API_KEY set?');
     if (!/^[!-~]+$/.test(apiKey)) throw new TypeError('apiKey must be printable ASCII');
     this.#baseUrl = url.href.replace(/\/+$/, '');
     this.#authorization = `Bearer ${apiKey}`;

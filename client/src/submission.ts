@@ -25,6 +25,10 @@ export async function prepare(request: MattingRequest): Promise<Submission> {
   const { image, background_file: background, ...rest } = request;
   const fields = Object.entries(rest).filter(([, value]) => value !== undefined);
   const isUrl = typeof image === 'string' || image instanceof URL;
+  if (isUrl && !/^https?:/i.test(String(image).trim())) {
+    const file = 'send a file as await readImage(path) of matting-client/files';
+    throw new TypeError(`image is no http(s) address: ${file}`);
+  }
   if (isUrl && background === undefined) {
     const body = JSON.stringify({ image_url: String(image), ...Object.fromEntries(fields) });
     return { headers: { 'content-type': 'application/json' }, query: '', body };

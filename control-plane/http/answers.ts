@@ -14,6 +14,7 @@ import {
 } from '@matting/program/tracing/active-span.ts';
 import { ContractError, type ErrorCode, type ErrorSpec } from '@matting/proto/contract/errors.ts';
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { nearName } from './near-names.ts';
 import { headerValues } from './request-headers.ts';
 
 /** No CORS headers: keys do not belong in pages. */
@@ -84,7 +85,17 @@ class KnownPaths {
     }
     return undefined;
   }
+
+  /** What to ask for in place of a path that is not there. Of pages nothing is said. */
+  meantBy(path: string): string | undefined {
+    const calls = [...this.#methods.keys()].filter(url => /^\/v1[^:]*$/.test(url));
+    const near = nearName(path, calls);
+    if (near !== undefined) return `did you mean ${near}?`;
+    return calls.includes(DOCUMENT) ? `GET ${DOCUMENT} lists the paths` : undefined;
+  }
 }
+
+const DOCUMENT = '/v1/openapi.json';
 
 /** @throws ContractError INVALID_REQUEST: RFC 9112 section 3.2 asks for exactly one Host. */
 function requireHost({ raw }: FastifyRequest): void {
@@ -97,8 +108,12 @@ function requireHost({ raw }: FastifyRequest): void {
 
 /** @throws ContractError NOT_FOUND, METHOD_NOT_ALLOWED (with Allow) */
 function refuseUnknownPath(request: FastifyRequest, reply: FastifyReply, paths: KnownPaths): never {
-  const methods = paths.methodsOf(pathOf(request));
-  if (methods === undefined) throw new ContractError('NOT_FOUND', 'there is nothing at this path');
+  const path = pathOf(request);
+  const methods = paths.methodsOf(path);
+  if (methods === undefined) {
+    const detail = ['there is nothing at this path', paths.meantBy(path)].filter(Boolean);
+    throw new ContractError('NOT_FOUND', detail.join('; '));
+  }
   reply.header('allow', methods.join(', '));
   const detail = `${request.method} is not allowed here, only ${methods.join(', ')}`;
   throw new ContractError('METHOD_NOT_ALLOWED', detail);

@@ -114,7 +114,10 @@ export function requireBodyHead(of: {
 }
 
 export function bodyTooLarge(bytesMax: number): ContractError {
-  return new ContractError('IMAGE_TOO_LARGE', `the request body is over ${bytesMax} bytes`);
+  return new ContractError(
+    'IMAGE_TOO_LARGE',
+    `the request body is over ${bytesMax} bytes (${bytesMax / 1_048_576} MiB)`,
+  );
 }
 
 export interface BodyBounds {
@@ -303,6 +306,7 @@ const BASE64_MARK = ';base64';
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 
 const COMMA = 0x2c;
+const COLON = 0x3a;
 const HYPHEN = 0x2d;
 const EQUALS = 0x3d;
 const UNDERSCORE = 0x5f;
@@ -509,6 +513,7 @@ export class Base64Decoder {
       this.#takePadding(refuse);
       return this.#state === 'ended' ? this.#takeGroup() : undefined;
     }
+    if (byte === COLON) throw refuse('is a colon; an address is sent as image_url');
     if (value >= 64) throw refuse('is not in the Base64 alphabet');
     if (this.#state !== 'body') throw refuse('follows the padding');
     this.#group = (this.#group << 6) | value;

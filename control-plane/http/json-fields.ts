@@ -217,7 +217,10 @@ export class JsonFieldsParser<Text extends string> {
       case 'next-key':
         if (byte === QUOTE) this.#startRaw('key');
         else if (byte === CLOSING_BRACE && this.#state === 'first-key') this.#state = 'end';
-        else throw malformed('the body is not valid JSON: the name of a field is missing');
+        else
+          throw malformed(
+            'the body is not valid JSON: the name of a field in double quotes is missing',
+          );
         return;
       case 'colon':
         if (byte !== COLON) throw malformed('the body is not valid JSON: a colon is missing');

@@ -124,7 +124,7 @@ export function parseCommand(args: readonly string[]): {
     const parsed = parseArgs({ args: [...args], options, allowPositionals: true });
     return { files: parsed.positionals, given: { ...parsed.values } as GivenOptions };
   } catch (error) {
-    throw misuse((error as Error).message);
+    throw misuse(`${(error as Error).message.split('. ')[0]}; --help lists the options`);
   }
 }
 

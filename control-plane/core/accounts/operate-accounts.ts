@@ -46,7 +46,10 @@ export class OperateAccounts {
 export async function requireAccount({ accounts }: Accounts, nameOrId: string): Promise<Account> {
   const account = await accounts.findByNameOrId(nameOrId);
   if (account !== undefined) return account;
-  throw new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
+  throw new ContractError(
+    'NOT_FOUND',
+    `there is no account "${nameOrId}"; 'accounts list' names them`,
+  );
 }
 
 function viewAccount(account: Account) {

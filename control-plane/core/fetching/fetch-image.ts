@@ -14,6 +14,7 @@ import {
   INPUT_IMAGE,
   imageTooLarge,
   requireAcceptableImage,
+  SEND_ITSELF,
 } from '../submission/pictures.ts';
 
 interface FetchImageOptions {
@@ -48,7 +49,7 @@ function toContractError(error: unknown, role: ImageRole): unknown {
   if (error instanceof ForbiddenUrlError) {
     const { message } = error;
     if (isBackground) return invalidParameter('background_url', `is not usable: ${message}`);
-    const detail = `the image's URL is not usable: ${message}`;
+    const detail = `the image's URL is not usable: ${message}; ${SEND_ITSELF}`;
     return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause: error });
   }
   if (error instanceof FetchFailedError) {

@@ -95,7 +95,8 @@ export class MattingForm {
     if (this.#seen.has(field)) throw givenTwice(field);
     this.#seen.add(field);
     if (field === 'image_file' || field === 'background_file') {
-      if (!isFile) throw wrongKind(field, 'must be a file: a part with a file name');
+      if (!isFile)
+        throw wrongKind(field, `must be a file, as curl -F ${field}=@photo.jpg sends it`);
       const upload = field === 'image_file' ? this.#image() : this.#uploads.background;
       upload.takeBytes(field);
       return { upload };
@@ -122,7 +123,10 @@ function notOneSource(seen: ReadonlySet<FormField>): ContractError {
   const sources = ['image_file', 'image_url', 'image_base64'] as const;
   const given = sources.filter(field => seen.has(field));
   const names = 'image_file, image_url and image_base64';
-  const detail = given.length > 0 ? `${names} exclude each other` : `one of ${names} is required`;
+  const detail =
+    given.length > 0
+      ? `${names} exclude each other; send one of them`
+      : `one of ${names} is required`;
   const fields = given.length > 0 ? given : sources;
   const fieldErrors = fields.map(field => ({ field, detail }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });

@@ -334,7 +334,7 @@ export function refusalOfKey(
     return `the API key may not be used from ${address || 'an unknown address'}`;
   }
   if (scope !== undefined && scopes !== undefined && !scopes.includes(scope)) {
-    return `the API key does not have the scope ${scope}`;
+    return `the API key does not have the scope ${scope}; use one that has it, or add it`;
   }
   return undefined;
 }

@@ -128,7 +128,7 @@ export function capReached({ credits, period }: KeyCap, resetsAtMs: number | nul
   const of = period === 'total' ? `${credits} credits` : `${credits} credits a ${period}`;
   const until =
     resetsAtMs === null
-      ? 'they do not come back by themselves'
+      ? 'it has no more unless its cap is raised'
       : `they begin again at ${new Date(resetsAtMs).toISOString()}`;
   return `the API key has used its cap of ${of}; ${until}`;
 }

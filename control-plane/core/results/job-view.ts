@@ -120,7 +120,10 @@ export async function readJobOfCaller(
 ): Promise<Job> {
   const job = UUID.test(jobId) ? await jobs.findForKey(jobId.toLowerCase(), apiKeyId) : undefined;
   if (job !== undefined) return job;
-  throw new ContractError('JOB_NOT_FOUND', 'this API key has no job of that id');
+  throw new ContractError(
+    'JOB_NOT_FOUND',
+    'this API key has no job of that id; status_url of the submission has it',
+  );
 }
 
 /** 256 bits: the link is the capability. */

@@ -36,6 +36,9 @@ const NEIGHBOURS_EACH_WAY = 4;
 const SUSPECT_MS = 10_000;
 const RETRY_AFTER_S = 60;
 
+export const EXPIRED_LINK =
+  'this result link has expired; submit the image again under another Idempotency-Key';
+
 export interface LossObserver {
   resultLost(by: LossFinder): void;
   /** Many are gone at once: none of them counts as lost. */
@@ -86,7 +89,7 @@ export class LostResults {
       case 'there':
         return undefined;
       case 'expired':
-        return new ContractError('RESULT_EXPIRED', 'this result link has expired');
+        return new ContractError('RESULT_EXPIRED', EXPIRED_LINK);
       case 'lost':
         return new ContractError(
           'RESULT_LOST',

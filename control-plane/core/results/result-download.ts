@@ -10,7 +10,7 @@ import type { FastifyReply } from 'fastify';
 import { type Job, publicState } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';
-import type { LostResults } from './lost-results.ts';
+import { EXPIRED_LINK, type LostResults } from './lost-results.ts';
 
 const TOKEN_LENGTH_MAX = 128;
 /** Bytes read ahead for a caller: many may be slow at once. */
@@ -77,13 +77,17 @@ export class ResultDownload {
     const { jobs } = this.#options;
     noteRequestSecret(token);
     const job = TOKEN.test(token) ? await jobs.findByResultToken(token) : undefined;
-    if (job === undefined) throw new ContractError('NOT_FOUND', 'there is no such result');
+    if (job === undefined)
+      throw new ContractError(
+        'NOT_FOUND',
+        'there is no such result; result.url of the job has its link',
+      );
     return this.fileOf(job, 'download');
   }
 
   fileOf(job: Job, by: 'download' | 'replay'): ResultFile {
     if (publicState(job) === 'expired') {
-      throw new ContractError('RESULT_EXPIRED', 'this result link has expired');
+      throw new ContractError('RESULT_EXPIRED', EXPIRED_LINK);
     }
     const { result, expiresAtMs, finishedAtMs } = job;
     if (result === null || expiresAtMs === null || finishedAtMs === null) {

@@ -58,7 +58,10 @@ async function sendResult(
   }
   const verdict = judgeConditions(headers, validators);
   if (verdict === 'failed') {
-    throw new ContractError('PRECONDITION_FAILED', 'the file behind this link is another one');
+    throw new ContractError(
+      'PRECONDITION_FAILED',
+      'the file behind this link is another one; download it without If-Match',
+    );
   }
   const validated = {
     etag: validators.etag,
@@ -76,7 +79,7 @@ async function sendResult(
   const range = asked ? parseRange(headers.range, file.bytes) : undefined;
   if (range === 'unsatisfiable') {
     reply.header('content-range', `bytes */${file.bytes}`);
-    const detail = `the file has ${file.bytes} bytes`;
+    const detail = `the file has ${file.bytes} bytes; ask for a Range within them`;
     throw new ContractError('RANGE_NOT_SATISFIABLE', detail);
   }
   const stream = await openForReader(reply, file, readers, range);

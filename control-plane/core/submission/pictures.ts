@@ -315,8 +315,16 @@ export const BACKGROUND_IMAGE: ImageRole = {
   pixelsMax: BACKGROUND_PIXELS_MAX,
 };
 
+/** What can be done about an address that is not for this service. */
+export const SEND_ITSELF = 'send the picture itself, such as by image_base64';
+const ANIMATED = 'animated images are not supported; send one frame, as PNG or JPEG';
+const MIB = 1_048_576;
+
 export function imageTooLarge({ noun, bytesMax } = INPUT_IMAGE): ContractError {
-  return new ContractError('IMAGE_TOO_LARGE', `${noun} is larger than ${bytesMax} bytes`);
+  return new ContractError(
+    'IMAGE_TOO_LARGE',
+    `${noun} is larger than ${bytesMax} bytes (${bytesMax / MIB} MiB)`,
+  );
 }
 
 function requireResolution(width: number, height: number, { noun, pixelsMax }: ImageRole): void {
@@ -342,7 +350,7 @@ export async function requireAcceptableImage(
   if (sizeBytes > role.bytesMax) throw imageTooLarge(role);
   const header = await readImageHeader(read, sizeBytes);
   if (header === undefined) throw unsupported(role, await describeUnread(read, sizeBytes, served));
-  if (header.animated) throw unsupported(role, 'animated images are not supported');
+  if (header.animated) throw unsupported(role, ANIMATED);
   if (header.width !== undefined && header.height !== undefined) {
     requireResolution(header.width, header.height, role);
   }

@@ -59,10 +59,13 @@ import {
   type Pictures,
   removePictures,
   requireStored,
+  SEND_ITSELF,
   type SentPictures,
   uploadedOf,
 } from './pictures.ts';
 
+const NO_CREDIT =
+  'the account has no credit left; GET /v1/account shows what it has once more are bought or granted';
 const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
@@ -293,7 +296,7 @@ export class SubmitMatting {
       case 'too-many-in-flight':
         throw this.#tooManyInFlight();
       case 'insufficient-credits':
-        throw new ContractError('INSUFFICIENT_CREDITS', 'the account has no credit left');
+        throw new ContractError('INSUFFICIENT_CREDITS', NO_CREDIT);
       case 'key-cap-reached':
         throw new ContractError('KEY_CAP_REACHED', outcome.detail);
       case 'refused':
@@ -331,7 +334,9 @@ export class SubmitMatting {
  */
 function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
   if (unpaid !== undefined || job.fingerprint === fingerprint) return { job, created: false };
-  const detail = 'this Idempotency-Key belongs to a request with other content';
+  const detail =
+    'this Idempotency-Key belongs to a request with other content; send another one for another ' +
+    'picture or other fields';
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
 }
 
@@ -411,7 +416,7 @@ export function requireMattingRequest(
 
 function notOneSource(bothGiven: boolean): ContractError {
   const detail = bothGiven
-    ? 'image_url and image_base64 exclude each other'
+    ? 'image_url and image_base64 exclude each other; send one of them'
     : 'one of image_url and image_base64 is required';
   const fieldErrors = ['image_url', 'image_base64'].map(field => ({ field, detail }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
@@ -521,7 +526,7 @@ const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
   requireUsable(text, policy, cause => {
     const fieldErrors = [{ field: 'image_url', detail: cause.message }];
-    const detail = `image_url is not usable: ${cause.message}`;
+    const detail = `image_url is not usable: ${cause.message}; ${SEND_ITSELF}`;
     return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause, fieldErrors });
   });
 }
