@@ -128,7 +128,7 @@ function problemExample(code: ErrorCode): JsonObject {
 }
 
 const OPENAPI_PATH = '/v1/openapi.json';
-const DOCS_PATH = '/docs';
+export const DOCS_PATH = '/docs';
 
 type Headers = Readonly<Record<string, string>>;
 

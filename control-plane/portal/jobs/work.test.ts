@@ -244,7 +244,7 @@ const statusOf = async (token: string) =>
 test('keys › show a new key once, with a line that works', async t => {
   const { token, path, answer } = await made({ name: 'once' });
   t.is(answer.headers['cache-control'], 'no-store');
-  t.regex(answer.body, /curl -sS https:\/\/matting\.example\.com\/v1\/matting/);
+  t.regex(answer.body, new RegExp(`export MATTING_API_KEY=${token}\ncurl -sS https://matting`));
   t.regex(answer.body, new RegExp(`data-copy="${token}"`));
   t.is(await statusOf(token), 200);
   const page = (await owner.get(path)).body;

@@ -1,5 +1,6 @@
 /** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
 
+import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import {
   CAP_PERIODS,
   DAY_MS,
@@ -23,6 +24,7 @@ import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
 import type { OfferedModels } from '@matting/core/models/offered-models.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
+import { curlSample } from '../documents/samples.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';
@@ -209,7 +211,7 @@ function renderMade(
   const tryIt = () =>
     ui.panel(
       html`<p>${keys.tryIt}</p>`,
-      ui.codeBlock(curlOf(baseUrl, token), common, keys.tryLabel),
+      ui.codeBlock(curlSample({ baseUrl, apiKey: token }), common, keys.tryLabel),
     );
   return renderPage(reply, {
     title: rotated ? keys.rotatedTitle : keys.madeTitle,
@@ -226,18 +228,10 @@ function renderMade(
       <p class="actions">
         ${ui.linkButton({ href: `/account/keys/${key.id}`, label: keys.toKey })}
         ${ui.linkButton({ href: '/account/keys', label: keys.toKeys })}
+        ${ui.linkButton({ href: DOCS_PATH, label: words.nav.docs })}
       </p>
     </div>`,
   });
-}
-
-function curlOf(baseUrl: string, token: string): string {
-  return [
-    `curl -sS ${baseUrl}/v1/matting`,
-    `-H 'Authorization: Bearer ${token}'`,
-    `-H 'Idempotency-Key: my-first-picture' -H 'Accept: image/png'`,
-    '-F image_file=@photo.jpg -o cutout.png',
-  ].join(' \\\n  ');
 }
 
 function isOverlap(text: string): text is RotationOverlap {

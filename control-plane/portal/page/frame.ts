@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import { problemHeaders } from '@matting/http/answers.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -331,12 +332,14 @@ export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
   const seen = ENTRIES.filter(
     entry => person && (!('roles' in entry) || entry.roles.some(role => role === person.role)),
   );
-  const nav = seen.map(({ name, path }) => ({
+  const entries = seen.map(({ name, path }) => ({
     href: `${ACCOUNT_PATH}${path}`,
     label: words.nav[name],
     icon: name,
     active: name === page.active,
   }));
+  const docs = { href: DOCS_PATH, label: words.nav.docs, icon: 'docs', active: false } as const;
+  const nav = person ? [...entries, docs] : [];
   const { navigation } = words.common;
   return renderFramed(reply, page, { path: ACCOUNT_PATH, nav, navigation, person });
 }

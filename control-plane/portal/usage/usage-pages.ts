@@ -7,6 +7,7 @@ import { publicState } from '@matting/core/jobs/job.ts';
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
+import { curlSample } from '../documents/samples.ts';
 import { failureText } from '../jobs/job-pages.ts';
 import { csvLine, sendCsv } from '../orders/credit-pages.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
@@ -190,17 +191,8 @@ function firstPicture({ overview, common }: Words, baseUrl: string, mayMakeKeys:
     : null;
   return ui.section(
     { title: overview.curl, lead: fill(overview.curlLead, { key: KEY_PLACE }), actions },
-    ui.codeBlock(curlLine(baseUrl), common, overview.curlLabel),
+    ui.codeBlock(curlSample({ baseUrl, apiKey: KEY_PLACE }), common, overview.curlLabel),
   );
-}
-
-/** One line that works when pasted, whatever the shell; a picture has a key of its own. */
-function curlLine(baseUrl: string): string {
-  return [
-    `curl -fsS '${baseUrl}/v1/matting' -H 'Authorization: Bearer ${KEY_PLACE}'`,
-    `-H "Idempotency-Key: photo-$(date +%s)" -H 'Accept: image/png'`,
-    '-F image_file=@photo.jpg -o cutout.png',
-  ].join(' ');
 }
 
 async function renderUsage(reply: FastifyReply, readUsage: ReadUsage) {
