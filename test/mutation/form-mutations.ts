@@ -174,6 +174,31 @@ a still is a sequence where one stands beside it
   + const isStill = coding !== undefined && isOne;
   = is a still where a sequence stands beside it
 
+file inference-node/serving/picture/children/heif-decoder.ts
+tests inference-node/serving/picture/codecs/heif/fence.test.ts
+libheif-js may do what the node may
+  - const options = ['--permission', ...permissions,
+  + const options = [
+  = a module reads no file, starts no program, loads no addon
+
+file inference-node/serving/picture/children/limited-child.ts
+tests inference-node/serving/picture/codecs/heif/fence.test.ts
+the programs of codecs keep a way to privileges
+  - '--no-new-privs', '--bounding-set=-all'
+  + '--bounding-set=-all'
+  = neither has a capability, nor a way to one
+
+file inference-node/serving/picture/children/find-heif-decoder.ts
+tests inference-node/serving/picture/codecs/heif/fence.test.ts
+a decoder of HEIC is taken that does not work
+  - if (!(tried instanceof Error)) return { decoder: tried, failures };
+  + return { decoder: tried as HeifDecoder, failures };
+  = what is installed is found in its order, and tried
+an old libheif is not named
+  - >= 0;
+  + !== undefined;
+  = a start and the doctor name what has holes and what is missing
+
 file control-plane/core/dispatch/job-needs.ts
 tests control-plane/core/dispatch/dispatch-policy.test.ts: what no node can do
 nobody is told what lets a node read HEIC

@@ -247,6 +247,7 @@ test('every format comes out, with the inputs of several models', async t => {
   const own = await openPool(t);
   t.deepEqual(own.capabilities.outputFormats, OUTPUT_FORMATS);
   t.true(own.capabilities.jxlPixelsMax >= 12_000_000);
+  t.false(own.capabilities.inputFormats.includes('heic'));
   for (const file of [slopePng, slopeJxl]) {
     for (const format of OUTPUT_FORMATS) {
       const lease = await own.acquire('async', NEVER);

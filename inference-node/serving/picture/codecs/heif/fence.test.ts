@@ -99,6 +99,13 @@ test.skipIf(untested)('a program that takes all memory, or all time, is ended', 
   t.regex(await endOf(t, 'system', 'yes > /proc/self/fd/4'), /SIG|size limit/);
 });
 
+test.skipIf(untested)('neither has a capability, nor a way to one', async t => {
+  const tells = 'grep -E "^(Cap(Prm|Eff|Bnd)|NoNewPrivs)" /proc/self/status >&2; exit 1';
+  const end = await endOf(t, 'system', tells);
+  const none = ['CapPrm', 'CapEff', 'CapBnd'].map(name => `${name}:\t${'0'.repeat(16)}`);
+  t.true(end.includes([...none, 'NoNewPrivs:\t1'].join('\n')), end);
+});
+
 /** Whether this machine lets a process give up its network is found out by trying. */
 const WAYS = [['--net'], ['--net', '--map-root-user']].map(way => [
   '/usr/bin/unshare',

@@ -8,6 +8,7 @@ import { box, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
 import ava from 'ava';
+import { pino } from 'pino';
 import type { Sharp } from 'sharp';
 import {
   type CodedPicture,
@@ -33,6 +34,7 @@ import {
 import { TESTED_DECODERS } from '../../../test/picture/heif-decoders.ts';
 import { asSharp, type Pixels, paint, paintSlope } from '../../../test/pictures.ts';
 import type { HeifDecoder } from '../../children/heif-decoder.ts';
+import { openPicturePool } from '../../pool/open-picture-pool.ts';
 import { viewAsBytes } from '../../rgba-picture.ts';
 import { decodeFile } from '../decode.ts';
 
@@ -292,6 +294,25 @@ for (const { kind: name, untested: isMissing, find } of TESTED_DECODERS) {
     },
   );
 }
+
+test.skipIf(untested || TESTED_DECODERS.every(one => one.untested))(
+  'a worker decodes by what its pool was given, and the pool says so',
+  async t => {
+    const heif = await TESTED_DECODERS.find(({ untested }) => !untested)?.find();
+    const log = pino({ level: 'silent' });
+    const pool = await openPicturePool({ workers: 1, childEnv: {}, log, heif });
+    t.teardown(() => pool.close(0));
+    t.true(pool.capabilities.inputFormats.includes('heic'));
+    const never = new AbortController().signal;
+    const lease = await pool.acquire('sync', never);
+    const { file } = writeHeic(one({ transforms: [irot(1)] }));
+    const request = { file, declared: undefined, modelInputs: [] };
+    const background = { file, declared: undefined };
+    const decoded = await lease.decode({ ...request, background }, never);
+    t.deepEqual([decoded.format, decoded.width, decoded.height], ['heic', SIZE.height, SIZE.width]);
+    lease.release();
+  },
+);
 
 test.skipIf(untested)('without a decoder a node cannot, and says so', async t => {
   const { file } = writeHeic(one());
