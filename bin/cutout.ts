@@ -15,6 +15,7 @@ import {
 import { describeUnread, readImageHeader } from '@matting/proto/contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { CommandError } from 'matting-client/src/command/command-error.ts';
+import { warnedOf } from 'matting-client/src/command/warnings.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { type FinishingWishes, type GivenFinishing, readFinishing } from './finishing-options.ts';
@@ -68,6 +69,7 @@ export interface Cutout {
   readonly width: number;
   readonly height: number;
   readonly size_bytes: number;
+  readonly warnings: readonly string[];
   /** What made it, where one was asked for. */
   readonly models?: Job['models'];
   /** From request to file. */
@@ -85,6 +87,7 @@ interface Job {
     readonly height: number;
     readonly sizeBytes: number;
     readonly contentType: string;
+    readonly warnings: readonly string[];
   };
   readonly models?: readonly { readonly name: string; readonly role: string }[];
   readonly error?: { readonly code: string; readonly detail: string };
@@ -266,6 +269,7 @@ async function cutOne(
     width: job.result.width,
     height: job.result.height,
     size_bytes: job.result.sizeBytes,
+    warnings: job.result.warnings,
     ...(job.models !== undefined && { models: job.models }),
     duration_ms: Math.round(durationMs),
     stages_ms: parseServerTiming(answer.headers.get('server-timing') ?? ''),
@@ -301,6 +305,7 @@ function report(terminal: Terminal, cutout: Cutout): void {
   const size = `${cutout.width} x ${cutout.height} px, ${cutout.content_type}, ${kilobytes} kB`;
   terminal.line(`  ${size}, ${seconds(cutout.duration_ms)} from request to file`);
   const stages = Object.entries(cutout.stages_ms).map(([name, ms]) => `${name} ${ms} ms`);
+  if (cutout.warnings.length > 0) terminal.line(`  ${warnedOf(cutout.warnings)}`);
   if (stages.length > 0) terminal.line(`  ${stages.join(', ')}`);
 }
 

@@ -23,6 +23,7 @@ import type {
   Model,
   ProcessingJob,
   QueuedJob,
+  ResultWarning,
   Subject,
   SucceededJob,
   Usage,
@@ -87,6 +88,7 @@ export interface OpenCutOut extends ResultFile {
   readonly idempotencyKey: string;
   /** null: none was seen; undefined: the service does not say. */
   readonly subject: Subject | null | undefined;
+  readonly warnings: readonly ResultWarning[];
 }
 
 export interface CutOut extends Omit<OpenCutOut, 'pieces' | 'sizeBytes'> {
@@ -139,8 +141,9 @@ export class MattingClient {
     }
     const { job_id: jobId, result } = outcome;
     const file = await openResult(this.#transport, result.url, patience);
-    const { url, subject } = result;
-    return { jobId, url, subject, idempotencyKey, ...file };
+    // A service of 0.1.0 says less.
+    const { url, subject, warnings = [] } = result;
+    return { jobId, url, subject, warnings, idempotencyKey, ...file };
   }
 
   /**
@@ -352,11 +355,12 @@ function accepting(accept: string, submission: Submission): Submission {
 function saidOf(
   { headers }: FileAnswer,
   base: string,
-): Pick<OpenCutOut, 'jobId' | 'url' | 'subject'> {
+): Pick<OpenCutOut, 'jobId' | 'url' | 'subject' | 'warnings'> {
   return {
     jobId: headers.get('x-job-id') ?? '',
     url: new URL(headers.get('content-location') ?? '', base).href,
     subject: subjectOf(headers.get('x-subject-box'), headers.get('x-subject-share')),
+    warnings: headers.get('x-warnings')?.split(', ') ?? [],
   };
 }
 

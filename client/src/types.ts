@@ -103,11 +103,20 @@ export interface Result {
   /** Pixels. */
   readonly width: number;
   readonly height: number;
-  /** null: none was seen. Only where a field of finishing was given that asks for something. */
-  readonly subject?: Subject | null;
+  /** null: none was seen, or the service does not know. */
+  readonly subject: Subject | null;
+  /** What to know before the result is used; empty as a rule. */
+  readonly warnings: readonly ResultWarning[];
   /** From then on the link answers 410. */
   readonly expiresAt: string;
 }
+
+/**
+ * `no_subject`: none was seen, the result is empty or nearly so. `subject_unsure`: much of it is
+ * neither opaque nor transparent. `subject_cut_off`: the edges of the picture cut it off. A later
+ * service may add some.
+ */
+export type ResultWarning = 'no_subject' | 'subject_unsure' | 'subject_cut_off' | (string & {});
 
 /** What was seen in a picture: a box in pixels of the input, after its orientation was applied. */
 export interface Subject {

@@ -16,6 +16,7 @@ import type { ImageUpload } from '@matting/core/submission/pictures.ts';
 import { requireMattingRequest, type Submitted } from '@matting/core/submission/submit-matting.ts';
 import { noteJob, noteRefusal, problemOf } from '@matting/http/answers.ts';
 import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { ResultWarning } from '@matting/proto/contract/finishing.ts';
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type Arguments, readImageArguments } from './arguments.ts';
@@ -36,6 +37,12 @@ const ADVICE: Partial<Record<ErrorCode, string>> = {
   KEY_NOT_ALLOWED: 'Tell the user: another API key is needed.',
   INVALID_API_KEY: 'Tell the user: another API key is needed.',
   IDEMPOTENCY_CONFLICT: 'Give this image an idempotency_key of its own.',
+};
+
+const WARNED: Readonly<Record<ResultWarning, string>> = {
+  no_subject: 'But no subject was seen (no_subject): the result is empty or nearly so. Say so.',
+  subject_unsure: 'The subject is unsure (subject_unsure): look at the result before using it.',
+  subject_cut_off: 'The edges of the image cut the subject off (subject_cut_off).',
 };
 
 export interface ToolOptions {
@@ -151,9 +158,10 @@ export class CallTools {
     }
     if (isFinal(submitted)) await this.#requireThere(job);
     const { url, format, width, height, sizeBytes, expiresAt } = result;
+    const warned = result.warnings.map(warning => ` ${WARNED[warning]}`).join('');
     const what = `${width} x ${height} pixels, ${sizeBytes} bytes of ${format.toUpperCase()}`;
     return said(
-      `The background is removed: ${what}.${note}\nUntil ${expiresAt}, without a key: ${url}`,
+      `The background is removed: ${what}.${warned}${note}\nUntil ${expiresAt}, without a key: ${url}`,
       view,
     );
   }

@@ -76,12 +76,16 @@ test('an agent reads the REST reference, with the addresses of this service', as
 
 test('a picture is removed, found again and paid for once', async t => {
   succeeding(t);
+  app.sight = { inputWidth: 2, inputHeight: 1, subject: null };
+  t.teardown(() => {
+    app.sight = null;
+  });
   const before = await balances();
   const given = { image_base64: base64(), crop: true, output_width: 100, background: null };
   const { text, fields, isError } = await agent.remove(given);
   t.false(isError, text);
   const { result, job_id } = fields;
-  t.regex(text, /2 x 1 pixels, 23 bytes of PNG/);
+  t.regex(text, /2 x 1 pixels, 23 bytes of PNG\..*no_subject/);
   t.true(text.includes(result.url) && text.includes(result.expiresAt));
   t.is(fields.message, text);
   const download = await app.app.inject(new URL(result.url).pathname);

@@ -68,6 +68,10 @@ export interface Subject {
   readonly resultBox: Box;
   /** Share of the input's area that the subject covers, 0 to 1. */
   readonly share: number;
+  /** The edges of the input cut it off; absent: they do not, or the node does not say. */
+  readonly cutOff?: boolean;
+  /** Much of it is neither opaque nor transparent; absent as above. */
+  readonly unsure?: boolean;
 }
 
 export interface Sight {
@@ -76,4 +80,19 @@ export interface Sight {
   readonly inputHeight: number;
   /** null: no subject. */
   readonly subject: Subject | null;
+}
+
+/** What callers should know before they use a result, as answers name it. */
+export const RESULT_WARNINGS = ['no_subject', 'subject_unsure', 'subject_cut_off'] as const;
+export type ResultWarning = (typeof RESULT_WARNINGS)[number];
+
+/** @param sight null: the node did not say what it saw */
+export function warningsOf(sight: Sight | null): ResultWarning[] {
+  if (sight === null) return [];
+  const { subject } = sight;
+  if (subject === null) return ['no_subject'];
+  return [
+    ...(subject.unsure ? (['subject_unsure'] as const) : []),
+    ...(subject.cutOff ? (['subject_cut_off'] as const) : []),
+  ];
 }

@@ -450,7 +450,8 @@ test('what is asked of the cut-outs reaches the node, and is another request', a
     script: async exchange => {
       asked.push(exchange.header);
       const inputBox = { left: 1, top: 0, width: 2, height: 3 };
-      const subject = { inputBox, resultBox: inputBox, share: 0.25 };
+      const seen = { inputBox, resultBox: inputBox, share: 0.25 };
+      const subject = { ...seen, cutOff: true, unsure: true };
       await exchange.cutOut({ inputWidth: 4, inputHeight: 3, subject });
     },
   });
@@ -469,6 +470,8 @@ test('what is asked of the cut-outs reaches the node, and is another request', a
     t.truthy(header.finishing?.crop);
     const [line] = journal();
     t.deepEqual(line?.subject, { left: 1, top: 0, width: 2, height: 3, share: 0.25 });
+    t.deepEqual(line?.warnings, ['subject_unsure', 'subject_cut_off']);
+    t.regex(stderr, /a\.png: subject_unsure: .+; subject_cut_off: /);
     t.is((await run([...args, '--scale', '85%'])).code, 0);
     t.is(await charged(), 2, 'another wish is another request');
   } finally {

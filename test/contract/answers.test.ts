@@ -229,7 +229,7 @@ test('a picture as the answer, its replay, and what may stand in its way and in 
   const few = await openTestApp({ resultReaders: limits }, t);
   const { key, jobId } = await submitted(imageBody(), few);
   const box = { left: 1, top: 2, width: 3, height: 4 };
-  const subject = { inputBox: box, resultBox: box, share: 0.25 };
+  const subject = { inputBox: box, resultBox: box, share: 0.25, cutOff: true };
   few.sight = { inputWidth: 10, inputHeight: 10, subject };
   const { token } = await few.succeedJob(jobId);
   const headers = { ...key, accept: 'image/*', prefer: 'wait=1' };

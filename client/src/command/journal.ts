@@ -6,7 +6,7 @@ import { createReadStream } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import type { Subject } from '../index.ts';
+import type { ResultWarning, Subject } from '../index.ts';
 
 export const JOURNAL_NAME = 'results.jsonl';
 /** From the end of the journal, in which its last newline must be. A line has some 500. */
@@ -30,6 +30,7 @@ export interface JournalLine {
   } | null;
   /** In pixels of the file, with the share of it; null: none was seen, or nothing was said of it. */
   readonly subject: Subject | null;
+  readonly warnings: readonly ResultWarning[];
   /** What the job cost. Lines with the same job name the same charge. */
   readonly credits: number;
   readonly error: { readonly code: string; readonly detail: string } | null;
@@ -43,6 +44,7 @@ export const NOTHING: Omit<JournalLine, 'file'> = {
   output: null,
   size: null,
   subject: null,
+  warnings: [],
   credits: 0,
   error: null,
 };

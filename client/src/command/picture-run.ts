@@ -11,7 +11,7 @@ import type { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
 
 export type PictureEnd =
-  | { readonly kind: 'made'; readonly job: string }
+  | { readonly kind: 'made'; readonly job: string; readonly warnings: readonly string[] }
   /** By an earlier run, or, with --skip-existing, by whomever. */
   | { readonly kind: 'there' }
   | { readonly kind: 'failed'; readonly error: Error };
@@ -52,7 +52,7 @@ export async function runPicture(
     return { kind: 'failed', error };
   }
   await options.journal.append(line);
-  return { kind: 'made', job: line.job ?? '' };
+  return { kind: 'made', job: line.job ?? '', warnings: line.warnings };
 }
 
 /** The place for the result is had before anything is paid. */
@@ -75,9 +75,10 @@ async function makeResult(
     line.credits = job.credits.charged;
     const { pieces } = await client.openDownload(job, call);
     for await (const piece of pieces) await partial.file.writeFile(piece);
-    const { sizeBytes: bytes, width, height, subject = null } = job.result;
+    const { sizeBytes: bytes, width, height, subject = null, warnings = [] } = job.result;
     line.size = { bytes, width, height };
     line.subject = subject;
+    line.warnings = warnings;
     await partial.file.close();
     await rename(partial.name, target);
   } catch (error) {

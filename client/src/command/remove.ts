@@ -13,6 +13,7 @@ import { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
 import { codeOf, type PictureEnd, runPicture } from './picture-run.ts';
 import { Progress } from './progress.ts';
+import { warnedOf } from './warnings.ts';
 
 /** The service must answer within this before a picture is sent. */
 const FIRST_ANSWER_MS_MAX = 10_000;
@@ -172,6 +173,7 @@ class Run {
     if (end.kind === 'made') {
       this.#made += 1;
       this.#jobs.add(end.job);
+      if (end.warnings.length > 0) this.#progress.line(`${source}: ${warnedOf(end.warnings)}`);
     } else if (end.kind === 'there') {
       this.#there += 1;
     } else {
@@ -228,10 +230,12 @@ async function removeStandardInput(options: RemoveOptions, endings: Endings): Pr
   const { client, fields, giveUpMs } = options;
   const idempotencyKey = keyOf(createHash('sha256').update(image).digest('hex'), options);
   const call = { idempotencyKey, giveUpMs, signal: endings.draining };
-  const { bytes } = await client.cutOut({ image, ...fields }, call).catch((error: unknown) => {
+  const made = await client.cutOut({ image, ...fields }, call).catch((error: unknown) => {
     if (!(error instanceof MattingError)) throw error;
     throw failureOf(error);
   });
+  const { bytes, warnings } = made;
+  if (warnings.length > 0) process.stderr.write(`matting: ${warnedOf(warnings)}\n`);
   await new Promise<void>((resolve, reject) => {
     process.stdout.once('error', reject);
     process.stdout.write(bytes, error => (error ? reject(error) : resolve()));

@@ -376,7 +376,8 @@ test('a job with finishing › goes to a node with its background behind its ima
   const node = await joined(async exchange => {
     exchange.admit();
     received = await exchange.receive();
-    const subject = { inputBox: box, resultBox: { ...box, left: 0 }, share: 0.25 };
+    const seen = { inputBox: box, resultBox: { ...box, left: 0 }, share: 0.25 };
+    const subject = { ...seen, cutOff: true, unsure: false };
     exchange.answer(received, { inputWidth: 10, inputHeight: 9, subject });
   });
   await harness.startReplica();
@@ -391,7 +392,7 @@ test('a job with finishing › goes to a node with its background behind its ima
   t.deepEqual(job.result?.sight, {
     inputWidth: 10,
     inputHeight: 9,
-    subject: { inputBox: box, resultBox: { ...box, left: 0 }, share: 0.25 },
+    subject: { inputBox: box, resultBox: { ...box, left: 0 }, share: 0.25, cutOff: true },
   });
   await untilLeft([job.result?.blob]);
   await harness.assertMoneySettled({ charged: 1 });

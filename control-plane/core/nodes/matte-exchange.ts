@@ -328,8 +328,9 @@ function requireFinished(request: MatteCall, header: ResultHeader): void {
 function sightFromProto(header: ResultHeader): Sight | null {
   const { inputWidth, inputHeight, subject } = header;
   if (inputWidth === 0 || inputHeight === 0) return null;
-  const { inputBox, resultBox, share = 0 } = subject ?? {};
-  const seen = inputBox && resultBox ? { inputBox, resultBox, share } : null;
+  const { inputBox, resultBox, share = 0, cutOff, unsure } = subject ?? {};
+  const told = { ...(cutOff && { cutOff }), ...(unsure && { unsure }) };
+  const seen = inputBox && resultBox ? { inputBox, resultBox, share, ...told } : null;
   return { inputWidth, inputHeight, subject: seen };
 }
 

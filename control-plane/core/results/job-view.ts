@@ -6,7 +6,7 @@ import { hash, randomBytes } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { outsideRequests } from '@matting/program/request-owner.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { Sight } from '@matting/proto/contract/finishing.ts';
+import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
 import type { FastifyReply } from 'fastify';
 import type { Caller } from '../accounts/account.ts';
@@ -72,7 +72,8 @@ export class JobViews {
       width: result.width,
       height: result.height,
       expiresAt: isoTime(expiresAtMs),
-      ...(job.finishing === null ? {} : { subject: subjectOf(result) }),
+      subject: subjectOf(result),
+      warnings: warningsOf(result.sight),
     };
   }
 }
@@ -371,17 +372,21 @@ export async function waitForEnd(
 
 /**
  * `X-Subject-Box` (left, top, width and height in pixels of the input) and `X-Subject-Share` (of the
- * input's area). Without a subject the share alone, 0; neither where the node did not say.
+ * input's area). Without a subject the share alone, 0; neither where the node did not say. And
+ * `X-Warnings`, where there are any.
  */
 export function subjectHeaders(sight: Sight | null): Record<string, string> {
   if (sight === null) return {};
-  if (sight.subject === null) return { 'x-subject-share': '0' };
+  const warnings = warningsOf(sight).join(', ');
+  const warned = warnings === '' ? {} : { 'x-warnings': warnings };
+  if (sight.subject === null) return { 'x-subject-share': '0', ...warned };
   const { inputBox, share } = sight.subject;
   const { left, top, width, height } = inputBox;
   return {
     'x-subject-box': [left, top, width, height].join(','),
     // Digits enough for a pixel of the largest picture.
     'x-subject-share': String(Number(share.toPrecision(6))),
+    ...warned,
   };
 }
 

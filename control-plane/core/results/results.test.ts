@@ -421,18 +421,19 @@ test('a picture as the answer › what the node saw comes with the picture, and 
   });
   const seen = async () => {
     const { headers } = await app.post(SYNC, imageBody(), { accept: 'image/png' });
-    return [headers['x-subject-box'], headers['x-subject-share']];
+    return [headers['x-subject-box'], headers['x-subject-share'], headers['x-warnings']];
   };
-  t.deepEqual(await seen(), [undefined, undefined]);
+  t.deepEqual(await seen(), [undefined, undefined, undefined]);
   const input = { inputWidth: 1000, inputHeight: 500 };
   const inputBox = { left: 10, top: 0, width: 300, height: 400 };
   const subject = { inputBox, resultBox: inputBox, share: 0.123456789 };
   app.sight = { ...input, subject };
-  t.deepEqual(await seen(), ['10,0,300,400', '0.123457']);
-  app.sight = { ...input, subject: { ...subject, share: 1 } };
-  t.deepEqual(await seen(), ['10,0,300,400', '1']);
+  t.deepEqual(await seen(), ['10,0,300,400', '0.123457', undefined]);
+  app.sight = { ...input, subject: { ...subject, share: 1, unsure: true, cutOff: true } };
+  const both = 'subject_unsure, subject_cut_off';
+  t.deepEqual(await seen(), ['10,0,300,400', '1', both]);
   app.sight = { ...input, subject: null };
-  t.deepEqual(await seen(), [undefined, '0']);
+  t.deepEqual(await seen(), [undefined, '0', 'no_subject']);
 });
 
 test('a picture as the answer › JSON where it is taken before a picture, and where no picture is asked for', async t => {

@@ -448,28 +448,28 @@ test('finishing › a file that cannot be a background is refused, and nothing i
   t.deepEqual(await snapshot(app), was);
 });
 
-test('finishing › the answer says what was seen, where something was made of the cut-out', async t => {
-  const body = imageBody({ ...SHOP, ...HOOK });
-  for (const [sight, subject] of [
-    [SIGHT, { left: 1, top: 0, width: 1, height: 1, share: 0.5 }],
-    [{ ...SIGHT, subject: null }, null],
-    [null, null],
+test('every answer with a result says what was seen in it, and warns of it', async t => {
+  const box = { left: 1, top: 0, width: 1, height: 1, share: 0.5 };
+  const doubtful = { ...SIGHT.subject, cutOff: true, unsure: true };
+  for (const [fields, sight, subject, warnings] of [
+    [SHOP, SIGHT, box, []],
+    [{}, SIGHT, box, []],
+    [{}, { ...SIGHT, subject: doubtful }, box, ['subject_unsure', 'subject_cut_off']],
+    [SHOP, { ...SIGHT, subject: null }, null, ['no_subject']],
+    [{}, null, null, []],
   ] as const) {
+    const body = imageBody({ ...fields, ...HOOK });
     app.sight = sight;
     const made = app.onSubmitted(id => app.succeedJob(id));
     const answer = await app.post(SYNC, body);
     await made.stop();
     const { job_id: id, result } = answer.json();
     t.is(answer.statusCode, 200, answer.payload);
-    t.deepEqual([result.format, result.contentType], ['jpeg', 'image/jpeg']);
-    t.deepEqual(result.subject, subject);
+    const format = fields === SHOP ? 'jpeg' : 'png';
+    t.deepEqual([result.format, result.contentType], [format, `image/${format}`]);
+    t.deepEqual([result.subject, result.warnings], [subject, warnings]);
     t.deepEqual((await app.get(`${ASYNC}/${id}`)).json().result, result);
   }
-  app.sight = SIGHT;
-  const made = app.onSubmitted(id => app.succeedJob(id));
-  const plain = (await app.post(SYNC, imageBody())).json();
-  await made.stop();
-  t.false('subject' in plain.result);
 });
 
 function succeeding(t: ExecutionContext): void {

@@ -26,6 +26,7 @@ import type { OperateWebhooks, ResendOutcome } from '@matting/core/webhooks/oper
 import type { NotificationSummary, OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
 import { noteJob } from '@matting/http/answers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
@@ -352,6 +353,7 @@ function facts({ words, formats }: Visit, job: Job, key: string): VNode {
     [said.models, modelsText(words, job)],
     [said.format, job.outputFormat.toUpperCase()],
     [said.size, sizeOf(words, formats, job)],
+    [said.warnings, warningsText(words, job)],
     [said.expires, status === 'succeeded' ? instant(job.expiresAtMs) : null],
   ]);
 }
@@ -361,6 +363,13 @@ function modelsText({ jobs }: Words, { model, result }: Job): Child {
   const roles: Readonly<Record<string, string>> = jobs.roles;
   const ran = result?.models?.map(({ name, role }) => `${name}, ${roles[role] ?? role}`);
   return ran?.map(text => html`<div>${text}</div>`) ?? model;
+}
+
+/** Null: there are none. */
+export function warningsText({ jobs }: Words, { result }: Job): Child {
+  const warnings = warningsOf(result?.sight ?? null);
+  if (warnings.length === 0) return null;
+  return warnings.map(warning => html`<div>${jobs.warned[warning]}</div>`);
 }
 
 function chargeOf({ state }: Job): 'reserved' | 'one' | 'none' {

@@ -77,6 +77,20 @@ test('jobs › say which model was named, and what then ran', async t => {
   t.is(await models(unnamed), undefined);
 });
 
+test('jobs › say what a result is warned of', async t => {
+  t.teardown(() => {
+    app.sight = null;
+  });
+  const notes = async () => {
+    const id = await submitted();
+    await app.succeedJob(id);
+    return /<dt>Note<\/dt><dd>(.*?)<\/dd>/.exec((await owner.get(`${PAGE}/${id}`)).body)?.[1];
+  };
+  t.is(await notes(), undefined);
+  app.sight = { inputWidth: 2, inputHeight: 1, subject: null };
+  t.regex(String(await notes()), /No subject was seen/);
+});
+
 test('jobs › show one with its stages, and its result to those who may see results', async t => {
   const id = await submitted({ output_format: 'webp' });
   await app.succeedJob(id, Buffer.from('its bytes'), { decode: 12, infer: 250 });

@@ -25,6 +25,7 @@ import {
   resultStage,
   sendResultOf,
   sizeOf,
+  warningsText,
 } from '../jobs/job-pages.ts';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
@@ -398,6 +399,7 @@ function outcome({ words, formats }: Visit, job: Job | undefined): Child {
   const size = sizeOf(words, formats, job);
   const { failure } = job;
   const cost = failure?.retryable ? said.given : said.counted;
+  const warned = warningsText(words, job);
   const why = failure && `${failureText(words, failure.code)} ${cost}`;
   return html`<section class="section" data-state=${status} aria-labelledby="outcome-head">
     <div class="section-head">
@@ -406,6 +408,7 @@ function outcome({ words, formats }: Visit, job: Job | undefined): Child {
       ${status === 'succeeded' ? ui.linkButton({ href: path, label: said.download, kind: 'primary', download: true }) : null}
     </div>
     ${status === 'failed' && why ? ui.notice('bad', why) : null}
+    ${status === 'succeeded' && warned ? ui.notice('warning', warned) : null}
     ${status === 'succeeded' ? resultStage(words, path, job.outputFormat) : null}
     ${status === 'succeeded' && size ? html`<p class="hint">${size}</p>` : null}
   </section>`;

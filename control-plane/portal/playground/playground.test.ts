@@ -69,10 +69,13 @@ test('the playground › makes a job of the form, shows it while it waits, and i
   const job = await fixture.stores.jobs.find(id);
   assert.ok(job?.unpaidDayMs);
   t.is(job.outputFormat, 'webp');
+  fixture.sight = { inputWidth: 2, inputHeight: 1, subject: null };
   await fixture.succeedJob(id, Buffer.from('its bytes'));
+  fixture.sight = null;
   const done = await owner.get(path);
   t.is(done.headers.refresh, undefined);
   t.regex(done.body, new RegExp(`src="${PAGE}/${id}/result"`));
+  t.regex(done.body, /No subject was seen/);
   t.regex(done.body, /--form-string output_format=webp/);
   const file = await owner.get(`${PAGE}/${id}/result`);
   t.is(file.body, 'its bytes');

@@ -34,6 +34,7 @@ import {
   ResultKind,
   type ResultPlace,
   Stage,
+  Subject,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import {
@@ -339,7 +340,7 @@ function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader 
     finishing: asked?.message,
     inputWidth: result.input.width,
     inputHeight: result.input.height,
-    subject: result.subject,
+    subject: result.subject && Subject.create(result.subject),
     runsMissing: result.missing.map(({ model, role }) =>
       MissingRun.create({
         model: model.model,

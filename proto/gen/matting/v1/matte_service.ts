@@ -471,6 +471,10 @@ export interface Subject {
     | undefined;
   /** of the input's area that the subject covers, 0 to 1 */
   share: number;
+  /** by the edges of the input */
+  cutOff: boolean;
+  /** much of it is neither opaque nor transparent */
+  unsure: boolean;
 }
 
 export interface Box {
@@ -2617,7 +2621,7 @@ export const ResultHeader: MessageFns<ResultHeader> = {
 };
 
 function createBaseSubject(): Subject {
-  return { inputBox: undefined, resultBox: undefined, share: 0 };
+  return { inputBox: undefined, resultBox: undefined, share: 0, cutOff: false, unsure: false };
 }
 
 export const Subject: MessageFns<Subject> = {
@@ -2630,6 +2634,12 @@ export const Subject: MessageFns<Subject> = {
     }
     if (message.share !== 0) {
       writer.uint32(25).double(message.share);
+    }
+    if (message.cutOff !== false) {
+      writer.uint32(32).bool(message.cutOff);
+    }
+    if (message.unsure !== false) {
+      writer.uint32(40).bool(message.unsure);
     }
     return writer;
   },
@@ -2671,6 +2681,22 @@ export const Subject: MessageFns<Subject> = {
             message.share = reader.double();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.cutOff = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.unsure = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2695,6 +2721,8 @@ export const Subject: MessageFns<Subject> = {
       ? Box.fromPartial(object.resultBox)
       : undefined;
     message.share = object.share ?? 0;
+    message.cutOff = object.cutOff ?? false;
+    message.unsure = object.unsure ?? false;
     return message;
   },
 };
