@@ -195,8 +195,8 @@ a decoder of HEIC is taken that does not work
   + return { decoder: tried as HeifDecoder, failures };
   = what is installed is found in its order, and tried
 an old libheif is not named
-  - >= 0;
-  + !== undefined;
+  - return isAtLeast(version, LIBHEIF_MIN);
+  + return isAtLeast(version, '1.0.0');
   = a start and the doctor name what has holes and what is missing
 
 file control-plane/core/dispatch/job-needs.ts

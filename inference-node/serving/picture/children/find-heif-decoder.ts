@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import { SETPRIV, SHELL } from '../makeable.ts';
-import { type HeifDecoder, type TriedDecoder, tryDecoder } from './heif-decoder.ts';
+import { type HeifDecoder, isAtLeast, type TriedDecoder, tryDecoder } from './heif-decoder.ts';
 
 export const HEIF_CHOICES = ['js', 'system', 'off'] as const;
 export type HeifChoice = (typeof HEIF_CHOICES)[number];
@@ -50,19 +50,20 @@ export async function findHeifDecoder(
   for (const kind of choice === undefined ? (['js', 'system'] as const) : [choice]) {
     const file = kind === 'js' ? resolveModule(places) : places.programs.find(existsSync);
     if (file === undefined) continue;
-    const tried = await tryWays({ kind, file });
+    const tried = file instanceof Error ? file : await tryWays({ kind, file });
     if (!(tried instanceof Error)) return { decoder: tried, failures };
-    failures.push(`${file}: ${tried.message}`);
+    failures.push(`${file instanceof Error ? MODULE : file}: ${tried.message}`);
   }
   return { decoder: undefined, failures };
 }
 
-function resolveModule({ modulesFrom }: HeifPlaces): string | undefined {
+function resolveModule({ modulesFrom }: HeifPlaces): string | Error | undefined {
   try {
     return createRequire(modulesFrom).resolve(MODULE);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND') return undefined;
-    throw error;
+    return (error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND'
+      ? undefined
+      : (error as Error);
   }
 }
 
@@ -88,7 +89,7 @@ async function tryWays(installed: Omit<TriedDecoder, 'within'>): Promise<HeifDec
 export const LIBHEIF_MIN = '1.23.3';
 
 export function isSafeLibheif(version: string): boolean {
-  return version.localeCompare(LIBHEIF_MIN, 'en', { numeric: true }) >= 0;
+  return isAtLeast(version, LIBHEIF_MIN);
 }
 
 /** What an operator has to know of it, a line each; none: nothing. */

@@ -54,15 +54,22 @@ export function moduleCommand(order: DecodeOrder): string[] {
   return [process.execPath, ...options, CHILD, JSON.stringify(order)];
 }
 
+/** Its help does not name it. Without it later versions leave out tiles that they cannot decode. */
+const STRICT = '--strict';
+/** Most of the time of a run goes into compression without it; versions before 1.18 lack it. */
+const FAST_PNG = '--png-compression-level';
+
 /** The program chooses the format by the name of what it writes. */
 export function programCommand({ file, options }: HeifDecoder): string[] {
-  return [file, ...STRICT, ...options, INPUT, requireLink('pixels.png', OUTPUT)];
+  return [file, STRICT, ...options, INPUT, requireLink('pixels.png', OUTPUT)];
 }
 
-/** Its help does not name it. Otherwise tiles that cannot be decoded are left out. */
-const STRICT = ['--strict'];
-/** Half of the time of a run goes into compression without it; versions before 1.18 lack it. */
-const FAST_PNG = '--png-compression-level';
+/** Of libheif-js: those before have other functions. */
+const MODULE_MIN = '1.19.0';
+
+export function isAtLeast(version: string, least: string): boolean {
+  return version.localeCompare(least, 'en', { numeric: true }) >= 0;
+}
 
 export type TriedDecoder = Pick<HeifDecoder, 'kind' | 'file' | 'within'>;
 
@@ -83,6 +90,9 @@ export async function tryDecoder({
     if (failure !== undefined) return new Error(`${failure.message} ${text.slice(0, 200)}`);
     const version = /\d+\.\d+\.\d+/.exec(text)?.[0];
     if (version === undefined) return new Error(`it tells no version: ${text.slice(0, 100)}`);
+    if (kind === 'js' && !isAtLeast(version, MODULE_MIN)) {
+      return new Error(`it is ${version}; ${MODULE_MIN} is the first that can be used`);
+    }
     const options = text.includes(FAST_PNG) ? [`${FAST_PNG}=1`] : [];
     return { kind, file, version, within, options };
   });

@@ -143,6 +143,7 @@ test.skipIf(untested || unsealed)('neither has a network', async t => {
   }
 });
 
+const TOO_OLD = "exports.heif_get_version = () => '1.17.1';";
 const MODULE = "exports.heif_get_version = () => '1.23.2';";
 const PROGRAM = 'echo heif-dec 1.23.3';
 
@@ -158,6 +159,11 @@ test.skipIf(untested)('what is installed is found in its order, and tried', asyn
   const broken = await standIns(t, { module: 'throw new Error("no module")', program: PROGRAM });
   t.deepEqual(await found(undefined, broken), ['system', '1.23.3', 1]);
   t.deepEqual(await found('js', broken), [undefined, undefined, 1]);
+  const old = await standIns(t, { module: TOO_OLD });
+  t.regex(
+    (await findHeifDecoder('js', old)).failures.join(),
+    /it is 1\.17\.1; 1\.19\.0 is the first/,
+  );
   const mute = await standIns(t, { program: 'echo hello' });
   t.deepEqual(await found(undefined, mute), [undefined, undefined, 1]);
   const none = await standIns(t, {});
