@@ -23,6 +23,8 @@ export interface MattingFields {
   readonly output_format?: OutputFormat | undefined;
   /** A name of GET /v1/models; what the service takes by default unless given. */
   readonly model?: string | undefined;
+  /** `fail`: where no subject is seen the job fails with NO_SUBJECT and costs nothing. */
+  readonly no_subject?: 'fail' | undefined;
   /** A CSS colour (hexadecimal or a name) or `transparent`. At most one of the backgrounds. */
   readonly background?: string | undefined;
   /** A picture that the service fetches; it covers the frame, centred. */

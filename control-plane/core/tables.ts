@@ -120,6 +120,8 @@ export interface JobsTable {
   output_format: string;
   /** The plan or model that the request named. */
   model: string | null;
+  /** What the request asked for where no subject is seen; null: a result all the same. */
+  no_subject: 'fail' | null;
   /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
   finishing: string | null;
   /** Of the frame that was asked for; null: the input's, or unknown. */

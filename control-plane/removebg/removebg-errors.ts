@@ -54,6 +54,11 @@ const OF_CODE: Partial<Record<ErrorCode, RemovebgError>> = {
     code: 'resolution_too_high',
     title: 'Image resolution too high',
   },
+  NO_SUBJECT: {
+    status: 400,
+    code: 'unknown_foreground',
+    title: 'Could not identify foreground in image',
+  },
   UNSUPPORTED_OUTPUT_FORMAT: {
     status: 400,
     code: 'invalid_format',

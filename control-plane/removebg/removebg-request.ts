@@ -124,6 +124,7 @@ export function requireRemovebgRequest(
     request: {
       imageUrl: urlOf(texts, policy),
       outputFormat,
+      noSubject: 'fail',
       channels,
       finishing: isAsked ? finishing : undefined,
       backgroundUrl: backgroundUrlOf(texts, policy),

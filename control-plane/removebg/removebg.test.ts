@@ -196,6 +196,7 @@ const FAILURES: readonly [JobFailure, number, string][] = [
   [failure('INVALID_PARAMETER', 'background_url is not usable'), 400, 'invalid_bg_image_url'],
   [failure('INVALID_PARAMETER', 'region: no pixel of it'), 400, 'roi_region_empty'],
   [failure('INVALID_PARAMETER', 'background: not decoded'), 400, 'failed_to_read_image'],
+  [failure('NO_SUBJECT', 'none was seen'), 400, 'unknown_foreground'],
   [failure('UNSUPPORTED_IMAGE_FORMAT', 'no picture'), 400, 'invalid_file_type'],
   [failure('IMAGE_TOO_LARGE', 'too many bytes'), 400, 'file_too_large'],
   [failure('IMAGE_RESOLUTION_TOO_LARGE', 'too many pixels'), 400, 'resolution_too_high'],
@@ -373,9 +374,8 @@ test('the answer › says where the subject is, in the result', async t => {
   t.deepEqual([headers['x-max-width'], headers['x-max-height']], ['400', '300']);
   const replay = await client.form(sent, { accept: 'application/json' });
   t.is(JSON.parse(replay.body).data.foreground_width, 50);
-  app.sight = { ...input, subject: null };
-  const none = await client.form({ image_file: image() });
-  t.is(none.headers['x-foreground-width'], '0');
+  const job = await app.stores.jobs.find(String(headers['x-job-id']));
+  t.is(job?.noSubject, 'fail', 'without one it is unknown_foreground');
 });
 
 test('the answer › names no type where none is asked for', async t => {

@@ -79,6 +79,7 @@ export const ERROR_CATALOGUE = {
   UNSUPPORTED_MEDIA_TYPE: never(415, INVALID_ARGUMENT, 'The media type is not supported'),
   RANGE_NOT_SATISFIABLE: never(416, OUT_OF_RANGE, 'The range lies outside of the file'),
   PROCESSING_FAILED: never(422, INVALID_ARGUMENT, 'The image could not be processed'),
+  NO_SUBJECT: never(422, FAILED_PRECONDITION, 'No subject was seen in the image'),
   RATE_LIMITED: later(429, RESOURCE_EXHAUSTED, 'Too many requests'),
   RESULT_LOST: never(500, DATA_LOSS, 'The result is lost'),
   INTERNAL_ERROR: later(500, INTERNAL, 'Internal error'),

@@ -479,6 +479,35 @@ test('what is asked of the cut-outs reaches the node, and is another request', a
   }
 });
 
+test('a picture without a subject fails, is not paid and does not stop the run, where that is asked', async t => {
+  let pictures = 0;
+  const blind = await replicas.addNode({
+    info: { outputFormats: [OutputFormat.OUTPUT_FORMAT_JPEG] },
+    script: async exchange => {
+      const inputBox = { left: 0, top: 0, width: 4, height: 3 };
+      const seen = { inputBox, resultBox: inputBox, share: 1, cutOff: false, unsure: false };
+      pictures += 1;
+      const subject = pictures === 1 ? undefined : seen;
+      await exchange.cutOut({ inputWidth: 4, inputHeight: 3, subject });
+    },
+  });
+  try {
+    write('a.png', picture(21));
+    write('b.png', picture(2));
+    const wishes = ['--format', 'jpeg', '--background', 'white', '--concurrency', '1'];
+    const args = ['a.png', 'b.png', '--to', 'out', ...wishes];
+    const { code, stderr } = await run([...args, '--fail-without-subject']);
+    t.is(code, 1);
+    t.regex(stderr, /a\.png: NO_SUBJECT/);
+    t.deepEqual(filesBelow('out'), ['b.jpg', 'results.jsonl']);
+    t.is(await charged(), 1);
+    t.is((await run(args)).code, 0);
+    t.is(await charged(), 3, 'without the option each is another request');
+  } finally {
+    await blind.down();
+  }
+});
+
 test('from standard input to standard output', async t => {
   const piped = start(['-', '--url', url]);
   piped.child.stdin?.end(picture(9));

@@ -305,6 +305,7 @@ const FAILURES: readonly (readonly [ErrorCode, number])[] = [
   ['IMAGE_RESOLUTION_TOO_LARGE', 400],
   ['IMAGE_TOO_LARGE', 413],
   ['PROCESSING_FAILED', 422],
+  ['NO_SUBJECT', 422],
 ];
 
 for (const [code, status] of FAILURES) {

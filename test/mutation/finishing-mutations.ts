@@ -54,6 +54,13 @@ a node makes the frame that the subject turns out to ask for, however large
   - requireFrame(finishing, picture, layout.frame.width * layout.frame.height);
   = is refused by the name of its field, and one that is bounded is made
 
+file control-plane/core/attempts/claimed-job.ts
+tests control-plane/core/attempts/attempts.test.ts: where no subject is to be seen
+a job that is to fail without a subject fails where the node does not say
+  - result.sight?.subject === null
+  + !result.sight?.subject
+  = asked to fail, not said: a result
+
 file control-plane/core/dispatch/job-needs.ts
 tests test/contract/hidden-frames.test.ts
 an image is placed without the memory of its frame

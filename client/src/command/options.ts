@@ -58,6 +58,7 @@ const OPTIONS = {
   run: ['<name>', 'another name makes, and pays, every picture anew'],
   'give-up': ['<minutes>', 'how long a picture may take with all waiting (default: 60)'],
   model: ['<name>', 'which model or plan of those that the service offers'],
+  'fail-without-subject': ['', 'a picture in which no subject is seen fails, and costs nothing'],
   format: ['<format>', `what the results are written as: ${FORMATS.join(', ')} (default: png)`],
   ...FINISHING_OPTIONS,
   version: ['', 'of this command'],
@@ -168,6 +169,7 @@ async function readFields(
   );
   const entries = names.map(name => [name.replaceAll('-', '_'), String(given[name])]);
   entries.push(['output_format', format]);
+  if (given['fail-without-subject']) entries.push(['no_subject', 'fail']);
   const background = file === undefined ? undefined : await readBackground(file);
   const digest = background && createHash('sha256').update(background).digest('hex');
   const fields = Object.fromEntries(entries) as MattingFields;

@@ -398,6 +398,32 @@ test('a job with finishing › goes to a node with its background behind its ima
   await harness.assertMoneySettled({ charged: 1 });
 });
 
+for (const { asks, sees, ends } of [
+  { asks: 'fail', sees: 'nothing', ends: 'NO_SUBJECT' },
+  { asks: 'fail', sees: 'a subject', ends: undefined },
+  // A node of 0.1.0.
+  { asks: 'fail', sees: 'not said', ends: undefined },
+  { asks: undefined, sees: 'nothing', ends: undefined },
+] as const) {
+  test(`where no subject is to be seen › asked to ${asks}, ${sees}: ${ends ?? 'a result'}`, async t => {
+    await joined(async exchange => {
+      exchange.admit();
+      const input = sees === 'not said' ? {} : { inputWidth: 10, inputHeight: 9 };
+      const box = { left: 1, top: 2, width: 3, height: 4 };
+      const seen = { inputBox: box, resultBox: box, share: 0.1, cutOff: false, unsure: false };
+      const subject = sees === 'a subject' ? seen : undefined;
+      exchange.answer(await exchange.receive(), { ...input, subject });
+    });
+    await harness.startReplica();
+    const job = await harness.untilFinal(await harness.submit({ asked: { noSubject: asks } }));
+    t.is(job.failure?.code, ends);
+    t.is(job.failure?.retryable ?? false, false);
+    t.is(job.idempotencyKeyHash === null, false, 'its key is remembered');
+    await untilLeft(ends === undefined ? [job.result?.blob] : []);
+    await harness.assertMoneySettled({ charged: ends === undefined ? 1 : 0 });
+  });
+}
+
 test('a job with finishing › names its format and kind, and asks for the echo where nothing else is asked', async t => {
   const node = await joined();
   await harness.startReplica();

@@ -401,6 +401,10 @@ export class ClaimedJob {
   }: Extract<Ending, { kind: 'succeeded' }>): Promise<RunEnd> {
     const { jobs, resultTtlMs, log } = this.#dependencies;
     const { job, claim } = this;
+    if (job.noSubject === 'fail' && result.sight?.subject === null) {
+      await resultBlob.abort();
+      return await this.#fail(NO_SUBJECT);
+    }
     const storedFromMs = performance.now();
     try {
       await resultBlob.commit(result);
@@ -480,6 +484,12 @@ export class ClaimedJob {
     }
   }
 }
+
+const NO_SUBJECT: JobFailure = {
+  code: 'NO_SUBJECT',
+  detail: 'no subject was seen in the image',
+  retryable: false,
+};
 
 export const STORAGE_FAILED: JobFailure = {
   code: 'PROCESSING_FAILED',

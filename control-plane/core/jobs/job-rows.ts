@@ -73,6 +73,7 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     input: inputFromRow(row),
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     model: row.model,
+    noSubject: row.no_subject,
     ...finishingFromRow(row),
     background: backgroundFromRow(row),
     createdAtMs: row.created_at,

@@ -67,6 +67,7 @@ export interface NewJob {
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
   readonly model?: string | undefined;
+  readonly noSubject?: 'fail' | undefined;
   readonly channels?: Channels;
   readonly finishing?: Finishing;
   /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
@@ -221,6 +222,7 @@ function newJobValues(job: NewJob) {
     source_host: nextUrl === null ? null : sourceHostOf(nextUrl),
     ...inputColumns(job.input),
     model: job.model ?? null,
+    no_subject: job.noSubject ?? null,
     ...finishingColumns(job),
     background_url: job.background?.url ?? null,
     background: backgroundColumn(job.background?.input ?? null),

@@ -151,6 +151,8 @@ export interface Job {
   readonly outputFormat: OutputFormat;
   /** The plan or model that the request named; null: none. */
   readonly model: string | null;
+  /** fail: it fails with NO_SUBJECT where no subject is seen; null: it has a result all the same. */
+  readonly noSubject: 'fail' | null;
   readonly channels: Channels;
   /** null: a plain cut-out. Empty where the format or `channels` alone is another. */
   readonly finishing: Finishing | null;

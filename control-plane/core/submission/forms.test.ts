@@ -448,6 +448,31 @@ test('finishing › a file that cannot be a background is refused, and nothing i
   t.deepEqual(await snapshot(app), was);
 });
 
+test('no_subject › is fail or absent, the same in every form, and no request without it', async t => {
+  for (const wrong of ['', 'Fail', 'keep', 'f'.repeat(3000)]) {
+    await assertRefused(
+      t,
+      app,
+      imageBody({ no_subject: wrong }),
+      'INVALID_PARAMETER',
+      'no_subject',
+    );
+  }
+  const key = { 'idempotency-key': randomUUID() };
+  const id = (await app.post(ASYNC, imageBody({ no_subject: 'fail' }), key)).json().job_id;
+  t.is((await app.stores.jobs.find(id))?.noSubject, 'fail');
+  const picture = Buffer.from(String(imageBody().image_base64), 'base64');
+  const form = formOf([imagePart(picture), { name: 'no_subject', body: 'fail' }]);
+  const raw = { ...key, 'content-type': 'image/png' };
+  for (const again of [
+    await app.post(ASYNC, form, { ...key, ...FORM_TYPE }),
+    await app.post(`${ASYNC}?no_subject=fail`, picture, raw),
+  ]) {
+    t.is(again.json().job_id, id, again.payload);
+  }
+  t.is((await app.post(ASYNC, imageBody(), key)).json().code, 'IDEMPOTENCY_CONFLICT');
+});
+
 test('every answer with a result says what was seen in it, and warns of it', async t => {
   const box = { left: 1, top: 0, width: 1, height: 1, share: 0.5 };
   const doubtful = { ...SIGHT.subject, cutOff: true, unsure: true };

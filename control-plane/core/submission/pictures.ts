@@ -457,6 +457,7 @@ export interface FingerprintedRequest {
   readonly finishing?: Finishing | undefined;
   readonly background?: { readonly sha256: string } | { readonly url: string } | undefined;
   readonly model?: string | undefined;
+  readonly noSubject?: 'fail' | undefined;
   readonly callback: { readonly url: string; readonly secret: string } | undefined;
 }
 
@@ -467,7 +468,7 @@ export interface FingerprintedRequest {
  */
 export function fingerprintOf(request: FingerprintedRequest): string {
   const { source, outputFormat, channels = 'rgba', finishing = {}, background } = request;
-  const { model, callback } = request;
+  const { model, noSubject, callback } = request;
   const fields: [tag: string, value: string][] = [
     'url' in source ? ['image_url', source.url] : ['image_sha256', source.imageSha256],
     ['output_format', outputFormat],
@@ -482,6 +483,7 @@ export function fingerprintOf(request: FingerprintedRequest): string {
     );
   }
   if (model !== undefined) fields.push(['model', model]);
+  if (noSubject !== undefined) fields.push(['no_subject', noSubject]);
   if (callback !== undefined) {
     fields.push(['callback_url', callback.url]);
     fields.push(['callback_secret_sha256', sha256(callback.secret)]);

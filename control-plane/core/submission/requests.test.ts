@@ -261,6 +261,8 @@ test('fields › equal requests have one fingerprint, stable over releases', t =
     const nothingAsked = { channels: 'rgba', finishing: undefined, background: undefined } as const;
     t.is(fingerprintOf({ ...request, ...nothingAsked }), recorded);
     t.is(fingerprintOf({ ...request, finishing: {}, model: undefined }), recorded);
+    t.is(fingerprintOf({ ...request, noSubject: undefined }), recorded);
+    t.not(fingerprintOf({ ...request, noSubject: 'fail' }), recorded);
   }
 });
 

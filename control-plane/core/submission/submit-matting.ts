@@ -260,7 +260,8 @@ export class SubmitMatting {
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
     const { caller, mode, unpaid } = sent;
-    const { imageUrl, outputFormat, model, channels, finishing, backgroundUrl, callback } = request;
+    const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
+    const { model, noSubject } = request;
     const id = sent.upload.jobId;
     const { image: input = null, background = null } = stored;
     const hasBackground = background !== null || backgroundUrl !== undefined;
@@ -273,6 +274,7 @@ export class SubmitMatting {
       class: unpaid === undefined ? mode : 'playground',
       outputFormat,
       model,
+      noSubject,
       channels,
       traceContext: activeKeptContext(),
       ...(finishing === undefined ? {} : { finishing }),
@@ -345,6 +347,7 @@ export const MATTING_FIELDS = [
   'image_base64',
   'output_format',
   'model',
+  'no_subject',
   'callback_url',
   'callback_secret',
   ...FINISHING_FIELDS,
@@ -365,6 +368,8 @@ export interface MattingRequest {
   readonly outputFormat: OutputFormat;
   /** A plan or a model that nodes have; absent: the nodes' own plan. */
   readonly model?: string | undefined;
+  /** Where no subject is seen; absent: it succeeds all the same. */
+  readonly noSubject?: 'fail' | undefined;
   readonly channels: Channels;
   readonly finishing: Finishing | undefined;
   /** Undefined: none, or it came as a file. */
@@ -407,6 +412,7 @@ export function requireMattingRequest(
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
     outputFormat,
     model: requireShort('model', texts.get('model')),
+    noSubject: requireNoSubject(texts.get('no_subject')),
     channels,
     finishing,
     backgroundUrl: requireBackground(texts.get('background_url'), policy),
@@ -445,6 +451,11 @@ function finishingTexts(texts: MattingFields['texts']): Map<FinishingField, stri
 function requireShort(field: string, text: TextValue | undefined): string | undefined {
   if (text === OVERLONG) throw invalidParameter(field, 'is too long');
   return text;
+}
+
+function requireNoSubject(text: TextValue | undefined): MattingRequest['noSubject'] {
+  if (text === undefined || text === 'fail') return text;
+  throw invalidParameter('no_subject', 'must be fail; leave it out for a result all the same');
 }
 
 function requireBackground(given: TextValue | undefined, policy: OutgoingPolicy) {
