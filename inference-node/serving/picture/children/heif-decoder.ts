@@ -56,8 +56,11 @@ export function moduleCommand(order: DecodeOrder): string[] {
 
 /** Its help does not name it. Without it later versions leave out tiles that they cannot decode. */
 const STRICT = '--strict';
-/** Most of the time of a run goes into compression without it; versions before 1.18 lack it. */
-const FAST_PNG = '--png-compression-level';
+/**
+ * Those that a version's help names are given. Without the first most of the time of a run goes
+ * into compression; the others leave the cores to engines.
+ */
+const OPTIONS = { '--png-compression-level': 1, '--tile-threads': 1, '--codec-threads': 1 };
 
 /** The program chooses the format by the name of what it writes. */
 export function programCommand({ file, options }: HeifDecoder): string[] {
@@ -93,7 +96,8 @@ export async function tryDecoder({
     if (kind === 'js' && !isAtLeast(version, MODULE_MIN)) {
       return new Error(`it is ${version}; ${MODULE_MIN} is the first that can be used`);
     }
-    const options = text.includes(FAST_PNG) ? [`${FAST_PNG}=1`] : [];
+    const named = Object.entries(OPTIONS).filter(([name]) => text.includes(name));
+    const options = named.map(([name, value]) => `${name}=${value}`);
     return { kind, file, version, within, options };
   });
 }
