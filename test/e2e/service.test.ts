@@ -8,6 +8,13 @@ import ava, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import type { Model, SucceededJob } from '../../client/src/types.ts';
 import {
+  encode,
+  hasHeifEnc,
+  irot,
+  writeHeic,
+} from '../../inference-node/serving/test/picture/codecs/heic-files.ts';
+import { TESTED_DECODERS } from '../../inference-node/serving/test/picture/heif-decoders.ts';
+import {
   asSharp,
   type Colour as ColourAt,
   type Pixels,
@@ -17,6 +24,7 @@ import {
 import { ROOT, type RunningService, requireNothingLeft, startService } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { descendantsOf, until } from '../support/processes.ts';
+import { isNotTested } from '../support/skip.ts';
 
 const test = ava.serial;
 
@@ -135,6 +143,30 @@ test('the matte alone, the same as the alpha of the cut-out', async t => {
   t.deepEqual([width, height, hasAlpha], [WIDTH, HEIGHT, false]);
   const grey = await sharp(matte.file).extractChannel(0).raw().toBuffer();
   t.true(grey.equals(await sharp(cutOut.file).extractChannel(3).raw().toBuffer()));
+});
+
+const noHeic =
+  isNotTested(!hasHeifEnc && 'HEIC: heif-enc (libheif-examples) is not installed') ||
+  TESTED_DECODERS.some(({ kind, untested }) => kind === 'system' && untested);
+
+test.skipIf(noHeic)('a HEIC as a phone writes it is cut out upright', async t => {
+  const data = await sharp(PHOTO).raw().toBuffer();
+  const tiles = await encode([{ data, width: WIDTH, height: HEIGHT, channels: 3 }]);
+  const size = { width: WIDTH, height: HEIGHT };
+  const { file: heic } = writeHeic({ ...size, tiles, transforms: [irot(3)], exif: 6 });
+  const upright = await sharp(PHOTO).rotate(90).png().toBuffer();
+  const alphas: Buffer[] = [];
+  for (const picture of [heic, upright]) {
+    const { file } = await made({ ...base64(picture), channels: 'alpha' });
+    const { width, height } = await sharp(file).metadata();
+    t.deepEqual([width, height], [HEIGHT, WIDTH]);
+    alphas.push(await sharp(file).extractChannel(0).raw().toBuffer());
+  }
+  const [ofHeic, ofPng] = [at(alphas, 0), at(alphas, 1)];
+  const off = ofHeic.reduce((sum, value, i) => sum + Math.abs(value - at(ofPng, i)), 0);
+  t.true(off / ofHeic.length < 4, `off by ${off / ofHeic.length} in the mean`);
+  const { status, body } = await service.post(base64(heic.subarray(0, heic.length >> 2)));
+  t.deepEqual([status, body.code], [422, 'PROCESSING_FAILED']);
 });
 
 async function ask(headers: Readonly<Record<string, string>>, body: Buffer | FormData, query = '') {
