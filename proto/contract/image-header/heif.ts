@@ -269,11 +269,6 @@ export interface HeifFacts {
   readonly crop: Crop;
   /** The whole turn from the stored picture to the one shown. */
   readonly orientation: Orientation;
-  /**
-   * Who turns: `container` where irot or imir say it, which every decoder of HEIF applies with the
-   * crop; `exif` where only Exif says it, which none applies; undefined where nobody does.
-   */
-  readonly orientedBy: 'container' | 'exif' | undefined;
   /** Bits of the deepest channel of the colours: 8, 10 or 12 as a rule. */
   readonly bitDepth: number;
   /** Code points; decoders hand colours out without converting them. */
@@ -283,9 +278,6 @@ export interface HeifFacts {
   readonly hasAlpha: boolean;
   /** Colours are multiplied by alpha. */
   readonly premultiplied: boolean;
-  /** Of a grid; undefined where the picture is one item. */
-  readonly tiles: { readonly columns: number; readonly rows: number } | undefined;
-  readonly primaryItemId: number;
 }
 
 const ORIENTATIONS: Readonly<Record<'straight' | 'mirrored', readonly Orientation[]>> = {
@@ -325,13 +317,10 @@ export async function readHeif(file: Buffer): Promise<HeifFacts> {
     storedHeight: stored.height,
     crop: shown.crop,
     orientation: shown.isTurned ? shown.orientation : exif,
-    orientedBy: shown.isTurned ? 'container' : exif === 1 ? undefined : 'exif',
     bitDepth: readBitDepth(file, items, coded.id),
     ...readColour(file, items, [...ids, coded.id]),
     hasAlpha: alphas.length > 0,
     premultiplied: ids.some(id => isPremultiplied(items, id)),
-    tiles: grid && { columns: grid.columns, rows: grid.rows },
-    primaryItemId: items.primaryId,
   };
 }
 

@@ -5,7 +5,7 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type HeifFacts, readHeif } from '@matting/proto/contract/image-header/heif.ts';
 import type { HeifDecoder } from '../../children/heif-decoder.ts';
-import type { OpenedPicture } from '../../rgba-picture.ts';
+import { freePixels, type OpenedPicture } from '../../rgba-picture.ts';
 import { convertByProfile } from '../colour/icc.ts';
 import {
   colourOfCicp,
@@ -32,11 +32,10 @@ async function readPixels(file: Buffer, facts: HeifFacts, decoder: HeifDecoder) 
   const { width, height } = picture.colours;
   if (width !== facts.storedWidth || height !== facts.storedHeight)
     throw damage('its sizes differ');
-  const translucent = picture.alpha !== undefined;
   const samples = await decodeHeic(picture, decoder);
-  if (translucent && facts.premultiplied) divideByAlpha(samples);
+  if (facts.hasAlpha && facts.premultiplied) divideByAlpha(samples);
   const pixels = await toSrgbPixels(samples, width, facts);
-  return { rgba: show(pixels, facts), translucent };
+  return { rgba: show(pixels, facts), translucent: facts.hasAlpha };
 }
 
 /** A profile outranks the code points, but cannot say how a high dynamic range is displayed. */
@@ -58,7 +57,7 @@ interface Walk {
   readonly down: number;
 }
 
-/** The stored picture cropped, then mirrored and turned. */
+/** The stored picture cropped, then mirrored and turned. Where it differs the given one goes. */
 function show(
   pixels: Uint32Array,
   { storedWidth, crop, orientation, width, height }: HeifFacts,
@@ -71,6 +70,7 @@ function show(
     // Every index lies inside the crop.
     for (let x = 0, at = first + y * down; x < width; x++, at += right) shown[out++] = pixels[at]!;
   }
+  freePixels(pixels);
   return shown;
 }
 
