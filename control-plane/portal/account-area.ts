@@ -11,7 +11,7 @@ import { mailBody } from '@matting/core/secrets/secret-box.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import { OperateWebhooks } from '@matting/core/webhooks/operate-webhooks.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { OnWithheld } from './alerts/balance-watch.ts';
+import type { OnWithheld } from './alerts/owners-mails.ts';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs, registerJobsRoutes } from './jobs/job-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';

@@ -2,6 +2,7 @@
 import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
+import { keyEndStore } from './alerts/key-ends.ts';
 import { createOrderStore } from './orders/order-store.ts';
 import { createLinkStore } from './people/link-store.ts';
 import { createPeopleStore } from './people/people-store.ts';
@@ -18,6 +19,7 @@ export function createPortalStores(database: Database) {
   return {
     alerts: alertLooking(database),
     alertSettings: alertSettings(database),
+    keyEnds: keyEndStore(database),
     identities: createIdentityStore(database),
     links: createLinkStore(database),
     orders: createOrderStore(database),

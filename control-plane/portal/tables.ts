@@ -182,6 +182,12 @@ declare module '@matting/database/database.ts' {
       /** The last test that was sent; null: none yet. */
       test_event: string | null;
     };
+    /** Ends of API keys that owners were told of, each once. */
+    key_ends_told: {
+      id: string;
+      api_key_id: string;
+      expires_at: number;
+    };
     /** What was sent on a day (UTC) of an account's, or to an address: alerts/messages.ts. */
     message_counts: {
       /** SHA-256 of what is counted, hexadecimal: no table of addresses. */

@@ -115,6 +115,8 @@ onStores(
       t.deepEqual(key.models, ['isnet', 'best']);
       t.is(Date.parse(key.expires_at) - Date.parse(key.created_at), 30 * 86_400_000);
 
+      const ending = ['keys', 'create', '--account', 'keys', '--expires-in', '30'];
+      t.regex(await succeed(...ending), /The key ends at 20\d\d-\d\d-\d\dT.*Z\./);
       const free = ['--cap', 'none', '--networks', 'any'];
       const changed = JSON.parse(await succeed('keys', 'set', prefix, ...free, '--json'));
       t.deepEqual([changed.cap, changed.networks, changed.scopes.length], [null, null, 2]);

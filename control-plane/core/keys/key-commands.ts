@@ -86,7 +86,7 @@ async function createKey(context: CliContext, options: KeyOptions & { account: s
     );
   }
   const { key, token } = made;
-  context.report({ api_key: token, ...keyJson(key) }, () => [token, KEEP_IT]);
+  context.report({ api_key: token, ...keyJson(key) }, () => [token, KEEP_IT, endOf(key)]);
 }
 
 async function setKey(context: CliContext, typed: string, options: KeyOptions) {
@@ -117,7 +117,14 @@ async function rotateKey(context: CliContext, typed: string, overlap: RotationOv
     endsAtMs === null
       ? 'The old secret has ended.'
       : `The old secret goes on until ${isoTime(endsAtMs)}.`,
+    endOf(key),
   ]);
+}
+
+function endOf({ expiresAtMs }: ApiKey): string {
+  return expiresAtMs === null
+    ? 'The key does not end by itself.'
+    : `The key ends at ${isoTime(expiresAtMs)}.`;
 }
 
 async function revokeKey(context: CliContext, typed: string) {

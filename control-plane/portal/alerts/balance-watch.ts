@@ -7,13 +7,11 @@ import { randomUUID } from 'node:crypto';
 import {
   accountSecretId,
   type CallbackSecrets,
-  mailBody,
   notificationBody,
 } from '@matting/core/secrets/secret-box.ts';
 import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import type { Logger } from 'pino';
-import { addressOf } from '../people/mail-address.ts';
 import type { AlertSettingsStore } from './alert-settings.ts';
 import {
   type AlertCursor,
@@ -25,15 +23,7 @@ import {
   type SeenAlert,
   type Telling,
 } from './alert-store.ts';
-import type { Withheld, WithheldReason } from './messages.ts';
-
-interface MailText {
-  readonly subject: string;
-  readonly text: string;
-}
-
-/** Code points of an account's name in a subject; longer ones are cut. */
-const NAME_LENGTH_MAX = 60;
+import { type MailText, nameInMail, type OnWithheld, ownersMails } from './owners-mails.ts';
 
 /** @param language null or another: English. @param pageUrl where credits are ordered */
 export function lowBalanceMail(
@@ -42,7 +32,7 @@ export function lowBalanceMail(
   pageUrl: string,
 ): MailText {
   const { accountName, threshold, balances } = low;
-  const name = [...accountName.replaceAll(/\p{Cc}/gu, ' ')].slice(0, NAME_LENGTH_MAX).join('');
+  const name = nameInMail(accountName);
   const chinese = language === 'zh-CN';
   const number = new Intl.NumberFormat(chinese ? 'zh-CN' : 'en');
   const available = number.format(balances.available);
@@ -73,19 +63,6 @@ export function lowBalanceMail(
       `Change what you are told: ${pageUrl}/settings`,
       '',
     ].join('\n'),
-  };
-}
-
-export type OnWithheld = (accountId: string, withheld: Withheld) => void;
-
-/** Each is counted; the log says it once a day of an account, and of an address without naming it. */
-export function withheldTeller(
-  observer: { messageWithheld(reason: WithheldReason): void },
-  log: Pick<Logger, 'warn'>,
-): OnWithheld {
-  return (accountId, { reason, isFirst }) => {
-    observer.messageWithheld(reason);
-    if (isFirst) log.warn({ accountId, reason }, 'messages are withheld until tomorrow');
   };
 }
 
@@ -178,16 +155,9 @@ export class BalanceWatch {
     const { alerts, secrets, mails, pageUrl } = this.#dependencies;
     if (!mails) return [];
     const { accountId, seenAtMs: atMs } = alert;
-    const owners = await alerts.owners(accountId);
-    return owners.flatMap(({ mail, language }) => {
-      const recipient = addressOf(mail);
-      // Somebody of an identity provider that says no mail of them.
-      if (recipient === undefined) return [];
-      const { subject, text } = lowBalanceMail({ ...alert, atMs }, language, pageUrl);
-      const id = randomUUID();
-      const body = secrets.sealText(text, mailBody(id));
-      return { id, accountId, recipient, subject, body };
-    });
+    const textOf = (language: string | null) =>
+      lowBalanceMail({ ...alert, atMs }, language, pageUrl);
+    return ownersMails(await alerts.owners(accountId), { accountId, secrets, textOf });
   }
 
   /** So that the previous key may be taken away in the end. */

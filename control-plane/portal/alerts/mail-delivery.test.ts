@@ -9,7 +9,7 @@ import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { useStores } from '../test/fixtures.ts';
-import { withheldTeller } from './balance-watch.ts';
+import { withheldTeller } from './owners-mails.ts';
 import {
   MAILS_UNDER_WAY_MAX,
   type MailOutcome,

@@ -22,7 +22,7 @@ import { formOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';
 import { type AlertStore, THRESHOLDS_MAX, thresholdsOf, webhookTestBody } from './alert-store.ts';
-import type { OnWithheld } from './balance-watch.ts';
+import type { OnWithheld } from './owners-mails.ts';
 
 export const TEST_EVERY_MS = 10_000;
 

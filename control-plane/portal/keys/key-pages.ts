@@ -224,6 +224,7 @@ function renderMade(
         ${ui.codeBlock(token, common, keys.madeLabel)}`,
       )}
       ${rotated ? html`<p>${oldSecret}</p>` : null}
+      <p>${endOf(key, visitOf(reply.request))}</p>
       ${maySubmit ? tryIt() : null}
       <p class="actions">
         ${ui.linkButton({ href: `/account/keys/${key.id}`, label: keys.toKey })}
@@ -232,6 +233,11 @@ function renderMade(
       </p>
     </div>`,
   });
+}
+
+function endOf({ expiresAtMs }: ApiKey, { words: { keys }, formats }: Locale): string {
+  if (expiresAtMs === null) return keys.endsNever;
+  return fill(keys.endsOn, { time: formats.dateTime(expiresAtMs) });
 }
 
 function isOverlap(text: string): text is RotationOverlap {

@@ -46,6 +46,16 @@ export async function seenOf(stores: Stores, accountId: string): Promise<SeenAle
   return seen.filter(alert => alert.accountId === accountId);
 }
 
+/** Of a key of that account that ends in a day. */
+export async function endingOf(stores: Stores, accountId: string) {
+  const { key } = await stores.apiKeys.create(accountId, 'ending', { expiresInMs: 86_400_000 });
+  // From just before it.
+  const { ending } = await stores.keyEnds.look(key.id.slice(0, -1), 10);
+  const found = ending.find(({ id }) => id === key.id);
+  const id = randomUUID();
+  return found && { key: found, id, mails: [mailOf(accountId)], messagesMax: 100 };
+}
+
 export function eventOf(accountId: string, id: string = randomUUID()): AccountEventRow {
   return { id, accountId, event: 'account.balance_low', url: HOOK_URL, body: '{}', ...SEALED };
 }

@@ -1,10 +1,12 @@
 /** The methods that change thresholds, webhooks of accounts, and what is counted of messages. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
 import type { MessageClaim } from '@matting/core/webhooks/deliver-messages.ts';
 import { at } from '@matting/test-support/at.ts';
 import {
   BY_SYSTEM,
+  endingOf,
   eventOf,
   HOOK_URL,
   SEALED,
@@ -150,6 +152,42 @@ export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
       const accountId = await watchedAccount(stores, 5, []);
       const from = { accountId, secret: Uint8Array.of(7), secretKeyId: 'older' };
       return { act: others => others.alertSettings.reseal(from, from), told: false };
+    },
+  },
+  {
+    name: 'keyEnds.tell',
+    arrange: async fixture => {
+      const accountId = await watchedAccount(fixture.stores, 5, []);
+      const telling = await endingOf(fixture.stores, accountId);
+      assert.ok(telling);
+      return {
+        act: stores => stores.keyEnds.tell(telling),
+        check: async outcome => {
+          assert.deepEqual(outcome, { mails: 1, withheld: [] });
+          assert.equal(await rowsOf(fixture, 'outbox', accountId), 1);
+        },
+      };
+    },
+    late: async ({ stores }) => {
+      const telling = await endingOf(stores, await watchedAccount(stores, 5, []));
+      assert.ok(telling && (await stores.keyEnds.tell(telling)));
+      const again = { ...telling, id: randomUUID() };
+      return { act: others => others.keyEnds.tell(again), told: undefined };
+    },
+  },
+  {
+    name: 'keyEnds.removeOld',
+    alone: true,
+    arrange: async ({ stores, database: { kysely } }) => {
+      const telling = await endingOf(stores, await watchedAccount(stores, 5, []));
+      assert.ok(telling && (await stores.keyEnds.tell(telling)));
+      await kysely.updateTable('key_ends_told').set({ expires_at: LONG_AGO_MS }).execute();
+      return {
+        act: others => others.keyEnds.removeOld(100),
+        check: async () => {
+          assert.deepEqual(await kysely.selectFrom('key_ends_told').selectAll().execute(), []);
+        },
+      };
     },
   },
   {

@@ -7,7 +7,7 @@ import { at } from '@matting/test-support/at.ts';
 import { accountOf } from '@matting/test-support/large-tables.ts';
 import { FIRST_ALERT } from '../../alerts/alert-store.ts';
 import { USAGE_GROUPS } from '../../usage/usage-store.ts';
-import { addOwner, seenOf, tellingOf, watchedAccount } from '../alerts-fixtures.ts';
+import { addOwner, endingOf, seenOf, tellingOf, watchedAccount } from '../alerts-fixtures.ts';
 import type { Stores } from '../fixtures.ts';
 import { orderOf, personMailOf, personOf } from '../large-tables.ts';
 import { PROVIDER, paid, refundOf } from '../orders.ts';
@@ -72,6 +72,10 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
     const accountId = await watchedAccount(s, 5, []);
     await addOwner(database, accountId, `${accountId}@example.test`);
     assert.equal((await s.alerts.owners(accountId)).length, 1);
+  },
+  'keyEnds.look': async s => {
+    assert.ok(await endingOf(s, await watchedAccount(s, 5, [])));
+    assert.ok((await s.keyEnds.look('', 1)).next);
   },
   'alertSettings.read': async s => {
     const accountId = await watchedAccount(s, 5, [10]);

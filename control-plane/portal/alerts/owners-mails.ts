@@ -1,0 +1,52 @@
+/** Mails to the owners of an account, each in the language of whoever gets it. */
+import { randomUUID } from 'node:crypto';
+import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';
+import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
+import type { Logger } from 'pino';
+import { addressOf } from '../people/mail-address.ts';
+import type { AlertStore } from './alert-store.ts';
+import type { Withheld, WithheldReason } from './messages.ts';
+
+export interface MailText {
+  readonly subject: string;
+  readonly text: string;
+}
+
+/** Code points of a name in a subject; longer ones are cut. */
+const NAME_LENGTH_MAX = 60;
+
+export function nameInMail(name: string): string {
+  return [...name.replaceAll(/\p{Cc}/gu, ' ')].slice(0, NAME_LENGTH_MAX).join('');
+}
+
+export function ownersMails(
+  owners: Awaited<ReturnType<AlertStore['owners']>>,
+  of: {
+    readonly accountId: string;
+    readonly secrets: Pick<CallbackSecrets, 'sealText'>;
+    readonly textOf: (language: string | null) => MailText;
+  },
+): NewMail[] {
+  return owners.flatMap(({ mail, language }) => {
+    const recipient = addressOf(mail);
+    // Somebody of an identity provider that says no mail of them.
+    if (recipient === undefined) return [];
+    const { subject, text } = of.textOf(language);
+    const id = randomUUID();
+    const body = of.secrets.sealText(text, mailBody(id));
+    return { id, accountId: of.accountId, recipient, subject, body };
+  });
+}
+
+export type OnWithheld = (accountId: string, withheld: Withheld) => void;
+
+/** Each is counted; the log says it once a day of an account, and of an address without naming it. */
+export function withheldTeller(
+  observer: { messageWithheld(reason: WithheldReason): void },
+  log: Pick<Logger, 'warn'>,
+): OnWithheld {
+  return (accountId, { reason, isFirst }) => {
+    observer.messageWithheld(reason);
+    if (isFirst) log.warn({ accountId, reason }, 'messages are withheld until tomorrow');
+  };
+}
