@@ -197,6 +197,8 @@ const subject = {
   inputBox: { left: 1, top: 2, width: 3, height: 4 },
   resultBox: { left: 0, top: 0, width: 3, height: 4 },
   share: 0.25,
+  cutOff: true,
+  unsure: false,
 };
 
 test('the answer › repeats the finishing, byte for byte, and says what it took', async t => {
