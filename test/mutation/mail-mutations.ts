@@ -16,6 +16,27 @@ a body that is not the notification’s own is sent
   + = secrets.openText(message.body, notificationBody(id)) ?? '';
   = fail a notification whose body is not its own
 
+file control-plane/core/webhooks/send-webhooks.ts
+tests control-plane/core/webhooks/deliver-webhooks.test.ts: a notification
+a redirect of a receiver is told as any status
+  - return outcome.status >= 300 && outcome.status < 400 ? 'redirect' : 'status';
+  + return 'status';
+  = follows no redirect, whatever its status
+
+file control-plane/portal/alerts/key-ends.ts
+tests control-plane/portal/alerts/key-ends.test.ts: ends of keys under two replicas on sqlite
+the end of a key is told as soon as it has one
+  - || endsAtMs > seenAtMs + KEY_END_TOLD_MS) return [];
+  + ) return [];
+  = tells nothing of keys that end later or never, have ended or are revoked
+the end of a key is told once, whatever it is moved to
+  - row.api_key_id === key.id && row.expires_at === key.endsAtMs
+  + row.api_key_id === key.id
+  = tells it again of a later end alone
+whoever sees the end of a key tells it
+  - if (!isFirst) return hasTold(tx, telling);
+  = tells every owner once of a key that ends within 14 days, whoever looks
+
 file control-plane/portal/people/links.ts
 tests control-plane/portal/people/people.test.ts: mails
 an invitation waits unsealed

@@ -56,7 +56,7 @@ async function look(database: Database, after: string, limit: number) {
   const rows = await query(database, db =>
     db
       .selectFrom('api_keys')
-      .select(['id', 'account_id', 'name', 'expires_at', 'revoked_at', 'purpose'])
+      .select(['id', 'account_id', 'name', 'expires_at', 'revoked_at'])
       .select(() => database.nowMs.as('seen_at'))
       .where('id', '>', after)
       .orderBy('id')
@@ -64,9 +64,8 @@ async function look(database: Database, after: string, limit: number) {
       .execute(),
   );
   const near = rows.flatMap(({ expires_at: endsAtMs, seen_at: seenAtMs, ...row }) => {
-    const isEnding = endsAtMs !== null && endsAtMs > seenAtMs;
-    if (!isEnding || endsAtMs > seenAtMs + KEY_END_TOLD_MS) return [];
-    if (row.revoked_at !== null || row.purpose !== null) return [];
+    if (endsAtMs === null || row.revoked_at !== null) return [];
+    if (endsAtMs <= seenAtMs || endsAtMs > seenAtMs + KEY_END_TOLD_MS) return [];
     return [{ id: row.id, name: row.name, accountId: row.account_id, endsAtMs }];
   });
   const ids = near.map(({ id }) => id);
