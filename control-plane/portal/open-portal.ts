@@ -70,7 +70,7 @@ export async function openPortal(
         if (receivePayment !== undefined) registerPaymentRoutes(app, receivePayment);
       },
       errorWriterOf: accountArea?.errorWriterOf ?? (() => undefined),
-      documentPages,
+      documentPages: documentPages({ hasAccountArea: accountArea !== undefined }),
     },
     operatorPages: await openOperatorPages(core, stores),
     loops: loopsOf(parts, metrics),

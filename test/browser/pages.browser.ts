@@ -16,6 +16,7 @@ const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 const PAGE_BYTES_MAX = 100_000;
 const PHONE = 360;
 const DESK = 1280;
+const DOCUMENTS = ['/docs', '/docs/rest', '/docs/schemas', '/docs/errors'];
 const SHOTS = process.env.MATTING_TEST_SHOTS;
 
 interface PageOfArea {
@@ -88,6 +89,31 @@ test('follow the dark theme', async t => {
   t.not(colours[0], colours[1]);
 });
 
+test('of documents find words in all of them', async t => {
+  const visitor = await Visitor.open(browser, { origins: [site.origin] });
+  const { page } = visitor;
+  await visitor.go('/docs');
+  const find = page.getByLabel('Search the documentation');
+  const results = page.getByRole('search').getByRole('link');
+  for (const [words, first] of [
+    ['retries idempotency', 'Guide: Retries and idempotency'],
+    ['KEYCAP', 'Schemas: KeyCap'],
+    ['quick start', 'Reference: Quick start'],
+  ] as const) {
+    await find.fill(words);
+    await results.filter({ hasText: first }).first().waitFor();
+    t.is(await results.first().innerText(), first);
+  }
+  await find.fill('no such words here');
+  await page.getByText('0 found').waitFor();
+  t.is(await results.count(), 0);
+  await find.fill('keycap');
+  await results.first().click();
+  await page.waitForURL(/\/docs\/schemas#schema-KeyCap$/);
+  t.deepEqual(visitor.takeProblems(), []);
+  await visitor.close();
+});
+
 /** Routes whose answer is a page: what is asked without HTML is no page. */
 async function findPages(site: PageSite): Promise<PageOfArea[]> {
   const things = await makeThings(site.test, site.ours);
@@ -103,10 +129,11 @@ async function findPages(site: PageSite): Promise<PageOfArea[]> {
     found.push({ name: nameOf(pattern), url, isOpen });
   }
   found.push({ name: 'not-found', url: '/account/nothing-here', isOpen: false });
+  for (const url of DOCUMENTS) found.push({ name: nameOf(url), url, isOpen: true });
   assert.ok(found.length > 10, `the pages were not found: ${found.map(({ url }) => url)}`);
   return found;
 }
 
 function nameOf(pattern: string): string {
-  return pattern.replace(/^\/account\/?/, '').replaceAll(/[/:]+/g, '-') || 'overview';
+  return pattern.replace(/^\/(?:account\/?)?/, '').replaceAll(/[/:]+/g, '-') || 'overview';
 }

@@ -407,6 +407,7 @@ test('what every read may answer', async t => {
     await untilLimited(t, { method: 'GET', url, of: poor });
   }
   await ask(t, { method: 'GET', url: '/docs/errors', headers: { accept: 'text/html' } }, 200);
+  await ask(t, { method: 'GET', url: '/', headers: { accept: 'text/html' } }, 303);
   const head = { method: 'HEAD', url: `/v1/results/${token}`, headers: twoHosts };
   await ask(t, head, 400);
 });

@@ -311,6 +311,7 @@ const paths = [
   '/v1/account/keys',
   '/v1/account/usage',
   '/v1/account/usage?from=2026-01-01&to=2026-01-31&group=',
+  '/',
   '/docs',
   '/docs/errors',
   '/livez',

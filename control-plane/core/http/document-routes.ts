@@ -14,7 +14,7 @@
 
 import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '@matting/http/answers.ts';
 import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
-import type { FastifyInstance, HTTPMethods } from 'fastify';
+import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
 import source from './openapi.json' with { type: 'json' };
 
 type JsonObject = { readonly [name: string]: unknown };
@@ -127,19 +127,21 @@ function problemExample(code: ErrorCode): JsonObject {
   };
 }
 
-const OPENAPI_PATH = '/v1/openapi.json';
+export const OPENAPI_PATH = '/v1/openapi.json';
 export const DOCS_PATH = '/docs';
 
 type Headers = Readonly<Record<string, string>>;
+const JSON_HEADERS: Headers = { 'content-type': 'application/json' };
 
 /** The documents of the service, for people who read them in a browser. */
 export interface DocumentPages {
   readonly headers: Headers;
-  renderInterface(
-    document: unknown,
-    paths: { readonly documentPath: string; readonly errorDocsPath: string },
-  ): string;
-  renderErrors(markdown: string, paths: { readonly docsPath: string }): string;
+  /** Where `/` leads a browser. */
+  readonly homePath: string;
+  renderInterface(document: unknown): string;
+  renderErrors(markdown: string): string;
+  /** Further pages, by their paths. */
+  readonly guides: Readonly<Record<string, (document: unknown) => string>>;
 }
 
 interface DocumentOptions {
@@ -153,19 +155,41 @@ interface DocumentOptions {
 export function registerDocumentRoutes(app: FastifyInstance, options: DocumentOptions): void {
   const { pages, document } = options;
   const markdown = { 'content-type': 'text/markdown; charset=utf-8', vary: 'accept' };
-  const json = prepare(() => JSON.stringify(document()), { 'content-type': 'application/json' });
+  const json = prepare(() => JSON.stringify(document()), JSON_HEADERS);
   const errors = prepare(() => options.errorsPage, markdown);
+  registerRoot(app, pages);
   serve(app, OPENAPI_PATH, json);
   if (pages === undefined) {
     serve(app, ERROR_DOCS_PATH, errors);
     return;
   }
   const { headers } = pages;
-  const paths = { documentPath: OPENAPI_PATH, errorDocsPath: ERROR_DOCS_PATH };
-  const docs = prepare(() => pages.renderInterface(document(), paths), headers);
-  const errorsPage = () => pages.renderErrors(options.errorsPage, { docsPath: DOCS_PATH });
+  const docs = prepare(() => pages.renderInterface(document()), headers);
+  const errorsPage = () => pages.renderErrors(options.errorsPage);
   serve(app, DOCS_PATH, docs);
   serve(app, ERROR_DOCS_PATH, errors, prepare(errorsPage, { ...headers, vary: 'accept' }));
+  for (const [path, render] of Object.entries(pages.guides)) {
+    serve(
+      app,
+      path,
+      prepare(() => render(document()), headers),
+    );
+  }
+}
+
+/** Names the documents to programs, and leads browsers to a page. */
+function registerRoot(app: FastifyInstance, pages: DocumentPages | undefined): void {
+  const docs = pages === undefined ? ERROR_DOCS_PATH : DOCS_PATH;
+  const names = { service: 'matting', openapi: OPENAPI_PATH, docs, matting: '/v1/matting' };
+  const { body, headers } = prepare(() => JSON.stringify(names), {
+    ...JSON_HEADERS,
+    vary: 'accept',
+  });
+  app.get('/', async (request, reply) => {
+    reply.headers(headers);
+    if (pages === undefined || !takesHtml(request)) return reply.send(body());
+    return reply.removeHeader('content-type').redirect(pages.homePath, 303);
+  });
 }
 
 /** The OpenAPI document, to be asked for once every route is there. */
@@ -190,7 +214,9 @@ function servedBy(app: FastifyInstance, document: ReturnType<typeof openApiDocum
 }
 
 /** Browsers name it; programs that accept anything get the plain form. */
-const TAKES_HTML = /\btext\/html\b/i;
+function takesHtml({ headers }: FastifyRequest): boolean {
+  return /\btext\/html\b/i.test(headers.accept ?? '');
+}
 
 interface Prepared {
   readonly body: () => Buffer;
@@ -209,7 +235,7 @@ function prepare(render: () => string, headers: Headers): Prepared {
 /** @param forBrowsers instead, where HTML is asked for by name */
 function serve(app: FastifyInstance, path: string, plain: Prepared, forBrowsers = plain): void {
   app.get(path, async (request, reply) => {
-    const { body, headers } = TAKES_HTML.test(request.headers.accept ?? '') ? forBrowsers : plain;
+    const { body, headers } = takesHtml(request) ? forBrowsers : plain;
     return reply.headers(headers).send(body());
   });
 }

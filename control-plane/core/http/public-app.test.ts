@@ -22,7 +22,14 @@ function assertProblem(t: ExecutionContext, answer: LightMyRequestResponse, code
 }
 
 test('unknown paths', async t => {
-  for (const url of ['/', '/v1', '/v1/', '/v1/matting/', '/v2/matting', '/v1/matting/jobs/a/b']) {
+  for (const url of [
+    '/nothing',
+    '/v1',
+    '/v1/',
+    '/v1/matting/',
+    '/v2/matting',
+    '/v1/matting/jobs/a/b',
+  ]) {
     for (const method of ['GET', 'POST', 'DELETE', 'OPTIONS', 'PROPFIND'] as const) {
       const answer = await app.app.inject({ method: method as 'GET', url });
       assertProblem(t, answer, 'NOT_FOUND');
@@ -323,7 +330,13 @@ test('headers › a Content-Length that is the largest lawful one is not refused
 
 test('a port without the interfaces of packages serves documents as they are', async t => {
   const asPerson = { accept: 'text/html' };
-  for (const url of ['/docs', '/account', '/v1/account/usage', '/v1/account/packages']) {
+  for (const url of [
+    '/docs',
+    '/docs/rest',
+    '/account',
+    '/v1/account/usage',
+    '/v1/account/packages',
+  ]) {
     const answer = await app.get(url, asPerson);
     assertProblem(t, answer, 'NOT_FOUND');
     t.is(answer.headers['content-type'], 'application/problem+json');

@@ -1,13 +1,20 @@
-/** The pages about the interface: every call, and the error codes. */
+/** The pages about the interface: every call, the guide, the error codes, and where they begin. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { ERRORS_PAGE, openTestApp as openCoreApp } from '@matting/core/test/support/test-app.ts';
+import {
+  BASE_URL,
+  ERRORS_PAGE,
+  openTestApp as openCoreApp,
+} from '@matting/core/test/support/test-app.ts';
 import { ERROR_CATALOGUE } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
-import { useTestApp } from '../test/portal-app.ts';
-import { renderDocsPage, renderErrorsPage } from './document-pages.ts';
+import { renderPart } from '../page/html.ts';
+import { openTestApp, useTestApp } from '../test/portal-app.ts';
+import { renderMarkdownPage } from './document-pages.ts';
+import { renderDocsPage } from './interface-page.ts';
+import { codeSamples } from './samples.ts';
 
 const test = ava.serial;
 
@@ -23,7 +30,7 @@ test.before(async () => {
   policy = String(answer.headers['content-security-policy']);
 });
 
-const VOID = ['meta', 'link'];
+const VOID = ['meta', 'link', 'input'];
 
 function elementsOf(html: string): string[] {
   const names: string[] = [];
@@ -45,9 +52,11 @@ function valuesOf(attribute: string, html = page): string[] {
   );
 }
 
-test('it is whole HTML without anything that runs or loads', t => {
-  const names = new Set(elementsOf(page));
-  for (const name of ['script', 'img', 'iframe', 'object', 'embed', 'form', 'base', 'video']) {
+test('it is whole HTML without anything that loads, and runs its search alone', t => {
+  const elements = elementsOf(page);
+  t.is(elements.filter(name => name === 'script').length, 1);
+  const names = new Set(elements);
+  for (const name of ['img', 'iframe', 'object', 'embed', 'form', 'base', 'video']) {
     t.false(names.has(name), name);
   }
   t.notRegex(page, / on[a-z]+="|javascript:|@import|url\(/i);
@@ -57,13 +66,15 @@ test('it is whole HTML without anything that runs or loads', t => {
   t.deepEqual(outside, []);
 });
 
-test('its content security policy names its one style sheet and no host', t => {
-  const styles = [...page.matchAll(/<style>([\s\S]*?)<\/style>/g)];
-  t.is(styles.length, 1);
-  const hash = createHash('sha256')
-    .update(styles[0]?.[1] ?? '')
-    .digest('base64');
-  t.true(policy.includes(`style-src 'sha256-${hash}'`), policy);
+test('its content security policy names its one style sheet, its one script and no host', t => {
+  for (const name of ['style', 'script']) {
+    const found = [...page.matchAll(new RegExp(`<${name}[^>]*>([\\s\\S]*?)</${name}>`, 'g'))];
+    t.is(found.length, 1);
+    const hash = createHash('sha256')
+      .update(found[0]?.[1] ?? '')
+      .digest('base64');
+    t.true(policy.includes(`${name}-src 'sha256-${hash}'`), policy);
+  }
   t.regex(policy, /^default-src 'none';/);
   t.regex(policy, /frame-ancestors 'none'/);
   t.notRegex(policy, /https?:|\*|unsafe/);
@@ -87,21 +98,19 @@ test('text of the document is text on the page', t => {
       webhooks: {},
       components: { schemas: { A: { description: evil, properties: { [evil]: {} } } } },
     },
-    { documentPath: '/a', errorDocsPath: '/b' },
+    { hasAccountArea: true },
   );
   t.true(html.includes("&lt;script>alert(&quot;1&quot;)&lt;/script>&amp;'"));
-  t.false(elementsOf(html).includes('script'));
-  t.notRegex(html, /undefined|\[object/);
+  t.is(elementsOf(html).filter(name => name === 'script').length, 1);
+  t.notRegex(html.replace(/<script[\s\S]*<\/script>/, ''), /undefined|\[object/);
 });
 
-const errorsMarkdown = readFileSync(
-  path.resolve(import.meta.dirname, '../../../docs/errors.md'),
-  'utf8',
-);
+const read = (name: string) =>
+  readFileSync(path.resolve(import.meta.dirname, '../../../docs', name), 'utf8');
+const ERRORS = { path: '/docs/errors', hasAccountArea: true } as const;
 
 test('the errors for a browser have an anchor where the type of each problem leads', t => {
-  const html = renderErrorsPage(errorsMarkdown, { docsPath: '/docs' });
-  const ids = valuesOf('id', html);
+  const ids = valuesOf('id', renderMarkdownPage(read('errors.md'), ERRORS));
   t.is(new Set(ids).size, ids.length);
   for (const code of Object.keys(ERROR_CATALOGUE)) {
     t.true(ids.includes(code.toLowerCase()), code);
@@ -109,11 +118,89 @@ test('the errors for a browser have an anchor where the type of each problem lea
 });
 
 test('Markdown of another make is text', t => {
-  const html = renderErrorsPage('# A <b>\n\n[x](javascript:alert) <i>\n\n```\n<u>\n```', {
-    docsPath: '/docs',
-  });
-  t.notRegex(html, /<b>|<i>|<u>|href="javascript/);
+  const text = '# A <b>\n\n[x](javascript:alert) [y](//b.c) [z](/zz) <i>\n\n```\n<u>\n```';
+  const html = renderMarkdownPage(text, ERRORS);
+  t.notRegex(html, /<b>|<i>|<u>|href="(?:javascript|\/\/|\/zz)/);
   elementsOf(html);
+});
+
+test('the guide has all of docs/rest.md, none of its marks, and links that lead somewhere', async t => {
+  const guide = (await app.app.inject('/docs/rest')).payload;
+  elementsOf(guide);
+  const main = /<main[\s\S]*<\/main>/.exec(guide)?.[0] ?? '';
+  const words = main.replaceAll(/<(pre|code)\b[\s\S]*?<\/\1>/g, '');
+  t.notRegex(words, /\*\*|`|\]\(|^\||^#|^- /m);
+  t.true(valuesOf('href', main).length > 5);
+  const headings = [...read('rest.md').matchAll(/^##+ /gm)];
+  t.is(main.match(/<h[23]>/g)?.length, headings.length);
+  t.is(main.match(/<pre/g)?.length, [...read('rest.md').matchAll(/^```/gm)].length / 2);
+});
+
+test('every link among the documents leads to a place on one', async t => {
+  const errors = renderMarkdownPage(read('errors.md'), ERRORS);
+  const paths = ['/docs/rest', '/docs/schemas'];
+  const others = await Promise.all(paths.map(async url => (await app.app.inject(url)).payload));
+  const pages = {
+    '/docs': page,
+    '/docs/errors': errors,
+    [paths[0]!]: others[0],
+    [paths[1]!]: others[1],
+  };
+  for (const [path, html = ''] of Object.entries(pages)) {
+    t.true(Buffer.byteLength(html) < 80_000, `${path} has ${Buffer.byteLength(html)} bytes`);
+    elementsOf(html);
+    const ids = valuesOf('id', html);
+    t.is(new Set(ids).size, ids.length, path);
+    for (const href of valuesOf('href', html)) {
+      const [to, anchor] = href.split('#');
+      const target = Object.entries(pages).find(([one]) => one === (to || path))?.[1];
+      if (target === undefined) t.regex(href, /^(?:\/account|\/v1\/openapi|data:,$|https:)/, href);
+      else if (anchor) t.true(valuesOf('id', target).includes(anchor), `${path}: ${href}`);
+    }
+  }
+});
+
+test('the page begins with the call in each language, and tells where keys are made', async t => {
+  const start = page.slice(page.indexOf('id="quick-start"'), page.indexOf('id="rules"'));
+  for (const { text } of codeSamples({ baseUrl: BASE_URL })) {
+    t.true(start.includes(renderPart(text)), text);
+  }
+  t.true(start.includes('href="/account/keys"'));
+  const own = await openTestApp({ settings: { portal: { accountArea: undefined } } }, t);
+  t.notRegex((await own.app.inject('/docs')).payload, /href="\/account/);
+});
+
+test('fields stand before parameters, and what is said of a body is said once', t => {
+  const [, first = '', second = ''] = page.split(/(?=<article )/);
+  t.regex(first, /<h4>Body<[\s\S]*image_file[\s\S]*image_url[\s\S]*<h4>Parameters<[\s\S]*Answers:/);
+  t.is(first.match(/<dt><code>output_format</g)?.length, 2, 'as a field and in the query');
+  t.regex(second, /The body is that of/);
+  t.notRegex(second, /image_file|<dt><code>(?:output_format|Idempotency-Key)</);
+});
+
+test('the root leads a browser on, and names the documents to a program', async t => {
+  const own = await openTestApp({ settings: { portal: { accountArea: undefined } } }, t);
+  const lone = await openCoreApp({}, t);
+  for (const [at, home, docs] of [
+    [app, '/account', '/docs'],
+    [own, '/docs', '/docs'],
+    [lone, undefined, '/docs/errors'],
+  ] as const) {
+    const people = await at.app.inject({ url: '/', headers: { accept: 'text/html,*/*;q=0.8' } });
+    t.deepEqual([people.statusCode, people.headers.location], [home ? 303 : 200, home]);
+    for (const accept of ['*/*', 'application/json', undefined]) {
+      const answer = await at.app.inject({ url: '/', headers: accept ? { accept } : {} });
+      t.is(answer.headers.vary, 'accept');
+      const named = {
+        service: 'matting',
+        openapi: '/v1/openapi.json',
+        docs,
+        matting: '/v1/matting',
+      };
+      t.deepEqual(answer.json(), named);
+      t.is((await at.app.inject(answer.json().docs)).statusCode, 200);
+    }
+  }
 });
 
 test('the errors are HTML where a request accepts it by name, otherwise Markdown', async t => {
@@ -137,5 +224,11 @@ test("the document of the interface has the portal's calls beside the core's", a
     Object.keys((await from.app.inject('/v1/openapi.json')).json().paths);
   const documented = await pathsOf(core);
   const others = (await pathsOf(app)).filter(path => !documented.includes(path));
-  t.deepEqual(others, ['/v1/account/packages', '/v1/account/usage', '/docs']);
+  t.deepEqual(others, [
+    '/v1/account/packages',
+    '/v1/account/usage',
+    '/docs',
+    '/docs/rest',
+    '/docs/schemas',
+  ]);
 });

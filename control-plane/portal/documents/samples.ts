@@ -58,10 +58,11 @@ export function curlSample(call: SampledCall): string {
   );
   const file = fileNameOf(call);
   const digest = '{ sha256sum || shasum -a 256; } 2>/dev/null <photo.jpg | cut -c1-32';
+  const key = `key=${keyPrefix(call)}-$(${digest})`;
   const lines = [
     `curl -sS ${shell(`${baseUrl}/v1/matting`)}`,
     '-H "Authorization: Bearer $MATTING_API_KEY"',
-    `-H "Idempotency-Key: ${keyPrefix(call)}-$(${digest})"`,
+    '-H "Idempotency-Key: $key"',
     `-H 'Accept: image/${formatOf(call)}'`,
     '-F image_file=@photo.jpg',
     ...fields,
@@ -69,7 +70,7 @@ export function curlSample(call: SampledCall): string {
     `mv answer.part ${file} || { cat answer.part; rm -f answer.part; false; }`,
   ];
   const set = apiKey === undefined ? '' : `export MATTING_API_KEY=${shell(apiKey)}\n`;
-  return set + lines.join(' \\\n  ');
+  return `${set}${key}\n${lines.join(' \\\n  ')}`;
 }
 
 const NUMBERS = new Set(['size_max_megapixels', 'output_width', 'output_height']);

@@ -258,7 +258,10 @@ const statusOf = async (token: string) =>
 test('keys › show a new key once, with a line that works', async t => {
   const { token, path, answer } = await made({ name: 'once' });
   t.is(answer.headers['cache-control'], 'no-store');
-  t.regex(answer.body, new RegExp(`export MATTING_API_KEY=${token}\ncurl -sS https://matting`));
+  t.regex(
+    answer.body,
+    new RegExp(`export MATTING_API_KEY=${token}\nkey=.*\\ncurl -sS https://matting`),
+  );
   t.regex(answer.body, new RegExp(`data-copy="${token}"`));
   t.regex(answer.body, /This key ends on \d{1,2} \w{3} 20\d\d/);
   t.regex((await made({ expires: 'never' })).answer.body, /This key does not end by itself/);

@@ -1,0 +1,414 @@
+/** The OpenAPI document as a page, of which nothing is known but OpenAPI, behind a quick start. */
+
+import { DOCS_PATH, OPENAPI_PATH } from '@matting/core/http/document-routes.ts';
+import { ERROR_DOCS_PATH } from '@matting/http/answers.ts';
+import { ACCOUNT_PATH } from '../page/frame.ts';
+import { type Child, html } from '../page/html.ts';
+import { REST_GUIDE_PATH, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
+import { codeSamples } from './samples.ts';
+
+interface Header {
+  readonly description?: string;
+  readonly schema: JsonSchema;
+  readonly required?: boolean;
+}
+interface Parameter extends Header {
+  readonly name: string;
+  readonly in: string;
+}
+type Ref = { readonly $ref: string };
+interface Media {
+  readonly schema: JsonSchema;
+  readonly examples?: Readonly<Record<string, { readonly value: unknown }>>;
+}
+interface Response {
+  readonly description: string;
+  readonly headers?: Readonly<Record<string, Header | Ref>>;
+  readonly content?: Readonly<Record<string, Media>>;
+}
+interface Operation {
+  readonly operationId: string;
+  readonly tags: readonly string[];
+  readonly summary: string;
+  readonly description?: string;
+  readonly security?: readonly unknown[];
+  readonly parameters?: readonly (Parameter | Ref)[];
+  readonly requestBody?: { readonly description?: string; readonly content: Response['content'] };
+  readonly responses: Readonly<Record<string, Response>>;
+}
+type PathItems = Readonly<Record<string, Readonly<Record<string, Operation>>>>;
+interface Document {
+  readonly info: { readonly title: string; readonly version: string; readonly description: string };
+  readonly servers: readonly { readonly url: string }[];
+  readonly tags: readonly { readonly name: string; readonly description: string }[];
+  readonly paths: PathItems;
+  readonly webhooks: PathItems;
+  readonly components: { readonly schemas: Readonly<Record<string, JsonSchema>> };
+}
+interface Described {
+  readonly method: string;
+  /** A path, or the name of a webhook. */
+  readonly path: string;
+  readonly operation: Operation;
+}
+
+export function renderDocsPage(
+  openApi: unknown,
+  { hasAccountArea }: { readonly hasAccountArea: boolean },
+): string {
+  const document = openApi as Document;
+  const page = new DocsPage(document);
+  const { title, version, description } = document.info;
+  const baseUrl = document.servers[0]?.url ?? '';
+  return renderHtmlPage({
+    title,
+    path: DOCS_PATH,
+    hasAccountArea,
+    header: html`<p class="soft">Version ${version}, at <code>${baseUrl}</code>. For programs:${' '}
+<a href="${OPENAPI_PATH}">OpenAPI 3.1</a>.</p>`,
+    contents: page.contents(),
+    main: html`${quickStart(baseUrl, hasAccountArea)}
+<section id="rules"><h2>Every call</h2><p>${prose(description)}</p></section>
+${page.operations()}
+${page.problems()}
+${page.headers()}`,
+  });
+}
+
+export function renderSchemasPage(
+  openApi: unknown,
+  { hasAccountArea }: { readonly hasAccountArea: boolean },
+): string {
+  const schemas = Object.entries((openApi as Document).components.schemas);
+  const links = schemas.map(
+    ([name]) => html`<li><a href="#${schemaAnchor(name)}"><code>${name}</code></a></li>`,
+  );
+  const articles = schemas.map(
+    ([name, schema]) => html`<article id="${schemaAnchor(name)}">
+<h2>${name}</h2>${renderSchema(schema)}</article>`,
+  );
+  return renderHtmlPage({
+    title: 'Schemas',
+    path: SCHEMAS_PATH,
+    hasAccountArea,
+    contents: html`<ul>${links}</ul>`,
+    main: html`${articles}`,
+  });
+}
+
+function quickStart(baseUrl: string, hasAccountArea: boolean): Child {
+  const key = hasAccountArea
+    ? html`<a href="${ACCOUNT_PATH}/keys">Create an API key</a> in your account`
+    : html`Ask whoever runs this service for an API key`;
+  const samples = codeSamples({ baseUrl }).map(
+    ({ name, text }, index) => html`<details open=${index === 0 || undefined}>
+<summary>${name}</summary>
+<div>${code(text)}</div></details>`,
+  );
+  return html`<section id="quick-start"><h2>Quick start</h2>
+<p>${key}, and put it in the environment variable <code>MATTING_API_KEY</code>. In a directory with
+a <code>photo.jpg</code> each of these writes <code>cutout.png</code>, or says what went wrong:</p>
+${samples}
+<p>The <code>Idempotency-Key</code> is made from the picture: send the same picture again, from any
+of them, and it is not charged again. A new picture costs one credit.</p>
+<p>Next: <a href="${REST_GUIDE_PATH}">the guide</a>, with${' '}
+<a href="${REST_GUIDE_PATH}#finishing">backgrounds, crops and sizes</a>,${' '}
+<a href="${REST_GUIDE_PATH}#callbacks">callbacks</a> and${' '}
+<a href="${REST_GUIDE_PATH}#retries-and-idempotency">retries</a>.</p>
+</section>`;
+}
+
+class DocsPage {
+  readonly #document: Document;
+  readonly #groups: readonly { name: string; description: string; described: Described[] }[];
+  /** Bodies that were written out, by their text: where. */
+  readonly #bodies = new Map<string, Operation>();
+  readonly #parametersSaid = new Set<string>();
+  readonly #examplesSaid = new Set<string>();
+
+  constructor(document: Document) {
+    this.#document = document;
+    const all = describedIn(document);
+    this.#groups = document.tags.map(tag => ({
+      ...tag,
+      described: all.filter(({ operation }) => operation.tags.includes(tag.name)),
+    }));
+  }
+
+  contents(): Child {
+    const groups = this.#groups.map(({ name, described }) => {
+      const entries = described.map(
+        ({ method, path, operation }) =>
+          html`<li><a href="#${operation.operationId}">${badge(method)}<code>${path}</code></a></li>`,
+      );
+      return html`<h2>${name}</h2><ul>${entries}</ul>`;
+    });
+    return html`<h2><a href="#quick-start">Quick start</a></h2>${groups}
+<h2><a href="#problems">Errors</a></h2><h2><a href="#headers">Headers of answers</a></h2>`;
+  }
+
+  operations(): Child {
+    const groups = this.#groups.map(
+      ({
+        name,
+        description,
+        described,
+      }) => html`<h2>${name}</h2><p class="soft">${prose(description)}</p>
+${described.map(one => this.#operation(one))}`,
+    );
+    return html`${groups}`;
+  }
+
+  /** What every refusal has in common, once. */
+  problems(): Child {
+    return html`<section id="problems"><h2>Errors</h2>
+<p>Every error is <code>application/problem+json</code>, a ${typeOf({ $ref: `${SCHEMA_PREFIX}Problem` })}.
+<a href="${ERROR_DOCS_PATH}">What each code means, and what to do</a>.</p></section>`;
+  }
+
+  headers(): Child {
+    const all = this.#responses().flatMap(([, { headers = {} }]) => Object.entries(headers));
+    const rows = [...new Map(all)].map(([name, header]) => row(name, '', this.#resolve(header)));
+    return html`<section id="headers"><h2>Headers of answers</h2>
+<details><summary>All headers</summary><div><dl>${rows}</dl></div></details></section>`;
+  }
+
+  #responses(): [status: string, response: Response][] {
+    return describedIn(this.#document).flatMap(({ operation }) =>
+      Object.entries(operation.responses),
+    );
+  }
+
+  #operation({ method, path, operation }: Described): Child {
+    const { operationId, summary, description, security } = operation;
+    const key =
+      security !== undefined && security.length > 0
+        ? html`<p class="soft">Needs <code>${'Authorization: Bearer <API_KEY>'}</code>.</p>`
+        : undefined;
+    return html`<article id="${operationId}">
+<h3>${summary}</h3>
+<p>${badge(method)}<code class="path">${path}</code></p>
+${description === undefined ? undefined : html`<p>${prose(description)}</p>`}${key}
+${this.#fields(operation)}
+${this.#parameters(operation)}
+${this.#answers(operation)}
+</article>`;
+  }
+
+  /** What each type of the body may hold, once: in the words of the last type that has them. */
+  #fields(operation: Operation): Child {
+    const { requestBody: body } = operation;
+    if (body === undefined) return undefined;
+    const text = JSON.stringify(body);
+    const before = this.#bodies.get(text);
+    if (before !== undefined) {
+      return html`<p>The body is that of <a href="#${before.operationId}">${before.summary}</a>.</p>`;
+    }
+    this.#bodies.set(text, operation);
+    const media = Object.entries(body.content ?? {});
+    const fields = new Map<string, { schema: JsonSchema; types: string[] }>();
+    for (const [type, { schema }] of media) {
+      for (const [name, property] of Object.entries(propertiesIn(this.#resolve(schema)))) {
+        const types = [...(fields.get(name)?.types ?? []), type];
+        fields.set(name, { schema: property, types });
+      }
+    }
+    const wide = Math.max(...[...fields.values()].map(({ types }) => types.length));
+    const rows = [...fields].map(([name, { schema, types }]) =>
+      row(name, types.length < wide ? `only ${types.join(', ')}` : '', {
+        schema,
+        description: String(schema.description ?? ''),
+      }),
+    );
+    const types = commas(media.map(([type]) => html`<code>${type}</code>`));
+    return html`<h4>Body</h4><p>${types}. ${prose(body.description ?? '')}</p>
+${rows.length > 0 ? html`<dl>${rows}</dl>` : undefined}
+${media.map(([, { examples }]) => this.#examples(examples))}`;
+  }
+
+  /** Each is described once. Those of the query are folded where a body has the fields too. */
+  #parameters({ parameters = [], requestBody }: Operation): Child {
+    const all = parameters.map(parameter => this.#resolve<Parameter>(parameter));
+    const isFolded = (one: Parameter) => one.in === 'query' && requestBody !== undefined;
+    const known = all.filter(one => this.#parametersSaid.has(JSON.stringify(one)));
+    const fresh = all.filter(one => !known.includes(one));
+    for (const one of fresh) this.#parametersSaid.add(JSON.stringify(one));
+    const [open, folded] = [fresh.filter(one => !isFolded(one)), fresh.filter(isFolded)];
+    const names = commas(known.map(({ name }) => html`<code>${name}</code>`));
+    return html`${all.length > 0 ? html`<h4>Parameters</h4>` : undefined}
+${known.length > 0 ? html`<p>As above: ${names}.</p>` : undefined}
+${open.length > 0 ? html`<dl>${open.map(parameterRow)}</dl>` : undefined}
+${
+  folded.length > 0
+    ? html`<details><summary>In the query</summary><div><dl>${folded.map(parameterRow)}</dl></div></details>`
+    : undefined
+}`;
+  }
+
+  /** Each is shown once. */
+  #examples(examples: Media['examples'] = {}): Child {
+    return Object.entries(examples).map(([name, { value }]) => {
+      const text = JSON.stringify(value, null, 2);
+      if (this.#examplesSaid.has(text)) return undefined;
+      this.#examplesSaid.add(text);
+      return html`<details><summary>Example: ${name}</summary><div>${code(text)}</div></details>`;
+    });
+  }
+
+  #answers({ responses }: Operation): Child {
+    const all = Object.entries(responses);
+    const refusals = all.filter(([, response]) => problemsOf(response).length > 0);
+    const lines = refusals.map(
+      ([status, response]) => html`<div><dt><b>${status}</b></dt>
+<dd>${commas(problemsOf(response).map(({ code }) => problemLink(code)))}</dd></div>`,
+    );
+    const others = all.filter(one => !refusals.includes(one)).map(one => this.#answer(...one));
+    return html`<details><summary>Answers: ${all.map(([status]) => html` <code>${status}</code>`)}</summary>
+<div>${others}${lines.length > 0 ? html`<dl>${lines}</dl>` : undefined}</div></details>`;
+  }
+
+  #answer(status: string, { description, headers = {}, content = {} }: Response): Child {
+    const names = Object.entries(headers).map(([name, header]) => {
+      const { required } = this.#resolve<Header>(header);
+      return html`<code>${name}</code>${required ? '' : ' (sometimes)'}`;
+    });
+    const media = Object.entries(content).map(
+      ([type, { schema, examples }]) => html`<p><code>${type}</code> ${typeOf(schema)}</p>
+${this.#examples(examples)}`,
+    );
+    return html`<p><b>${status}</b> ${prose(description)}</p>
+${names.length > 0 ? html`<p class="soft">Headers: ${commas(names)}</p>` : undefined}${media}`;
+  }
+
+  #resolve<T extends object>(value: T | Ref): T {
+    if (!('$ref' in value)) return value;
+    const parts = String(value.$ref).slice(2).split('/');
+    return parts.reduce<unknown>(
+      (node, part) => (node as Record<string, unknown>)[part],
+      this.#document,
+    ) as T;
+  }
+}
+
+function describedIn({ paths, webhooks }: Document): Described[] {
+  return [paths, webhooks].flatMap(items =>
+    Object.entries(items).flatMap(([path, item]) =>
+      Object.entries(item).map(([method, operation]) => ({ method, path, operation })),
+    ),
+  );
+}
+
+function propertiesIn({ properties = {} }: JsonSchema): Readonly<Record<string, JsonSchema>> {
+  return properties as Record<string, JsonSchema>;
+}
+
+function parameterRow({ name, in: place, ...header }: Parameter): Child {
+  return row(name, `${place}, ${header.required ? 'required' : 'optional'}`, header);
+}
+
+function problemLink(code: string): Child {
+  return html`<a href="${ERROR_DOCS_PATH}#${code.toLowerCase()}"><code>${code}</code></a>`;
+}
+
+function code(text: string): Child {
+  return html`<pre tabindex="0"><code>${text}</code></pre>`;
+}
+
+function badge(method: string): Child {
+  return html`<span class="method ${method}">${method.toUpperCase()}</span>`;
+}
+
+function row(name: string, note: string, { schema, description = '' }: Header): Child {
+  return html`<div><dt><code>${name}</code> <span class="soft">${note}</span></dt>
+<dd>${typeOf(schema)}. ${prose(description)}</dd></div>`;
+}
+
+interface Problem {
+  readonly code: string;
+  readonly title: string;
+}
+
+/** The problems of an answer, from its examples; none for other answers. */
+function problemsOf({ content = {} }: Response): readonly Problem[] {
+  const examples = Object.values(content['application/problem+json']?.examples ?? {});
+  return examples.map(({ value }) => value as Problem);
+}
+
+/** Text in which `...` is code. */
+function prose(text: string): Child {
+  const pieces = text.split('`');
+  return html`${pieces.map((piece, index) => (index % 2 === 1 ? html`<code>${piece}</code>` : piece))}`;
+}
+
+type JsonSchema = { readonly [keyword: string]: unknown };
+
+const SCHEMA_PREFIX = '#/components/schemas/';
+
+function schemaAnchor(name: string): string {
+  return `schema-${name}`;
+}
+
+/** What a value may be, in a few words: `string or null`, `"queued"`, a link to a schema. */
+function typeOf(schema: JsonSchema): Child {
+  const { $ref, type, items, format, oneOf } = schema;
+  if (typeof $ref === 'string') {
+    const name = $ref.replace(SCHEMA_PREFIX, '');
+    return html`<a href="${SCHEMAS_PATH}#${schemaAnchor(name)}">${name}</a>`;
+  }
+  if ('const' in schema) return html`<code>${JSON.stringify(schema.const)}</code>`;
+  if (Array.isArray(schema.enum)) {
+    return joined(schema.enum.map(value => html`<code>${JSON.stringify(value)}</code>`));
+  }
+  if (type === 'array') return html`array of ${typeOf((items ?? {}) as JsonSchema)}`;
+  if (Array.isArray(oneOf)) return joined(oneOf.map(typeOf));
+  const words = [type ?? 'any'].flat().join(' or ');
+  return html`${words}${format === undefined ? '' : ` (${format})`}`;
+}
+
+/** The properties of an object, those of objects inside indented by their path. */
+function propertiesOf(schema: JsonSchema, path = ''): Child {
+  const required = (schema.required ?? []) as readonly string[];
+  const properties = Object.entries((schema.properties ?? {}) as Record<string, JsonSchema>);
+  const rows = properties.map(([name, property]) => {
+    const inner = property.type === 'array' ? (property.items as JsonSchema) : property;
+    const at = `${path}${name}${property.type === 'array' ? '[]' : ''}`;
+    const nested = inner?.properties === undefined ? undefined : propertiesOf(inner, `${at}.`);
+    return html`<div>
+<dt><code>${at}</code> <span class="soft">${required.includes(name) ? 'always' : 'optional'}</span></dt>
+<dd>${typeOf(property)}${bounds(property)}. ${description(property)}</dd>
+</div>${nested}`;
+  });
+  return html`${rows}`;
+}
+
+function renderSchema(schema: JsonSchema): Child {
+  const body =
+    schema.properties === undefined
+      ? html`<p>One of ${typeOf(schema)}.</p>`
+      : html`<dl>${propertiesOf(schema)}</dl>`;
+  return html`<p>${description(schema)}</p>${body}`;
+}
+
+function description(schema: JsonSchema): Child {
+  return schema.description === undefined ? undefined : prose(String(schema.description));
+}
+
+const BOUNDS: Readonly<Record<string, readonly [words: string, unit: string]>> = {
+  minimum: ['at least', ''],
+  maximum: ['at most', ''],
+  minLength: ['at least', ' characters'],
+  maxLength: ['at most', ' characters'],
+};
+
+function bounds(schema: JsonSchema): string {
+  const named = Object.entries(BOUNDS).filter(([keyword]) => schema[keyword] !== undefined);
+  return named.map(([keyword, [words, unit]]) => `, ${words} ${schema[keyword]}${unit}`).join('');
+}
+
+function joined(parts: readonly Child[], between = ' or '): Child {
+  return html`${parts.map((part, index) => (index === 0 ? part : html`${between}${part}`))}`;
+}
+
+function commas(parts: readonly Child[]): Child {
+  return joined(parts, ', ');
+}
