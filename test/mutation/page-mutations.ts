@@ -62,4 +62,22 @@ the language leads to another host
   - return BACK.test(text) ? text : OPERATOR_PATH;
   + return text;
   = keeps the language that was chosen, and leads back to no other host
+
+file control-plane/portal/documents/samples.ts
+tests control-plane/portal/documents/samples.test.ts: curl
+a job that is not done is written as the picture
+  - grep -qx 200 &&
+  + grep -q 20 &&
+  = fails, says why and leaves no file where no picture came
+every picture has one key
+  - <photo.jpg | cut -c1-32
+  + </dev/null | cut -c1-32
+  = writes the picture, and one picture is paid once
+
+file control-plane/portal/documents/markdown.ts
+tests control-plane/portal/documents/documents.test.ts
+links of documents lose their places
+  - .replaceAll(/[^\w\- ]/g, '')
+  + .replaceAll(/[^\w]/g, '')
+  = every link among the documents leads to a place on one
 `;

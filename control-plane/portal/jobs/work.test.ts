@@ -263,6 +263,8 @@ test('keys › show a new key once, with a line that works', async t => {
     new RegExp(`export MATTING_API_KEY=${token}\nkey=.*\\ncurl -sS https://matting`),
   );
   t.regex(answer.body, new RegExp(`data-copy="${token}"`));
+  const toDocs = answer.body.match(/<a [^>]*href="\/docs"/g);
+  t.is(toDocs?.length, 2, 'the documents, in the side column and beside the line');
   t.regex(answer.body, /This key ends on \d{1,2} \w{3} 20\d\d/);
   t.regex((await made({ expires: 'never' })).answer.body, /This key does not end by itself/);
   t.is(await statusOf(token), 200);

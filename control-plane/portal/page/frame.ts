@@ -283,10 +283,11 @@ function languageForms({ language, words, path, csrf, address }: FrameProps): VN
   );
 }
 
-/** A stranger's choice is kept nowhere but in the address. */
-function languageLinks({ language, address }: FrameProps): VNode {
+/** Of a stranger, whose choice is kept nowhere but in the address; and the documents. */
+function languageLinks({ language, words, path: area, address }: FrameProps): VNode {
   const [path = '', query = ''] = address.split('?');
-  return html`<div class="languages">${LANGUAGES.filter(one => one !== language).map(one => {
+  const docs = area === ACCOUNT_PATH ? html`<a href=${DOCS_PATH}>${words.nav.docs}</a>` : null;
+  return html`<div class="languages">${docs}${LANGUAGES.filter(one => one !== language).map(one => {
     const parameters = new URLSearchParams(query);
     parameters.set('language', one);
     return html`<a href=${`${path}?${parameters}`} lang=${one} hreflang=${one}>${LANGUAGE_NAMES[one]}</a>`;
