@@ -51,7 +51,9 @@ async function decodeByModule(
     if (alpha === undefined) return samples;
     const behind = samples.byteLength;
     const plane = await readSamples(output, alpha.width * alpha.height, isDeep, behind);
-    return joinAlpha(samples, colours, plane, alpha);
+    // The plane has a sample for each pixel: `readHeic` requires it.
+    for (let i = 0; i < plane.length; i++) samples[4 * i + 3] = plane[i]!;
+    return samples;
   });
 }
 
@@ -68,24 +70,6 @@ async function readSamples(
   const bytes = new Uint8Array(length * (isDeep ? 2 : 1));
   if (!(await readWhole(output, bytes, position))) throw damage('it wrote less than a picture');
   return isDeep ? new Uint16Array(bytes.buffer) : bytes;
-}
-
-/** An alpha plane of another size is stretched, as libheif does. */
-function joinAlpha(
-  samples: Samples,
-  { width, height }: HeicPlane,
-  plane: Samples,
-  alpha: HeicPlane,
-): Samples {
-  // Below, every index lies inside its plane.
-  for (let y = 0; y < height; y++) {
-    const row = Math.floor((y * alpha.height) / height) * alpha.width;
-    for (let x = 0; x < width; x++) {
-      const value = plane[row + Math.floor((x * alpha.width) / width)]!;
-      samples[4 * (y * width + x) + 3] = value;
-    }
-  }
-  return samples;
 }
 
 /** As PNG, which alone of its formats has alpha and more than 8 bits. */

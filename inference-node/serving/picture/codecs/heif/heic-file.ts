@@ -87,8 +87,9 @@ class PictureReader {
     const colours = this.#readPlane(picture);
     const [alphaId] = path.flatMap(id => this.#items.alphas.get(id) ?? []);
     const alpha = alphaId === undefined ? undefined : this.#readPlane(alphaId);
-    const isLarger = (of: Size) => of.width > colours.width || of.height > colours.height;
-    if (alpha !== undefined && isLarger(alpha)) throw damage('its alpha is larger than it');
+    const isOther = (of: Size) => of.width !== colours.width || of.height !== colours.height;
+    // Decoders differ in what they make of it: old ones leave most of the picture transparent.
+    if (alpha !== undefined && isOther(alpha)) throw damage('its alpha is of another size');
     const tiles = [...colours.tiles, ...(alpha?.tiles ?? [])];
     const codings = new Set(tiles.map(tile => Buffer.concat(tile.properties).toString('latin1')));
     if (codings.size > CODINGS_MAX) throw damage('its parts are coded in too many ways');

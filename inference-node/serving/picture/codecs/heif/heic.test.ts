@@ -37,6 +37,8 @@ import type { HeifDecoder } from '../../children/heif-decoder.ts';
 import { openPicturePool } from '../../pool/open-picture-pool.ts';
 import { viewAsBytes } from '../../rgba-picture.ts';
 import { decodeFile } from '../decode.ts';
+import { decodeHeic } from './decode-heic.ts';
+import { readHeic } from './heic-file.ts';
 
 const test = ava.serial;
 
@@ -82,6 +84,16 @@ const TILE_PX = 64;
 /** 8 by 6 tiles, the last ones reaching beyond it. */
 const GRID = { width: 8 * TILE_PX - 5, height: 6 * TILE_PX - 3 };
 const gridSlope = paintSlope(GRID.width, GRID.height);
+/** Of equal colours, whose luma is what they are. */
+const greySlope = paint(GRID.width, GRID.height, 3, (x, y) =>
+  Array(3).fill(Math.round((100 * x) / GRID.width + (140 * y) / GRID.height)),
+);
+const CORNERS = [
+  [3, 3],
+  [GRID.width - 4, 3],
+  [3, GRID.height - 4],
+  [GRID.width - 4, GRID.height - 4],
+] as const;
 const withAlpha = paint(SIZE.width, SIZE.height, 4, (x, y) => {
   const at = 3 * (y * SIZE.width + x);
   return [...slope.data.subarray(at, at + 3), (x * 2 + y) & 255];
@@ -272,6 +284,21 @@ for (const { kind: name, untested: isMissing, find } of TESTED_DECODERS) {
       const off = Math.abs(elementAt(actual.data, 4 * pixel + (i % 3)) - elementAt(slope.data, i));
       t.true(off <= 3 * STEPS, `sample ${i}: off by ${off}`);
     }
+  });
+
+  test.skipIf(skipped)(`${name} › alpha may be in tiles, and is of the picture’s size`, async t => {
+    const heif = await find();
+    const { colours } = await readHeic(writeHeic(grid()).file);
+    const coded = await encode(await cutTiles(greySlope, TILE_PX), { chroma: '420' });
+    const { colours: inTiles } = await readHeic(writeHeic(grid({ tiles: coded })).file);
+    const samples = await decodeHeic({ colours, alpha: inTiles }, heif);
+    for (const [x, y] of CORNERS) {
+      const at = y * GRID.width + x;
+      const off = Math.abs(elementAt(samples, 4 * at + 3) - elementAt(greySlope.data, 3 * at));
+      t.true(off <= STEPS, `at ${x}, ${y}: off by ${off}`);
+    }
+    const { file } = writeHeic(grid({ alpha: elementAt(coded, 0) }));
+    await t.throwsAsync(decode(file, heif), { code: 'PROCESSING_FAILED' });
   });
 
   test.skipIf(skipped)(
