@@ -101,7 +101,10 @@ test('without finishing › a result has the same bytes as with one that asks fo
 test('without finishing › says where the subject is', async t => {
   const { subject, size } = await finish(undefined);
   const share = (BOX.width * BOX.height) / SIDE ** 2;
-  t.deepEqual(subject, { inputBox: BOX, resultBox: BOX, share });
+  const where = { inputBox: BOX, resultBox: BOX, share };
+  t.deepEqual(subject, { ...where, unsure: false, cutOff: false });
+  const doubtful = alphaOf((x, y) => (isInBox(x, y) || y === 0 ? 170 : 0));
+  t.like((await finish(undefined, { alpha: doubtful })).subject, { unsure: true, cutOff: true });
   t.deepEqual(size, { width: SIDE, height: SIDE });
   t.is((await finish(undefined, { alpha: alphaOf(() => 0) })).subject, undefined);
 });

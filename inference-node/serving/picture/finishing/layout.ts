@@ -24,16 +24,33 @@ interface SeenSubject {
   readonly box: Box;
   /** Of the picture's area that it covers, 0 to 1: the sum of its alpha. */
   readonly share: number;
+  readonly unsure: boolean;
+  readonly cutOff: boolean;
 }
 
+/**
+ * What is called a subject, unsure and cut off: chosen on close-ups, compositions and pictures of
+ * nothing, each judged without its like (bench/quality-subject.ts, docs/performance.md).
+ */
+export const SUBJECT_RULES = {
+  /** Of 255: a pixel of it, or more, is solid. */
+  solidFrom: 160,
+  /** Of the cells those with such a pixel: below it no subject is seen, but a ghost at most. */
+  solidShareMin: 0.0003,
+  /** Of 255: from EDGE up to it a pixel is shown, and unsure. */
+  unsureBelow: 230,
+  /** Of the pixels that are shown those that are unsure: from it on the subject is. */
+  unsureShareMin: 0.25,
+  /** Of the picture's border what is solid: from it on the subject is cut off. */
+  borderShareMin: 0.01,
+} as const;
+
 /** Of 255. */
-const EDGE = 26;
+export const EDGE = 26;
 /** Alpha of a part in all, relative to the largest part's: below it is a speck. */
 const SPECK_SHARE = 0.004;
 /** Of 255: a part without a pixel of it is a speck, unless it is the largest. */
 const SPECK_PEAK = 64;
-/** Alpha of all parts relative to the picture: below it nothing is seen. */
-const NOTHING_SHARE = 0.0001;
 /** Cells along the longer side. */
 const CELLS_MAX = 512;
 
@@ -51,6 +68,7 @@ interface Part {
 /** Undefined: nothing is seen. */
 export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefined {
   const grid = sumCells(alpha, size);
+  if (!hasSolid(grid)) return undefined;
   const { parts, partOf } = connectParts(grid);
   const largest = parts.reduce((most, { sum }) => Math.max(most, sum), 0);
   const isKept = parts.map(
@@ -58,12 +76,60 @@ export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefi
   );
   const kept = parts.reduce((all, { sum }, i) => (isKept[i] ? all + sum : all), 0);
   const share = kept / 255 / (size.width * size.height);
-  if (share < NOTHING_SHARE) return undefined;
   const isSubject = (cell: number) => isKept[partOf[cell]! - 1] === true;
-  return { box: boxOf(alpha, size, grid, isSubject), share };
+  return {
+    box: boxOf(alpha, size, grid, isSubject),
+    share,
+    unsure: isUnsure(alpha, size, grid.sidePx),
+    cutOff: isCutOff(alpha, size),
+  };
 }
 
-function sumCells(alpha: Uint8Array, { width, height }: Size): CellGrid {
+/** For a byte of alpha whether it is one: 0 or 1. Faster than to compare each. */
+const bytesThat = (is: (alpha: number) => boolean) =>
+  Uint8Array.from({ length: 256 }, (_none, alpha) => Number(is(alpha)));
+const SHOWN = bytesThat(alpha => alpha >= EDGE);
+const UNSURE = bytesThat(alpha => alpha >= EDGE && alpha < SUBJECT_RULES.unsureBelow);
+
+function hasSolid({ peaks }: CellGrid): boolean {
+  const { solidFrom, solidShareMin } = SUBJECT_RULES;
+  let solid = 0;
+  for (const peak of peaks) if (peak >= solidFrom) solid += 1;
+  return solid > 0 && solid >= solidShareMin * peaks.length;
+}
+
+/** By the middle row of each row of cells: of 12 megapixels 2 ms in place of 15. */
+function isUnsure(alpha: Uint8Array, { width, height }: Size, stepPx: number): boolean {
+  let [shown, unsure] = [0, 0];
+  for (let y = Math.min(height - 1, stepPx >> 1); y < height; y += stepPx) {
+    for (let i = y * width; i < (y + 1) * width; i++) {
+      // The tables have all 256 bytes.
+      const value = alpha[i]!;
+      shown += SHOWN[value]!;
+      unsure += UNSURE[value]!;
+    }
+  }
+  return shown > 0 && unsure >= SUBJECT_RULES.unsureShareMin * shown;
+}
+
+function isCutOff(alpha: Uint8Array, { width, height }: Size): boolean {
+  const { solidFrom, borderShareMin } = SUBJECT_RULES;
+  let solid = 0;
+  const look = (at: number) => {
+    if (alpha[at]! >= solidFrom) solid += 1;
+  };
+  for (let x = 0; x < width; x++) {
+    look(x);
+    look((height - 1) * width + x);
+  }
+  for (let y = 0; y < height; y++) {
+    look(y * width);
+    look(y * width + width - 1);
+  }
+  return solid >= borderShareMin * 2 * (width + height);
+}
+
+export function sumCells(alpha: Uint8Array, { width, height }: Size): CellGrid {
   const sidePx = Math.ceil(Math.max(width, height) / CELLS_MAX);
   const columns = Math.ceil(width / sidePx);
   const rows = Math.ceil(height / sidePx);

@@ -78,11 +78,13 @@ export async function finishPicture(
     finishMs: finishing === undefined ? 0 : framedMs - refinedMs,
     encodeMs: performance.now() - framedMs,
   };
-  const subject =
-    seen === undefined || framed.box === undefined
-      ? undefined
-      : { inputBox: seen.box, resultBox: framed.box, share: seen.share };
+  const subject = seen && framed.box && subjectOf(seen, framed.box);
   return { file, size: { width, height }, subject, timings };
+}
+
+function subjectOf(seen: NonNullable<ReturnType<typeof findSubject>>, resultBox: Box): Subject {
+  const { box: inputBox, share, unsure, cutOff } = seen;
+  return { inputBox, resultBox, share, unsure, cutOff };
 }
 
 /** The matte at the picture's size; nothing outside of the finishing's region. */
