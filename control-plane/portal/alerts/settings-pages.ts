@@ -15,9 +15,9 @@ import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoin
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
+import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { formOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';

@@ -6,8 +6,7 @@
 import { readFileSync } from 'node:fs';
 import { DOCS_PATH, type DocumentPages } from '@matting/core/http/document-routes.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/answers.ts';
-import { ACCOUNT_PATH } from '../page/frame.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { HTML_PAGE_HEADERS, REST_GUIDE_PATH, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
 import { renderDocsPage, renderSchemasPage } from './interface-page.ts';
 import {

@@ -2,8 +2,7 @@
 
 import { DOCS_PATH, OPENAPI_PATH } from '@matting/core/http/document-routes.ts';
 import { ERROR_DOCS_PATH } from '@matting/http/answers.ts';
-import { ACCOUNT_PATH } from '../page/frame.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { REST_GUIDE_PATH, renderHtmlPage, SCHEMAS_PATH } from './html-page.ts';
 import { codeSamples } from './samples.ts';
 

@@ -25,9 +25,9 @@ import type { OfferedModels } from '@matting/core/models/offered-models.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { curlSample } from '../documents/samples.ts';
-import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
+import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { may } from '../people/roles.ts';
 import {
   type FormFields,

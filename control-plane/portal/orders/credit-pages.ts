@@ -7,9 +7,9 @@ import type { LedgerStore, ListedEntry } from '@matting/core/ledger/ledger-store
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
+import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { cursorText, pageOf } from '../page/paging.ts';
 import { PageError, placeOf, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { dayOfIso } from '../usage/usage-store.ts';

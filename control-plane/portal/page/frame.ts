@@ -23,6 +23,7 @@ import {
 } from '../session/visit.ts';
 import { fill, LANGUAGES, type Language, type Words } from '../words/words.ts';
 import {
+  ACCOUNT_PATH,
   button,
   type Child,
   html,
@@ -303,8 +304,6 @@ function signOutForm({ path, csrf, words }: FrameProps): VNode | null {
 }
 
 const LANGUAGE_NAMES: Readonly<Record<Language, string>> = { en: 'English', 'zh-CN': '简体中文' };
-
-export const ACCOUNT_PATH = '/account';
 
 const ENTRIES = [
   { name: 'overview', path: '' },

@@ -8,6 +8,9 @@ import htm from 'htm';
 import { h, type VNode } from 'preact';
 import { renderToString } from 'preact-render-to-string';
 
+/** Where the account area is; documents lead there without loading it. */
+export const ACCOUNT_PATH = '/account';
+
 export type Child = VNode | string | number | null | undefined | false | readonly Child[];
 
 const ADDRESSES = new Set(['href', 'src', 'action', 'formaction', 'poster']);

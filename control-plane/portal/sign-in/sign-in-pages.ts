@@ -1,8 +1,16 @@
 /** Sign-in by mail and password or by the identity provider, sign-out, and links into an account. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { ACCOUNT_PATH, renderPage } from '../page/frame.ts';
-import { button, html, linkButton, notice, postForm, textField } from '../page/html.ts';
+import { renderPage } from '../page/frame.ts';
+import {
+  ACCOUNT_PATH,
+  button,
+  html,
+  linkButton,
+  notice,
+  postForm,
+  textField,
+} from '../page/html.ts';
 import type { AcceptOutcome, FoundLink, Links } from '../people/links.ts';
 import { mailKeyOf } from '../people/mail-address.ts';
 import {
