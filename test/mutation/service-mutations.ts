@@ -424,15 +424,15 @@ file inference-node/serving/picture/matte/trimap.ts
 tests inference-node/serving/picture/matte/trimap.test.ts
 what refines changes what the others are sure of
   - if (trimap[i] !== TRIMAP.unsure) continue;
-  = counts where the matte is unsure, less and less towards the sure, there not at all
+  = what is refined › counts where the matte is unsure, less and less towards the sure, there not at all
 the band ends in a seam
   - const weight = Math.max(0, 2 * shares[i]! - 1);
   + const weight = 1;
-  = counts where the matte is unsure, less and less towards the sure, there not at all
+  = what is refined › counts where the matte is unsure, less and less towards the sure, there not at all
 a hard edge is taken for sure
   - lacks(-1, CERTAIN_ABOVE)
   + lacks(CERTAIN_BELOW, CERTAIN_ABOVE)
-  = is unsure around all that is not surely one or the other, hard edges too
+  = a trimap › is unsure around all that is not surely one or the other, hard edges too
 
 file inference-node/serving/models/plan.ts
 tests inference-node/serving/selectables/look.test.ts
