@@ -424,11 +424,11 @@ file inference-node/serving/picture/matte/trimap.ts
 tests inference-node/serving/picture/matte/trimap.test.ts
 what refines changes what the others are sure of
   - if (trimap[i] !== TRIMAP.unsure) continue;
-  = what is refined › counts where the matte is unsure, less and less towards the sure, there not at all
+  = what is refined › counts where the matte is unsure, ever less towards the sure
 the band ends in a seam
   - const weight = Math.max(0, 2 * shares[i]! - 1);
   + const weight = 1;
-  = what is refined › counts where the matte is unsure, less and less towards the sure, there not at all
+  = what is refined › counts where the matte is unsure, ever less towards the sure
 a hard edge is taken for sure
   - lacks(-1, CERTAIN_ABOVE)
   + lacks(CERTAIN_BELOW, CERTAIN_ABOVE)
