@@ -20,6 +20,9 @@ interface Step {
   readonly receivedBytes?: number;
   readonly totalBytes?: number;
   readonly step?: string;
+  /** Of the model's input, in pixels. */
+  readonly width?: number;
+  readonly height?: number;
   /** Path of a prepared file that is not used. */
   readonly path?: string;
   readonly reason?: string;
@@ -101,7 +104,7 @@ async function endSoon(
   terminal.line(`matting: process ${child.pid} was killed and does not die: it is left behind`);
 }
 
-function activityOf({ event, model, step }: Step): string | undefined {
+function activityOf({ event, model, step, width, height }: Step): string | undefined {
   if (event === 'fetch') return `Fetching ${model}`;
-  return step === 'rewrite' ? `Preparing ${model}` : undefined;
+  return step === 'rewrite' ? `Preparing ${model} at ${width} x ${height} px` : undefined;
 }

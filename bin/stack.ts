@@ -46,7 +46,7 @@ export interface StackSetup {
     /** Mail of the person who owns it, where a link is to sign them in. */
     readonly owner?: string;
   };
-  /** Called once, as soon as it is there: a start that fails later must not lose the only key. */
+  /** Called once, as soon as it is there, also where the start fails later. */
   readonly onAccount: (account: Bootstrap) => void;
   /** Something the person at the terminal should know. */
   readonly say: (line: string) => void;

@@ -1,4 +1,5 @@
 /** `matting up`: the whole service on this machine, until it is told to end. */
+import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import { loadSupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
 import { gpuHint } from './gpu-hint.ts';
@@ -7,6 +8,8 @@ import type { Terminal } from './terminal.ts';
 
 const FIRST_ACCOUNT = 'default';
 const FIRST_CREDITS = 1000;
+/** From the folder that `make start` runs in. */
+const DEMO_PHOTO = 'docs/images/demo.jpg';
 /** Nobody gets mail there: who signs in by its link may invite others. */
 const FIRST_OWNER = 'owner@localhost';
 
@@ -29,9 +32,13 @@ export async function up(
   let signInLink: string | undefined;
   const onAccount = (made: Bootstrap) => {
     ({ apiKey, signInLink } = made);
-    if (apiKey !== undefined) sayKey(terminal, apiKey);
   };
-  const stack = await startStack(config, { models, account, onAccount, say }, signal);
+  const setup = { models, account, onAccount, say };
+  const stack = await startStack(config, setup, signal).catch(error => {
+    // What is not shown now is lost.
+    if (apiKey !== undefined) sayKey(terminal, apiKey);
+    throw error;
+  });
   onStack(stack);
   try {
     terminal.quiet();
@@ -39,8 +46,12 @@ export async function up(
     terminal.line(`Models: ${terms}`);
     const hint = await hinted;
     if (hint !== undefined) say(hint);
-    if (apiKey !== undefined) sayCurlLine(terminal, stack.localUrl, apiKey);
-    else terminal.line(`Another key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
+    if (apiKey !== undefined) {
+      sayKey(terminal, apiKey);
+      sayCurlLine(terminal, stack.localUrl, apiKey);
+    } else {
+      terminal.line(`Another key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
+    }
     if (signInLink !== undefined) {
       terminal.line(`The account in a browser (this link signs in once):  ${signInLink}`);
     }
@@ -52,27 +63,19 @@ export async function up(
   }
 }
 
+/** Below everything else, where it is found. */
 function sayKey(terminal: Terminal, apiKey: string): void {
   terminal.line('');
   terminal.line(`API key, shown this once, with ${FIRST_CREDITS} credits:  ${apiKey}`);
-  terminal.line('');
 }
 
-function sayCurlLine(terminal: Terminal, localUrl: string, apiKey: string): void {
+/** The one that the account area shows, of the demo picture. */
+function sayCurlLine(terminal: Terminal, baseUrl: string, apiKey: string): void {
   terminal.line('');
-  terminal.line('Cut the demo picture out (paste it into a shell in this directory):');
+  terminal.line('Cut the demo picture out (paste these lines into a shell in this directory):');
   terminal.line('');
-  terminal.line(curlLine(localUrl, apiKey));
+  terminal.line(curlSample({ baseUrl, apiKey, photo: DEMO_PHOTO }));
   terminal.line('');
-}
-
-/** One line that works when pasted, whatever the shell. */
-function curlLine(localUrl: string, apiKey: string): string {
-  return [
-    `curl -fsS ${localUrl}/v1/matting -H 'Authorization: Bearer ${apiKey}'`,
-    `-H "Idempotency-Key: demo-$(date +%s)" -H 'Accept: image/png'`,
-    '-F image_file=@docs/images/demo.jpg -o cutout.png',
-  ].join(' ');
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

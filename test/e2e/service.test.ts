@@ -1,7 +1,7 @@
 /** The whole service as `matting up` starts it, with a small model. */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import ava, { type ExecutionContext } from 'ava';
@@ -21,6 +21,7 @@ import {
   paint,
   readRgba,
 } from '../../inference-node/serving/test/pictures.ts';
+import { curlSample } from '../../proto/contract/curl-sample.ts';
 import { ROOT, type RunningService, requireNothingLeft, startService } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { descendantsOf, until } from '../support/processes.ts';
@@ -66,10 +67,17 @@ test.after.always(async () => {
 });
 
 test('a first start, whose logs cannot be written, and its pasted curl line', async t => {
-  const curl = /^curl .*$/m.exec(service.output())?.[0];
-  t.truthy(curl?.endsWith(' -o cutout.png'), service.output());
+  const { baseUrl, apiKey } = service;
+  const photo = 'docs/images/demo.jpg';
+  const curl = curlSample({ baseUrl, apiKey, photo });
+  const [, belowReady = ''] = service.output().split('Ready: ');
+  t.true(belowReady.includes(curl), 'it is the one of the account area');
+  t.regex(belowReady, /^API key, shown this once/m);
+  t.is(service.output().split('API key, shown').length, 2);
+  mkdirSync(path.join(service.dataDir, path.dirname(photo)), { recursive: true });
+  copyFileSync(path.join(ROOT, photo), path.join(service.dataDir, photo));
+  await run('sh', ['-c', curl], { cwd: service.dataDir });
   const file = path.join(service.dataDir, 'cutout.png');
-  await run('sh', ['-c', String(curl).replace('-o cutout.png', `-o ${file}`)], { cwd: ROOT });
   const { width, height, hasAlpha } = await sharp(file).metadata();
   t.deepEqual({ width, height, hasAlpha }, { width: 1200, height: 900, hasAlpha: true });
   t.is(statSync(path.join(service.dataDir, 'node-token')).mode & 0o777, 0o600);

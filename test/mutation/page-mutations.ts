@@ -63,15 +63,15 @@ the language leads to another host
   + return text;
   = keeps the language that was chosen, and leads back to no other host
 
-file control-plane/portal/documents/samples.ts
+file proto/contract/curl-sample.ts
 tests control-plane/portal/documents/samples.test.ts: curl
 a job that is not done is written as the picture
   - grep -qx 200 &&
   + grep -q 20 &&
   = fails, says why and leaves no file where no picture came
 every picture has one key
-  - <photo.jpg | cut -c1-32
-  + </dev/null | cut -c1-32
+  - cut -c1-32
+  + cut -c65-96
   = writes the picture, and one picture is paid once
 
 file control-plane/portal/documents/markdown.ts

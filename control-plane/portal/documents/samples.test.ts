@@ -6,10 +6,11 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pngHeader } from '@matting/core/test/support/test-app.ts';
+import { type CurlCall, curlSample } from '@matting/proto/contract/curl-sample.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
 import ava from 'ava';
 import { openTestApp, useTestApp } from '../test/portal-app.ts';
-import { codeSamples, curlSample, type SampledCall } from './samples.ts';
+import { codeSamples } from './samples.ts';
 
 const test = ava.serial;
 const app = useTestApp(test);
@@ -57,7 +58,7 @@ function run(program: string, ...args: string[]): Promise<Ran> {
   });
 }
 
-const curl = (call: Partial<SampledCall> = {}) => run('sh', '-c', curlSample({ baseUrl, ...call }));
+const curl = (call: Partial<CurlCall> = {}) => run('sh', '-c', curlSample({ baseUrl, ...call }));
 
 async function closedPort(): Promise<string> {
   const server = createServer().listen(0, '127.0.0.1');

@@ -22,9 +22,9 @@ import {
 import { type ApiKey, type ManageKeys, parseKeyName } from '@matting/core/keys/manage-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
 import type { OfferedModels } from '@matting/core/models/offered-models.ts';
+import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { curlSample } from '../documents/samples.ts';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';

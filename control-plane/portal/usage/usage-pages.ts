@@ -5,9 +5,9 @@
 
 import { publicState } from '@matting/core/jobs/job.ts';
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
+import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { curlSample } from '../documents/samples.ts';
 import { failureText } from '../jobs/job-pages.ts';
 import { csvLine, sendCsv } from '../orders/credit-pages.ts';
 import { renderPage } from '../page/frame.ts';

@@ -129,7 +129,9 @@ export class JsonView implements ProgressView {
 }
 
 function preparationLine(model: string, progress: PrepareProgress): string | undefined {
-  if (progress.step === 'rewrite') return `preparing ${model} for this machine`;
+  if (progress.step === 'rewrite') {
+    return `preparing ${model} at ${progress.width} x ${progress.height} px for this machine`;
+  }
   if (progress.step === 'compare') {
     const found = `${progress.blocks} deformable convolutions of ${model}`;
     return `${found} were mended: comparing them with their stock form`;

@@ -56,7 +56,7 @@ export function prepareModel(options: PrepareOptions): Promise<PreparedModel> {
 /** Two processes on one cache that make the same file at once make the same bytes. */
 export const makePrepared: MakePrepared = async (source, key, to) => {
   const { manifest, cacheDir, onProgress } = to;
-  onProgress?.({ step: 'rewrite' });
+  onProgress?.({ step: 'rewrite', width: key.inputWidth, height: key.inputHeight });
   if (manifest.graph.dynamic !== undefined) return await prepareAdded(source, key, to);
   const bytes = await readChecked(source, manifest);
   const { inputName, outputName, inputWidth, inputHeight } = manifest.graph;

@@ -63,7 +63,8 @@ export type PrepareProgress =
   | { readonly step: 'check' }
   /** A prepared file is there and is not used; worth a log line. */
   | { readonly step: 'discard'; readonly path: string; readonly reason: string }
-  | { readonly step: 'rewrite' }
+  /** For engines whose input has this size, in pixels. */
+  | { readonly step: 'rewrite'; readonly width: number; readonly height: number }
   /** Deformable convolutions of an added model were mended, and are held against their stock form. */
   | { readonly step: 'compare'; readonly blocks: number }
   /** The added model's graph runs as it is. */

@@ -1,0 +1,69 @@
+/**
+ * The line of curl that cuts a picture out, as pages and the first start show it. It names a
+ * picture by its bytes: a retry has the same Idempotency-Key, another picture another one.
+ */
+import { createHash } from 'node:crypto';
+
+export interface SampledCall {
+  readonly baseUrl: string;
+  /** Set by curl's first line; absent: the reader has set MATTING_API_KEY. */
+  readonly apiKey?: string;
+  readonly options?: ReadonlyMap<string, string>;
+}
+
+export interface CurlCall extends SampledCall {
+  /** Where it lies, from where the line is run; `photo.jpg` where absent. */
+  readonly photo?: string;
+}
+
+/** A picture with other options is another request, and must not meet the key of the first. */
+export function keyPrefix(call: SampledCall): string {
+  const options = optionsOf(call).toSorted();
+  if (options.length === 0) return 'photo';
+  const hash = createHash('sha256').update(JSON.stringify(options)).digest('hex');
+  return `photo-${hash.slice(0, 8)}`;
+}
+
+export function optionsOf({ options = new Map() }: SampledCall): [name: string, value: string][] {
+  return [...options];
+}
+
+export function formatOf({ options }: SampledCall): string {
+  const format = options?.get('output_format') ?? 'png';
+  return /^[a-z]{3,4}$/.test(format) ? format : 'png';
+}
+
+export function fileNameOf(call: SampledCall): string {
+  const format = formatOf(call);
+  return `cutout.${format === 'jpeg' ? 'jpg' : format}`;
+}
+
+/**
+ * For any curl and any shell of POSIX, on Linux and macOS. Only a 200 is the picture: an error and
+ * a 202 are told, and never stand under the picture's name.
+ */
+export function curlSample(call: CurlCall): string {
+  const { baseUrl, apiKey, photo = 'photo.jpg' } = call;
+  const fields = optionsOf(call).map(
+    ([name, value]) => `--form-string ${shell(`${name}=${value}`)}`,
+  );
+  const file = fileNameOf(call);
+  const digest = '{ sha256sum || shasum -a 256; } 2>/dev/null';
+  const key = `key=${keyPrefix(call)}-$(${digest} <${shell(photo)} | cut -c1-32)`;
+  const lines = [
+    `curl -sS ${shell(`${baseUrl}/v1/matting`)}`,
+    '-H "Authorization: Bearer $MATTING_API_KEY"',
+    '-H "Idempotency-Key: $key"',
+    `-H 'Accept: image/${formatOf(call)}'`,
+    `-F ${shell(`image_file=@${photo}`)}`,
+    ...fields,
+    `-o answer.part -w '%{http_code}' | grep -qx 200 &&`,
+    `mv answer.part ${file} || { cat answer.part; rm -f answer.part; false; }`,
+  ];
+  const set = apiKey === undefined ? '' : `export MATTING_API_KEY=${shell(apiKey)}\n`;
+  return `${set}${key}\n${lines.join(' \\\n  ')}`;
+}
+
+function shell(text: string): string {
+  return /^[\w:/.@=%+-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
+}
