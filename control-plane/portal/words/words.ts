@@ -91,6 +91,8 @@ function makeFormats(language: Language) {
         minimumFractionDigits: Number.isInteger(amount) ? 0 : 2,
         maximumFractionDigits: 4,
       }).format(amount),
+    /** A mean, not a count: `0.4`, `12`. */
+    about: (mean: number) => (mean < 10 ? short : whole).format(mean),
     /** 0.25 is 25 %. */
     share: (fraction: number) => share.format(fraction),
     /** 1024 bytes are 1 KiB, as the limits count. */

@@ -1,0 +1,58 @@
+/** How fast an account's credits go, and how long what it has lasts at that pace. */
+import { counted, type Formats, fill, type Language, type Words } from '../words/words.ts';
+import type { UsageView } from './read-usage.ts';
+import { DAY_MS, dayOfIso } from './usage-store.ts';
+
+/** A pace of fewer days is a first try. */
+const DAYS_MIN = 3;
+export const DAYS_A_MONTH = 30;
+/** Further ahead a date says nothing. */
+const DAYS_SAID_MAX = 730;
+const MONTHS_FROM_DAYS = 60;
+
+/**
+ * Credits charged a day, over the view's days since the first that was charged. Undefined: there are
+ * too few of them to say.
+ * @param view by day
+ */
+export function paceOf({ to, usage }: Pick<UsageView, 'to' | 'usage'>): number | undefined {
+  const charged = usage.flatMap(entry => ('day' in entry && entry.credits > 0 ? [entry] : []));
+  const last = dayOfIso(to);
+  const first = dayOfIso(charged[0]?.day ?? '');
+  if (last === undefined || first === undefined) return undefined;
+  const days = last - first + 1;
+  if (days < DAYS_MIN) return undefined;
+  return charged.reduce((sum, { credits }) => sum + credits, 0) / days;
+}
+
+interface Reader {
+  readonly language: Language;
+  readonly words: Words;
+  readonly formats: Formats;
+}
+
+/** `12 days`, `5 months`, `more than 2 years`: how long so many credits last. */
+export function lastingText({ language, words }: Reader, credits: number, pace: number): string {
+  const { pace: said } = words.usage;
+  const days = Math.floor(credits / pace);
+  if (days > DAYS_SAID_MAX) return said.years;
+  if (days < MONTHS_FROM_DAYS) return counted(language, said.days, days);
+  return counted(language, said.months, Math.round(days / DAYS_A_MONTH));
+}
+
+/** One line: the pace, and until when the credits last. @param nowMs of the view's last day */
+export function forecastText(
+  reader: Reader,
+  { available, pace, nowMs }: { available: number; pace: number; nowMs: number },
+): string {
+  const { formats, words } = reader;
+  const { pace: said } = words.usage;
+  const days = Math.floor(available / pace);
+  const values = {
+    pace: formats.about(pace),
+    credits: formats.credits(available),
+    time: lastingText(reader, available, pace),
+    date: formats.date(nowMs + days * DAY_MS),
+  };
+  return fill(days > DAYS_SAID_MAX ? said.forecastLong : said.forecast, values);
+}
