@@ -68,6 +68,8 @@ export interface ReceivedFiles {
 
 export interface ImageResult {
   readonly file: Buffer;
+  /** Undefined: none was asked for, or it could not be made. */
+  readonly thumbnail?: Buffer | undefined;
   readonly outputFormat: OutputFormat;
   readonly resultKind: ResultKind;
   /** Of the result: the oriented size of the input, but for finishing. */
@@ -210,11 +212,11 @@ export class Pipeline {
     this.#places.set(order, 'sending');
     signal.throwIfAborted();
     const sendStartedMs = performance.now();
-    const { file, width, height, input, subject } = pixels.finished;
+    const { file, thumbnail, width, height, input, subject } = pixels.finished;
     const { plan, outputFormat, resultKind } = order;
     const { runs, missing } = pixels.inference;
     const shape = { outputFormat, resultKind, width, height, input, subject };
-    const result = { file, ...shape, plan, runs, missing };
+    const result = { file, thumbnail, ...shape, plan, runs, missing };
     await traced({ name: 'send' }, () => exchange.send(result, signal));
     return {
       receiveMs,
@@ -252,7 +254,7 @@ export class Pipeline {
     signal.throwIfAborted();
     this.#enter(order, 'decoding', exchange);
     const { declared, backgroundDeclared, plan, outputFormat, resultKind } = order;
-    const { refinement, foregroundEstimation, finishing } = order;
+    const { refinement, foregroundEstimation, finishing, thumbnail } = order;
     const required = subjects(plan);
     const modelInputs = required.map(({ model }) => inputTerms(model));
     const background = behind && { file: behind, declared: backgroundDeclared };
@@ -270,7 +272,8 @@ export class Pipeline {
     signal.throwIfAborted();
     this.#enter(order, 'encoding', exchange);
     const { mattes } = inference;
-    const choices = { outputFormat, resultKind, refinement, foregroundEstimation, finishing };
+    const steps = { refinement, foregroundEstimation, finishing };
+    const choices = { outputFormat, resultKind, ...steps, thumbnail };
     const finished = await lease.finish({ mattes, ...choices }, signal);
     const { refineMs, finishMs, encodeMs } = finished;
     recordStages([

@@ -31,3 +31,6 @@ export const CHUNK_BYTES_MAX = 256 * 1024;
 export const MESSAGE_BYTES_MAX = 1024 * 1024;
 /** A result file. 100 megapixels of noise as PNG are 400 MB. */
 export const RESULT_BYTES_MAX = 512 * 1024 * 1024;
+/** A small WebP of a result, for lists: bytes, and pixels of its long side. */
+export const THUMBNAIL_BYTES_MAX = 10_240;
+export const THUMBNAIL_SIDE_PX_MAX = 160;

@@ -48,6 +48,13 @@ a model runs for a frame that the node does not make
   - requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });
   = that only the picture shows to be too large ends before a model runs
 
+file inference-node/serving/picture/codecs/thumbnail.ts
+tests inference-node/serving/picture/codecs/thumbnail.test.ts
+a thumbnail has any number of bytes
+  - if (webp.length <= THUMBNAIL_BYTES_MAX) return webp;
+  + return webp;
+  = a thumbnail › has no more bytes than allowed, of noise too, or there is none
+
 file inference-node/serving/picture/worker/finish.ts
 tests inference-node/serving/picture/finishing/finish.test.ts: a frame that the subject makes larger than it may be
 a node makes the frame that the subject turns out to ask for, however large

@@ -287,6 +287,7 @@ export function headerMessage(request: MatteCall): MatteRequest {
         foregroundEstimation: Switch.SWITCH_UNSPECIFIED,
         model: request.model?.kind === 'model' ? request.model.name : '',
         selectableSha256: request.model?.sha256 ?? '',
+        thumbnail: true,
         finishing: request.finishing && finishingToProto(request.finishing, fileOf(request)),
         // At least 1, since 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,

@@ -134,7 +134,7 @@ export class Exchange {
     if (!this.#call.write(message)) await once(this.#call, 'drain');
   }
 
-  done(sha256: Buffer): void {
+  done(sha256: Buffer, thumbnail = Buffer.alloc(0)): void {
     const stage = {
       receiveMs: 1,
       workerWaitMs: 0,
@@ -147,7 +147,7 @@ export class Exchange {
       encodeMs: 1,
       sendMs: 1,
     };
-    this.write({ $case: 'done', value: { sha256, timings: stage } });
+    this.write({ $case: 'done', value: { sha256, timings: stage, thumbnail } });
   }
 
   end(): void {

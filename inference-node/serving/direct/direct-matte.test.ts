@@ -82,7 +82,7 @@ async function untilDigest(fields: Partial<MatteHeader> = {}): Promise<MatteCall
 }
 
 test('a direct call › gets its picture from the storage, puts its result there, and says what it put', async t => {
-  const caller = await untilDigest();
+  const caller = await untilDigest({ thumbnail: true });
   t.is(node.pictures.decoded[0]?.file.toString(), INPUT);
   storage.answer(status(200));
   caller.send(place()).call.end();
@@ -90,6 +90,7 @@ test('a direct call › gets its picture from the storage, puts its result there
   t.is(await caller.ended, undefined);
   const digest = createHash('sha256').update(RESULT).digest();
   t.true(done.sha256.equals(digest));
+  t.is(done.thumbnail.toString(), 'thumbnail', 'which comes with the last message');
   t.true((await caller.until('resultDigest')).sha256.equals(digest));
   t.is((await caller.until('resultHeader')).sizeBytes, RESULT.length);
   const kinds = ['admitted', 'progress', 'resultHeader', 'resultDigest', 'done'];

@@ -90,6 +90,7 @@ export class MatteExchange {
   /** Settles when the last message has left, with what went wrong; never when the call is gone. */
   #lastWrite: Promise<Error | undefined> = Promise.resolve(undefined);
   #resultSha256: Buffer | undefined;
+  #thumbnail: Buffer | undefined;
   #receivedBytes = 0;
   #sentBytes = 0;
 
@@ -148,7 +149,8 @@ export class MatteExchange {
   async writeDone(timings: StageTimings, signal: AbortSignal): Promise<void> {
     const sha256 = this.#resultSha256;
     if (sha256 === undefined) throw new Error('done before the result was sent');
-    await this.#write({ message: { $case: 'done', value: { sha256, timings } } }, signal);
+    const value = { sha256, timings, thumbnail: this.#thumbnail ?? Buffer.alloc(0) };
+    await this.#write({ message: { $case: 'done', value } }, signal);
     await this.#flush(signal);
     this.#call.end();
   }
@@ -213,6 +215,7 @@ export class MatteExchange {
     }
     await this.#flush(signal);
     this.#resultSha256 = hash.digest();
+    this.#thumbnail = result.thumbnail;
   }
 
   /** The files from the storage, once the caller has said where they are. */
@@ -250,6 +253,7 @@ export class MatteExchange {
     await this.#direct.put(origin, place, file, { signal, withinMs });
     this.#sentBytes = file.length;
     this.#resultSha256 = sha256;
+    this.#thumbnail = result.thumbnail;
   }
 
   /** How long a file may take in all. */

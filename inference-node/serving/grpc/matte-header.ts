@@ -91,6 +91,7 @@ export function checkMatteHeader(
     finishing: asked?.finishing,
     asked,
     backgroundDeclared: asked?.background?.declared,
+    thumbnail: header.thumbnail,
     priority: readPriority(header.priority),
     plan: requirePlan(header, node),
     refinement: readSwitch(header.refinement, node.defaults.refinement),

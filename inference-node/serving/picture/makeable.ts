@@ -16,6 +16,7 @@ export interface FinishChoices {
   readonly resultKind: 'cutout' | 'mask';
   /** Undefined: the result is of the input's size and without a background. */
   readonly finishing?: Finishing | undefined;
+  readonly thumbnail?: boolean | undefined;
 }
 
 /** @throws ContractError INVALID_PARAMETER, NODE_INCAPABLE for what no subject makes possible */

@@ -57,7 +57,7 @@ export type FromPictureWorker =
   | { readonly kind: 'resampled'; readonly resampleMs: number }
   /** The size of the result is known: it counts too. */
   | { readonly kind: 'framed'; readonly size: Size }
-  /** One part: the file. */
+  /** One part: the file; another one where a thumbnail was asked for and made. */
   | {
       readonly kind: 'finished';
       readonly size: Size;

@@ -209,7 +209,9 @@ export class FakePicturePool implements PicturePool {
         await this.gates.pass('finish', finishSignal);
         const input = { width: 8, height: 6 };
         const timings = { refineMs: 5, finishMs: request.finishing ? 7 : 0, encodeMs: 6 };
-        return { file: this.result, ...input, input, subject: this.subject, ...timings };
+        const thumbnail = request.thumbnail ? Buffer.from('thumbnail') : undefined;
+        const made = { file: this.result, thumbnail, subject: this.subject };
+        return { ...made, ...input, input, ...timings };
       },
       release: () => {
         this.releases += 1;

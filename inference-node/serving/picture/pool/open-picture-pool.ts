@@ -399,11 +399,11 @@ class WorkerLease implements PictureLease {
     // By the smaller of the two an estimate would be far too high.
     const larger = size.width * size.height > input.width * input.height ? size : input;
     this.#pool.noteEncode(choices.outputFormat, larger, finishMs);
-    const [file] = parts;
+    const [file, thumbnail] = parts;
     if (file === undefined) throw new Error('a finished picture without its file');
     // The worker has read them. Of an image that ends otherwise something may still be on its way.
     for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
-    return { file, ...size, input, subject, ...timings };
+    return { file, thumbnail, ...size, input, subject, ...timings };
   }
 
   release(): void {

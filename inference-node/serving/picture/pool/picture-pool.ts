@@ -49,6 +49,8 @@ export interface FinishRequest extends FinishChoices {
 
 export interface FinishedPicture extends Size, FinishTimings {
   readonly file: Buffer;
+  /** Undefined: none was asked for, or it could not be made. */
+  readonly thumbnail?: Buffer | undefined;
   readonly input: Size;
   /** Undefined: none was seen. */
   readonly subject: Subject | undefined;

@@ -12,6 +12,7 @@ import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { BACKGROUND_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { type DecodedFile, type DecodeOptions, decodeFile } from '../codecs/decode.ts';
 import { encodePixels } from '../codecs/encode.ts';
+import { encodeThumbnail } from '../codecs/thumbnail.ts';
 import { boxInResult, findSubject, type Layout, layOut, regionIn } from '../finishing/layout.ts';
 import {
   type Borrow,
@@ -37,6 +38,7 @@ import { freePixels, type RawPixels, type RgbaPicture, viewAsBytes } from '../rg
 
 interface FinishedFile {
   readonly file: Buffer;
+  readonly thumbnail: Buffer | undefined;
   readonly size: Size;
   readonly subject: Subject | undefined;
   readonly timings: FinishTimings;
@@ -72,6 +74,8 @@ export async function finishPicture(
       : frame(picture, alpha, { ...choices, finishing }, seen?.box, extras);
   const framedMs = performance.now();
   const { width, height } = framed.pixels;
+  // Before the file: an encoder may overwrite the pixels.
+  const thumbnail = choices.thumbnail ? await thumbnailOf(framed.pixels) : undefined;
   const file = await encodePixels(framed.pixels, outputFormat);
   const timings = {
     refineMs: refinedMs - startedMs,
@@ -79,7 +83,17 @@ export async function finishPicture(
     encodeMs: performance.now() - framedMs,
   };
   const subject = seen && framed.box && subjectOf(seen, framed.box);
-  return { file, size: { width, height }, subject, timings };
+  return { file, thumbnail, size: { width, height }, subject, timings };
+}
+
+/** What goes wrong with it is for the log: the result does not depend on it. */
+async function thumbnailOf(pixels: RawPixels): Promise<Buffer | undefined> {
+  try {
+    return await encodeThumbnail(pixels);
+  } catch (error) {
+    console.error(`no thumbnail: ${(error as Error).message}`);
+    return undefined;
+  }
 }
 
 function subjectOf(seen: NonNullable<ReturnType<typeof findSubject>>, resultBox: Box): Subject {

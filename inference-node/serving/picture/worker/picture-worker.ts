@@ -131,10 +131,11 @@ async function finish(
     void reply({ kind: 'framed', size });
   };
   const finished = await finishPicture(picture, given, choices, { background, onFramed });
-  const { file, size, subject, timings } = finished;
+  const { file, thumbnail, size, subject, timings } = finished;
   forget();
   bytesSinceCollection += width * height + file.length;
-  await reply({ kind: 'finished', size, input, subject, timings }, [file]);
+  const parts = thumbnail === undefined ? [file] : [file, thumbnail];
+  await reply({ kind: 'finished', size, input, subject, timings }, parts);
 }
 
 function requirePicture(): DecodedFile {

@@ -278,6 +278,8 @@ export interface MatteHeader {
    * another under that name: FAILED_PRECONDITION. Empty: any.
    */
   selectableSha256: string;
+  /** Done.thumbnail is wanted */
+  thumbnail: boolean;
 }
 
 /**
@@ -528,7 +530,14 @@ export interface ResultDigest {
 export interface Done {
   /** of the result's bytes */
   sha256: Buffer;
-  timings: StageTimings | undefined;
+  timings:
+    | StageTimings
+    | undefined;
+  /**
+   * The result as a WebP of at most 160 pixels a side and 10240 bytes, where the header asked for it.
+   * Empty: this node makes none, or could not; the result is none the worse.
+   */
+  thumbnail: Buffer;
 }
 
 /**
@@ -548,6 +557,7 @@ export interface StageTimings {
   inferMs: number;
   /** matte to full size, foreground estimation */
   refineMs: number;
+  /** of the thumbnail too */
   encodeMs: number;
   /** from the result header to the last chunk */
   sendMs: number;
@@ -870,6 +880,7 @@ function createBaseMatteHeader(): MatteHeader {
     finishing: undefined,
     directOrigin: "",
     selectableSha256: "",
+    thumbnail: false,
   };
 }
 
@@ -928,6 +939,9 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.selectableSha256 !== "") {
       writer.uint32(146).string(message.selectableSha256);
+    }
+    if (message.thumbnail !== false) {
+      writer.uint32(152).bool(message.thumbnail);
     }
     return writer;
   },
@@ -1089,6 +1103,14 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.selectableSha256 = reader.string();
             continue;
           }
+          case 19: {
+            if (tag !== 152) {
+              break;
+            }
+
+            message.thumbnail = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1126,6 +1148,7 @@ export const MatteHeader: MessageFns<MatteHeader> = {
       : undefined;
     message.directOrigin = object.directOrigin ?? "";
     message.selectableSha256 = object.selectableSha256 ?? "";
+    message.thumbnail = object.thumbnail ?? false;
     return message;
   },
 };
@@ -3152,7 +3175,7 @@ export const ResultDigest: MessageFns<ResultDigest> = {
 };
 
 function createBaseDone(): Done {
-  return { sha256: Buffer.alloc(0), timings: undefined };
+  return { sha256: Buffer.alloc(0), timings: undefined, thumbnail: Buffer.alloc(0) };
 }
 
 export const Done: MessageFns<Done> = {
@@ -3162,6 +3185,9 @@ export const Done: MessageFns<Done> = {
     }
     if (message.timings !== undefined) {
       StageTimings.encode(message.timings, writer.uint32(18).fork()).join();
+    }
+    if (message.thumbnail.length !== 0) {
+      writer.uint32(26).bytes(message.thumbnail);
     }
     return writer;
   },
@@ -3195,6 +3221,14 @@ export const Done: MessageFns<Done> = {
             message.timings = StageTimings.decode(reader, reader.uint32());
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.thumbnail = Buffer.from(reader.bytes());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3216,6 +3250,7 @@ export const Done: MessageFns<Done> = {
     message.timings = (object.timings !== undefined && object.timings !== null)
       ? StageTimings.fromPartial(object.timings)
       : undefined;
+    message.thumbnail = object.thumbnail ?? Buffer.alloc(0);
     return message;
   },
 };
