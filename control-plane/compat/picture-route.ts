@@ -55,8 +55,9 @@ export interface PictureInterface<Body, Asked extends AskedPicture> {
 }
 
 /**
- * From the first request on the same request joins its job or has its result again. Beyond the
- * retries of any client, and soon enough that who wants a picture made again gets that.
+ * From the first request until this long after the job's end the same request joins it or has its
+ * result again. Beyond the retries of any client, and soon enough that who wants a picture made
+ * again gets that.
  */
 export const REMEMBERED_MS = 600_000;
 /** Most photos are done by then. */

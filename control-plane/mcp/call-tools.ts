@@ -24,8 +24,8 @@ import { type Arguments, readImageArguments } from './arguments.ts';
 /** Agents give a call up after 60 s as a rule, and ask again by what they heard. */
 const WAIT_MS_MAX = 45_000;
 /**
- * From the first call on the same call joins its job or has its result again: beyond the retries of
- * agents, and soon enough that who wants an image made again gets that.
+ * From the first call until this long after the job's end the same call joins it or has its result
+ * again: beyond the retries of agents, and who wants an image made again gets that soon enough.
  */
 const DERIVED_KEY = { namespace: 'mcp', rememberedMs: 600_000 };
 const RETRY_AFTER_S = 5;

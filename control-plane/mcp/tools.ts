@@ -23,7 +23,7 @@ export function toolsOf(described: DescribedFields): Tool[] {
         'Cuts the subject out of an image and answers with a link to the result, good for 24 hours ' +
         'without a key: a PNG with transparency unless told otherwise. Give image_url where the ' +
         'image has an address, else image_base64; never both. Costs 1 credit where it succeeds; ' +
-        'the same call again within ten minutes has the same result and costs nothing. Where the ' +
+        'the same call within ten minutes of its end has the same result and costs nothing. Where the ' +
         'answer says that the job is not done, call get_job.',
       inputSchema: {
         type: 'object',

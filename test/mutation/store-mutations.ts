@@ -136,6 +136,10 @@ a key is freed before its time is over
   - nowPlusMs(database.nowMs, -rememberedMs)
   + database.nowMs
   = are kept while their time runs, and freed once it is over
+a job that waited for long is forgotten at its end, and the image paid for twice
+  - eb('finished_at', '<=', nowPlusMs(
+  + eb('created_at', '<=', nowPlusMs(
+  = are kept for their time by a job that waited longer than that for a node
 the key of an open job is freed, and the image paid for twice
   - .where('finished_at', 'is not', null)
   = are kept by an open job however old it is

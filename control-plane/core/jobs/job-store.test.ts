@@ -251,9 +251,12 @@ const REMEMBERED_MS = 600_000;
 onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) => {
   const other = replica();
 
+  /** As if it had been made that long ago, and had ended at once or not at all. */
   async function age(jobId: string, ageMs: number): Promise<void> {
-    const { readAtMs } = await reread(stores, jobId);
-    await setIn(database.kysely, 'jobs', { id: jobId }, { created_at: readAtMs - ageMs });
+    const { readAtMs, finishedAtMs } = await reread(stores, jobId);
+    const atMs = readAtMs - ageMs;
+    const times = { created_at: atMs, ...(finishedAtMs !== null && { finished_at: atMs }) };
+    await setIn(database.kysely, 'jobs', { id: jobId }, times);
   }
 
   async function succeeded(credits = 2, resultTtlMs = HOUR_MS): Promise<Job> {
@@ -289,6 +292,15 @@ onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) =>
       t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
       t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
     }
+  });
+
+  test('are kept for their time by a job that waited longer than that for a node', async t => {
+    const job = await succeeded();
+    const { readAtMs } = await reread(stores, job.id);
+    const created = { created_at: readAtMs - 10 * REMEMBERED_MS };
+    await setIn(database.kysely, 'jobs', { id: job.id }, created);
+    t.false(isForgotten(await reread(stores, job.id), REMEMBERED_MS));
+    t.is(await keyAfter(stores, job), job.idempotencyKeyHash);
   });
 
   test('are kept by a failure for their time, since it would fail again', async t => {

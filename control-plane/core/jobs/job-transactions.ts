@@ -124,7 +124,7 @@ export function jobSubmission(database: Database) {
           .where('finished_at', 'is not', null)
           .where(eb =>
             eb.or([
-              eb('created_at', '<=', nowPlusMs(database.nowMs, -rememberedMs)),
+              eb('finished_at', '<=', nowPlusMs(database.nowMs, -rememberedMs)),
               eb('expires_at', '<=', database.nowMs),
             ]),
           )

@@ -42,7 +42,7 @@ import {
   retryAfterS,
 } from '../dispatch/job-needs.ts';
 import { type CallbackAddressCheck, requireCallbackUrl } from '../fetching/callback-check.ts';
-import { isFinal, type Job, type JobInput } from '../jobs/job.ts';
+import type { Job, JobInput } from '../jobs/job.ts';
 import type { QueuedWork } from '../jobs/job-rows.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Allowance, NewJob, SubmitOutcome } from '../jobs/job-transactions.ts';
@@ -115,7 +115,7 @@ export interface KeylessSubmission extends Sent {
   /** Stands for the Idempotency-Key: made of what is asked for, and of the interface's name. */
   readonly derivedKey: {
     readonly namespace: string;
-    /** How long its job answers, from the first request on; an open job does longer. */
+    /** How long its job answers, from its end on. */
     readonly rememberedMs: number;
   };
   /** What the interface asks of the image besides; throws a ContractError. */
@@ -567,14 +567,16 @@ function requireUsable(
   }
 }
 
-/** A derived key's job no longer answers for it: JobStore.freeKey repeats the rule. */
+/**
+ * A derived key's job no longer answers for it: JobStore.freeKey repeats the rule. From its end:
+ * who asks again and again while the queue is long would pay for each job and get none.
+ */
 export function isForgotten(
-  job: Pick<Job, 'state' | 'createdAtMs' | 'expiresAtMs' | 'readAtMs'>,
+  { finishedAtMs, expiresAtMs, readAtMs }: Pick<Job, 'finishedAtMs' | 'expiresAtMs' | 'readAtMs'>,
   rememberedMs: number,
 ): boolean {
-  const { createdAtMs, expiresAtMs, readAtMs } = job;
   const isExpired = expiresAtMs !== null && readAtMs >= expiresAtMs;
-  return isFinal(job) && (isExpired || readAtMs - createdAtMs >= rememberedMs);
+  return finishedAtMs !== null && (isExpired || readAtMs - finishedAtMs >= rememberedMs);
 }
 
 /** The rate limits bound what is accepted in between. */

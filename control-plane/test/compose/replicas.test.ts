@@ -560,7 +560,8 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const job = await replicas.stores.jobs.find(jobId);
     assert.ok(job);
     const jobs = replicas.database.kysely.updateTable('jobs').where('id', '=', jobId);
-    await jobs.set({ created_at: job.readAtMs - ageMs }).execute();
+    const atMs = job.readAtMs - ageMs;
+    await jobs.set({ created_at: atMs, finished_at: atMs }).execute();
   }
 
   const removebgTwins = (caller: Caller, body: unknown) =>
