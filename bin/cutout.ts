@@ -55,6 +55,8 @@ export interface CutoutOptions {
   readonly out: string | undefined;
   /** A plan or a model; the node's own plan where absent. */
   readonly model?: string | undefined;
+  /** A picture in which no subject is seen fails, in place of an empty result. */
+  readonly failWithoutSubject?: boolean | undefined;
   /** What is made of the cut-outs; nothing where absent. */
   readonly finishing?: GivenFinishing;
 }
@@ -98,6 +100,7 @@ interface Task {
   readonly out: string;
   readonly format: OutputFormat;
   readonly model: string | undefined;
+  readonly failWithoutSubject: boolean;
   readonly wishes: FinishingWishes;
 }
 
@@ -185,7 +188,8 @@ async function planTasks(options: CutoutOptions): Promise<Task[]> {
     const format = formatOf(out);
     const wishes = await readFinishing(options.finishing ?? {}, format);
     await requireWritable(out);
-    tasks.push({ image, out, format, model: options.model, wishes });
+    const { model, failWithoutSubject = false } = options;
+    tasks.push({ image, out, format, model, failWithoutSubject, wishes });
   }
   return tasks;
 }
@@ -276,10 +280,12 @@ async function cutOne(
   };
 }
 
-function formOf(image: Uint8Array<ArrayBuffer>, { format, model, wishes }: Task): FormData {
+function formOf(image: Uint8Array<ArrayBuffer>, task: Task): FormData {
+  const { format, model, failWithoutSubject, wishes } = task;
   const form = new FormData();
   form.append('output_format', format);
   if (model !== undefined) form.append('model', model);
+  if (failWithoutSubject) form.append('no_subject', 'fail');
   for (const [field, text] of wishes.texts) form.append(field, text);
   const { backgroundFile } = wishes;
   if (backgroundFile !== undefined) {

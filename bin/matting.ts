@@ -53,6 +53,7 @@ const GONE_POLL_MS = 500;
 interface CutoutCommand extends GivenFinishing {
   readonly out?: string;
   readonly model?: string;
+  readonly failWithoutSubject?: boolean;
   readonly json?: boolean;
 }
 
@@ -151,13 +152,14 @@ async function main(argv: readonly string[]): Promise<number> {
     .argument('[image...]', 'JPEG, PNG, WebP, AVIF, HEIC or JPEG XL; none: the demo picture')
     .option('--out <file>', 'file to write; its ending chooses the format')
     .option('--model <name>', "a plan or a model in place of the node's own plan")
+    .option('--fail-without-subject', 'a picture in which no subject is seen fails')
     .option('--json', 'print what was made as JSON, and everything else on standard error')
     .action(async (images: string[], options: CutoutCommand) => {
       requirePrograms(CONTROL_PLANE_CLI, NODE_CLI);
       watchSignals();
       const shown = options.json ? new Terminal(process.stderr) : terminal;
-      const { out, model, json, ...finishing } = options;
-      const wanted = { images, out, model, finishing };
+      const { out, model, failWithoutSubject, json, ...finishing } = options;
+      const wanted = { images, out, model, failWithoutSubject, finishing };
       const cutouts = await cutout(wanted, shown, ending.signal, keepStack);
       if (json) console.log(JSON.stringify({ cutouts }));
     });

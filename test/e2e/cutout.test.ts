@@ -4,7 +4,8 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { isolatedEnv, ROOT } from '../running-service.ts';
+import sharp from 'sharp';
+import { isolatedEnv, ROOT, spawnMatting } from '../running-service.ts';
 import { requireTeapot } from '../support/teapot.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -26,4 +27,18 @@ test('the demo picture comes out as a teapot without its background, and a scrip
   t.deepEqual(cutouts[0].models, [{ name: 'isnet', role: 'subject' }]);
   t.true(cutouts[0].stages_ms.infer > 0, stdout);
   t.regex(stderr, /Service ready(.|\n)*infer \d+ ms/);
+});
+
+test('a picture of nothing fails where that is asked, and leaves no file', async t => {
+  const folder = await temporaryFolder(t);
+  const wall = path.join(folder, 'wall.png');
+  const create = { width: 640, height: 480, channels: 3, background: '#8a9097' } as const;
+  await sharp({ create }).toFile(wall);
+  const { env } = await isolatedEnv();
+  const args = ['cutout', wall, '--model', 'isnet', '--fail-without-subject'];
+  const out = path.join(folder, 'nothing.png');
+  const { exited, output } = spawnMatting([...args, '--out', out], env);
+  t.is(await exited, 1, output());
+  t.regex(output(), /wall\.png: NO_SUBJECT: /);
+  t.deepEqual(readdirSync(folder), ['wall.png']);
 });

@@ -313,6 +313,9 @@ function optionFields(
   const said = words.playground;
   const text = (name: InvalidField, label: string, more: object = {}) =>
     ui.textField({ name, label, value: values.get(name) ?? '', error: error(name), ...more });
+  /** @param value as the API has it */
+  const box = (name: 'crop' | 'no_subject', label: string, value: string) =>
+    ui.checkbox({ name, label, value, checked: values.get(name) === value, error: error(name) });
   const hasMore =
     MORE.some(name => values.has(name) || wrong === name) || wrong === 'background_file';
   return html`<div class="row">
@@ -328,14 +331,7 @@ function optionFields(
       })}
       ${text('background', said.background, { hint: said.backgroundHint, placeholder: 'white, #f5f5f5' })}
     </div>
-    ${ui.checkbox({
-      name: 'crop',
-      label: said.crop,
-      // As the API has it.
-      value: 'true',
-      checked: values.get('crop') === 'true',
-      error: error('crop'),
-    })}
+    ${box('crop', said.crop, 'true')}
     <details open=${hasMore || undefined}>
       <summary>${said.more}</summary>
       <div class="stack">
@@ -367,6 +363,7 @@ function optionFields(
             accept: ACCEPT,
           })}
         </div>
+        ${box('no_subject', said.noSubject, 'fail')}
       </div>
     </details>`;
 }

@@ -90,6 +90,19 @@ test('the playground › makes a job of the form, shows it while it waits, and i
   });
 });
 
+test('the playground › lets a picture fail in which no subject is seen', async t => {
+  const answer = await send([...formParts(), text('no_subject', 'fail'), picture]);
+  const path = String(answer.headers.location);
+  t.regex(path, /\?no_subject=fail$/);
+  const waiting = await owner.get(path);
+  t.regex(waiting.body, /name="no_subject" value="fail" checked/);
+  t.regex(waiting.body, /--form-string no_subject=fail/);
+  const id = path.slice(PAGE.length + 1).split('?')[0] ?? '';
+  t.is((await fixture.stores.jobs.find(id))?.noSubject, 'fail');
+  await fixture.failJob(id, { code: 'NO_SUBJECT', detail: 'none', retryable: false });
+  t.regex((await owner.get(path)).body, /No subject was seen in the picture/);
+});
+
 test('the playground › takes the demo picture in place of a file', async t => {
   const empty = { ...imagePart(Buffer.alloc(0)), fileName: '', type: 'application/octet-stream' };
   const id = await sent([...formParts(), empty, text('demo', '1')]);

@@ -144,7 +144,8 @@ export const PLAYGROUND_OPTIONS = [
   'size_max_megapixels',
   'output_width',
   'output_height',
-] as const satisfies readonly ('model' | 'output_format' | FinishingField)[];
+  'no_subject',
+] as const satisfies readonly ('model' | 'output_format' | 'no_subject' | FinishingField)[];
 type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
 const FILES = ['image_file', 'background_file'] as const;
 /** Fields of the page itself. `once`: random, of the form. `demo`: the demo picture in place of a file. */
