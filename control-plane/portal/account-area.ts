@@ -32,16 +32,18 @@ import { OpenIdConnect, ProviderSignIn } from './sign-in/provider-sign-in.ts';
 import { AuthorityError, type Sessions, sessionsIn } from './sign-in/session-store.ts';
 import { KnownBrowsers, SignIn, SignInThrottle } from './sign-in/sign-in.ts';
 import { registerSignInRoutes } from './sign-in/sign-in-pages.ts';
+import { Overview, registerOverviewRoute } from './usage/overview-pages.ts';
 import type { ReadUsage } from './usage/read-usage.ts';
-import { Overview, registerUsageRoutes } from './usage/usage-pages.ts';
+import { registerUsageRoutes } from './usage/usage-pages.ts';
 
 /** The use cases and stores behind the pages. */
 export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
   Parameters<typeof registerProfileRoutes>[1] &
   Parameters<typeof registerPeopleRoutes>[1] &
   Parameters<typeof registerJobsRoutes>[1] &
-  Parameters<typeof registerPlaygroundRoutes>[1] &
-  Parameters<typeof registerUsageRoutes>[1] & {
+  Parameters<typeof registerPlaygroundRoutes>[1] & {
+    readonly overview: Overview;
+    readonly readUsage: ReadUsage;
     readonly alerts: ManageAlerts;
     readonly ledgerHistory: LedgerHistory;
     readonly manageKeys: ManageKeys;
@@ -160,7 +162,8 @@ function registerAccountArea(
       registerJobsRoutes(account, services);
       registerPlaygroundRoutes(account, services, baseUrl);
       registerKeyRoutes(account, services.manageKeys, services.models, baseUrl);
-      registerUsageRoutes(account, services, baseUrl);
+      registerOverviewRoute(account, services.overview, baseUrl);
+      registerUsageRoutes(account, services.readUsage);
       registerSettingsRoutes(account, services.alerts);
       registerAssets(account, '/assets');
     },

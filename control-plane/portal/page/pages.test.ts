@@ -10,7 +10,7 @@ import fastify, { type FastifyInstance } from 'fastify';
 import { askToSignIn, createSecret, csrfTokenOf, guardAccountArea } from '../session/guard.ts';
 import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
 import { AuthorityError, actingPerson, type FoundSession } from '../sign-in/session-store.ts';
-import { barChart } from '../usage/usage-pages.ts';
+import { barChart } from '../usage/usage-chart.ts';
 import { fill, formatsIn, isLanguage, LANGUAGES, wordsIn } from '../words/words.ts';
 import { registerAssets, renderPage, wantsPage, writeErrorPage } from './frame.ts';
 import {
