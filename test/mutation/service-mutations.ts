@@ -384,6 +384,17 @@ what a killed adding had placed stays
   -     if (there !== placing.version) await
   +     if (there === '') await
   = killed at prepare there is nothing or the whole, and the next one clears up
+a file of the model says what is removed
+  - const PLACING_FILE = '.placing.json';
+  + const PLACING_FILE = 'placing.json';
+  = weights beside the graph have no say in what is removed
+
+file inference-node/model-tools/onnx/tensor-heads.ts
+tests inference-node/model-tools/adding/adding.test.ts
+weights are read from another folder
+  - field === ENTRY_VALUE) entry
+  + field === ENTRY_VALUE && entry.isLocation) entry
+  = a location is found wherever its entry has it
 
 file inference-node/model-tools/probing/probe-process.ts
 tests inference-node/model-tools/probing/probe-graph.test.ts

@@ -303,11 +303,38 @@ test('weights beside the graph come too, and none of another folder', async t =>
   t.like(own.manifest, { name: 'b', source: { type: 'file' }, version: manifest.version });
 });
 
+test('weights beside the graph have no say in what is removed', async t => {
+  const { add, folder, host } = await open(t);
+  await mkdir(join(folder, 'cache', 'mine', '1'), { recursive: true });
+  await writeFile(join(folder, 'cache', 'mine', '1', 'kept'), '');
+  const constant = { probe: async () => ({ ...FOUND, constant: true }) };
+  for (const [data, name] of [
+    ['placing.json', 'mine'],
+    ['placing.json', '../cache/mine'],
+    ['placing', '../cache/mine'],
+  ] as const) {
+    host.files.set('/x/model.onnx', { bytes: externalGraph(data) });
+    const bytes = Buffer.from(JSON.stringify({ name, version: '1' }));
+    host.files.set(`/x/${data}`, { bytes });
+    const error = await t.throwsAsync(add(`${host.url}/x/model.onnx`, { name: 'x' }, constant));
+    t.regex(error?.message ?? '', /its output is 0 everywhere/);
+    t.deepEqual(await filesIn(folder), ['cache/mine/1/kept'], data);
+  }
+});
+
+test('a location is found wherever its entry has it', async t => {
+  const { add, host } = await open(t);
+  host.files.set('/x/model.onnx', { bytes: externalGraph('../secret', 'value first') });
+  const error = await t.throwsAsync(add(`${host.url}/x/model.onnx`, { name: 'x' }));
+  t.regex(error?.message ?? '', /"\.\.\/secret", which is no file of its own folder/);
+});
+
 /** A graph with one tensor, in another file: ModelProto.graph.initializer.external_data. */
-function externalGraph(location: string): Buffer {
+function externalGraph(location: string, order?: 'value first'): Buffer {
   const field = (number: number, bytes: Buffer) =>
     Buffer.concat([Buffer.from([(number << 3) | 2, bytes.length]), bytes]);
   const entry = [field(1, Buffer.from('location')), field(2, Buffer.from(location))];
+  if (order !== undefined) entry.reverse();
   const external = Buffer.from([(14 << 3) | 0, 1]);
   const tensor = Buffer.concat([field(13, Buffer.concat(entry)), external]);
   return Buffer.concat([Buffer.from([8, 8]), field(7, field(5, tensor))]);

@@ -3,7 +3,7 @@
  * instant there is a workshop that nobody uses, which a later `models add` takes away.
  *
  *     <model folder>/.adding-<host>-<pid>-<random>/<files>        until they are known to be a model
- *                                                  placing.json   whose they become, before they do
+ *                                                  .placing.json  whose they become, before they do
  */
 import { randomBytes } from 'node:crypto';
 import { constants, copyFile, link, mkdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
@@ -40,7 +40,8 @@ interface Placing {
   readonly version: string;
 }
 
-const PLACING_FILE = 'placing.json';
+/** What it names is removed, so no file of a model may bear its name: those begin with no dot. */
+const PLACING_FILE = '.placing.json';
 const HOST = hostname()
   .replaceAll(/[^A-Za-z0-9._-]/g, '-')
   .slice(0, 64);

@@ -63,10 +63,12 @@ function walk(reader: Reader): TensorHeads {
   const types = new Map<number, number>();
   const open: { readonly kind: Kind; readonly end: number }[] = [];
   open.push({ kind: 'model', end: reader.bytes });
-  let key = '';
+  let entry: { isLocation: boolean; readonly values: string[] } = { isLocation: false, values: [] };
   for (let inner = open.at(-1); inner !== undefined; inner = open.at(-1)) {
     if (reader.at >= inner.end) {
       open.pop();
+      if (inner.kind === 'entry' && entry.isLocation)
+        for (const name of entry.values) files.add(name);
       continue;
     }
     const { field, value, length } = reader.head();
@@ -76,14 +78,18 @@ function walk(reader: Reader): TensorHeads {
     if (kind !== undefined && length > 0) {
       if (open.length === DEPTH_MAX) throw new Error('its messages are too deep inside each other');
       open.push({ kind, end });
+      if (kind === 'entry') entry = { isLocation: false, values: [] };
       continue;
     }
     if (inner.kind === 'tensor' && field === TENSOR_TYPE) {
       types.set(value, 1 + (types.get(value) ?? 0));
     } else if (inner.kind === 'entry') {
-      if (field === ENTRY_KEY) key = reader.text(length);
-      if (field === ENTRY_VALUE && key === 'location') files.add(reader.text(length));
-      if (files.size > FILES_MAX) throw new Error(`over ${FILES_MAX} files hold its weights`);
+      // In either order, and more than once: the last counts for who reads the weights.
+      if (field === ENTRY_KEY && reader.text(length) === 'location') entry.isLocation = true;
+      if (field === ENTRY_VALUE) entry.values.push(reader.text(length));
+      if (files.size + entry.values.length > FILES_MAX) {
+        throw new Error(`over ${FILES_MAX} files hold its weights`);
+      }
     }
     reader.at = end;
   }
