@@ -392,11 +392,13 @@ test('what cannot be cut out is named, and the rest is done', async t => {
 });
 
 test('results that would take the same place are refused before any is paid', async t => {
-  for (const name of ['a/x.png', 'b/x.png', 'a/x.webp']) write(name, picture(name.length));
+  const names = ['a/x.png', 'b/x.png', 'a/x.webp', 'to/b/x.png'];
+  for (const name of names) write(name, picture(name.length));
   const cases: [string[], RegExp][] = [
     [['a'], /a\/x\.png and a\/x\.webp would both become a\/x\.png: --full-names/],
     [['a/x.png', 'b/x.png'], /would both become x\.png/],
     [['a/x.png', '--to', 'a'], /would overwrite what they are made of: a\/x\.png/],
+    [['to/b/x.png', 'b', '--to', 'to'], /would overwrite what they are made of: to\/b\/x\.png/],
     [['a', '--to', 'a'], /a is the folder of the results/],
     [['-', 'a', '--to', 'out'], /- stands alone/],
     [['b', '--format', 'jpeg'], /UNSUPPORTED_OUTPUT_FORMAT: .*background/],
@@ -429,6 +431,30 @@ test('results that would take the same place are refused before any is paid', as
   const inside = await run(['a', '--to', 'a/out', '--full-names', '--recursive']);
   t.is(inside.code, 0, inside.stderr);
   t.deepEqual(filesBelow('a/out'), ['a/x.png.png', 'a/x.webp.png', 'results.jsonl']);
+});
+
+test('a name is as long as names may be, and no link of another is written through', async t => {
+  const name = `${'n'.repeat(251)}.png`;
+  for (const photo of [name, 'a.png']) write(photo, picture(7));
+  write('precious', 'not ours');
+  mkdirSync(path.join(folder, 'out'));
+  const link = path.join(folder, `out/.a.png.${process.pid}.part`);
+  symlinkSync('../precious', link);
+  const { code, stderr } = await run([name, 'a.png', '--to', 'out']);
+  t.is(code, 0, stderr);
+  t.is(read('precious').toString(), 'not ours');
+  for (const photo of [name, 'a.png']) t.deepEqual(read(`out/${photo}`), cutOutOf(picture(7)));
+});
+
+test('names of files do nothing to a terminal', async t => {
+  write('in/\u001b[2J\u009b2J.png', 'no picture');
+  const { code, stderr } = await run(['in', '--to', 'out']);
+  t.is(code, 1);
+  t.regex(stderr, /in\/\?\[2J\?2J\.png: UNSUPPORTED_IMAGE_FORMAT/);
+  const gone = await run(['\u001b]0;title\u0007', '--to', 'out']);
+  t.is(gone.code, 66);
+  t.regex(gone.stderr, /^matting: \?\]0;title\?: no such file$/m);
+  t.notRegex(stderr + gone.stderr, /[\u001b\u009b]/);
 });
 
 test('what exists is left alone where that is asked for', async t => {

@@ -288,6 +288,12 @@ another wish is the same request
   + [KEY_VERSION, sha256, run]
   = the same picture under two names is paid once, and its line says all
 
+file client/src/command/find-pictures.ts
+tests test/client/remove.test.ts
+a result takes the place of a picture that is read
+  - if (source !== undefined) overwritten.push(source);
+  = results that would take the same place are refused before any is paid
+
 file client/src/command/journal.ts
 tests test/client/remove.test.ts
 what the journal has is taken for done, whatever was asked for
@@ -306,7 +312,7 @@ file control-plane/core/submission/pictures.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 the derived key forgets what was asked for
   - apiKeyId: string, fingerprint: string): string {
-  + apiKeyId: string, fingerprint: string): string {
+  + apiKeyId: string, fingerprint: string): string 
   +   fingerprint = '';
   = makes jobs of their own for other parameters, other keys, and other interfaces
 

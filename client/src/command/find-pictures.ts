@@ -118,15 +118,20 @@ class Search implements Found {
     this.pictures.push({ source, output });
   }
 
-  /** No result may take the place of a picture that is read. */
+  /** No result may take the place of a picture that is read: its own, or another's. */
   async requireApart(): Promise<void> {
-    const overwritten: string[] = [];
-    for (const { source, output } of this.pictures) {
-      const target = path.join(this.#to, output);
+    const sources = new Map<string, string>();
+    for (const { source } of this.pictures) {
       // Only a file that is named, or one reached by a link, can lie where results go.
-      if (!this.#isBelow(await realpath(source).catch(() => ''))) continue;
-      const sourceOfTarget = await realpath(target).catch(() => undefined);
-      if (sourceOfTarget === (await realpath(source))) overwritten.push(source);
+      const place = await realpath(source).catch(() => '');
+      if (this.#isBelow(place)) sources.set(place, source);
+    }
+    if (sources.size === 0) return;
+    const overwritten: string[] = [];
+    for (const { output } of this.pictures) {
+      const place = await realpath(path.join(this.#to, output)).catch(() => '');
+      const source = sources.get(place);
+      if (source !== undefined) overwritten.push(source);
     }
     if (overwritten.length === 0) return;
     const named = overwritten.slice(0, NAMES_SHOWN_MAX).join(', ');

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { CommandError, misuse } from './command-error.ts';
 import { helpOf, parseCommand, readRemoveOptions } from './options.ts';
+import { shown } from './progress.ts';
 import { remove } from './remove.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
@@ -49,7 +50,7 @@ function versionOfPackage(): string {
 function explain(error: unknown): number {
   const isSystems = error instanceof Error && 'syscall' in error && 'path' in error;
   if (error instanceof CommandError || isSystems) {
-    process.stderr.write(`matting: ${error.message}\n`);
+    process.stderr.write(`matting: ${shown(error.message)}\n`);
     return error instanceof CommandError ? error.exitCode : 1;
   }
   console.error('matting: unexpected error:', error);

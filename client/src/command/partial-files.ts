@@ -1,7 +1,8 @@
 /**
- * Results while they are written: `.name.<pid>.part` beside the place that they get. What a run that
- * was killed left there, the next one removes.
+ * Results while they are written: `.<random>.<pid>.part` beside the place that they get. What a run
+ * that was killed left there, the next one removes.
  */
+import { randomUUID } from 'node:crypto';
 import { type FileHandle, open, readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 
@@ -13,12 +14,13 @@ export class PartialFiles {
 
   /** Rejects with the system's errors. */
   async open(target: string): Promise<{ readonly file: FileHandle; readonly name: string }> {
-    const { dir, base } = path.parse(target);
+    const dir = path.dirname(target);
     const cleared = this.#cleared.get(dir) ?? clear(dir);
     this.#cleared.set(dir, cleared);
     await cleared;
-    const name = path.join(dir, `.${base}.${process.pid}.part`);
-    return { file: await open(name, 'w+'), name };
+    // No longer than any name may be, and exclusive: a link that lies there is not followed.
+    const name = path.join(dir, `.${randomUUID()}.${process.pid}.part`);
+    return { file: await open(name, 'wx+'), name };
   }
 }
 

@@ -5,6 +5,13 @@ const BAR_LENGTH = 30;
 const COLUMNS_DEFAULT = 80;
 const PLAIN_STEP_PERCENT = 25;
 const CLEAR_LINE = '\r\x1b[2K';
+/** All controls but tabs and new lines: names of files may hold any. */
+const CONTROLS = /(?![\t\n])\p{Cc}/gu;
+
+/** As it may be written to a terminal, which acts by controls. */
+export function shown(text: string): string {
+  return text.replaceAll(CONTROLS, '?');
+}
 
 export class Progress {
   readonly #out: Pick<WriteStream, 'isTTY' | 'columns' | 'write'>;
@@ -35,13 +42,13 @@ export class Progress {
 
   /** What is waited for; beside the bar, until the next picture ends. */
   note(text: string): void {
-    this.#note = text;
+    this.#note = shown(text);
     this.#draw();
   }
 
   /** A line of its own, above the bar. */
   line(text: string): void {
-    this.#out.write(`${this.#hasBar ? CLEAR_LINE : ''}matting: ${text}\n`);
+    this.#out.write(`${this.#hasBar ? CLEAR_LINE : ''}matting: ${shown(text)}\n`);
     this.#draw();
   }
 
