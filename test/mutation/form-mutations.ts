@@ -199,6 +199,13 @@ an old libheif is not named
   + return isAtLeast(version, '1.0.0');
   = a start and the doctor name what has holes and what is missing
 
+file inference-node/serving/picture/codecs/decode.ts
+tests inference-node/serving/picture/codecs/heif/heic.test.ts
+a picture is bounded by what is shown of it, not by what is decoded
+  - const { stored = size } = opened;
+  + const stored = size;
+  = what is decoded is bounded, however little of it is shown, and declared
+
 file control-plane/core/dispatch/job-needs.ts
 tests control-plane/core/dispatch/dispatch-policy.test.ts: what no node can do
 nobody is told what lets a node read HEIC

@@ -38,6 +38,8 @@ export interface RawPixels extends Size {
 
 /** The size is oriented. */
 export interface OpenedPicture extends Size {
+  /** What is decoded, before it is cropped and turned. Absent: of the same size. */
+  readonly stored?: Size;
   /** @throws ContractError PROCESSING_FAILED, NODE_INCAPABLE */
   readPixels(): Promise<Pick<RgbaPicture, 'rgba' | 'translucent'>>;
 }

@@ -43,9 +43,11 @@ export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<
     requireSize({ width, height }, format, options.pixelsMax);
   const opened = await open(file, format, options);
   const size = { width: opened.width, height: opened.height };
-  requireSize(size, format, options.pixelsMax);
-  if (options.declared !== undefined) requireDeclared(size, options.declared);
-  options.onOpened(size);
+  // Not what the header says, and never less than what is shown: that is what it costs.
+  const { stored = size } = opened;
+  requireSize(stored, format, options.pixelsMax);
+  if (options.declared !== undefined) requireDeclared(stored, options.declared);
+  options.onOpened(stored);
   const { rgba, translucent } = await opened.readPixels();
   return { format, ...size, rgba, translucent };
 }

@@ -24,7 +24,8 @@ export async function openHeic(
   if (decoder === undefined) throw new ContractError('NODE_INCAPABLE', 'this node reads no HEIC');
   const facts = await readHeif(file);
   const { width, height } = facts;
-  return { width, height, readPixels: () => readPixels(file, facts, decoder) };
+  const stored = { width: facts.storedWidth, height: facts.storedHeight };
+  return { width, height, stored, readPixels: () => readPixels(file, facts, decoder) };
 }
 
 async function readPixels(file: Buffer, facts: HeifFacts, decoder: HeifDecoder) {

@@ -347,3 +347,31 @@ test.skipIf(untested)('without a decoder a node cannot, and says so', async t =>
   await t.throwsAsync(decodeFile(file, options), { code: 'NODE_INCAPABLE' });
   t.is((await readHeif(file)).width, SIZE.width);
 });
+
+test('what is decoded is bounded, however little of it is shown, and declared', async t => {
+  const tile = { width: 40_000, height: 50_000, data: Buffer.alloc(9), nclx: undefined };
+  const hvcC = box('hvcC', Buffer.alloc(23));
+  const bomb = { ...{ width: 64, height: 64, columns: 2 }, transforms: [clap(64, 64)] };
+  const { file, dataById } = writeHeic({
+    ...bomb,
+    tiles: [tile, tile].map(one => ({ ...one, hvcC })),
+  });
+  // The grid says its size too, and decoders go by that.
+  const place = dataById.get(1);
+  assert.ok(place);
+  const sized = (width: number, height: number) => {
+    const changed = Buffer.from(file);
+    changed.writeUInt16BE(width, place.start + 4);
+    changed.writeUInt16BE(height, place.start + 6);
+    return changed;
+  };
+  const heif = { kind: 'system', file: '/bin/false', version: '1.23.3' } as const;
+  const decoding = (width: number, height: number) =>
+    decodeFile(sized(width, height), {
+      declared: { width: 64, height: 64 },
+      onOpened: ({ width, height }) => t.fail(`${width}x${height} is begun`),
+      heif: { ...heif, within: [], options: [] },
+    });
+  await t.throwsAsync(decoding(60_000, 50_000), { code: 'IMAGE_RESOLUTION_TOO_LARGE' });
+  await t.throwsAsync(decoding(9000, 9000), { code: 'PROCESSING_FAILED', message: /declared/ });
+});
