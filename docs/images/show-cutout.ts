@@ -1,5 +1,6 @@
 /**
- * Draws docs/images/demo-cutout.png: the demo picture beside its cut-out over a checkerboard.
+ * Draws docs/images/demo-cutout.png, the demo picture beside its cut-out over a checkerboard, and
+ * the cut-out that the account area shows strangers, as WebP with its transparency.
  * Usage: make demo OUT=cutout.png && sh bin/node24 docs/images/show-cutout.ts cutout.png
  */
 import path from 'node:path';
@@ -11,6 +12,11 @@ const SQUARE_PX = 15;
 
 const cutout = process.argv[2];
 if (cutout === undefined) throw new Error('usage: show-cutout.ts <cutout.png>');
+
+await sharp(cutout)
+  .resize(900, 675)
+  .webp({ quality: 82, alphaQuality: 90, effort: 6 })
+  .toFile(path.join(import.meta.dirname, '../../control-plane/portal/assets/demo-cutout.webp'));
 
 const board = Buffer.alloc(WIDTH * HEIGHT * 3);
 for (let y = 0; y < HEIGHT; y++) {

@@ -77,6 +77,9 @@ ava.serial.after.always(async () => {
 const button = (name: string) => page.getByRole('button', { name, exact: true });
 const heading = (name: string) => page.getByRole('heading', { name, level: 1 }).waitFor();
 
+const shareOfOriginal = (canvas: unknown) =>
+  (canvas as { style: { getPropertyValue(name: string): string } }).style.getPropertyValue('--cut');
+
 async function curl(key: string, name: string): Promise<{ status: number; out: string }> {
   const out = path.join(folder, `${name}.png`);
   const { stdout } = await run('curl', [
@@ -119,10 +122,10 @@ test('an invitation leads to a password, and that into the account', async t => 
 test('signs out, and in again by mail and password', async t => {
   await button('Sign out').click();
   await page.getByText('You are signed out.').waitFor();
-  await page.getByLabel('Mail address').fill(MAIL);
+  await page.getByLabel('Email').fill(MAIL);
   await page.getByLabel('Password').fill('not it at all');
   await button('Sign in').click();
-  await page.getByText('The mail address or the password is wrong.').waitFor();
+  await page.getByText('The email or the password is wrong.').waitFor();
   await page.getByLabel('Password').fill(PASSWORD);
   await button('Sign in').click();
   await heading('Overview');
@@ -235,9 +238,11 @@ test('the playground takes a picture that is dropped, and gives the cut-out for 
       return data;
     })()`);
   await page.locator('[data-drop]').dispatchEvent('drop', { dataTransfer: dropped });
+  await page.getByRole('img', { name: 'Chosen picture: demo.jpg' }).waitFor();
   await page.getByRole('radio', { name: /^fast/ }).check();
   await page.locator('#call code', { hasText: 'model=fast' }).waitFor();
   await button('Cut out').click();
+  await page.getByText(/^(?:Waiting in the queue|Cutting out)…$/).waitFor();
   const link = page.getByRole('link', { name: 'Download' });
   await link.waitFor({ timeout: WAIT_MS });
   const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
@@ -246,6 +251,9 @@ test('the playground takes a picture that is dropped, and gives the cut-out for 
   await requireTeapot(await readFile(file));
   await page.getByLabel('Black').check();
   await page.getByRole('slider').fill('30');
+  t.is(await page.locator('.canvas').evaluate(shareOfOriginal), '30%');
+  await page.locator('.canvas').click({ position: { x: 5, y: 50 } });
+  t.regex(await page.locator('.canvas').evaluate(shareOfOriginal), /^[0-3](?:\.\d+)?%$/);
   t.is(await available(), before);
   t.deepEqual(visitor.takeProblems(), []);
 });
@@ -291,7 +299,7 @@ test('a person of the provider is let in by their group, and out when they have 
   t.regex(people, /by a group of your identity provider/);
   provider.people.set('zoe', { email: MAIL, groups: [] });
   const again = await signIn();
-  await again.page.getByText('You belong to no account at present.').waitFor();
+  await again.page.getByText('You do not belong to an account.').waitFor();
   await zoe.go('/account');
   await zoe.page.getByRole('heading', { name: 'Sign in' }).waitFor();
   t.deepEqual(zoe.takeProblems(), []);

@@ -31,7 +31,7 @@ test('works without scripts', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin], scripts: false });
   const { page } = visitor;
   await visitor.go('/account/keys');
-  await page.getByLabel('Mail address').fill(known.mail);
+  await page.getByLabel('Email').fill(known.mail);
   await page.getByLabel('Password').fill(known.password);
   await page.getByRole('button', { name: 'Sign in' }).click();
   // Back to the page that was asked for.
@@ -47,9 +47,9 @@ test('works without scripts', async t => {
   await page.getByRole('button', { name: 'Cancel the order' }).click();
   await page.getByText('The order is cancelled.').waitFor();
   await visitor.go('/account/playground');
-  await page.getByRole('button', { name: 'Use the demo picture' }).click();
+  await page.getByRole('button', { name: 'Rubber duck' }).click();
   await page.waitForURL(/\/playground\/[0-9a-f-]{36}/);
-  await page.getByText('Waiting for a node').first().waitFor();
+  await page.getByText('Waiting in the queue…').first().waitFor();
   await page.getByRole('button', { name: 'Sign out' }).click();
   await page.getByText('You are signed out.').waitFor();
   t.deepEqual(visitor.takeProblems(), []);
@@ -88,7 +88,7 @@ test('works by the keyboard alone', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   const { page } = visitor;
   await visitor.go('/account/sign-in');
-  await tabTo(page, /^input Mail address/);
+  await tabTo(page, /^input Email/);
   await page.keyboard.type(known.mail);
   await tabTo(page, /^input Password/);
   await page.keyboard.type(known.password);

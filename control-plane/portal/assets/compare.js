@@ -1,7 +1,8 @@
 /**
- * A result's stage: a ground of the reader's own colour, and the original before the result, as far
- * as a slider says. The slider is an input of the browser's own: keys move it too. A script that put a
- * stage into the page tells it by the event `stage`, with the original's address where it has one.
+ * A stage: a ground of the reader's own colour, and the original before the cut-out, as far as its
+ * handle says. The handle is an input of the browser's own, for keys and screen readers, and is drawn
+ * on the line. A script that put a stage into the page tells it by the event `stage`, with the
+ * original's address where it has one.
  */
 // @ts-check
 
@@ -10,56 +11,61 @@ function offerOwnColour(stage) {
   const choice = stage.querySelector('[data-own]');
   const colour = choice?.querySelector('input[type="color"]');
   const radio = choice?.querySelector('input[type="radio"]');
-  const canvas = stage.querySelector('.canvas');
-  if (!(choice instanceof HTMLElement) || !(canvas instanceof HTMLElement)) return;
+  if (!(choice instanceof HTMLElement)) return;
   if (!(colour instanceof HTMLInputElement) || !(radio instanceof HTMLInputElement)) return;
   choice.hidden = false;
-  const show = () => canvas.style.setProperty('--own', colour.value);
+  const show = () => stage.style.setProperty('--own', colour.value);
   show();
-  colour.addEventListener('input', () => {
-    radio.checked = true;
-    show();
-  });
+  for (const name of ['input', 'click']) {
+    colour.addEventListener(name, () => {
+      radio.checked = true;
+      show();
+    });
+  }
 }
 
 /**
- * Puts the original over the result. Where the two have another shape there is nothing to slide.
+ * Puts the original over the cut-out. Where the two have another shape there is nothing to slide.
  * @param {HTMLElement} stage
- * @param {string} originalHref
+ * @param {HTMLImageElement} before
  */
-async function compare(stage, originalHref) {
+async function compare(stage, before) {
   const canvas = stage.querySelector('.canvas');
-  const after = canvas?.querySelector('img');
+  const after = canvas?.querySelector('img.picture');
   if (!(canvas instanceof HTMLElement) || !(after instanceof HTMLImageElement)) return;
-  const before = new Image();
-  before.className = 'before';
-  before.alt = stage.dataset.before ?? '';
-  before.src = originalHref;
   try {
     await Promise.all([before.decode(), after.decode()]);
   } catch {
-    // A format that this browser does not show: the result stands alone.
+    // A format that this browser does not show: the cut-out stands alone.
     return;
   }
   if (!isSameShape(before, after)) return;
-  const edge = document.createElement('span');
-  edge.className = 'edge';
-  canvas.append(before, edge);
   const slider = sliderOf(stage);
+  const edge = spanOf('edge');
+  canvas.append(before, slider, edge);
+  canvas.append(spanOf('corner at-start', stage.dataset.before));
+  canvas.append(spanOf('corner at-end', stage.dataset.after));
   const move = () => canvas.style.setProperty('--cut', `${slider.value}%`);
   slider.addEventListener('input', move);
   move();
+  drag(canvas, share => {
+    slider.value = String(100 * share);
+    move();
+  });
+}
+
+/** @param {HTMLElement} canvas @param {(share: number) => void} to */
+function drag(canvas, to) {
+  const follow = (/** @type {PointerEvent} */ event) => {
+    const { left, width } = canvas.getBoundingClientRect();
+    to((event.clientX - left) / width);
+  };
   canvas.addEventListener('pointerdown', down => {
-    const drag = (/** @type {PointerEvent} */ event) => {
-      const { left, width } = canvas.getBoundingClientRect();
-      slider.value = String(((event.clientX - left) / width) * 100);
-      move();
-    };
-    drag(down);
+    follow(down);
     down.preventDefault();
     canvas.setPointerCapture(down.pointerId);
-    canvas.addEventListener('pointermove', drag);
-    const end = () => canvas.removeEventListener('pointermove', drag);
+    canvas.addEventListener('pointermove', follow);
+    const end = () => canvas.removeEventListener('pointermove', follow);
     canvas.addEventListener('pointerup', end, { once: true });
     canvas.addEventListener('pointercancel', end, { once: true });
   });
@@ -72,20 +78,25 @@ function isSameShape(one, other) {
   return Math.abs(wide - high) <= 0.01 * Math.max(wide, high);
 }
 
+/** @param {string} name @param {string} [text] */
+function spanOf(name, text = '') {
+  const span = document.createElement('span');
+  span.className = name;
+  span.ariaHidden = 'true';
+  span.textContent = text;
+  return span;
+}
+
 /** @param {HTMLElement} stage */
 function sliderOf(stage) {
-  const label = document.createElement('label');
-  label.className = 'compare-slider';
-  const words = document.createElement('span');
-  words.textContent = stage.dataset.slider ?? '';
   const slider = document.createElement('input');
   slider.type = 'range';
+  slider.className = 'silent';
+  slider.ariaLabel = stage.dataset.slider ?? '';
   slider.min = '0';
   slider.max = '100';
   slider.step = '1';
   slider.value = '50';
-  label.append(words, slider);
-  stage.append(label);
   return slider;
 }
 
@@ -93,9 +104,17 @@ document.addEventListener('stage', event => {
   const { target } = event;
   if (!(target instanceof HTMLElement) || !(event instanceof CustomEvent)) return;
   offerOwnColour(target);
-  if (typeof event.detail === 'string') void compare(target, event.detail);
+  if (typeof event.detail !== 'string') return;
+  const before = new Image();
+  before.className = 'before';
+  before.alt = target.dataset.before ?? '';
+  before.src = event.detail;
+  void compare(target, before);
 });
 
 for (const stage of document.querySelectorAll('.stage')) {
-  if (stage instanceof HTMLElement) offerOwnColour(stage);
+  if (!(stage instanceof HTMLElement)) continue;
+  offerOwnColour(stage);
+  const before = stage.querySelector('img.before');
+  if (before instanceof HTMLImageElement) void compare(stage, before);
 }

@@ -6,9 +6,11 @@
 // @ts-check
 
 const LOOK_AGAIN_MS = 1000;
+const SECOND_MS = 1000;
 /** Looks that fail in a row before the reader is told; the job goes on without them. */
 const FAILED_LOOKS_MAX = 5;
-const DEMO = '/account/playground/demo.jpg';
+/** What the overview was given (overview.js) waits under this name. */
+const HANDED_OVER = 'playground';
 
 /** @type {string | undefined} */
 let originalHref;
@@ -16,7 +18,10 @@ let originalHref;
 let turn = 0;
 
 const found = document.getElementById('playground-form');
-if (found instanceof HTMLFormElement) begin(found);
+if (found instanceof HTMLFormElement) {
+  begin(found);
+  void takeHandedOver(found);
+}
 
 /** @param {HTMLFormElement} form */
 function begin(form) {
@@ -39,28 +44,50 @@ function offerDrop(form) {
   const input = fileInput(form);
   const place = form.querySelector('[data-drop]');
   if (input === undefined || !(place instanceof HTMLElement)) return;
-  input.addEventListener('change', () => preview(place, input.files?.[0]));
+  input.addEventListener('change', () => {
+    // The stage is the next picture's.
+    document.getElementById('outcome')?.replaceChildren();
+    preview(place, input.files?.[0]);
+  });
   for (const name of ['dragover', 'dragleave', 'drop']) {
     place.addEventListener(name, event => {
       event.preventDefault();
       place.classList.toggle('over', name === 'dragover');
     });
   }
-  place.addEventListener('drop', event => take(input, event.dataTransfer));
-  document.addEventListener('paste', event => take(input, event.clipboardData));
+  place.addEventListener('drop', event => take(input, event.dataTransfer?.files));
+  document.addEventListener('paste', event => take(input, event.clipboardData?.files));
 }
 
-/** @param {HTMLInputElement} input @param {DataTransfer | null} given */
+/** @param {HTMLInputElement} input @param {Iterable<File> | undefined} given */
 function take(input, given) {
   // Some browsers do not know what files of these names are.
-  const file = [...(given?.files ?? [])].find(
+  const file = [...(given ?? [])].find(
     ({ type, name }) => type.startsWith('image/') || /\.(heic|heif|jxl)$/i.test(name),
   );
   if (file === undefined) return;
+  choose(input, file);
+  input.dispatchEvent(new Event('change', { bubbles: true }));
+}
+
+/** @param {HTMLInputElement} input @param {File} file */
+function choose(input, file) {
   const chosen = new DataTransfer();
   chosen.items.add(file);
   input.files = chosen.files;
-  input.dispatchEvent(new Event('change', { bubbles: true }));
+}
+
+/** @param {HTMLFormElement} form */
+async function takeHandedOver(form) {
+  const input = fileInput(form);
+  if (input === undefined || !('caches' in window)) return;
+  const held = await (await caches.open(HANDED_OVER)).match(location.pathname);
+  await caches.delete(HANDED_OVER);
+  if (held === undefined) return;
+  const name = decodeURIComponent(held.headers.get('x-name') ?? '');
+  const bytes = await held.blob();
+  take(input, [new File([bytes], name, { type: bytes.type })]);
+  form.requestSubmit();
 }
 
 /** @param {HTMLElement} place @param {File | undefined} file */
@@ -70,16 +97,17 @@ function preview(place, file) {
   const image = new Image();
   image.className = 'picture';
   image.alt = `${place.dataset.drop ?? ''}: ${file.name}`;
-  image.src = hrefOf(file);
+  image.src = URL.createObjectURL(file);
+  image.addEventListener('load', () => URL.revokeObjectURL(image.src));
   image.addEventListener('error', () => image.remove());
-  place.append(image);
+  place.prepend(image);
 }
 
-/** One picture at a time is kept in memory. @param {Blob} file */
-function hrefOf(file) {
-  if (originalHref !== undefined) URL.revokeObjectURL(originalHref);
-  originalHref = URL.createObjectURL(file);
-  return originalHref;
+/** One original at a time is kept in memory. @param {HTMLFormElement} form @param {string} [sample] */
+function keepOriginal(form, sample) {
+  if (originalHref?.startsWith('blob:')) URL.revokeObjectURL(originalHref);
+  const file = fileInput(form)?.files?.[0];
+  originalHref = sample ?? (file && URL.createObjectURL(file));
 }
 
 /** @param {HTMLFormElement} form @param {HTMLElement | null} submitter */
@@ -87,37 +115,96 @@ async function send(form, submitter) {
   turn += 1;
   const mine = turn;
   const fields = new FormData(form, submitter);
-  const isDemo = fields.has('demo');
-  if (isDemo) {
-    fields.delete('image_file');
-    try {
-      hrefOf(await (await fetch(DEMO)).blob());
-    } catch {
-      originalHref = undefined;
-    }
-  }
-  const progress = form.querySelector('[data-progress]');
-  /** @param {string} text */
-  const say = text => {
-    if (!(progress instanceof HTMLElement)) return;
-    progress.hidden = text === '';
-    progress.textContent = text;
-  };
+  const sample = submitter?.querySelector('img');
+  if (sample) fields.delete('image_file');
+  keepOriginal(form, sample?.src);
   setBusy(form, true);
+  const stage = showWorking(form, String(fields.get('model') ?? ''));
   try {
-    const answer = await post(form, fields, say);
+    const answer = await post(form, fields, share => {
+      stage.say((stage.words.sending ?? '').replace('{share}', share));
+    });
     if (mine !== turn) return;
-    await follow(answer, mine);
+    await follow(answer, mine, stage);
   } catch {
-    if (mine === turn) say(form.dataset.failed ?? '');
+    if (mine === turn) stage.fail(form.dataset.failed ?? '');
   } finally {
+    stage.rest();
     setBusy(form, false);
   }
+}
+
+/**
+ * The stage while its picture is worked on: the original dimmed, and one line. What is read out
+ * changes with the state alone; the seconds are for the eyes.
+ * @param {HTMLFormElement} form
+ * @param {string} model
+ */
+function showWorking(form, model) {
+  const outcome = document.getElementById('outcome');
+  const template = document.getElementById('working');
+  const section =
+    template instanceof HTMLTemplateElement
+      ? template.content.firstElementChild?.cloneNode(true)
+      : undefined;
+  if (outcome === null || !(section instanceof HTMLElement)) throw new Error('no stage');
+  const said = section.querySelector('[data-say]');
+  const seconds = section.querySelector('[data-seconds]');
+  if (originalHref !== undefined) {
+    const image = new Image();
+    image.className = 'picture';
+    image.alt = '';
+    image.src = originalHref;
+    image.addEventListener('error', () => image.remove());
+    section.querySelector('.working')?.prepend(image);
+  }
+  outcome.replaceChildren(section);
+  outcome.scrollIntoView({ block: 'nearest' });
+  const words = section.dataset;
+  const expected = Number(JSON.parse(form.dataset.seconds ?? '{}')[model] ?? 0);
+  let state = '';
+  let sinceMs = 0;
+  const tick = () => {
+    const passed = Math.floor((performance.now() - sinceMs) / SECOND_MS);
+    const left = Math.ceil(expected) - passed;
+    const isAbout = state === 'processing' && left > 0;
+    const text = (isAbout ? words.about : words.elapsed) ?? '';
+    if (seconds) seconds.textContent = text.replace('{seconds}', String(isAbout ? left : passed));
+  };
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  let timer;
+  const rest = () => clearInterval(timer);
+  /** @param {string} text */
+  const say = text => {
+    if (said && said.textContent !== text) said.textContent = text;
+  };
+  return {
+    words,
+    say,
+    rest,
+    /** @param {string} next */
+    become(next) {
+      if (next === state) return;
+      state = next;
+      sinceMs = performance.now();
+      say(words[next] ?? '');
+      rest();
+      timer = setInterval(tick, SECOND_MS / 4);
+      tick();
+    },
+    /** @param {string} text */
+    fail(text) {
+      section.classList.add('failed');
+      if (seconds) seconds.textContent = '';
+      say(text);
+    },
+  };
 }
 
 /** @param {HTMLFormElement} form @param {boolean} busy */
 function setBusy(form, busy) {
   form.ariaBusy = String(busy);
+  document.querySelector('.playground')?.classList.toggle('busy', busy);
   for (const button of form.querySelectorAll('button[type="submit"]')) {
     if (button instanceof HTMLButtonElement) button.disabled = busy;
   }
@@ -127,20 +214,18 @@ function setBusy(form, busy) {
  * The page that the form leads to: fetch tells nothing of an upload's progress.
  * @param {HTMLFormElement} form
  * @param {FormData} fields
- * @param {(text: string) => void} say
+ * @param {(share: string) => void} onProgress
  * @returns {Promise<{ href: string, text: string }>}
  */
-function post(form, fields, say) {
+function post(form, fields, onProgress) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open('POST', form.action);
     request.setRequestHeader('accept', 'text/html');
     const percent = new Intl.NumberFormat(document.documentElement.lang, { style: 'percent' });
     request.upload.addEventListener('progress', ({ loaded, total }) => {
-      const share = percent.format(total === 0 ? 0 : loaded / total);
-      say((form.dataset.sending ?? '').replace('{share}', share));
+      onProgress(percent.format(total === 0 ? 0 : loaded / total));
     });
-    request.upload.addEventListener('load', () => say(form.dataset.sent ?? ''));
     request.addEventListener('load', () =>
       resolve({ href: request.responseURL, text: request.responseText }),
     );
@@ -154,8 +239,9 @@ function post(form, fields, say) {
  * Shows the page's outcome, and looks again until it is final.
  * @param {{ href: string, text: string }} answer
  * @param {number} mine
+ * @param {ReturnType<typeof showWorking>} stage
  */
-async function follow(answer, mine) {
+async function follow(answer, mine, stage) {
   let { href, text } = answer;
   let failed = 0;
   for (;;) {
@@ -163,18 +249,18 @@ async function follow(answer, mine) {
     const state = page.querySelector('[data-state]')?.getAttribute('data-state');
     if (state === undefined || state === null) {
       // Refused: the form says why. What is no page of ours is the browser's to show.
-      if (page.getElementById('try') === null) location.assign(href);
-      else replaceForm(page);
-      return;
+      if (page.getElementById('try') === null) return location.assign(href);
+      document.getElementById('outcome')?.replaceChildren();
+      return replaceForm(page);
     }
     history.replaceState(null, '', href);
-    const isOpen = state === 'queued' || state === 'processing';
-    replacePart('outcome', page);
-    if (!isOpen) {
+    if (state !== 'queued' && state !== 'processing') {
+      replacePart('outcome', page);
       replaceForm(page);
       showResult();
       return;
     }
+    stage.become(state);
     await new Promise(resolve => setTimeout(resolve, LOOK_AGAIN_MS));
     if (mine !== turn) return;
     try {
@@ -199,9 +285,7 @@ function replaceForm(page) {
   begin(form);
   const input = fileInput(form);
   if (file === undefined || input === undefined) return;
-  const chosen = new DataTransfer();
-  chosen.items.add(file);
-  input.files = chosen.files;
+  choose(input, file);
   const place = form.querySelector('[data-drop]');
   if (place instanceof HTMLElement) preview(place, file);
 }
@@ -218,6 +302,7 @@ function replacePart(id, page) {
 function showResult() {
   const stage = document.querySelector('#outcome .stage');
   stage?.dispatchEvent(new CustomEvent('stage', { bubbles: true, detail: originalHref }));
+  document.getElementById('outcome')?.scrollIntoView({ block: 'nearest' });
 }
 
 /** The texts alone: the buttons that copy them stay. @param {Document} page */

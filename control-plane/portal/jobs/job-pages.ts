@@ -27,13 +27,13 @@ import type { NotificationSummary, OutboxStore } from '@matting/core/webhooks/ou
 import { noteJob } from '@matting/http/answers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
-import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { pageOf } from '../page/paging.ts';
+import { resultStage } from '../page/stage.ts';
 import { may } from '../people/roles.ts';
 import type { PlaygroundStore } from '../playground/playground-store.ts';
 import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
@@ -472,32 +472,6 @@ function resend({ words, csrf, role }: Visit, job: Job, sent: NotificationView):
 function section(title: string, ...children: Child[]): VNode {
   return html`<section class="section"><div class="section-head"><h2>${title}</h2></div>
     <div class="stack">${children}</div></section>`;
-}
-
-const GROUNDS = ['chequered', 'white', 'black'] as const;
-
-/**
- * A cut-out on a ground of one's choice: chequered, white, black, or a colour that a script sets.
- * The choice works without scripts (style.css); portal/assets/compare.js adds the own colour, and the
- * original behind a slider where it knows it.
- * @param path where its bytes are
- */
-export function resultStage(words: Words, path: string, format: OutputFormat): VNode {
-  const said = words.playground;
-  if (format === 'jxl' || format === 'zip') return html`<p class="hint">${said.notShown}</p>`;
-  return html`<div class="stage" data-before=${said.before} data-slider=${said.slider}>
-    <fieldset class="grounds"><legend class="silent">${said.ground}</legend>
-      ${GROUNDS.map(
-        ground => html`<label class="choice">
-          <input type="radio" name="ground" value=${ground} checked=${ground === 'chequered'} />
-          <span>${said[ground]}</span></label>`,
-      )}
-      <label class="choice" data-own hidden>
-        <input type="radio" name="ground" value="own" /><span>${said.own}</span>
-        <input type="color" value="#3f8f5f" aria-label=${said.ownColour} /></label>
-    </fieldset>
-    <figure class="canvas chequered"><img class="picture" src=${path} alt=${said.result} /></figure>
-  </div>`;
 }
 
 /** Of a stranger's picture: shown in an img or saved, never run as a page of this host. */

@@ -45,26 +45,40 @@ const TYPES: Readonly<Record<string, string>> = {
   '.js': 'text/javascript; charset=utf-8',
   '.svg': 'image/svg+xml',
   '.jpg': 'image/jpeg',
+  '.webp': 'image/webp',
 };
 const YEAR_SECONDS = 31_536_000;
 /** Of SHA-256 in hexadecimal digits: two files of a name are never alike in them. */
 const HASH_DIGITS = 16;
 
+/** The picture that `make demo` cuts out is one of them. */
+const DEMO_FILE = path.join(import.meta.dirname, '../../../docs/images/demo.jpg');
+
+const files = [...readdirSync(FOLDER).map(name => path.join(FOLDER, name)), DEMO_FILE];
 const assets = new Map(
-  readdirSync(FOLDER).flatMap(name => {
+  files.flatMap(file => {
+    const name = path.basename(file);
     const type = TYPES[path.extname(name)];
     if (type === undefined) return [];
-    const bytes = readFileSync(path.join(FOLDER, name));
+    const bytes = readFileSync(file);
     const hash = createHash('sha256').update(bytes).digest('hex').slice(0, HASH_DIGITS);
     return [[name, { hash, type, bytes }] as const];
   }),
 );
 
 /** @throws Error for a name that is no file of the folder: a mistake of the page */
-function assetHref(prefix: string, name: string): string {
+function requireAsset(name: string) {
   const asset = assets.get(name);
   if (asset === undefined) throw new Error(`there is no asset ${name}`);
-  return `${prefix}/assets/${asset.hash}/${name}`;
+  return asset;
+}
+
+export function assetHref(prefix: string, name: string): string {
+  return `${prefix}/assets/${requireAsset(name).hash}/${name}`;
+}
+
+export function assetBytes(name: string): Buffer {
+  return requireAsset(name).bytes;
 }
 
 export function registerAssets(app: FastifyInstance, below: string): void {
@@ -95,6 +109,8 @@ export interface PageContent {
   /** The list that the page is one row of. */
   readonly back?: { readonly href: string; readonly label: string };
   readonly main: Child;
+  /** Beside the column of a stranger's page. */
+  readonly aside?: Child;
   readonly status?: number;
   /** Files of assets/ that this page runs, beside those that every page runs. */
   readonly scripts?: readonly string[];
@@ -221,7 +237,11 @@ function strangersBody(props: FrameProps): VNode {
   return html`<body class="narrow">
     <a class="skip" href="#main">${words.common.skip}</a>
     <header class="bar">${brand(path, words)}${languageLinks(props)}</header>
-    ${mainOf(props)}
+    ${
+      props.aside === undefined
+        ? mainOf(props)
+        : html`<div class="beside">${mainOf(props)}<aside>${props.aside}</aside></div>`
+    }
   </body>`;
 }
 

@@ -70,6 +70,7 @@ const PATHS = {
   settings: 'M2.5 4.5h5M10.5 4.5h3M9 3v3M2.5 11.5h2M7.5 11.5h6M6 10v3',
   profile: 'M8 8a2.6 2.6 0 1 0 0-5.2A2.6 2.6 0 0 0 8 8ZM3 13.5a5 5 0 0 1 10 0',
   docs: 'M3 3h4a1.5 1.5 0 0 1 1 .5A1.5 1.5 0 0 1 9 3h4v9.5H9a1.5 1.5 0 0 0-1 .5 1.5 1.5 0 0 0-1-.5H3ZM8 3.5V13',
+  picture: 'M2.5 3h11v10h-11ZM2.5 11l3.2-3.4L8 10l2.2-2.2 3.3 3.2M10.4 5.9h.1',
   bell: 'M4 11.5h8c-.8-.8-1-2-1-4a3 3 0 0 0-6 0c0 2-.2 3.2-1 4ZM6.8 13.5h2.4',
   nodes: 'M3 3h10v4H3ZM3 9h10v4H3ZM5.2 5h.1M5.2 11h.1',
   copy: 'M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8Z',
@@ -236,23 +237,16 @@ function choices(
   </fieldset>`;
 }
 
-/** @param props.drop the field takes what is dropped or pasted; said of the picture that was chosen */
-export function fileField(
-  props: FieldProps & { readonly accept: string; readonly drop?: string },
-): VNode {
-  const { name, hint, error, accept, drop } = props;
+export function fileField(props: FieldProps & { readonly accept: string }): VNode {
+  const { name, hint, error, accept } = props;
   const control = html`<input type="file" id=${name} name=${name} accept=${accept}
     ...${described(name, hint, error)} />`;
-  return field({ ...props, id: name, drop }, control);
+  return field({ ...props, id: name }, control);
 }
 
-function field(
-  props: FieldProps & { readonly id: string; readonly drop?: string | undefined },
-  control: VNode,
-): VNode {
-  const { id, label, note, hint, error, drop } = props;
-  const name = `field${drop === undefined ? '' : ' drop'}${error === undefined ? '' : ' wrong'}`;
-  return html`<div class=${name} data-drop=${drop}>
+function field(props: FieldProps & { readonly id: string }, control: VNode): VNode {
+  const { id, label, note, hint, error } = props;
+  return html`<div class=${`field${error === undefined ? '' : ' wrong'}`}>
     <label for=${id}>${label}${noteOf(note)}</label>
     ${control}
     ${hintOf(id, hint)}

@@ -1,7 +1,8 @@
 /**
- * The playground: a picture with the API's options, its result, and the same call as code. Its
- * script (portal/assets/playground.js) sends the form in place, puts the outcome of the job's own page into
- * `#outcome`, and adds the original behind a slider.
+ * The playground: a stage for a picture, the API's options, and the same call as code. The stage is
+ * where a picture is dropped, then where it is worked on, then its cut-out. The page's script
+ * (portal/assets/playground.js) sends the form in place, puts the outcome of the job's own page
+ * into `#outcome`, and adds the original behind a slider.
  */
 
 import type { IncomingMessage } from 'node:http';
@@ -22,7 +23,6 @@ import { codeSamples } from '../documents/samples.ts';
 import {
   failureText,
   type JobRequest,
-  resultStage,
   sendResultOf,
   sizeOf,
   warningsText,
@@ -30,12 +30,12 @@ import {
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';
+import { dropWords, resultStage, SAMPLES, sampleHref } from '../page/stage.ts';
 import { createSecret, readGuarded } from '../session/guard.ts';
 import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { PlaygroundRefusal } from './playground-store.ts';
 import {
-  demoPicture,
   type Options,
   optionsOfQuery,
   PLAYGROUND_OPTIONS,
@@ -65,17 +65,20 @@ export function registerPlaygroundRoutes(
     const visit = visitOf(request);
     const { title, lead, off } = visit.words.playground;
     const { status = 200, options = optionsOfQuery(request.query) } = shown;
-    const allowance = playground.isOn ? await playground.allowance(visit.accountId) : undefined;
-    const choice = modelField(visit, models.list().models, options, shown.refusal);
-    const offered = { choice, accept: acceptOf(fleet.snapshots()) };
-    const main =
-      allowance === undefined
-        ? html`<div class="panel">${ui.emptyState(off)}</div>`
-        : html`<div class="playground">
-            <div id="try">${refusalNotice(visit, allowance, shown.refusal)}${form(visit, allowance, options, offered, shown.refusal)}</div>
-            <div id="outcome" aria-live="polite">${outcome(visit, shown.job)}</div>
-            ${theCall(visit.words, baseUrl, options)}
-          </div>`;
+    if (!playground.isOn) {
+      const main = html`<div class="panel">${ui.emptyState(off)}</div>`;
+      return renderPage(reply, { title, lead, active: 'playground', status, main });
+    }
+    const offered = { models: models.list().models, accept: acceptOf(fleet.snapshots()) };
+    const allowance = await playground.allowance(visit.accountId);
+    const main = html`<div>
+      <div class="playground">
+        <div id="outcome" aria-live="polite">${outcome(visit, shown.job)}</div>
+        <div id="try">${form({ visit, allowance, options, offered, refusal: shown.refusal })}</div>
+      </div>
+      ${theCall(visit.words, baseUrl, options)}
+      <template id="working">${workingStage(visit.words, 'queued')}</template>
+    </div>`;
     const scripts = ['compare.js', 'playground.js'];
     return renderPage(reply, { title, lead, active: 'playground', status, scripts, main });
   };
@@ -87,12 +90,6 @@ export function registerPlaygroundRoutes(
   };
   account.get('/playground', USE, (_request, reply) => show(reply, {}));
   account.post('/playground', SEND, (_request, reply) => send(reply, playground, show));
-  account.get('/playground/demo.jpg', USE, async (_request, reply) =>
-    reply
-      .type('image/jpeg')
-      .header('cache-control', 'private')
-      .send(await demoPicture()),
-  );
   account.get('/playground/:jobId', USE, async (request: JobRequest, reply) => {
     const job = await find(request);
     // Without scripts the page looks again by itself; the script takes the header for nothing.
@@ -231,55 +228,88 @@ function invalidField(refusal: Refusal | undefined): InvalidField | undefined {
   return named ?? (PICTURE_ERRORS.has(refusal.code) ? 'image_file' : 'other');
 }
 
-function form(
-  visit: Visit,
-  { left, resetsAtMs }: PlaygroundAllowance,
-  values: Options,
-  { choice, accept }: { readonly choice: Child; readonly accept: string },
-  refusal: Refusal | undefined,
-): VNode {
-  const { words, formats, csrf } = visit;
+type OfferedModel = ReturnType<OfferedModels['list']>['models'][number];
+
+interface FormProps {
+  readonly visit: Visit;
+  readonly allowance: PlaygroundAllowance;
+  readonly options: Options;
+  readonly offered: { readonly models: readonly OfferedModel[]; readonly accept: string };
+  readonly refusal: Refusal | undefined;
+}
+
+function form(props: FormProps): VNode {
+  const { visit, allowance, options, offered, refusal } = props;
+  const { words, csrf } = visit;
   const said = words.playground;
   const wrong = invalidField(refusal);
   const errorOf = (field: InvalidField) => (wrong === field ? said.invalid[field] : undefined);
-  const note = fill(said.leftNote, { time: formats.dateTime(resetsAtMs) });
-  const count = fill(left === 1 ? said.left.one : said.left.other, {
-    count: formats.credits(left),
-  });
-  // The token comes first: nothing of a file is taken before it. The files come last. What is
-  // random of this form: sent twice it is one picture.
+  const seconds = offered.models.flatMap(({ name, default: isDefault, seconds_p50: p50 }) =>
+    p50 === null ? [] : [[name, p50] as const, ...(isDefault ? [['', p50] as const] : [])],
+  );
+  // The token comes first: nothing of a file is taken before it. What is random of this form: sent
+  // twice it is one picture.
   return html`<form method="post" action="/account/playground" enctype="multipart/form-data"
-      class="panel padded form" id="playground-form"
-      data-sending=${said.sending} data-sent=${said.sent} data-failed=${said.failedToSend}>
+      id="playground-form" data-seconds=${JSON.stringify(Object.fromEntries(seconds))}
+      data-failed=${said.failedToSend}>
     <input type="hidden" name="csrf" value=${csrf} />
     <input type="hidden" name="once" value=${createSecret()} />
-    ${choice}
-    ${optionFields(words, values, errorOf, wrong)}
-    ${ui.fileField({
-      name: 'image_file',
-      label: said.picture,
-      hint: said.pictureHint,
-      error: errorOf('image_file'),
-      accept,
-      drop: said.chosen,
-    })}
-    <div class="actions">
-      ${ui.button({ label: said.send, disabled: left === 0 })}
-      ${ui.button({ label: said.demo, kind: 'secondary', name: 'demo', value: '1', disabled: left === 0 })}
+    <div class="picture-side">
+      ${refusalNotice(visit, allowance, refusal)}
+      ${dropField(words, offered.accept, errorOf('image_file'))}
+      ${sendRow(visit, allowance)}
+      ${samples(words, allowance.left > 0)}
     </div>
-    <p class="hint" role="status" data-progress hidden></p>
-    <p class="hint"><b>${count}</b> ${note}</p>
+    <div class="panel padded form options">
+      <h2>${said.options}</h2>
+      ${modelField(visit, offered.models, options, errorOf('model'))}
+      ${optionFields(words, options, errorOf, wrong)}
+    </div>
   </form>`;
 }
 
-type OfferedModel = ReturnType<OfferedModels['list']>['models'][number];
+/** The label is the place to drop at: it opens what the hidden input opens. */
+function dropField(words: Words, accept: string, error: string | undefined): VNode {
+  const said = words.playground;
+  const described = error === undefined ? 'image_file-hint' : 'image_file-hint image_file-error';
+  return html`<div class=${`drop field${error === undefined ? '' : ' wrong'}`} data-drop=${said.chosen}>
+    <label for="image_file">${dropWords(said.drop, said.dropHint)}</label>
+    <input type="file" id="image_file" name="image_file" accept=${accept}
+      aria-describedby=${described} aria-invalid=${error === undefined ? undefined : 'true'} />
+    <span class="hint" id="image_file-hint">${said.pictureHint}</span>
+    ${error === undefined ? null : html`<span class="error" id="image_file-error">${error}</span>`}
+  </div>`;
+}
+
+function sendRow({ words, formats }: Visit, { left, resetsAtMs }: PlaygroundAllowance): VNode {
+  const said = words.playground;
+  const count = fill(left === 1 ? said.left.one : said.left.other, {
+    count: formats.credits(left),
+  });
+  const note = fill(said.leftNote, { time: formats.dateTime(resetsAtMs) });
+  return html`<div class="actions send-row">
+    ${ui.button({ label: said.send, disabled: left === 0 })}
+    <p class="hint"><b>${count}</b> ${note}</p>
+  </div>`;
+}
+
+/** Each is sent as it is pressed. */
+function samples({ playground: said }: Words, isOn: boolean): VNode {
+  return html`<div class="samples"><p class="hint" id="samples-head">${said.samplesLead}</p>
+    <div role="group" aria-labelledby="samples-head">${SAMPLES.map(
+      sample => html`<button type="submit" class="sample" name="sample" value=${sample}
+        disabled=${!isOn}><img src=${sampleHref(sample)} alt=${said.samples[sample]}
+        width="96" height="72" /></button>`,
+    )}</div>
+  </div>`;
+}
 
 /** Null: there is nothing to choose. */
 function modelField(
   { words: { playground: said }, formats }: Visit,
   offered: readonly OfferedModel[],
   values: Options,
-  refusal: Refusal | undefined,
+  error: string | undefined,
 ): Child {
   if (offered.every(model => model.default)) return null;
   const hintOf = ({ good_for: goodFor, seconds_p50: seconds }: OfferedModel) => {
@@ -294,7 +324,6 @@ function modelField(
   const taken = offered.find(model => model.default)?.name;
   const own = { value: '', label: said.anyModel, hint: taken };
   const value = offered.find(({ name }) => name === values.get('model'))?.name ?? '';
-  const error = invalidField(refusal) === 'model' ? said.invalid.model : undefined;
   return ui.radioGroup({
     name: 'model',
     label: said.model,
@@ -388,26 +417,46 @@ function acceptOf(nodes: ReturnType<Core['fleet']['snapshots']>): string {
   return readsHeic ? `${ACCEPT},image/heic,image/heif,.heic,.heif` : ACCEPT;
 }
 
-function outcome({ words, formats }: Visit, job: Job | undefined): Child {
+function outcome(visit: Visit, job: Job | undefined): Child {
   if (job === undefined) return null;
-  const said = words.playground;
+  const said = visit.words.playground;
   const status = publicState(job);
-  const path = `/account/playground/${job.id}/result`;
-  const size = sizeOf(words, formats, job);
+  if (status === 'queued' || status === 'processing') return workingStage(visit.words, status);
   const { failure } = job;
   const cost = failure?.retryable ? said.given : said.counted;
-  const warned = warningsText(words, job);
-  const why = failure && `${failureText(words, failure.code)} ${cost}`;
-  return html`<section class="section" data-state=${status} aria-labelledby="outcome-head">
-    <div class="section-head">
-      <div><h2 id="outcome-head">${said.outcome}</h2>
-        <p class="soft">${said.state[status]}${isOpen(job) ? ` ${said.refreshing}` : ''}</p></div>
-      ${status === 'succeeded' ? ui.linkButton({ href: path, label: said.download, kind: 'primary', download: true }) : null}
-    </div>
+  const why = failure && `${failureText(visit.words, failure.code)} ${cost}`;
+  return html`<section data-state=${status} aria-label=${said.outcome}>
+    ${status === 'succeeded' ? succeeded(visit, job) : null}
     ${status === 'failed' && why ? ui.notice('bad', why) : null}
-    ${status === 'succeeded' && warned ? ui.notice('warning', warned) : null}
-    ${status === 'succeeded' ? resultStage(words, path, job.outputFormat) : null}
-    ${status === 'succeeded' && size ? html`<p class="hint">${size}</p>` : null}
+    ${status === 'expired' ? ui.notice('neutral', said.expired) : null}
+  </section>`;
+}
+
+function succeeded({ words, formats }: Visit, job: Job): Child {
+  const said = words.playground;
+  const path = `/account/playground/${job.id}/result`;
+  const warned = warningsText(words, job);
+  return html`${resultStage(words, path, job.outputFormat)}
+    ${warned ? ui.notice('warning', warned) : null}
+    <div class="actions result-row">
+      ${ui.linkButton({ href: path, label: said.download, kind: 'primary', download: true })}
+      <span class="hint">${sizeOf(words, formats, job)}</span>
+    </div>`;
+}
+
+/**
+ * A picture that is worked on: one line, to which the script adds the seconds, over the original.
+ * Without scripts the page looks again by itself, and says so.
+ */
+function workingStage({ playground: said }: Words, status: 'queued' | 'processing'): VNode {
+  return html`<section data-state=${status} data-sending=${said.sending} data-about=${said.about}
+      data-elapsed=${said.elapsed} data-queued=${said.state.queued}
+      data-processing=${said.state.processing} aria-label=${said.outcome}>
+    <figure class="canvas working">
+      <figcaption class="working-line"><span role="status" data-say>${said.state[status]}</span>${' '}
+        <span class="soft" aria-hidden="true" data-seconds></span>
+        <noscript>${said.refreshing}</noscript></figcaption>
+    </figure>
   </section>`;
 }
 

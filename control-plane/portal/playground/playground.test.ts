@@ -7,6 +7,8 @@ import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
+import { assetBytes } from '../page/frame.ts';
+import { SAMPLES, sampleFile } from '../page/stage.ts';
 import { createSecret } from '../session/guard.ts';
 import { multipartOf } from '../test/area/person.ts';
 import { type Member, openWorld } from '../test/area/world.ts';
@@ -26,7 +28,7 @@ const areaWith = (playgroundImages: number) =>
 let owner: SignedInBrowser;
 const fixture = useTestApp(
   test,
-  { credits: 0, settings: { portal: { accountArea: areaWith(8) } } },
+  { credits: 0, settings: { portal: { accountArea: areaWith(12) } } },
   async () => {
     owner = await signIn(fixture);
   },
@@ -103,13 +105,16 @@ test('the playground › lets a picture fail in which no subject is seen', async
   t.regex((await owner.get(path)).body, /No subject was seen in the picture/);
 });
 
-test('the playground › takes the demo picture in place of a file', async t => {
+test('the playground › takes a sample in place of a file, of those that there are', async t => {
   const empty = { ...imagePart(Buffer.alloc(0)), fileName: '', type: 'application/octet-stream' };
-  const id = await sent([...formParts(), empty, text('demo', '1')]);
-  t.is((await fixture.stores.jobs.find(id))?.input?.format, 'jpeg');
-  await fixture.succeedJob(id);
-  const demo = await owner.get(`${PAGE}/demo.jpg`);
-  t.is(demo.headers['content-type'], 'image/jpeg');
+  for (const sample of SAMPLES) {
+    const id = await sent([...formParts(), empty, text('sample', sample)]);
+    const bytes = assetBytes(sampleFile(sample)).length;
+    const input = (await fixture.stores.jobs.find(id))?.input;
+    t.deepEqual([input?.format, input?.bytes], ['jpeg', bytes], sample);
+    await fixture.succeedJob(id);
+  }
+  t.is((await send([...formParts(), empty, text('sample', 'constructor')])).statusCode, 400);
 });
 
 test('the playground › makes one job of a form that is sent twice', async t => {
@@ -174,7 +179,7 @@ test('the playground › is refused where what is paid for needs the room, and c
     const answer = await send([...formParts(), picture]);
     t.is(answer.statusCode, 503);
     t.is(answer.headers['retry-after'], '9');
-    t.regex(answer.body, /what is paid for comes first/);
+    t.regex(answer.body, /busy with paid images/);
   } finally {
     fixture.refuseNewJobs(undefined);
   }
@@ -193,7 +198,7 @@ test('the playground › has no page of a job that is paid for', async t => {
 });
 
 test('the playground › takes few at once, and no more than a day has', async t => {
-  const left = 8 - (await used());
+  const left = 12 - (await used());
   t.true(left > 1);
   const open: string[] = [];
   while (open.length < Math.min(left, PLAYGROUND_ACCOUNT_OPEN_MAX)) {
@@ -202,13 +207,13 @@ test('the playground › takes few at once, and no more than a day has', async t
   if (left > PLAYGROUND_ACCOUNT_OPEN_MAX) {
     const answer = await send([...formParts(), picture]);
     t.is(answer.statusCode, 429);
-    t.regex(answer.body, /as many pictures under way/);
+    t.regex(answer.body, /as many pictures in progress/);
   }
   for (const id of open) await fixture.succeedJob(id);
-  while ((await used()) < 8) await fixture.succeedJob(await sent([...formParts(), picture]));
+  while ((await used()) < 12) await fixture.succeedJob(await sent([...formParts(), picture]));
   const answer = await send([...formParts(), picture]);
   t.is(answer.statusCode, 429);
-  t.regex(answer.body, /All 8 pictures of today are used/);
+  t.regex(answer.body, /used all 12 pictures/);
   t.regex((await owner.get(PAGE)).body, /<button[^>]*disabled/);
 });
 
@@ -216,7 +221,7 @@ test('the playground › offers what may be named, beside what runs without a na
   const unserved = (await owner.get(PAGE)).body;
   t.false(unserved.includes('name="model"'), 'nothing to choose');
   t.false(unserved.includes('heic'), 'an iPhone converts');
-  const settings = { portal: { accountArea: areaWith(8) } };
+  const settings = { portal: { accountArea: areaWith(12) } };
   const app = await openTestApp({ settings, modelsOffered: ['fast', 'u2netp'] }, t);
   const fast = { name: 'fast', goodFor: 'clear subjects <b>', weights: {}, trainingData: {} };
   const models = new Map([['fast', fast]]);
@@ -236,7 +241,7 @@ test('the playground › offers what may be named, beside what runs without a na
     choices.map(([, , checked]) => checked),
     [' checked', undefined, undefined],
   );
-  t.regex(body, /clear subjects &lt;b> · takes about 1\.5s/);
+  t.regex(body, /clear subjects &lt;b> · about 1\.5s/);
   const sendBy = async (model: string) => {
     const own = { cookie: by.cookieHeader, origin: BASE_URL, accept: 'text/html', ...FORM_TYPE };
     const payload = formOf([...formParts(by), text('model', model), picture]);

@@ -3,8 +3,6 @@
  * submission like those of the API (submit-matting.ts), with an allowance in place of the balance.
  */
 
-import { readFile } from 'node:fs/promises';
-import path from 'node:path';
 import type { Caller } from '@matting/core/accounts/account.ts';
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';
 import { type Job, UNPAID_OPEN_MAX } from '@matting/core/jobs/job.ts';
@@ -20,6 +18,8 @@ import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FinishingField } from '@matting/proto/contract/finishing/fields.ts';
+import { assetBytes } from '../page/frame.ts';
+import { SAMPLES, sampleFile } from '../page/stage.ts';
 import { CSRF_FIELD, isSecret } from '../session/guard.ts';
 import { PageError } from '../session/visit.ts';
 import { type PlaygroundStore, playgroundAllowance } from './playground-store.ts';
@@ -148,8 +148,8 @@ export const PLAYGROUND_OPTIONS = [
 ] as const satisfies readonly ('model' | 'output_format' | 'no_subject' | FinishingField)[];
 type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
 const FILES = ['image_file', 'background_file'] as const;
-/** Fields of the page itself. `once`: random, of the form. `demo`: the demo picture in place of a file. */
-const OWN = [CSRF_FIELD, 'once', 'demo'] as const;
+/** Fields of the page itself. `once`: random, of the form. `sample`: one in place of a file. */
+const OWN = [CSRF_FIELD, 'once', 'sample'] as const;
 /** No option and no token needs more; a longer one is refused. */
 const OPTION_BYTES_MAX = 200;
 
@@ -203,7 +203,7 @@ export class PlaygroundForm {
   async finish() {
     const once = this.#texts.get('once') ?? '';
     if (!this.#trusted || !isSecret(once)) throw new PageError('staleForm');
-    if (this.#texts.has('demo')) await this.#takeDemo();
+    await this.#takeSample();
     return { fields: this.#form.finish(), once };
   }
 
@@ -240,10 +240,14 @@ export class PlaygroundForm {
     this.#trusted = true;
   }
 
-  async #takeDemo(): Promise<void> {
+  async #takeSample(): Promise<void> {
+    const name = this.#texts.get('sample');
+    if (name === undefined) return;
+    const sample = SAMPLES.find(one => one === name);
+    if (sample === undefined) throw new PageError('badForm');
     const head = { name: 'image_file', isFile: true, isAscii: false };
     await this.#form.take({ kind: 'head', head });
-    await this.#form.take({ kind: 'data', bytes: await demoPicture() });
+    await this.#form.take({ kind: 'data', bytes: assetBytes(sampleFile(sample)) });
     await this.#form.take({ kind: 'end' });
   }
 }
@@ -262,18 +266,4 @@ export function optionsOfQuery(query: unknown): Options {
     given.set(name, text);
   }
   return given;
-}
-
-/** The picture that `make demo` cuts out (docs/images/draw-demo.ts drew it). */
-const DEMO_FILE = path.join(import.meta.dirname, '../../../docs/images/demo.jpg');
-
-let bytes: Promise<Buffer> | undefined;
-
-export function demoPicture(): Promise<Buffer> {
-  bytes ??= readFile(DEMO_FILE);
-  // A failure is not kept: the next who asks reads again.
-  bytes.catch(() => {
-    bytes = undefined;
-  });
-  return bytes;
 }

@@ -1,4 +1,6 @@
 /** Sign-in by mail and password or by the identity provider, sign-out, and links into an account. */
+
+import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/frame.ts';
@@ -11,6 +13,7 @@ import {
   postForm,
   textField,
 } from '../page/html.ts';
+import { demoStage } from '../page/stage.ts';
 import type { AcceptOutcome, FoundLink, Links } from '../people/links.ts';
 import { mailKeyOf } from '../people/mail-address.ts';
 import {
@@ -140,12 +143,17 @@ function renderSignIn(
   reply: FastifyReply,
   { to, mail = '', provider, problem, status = 200 }: SignInPage,
 ): FastifyReply {
-  const { signIn } = localeOf(reply.request).words;
+  const { words } = localeOf(reply.request);
+  const { signIn } = words;
   const csrf = csrfOfVisitor(reply);
   return renderPage(reply, {
     title: signIn.title,
     status,
     said: signIn.said,
+    scripts: ['compare.js'],
+    aside: html`${demoStage(words)}
+      <h2>${signIn.pitch}</h2>
+      <p class="soft">${signIn.pitchText} <a href=${DOCS_PATH}>${signIn.docs}</a></p>`,
     main: html`<div class="stack">
       ${problem === undefined ? null : notice('bad', problem)}
       ${postForm(

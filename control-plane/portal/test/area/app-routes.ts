@@ -26,7 +26,6 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'GET /account/playground': {},
   'GET /account/playground/:jobId': { params: { jobId: 'playgroundJobId' } },
   'GET /account/playground/:jobId/result': { params: { jobId: 'playgroundJobId' } },
-  'GET /account/playground/demo.jpg': {},
   'GET /account/profile': {},
   'GET /account/sessions': {},
   'GET /account/settings': {},

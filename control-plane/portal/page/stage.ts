@@ -1,0 +1,70 @@
+/**
+ * Pictures on their stage: where one is dropped, the original beside its cut-out, the ground behind
+ * it. All of it stands without scripts; assets/compare.js makes the comparison a slider.
+ */
+
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { VNode } from 'preact';
+import type { Words } from '../words/words.ts';
+import { assetHref } from './frame.ts';
+import { ACCOUNT_PATH, type Child, html, icon } from './html.ts';
+
+/** Pictures for those who have none at hand, by the names that the playground's form sends. */
+export const SAMPLES = ['teapot', 'duck', 'cactus', 'camera'] as const;
+export type Sample = (typeof SAMPLES)[number];
+
+/** The file of assets/ (docs/images/draw-demo.ts drew it). */
+export function sampleFile(sample: Sample): string {
+  return sample === 'teapot' ? 'demo.jpg' : `sample-${sample}.jpg`;
+}
+
+export function sampleHref(sample: Sample): string {
+  return assetHref(ACCOUNT_PATH, sampleFile(sample));
+}
+
+const GROUNDS = ['chequered', 'white', 'black'] as const;
+
+/**
+ * A cut-out on a ground of one's choice: chequered, white, black, or a colour that a script sets.
+ * @param path where its bytes are
+ */
+export function resultStage(words: Words, path: string, format: OutputFormat): VNode {
+  const said = words.playground;
+  if (format === 'jxl' || format === 'zip') return html`<p class="hint">${said.notShown}</p>`;
+  return html`<div class="stage" ...${comparedBy(words)}>
+    <figure class="canvas chequered"><img class="picture" src=${path} alt=${said.result} /></figure>
+    <fieldset class="swatches"><legend class="silent">${said.ground}</legend>
+      ${GROUNDS.map(
+        ground => html`<label class=${`swatch ${ground}`} title=${said[ground]}>
+          <input type="radio" name="ground" value=${ground} checked=${ground === 'chequered'} />
+          <span class="silent">${said[ground]}</span></label>`,
+      )}
+      <label class="swatch own" data-own hidden title=${said.own}>
+        <input type="radio" name="ground" value="own" /><span class="silent">${said.own}</span>
+        <input type="color" value="#3f8f5f" aria-label=${said.ownColour} /></label>
+    </fieldset>
+  </div>`;
+}
+
+/** The demo picture and its cut-out, half and half. */
+export function demoStage(words: Words): VNode {
+  const said = words.playground;
+  const cutOut = assetHref(ACCOUNT_PATH, 'demo-cutout.webp');
+  return html`<div class="stage" ...${comparedBy(words)}>
+    <figure class="canvas chequered">
+      <img class="picture" src=${cutOut} alt=${said.result} width="900" height="675" />
+      <img class="before" src=${sampleHref('teapot')} alt=${said.before} />
+    </figure>
+  </div>`;
+}
+
+/** What compare.js writes on a comparison. */
+function comparedBy({ playground: said }: Words): Record<string, string> {
+  return { 'data-before': said.before, 'data-after': said.result, 'data-slider': said.slider };
+}
+
+/** What stands in the place where pictures are dropped. */
+export function dropWords(title: string, text: Child): VNode {
+  return html`<span class="drop-icon">${icon('picture')}</span>
+    <span class="drop-title">${title}</span><span class="soft">${text}</span>`;
+}
