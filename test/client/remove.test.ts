@@ -381,6 +381,8 @@ test('what cannot be cut out is named, and the rest is done', async t => {
   for (const name of ['bad', 'text', 'empty', 'dangling']) {
     t.regex(flat.stderr, new RegExp(`photos/${name}\\.png: [A-Z_]+: `));
   }
+  t.regex(flat.stdout.toString(), /2 other files \(photos\/loop, photos\/notes\.txt\) left alone/);
+  t.regex(flat.stderr, /^matting: [45] of 5, .*photos\/\w+\.png$/m);
   t.deepEqual(filesBelow('out'), ['photos/good.png', 'results.jsonl']);
   const codes = new Map(journal().map(({ file, error }) => [file, error?.code]));
   t.is(codes.get('photos/bad.png'), 'PROCESSING_FAILED');
@@ -448,13 +450,14 @@ test('a name is as long as names may be, and no link of another is written throu
 
 test('names of files do nothing to a terminal', async t => {
   write('in/\u001b[2J\u009b2J.png', 'no picture');
-  const { code, stderr } = await run(['in', '--to', 'out']);
+  write('in/\u001b[2J.txt', 'not looked at');
+  const { code, stderr, stdout } = await run(['in', '--to', 'out']);
   t.is(code, 1);
   t.regex(stderr, /in\/\?\[2J\?2J\.png: UNSUPPORTED_IMAGE_FORMAT/);
   const gone = await run(['\u001b]0;title\u0007', '--to', 'out']);
   t.is(gone.code, 66);
   t.regex(gone.stderr, /^matting: \?\]0;title\?: no such file$/m);
-  t.notRegex(stderr + gone.stderr, /[\u001b\u009b]/);
+  t.notRegex(stdout + stderr + gone.stderr, /[\u001b\u009b]/);
 });
 
 test('what exists is left alone where that is asked for', async t => {

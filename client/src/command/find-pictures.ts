@@ -21,8 +21,8 @@ export interface Found {
   readonly pictures: readonly Picture[];
   /** Folders and links that could not be read, and why. */
   readonly unreadable: readonly { readonly source: string; readonly reason: string }[];
-  /** Files in folders that are no pictures by their names. */
-  readonly others: number;
+  /** Files in folders that are no pictures by their names; the first are named. */
+  readonly others: { readonly count: number; readonly first: readonly string[] };
 }
 
 export interface FindOptions {
@@ -49,7 +49,7 @@ export async function findPictures(files: readonly string[], options: FindOption
 class Search implements Found {
   readonly pictures: Picture[] = [];
   readonly unreadable: { source: string; reason: string }[] = [];
-  others = 0;
+  readonly others = { count: 0, first: [] as string[] };
   readonly #options: FindOptions;
   readonly #to: string;
   /** By output. */
@@ -92,7 +92,8 @@ class Search implements Found {
         if (!this.#options.recursive || (await realpath(source)) === this.#to) continue;
         await this.#walk(source, path.posix.join(output, entry.name));
       } else if (!PICTURE_ENDINGS.includes(path.extname(entry.name).toLowerCase())) {
-        this.others += 1;
+        this.others.count += 1;
+        if (this.others.count <= NAMES_SHOWN_MAX) this.others.first.push(source);
       } else if (entry.isFile() || (entry.isSymbolicLink() && (await leadsToFile(source)))) {
         this.#take(source, path.posix.join(output, this.#named(entry.name)));
       }

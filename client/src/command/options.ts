@@ -125,8 +125,35 @@ export function parseCommand(args: readonly string[]): {
     const parsed = parseArgs({ args: [...args], options, allowPositionals: true });
     return { files: parsed.positionals, given: { ...parsed.values } as GivenOptions };
   } catch (error) {
-    throw misuse(`${(error as Error).message.split('. ')[0]}; --help lists the options`);
+    const [wrong = ''] = (error as Error).message.split('. ');
+    const meant = nearOption(/^Unknown option '--([^']+)'/.exec(wrong)?.[1] ?? '');
+    const hint = meant === undefined ? '' : ` (did you mean --${meant}?)`;
+    throw misuse(`${wrong}${hint}; --help lists the options`);
   }
+}
+
+/** Undefined: none is near. A third of the letters may differ. */
+function nearOption(name: string): string | undefined {
+  // Longer names are spelled like nothing.
+  if (name.length > 32) return undefined;
+  const [near] = Object.keys(OPTIONS)
+    .map(option => ({ option, edits: editsBetween(name, option) }))
+    .sort((a, b) => a.edits - b.edits);
+  return near && near.edits <= near.option.length / 3 ? near.option : undefined;
+}
+
+/** Letters that are added, taken away or replaced (Levenshtein). */
+function editsBetween(from: string, to: string): number {
+  let row = Array.from({ length: to.length + 1 }, (_, place) => place);
+  for (const [index, letter] of [...from].entries()) {
+    const next = [index + 1];
+    for (const [place, other] of [...to].entries()) {
+      const replaced = row[place]! + (letter === other ? 0 : 1);
+      next.push(Math.min(replaced, row[place + 1]! + 1, next[place]! + 1));
+    }
+    row = next;
+  }
+  return row.at(-1)!;
 }
 
 /** @throws CommandError */

@@ -19,6 +19,8 @@ export class Progress {
   readonly #hasBar: boolean;
   readonly #startedAtMs = performance.now();
   #ended = 0;
+  /** Of those that ended: the ones that took a request. */
+  #sent = 0;
   #percentSaid = 0;
   #note = '';
 
@@ -29,20 +31,22 @@ export class Progress {
     this.#draw();
   }
 
-  /** One more picture has ended, well or not. */
-  ended(): void {
+  /** One more picture has ended, well or not. @param isSent it was not there already */
+  ended(source: string, isSent: boolean): void {
     this.#ended += 1;
-    this.note('');
+    if (isSent) this.#sent += 1;
+    this.note(source);
     if (this.#hasBar) return;
     const percent = Math.floor((this.#ended / this.#total) * 100);
     if (percent < this.#percentSaid + PLAIN_STEP_PERCENT) return;
     this.#percentSaid = percent - (percent % PLAIN_STEP_PERCENT);
-    this.line(`${this.#ended} of ${this.#total}`);
+    this.line(this.#text());
   }
 
-  /** What is waited for; beside the bar, until the next picture ends. */
+  /** The last picture, or what is waited for; beside the bar, until the next picture ends. */
   note(text: string): void {
-    this.#note = shown(text);
+    // One line: it is drawn over.
+    this.#note = shown(text).replaceAll(/\s/g, ' ');
     this.#draw();
   }
 
@@ -59,16 +63,23 @@ export class Progress {
   #draw(): void {
     if (!this.#hasBar) return;
     const bar = '█'.repeat((this.#ended / this.#total) * BAR_LENGTH).padEnd(BAR_LENGTH, '░');
-    const parts = [`${bar} ${this.#ended} of ${this.#total}`, this.#left(), this.#note];
-    const text = parts.filter(part => part !== '').join(', ');
+    const text = `${bar} ${this.#text()}`;
     this.#out.write(CLEAR_LINE + text.slice(0, (this.#out.columns || COLUMNS_DEFAULT) - 1));
   }
 
-  /** As long a picture as those before. */
-  #left(): string {
-    if (this.#ended === 0 || this.#ended === this.#total) return '';
-    const perPictureMs = (performance.now() - this.#startedAtMs) / this.#ended;
-    const seconds = Math.ceil((perPictureMs * (this.#total - this.#ended)) / 1000);
-    return seconds < 100 ? `${seconds} s left` : `${Math.ceil(seconds / 60)} min left`;
+  #text(): string {
+    const parts = [`${this.#ended} of ${this.#total}`, ...this.#pace(), this.#note];
+    return parts.filter(part => part !== '').join(', ');
+  }
+
+  /** How fast it goes, and how long it takes if the rest goes as fast. */
+  #pace(): string[] {
+    const left = this.#total - this.#ended;
+    if (this.#sent === 0 || left === 0) return [];
+    const perPictureMs = (performance.now() - this.#startedAtMs) / this.#sent;
+    const perMinute = 60_000 / perPictureMs;
+    const rate = `${perMinute.toFixed(perMinute < 10 ? 1 : 0)} a minute`;
+    const seconds = Math.ceil((perPictureMs * left) / 1000);
+    return [seconds < 100 ? `${seconds} s left` : `${Math.ceil(seconds / 60)} min left`, rate];
   }
 }

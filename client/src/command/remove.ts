@@ -12,7 +12,7 @@ import { type RemoveOptions, STANDARD_INPUT } from './options.ts';
 import { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
 import { codeOf, type PictureEnd, runPicture } from './picture-run.ts';
-import { Progress } from './progress.ts';
+import { Progress, shown } from './progress.ts';
 import { warnedOf } from './warnings.ts';
 
 /** The service must answer within this before a picture is sent. */
@@ -145,21 +145,26 @@ class Run {
       const picture = this.#found.pictures[this.#next];
       if (picture === undefined) return;
       this.#next += 1;
+      let isSent = true;
       try {
-        this.#count(picture, await this.#one(picture));
+        const end = await this.#one(picture);
+        isSent = end.kind !== 'there';
+        this.#count(picture, end);
       } catch (error) {
         // Ended at once, or the journal cannot be written.
         if (this.#endings.hurrying.aborted) return;
         this.#stopped ??= new CommandError(`stopped: ${(error as Error).message}`);
         this.#failed.push(picture.source);
       }
-      this.#progress.ended();
+      this.#progress.ended(picture.source, isSent);
     }
   }
 
   #one(picture: Picture): Promise<PictureEnd> {
     const onRetry = ({ error, waitMs }: Retry) => {
-      this.#progress.note(`${error.code}, again in ${Math.ceil(waitMs / 1000)} s`);
+      this.#progress.note(
+        `${picture.source}: ${error.code}, again in ${Math.ceil(waitMs / 1000)} s`,
+      );
     };
     return runPicture(picture, {
       ...this.#options,
@@ -200,13 +205,18 @@ class Run {
       ...(this.#there > 0 ? [`${this.#there} there already`] : []),
       ...(this.#failed.length > 0 ? [`${this.#failed.length} failed`] : []),
       ...(left > 0 ? [`${left} not tried`] : []),
-      ...(others > 0 ? [`${others} other files left alone`] : []),
+      ...(others.count > 0 ? [`${namedOthers(others)} left alone`] : []),
     ];
-    process.stdout.write(`matting: ${parts.join(', ')}\n`);
+    process.stdout.write(`matting: ${shown(parts.join(', '))}\n`);
     if (this.#stopped !== undefined) throw this.#stopped;
     if (left > 0) throw new CommandError('ended before all were tried: the same command goes on');
     if (this.#failed.length > 0) throw new CommandError(`${this.#failed.length} failed`);
   }
+}
+
+function namedOthers({ count, first }: Found['others']): string {
+  const more = count > first.length ? ', …' : '';
+  return `${count} other ${count === 1 ? 'file' : 'files'} (${first.join(', ')}${more})`;
 }
 
 function stopsTheRun(error: Error): boolean {
