@@ -4,6 +4,7 @@ import { baseline } from './migrations/0001-baseline.ts';
 import { unsettledJobs } from './migrations/0002-unsettled-jobs.ts';
 import { models } from './migrations/0003-models.ts';
 import { noSubject } from './migrations/0004-no-subject.ts';
+import { thumbnails } from './migrations/0005-thumbnails.ts';
 
 export const OLDER_FOUND = 'the database was made by 0.1.0, which this version does not read';
 export const OLDER_ADVICE =
@@ -16,6 +17,7 @@ export const CORE_MIGRATIONS: MigrationSeries = {
     '0002-unsettled-jobs': unsettledJobs(dialect),
     '0003-models': models(dialect),
     '0004-no-subject': noSubject(dialect),
+    '0005-thumbnails': thumbnails(dialect),
   }),
   unreadable: { migration: '0001-initial', why: `${OLDER_FOUND}: ${OLDER_ADVICE}` },
 };

@@ -157,6 +157,8 @@ export interface JobsTable {
   result_sight: string | null;
   /** JSON of JobModel[], where the request named a model. */
   result_models: string | null;
+  /** Of the blob beside result_blob; null: there is none. */
+  result_thumbnail_bytes: number | null;
   failure_code: string | null;
   failure_detail: string | null;
   failure_retryable: number | null;

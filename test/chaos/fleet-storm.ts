@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ExecutionContext, SerialFn } from 'ava';
+import { resultOfThumbnail } from '../../control-plane/core/jobs/job.ts';
 import { Sweeper, type SweeperOptions } from '../../control-plane/core/retention/sweep.ts';
 import type { BlobStore } from '../../control-plane/core/storage/blob-store.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';
@@ -45,6 +46,11 @@ const ALWAYS_OURS: SweeperOptions['sweeps'] = {
 
 type Victim = 'control plane' | 'node' | 'engine' | 'picture worker' | GroundVictim;
 type Caller = Awaited<ReturnType<typeof fundedCaller>>;
+
+interface JobsCounted {
+  readonly accountId?: string;
+  readonly withThumbnail?: boolean;
+}
 
 interface FleetStormOptions {
   readonly fleet: FleetOptions;
@@ -180,7 +186,7 @@ class FleetStorm {
         detail: () => this.#fleet.logTail(),
       });
       const credits = await ledger.credits(accountId);
-      assert.equal(credits?.sums.charge, await this.#succeededJobs(accountId));
+      assert.equal(credits?.sums.charge, await this.#succeededJobs({ accountId }));
       assert.equal(credits.sums.reserve, credits.sums.charge + credits.sums.release);
     }
     assert.deepEqual(await ledger.check(), []);
@@ -245,11 +251,14 @@ class FleetStorm {
     await sweeper.stop();
     const kept = await names();
     assert.deepEqual(await stores.jobs.referencedBlobs(kept), new Set(kept));
-    assert.equal(kept.length, await this.#succeededJobs());
+    const thumbnails = kept.filter(name => resultOfThumbnail(name) !== name).length;
+    assert.equal(kept.length - thumbnails, await this.#succeededJobs());
+    assert.equal(thumbnails, await this.#succeededJobs({ withThumbnail: true }));
+    assert.ok(thumbnails > 0);
   }
 
   /** Rows of jobs that succeeded and did not expire; of one account, or of all. */
-  async #succeededJobs(accountId?: string): Promise<number> {
+  async #succeededJobs({ accountId, withThumbnail }: JobsCounted = {}): Promise<number> {
     const database = await openDatabase(this.#fleet.ground.databaseUrl, { log: SILENT_LOG });
     try {
       let select = database.kysely
@@ -257,6 +266,7 @@ class FleetStorm {
         .select(eb => eb.fn.countAll<number>().as('jobs'))
         .where('state', '=', 'succeeded');
       if (accountId !== undefined) select = select.where('account_id', '=', accountId);
+      if (withThumbnail) select = select.where('result_thumbnail_bytes', 'is not', null);
       return Number((await select.executeTakeFirstOrThrow()).jobs);
     } finally {
       await database.close();

@@ -5,10 +5,35 @@ export const FINISHING_MUTATIONS = mutationsOf`
 file control-plane/core/jobs/job-store.ts
 tests control-plane/core/jobs/job-store.test.ts: jobs with finishing on sqlite
 a background that a job names is swept away
-  - for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
+  - for (const read of [inputsIn, resultsIn, backgroundsIn]) {
+  + for (const read of [inputsIn, resultsIn]) {
   = name their background until they end, either way
+tests control-plane/core/jobs/job-store.test.ts: jobs on sqlite › retention
+a thumbnail stays behind where its result goes
+  - thumbnailBytes === null ? [blob] : [blob, thumbnailBlob(blob)];
+  + [blob];
+  = a thumbnail is named and goes with its result, whichever way that goes
+a backup names results that it did not ask for
+  - new Set(names.filter(name => found.has(name)));
+  + found;
+  = a thumbnail is named and goes with its result, whichever way that goes
+
+file control-plane/core/attempts/claimed-job.ts
+tests control-plane/core/attempts/thumbnails.test.ts
+an attempt that was overtaken leaves its thumbnail behind
+  - await this.#removeBlob(thumbnailBlob(blob));
+  = a thumbnail › goes with the result of an attempt that was overtaken
+a job fails for its thumbnail
+  - .then(() => true, failed);
+  + .then(() => true);
+  = a thumbnail › that the storage does not take is none, and the job succeeds and is charged
 
 file control-plane/core/nodes/matte-exchange.ts
+tests control-plane/core/attempts/thumbnails.test.ts
+a node stores a thumbnail of any size
+  - return length > 0 && length <= THUMBNAIL_BYTES_MAX;
+  + return length > 0;
+  = a thumbnail › is none where the node sends too many bytes of it, and the job succeeds
 tests control-plane/core/attempts/attempts.test.ts: an answer without what was asked for
 an answer without the finishing that was asked for is taken
   - if (isSame) return;

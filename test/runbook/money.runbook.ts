@@ -1,4 +1,5 @@
 /** Pages about money. Needs: fleet-size, portal. */
+import assert from 'node:assert/strict';
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
@@ -113,8 +114,9 @@ async function answerOf(link: string | undefined) {
 }
 
 async function removeFileOf(jobId: string): Promise<void> {
-  const [file] = (await readdir(results())).filter(name => name.startsWith(jobId));
-  await rm(path.join(results(), at([file], 0) ?? ''));
+  const files = (await readdir(results())).filter(name => name.startsWith(jobId));
+  assert.notEqual(files.length, 0);
+  for (const file of files) await rm(path.join(results(), file));
 }
 
 procedure('MattingResultsLost', async (page, t) => {

@@ -21,6 +21,7 @@ import {
   nowPlusMs,
 } from '@matting/database/statements.ts';
 import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
+import { settledWithin } from '@matting/program/waiting.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import { timesByStage } from '@matting/proto/contract/stages.ts';
@@ -40,6 +41,7 @@ import {
   LEASE_TIMING,
   type LeaseTiming,
   type StageTimings,
+  thumbnailBlob,
 } from '../jobs/job.ts';
 import {
   backgroundColumn,
@@ -50,7 +52,12 @@ import {
 } from '../jobs/job-rows.ts';
 import type { JobCompletion } from '../jobs/job-transactions.ts';
 import type { AttemptOutcome, MatteResult, ResultSink } from '../nodes/matte-exchange.ts';
-import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts';
+import {
+  type BlobStore,
+  type BlobWriter,
+  type StoredBlob,
+  writeBlob,
+} from '../storage/blob-store.ts';
 
 interface InputStoredOptions {
   readonly giveUp?: AbortSignal | undefined;
@@ -278,7 +285,7 @@ export class HeldLease {
 
 export interface ClaimedJobDependencies {
   readonly jobs: JobLeases & JobCompletion;
-  readonly blobs: Pick<BlobStore, 'remove'>;
+  readonly blobs: Pick<BlobStore, 'createWriter' | 'remove'>;
   readonly events: { jobFinal(jobId: string): void; notificationDue(): void };
   readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
   readonly models?: { noteJob(name: string, ms: number): void };
@@ -406,24 +413,28 @@ export class ClaimedJob {
       return await this.#fail(NO_SUBJECT);
     }
     const storedFromMs = performance.now();
+    const { blob } = resultBlob;
+    // Beside the result, so that the job waits for the slower of the two alone.
+    const thumbnail = this.#storeThumbnail(thumbnailBlob(blob), result.thumbnail);
     try {
       await resultBlob.commit(result);
     } catch (err) {
       log.error({ err, jobId: job.id }, 'result not stored');
-      await this.#removeBlob(resultBlob.blob);
+      await thumbnail;
+      await this.#removeResult(blob);
       return await this.#fail(STORAGE_FAILED);
     }
     const { format, bytes, width, height, sha256, sight, plan } = result;
     const models = job.model === null ? null : result.models;
-    const { blob } = resultBlob;
     const token = this.#dependencies.resultTokens.make(job.id);
-    const stored = { blob, ...token, format, bytes, width, height, sha256, sight, models };
+    const file = { blob, ...token, format, bytes, width, height, sha256 };
+    const stored = { ...file, sight, models, thumbnailBytes: await thumbnail };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
-    // Where this throws the row may or may not name the blob, so it stays, for the sweeper.
+    // Where this throws the row may or may not name the blobs, so they stay, for the sweeper.
     if (!(await this.#stands(jobs.succeed(claim, stored, resultTtlMs, timings, this.signal)))) {
       // Only a final row names a result, and a final row keeps its fence: this one names another.
-      await this.#removeBlob(blob);
+      await this.#removeResult(blob);
       return { kind: 'open' };
     }
     this.#dependencies.models?.noteJob(job.model ?? plan, this.ageMs - waitMs);
@@ -431,6 +442,20 @@ export class ClaimedJob {
     const inputFields = { inputBytes: input?.bytes, inputFormat: input?.format };
     const sizes = { ...inputFields, outputFormat, resultBytes: bytes };
     return await this.#ended(undefined, { nodeId, plan, ...sizes, timings });
+  }
+
+  /** null: there is none. A job never fails for its thumbnail. */
+  async #storeThumbnail(blob: string, bytes: Buffer | undefined): Promise<number | null> {
+    if (bytes === undefined) return null;
+    const { blobs, log } = this.#dependencies;
+    const failed = (err: unknown) => {
+      log.warn({ err, jobId: this.job.id, blob }, 'thumbnail not stored, left to the sweeper');
+      return false;
+    };
+    const stored = writeBlob(blobs, blob, bytes).then(() => true, failed);
+    if (!(await settledWithin(stored, THUMBNAIL_MS_MAX))) failed(new Error('the storage is slow'));
+    else if (await stored) return bytes.length;
+    return null;
   }
 
   async #fail(failure: JobFailure): Promise<RunEnd> {
@@ -476,6 +501,11 @@ export class ClaimedJob {
     return answer;
   }
 
+  async #removeResult(blob: string): Promise<void> {
+    await this.#removeBlob(blob);
+    await this.#removeBlob(thumbnailBlob(blob));
+  }
+
   async #removeBlob(name: string): Promise<void> {
     try {
       await this.#dependencies.blobs.remove(name);
@@ -484,6 +514,9 @@ export class ClaimedJob {
     }
   }
 }
+
+/** A job waits no longer for its thumbnail to be stored. */
+const THUMBNAIL_MS_MAX = 3000;
 
 const NO_SUBJECT: JobFailure = {
   code: 'NO_SUBJECT',

@@ -179,6 +179,7 @@ function resultFromRow(row: JobRow): JobResult | null {
     sha256: requirePresent(row.result_sha256),
     sight: row.result_sight === null ? null : (JSON.parse(row.result_sight) as Sight),
     models: modelsFromRow(row),
+    thumbnailBytes: row.result_thumbnail_bytes,
   };
 }
 
@@ -198,6 +199,7 @@ export function resultColumns(result: JobResult) {
     result_sha256: result.sha256,
     result_sight: result.sight && JSON.stringify(result.sight),
     result_models: result.models && JSON.stringify(result.models),
+    result_thumbnail_bytes: result.thumbnailBytes,
   };
 }
 

@@ -28,7 +28,7 @@ import {
   submitted,
   WITH_PICTURE,
 } from '../test/fixtures.ts';
-import { backgroundBlob, type Job, jobOfBackground, publicState } from './job.ts';
+import { backgroundBlob, type Job, jobOfBackground, publicState, thumbnailBlob } from './job.ts';
 import type { JobFilter, ListedJob } from './job-lists.ts';
 import type { NewJob } from './job-transactions.ts';
 
@@ -158,6 +158,29 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     t.is(publicState(swept!), 'expired');
     t.is(swept!.result, null);
     t.truthy((await reread(stores, kept.job.id)).result);
+  });
+
+  test('retention › a thumbnail is named and goes with its result, whichever way that goes', async t => {
+    const account = await fundedAccount(stores, 4);
+    const succeeded = async (thumbnailBytes: number | null, resultTtlMs: number) => {
+      const { claim } = await running(stores, newJob(account));
+      const result = { ...resultOf(claim), thumbnailBytes };
+      await stores.jobs.succeed(claim, result, resultTtlMs, {});
+      return result.blob;
+    };
+    const none = await succeeded(null, HOUR_MS);
+    const live = await succeeded(2000, HOUR_MS);
+    const names = [thumbnailBlob(none), thumbnailBlob(live), live, none, 'results/else-thumbnail'];
+    const named = await stores.jobs.referencedBlobs(names);
+    t.deepEqual([...named], [thumbnailBlob(live), live, none]);
+    const alone = await stores.jobs.referencedBlobs([thumbnailBlob(live)]);
+    t.deepEqual([...alone], [thumbnailBlob(live)], 'the result was not asked for');
+    const expired = await succeeded(2000, 0);
+    t.deepEqual(await stores.jobs.takeExpiredResultBlobs(1000), [expired, thumbnailBlob(expired)]);
+    t.is((await stores.jobs.referencedBlobs([thumbnailBlob(expired)])).size, 0);
+    const old = await succeeded(2000, 0);
+    const { blobs } = await stores.jobs.removeFinalOlderThan(0, 1000);
+    t.deepEqual(blobs, [old, thumbnailBlob(old)]);
   });
 
   test('retention › rows go after their time with their outbox; the ledger stays and adds up', async t => {

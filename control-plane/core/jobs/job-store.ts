@@ -2,8 +2,10 @@
 
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { nowPlusMs } from '@matting/database/statements.ts';
+import type { Selectable } from 'kysely';
 import { jobLeases } from '../attempts/claimed-job.ts';
-import { jobOfBackground } from './job.ts';
+import type { JobsTable } from '../tables.ts';
+import { jobOfBackground, resultOfThumbnail, thumbnailBlob } from './job.ts';
 import { jobLists } from './job-lists.ts';
 import { backgroundFromRow, jobQueue, jobReading } from './job-rows.ts';
 import { jobSubmission } from './job-transactions.ts';
@@ -26,13 +28,13 @@ const BLOB_NAMES_MAX = 100;
 
 export interface RemovedJobs {
   readonly rows: number;
-  /** Results that those rows still named: no row names them now. */
+  /** Results and thumbnails that those rows still named: no row names them now. */
   readonly blobs: readonly string[];
 }
 
 function jobRetention(database: Database) {
   return {
-    /** Clears the names of results past their expiry, and returns them. */
+    /** Clears the names of results past their expiry; returns them, and those of thumbnails. */
     takeExpiredResultBlobs: (limit: number) => takeExpiredResultBlobs(database, limit),
     /** Removes rows final for longer than `afterMs`; the ledger stays. */
     removeFinalOlderThan: (afterMs: number, limit: number) =>
@@ -41,13 +43,12 @@ function jobRetention(database: Database) {
       const found = new Set<string>();
       for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
         const some = names.slice(start, start + BLOB_NAMES_MAX);
-        for (const column of ['input_blob', 'result_blob'] as const) {
-          const rows = await query(database, db => namesIn(db, column, some));
-          for (const name of rows) found.add(name);
+        for (const read of [inputsIn, resultsIn, backgroundsIn]) {
+          for (const name of await query(database, db => read(db, some))) found.add(name);
         }
-        for (const name of await query(database, db => backgroundsIn(db, some))) found.add(name);
       }
-      return found;
+      // A result is found by its thumbnail's name too.
+      return new Set(names.filter(name => found.has(name)));
     },
   };
 }
@@ -57,7 +58,7 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
   return transact(database, async tx => {
     const rows = await tx
       .selectFrom('jobs')
-      .select(['id', 'result_blob'])
+      .select(['id', 'result_blob', 'result_thumbnail_bytes'])
       .where('result_blob_expires_at', '<=', database.nowMs)
       .orderBy('result_blob_expires_at')
       .limit(limit)
@@ -69,7 +70,7 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
       .set({ result_blob: null, result_blob_expires_at: null })
       .where('id', 'in', rows.map(row => row.id).sort())
       .execute();
-    return rows.flatMap(row => (row.result_blob === null ? [] : [row.result_blob]));
+    return rows.flatMap(blobsOfResult);
   });
 }
 
@@ -86,7 +87,7 @@ async function removeFinalOlderThan(
   const found = await query(database, db =>
     db
       .selectFrom('jobs')
-      .select(['id', 'result_blob', 'result_blob_expires_at'])
+      .select(['id', 'result_blob', 'result_thumbnail_bytes', 'result_blob_expires_at'])
       .select(() => nowMs.as('read_at'))
       .where('finished_at', '<=', nowPlusMs(nowMs, -afterMs))
       .orderBy('finished_at')
@@ -105,20 +106,29 @@ async function removeFinalOlderThan(
     await tx.deleteFrom('outbox').where('id', 'in', ids).execute();
     return Number(numDeletedRows);
   });
-  return { rows, blobs: due.flatMap(row => row.result_blob ?? []) };
+  return { rows, blobs: due.flatMap(blobsOfResult) };
 }
 
-async function namesIn(
-  db: Db,
-  column: 'input_blob' | 'result_blob',
-  names: readonly string[],
-): Promise<string[]> {
+function blobsOfResult(
+  row: Pick<Selectable<JobsTable>, 'result_blob' | 'result_thumbnail_bytes'>,
+): string[] {
+  const { result_blob: blob, result_thumbnail_bytes: thumbnailBytes } = row;
+  if (blob === null) return [];
+  return thumbnailBytes === null ? [blob] : [blob, thumbnailBlob(blob)];
+}
+
+async function inputsIn(db: Db, names: readonly string[]): Promise<string[]> {
+  const inputs = db.selectFrom('jobs').select('input_blob').where('input_blob', 'in', names);
+  return (await inputs.execute()).flatMap(row => row.input_blob ?? []);
+}
+
+async function resultsIn(db: Db, names: readonly string[]): Promise<string[]> {
   const rows = await db
     .selectFrom('jobs')
-    .select(`${column} as name`)
-    .where(column, 'in', names)
+    .select(['result_blob', 'result_thumbnail_bytes'])
+    .where('result_blob', 'in', [...new Set(names.map(resultOfThumbnail))])
     .execute();
-  return rows.flatMap(row => (row.name === null ? [] : [row.name]));
+  return rows.flatMap(blobsOfResult);
 }
 
 /** Found by their jobs, whose ids are in the names: an index would cost every job. */

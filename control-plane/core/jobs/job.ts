@@ -69,6 +69,8 @@ export interface JobResult {
   readonly sight: Sight | null;
   /** null: the request named none. */
   readonly models: readonly JobModel[] | null;
+  /** null: there is none. */
+  readonly thumbnailBytes: number | null;
 }
 
 /** What made a result. */
@@ -196,6 +198,18 @@ export function backgroundBlob(jobId: string, fence?: number): string {
 /** The job that such a blob is of; undefined for any other name. */
 export function jobOfBackground(blob: string): string | undefined {
   return /^backgrounds\/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+)?$/.exec(blob)?.[1];
+}
+
+const THUMBNAIL_SUFFIX = '-thumbnail';
+
+/** Beside the result: what lists or erases results knows its name by theirs. */
+export function thumbnailBlob(resultBlob: string): string {
+  return `${resultBlob}${THUMBNAIL_SUFFIX}`;
+}
+
+/** The result that such a blob is of; any other name is its own. */
+export function resultOfThumbnail(blob: string): string {
+  return blob.endsWith(THUMBNAIL_SUFFIX) ? blob.slice(0, -THUMBNAIL_SUFFIX.length) : blob;
 }
 
 export function isFinal(job: Pick<Job, 'state'>): boolean {

@@ -15,10 +15,15 @@ import {
   outputFormatToProto,
 } from '@matting/proto/contract/formats.ts';
 import { ERROR_CODE_TRAILER, fromServiceError } from '@matting/proto/contract/grpc-status.ts';
-import { CHUNK_BYTES_MAX, RESULT_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import {
+  CHUNK_BYTES_MAX,
+  RESULT_BYTES_MAX,
+  THUMBNAIL_BYTES_MAX,
+} from '@matting/proto/contract/limits.ts';
 import {
   type BackgroundPicture,
   type DirectInput,
+  type Done,
   type MatteRequest,
   type MatteResponse,
   Priority,
@@ -129,6 +134,8 @@ export interface MatteResult {
   /** What took part, each once. */
   readonly models: readonly JobModel[];
   readonly timings: StageTimings | undefined;
+  /** Undefined: the node made none. */
+  readonly thumbnail?: Buffer | undefined;
 }
 
 export type AttemptOutcome =
@@ -335,6 +342,10 @@ function sightFromProto(header: ResultHeader): Sight | null {
   return { inputWidth, inputHeight, subject: seen };
 }
 
+function isThumbnail({ length }: Buffer): boolean {
+  return length > 0 && length <= THUMBNAIL_BYTES_MAX;
+}
+
 function modelsOf({ modelRuns }: ResultHeader): JobModel[] {
   const runs = modelRuns.map(({ model: name, role }) => ({ name, role }));
   return [...new Map(runs.map(run => [`${run.name} ${run.role}`, run])).values()];
@@ -420,7 +431,7 @@ export class MatteExchange {
         return await this.#namePlace(message.value.sha256);
       case 'done':
         if (this.#result !== undefined) throw brokenAnswer('Done twice');
-        this.#result = await this.#complete(message.value.sha256, message.value.timings);
+        this.#result = await this.#complete(message.value);
         return;
       default:
         // A message of a newer protocol: what it adds is not needed here.
@@ -481,7 +492,7 @@ export class MatteExchange {
     return this.#hash.digest();
   }
 
-  async #complete(sha256: Buffer, timings: MatteResult['timings']): Promise<MatteResult> {
+  async #complete({ sha256, timings, thumbnail }: Done): Promise<MatteResult> {
     const header = this.#header;
     if (header === undefined) throw brokenAnswer('fewer bytes than announced');
     const { direct, outputFormat: format } = this.#request;
@@ -500,6 +511,7 @@ export class MatteExchange {
       plan: header.plan,
       models: modelsOf(header),
       timings,
+      thumbnail: isThumbnail(thumbnail) ? thumbnail : undefined,
     };
   }
 

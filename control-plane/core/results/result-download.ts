@@ -1,5 +1,6 @@
 /** A result as a file: behind its link, which needs no key, or as the answer of the call. */
 import type { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import type { ByteRange } from '@matting/http/request-headers.ts';
 import { noteRequestSecret } from '@matting/program/request-owner.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
@@ -7,7 +8,7 @@ import { settledWithin } from '@matting/program/waiting.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { FastifyReply } from 'fastify';
-import { type Job, publicState } from '../jobs/job.ts';
+import { type Job, publicState, thumbnailBlob } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../storage/blob-store.ts';
 import { EXPIRED_LINK, type LostResults } from './lost-results.ts';
@@ -105,6 +106,19 @@ export class ResultDownload {
       requireThere: () => this.#requireThere(job.id, result.blob, by),
       signedUrl: reading => this.#sign(result.blob, { ...reading, contentType, remainingMs }),
     };
+  }
+
+  /** Of a result whose link is good; undefined: there is none. @throws ContractError SERVICE_UNAVAILABLE */
+  async readThumbnail(job: Job): Promise<Buffer | undefined> {
+    const { result } = job;
+    if (publicState(job) !== 'succeeded' || result === null) return undefined;
+    if (result.thumbnailBytes === null) return undefined;
+    try {
+      return await buffer(await this.#options.blobs.openRead(thumbnailBlob(result.blob)));
+    } catch (error) {
+      if (error instanceof BlobNotFoundError) return undefined;
+      throw error;
+    }
   }
 
   async #sign(

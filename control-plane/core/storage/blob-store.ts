@@ -590,7 +590,7 @@ export async function checkDirectory(root: string): Promise<readonly StorageFind
     const problem = clockProblem(await fileClockMs(path.join(root, 'tmp', randomUUID())));
     if (problem !== undefined) throw new StorageProblem(problem);
   });
-  await attempt('write', () => write(blobs, name, bytes));
+  await attempt('write', () => writeBlob(blobs, name, bytes));
   await attempt('read', async () => {
     const read = await buffer(await blobs.openRead(name));
     requireThat(read.equals(bytes), 'other bytes were read');
@@ -610,7 +610,12 @@ export async function checkDirectory(root: string): Promise<readonly StorageFind
   return findings;
 }
 
-async function write(blobs: BlobStore, name: string, bytes: Buffer): Promise<void> {
+/** Whole and durable when it resolves. */
+export async function writeBlob(
+  blobs: Pick<BlobStore, 'createWriter'>,
+  name: string,
+  bytes: Buffer,
+): Promise<void> {
   const writer = await blobs.createWriter(name);
   try {
     await writer.write(bytes);

@@ -246,6 +246,7 @@ export function resultOf(claim: Claim): JobResult {
     sha256: sha256(claim.jobId),
     sight: null,
     models: null,
+    thumbnailBytes: null,
   };
 }
 

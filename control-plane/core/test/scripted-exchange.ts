@@ -134,7 +134,7 @@ export class Exchange {
     if (!this.#call.write(message)) await once(this.#call, 'drain');
   }
 
-  done(sha256: Buffer, thumbnail = Buffer.alloc(0)): void {
+  done(sha256: Buffer, thumbnail: Buffer = Buffer.alloc(0)): void {
     const stage = {
       receiveMs: 1,
       workerWaitMs: 0,
@@ -158,17 +158,17 @@ export class Exchange {
     this.#call.emit('error', toStatus(new ContractError(code, `told to: ${code}`, options)));
   }
 
-  async cutOut(changes: Partial<ResultHeader> = {}): Promise<void> {
+  async cutOut(changes: Partial<ResultHeader> = {}, thumbnail?: Buffer): Promise<void> {
     this.admit();
-    this.answer(await this.receive(), changes);
+    this.answer(await this.receive(), changes, thumbnail);
   }
 
-  answer(input: Uint8Array, changes: Partial<ResultHeader> = {}): void {
+  answer(input: Uint8Array, changes: Partial<ResultHeader> = {}, thumbnail?: Buffer): void {
     this.write({ $case: 'progress', value: { stage: Stage.STAGE_INFERRING } });
     const result = cutOutOf(input);
     this.announce(result, changes);
     this.send(result);
-    this.done(createHash('sha256').update(result).digest());
+    this.done(createHash('sha256').update(result).digest(), thumbnail);
     this.end();
   }
 }

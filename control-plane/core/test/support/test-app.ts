@@ -294,6 +294,7 @@ export class TestApp<S extends Stores = Stores> {
       sha256: 'ab'.repeat(32),
       sight: this.sight,
       models: job?.model ? [{ name: job.model, role: 'subject' }] : null,
+      thumbnailBytes: null,
     };
     assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
     this.events.jobFinal(jobId);
