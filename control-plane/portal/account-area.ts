@@ -163,7 +163,7 @@ function registerAccountArea(
       registerPlaygroundRoutes(account, services, baseUrl);
       registerKeyRoutes(account, services.manageKeys, services.models, baseUrl);
       registerOverviewRoute(account, services.overview, baseUrl);
-      registerUsageRoutes(account, services.readUsage);
+      registerUsageRoutes(account, services);
       registerSettingsRoutes(account, services.alerts);
       registerAssets(account, '/assets');
     },

@@ -235,7 +235,7 @@ test('pages of the operator › confirms an order once, and enters a refund once
   t.is((await stores.ledger.balances(id))?.available, 1250);
   t.is((await read(`/operator/pages/orders/${randomUUID()}`)).statusCode, 404);
   const { body } = await read(page);
-  t.true(body.includes('transfer-9') && body.includes('¥25'));
+  t.true(body.includes('transfer-9') && body.includes('CNY\u00a025.00'));
 });
 
 test('pages of the operator › keeps the language that was chosen, and leads back to no other host', async t => {

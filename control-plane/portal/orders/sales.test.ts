@@ -94,7 +94,7 @@ test('the pages of orders › sell the packages of the list on sale, each form o
   t.is(twice.headers.location, first.headers.location);
   const url = String(first.headers.location);
   const page = await owner.get(url);
-  t.regex(textOf(page.body), /The order is placed.*Waiting for payment.*2,500.*¥50/);
+  t.regex(textOf(page.body), /The order is placed.*Waiting for payment.*2,500.*CNY.50\.00/);
   t.regex(page.body, /Bank &lt;b>of/);
   const id = /orders\/([^?]+)/.exec(url)?.[1] ?? '';
   const [order] = await app.stores.orders.list({ accountId: app.accountId, limit: 1 });

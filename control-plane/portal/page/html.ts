@@ -428,11 +428,24 @@ export function pager(
   </nav>`;
 }
 
-export function tabs(
-  label: string,
-  links: readonly { readonly href: string; readonly label: string; readonly active: boolean }[],
-): VNode {
-  return html`<nav class="tabs" aria-label=${label}>${links.map(
+type NavLinks = readonly {
+  readonly href: string;
+  readonly label: string;
+  readonly active: boolean;
+}[];
+
+/** The pages of one subject. */
+export function tabs(label: string, links: NavLinks): VNode {
+  return linkRow('tabs', label, links);
+}
+
+/** The ways of looking at one list or chart: one of few, at one click. */
+export function segments(label: string, links: NavLinks): VNode {
+  return linkRow('segments', label, links);
+}
+
+function linkRow(name: string, label: string, links: NavLinks): VNode {
+  return html`<nav class=${name} aria-label=${label}>${links.map(
     link =>
       html`<a href=${link.href} aria-current=${link.active ? 'page' : undefined}>${link.label}</a>`,
   )}</nav>`;

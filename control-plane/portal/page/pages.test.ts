@@ -36,6 +36,7 @@ import {
   radioGroup,
   renderPart,
   section,
+  segments,
   selectField,
   tabs,
   textArea,
@@ -75,6 +76,7 @@ const COMPONENTS: Readonly<Record<string, () => Child>> = {
   figures: () => figures([{ label: HOSTILE, value: HOSTILE, note: HOSTILE }]),
   pager: () => pager(words, '/x', { next: HOSTILE, after: HOSTILE }, { q: HOSTILE }),
   tabs: () => tabs(HOSTILE, [{ href: '/x', label: HOSTILE, active: true }]),
+  segments: () => segments(HOSTILE, [{ href: '/x', label: HOSTILE, active: true }]),
   section: () => section({ title: HOSTILE, lead: HOSTILE, actions: HOSTILE }, HOSTILE),
   panel: () => panel(HOSTILE),
   barChart: () =>
@@ -408,7 +410,10 @@ test('words › times are those of UTC, and say so', t => {
 test('words › numbers, money and sizes are written as the language does', t => {
   const { credits, money, bytes, share, duration } = formatsIn('en');
   t.is(credits(1_300_000), '1,300,000');
-  t.is(money(1200, 'CNY'), '¥1,200');
+  t.deepEqual(
+    [1200, 0.0125].map(sum => money(sum, 'CNY').replace('\u00a0', ' ')),
+    ['CNY 1,200.00', 'CNY 0.0125'],
+  );
   t.is(bytes(52_428_800), '50 MiB');
   t.is(share(0.251), '25.1%');
   t.is(duration(2540), '2.5s');

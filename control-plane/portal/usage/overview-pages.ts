@@ -15,7 +15,7 @@ import { fill, type Words } from '../words/words.ts';
 import type { ReadUsage } from './read-usage.ts';
 import { usageChart } from './usage-chart.ts';
 import { USAGE_PATH } from './usage-pages.ts';
-import { DAY_MS } from './usage-store.ts';
+import { DAY_MS, dayOfIso } from './usage-store.ts';
 
 const LISTED_MAX = 5;
 /** Failures that are older are on the page of jobs. */
@@ -85,7 +85,7 @@ function renderOverview(reply: FastifyReply, view: OverviewView, baseUrl: string
           title: overview.usage,
           actions: ui.linkButton({ href: USAGE_PATH, label: overview.moreUsage }),
         },
-        ui.panel(usageChart(visit, overview.usageTitle, view.usage)),
+        ui.panel(chartOf(visit, view.usage)),
       )}
       ${ui.section(
         {
@@ -141,6 +141,19 @@ function creditFigures({ words, formats }: Visit, view: OverviewView) {
     figure(overview.reserved, view.reserved, overview.reservedNote),
     figure(overview.charged, view.chargedThisMonth, since),
   ];
+}
+
+function chartOf(visit: Visit, { from, to, usage }: OverviewView['usage']): VNode {
+  const { succeeded, failed } = visit.words.usage.outcomes;
+  const parts = usage.flatMap(entry => {
+    const day = 'day' in entry ? dayOfIso(entry.day) : undefined;
+    if (day === undefined) return [];
+    return [
+      { day, name: succeeded, images: entry.images - entry.failed },
+      { day, name: failed, images: entry.failed },
+    ];
+  });
+  return usageChart(visit, { from, to, series: [succeeded, failed], parts });
 }
 
 function jobLink(id: string): VNode {

@@ -6,6 +6,8 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { PortalStores } from '../portal-stores.ts';
 import {
   addUsage,
+  type DailyUsage,
+  dayOfIso,
   isoOfDay,
   monthStartOf,
   NO_USAGE,
@@ -15,6 +17,7 @@ import {
   type UsageGroup,
   type UsageOf,
   type UsageQuestion,
+  type UsageSplit,
   usageQuestionOf,
 } from './usage-store.ts';
 
@@ -70,6 +73,20 @@ export class ReadUsage {
     };
   }
 
+  /** What a view counts, each day by itself; of keys the name is that of the key's, or null. */
+  async daily(
+    accountId: string,
+    { from, to }: Pick<UsageView, 'from' | 'to'>,
+    split: UsageSplit,
+  ): Promise<(Omit<DailyUsage, 'name'> & { readonly name: string | null })[]> {
+    const days = { from: dayOfIso(from) ?? 0, to: dayOfIso(to) ?? 0 };
+    const rows = await this.#stores.usage.daily(accountId, days, split);
+    if (rows === undefined) throw wrong(TOO_MUCH);
+    if (split !== 'key') return rows;
+    const keys = await this.#keysById(accountId);
+    return rows.map(row => ({ ...row, name: keys.get(row.name)?.name ?? null }));
+  }
+
   /** Credits charged since the month began, UTC. */
   async chargedThisMonth(accountId: string): Promise<number> {
     const { usage } = this.#stores;
@@ -90,12 +107,16 @@ export class ReadUsage {
   }
 
   async #byKey(accountId: string, rows: readonly UsageOf[]): Promise<UsageEntry[]> {
-    const keys = await this.#stores.apiKeys.list(accountId);
-    const byId = new Map(keys.map(key => [key.id, key]));
+    const keys = await this.#keysById(accountId);
     return rows.map(row => {
-      const key = byId.get(row.name);
+      const key = keys.get(row.name);
       return { key: key?.prefix ?? null, name: key?.name ?? null, ...figuresOf(row) };
     });
+  }
+
+  async #keysById(accountId: string) {
+    const keys = await this.#stores.apiKeys.list(accountId);
+    return new Map(keys.map(key => [key.id, key]));
   }
 }
 

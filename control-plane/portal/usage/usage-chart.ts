@@ -1,36 +1,74 @@
-/** What an account used, drawn: bars over days as SVG by attributes, and a table that says the same. */
+/**
+ * What an account used, drawn: stacked bars over days. Places along the days are percentages and
+ * heights are pixels, so that letters keep their size on every screen; a table says the same.
+ */
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
 import type { Visit } from '../session/visit.ts';
-import type { UsageView } from './read-usage.ts';
-import { DAY_MS, dayOfIso, isoOfDay } from './usage-store.ts';
+import { DAY_MS, dayOfIso } from './usage-store.ts';
 
-/** Images a day as bars: those that succeeded below those that failed, days without any too. */
+/** More days than this are drawn as weeks: bars that can be told apart on a phone. */
+const DAYS_DRAWN_MAX = 62;
+const WEEK = 7;
+/** As many as there are colours; what is used less is drawn as one. */
+const SERIES_MAX = 4;
+
+interface Part {
+  readonly day: number;
+  /** Null: a key that is not known any more. */
+  readonly name: string | null;
+  readonly images: number;
+}
+
+interface UsageChartProps {
+  /** Days as `2026-11-21`, both included. */
+  readonly from: string;
+  readonly to: string;
+  readonly parts: readonly Part[];
+  /** Undefined: the most used first, the others as one. */
+  readonly series?: readonly string[];
+}
+
+/** Images of each day or week, those without any too; the last bar ends with the last day. */
 export function usageChart(
   { words, formats }: Visit,
-  title: string,
-  { from, to, usage }: UsageView,
-) {
-  const byDay = new Map(usage.map(entry => ['day' in entry ? entry.day : '', entry]));
-  const bars: Bar[] = [];
+  { from, to, parts, series: fixed }: UsageChartProps,
+): VNode {
+  const { usage } = words;
   const last = dayOfIso(to) ?? 0;
-  for (let day = dayOfIso(from) ?? last; day <= last; day += 1) {
-    const iso = isoOfDay(day);
-    const { images = 0, failed = 0 } = byDay.get(iso) ?? {};
-    bars.push({
-      label: formats.date(day * DAY_MS),
-      shortLabel: iso.slice('2026-'.length),
-      values: [images - failed, failed],
-    });
+  const count = last - (dayOfIso(from) ?? last) + 1;
+  const size = count > DAYS_DRAWN_MAX ? WEEK : 1;
+  const named = parts.map(part => ({ ...part, name: part.name ?? usage.unknown }));
+  const series = fixed ?? mostUsed(named, usage.others);
+  const values = Array.from({ length: Math.ceil(count / size) }, () => series.map(() => 0));
+  for (const { day, name, images } of named) {
+    const bar = values.at(-1 - Math.floor((last - day) / size));
+    const found = series.indexOf(name);
+    const index = found < 0 ? series.length - 1 : found;
+    if (bar !== undefined) bar[index] = (bar[index] ?? 0) + images;
   }
-  return barChart({
-    title,
-    series: [words.overview.succeeded, words.overview.failed],
-    bars,
-    format: value => formats.credits(value),
-    tableLabel: words.common.chartTable,
-    barLabel: words.overview.day,
+  const bars = values.map((all, index) => {
+    const end = last - (values.length - 1 - index) * size;
+    const begin = Math.max(end - size + 1, last - count + 1);
+    const label =
+      begin === end ? formats.date(end * DAY_MS) : formats.days(begin * DAY_MS, end * DAY_MS);
+    return { label, shortLabel: formats.dayOfYear(end * DAY_MS), values: all };
   });
+  return barChart({
+    title: size === 1 ? usage.chart : usage.chartWeeks,
+    series,
+    bars,
+    format: formats.credits,
+    tableLabel: words.common.chartTable,
+    barLabel: size === 1 ? usage.groups.day : usage.week,
+  });
+}
+
+function mostUsed(parts: readonly { name: string; images: number }[], others: string): string[] {
+  const sums = new Map<string, number>();
+  for (const { name, images } of parts) sums.set(name, (sums.get(name) ?? 0) + images);
+  const names = [...sums].sort(([, one], [, other]) => other - one).map(([name]) => name);
+  return names.length <= SERIES_MAX ? names : [...names.slice(0, SERIES_MAX - 1), others];
 }
 
 interface Bar {
@@ -44,7 +82,7 @@ interface Bar {
 
 interface BarChartProps {
   readonly title: string;
-  /** Names of the parts of a bar, at least two. */
+  /** Names of the parts of a bar. */
   readonly series: readonly string[];
   readonly bars: readonly Bar[];
   readonly format: (value: number) => string;
@@ -54,87 +92,136 @@ interface BarChartProps {
   readonly barLabel: string;
 }
 
-const WIDTH = 720;
-const HEIGHT = 200;
-const LEFT = 44;
-const TOP = 10;
+const HEIGHT = 220;
+const TOP = 8;
 const BOTTOM = 24;
-const GRID_LINES = 4;
-const LABELS_MAX = 8;
+const PLOT = HEIGHT - TOP - BOTTOM;
+const GRID_LINES_MAX = 5;
+const DIGIT_WIDTH = 7;
+const LABELS_MAX = 7;
 /** A day with one picture among thousands is seen. */
 const SEEN_MIN = 1.5;
+/** Of its place; fewer bars leave more room. */
+const BAR_SHARE = { few: 0.5, many: 0.7 };
+const FEW_BARS = 10;
+const TIP_WIDTH = 208;
+const TIP_LINE = 17;
+const TIP_NAME_LENGTH = 18;
 
 export function barChart(props: BarChartProps): VNode {
   const { title, series, bars, format } = props;
-  const most = Math.max(
-    ...bars.map(({ values }) => values.reduce((sum, value) => sum + value, 0)),
-    0,
+  const most = Math.max(...bars.map(({ values }) => sumOf(values)), 0);
+  const step = niceStep(most / GRID_LINES_MAX);
+  const lines = Array.from(
+    { length: Math.max(Math.ceil(most / step), 1) + 1 },
+    (_, at) => at * step,
   );
-  const step = niceStep(most / GRID_LINES);
-  const top = step * GRID_LINES;
-  const plot = HEIGHT - TOP - BOTTOM;
-  const heightOf = (value: number) => (value / top) * plot;
-  const lines = Array.from({ length: GRID_LINES + 1 }, (_, index) => index * step);
+  const top = lines.at(-1) ?? step;
+  const yOf = (value: number) => round(HEIGHT - BOTTOM - (value / top) * PLOT);
+  const axis = Math.max(...lines.map(value => format(value).length)) * DIGIT_WIDTH + 2;
   return html`<figure class="chart">
-    ${legend(series)}
-    <div class="chart-reach" tabindex="0" role="region" aria-label=${title}>
-    <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label=${title}>
-      ${lines.map(value => {
-        const y = HEIGHT - BOTTOM - heightOf(value);
-        return html`<g><line class="grid" x1=${LEFT} x2=${WIDTH} y1=${y} y2=${y} />
-          <text x=${LEFT - 8} y=${y + 4} text-anchor="end">${format(value)}</text></g>`;
-      })}
-      ${bars.map((bar, index) => drawBar(bar, index, heightOf, props))}
-    </svg></div>
+    ${legend(series, bars, format)}
+    <div class="chart-area">
+      <svg width=${axis} height=${HEIGHT} aria-hidden="true">${lines.map(
+        value =>
+          html`<text x=${axis} y=${yOf(value) + 4} text-anchor="end">${format(value)}</text>`,
+      )}</svg>
+      <svg width="100%" height=${HEIGHT} role="img" aria-label=${title}>
+        ${lines.map(value => html`<line class="grid" x1="0" x2="100%" y1=${yOf(value)} y2=${yOf(value)} />`)}
+        ${bars.map((bar, index) => drawBar(bar, placeOf(index, bars.length), yOf))}
+        ${shortLabels(bars)}
+        ${bars.map((bar, index) => drawTip(bar, placeOf(index, bars.length), props))}
+      </svg>
+    </div>
     ${chartTable(props)}
   </figure>`;
 }
 
-function drawBar(
-  bar: Bar,
-  index: number,
-  heightOf: (value: number) => number,
-  { bars: { length: count }, format, series }: BarChartProps,
-): VNode {
-  const slot = (WIDTH - LEFT) / count;
-  const width = Math.min(slot * 0.72, 40);
-  const x = LEFT + slot * index + (slot - width) / 2;
-  let y = HEIGHT - BOTTOM;
-  const parts = bar.values.map((value, part) => {
+/** Where a bar's place begins, how wide it is, and its middle: shares of all. */
+function placeOf(index: number, count: number) {
+  return { begin: index / count, width: 1 / count, middle: (index + 0.5) / count };
+}
+
+type Place = ReturnType<typeof placeOf>;
+
+function drawBar({ values }: Bar, { width, middle }: Place, yOf: (value: number) => number) {
+  const share = width * (width * FEW_BARS >= 1 ? BAR_SHARE.few : BAR_SHARE.many);
+  let y = yOf(0);
+  return values.map((value, part) => {
     if (value <= 0) return null;
-    const height = Math.max(heightOf(value), SEEN_MIN);
-    y -= height;
-    return html`<rect class=${`series-${part}`} x=${round(x)} y=${round(y)} width=${round(width)}
-      height=${round(height)} />`;
+    const height = Math.max(round(yOf(0) - yOf(value)), SEEN_MIN);
+    y = round(y - height);
+    return html`<rect class=${`series-${part}`} x=${percent(middle - share / 2)} y=${y}
+      width=${percent(share)} height=${height} />`;
   });
-  const every = Math.ceil(count / LABELS_MAX);
-  const said = bar.values.map((value, part) => `${series[part]}: ${format(value)}`);
-  return html`<g class="day"><title>${`${bar.label}\n${said.join('\n')}`}</title>
-    <rect class="reach" x=${round(LEFT + slot * index)} y=${TOP} width=${round(slot)}
-      height=${HEIGHT - TOP - BOTTOM} />
-    ${parts}
-    ${index % every === 0 ? html`<text x=${round(x + width / 2)} y=${HEIGHT - 6} text-anchor="middle">${bar.shortLabel}</text>` : null}
+}
+
+/** From the last backwards at equal distances; on a phone every second of them. */
+function shortLabels(bars: readonly Bar[]) {
+  const last = bars.length - 1;
+  const every = Math.max(Math.ceil(last / (LABELS_MAX - 1)), 1);
+  return bars.map(({ shortLabel }, index) => {
+    if ((last - index) % every !== 0) return null;
+    const { begin, width, middle } = placeOf(index, bars.length);
+    const isSecond = ((last - index) / every) % 2 === 1;
+    const [x, anchor] =
+      bars.length <= FEW_BARS
+        ? [middle, 'middle']
+        : index === last
+          ? [begin + width, 'end']
+          : index === 0
+            ? [begin, 'start']
+            : [middle, 'middle'];
+    return html`<text class=${isSecond && bars.length > 4 ? 'wide' : undefined} x=${percent(x)}
+      y=${HEIGHT - 6} text-anchor=${anchor}>${shortLabel}</text>`;
+  });
+}
+
+/** Shown while its place is pointed at; drawn behind all bars so that none covers it. */
+function drawTip(bar: Bar, { begin, width, middle }: Place, { series, format }: BarChartProps) {
+  const used = bar.values.flatMap((value, part) => (value > 0 ? [{ value, part }] : []));
+  const lines = used.map(({ value, part }, index) => {
+    const y = 20 + (index + 1) * TIP_LINE;
+    const name = cut(series[part] ?? '');
+    return html`<rect class=${`series-${part}`} x="10" y=${y - 9} width="9" height="9" rx="2" />
+      <text x="25" y=${y}>${name}</text>
+      <text x=${TIP_WIDTH - 10} y=${y} text-anchor="end">${format(value)}</text>`;
+  });
+  return html`<g class="day">
+    <rect class="reach" x=${percent(begin)} y=${TOP} width=${percent(width)} height=${PLOT} />
+    <svg class="tip" x=${percent(middle)} y="0"><g transform=${`translate(${-Math.round(TIP_WIDTH * middle)})`}>
+      <rect class="tip-ground" width=${TIP_WIDTH} height=${30 + used.length * TIP_LINE} rx="6" />
+      <text class="tip-title" x="10" y="20">${bar.label}</text>
+      <text class="tip-title" x=${TIP_WIDTH - 10} y="20" text-anchor="end">${format(sumOf(bar.values))}</text>
+      ${lines}
+    </g></svg>
   </g>`;
 }
 
-function legend(series: readonly string[]): VNode {
+function legend(series: readonly string[], bars: readonly Bar[], format: BarChartProps['format']) {
+  const sums = series.map((_, part) => sumOf(bars.map(({ values }) => values[part] ?? 0)));
   return html`<div class="legend" aria-hidden="true">${series.map(
-    (name, index) => html`<span><svg width="10" height="10" viewBox="0 0 10 10"><rect
-      class=${`series-${index}`} width="10" height="10" rx="2" /></svg>${name}</span>`,
+    (name, part) => html`<span><svg width="10" height="10" viewBox="0 0 10 10"><rect
+      class=${`series-${part}`} width="10" height="10" rx="2" /></svg>${name} <b>${format(sums[part] ?? 0)}</b></span>`,
   )}</div>`;
 }
 
 function chartTable({ title, series, bars, format, tableLabel, barLabel }: BarChartProps): VNode {
   return html`<details class="chart-table"><summary>${tableLabel}</summary>
-    <table><caption class="silent">${title}</caption>
+    <div class="table-reach" role="region" aria-label=${title} tabindex="0"><table>
+      <caption class="silent">${title}</caption>
       <thead><tr><th scope="col">${barLabel}</th>
         ${series.map(name => html`<th scope="col" class="end">${name}</th>`)}</tr></thead>
       <tbody>${bars.map(
         bar => html`<tr><th scope="row">${bar.label}</th>
           ${bar.values.map(value => html`<td class="end">${format(value)}</td>`)}</tr>`,
       )}</tbody>
-    </table>
+    </table></div>
   </details>`;
+}
+
+function sumOf(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0);
 }
 
 /** A round number of at least `least`: 1, 2 or 5 times a power of ten, whole. */
@@ -144,6 +231,17 @@ function niceStep(least: number): number {
   return [1, 2, 5, 10].map(times => times * power).find(step => step >= least) ?? least;
 }
 
+function cut(text: string): string {
+  const letters = [...text];
+  return letters.length <= TIP_NAME_LENGTH
+    ? text
+    : `${letters.slice(0, TIP_NAME_LENGTH - 1).join('')}…`;
+}
+
 function round(value: number): number {
-  return Math.round(value * 100) / 100;
+  return Math.round(value * 10) / 10;
+}
+
+function percent(share: number): string {
+  return `${Math.round(share * 1e4) / 100}%`;
 }

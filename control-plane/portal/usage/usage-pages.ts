@@ -5,15 +5,16 @@
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { csvLine, sendCsv } from '../orders/credit-pages.ts';
+import { csvLine, type LedgerHistory, sendCsv } from '../orders/credit-pages.ts';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
-import { fill, type Words } from '../words/words.ts';
+import { counted, fill, type Words } from '../words/words.ts';
+import { forecastText, paceOf } from './pace.ts';
 import type { ReadUsage, UsageEntry, UsageView } from './read-usage.ts';
 import { usageChart } from './usage-chart.ts';
-import { USAGE_DAYS_MAX, USAGE_GROUPS, USAGE_KEPT_DAYS } from './usage-store.ts';
+import { dayOf, isoOfDay, USAGE_DAYS_MAX, USAGE_GROUPS, USAGE_KEPT_DAYS } from './usage-store.ts';
 
 /** Names of the columns are those of the API. */
 function usageCsv({ group, usage }: UsageView): string {
@@ -36,8 +37,14 @@ function namesOf(entry: UsageEntry): string[] {
 export const USAGE_PATH = `${ACCOUNT_PATH}/usage`;
 const USAGE = { config: { permission: 'usage.read' } } as const;
 
-export function registerUsageRoutes(account: FastifyInstance, readUsage: ReadUsage): void {
-  account.get('/usage', USAGE, (_request, reply) => renderUsage(reply, readUsage));
+interface UsageServices {
+  readonly readUsage: ReadUsage;
+  readonly ledgerHistory: Pick<LedgerHistory, 'balance'>;
+}
+
+export function registerUsageRoutes(account: FastifyInstance, services: UsageServices): void {
+  const { readUsage } = services;
+  account.get('/usage', USAGE, (_request, reply) => renderUsage(reply, services));
   account.get('/usage.csv', USAGE, async (request, reply) => {
     const answer = await readUsage.ask(visitOf(request).accountId, textsOf(typedOf(request)));
     if ('fault' in answer) throw new PageError('badForm');
@@ -46,30 +53,42 @@ export function registerUsageRoutes(account: FastifyInstance, readUsage: ReadUsa
   });
 }
 
-async function renderUsage(reply: FastifyReply, readUsage: ReadUsage) {
+async function renderUsage(reply: FastifyReply, { readUsage, ledgerHistory }: UsageServices) {
   const { request } = reply;
   const visit = visitOf(request);
+  const { accountId, words } = visit;
   const typed = typedOf(request);
-  const answer = await readUsage.ask(visit.accountId, textsOf(typed));
-  const { usage } = visit.words;
+  const answer = await readUsage.ask(accountId, textsOf(typed));
+  const { usage } = words;
   const kept = html`<p class="hint">${fill(usage.kept, { days: USAGE_KEPT_DAYS })}</p>`;
   const page = { title: usage.title, lead: usage.lead, active: 'usage' } as const;
   if ('fault' in answer) {
     // A group is chosen, not typed.
     if (answer.field === 'group') throw new PageError('badForm');
     const errors = { [answer.field]: fill(usage.faults[answer.fault], { days: USAGE_DAYS_MAX }) };
-    const main = html`<div>${filterOf(visit.words, typed, errors)}${kept}</div>`;
+    const main = html`<div>${daysChoice(visit, typed, errors)}${kept}</div>`;
     return renderPage(reply, { ...page, status: 422, main });
   }
   const { from, to, group } = answer;
+  const split = group === 'day' ? 'outcome' : group;
+  const parts = await readUsage.daily(accountId, answer, split);
+  const pace = paceOf(await readUsage.view(accountId, {}));
+  const { available } = await ledgerHistory.balance(accountId);
+  const forecast =
+    pace === undefined ? null : forecastText(visit, { available, pace, nowMs: Date.now() });
   const href = ui.withQuery(`${USAGE_PATH}.csv`, { from, to, group });
   const actions = ui.linkButton({ href, label: usage.export, download: true });
   return renderPage(reply, {
     ...page,
     main: html`<div>
-      ${filterOf(visit.words, { from, to, group })}
+      ${daysChoice(visit, { from, to, group })}
       ${ui.figures(totalFigures(visit, answer))}
-      ${ui.section({ title: usage.groups[group], actions }, chartAndTable(visit, answer))}
+      ${forecast === null ? null : html`<p class="lead">${forecast}</p>`}
+      ${ui.section(
+        { title: usage.chart, actions },
+        groupTabs(words, answer),
+        chartAndTable(visit, answer, parts),
+      )}
       ${kept}
     </div>`,
   });
@@ -77,23 +96,53 @@ async function renderUsage(reply: FastifyReply, readUsage: ReadUsage) {
 
 type TypedUsage = ReturnType<typeof typedOf>;
 
-function filterOf(
-  { usage, common }: Words,
-  typed: TypedUsage,
+const PRESETS = [7, 30, 90] as const;
+
+/** The last days at one click, and any others by their dates. */
+function daysChoice(
+  { language, words }: Visit,
+  { from, to, group }: TypedUsage,
   errors: { readonly from?: string; readonly to?: string } = {},
 ): VNode {
-  const { from, to } = errors;
-  return ui.filterForm(
-    USAGE_PATH,
-    ui.textField({ name: 'from', label: usage.from, type: 'date', value: typed.from, error: from }),
-    ui.textField({ name: 'to', label: usage.to, type: 'date', value: typed.to, error: to }),
-    ui.selectField({
-      name: 'group',
-      label: usage.group,
-      value: typed.group,
-      options: USAGE_GROUPS.map(value => ({ value, label: usage.groups[value] })),
-    }),
-    ui.button({ label: common.apply, kind: 'secondary' }),
+  const { usage, common } = words;
+  const today = dayOf(Date.now());
+  const links = PRESETS.map(days => {
+    const begins = isoOfDay(today - days + 1);
+    return {
+      href: ui.withQuery(USAGE_PATH, { from: begins, group }),
+      label: counted(language, usage.pace.days, days),
+      active: from === begins && to === isoOfDay(today),
+    };
+  });
+  const isOther = links.every(({ active }) => !active);
+  return html`<div class="choose">
+    ${ui.segments(usage.period, links)}
+    <details open=${isOther}><summary>${usage.otherDays}</summary>
+      ${ui.filterForm(
+        USAGE_PATH,
+        group === '' ? null : html`<input type="hidden" name="group" value=${group} />`,
+        ui.textField({
+          name: 'from',
+          label: usage.from,
+          type: 'date',
+          value: from,
+          error: errors.from,
+        }),
+        ui.textField({ name: 'to', label: usage.to, type: 'date', value: to, error: errors.to }),
+        ui.button({ label: common.apply, kind: 'secondary' }),
+      )}
+    </details>
+  </div>`;
+}
+
+function groupTabs({ usage }: Words, { from, to, group }: UsageView): VNode {
+  return ui.segments(
+    usage.group,
+    USAGE_GROUPS.map(one => ({
+      href: ui.withQuery(USAGE_PATH, { from, to, group: one }),
+      label: usage.groups[one],
+      active: one === group,
+    })),
   );
 }
 
@@ -107,28 +156,43 @@ function totalFigures({ words, formats }: Visit, { total }: UsageView) {
   ];
 }
 
-function chartAndTable(visit: Visit, view: UsageView): Child {
-  const { usage } = visit.words;
-  const { formats } = visit;
-  const number = (label: string) => ({ label, align: 'end' as const });
+/** Of days the chart has its own table; of keys, outcomes and formats the sums stand below it. */
+function chartAndTable(
+  visit: Visit,
+  view: UsageView,
+  parts: Awaited<ReturnType<ReadUsage['daily']>>,
+): Child {
+  const { words, formats } = visit;
+  const { usage } = words;
+  const { from, to, group } = view;
+  if (view.usage.length === 0) return html`<p class="panel padded soft">${usage.empty}</p>`;
+  const isByOutcome = group === 'day' || group === 'outcome';
+  const { succeeded, failed } = usage.outcomes;
+  const chart = isByOutcome
+    ? usageChart(visit, {
+        ...{ from, to, series: [succeeded, failed] },
+        parts: parts.map(part => ({ ...part, name: part.name === 'failed' ? failed : succeeded })),
+      })
+    : usageChart(visit, { from, to, parts });
+  if (group === 'day') return ui.panel(chart);
   const table = ui.dataTable({
-    caption: usage.groups[view.group],
+    caption: usage.groups[group],
     columns: [
-      usage.groups[view.group],
-      number(usage.images),
-      number(usage.failed),
-      number(usage.credits),
+      usage.groups[group],
+      ui.end(usage.images),
+      ui.end(usage.failed),
+      ui.end(usage.credits),
     ],
-    rows: view.usage.map(entry => [
-      nameOf(visit, entry),
-      formats.credits(entry.images),
-      formats.credits(entry.failed),
-      formats.credits(entry.credits),
-    ]),
-    empty: html`<p class="padded soft">${usage.empty}</p>`,
+    rows: view.usage
+      .toSorted((one, other) => other.images - one.images)
+      .map(entry => [
+        nameOf(visit, entry),
+        formats.credits(entry.images),
+        formats.credits(entry.failed),
+        formats.credits(entry.credits),
+      ]),
   });
-  if (view.group !== 'day' || view.usage.length === 0) return table;
-  return html`<div class="stack">${ui.panel(usageChart(visit, usage.chart, view))}${table}</div>`;
+  return html`<div class="stack">${ui.panel(chart)}${table}</div>`;
 }
 
 /** Beside the name of a key, the part of it that is no secret. */
@@ -136,7 +200,7 @@ function nameOf({ words, formats }: Visit, entry: UsageEntry): Child {
   const { usage } = words;
   if ('day' in entry) return formats.date(Date.parse(entry.day));
   if ('outcome' in entry) {
-    return entry.outcome === 'failed' ? usage.outcomes.failed : usage.succeeded;
+    return entry.outcome === 'failed' ? usage.outcomes.failed : usage.outcomes.succeeded;
   }
   const name = 'key' in entry ? entry.name : entry.format;
   if (name === null) return html`<span class="soft">${usage.unknown}</span>`;

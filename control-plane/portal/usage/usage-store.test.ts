@@ -59,6 +59,16 @@ onStoresInCi(test, 'usage', (test, { database, stores }) => {
       { name: 'failed', images: 1, failed: 1, credits: 0 },
       { name: 'succeeded', images: 3, failed: 0, credits: 3 },
     ]);
+    const daily = await stores.usage.daily(accountId, last30('day'), 'key');
+    const byKey = new Map<string, number>();
+    for (const { day, name, images } of daily ?? []) {
+      t.true([today, today + 1].includes(day));
+      byKey.set(name, (byKey.get(name) ?? 0) + images);
+    }
+    t.deepEqual([...byKey].sort(), [
+      ['key000000001', 2],
+      ['key000000002', 2],
+    ]);
     const all = { images: 4, failed: 1, credits: 3 };
     t.deepEqual(await stores.usage.total(accountId, last30('day')), all);
     // A midnight may have passed since the test began.
@@ -88,6 +98,7 @@ onStoresInCi(test, 'usage', (test, { database, stores }) => {
     const usage = createUsageStore(database, 2);
     t.is(await usage.read(accountId, last30('day')), undefined);
     t.is(await usage.total(accountId, last30('day')), undefined);
+    t.is(await usage.daily(accountId, last30('day'), 'outcome'), undefined);
     const before = { from: today - 29, to: today - 1 };
     t.deepEqual(await usage.read(accountId, { ...before, group: 'day' }), []);
   });

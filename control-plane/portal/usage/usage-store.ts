@@ -116,12 +116,24 @@ export interface UsageOf extends UsageFigures {
   readonly name: string;
 }
 
+/** What days are split by. */
+export type UsageSplit = Exclude<UsageGroup, 'day'>;
+
+export interface DailyUsage extends UsageOf {
+  readonly day: number;
+}
+
 /** @param rowsMax another bound in tests alone */
 export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
   return {
     /** By the groups' names. Undefined: it would read more than `rowsMax`. */
-    read: (accountId: string, question: UsageQuestion) =>
-      readUsage(database, { accountId, rowsMax, ...question }, question.group),
+    async read(accountId: string, question: UsageQuestion): Promise<UsageOf[] | undefined> {
+      const rows = await readUsage(database, { accountId, rowsMax, ...question }, question.group);
+      return rows?.map(({ day: _none, ...of }) => of);
+    },
+    /** Each day's, by the groups' names; days without any are left out. Undefined as above. */
+    daily: (accountId: string, days: UsageDays, split: UsageSplit) =>
+      readUsage(database, { accountId, rowsMax, ...days }, split, true),
     /** The sum of the days; undefined as above. */
     async total(accountId: string, days: UsageDays): Promise<UsageFigures | undefined> {
       const rows = await readUsage(database, { accountId, rowsMax, ...days }, undefined);
@@ -136,12 +148,13 @@ export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
 
 const COLUMN_OF = { day: 'day', key: 'api_key_id', outcome: 'outcome', format: 'format' } as const;
 
-/** @param group undefined: all in one */
+/** @param group undefined: all in one @param isDaily each day by itself; `day` is 0 otherwise */
 async function readUsage(
   database: Database,
   { accountId, from, to, rowsMax }: UsageDays & { accountId: string; rowsMax: number },
   group: UsageGroup | undefined,
-): Promise<UsageOf[] | undefined> {
+  isDaily = false,
+): Promise<DailyUsage[] | undefined> {
   const sum = (what: string) => sql<number>`cast(sum(${sql.raw(what)}) as signed)`;
   const name = group === undefined ? sql`'all'` : sql.ref(COLUMN_OF[group]);
   const rows = await query(database, db => {
@@ -158,18 +171,21 @@ async function readUsage(
       .selectFrom(days.as('days'))
       .select(eb => [
         name.$castTo<string | number>().as('name'),
+        (isDaily ? sql<number>`day` : sql<number>`0`).as('on_day'),
         sum('images').as('images'),
         sum(`case when outcome = 'failed' then images else 0 end`).as('failed'),
         sum('credits').as('credits'),
         eb.fn.countAll<number>().as('rows_read'),
       ])
-      .groupBy('name')
+      .groupBy(['on_day', 'name'])
+      .orderBy('on_day')
       .orderBy('name')
       .execute();
   });
   const read = rows.reduce((count, row) => count + requireInteger(row.rows_read), 0);
   if (read > rowsMax) return undefined;
   return rows.map(row => ({
+    day: row.on_day,
     name: String(row.name),
     images: requireInteger(row.images),
     failed: requireInteger(row.failed),

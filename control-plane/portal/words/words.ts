@@ -57,6 +57,7 @@ export function formatsIn(language: Language): Formats {
 const LOCALES: Readonly<Record<Language, string>> = { en: 'en-GB', 'zh-CN': 'zh-CN' };
 const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
 const DAY = { timeZone: 'UTC', year: 'numeric', month: 'short', day: 'numeric' } as const;
+const DAY_OF_YEAR = { timeZone: 'UTC', month: 'short', day: 'numeric' } as const;
 const MINUTE = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' } as const;
 
 function makeFormats(language: Language) {
@@ -64,6 +65,7 @@ function makeFormats(language: Language) {
   const date = new Intl.DateTimeFormat(locale, DAY);
   const dateTime = new Intl.DateTimeFormat(locale, { ...DAY, ...MINUTE });
   const exactTime = new Intl.DateTimeFormat(locale, { ...DAY, ...MINUTE, second: '2-digit' });
+  const dayOfYear = new Intl.DateTimeFormat(locale, DAY_OF_YEAR);
   const whole = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
   const short = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
   const share = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 });
@@ -76,19 +78,26 @@ function makeFormats(language: Language) {
     }).format(value);
   return {
     date: (instant: number) => date.format(instant),
+    /** Where the year is known: `21 Nov`. */
+    dayOfYear: (instant: number) => dayOfYear.format(instant),
+    /** Both days included: `17–23 Nov 2026`. */
+    days: (from: number, to: number) => date.formatRange(from, to),
     /** A moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
     dateTime: (instant: number) => `${dateTime.format(instant)} UTC`,
     /** The same to the second, for jobs and logs. */
     exactTime: (instant: number) => `${exactTime.format(instant)} UTC`,
     /** A whole number of credits or anything else, grouped. */
     credits: (count: number) => whole.format(count),
-    /** Major units of a currency: 50 is ¥50. At most four decimals, for prices of one image. */
+    /**
+     * Major units of a currency, by its code, as a sign is several currencies': `CNY 50.00`. At most
+     * four decimals, for prices of one image.
+     */
     money: (amount: number, currency: string) =>
       new Intl.NumberFormat(locale, {
         style: 'currency',
         currency,
-        currencyDisplay: 'narrowSymbol',
-        minimumFractionDigits: Number.isInteger(amount) ? 0 : 2,
+        currencyDisplay: 'code',
+        minimumFractionDigits: 2,
         maximumFractionDigits: 4,
       }).format(amount),
     /** A mean, not a count: `0.4`, `12`. */

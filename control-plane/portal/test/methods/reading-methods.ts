@@ -97,6 +97,11 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
       assert.ok(rows !== undefined && rows.length > 0);
     }
   }),
+  'usage.daily': bounded(USED_READS_MAX, USED_WHY, async ({ usage }) => {
+    const to = await usage.today();
+    const rows = await usage.daily(accountOf(0), { from: to - 29, to }, 'key');
+    assert.equal(rows?.length, 30);
+  }),
   'usage.total': bounded(USED_READS_MAX, USED_WHY, async ({ usage }) => {
     const to = await usage.today();
     assert.ok((await usage.total(accountOf(0), { from: to - 29, to }))?.images);
