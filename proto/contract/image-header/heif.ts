@@ -336,7 +336,14 @@ const NAME_BYTES_MAX = 64;
 
 /** Alpha planes by what they belong to. Other auxiliary items are depths, gain maps and mattes. */
 function alphasIn(file: Buffer, items: HeifItems): ReadonlyMap<number, readonly number[]> {
+  const known = new Map<number, boolean>();
+  // Of each item once: as many may refer to it as it has properties.
   const isAlpha = (id: number) => {
+    const is = known.get(id) ?? saysAlpha(id);
+    known.set(id, is);
+    return is;
+  };
+  const saysAlpha = (id: number) => {
     const auxC = propertiesOf(items, id).find(({ type }) => type === 'auxC');
     if (auxC === undefined) return false;
     const nameAt = auxC.start + 4;
@@ -347,9 +354,9 @@ function alphasIn(file: Buffer, items: HeifItems): ReadonlyMap<number, readonly 
   for (const { type, from, to } of items.references) {
     if (type !== 'auxl' || !isAlpha(from)) continue;
     for (const id of to) {
-      const known = alphas.get(id);
-      if (known === undefined) alphas.set(id, [from]);
-      else known.push(from);
+      const others = alphas.get(id);
+      if (others === undefined) alphas.set(id, [from]);
+      else others.push(from);
     }
   }
   return alphas;

@@ -2,7 +2,7 @@
 import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
 import { ContractError } from '../errors.ts';
-import { type HeifFacts, readHeif } from '../image-header/heif.ts';
+import { type HeifFacts, readFileItems, readHeif } from '../image-header/heif.ts';
 import { box, fullBox, hvcC, ispe, u16, u32, writeHeif } from './image-header-samples.ts';
 
 type Parts = Parameters<typeof writeHeif>[0];
@@ -327,4 +327,17 @@ test('facts of a HEIC › 1500 seeded mutants have facts that make sense, or are
     }
   }
   t.deepEqual([...ends.keys()].toSorted(), [DAMAGED, UNSUPPORTED, 'facts']);
+});
+
+test('an item of a million properties is looked through once, whatever refers to it', async t => {
+  const own = Buffer.concat([u16(7), Buffer.from([255]), Buffer.alloc(255, 1)]);
+  const associations = Array(4000).fill(own);
+  const ipma = box('ipma', u32(0, associations.length), ...associations);
+  const iprp = box('iprp', box('ipco', ispe(4, 4)), ipma);
+  const iref = box('iref', u32(0), ...Array(30_000).fill(box('auxl', u16(7, 0))));
+  const meta = box('meta', u32(0), box('pitm', u32(0), u16(1)), iprp, iref);
+  const items = await readFileItems(Buffer.concat([box('ftyp', Buffer.from('heic')), meta]));
+  t.is(items?.references.length, 30_000);
+  t.is(items?.properties.get(7)?.length, 255 * associations.length);
+  t.is(items?.alphas.size, 0);
 });

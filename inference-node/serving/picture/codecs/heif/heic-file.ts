@@ -5,6 +5,7 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
+  type Box,
   type FileItems,
   inputsOf,
   itemSize,
@@ -51,6 +52,8 @@ export interface HeicPicture {
 const TILES_MAX = 8192;
 /** Ways in which the tiles of a picture are coded: real files have one for colours, one for alpha. */
 const CODINGS_MAX = 32;
+/** Of an hvcC or a colr, which each tile copies: an encoder's own notes in it take 2 KB. */
+const PROPERTY_BYTES_MAX = 16 * 1024;
 const CODED = ['hvc1', 'hev1'];
 /** Where HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1) has the depth of luma. */
 const LUMA_DEPTH_AT = 17;
@@ -119,12 +122,26 @@ class PictureReader {
     const isFilled = new Set(ids).size === columns * rows;
     if (!isFilled || !isCovered || ids.length > TILES_MAX)
       throw damage('its tiles do not make its grid');
-    const tiles = ids.map(tileId => this.#readTile(tileId, id));
+    const numbers = this.#numbersOf(id);
+    const tiles = ids.map(tileId => this.#readTile(tileId, numbers));
     const bits = Math.max(...tiles.map(bitsOf));
     return { ...requireSize({ width, height }), columns, tileSize, tiles, bits };
   }
 
-  #readTile(id: number, grid?: number): HeicTile {
+  #numbersOf(id: number): Box | undefined {
+    return propertiesOf(this.#items, id).find(
+      ({ type, start }) =>
+        type === 'colr' && this.#file.toString('latin1', start, start + 4) === 'nclx',
+    );
+  }
+
+  #copyOf({ type, start, end }: Box): Buffer {
+    if (end - start > PROPERTY_BYTES_MAX) throw damage(`a ${type} has ${end - start} bytes`);
+    return box(type, this.#file.subarray(start, end));
+  }
+
+  /** @param numbers of its grid, which come before its own */
+  #readTile(id: number, numbers = this.#numbersOf(id)): HeicTile {
     const extents = this.#items.extents.get(id);
     const isCoded = CODED.includes(this.#items.types.get(id) ?? '');
     if (!isCoded || !extents?.length) throw damage(`item ${id} is cut or no HEVC`);
@@ -134,15 +151,9 @@ class PictureReader {
     const properties = propertiesOf(this.#items, id);
     const hvcC = properties.find(property => property.type === 'hvcC');
     if (hvcC === undefined) throw damage(`item ${id} has no configuration`);
-    const numbers = [...propertiesOf(this.#items, grid), ...properties].find(
-      property => property.type === 'colr' && cut(property).toString('latin1', 0, 4) === 'nclx',
-    );
     return {
       data: Buffer.concat(extents.map(cut)),
-      properties: [
-        box('hvcC', cut(hvcC)),
-        ...(numbers === undefined ? [] : [box('colr', cut(numbers))]),
-      ],
+      properties: [this.#copyOf(hvcC), ...(numbers === undefined ? [] : [this.#copyOf(numbers)])],
     };
   }
 }

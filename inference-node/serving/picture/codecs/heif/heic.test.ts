@@ -375,3 +375,13 @@ test('what is decoded is bounded, however little of it is shown, and declared', 
   await t.throwsAsync(decoding(60_000, 50_000), { code: 'IMAGE_RESOLUTION_TOO_LARGE' });
   await t.throwsAsync(decoding(9000, 9000), { code: 'PROCESSING_FAILED', message: /declared/ });
 });
+
+test('a tile’s configuration is bounded, which each tile would copy', async t => {
+  const tile = { ...SIZE, data: Buffer.alloc(9), nclx: undefined };
+  const fileOf = (bytes: number) => {
+    const hvcC = box('hvcC', Buffer.alloc(bytes));
+    return writeHeic({ ...SIZE, tiles: [{ ...tile, hvcC }] }).file;
+  };
+  t.is((await readHeic(fileOf(4000))).colours.tiles.length, 1);
+  await t.throwsAsync(readHeic(fileOf(20_000)), { code: 'PROCESSING_FAILED' });
+});
