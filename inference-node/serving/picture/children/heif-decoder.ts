@@ -34,13 +34,10 @@ export async function withFiles<Result>(
   file: Buffer,
   use: (input: FileHandle, output: FileHandle) => Promise<Result>,
 ): Promise<Result> {
-  const [input, output] = [await openNameless(), await openNameless()];
-  try {
-    await writeAll(input, file);
-    return await use(input, output);
-  } finally {
-    await Promise.all([input.close(), output.close()]);
-  }
+  await using input = await openNameless();
+  await using output = await openNameless();
+  await writeAll(input, file);
+  return await use(input, output);
 }
 
 const CHILD = fileURLToPath(new URL('./libheif-child.ts', import.meta.url));

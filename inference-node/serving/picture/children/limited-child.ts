@@ -4,6 +4,7 @@
  * seek: at 100 MP 0.4 GB of TMPDIR, of which nothing is left.
  */
 import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { lstatSync, mkdirSync, readlinkSync, symlinkSync } from 'node:fs';
 import { type FileHandle, open, unlink } from 'node:fs/promises';
@@ -85,11 +86,9 @@ export async function runLimited(run: LimitedRun): Promise<Error | undefined> {
   return code === 0 ? undefined : new Error(`${signal ?? code}: ${errorText.trim()}`);
 }
 
-let nextName = 0;
-
 /** Opens a file that disappears with its last descriptor. */
 export async function openNameless(): Promise<FileHandle> {
-  const name = path.join(requireFolder(), `${process.pid}-${nextName++}`);
+  const name = path.join(requireFolder(), `${process.pid}-${randomUUID()}`);
   // Exclusive: a file that is already there is not ours.
   const handle = await open(name, 'wx+', 0o600);
   await unlink(name);
@@ -104,6 +103,19 @@ export async function writeAll(handle: FileHandle, ...parts: Uint8Array[]): Prom
       at += bytesWritten;
       position += bytesWritten;
     }
+  }
+}
+
+/** Less than this is a full disk to a program that could not write. */
+const ROOM_BYTES = 2 ** 20;
+
+/** Of a run that failed: a disk that is full is no fault of its picture. Rejects with ENOSPC. */
+export async function requireRoom(output: FileHandle): Promise<void> {
+  const { size } = await output.stat();
+  const zeros = Buffer.alloc(ROOM_BYTES);
+  for (let at = 0; at < ROOM_BYTES; ) {
+    const { bytesWritten } = await output.write(zeros, at, ROOM_BYTES - at, size + at);
+    at += bytesWritten;
   }
 }
 

@@ -17,6 +17,7 @@ import {
   openNameless,
   readWhole,
   requireLink,
+  requireRoom,
   runLimited,
   writeAll,
 } from '../children/limited-child.ts';
@@ -84,6 +85,7 @@ async function runDjxl<Result>(
     const limits = limitsFor(width * height);
     const failure = await runLimited({ command, files: [input, output, extra], limits });
     if (failure !== undefined) {
+      await requireRoom(output);
       throw new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
         cause: failure,
       });

@@ -12,6 +12,7 @@ import {
   limitsFor,
   readAll,
   readWhole,
+  requireRoom,
   runLimited,
 } from '../../children/limited-child.ts';
 import { readPngSamples } from '../codec-sharp.ts';
@@ -46,7 +47,7 @@ async function decodeByModule(
   return await withFiles(writeTiles(picture), async (input, output) => {
     const files = [input, output];
     const failure = await runLimited({ command, files, limits, within, onNode: true });
-    if (failure !== undefined) throw damage(failure.message);
+    if (failure !== undefined) throw await faultOf(failure, output);
     const samples = await readSamples(output, 4 * colours.width * colours.height, isDeep, 0);
     if (alpha === undefined) return samples;
     const behind = samples.byteLength;
@@ -55,6 +56,11 @@ async function decodeByModule(
     for (let i = 0; i < plane.length; i++) samples[4 * i + 3] = plane[i]!;
     return samples;
   });
+}
+
+async function faultOf({ message }: Error, output: FileHandle) {
+  await requireRoom(output);
+  return damage(message);
 }
 
 function orderOf({ tileSize, tiles: _, ...plane }: HeicPlane, firstId: number): PlaneOrder {
@@ -82,7 +88,7 @@ async function decodeByProgram(
   const { within } = decoder;
   return await withFiles(writePicture(picture), async (input, output) => {
     const failure = await runLimited({ command, files: [input, output], limits, within });
-    if (failure !== undefined) throw damage(failure.message);
+    if (failure !== undefined) throw await faultOf(failure, output);
     return await readPngSamples(await readAll(output), picture.colours);
   });
 }

@@ -1,9 +1,11 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { ConfigError } from '@matting/program/env.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
+import { SmallDisk, skipWithoutMounts } from '@matting/test-support/small-disk.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { heifFindings } from '../../../doctor/doctor.ts';
@@ -50,6 +52,14 @@ const picture: HeicPicture = {
 
 const LIMITS: ChildLimits = { memoryBytes: 100e6, cpuMs: 1_000, fileBytes: 1e6 };
 
+function useTemporary(t: ExecutionContext, folder: string): void {
+  const before = tmpdir();
+  process.env.TMPDIR = folder;
+  t.teardown(() => {
+    process.env.TMPDIR = before;
+  });
+}
+
 /** How a child that does this ends: the message of what ended it. */
 async function endOf(t: ExecutionContext, kind: HeifDecoder['kind'], code: string) {
   const places = await standIns(t, { [kind === 'js' ? 'module' : 'program']: code });
@@ -68,6 +78,34 @@ test.skipIf(untested)('a module that takes all memory is ended', async t => {
     const memory = new WebAssembly.Memory({ initial: 1, maximum: 65536 });
     for (;;) { memory.grow(64); new Uint8Array(memory.buffer).fill(1, -64 * 65536); }`;
   t.regex(await endOf(t, 'js', grows), /grow|memory|SIG/i);
+});
+
+test.skipIf(untested || isNotTested(skipWithoutMounts()))(
+  'a disk that is full is no fault of the picture',
+  async t => {
+    const places = await standIns(t, {
+      module: "require('node:fs').writeSync(4, Buffer.alloc(100_000)); throw new Error('full');",
+      program: 'head -c 100000 /dev/zero > /proc/self/fd/4',
+    });
+    const disk = SmallDisk.mount('64k');
+    t.teardown(() => disk.remove());
+    useTemporary(t, disk.directory);
+    for (const kind of ['js', 'system'] as const) {
+      const file = kind === 'js' ? places.module : places.executable;
+      const decoder = { kind, file, version: '9.9.9', within: [], options: [] };
+      await t.throwsAsync(decodeHeic(picture, decoder, LIMITS), { code: 'ENOSPC' }, kind);
+    }
+  },
+);
+
+test.skipIf(untested)('what a killed worker left behind takes no name', async t => {
+  const folder = await temporaryFolder(t);
+  useTemporary(t, folder);
+  const codecs = path.join(folder, `matting-codecs-${process.getuid?.()}`);
+  mkdirSync(codecs, { mode: 0o700 });
+  // Processes of a container have the same numbers each time.
+  for (let i = 0; i < 100; i++) writeFileSync(path.join(codecs, `${process.pid}-${i}`), '');
+  t.regex(await endOf(t, 'system', 'echo it ran >&2; exit 1'), /it ran/);
 });
 
 /** What a module tries that is none of its business. */
