@@ -88,8 +88,9 @@ class KnownPaths {
 
   /** What to ask for in place of a path that is not there. Of pages nothing is said. */
   meantBy(path: string): string | undefined {
-    const calls = [...this.#methods.keys()].filter(url => /^\/v1[^:]*$/.test(url));
-    const near = nearName(path, calls);
+    const calls = [...this.#methods.keys()].filter(url => /^\/(?:v1|compat|mcp)[^:]*$/.test(url));
+    // Its first part is what an address in a client's settings lacks.
+    const near = calls.find(url => url.endsWith(path)) ?? nearName(path, calls);
     if (near !== undefined) return `did you mean ${near}?`;
     return calls.includes(DOCUMENT) ? `GET ${DOCUMENT} lists the paths` : undefined;
   }

@@ -1,4 +1,5 @@
 /** The arguments of remove_background: the fields of POST /v1/matting under its rules, and a key. */
+import { meantField } from '@matting/core/http/meant-fields.ts';
 import { MATTING_JSON } from '@matting/core/http/read-matting-body.ts';
 import {
   MATTING_FIELDS,
@@ -13,6 +14,8 @@ import { TEXT_BYTES_MAX } from './read-message.ts';
 /** An agent asks for a job's end itself: it has no address to be called at. */
 const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret'];
 export const IMAGE_FIELDS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
+
+const ARGUMENTS: readonly string[] = [...IMAGE_FIELDS, 'idempotency_key'];
 
 export type Arguments = Readonly<Record<string, unknown>>;
 
@@ -37,7 +40,7 @@ export function readImageArguments(given: Arguments, longTexts: number): ImageAr
   let base64: string | undefined;
   for (const [name, value] of Object.entries(rest)) {
     const field = IMAGE_FIELDS.find(known => known === name);
-    if (field === undefined) throw unknownField(name);
+    if (field === undefined) throw unknownField(name, one => meantField(one, ARGUMENTS));
     const text = textOf(field, value);
     if (text === undefined) continue;
     if (field === 'image_base64') base64 = text;

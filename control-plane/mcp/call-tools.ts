@@ -36,6 +36,9 @@ const ADVICE: Partial<Record<ErrorCode, string>> = {
   KEY_CAP_REACHED: 'Tell the user: another API key, or a higher cap, is needed.',
   KEY_NOT_ALLOWED: 'Tell the user: another API key is needed.',
   INVALID_API_KEY: 'Tell the user: another API key is needed.',
+  JOB_NOT_FOUND: 'Send the job_id that remove_background answered with.',
+  INVALID_IDEMPOTENCY_KEY:
+    'Send an idempotency_key of 1 to 128 printable ASCII characters, or leave it out.',
   IDEMPOTENCY_CONFLICT: 'Give this image an idempotency_key of its own.',
 };
 
@@ -74,6 +77,10 @@ export class CallTools {
   constructor(services: AppServices, options: ToolOptions) {
     this.#services = services;
     this.#options = options;
+  }
+
+  get names(): readonly string[] {
+    return [...this.#runs.keys()];
   }
 
   /** Undefined: there is no such tool. Never rejects. */

@@ -78,7 +78,8 @@ function serverOf(calling: Calling, tools: CallTools, described: Described): Ser
   server.setRequestHandler(CallToolRequestSchema, async ({ params }) => {
     const result = await tools.call(params.name, calling, params.arguments ?? {});
     if (result !== undefined) return result;
-    throw new McpError(ErrorCode.InvalidParams, `there is no tool ${shownName(params.name)}`);
+    const wrong = `There is no tool ${shownName(params.name)}. Call ${tools.names.join(', ')}.`;
+    throw new McpError(ErrorCode.InvalidParams, wrong);
   });
   const resources = resourcesOf(described);
   const listed = resources.map(({ read: _read, ...resource }) => resource);

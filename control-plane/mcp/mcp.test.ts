@@ -173,7 +173,7 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{ image_url: PLACE, crop: 'perhaps' }, /^INVALID_PARAMETER: crop .*Correct crop\.$/],
   [{ image_url: PLACE, crop: 1 }, /crop must be a string or a boolean/],
   [{ image_url: PLACE, output_format: 'gif' }, /^UNSUPPORTED_OUTPUT_FORMAT: .*png/],
-  [{ image_url: PLACE, colour: 'red' }, /^INVALID_REQUEST: unknown field: colour\. Correct colour/],
+  [{ image_url: PLACE, colour: 'red' }, /^INVALID_REQUEST: .*did you mean background\?/i],
   [{ image_url: PLACE, callback_url: PLACE }, /unknown field: callback_url/],
   [{ image_url: PLACE, idempotency_key: '' }, /^INVALID_IDEMPOTENCY_KEY/],
   [{ image_url: PLACE, idempotency_key: 'ü' }, /^INVALID_IDEMPOTENCY_KEY: .*ASCII/],

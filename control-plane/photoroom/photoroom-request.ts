@@ -34,7 +34,10 @@ const FORMATS: Readonly<Record<'png' | 'jpg' | 'webp', OutputFormat>> = {
   webp: 'webp',
 };
 
-const NO_IMAGE: FieldError = { field: 'image_file', detail: 'Please provide an image.' };
+const NO_IMAGE: FieldError = {
+  field: 'image_file',
+  detail: 'Please provide an image. Send it as image_file.',
+};
 
 export function isMissingImage({ fieldErrors }: ContractError): boolean {
   return fieldErrors.includes(NO_IMAGE);

@@ -98,8 +98,12 @@ test('what is no value of a field is refused by its name', t => {
 
 const BASE64 = pngHeader(4, 3).toString('base64');
 const REFUSED: readonly [Parts, string, string][] = [
-  [{}, 'missing_image', 'Please provide an image.'],
-  [{ image_file: '', size: 'hd' }, 'missing_image', 'Please provide an image.'],
+  [{}, 'missing_image', 'Please provide an image. Send it as image_file.'],
+  [
+    { image_file: '', size: 'hd' },
+    'missing_image',
+    'Please provide an image. Send it as image_file.',
+  ],
   [
     { image_file: pngHeader(4, 3), image_file_b64: BASE64 },
     'invalid_request',

@@ -73,7 +73,7 @@ export function rembgInterface(
   };
 }
 
-const namesHere = renaming({ image_url: 'url' });
+const namesHere = renaming({ image_url: 'url', image_base64: 'file of a POST' });
 
 /** A parameter's error is a list of one, every other a sentence. */
 function refusalOf(error: ContractError, place: 'body' | 'query') {

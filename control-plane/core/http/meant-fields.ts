@@ -44,6 +44,8 @@ const HEADERS: readonly (readonly [header: string, ...names: string[]])[] = [
 /** What to send in its place, for an error. @param known fields of this form of the body */
 export function meantField(name: string, known: readonly string[]): string {
   const plain = plainName(name);
+  const same = known.find(one => plainName(one) === plain);
+  if (same !== undefined) return `did you mean ${same}?`;
   const header = HEADERS.find(([, ...names]) => names.includes(plain))?.[0];
   if (header !== undefined) return `send it as the header ${header}`;
   const other = OTHERS.find(([field, ...names]) => known.includes(field) && names.includes(plain));
