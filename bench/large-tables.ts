@@ -1,7 +1,8 @@
 /**
  * What large tables do to callers: a control plane on SQLite, whose statements run on its event
  * loop, with as many jobs as are asked for and some thousands due for removal. /livez is asked
- * every few milliseconds, first while the sweeper rests, then while it is at work.
+ * every few milliseconds, first while the sweeper rests, then while it is at work. The first page
+ * of the account that has half of the jobs is asked beside that of an account without any.
  *
  *     bench/large-tables.ts [jobs, 200000 unless given] [file, kept and taken as it is if there]
  *
@@ -18,8 +19,13 @@ import { migrationsOf } from '../control-plane/core/package.ts';
 import { openDatabase } from '../control-plane/database/connect.ts';
 import { migrate } from '../control-plane/database/migrate.ts';
 import { PACKAGES } from '../control-plane/packages.ts';
+import { createPortalStores } from '../control-plane/portal/portal-stores.ts';
+import { createSecret } from '../control-plane/portal/session/guard.ts';
+import { hashOfSecret } from '../control-plane/portal/sign-in/session-store.ts';
+import { fillLargeUsage } from '../control-plane/portal/test/large-tables.ts';
+import { linkUse, newLink, newSession, OPERATOR } from '../control-plane/portal/test/people.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
-import { fillLargeTables } from '../test/support/large-tables.ts';
+import { accountOf, fillLargeTables } from '../test/support/large-tables.ts';
 import { startControlPlane } from './control-plane-process.ts';
 import { writeResults } from './results.ts';
 
@@ -32,6 +38,9 @@ const OLD_JOBS = 60_000;
 const LOOK_MS = 2000;
 /** The first sweep comes 72 s after the start at the latest. */
 const SWEEP_BEGINS_MS_MAX = 120_000;
+
+/** Each page is asked this often, the two in turn. */
+const OVERVIEWS = 50;
 
 const jobs = Number(process.argv[2] ?? 200_000);
 const given = process.argv[3];
@@ -51,6 +60,7 @@ async function fill(): Promise<void> {
     await migrate(database, migrationsOf(PACKAGES));
     const sizes = { jobs: jobs + OLD_JOBS, oldJobs: OLD_JOBS, lean: true };
     await fillLargeTables(database, sizes);
+    await fillLargeUsage(database);
   } finally {
     await database.close();
   }
@@ -82,6 +92,56 @@ async function latencyOf(
   return { answers: tookMs.length, p50Ms: at(0.5), p99Ms: at(0.99), maxMs: at(0.999_999) };
 }
 
+/** The cookie of an owner of that account. */
+async function signIn(databaseUrl: string, accountId: string): Promise<string> {
+  const database = await openDatabase(databaseUrl, { log: SILENT_LOG });
+  try {
+    const { links } = createPortalStores(database);
+    const secret = createSecret();
+    const link = newLink(accountId, { role: 'owner' });
+    await links.create(link, OPERATOR);
+    await links.use(linkUse(link, { session: newSession({ idHash: hashOfSecret(secret) }) }));
+    return `__Host-matting-session=${secret}`;
+  } finally {
+    await database.close();
+  }
+}
+
+async function overviewsOf(
+  client: Client,
+  { databaseUrl, accountId }: { readonly databaseUrl: string; readonly accountId: string },
+) {
+  const cookies = {
+    empty: await signIn(databaseUrl, accountId),
+    large: await signIn(databaseUrl, accountOf(0)),
+  };
+  const tookMs = { empty: [] as number[], large: [] as number[] };
+  for (let count = 0; count < OVERVIEWS; count += 1) {
+    for (const whose of ['empty', 'large'] as const) {
+      const headers = { cookie: cookies[whose], accept: 'text/html' };
+      const beganMs = performance.now();
+      const { statusCode, body } = await client.request({
+        method: 'GET',
+        path: '/account',
+        headers,
+      });
+      const page = await body.text();
+      tookMs[whose].push(performance.now() - beganMs);
+      if (statusCode !== 200 || page.includes('class="steps"') !== (whose === 'empty')) {
+        throw new Error(`the page of the ${whose} account answered ${statusCode}: ${page}`);
+      }
+    }
+  }
+  const medianOf = (times: number[]) => times.sort((a, b) => a - b)[times.length >> 1]!;
+  const [emptyMs, largeMs] = [medianOf(tookMs.empty), medianOf(tookMs.large)];
+  const tenths = (value: number) => Math.round(10 * value) / 10;
+  return {
+    emptyMs: tenths(emptyMs),
+    largeMs: tenths(largeMs),
+    largeToEmpty: tenths(largeMs / emptyMs),
+  };
+}
+
 /** Old jobs that are left. */
 function openCount(): { left(): number; close(): void } {
   const db = new DatabaseSync(file, { readOnly: true });
@@ -97,6 +157,7 @@ async function measure() {
   const control = await startControlPlane(`sqlite:${file}`);
   const client = new Client(control.origin);
   try {
+    const overview = await overviewsOf(client, control);
     const quiet = await latencyOf(client, QUIET_MS);
     const before = count.left();
     const untilMs = performance.now() + SWEEP_BEGINS_MS_MAX;
@@ -110,7 +171,7 @@ async function measure() {
     const removed = atFirst - count.left();
     const removedPerS = Math.round((1000 * removed) / (performance.now() - beganMs));
     const ratio = Math.round((100 * sweeping.p99Ms) / quiet.p99Ms) / 100;
-    return { jobs, quiet, sweeping, removedPerS, p99SweepingToQuiet: ratio };
+    return { jobs, overview, quiet, sweeping, removedPerS, p99SweepingToQuiet: ratio };
   } finally {
     await client.close();
     await control.close();

@@ -162,7 +162,7 @@ function registerAccountArea(
       registerJobsRoutes(account, services);
       registerPlaygroundRoutes(account, services, baseUrl);
       registerKeyRoutes(account, services.manageKeys, services.models, baseUrl);
-      registerOverviewRoute(account, services.overview, baseUrl);
+      registerOverviewRoute(account, services, baseUrl);
       registerUsageRoutes(account, services);
       registerSettingsRoutes(account, services.alerts);
       registerAssets(account, '/assets');

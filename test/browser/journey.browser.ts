@@ -93,7 +93,7 @@ async function curl(key: string, name: string): Promise<{ status: number; out: s
 async function available(): Promise<number> {
   await visitor.go('/account');
   const text = await page.locator('main').innerText();
-  const number = /Available\s+([\d,]+)/.exec(text)?.[1];
+  const number = /(?:Available|You have)\s+([\d,]+)/.exec(text)?.[1];
   assert.ok(number, text);
   return Number(number.replaceAll(',', ''));
 }
@@ -129,6 +129,30 @@ test('signs out, and in again by mail and password', async t => {
   await page.getByLabel('Password').fill(PASSWORD);
   await button('Sign in').click();
   await heading('Overview');
+  t.deepEqual(visitor.takeProblems(), []);
+});
+
+/** The picture as a browser hands it over that lets go of it there. */
+async function dropPhoto(place: string): Promise<void> {
+  const photo = (await readFile(PHOTO)).toString('base64');
+  const dropped = await page.evaluateHandle(`(() => {
+      const bytes = Uint8Array.from(atob(${JSON.stringify(photo)}), one => one.charCodeAt(0));
+      const data = new DataTransfer();
+      data.items.add(new File([bytes], 'demo.jpg', { type: 'image/jpeg' }));
+      return data;
+    })()`);
+  await page.locator(place).dispatchEvent('drop', { dataTransfer: dropped });
+}
+
+test('a picture that is dropped on the first page is cut out in the playground', async t => {
+  await visitor.go('/account');
+  await dropPhoto('[data-drop-link]');
+  await heading('Playground');
+  await page.getByRole('link', { name: 'Download' }).waitFor({ timeout: WAIT_MS });
+  await page.getByText('Original', { exact: true }).waitFor();
+  t.is(await available(), FIRST_CREDITS);
+  await visitor.go('/account/playground');
+  t.is(await page.locator('.drop .picture').count(), 0, 'it is kept no longer');
   t.deepEqual(visitor.takeProblems(), []);
 });
 
@@ -230,14 +254,7 @@ test('a package is ordered, and a signed notification of its payment brings the 
 test('the playground takes a picture that is dropped, and gives the cut-out for no credit', async t => {
   const before = await available();
   await visitor.go('/account/playground');
-  const photo = (await readFile(PHOTO)).toString('base64');
-  const dropped = await page.evaluateHandle(`(() => {
-      const bytes = Uint8Array.from(atob(${JSON.stringify(photo)}), one => one.charCodeAt(0));
-      const data = new DataTransfer();
-      data.items.add(new File([bytes], 'demo.jpg', { type: 'image/jpeg' }));
-      return data;
-    })()`);
-  await page.locator('[data-drop]').dispatchEvent('drop', { dataTransfer: dropped });
+  await dropPhoto('[data-drop]');
   await page.getByRole('img', { name: 'Chosen picture: demo.jpg' }).waitFor();
   await page.getByRole('radio', { name: /^fast/ }).check();
   await page.locator('#call code', { hasText: 'model=fast' }).waitFor();

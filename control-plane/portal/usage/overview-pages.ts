@@ -1,5 +1,9 @@
-/** The account's first page: what it has, what runs, what failed lately, and what it used. */
+/**
+ * The account's first page. Until it has paid for a picture: what to do next. Afterwards: what runs,
+ * what failed lately, what is left and for how long, and what it used.
+ */
 
+import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import { publicState } from '@matting/core/jobs/job.ts';
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
@@ -8,10 +12,13 @@ import type { VNode } from 'preact';
 import { failureText } from '../jobs/job-pages.ts';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
-import { html } from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
+import { demoStage, dropWords } from '../page/stage.ts';
 import { may } from '../people/roles.ts';
+import type { UsePlayground } from '../playground/use-playground.ts';
 import { type Visit, visitOf } from '../session/visit.ts';
-import { fill, type Words } from '../words/words.ts';
+import { counted, fill, type Words } from '../words/words.ts';
+import { lastingText, paceOf } from './pace.ts';
 import type { ReadUsage } from './read-usage.ts';
 import { usageChart } from './usage-chart.ts';
 import { USAGE_PATH } from './usage-pages.ts';
@@ -23,7 +30,7 @@ const FAILED_WITHIN_MS = 7 * DAY_MS;
 
 type OverviewView = Awaited<ReturnType<Overview['read']>>;
 
-interface OverviewDependencies extends Pick<StoresWithoutEnds, 'jobs' | 'ledger'> {
+interface OverviewDependencies extends Pick<StoresWithoutEnds, 'apiKeys' | 'jobs' | 'ledger'> {
   readonly readUsage: ReadUsage;
 }
 
@@ -34,14 +41,26 @@ export class Overview {
     this.#dependencies = dependencies;
   }
 
-  /** Usage of the last thirty days; running jobs the oldest first, failures the latest first. */
+  /** Usage of the last thirty days. Pictures of the playground make no account used. */
   async read(accountId: string) {
-    const { ledger, readUsage, jobs } = this.#dependencies;
-    const chargedThisMonth = await readUsage.chargedThisMonth(accountId);
+    const { ledger, readUsage } = this.#dependencies;
     const usage = await readUsage.view(accountId, {});
     const balances = await ledger.balances(accountId);
     if (balances === undefined) throw new Error(`the page of an unknown account: ${accountId}`);
-    const { available, reserved } = balances;
+    const isUsed =
+      usage.total.images > 0 || balances.reserved > 0 || (await readUsage.hasUsed(accountId));
+    const next = isUsed ? await this.#work(accountId) : await this.#start(accountId);
+    return { ...balances, usage, ...next };
+  }
+
+  async #start(accountId: string) {
+    const keys = await this.#dependencies.apiKeys.listNewest(accountId, 1);
+    return { kind: 'start', hasKey: keys.length > 0 } as const;
+  }
+
+  /** What runs, the oldest first, and what failed, the latest first. */
+  async #work(accountId: string) {
+    const { jobs } = this.#dependencies;
     const open = await jobs.openOf(accountId, LISTED_MAX);
     const failed = { states: ['failed'], endedWithinMs: FAILED_WITHIN_MS } as const;
     const ended = await jobs.list({ ...failed, accountId, limit: LISTED_MAX });
@@ -52,94 +71,144 @@ export class Overview {
     const failures = ended.map(({ id, failure, finishedAtMs, createdAtMs }) => {
       return { id, code: failure?.code ?? '', endedAtMs: finishedAtMs ?? createdAtMs };
     });
-    return { available, reserved, chargedThisMonth, usage, running, failures };
+    return { kind: 'work', running, failures } as const;
   }
 }
 
 const OVERVIEW = { config: { permission: 'overview.read' } } as const;
 
-/** @param baseUrl for the line that shows how to call the API */
-export function registerOverviewRoute(
-  account: FastifyInstance,
-  overview: Overview,
-  baseUrl: string,
-): void {
-  account.get('/', OVERVIEW, async (request, reply) =>
-    renderOverview(reply, await overview.read(visitOf(request).accountId), baseUrl),
-  );
+interface Place {
+  /** For the line that shows how to call the API. */
+  readonly baseUrl: string;
+  readonly hasPlayground: boolean;
 }
 
-function renderOverview(reply: FastifyReply, view: OverviewView, baseUrl: string): FastifyReply {
+export function registerOverviewRoute(
+  account: FastifyInstance,
+  services: {
+    readonly overview: Overview;
+    readonly playground: Pick<UsePlayground, 'isOn'>;
+  },
+  baseUrl: string,
+): void {
+  const { overview, playground } = services;
+  account.get('/', OVERVIEW, async (request, reply) => {
+    const view = await overview.read(visitOf(request).accountId);
+    return renderOverview(reply, view, { baseUrl, hasPlayground: playground.isOn });
+  });
+}
+
+function renderOverview(reply: FastifyReply, view: OverviewView, place: Place): FastifyReply {
   const visit = visitOf(reply.request);
-  const { words, formats, role } = visit;
-  const { overview } = words;
+  const { overview } = visit.words;
+  const isStart = view.kind === 'start';
   return renderPage(reply, {
     title: overview.title,
-    lead: overview.lead,
+    lead: isStart && view.available > 0 ? startLead(visit, view.available) : undefined,
     active: 'overview',
+    ...(isStart ? { scripts: ['compare.js', 'overview.js'] } : {}),
     main: html`<div>
-      ${view.available > 0 ? null : emptyNotice(words, may(role, 'orders.manage'))}
-      ${ui.figures(creditFigures(visit, view))}
-      ${ui.section(
-        {
-          title: overview.usage,
-          actions: ui.linkButton({ href: USAGE_PATH, label: overview.moreUsage }),
-        },
-        ui.panel(chartOf(visit, view.usage)),
-      )}
-      ${ui.section(
-        {
-          title: overview.running,
-          actions: ui.linkButton({ href: '/account/jobs', label: overview.moreJobs }),
-        },
-        ui.dataTable({
-          caption: overview.running,
-          columns: [overview.job, overview.state, overview.since],
-          rows: view.running.map(({ id, state, createdAtMs }) => [
-            jobLink(id),
-            ui.badge(overview.states[state], state === 'processing' ? 'accent' : 'neutral'),
-            ui.time(createdAtMs, formats.exactTime),
-          ]),
-          empty: html`<p class="padded soft">${overview.runningNone}</p>`,
-        }),
-      )}
-      ${ui.section(
-        { title: overview.failures, lead: overview.failuresLead },
-        ui.dataTable({
-          caption: overview.failures,
-          columns: [overview.job, overview.why, overview.time],
-          rows: view.failures.map(({ id, code, endedAtMs }) => [
-            jobLink(id),
-            failureText(words, code),
-            ui.time(endedAtMs, formats.exactTime),
-          ]),
-          empty: html`<p class="padded soft">${overview.failuresNone}</p>`,
-        }),
-      )}
-      ${firstPicture(words, baseUrl, may(role, 'keys.manage'))}
+      ${view.available > 0 ? null : emptyNotice(visit)}
+      ${isStart ? start(visit, place, view.hasKey) : work(visit, view)}
     </div>`,
   });
 }
 
-function emptyNotice({ overview }: Words, mayOrder: boolean): VNode {
+function emptyNotice({ words: { overview }, role }: Visit): VNode {
   return ui.notice(
     'bad',
     html`<p>${overview.empty}</p>
-      ${mayOrder ? html`<p><a href="/account/orders/packages">${overview.low}</a></p>` : null}`,
+      ${may(role, 'orders.manage') ? html`<p><a href="/account/orders/packages">${overview.low}</a></p>` : null}`,
   );
 }
 
-function creditFigures({ words, formats }: Visit, view: OverviewView) {
-  const { overview } = words;
-  const monthBeganMs = Date.parse(`${view.usage.to.slice(0, '2026-11'.length)}-01T00:00:00Z`);
-  const since = fill(overview.chargedNote, { date: formats.date(monthBeganMs) });
-  const figure = (label: string, count: number, note: string) => {
-    return { label, value: formats.credits(count), note };
-  };
+function startLead({ words, language }: Visit, available: number): string {
+  const credits = counted(language, words.common.credits, available);
+  return fill(words.overview.startLead, { credits });
+}
+
+const PLAYGROUND = '/account/playground';
+const KEY_PLACE = 'YOUR_API_KEY';
+
+function start(visit: Visit, { baseUrl, hasPlayground }: Place, hasKey: boolean): Child {
+  const { words, role } = visit;
+  const { overview, common } = words;
+  const mayTry = hasPlayground && may(role, 'playground.use');
+  const mayMakeKeys = may(role, 'keys.manage');
+  const steps = [
+    mayTry && { ...overview.steps.try, href: PLAYGROUND, done: false },
+    mayMakeKeys && { ...overview.steps.key, href: '/account/keys/new', done: hasKey },
+  ].filter(step => step !== false);
+  return html`<div class="start">
+    ${mayTry ? dropLink(words) : null}
+    <div class="start-demo">${demoStage(words)}</div>
+    <ol class="steps">
+      ${steps.map(
+        ({ title, text, action, done, href }) => html`<li class="panel padded">
+          <h2>${title}${done ? html`${' '}${ui.badge(overview.done, 'good')}` : null}</h2>
+          <p class="soft">${text}</p>
+          <p>${ui.linkButton({ href, label: action })}</p>
+        </li>`,
+      )}
+      <li class="panel padded">
+        <h2>${overview.steps.call.title}</h2>
+        <p class="soft">${fill(overview.steps.call.text, { key: KEY_PLACE })}
+          ${' '}<a href=${DOCS_PATH}>${overview.steps.call.action}</a></p>
+        ${ui.codeBlock(curlSample({ baseUrl, apiKey: KEY_PLACE }), common, overview.curlLabel)}
+      </li>
+    </ol>
+  </div>`;
+}
+
+/** What is dropped on it goes along to the playground (assets/overview.js). */
+function dropLink({ overview }: Words): VNode {
+  return html`<a class="drop" href=${PLAYGROUND} data-drop-link>
+    ${dropWords(overview.drop, overview.dropText)}</a>`;
+}
+
+function work(visit: Visit, view: OverviewView & { readonly kind: 'work' }): Child {
+  const { overview } = visit.words;
+  const more = (href: string, label: string) => ui.linkButton({ href, label });
+  return html`${ui.figures(creditFigures(visit, view))}
+    ${view.running.length === 0 ? null : running(visit, view.running)}
+    ${view.failures.length === 0 ? null : failures(visit, view.failures)}
+    ${
+      view.usage.total.images === 0
+        ? null
+        : ui.section(
+            { title: overview.usage, actions: more(USAGE_PATH, overview.moreUsage) },
+            ui.panel(chartOf(visit, view.usage)),
+          )
+    }`;
+}
+
+function creditFigures(visit: Visit, { available, reserved, usage }: OverviewView) {
+  const { words, formats, language } = visit;
+  const { overview, common } = words;
+  const pace = paceOf(usage);
+  const figure = (label: string, value: string, note: string) => ({ label, value, note });
+  const lasting =
+    pace === undefined || available === 0
+      ? []
+      : [
+          figure(
+            overview.lasts,
+            lastingText(visit, available, pace),
+            fill(overview.pace, { pace: formats.about(pace) }),
+          ),
+        ];
+  const held = fill(overview.reservedNote, { count: formats.credits(reserved) });
+  const images = counted(language, common.images, usage.total.images);
+  const failed = formats.credits(usage.total.failed);
+  const note = usage.total.failed === 0 ? images : fill(overview.usedNote, { images, failed });
   return [
-    figure(overview.available, view.available, overview.availableNote),
-    figure(overview.reserved, view.reserved, overview.reservedNote),
-    figure(overview.charged, view.chargedThisMonth, since),
+    figure(
+      overview.available,
+      formats.credits(available),
+      reserved > 0 ? held : overview.availableNote,
+    ),
+    ...lasting,
+    figure(overview.used, formats.credits(usage.total.credits), note),
   ];
 }
 
@@ -156,18 +225,43 @@ function chartOf(visit: Visit, { from, to, usage }: OverviewView['usage']): VNod
   return usageChart(visit, { from, to, series: [succeeded, failed], parts });
 }
 
-function jobLink(id: string): VNode {
-  return html`<a href=${`/account/jobs/${id}`}><code>${id}</code></a>`;
+type Work = Extract<OverviewView, { readonly kind: 'work' }>;
+
+function running({ words, formats }: Visit, list: Work['running']): VNode {
+  const { overview } = words;
+  return ui.section(
+    {
+      title: overview.running,
+      actions: ui.linkButton({ href: '/account/jobs', label: overview.moreJobs }),
+    },
+    ui.dataTable({
+      caption: overview.running,
+      columns: [overview.job, overview.state, overview.since],
+      rows: list.map(({ id, state, createdAtMs }) => [
+        jobLink(id),
+        ui.badge(overview.states[state], state === 'processing' ? 'accent' : 'neutral'),
+        ui.time(createdAtMs, formats.exactTime),
+      ]),
+    }),
+  );
 }
 
-const KEY_PLACE = 'YOUR_API_KEY';
-
-function firstPicture({ overview, common }: Words, baseUrl: string, mayMakeKeys: boolean): VNode {
-  const actions = mayMakeKeys
-    ? ui.linkButton({ href: '/account/keys', label: overview.makeKey })
-    : null;
+function failures({ words, formats }: Visit, list: Work['failures']): VNode {
+  const { overview } = words;
   return ui.section(
-    { title: overview.curl, lead: fill(overview.curlLead, { key: KEY_PLACE }), actions },
-    ui.codeBlock(curlSample({ baseUrl, apiKey: KEY_PLACE }), common, overview.curlLabel),
+    { title: overview.failures, lead: overview.failuresLead },
+    ui.dataTable({
+      caption: overview.failures,
+      columns: [overview.job, overview.why, overview.time],
+      rows: list.map(({ id, code, endedAtMs }) => [
+        jobLink(id),
+        failureText(words, code),
+        ui.time(endedAtMs, formats.exactTime),
+      ]),
+    }),
   );
+}
+
+function jobLink(id: string): VNode {
+  return html`<a href=${`/account/jobs/${id}`}><code>${id.slice(0, 8)}</code></a>`;
 }

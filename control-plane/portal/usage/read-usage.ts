@@ -9,8 +9,8 @@ import {
   type DailyUsage,
   dayOfIso,
   isoOfDay,
-  monthStartOf,
   NO_USAGE,
+  USAGE_DAYS_MAX,
   type UsageField,
   type UsageFieldError,
   type UsageFigures,
@@ -87,13 +87,12 @@ export class ReadUsage {
     return rows.map(row => ({ ...row, name: keys.get(row.name)?.name ?? null }));
   }
 
-  /** Credits charged since the month began, UTC. */
-  async chargedThisMonth(accountId: string): Promise<number> {
+  /** Whether the account was ever charged or refused an image, as far back as one question goes. */
+  async hasUsed(accountId: string): Promise<boolean> {
     const { usage } = this.#stores;
     const to = await usage.today();
-    const total = await usage.total(accountId, { from: monthStartOf(to), to });
-    if (total === undefined) throw wrong(TOO_MUCH);
-    return total.credits;
+    const total = await usage.total(accountId, { from: Math.max(0, to - USAGE_DAYS_MAX + 1), to });
+    return total === undefined || total.images > 0;
   }
 
   async #entries(accountId: string, { group }: UsageQuestion, rows: readonly UsageOf[]) {

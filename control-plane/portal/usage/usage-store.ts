@@ -41,11 +41,6 @@ export function dayOfIso(text: string): number | undefined {
   return isoOfDay(day) === text ? day : undefined;
 }
 
-export function monthStartOf(day: number): number {
-  const date = new Date(day * DAY_MS);
-  return dayOf(Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1));
-}
-
 interface UsageDays {
   readonly from: number;
   readonly to: number;

@@ -1,0 +1,36 @@
+/**
+ * A picture that is dropped or pasted on an account's first page goes along to the playground: the
+ * browser keeps it until playground.js takes it. Without this script the place is a link.
+ */
+// @ts-check
+
+/** As in playground.js. */
+const HANDED_OVER = 'playground';
+
+const found = document.querySelector('a[data-drop-link]');
+if (found instanceof HTMLAnchorElement && 'caches' in window) offer(found);
+
+/** @param {HTMLAnchorElement} link */
+function offer(link) {
+  for (const name of ['dragover', 'dragleave', 'drop']) {
+    link.addEventListener(name, event => {
+      event.preventDefault();
+      link.classList.toggle('over', name === 'dragover');
+    });
+  }
+  link.addEventListener('drop', event => void handOver(link, event.dataTransfer?.files[0]));
+  document.addEventListener('paste', event => void handOver(link, event.clipboardData?.files[0]));
+}
+
+/** @param {HTMLAnchorElement} link @param {File | undefined} file */
+async function handOver(link, file) {
+  if (file === undefined) return;
+  const headers = { 'x-name': encodeURIComponent(file.name) };
+  try {
+    const held = await caches.open(HANDED_OVER);
+    await held.put(link.href, new Response(file, { headers }));
+  } finally {
+    // Where the browser keeps nothing the playground asks for the picture again.
+    location.assign(link.href);
+  }
+}
