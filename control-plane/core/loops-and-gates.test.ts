@@ -256,7 +256,7 @@ function service(
       now: () => state.nowMs,
       ...changes,
     },
-    cause => failures.push(cause),
+    failed => failures.push(failed.map(({ cause }) => cause)),
   );
   return { readiness, failures, checks: () => checks };
 }
@@ -268,13 +268,15 @@ test('readiness › needs database, storage and a node seen once', async t => {
     ready: false,
     causes: ['database', 'no-node-yet'],
   });
-  t.deepEqual(failures, ['database']);
+  await readiness.check();
+  t.deepEqual(failures, [['database', 'no-node-yet']], 'once');
   state.database = undefined;
   state.routable = true;
   state.nowMs = 1000;
   t.deepEqual(await readiness.check(), { ready: true });
   readiness.startDraining();
   t.deepEqual(await readiness.check(), { ready: false, causes: ['draining'] });
+  t.deepEqual(failures.slice(1), [[], ['draining']]);
 });
 
 test('readiness › checks at most once a second', async t => {

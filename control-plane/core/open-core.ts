@@ -360,7 +360,10 @@ export function composeConditions(
       checkStorage: () => blobs.check(),
       hasBeenRoutable: sleeps ? undefined : () => fleet.hasBeenRoutable,
     },
-    (cause, err) => log.warn({ err, cause }, 'not ready'),
+    failed => {
+      if (failed.length === 0) log.info('ready');
+      for (const { cause, error: err } of failed) log.warn({ err, cause }, 'not ready');
+    },
   );
   return { acceptance, readiness };
 }

@@ -18,6 +18,14 @@ export type Readiness =
   | { readonly ready: true }
   | { readonly ready: false; readonly causes: readonly ReadinessCause[] };
 
+interface Failed {
+  readonly cause: ReadinessCause;
+  readonly error?: unknown;
+}
+
+/** Empty: it is ready again. */
+type OnChange = (failed: readonly Failed[]) => void;
+
 export interface ReadinessDependencies {
   readonly checkDatabase: () => Promise<void>;
   readonly checkStorage: () => Promise<void>;
@@ -26,26 +34,27 @@ export interface ReadinessDependencies {
   readonly now?: () => number;
 }
 
-/** `onFailure` gets a failed check's error for the log; probes see the cause's name only. */
+/** `onChange` is for the log: probes, which may come every second, see the causes' names only. */
 export class ReadinessService {
   readonly #dependencies: ReadinessDependencies;
-  readonly #onFailure: (cause: ReadinessCause, error: unknown) => void;
-  readonly #failed: Remembered<ReadinessCause[]>;
+  readonly #onChange: OnChange;
+  readonly #failed: Remembered<Failed[]>;
+  #told: readonly ReadinessCause[] = [];
   #draining = false;
 
-  constructor(
-    dependencies: ReadinessDependencies,
-    onFailure: (cause: ReadinessCause, error: unknown) => void,
-  ) {
+  constructor(dependencies: ReadinessDependencies, onChange: OnChange) {
     this.#dependencies = dependencies;
-    this.#onFailure = onFailure;
+    this.#onChange = onChange;
     this.#failed = new Remembered(() => this.#checkNow(), READINESS_CACHE_MS, dependencies.now);
   }
 
   async check(): Promise<Readiness> {
-    const causes: ReadinessCause[] = this.#draining ? ['draining'] : [];
-    causes.push(...(await this.#failed.get()));
-    if (this.#dependencies.hasBeenRoutable?.() === false) causes.push('no-node-yet');
+    const failed: Failed[] = this.#draining ? [{ cause: 'draining' }] : [];
+    failed.push(...(await this.#failed.get()));
+    if (this.#dependencies.hasBeenRoutable?.() === false) failed.push({ cause: 'no-node-yet' });
+    const causes = failed.map(({ cause }) => cause);
+    if (causes.join() !== this.#told.join()) this.#onChange(failed);
+    this.#told = causes;
     return causes.length === 0 ? { ready: true } : { ready: false, causes };
   }
 
@@ -57,26 +66,24 @@ export class ReadinessService {
     return this.#draining;
   }
 
-  async #checkNow(): Promise<ReadinessCause[]> {
+  async #checkNow(): Promise<Failed[]> {
     const checks = [
-      this.#one('database', this.#dependencies.checkDatabase),
-      this.#one('storage', this.#dependencies.checkStorage),
+      failureOf('database', this.#dependencies.checkDatabase),
+      failureOf('storage', this.#dependencies.checkStorage),
     ];
-    const failed = await Promise.all(checks);
-    return failed.filter(cause => cause !== undefined);
+    return (await Promise.all(checks)).filter(failed => failed !== undefined);
   }
+}
 
-  async #one(
-    cause: ReadinessCause,
-    check: () => Promise<void>,
-  ): Promise<ReadinessCause | undefined> {
-    try {
-      const late = !(await settledWithin(check(), CHECK_TIMEOUT_MS));
-      if (late) throw new Error(`no answer in ${CHECK_TIMEOUT_MS} ms`);
-      return undefined;
-    } catch (error) {
-      this.#onFailure(cause, error);
-      return cause;
-    }
+async function failureOf(
+  cause: ReadinessCause,
+  check: () => Promise<void>,
+): Promise<Failed | undefined> {
+  try {
+    const late = !(await settledWithin(check(), CHECK_TIMEOUT_MS));
+    if (late) throw new Error(`no answer in ${CHECK_TIMEOUT_MS} ms`);
+    return undefined;
+  } catch (error) {
+    return { cause, error };
   }
 }

@@ -25,8 +25,10 @@ export interface MigrationSeries {
   readonly unreadable?: { readonly migration: string; readonly why: string };
 }
 
+const CORE_TABLE = 'kysely_migration';
+
 function tableOf(series: MigrationSeries): string {
-  return series.package === undefined ? 'kysely_migration' : `kysely_migration_${series.package}`;
+  return series.package === undefined ? CORE_TABLE : `${CORE_TABLE}_${series.package}`;
 }
 
 /** A migration as operators are told of it: `0001-baseline` of the core, `portal/0001-baseline`. */
@@ -82,6 +84,14 @@ async function seriesStates(database: Database, all: readonly MigrationSeries[])
 export async function hasSchema(database: Database, all: readonly MigrationSeries[]) {
   const applied = await appliedMigrations(database, all);
   return applied.some(names => names.length > 0);
+}
+
+/** When the core's first migration ran, by the clock of the process that ran it. */
+export async function schemaMadeAtMs(database: Database): Promise<number> {
+  const first = sql<{ at: string }>`select min(${sql.ref('timestamp')}) as at
+    from ${sql.table(CORE_TABLE)}`;
+  const { rows } = await query(database, db => first.execute(db));
+  return Date.parse(rows[0]!.at);
 }
 
 /**

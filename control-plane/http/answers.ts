@@ -177,10 +177,17 @@ export function noteRefusal(
   return known;
 }
 
+/** A prober asks every second or so: what it is told is logged where it changes, by who tells it. */
+const PROBES: ReadonlySet<string> = new Set(['/livez', '/readyz']);
+
+const isProbe = ({ routeOptions: { url } }: FastifyRequest) => url !== undefined && PROBES.has(url);
+
 /** A refusal of ours, such as a full queue, has no cause; its stack would only fill the log. */
-function logFailure({ log }: FastifyRequest, { code, spec, cause, message }: ContractError): void {
+function logFailure(request: FastifyRequest, failed: ContractError): void {
+  if (isProbe(request)) return;
+  const { code, spec, cause, message } = failed;
   const level = spec.http === 500 ? 'error' : 'warn';
-  log[level]({ ...(cause === undefined ? {} : { err: cause }), code }, message);
+  request.log[level]({ ...(cause === undefined ? {} : { err: cause }), code }, message);
 }
 
 /** What must be escaped in a URI reference (RFC 3986 section 3.3): a lone percent sign too. */
@@ -354,13 +361,13 @@ export function addAnswerLog(
     // The connection, not the request, brings the end of an answer.
     underSpan(spans.get(request), () => {
       describeSpan({ 'matting.account.id': accountId, 'matting.job.id': jobId });
-      request.log.info({ ...answered, accountId, jobId, ...gone }, 'answered');
+      const line = { ...answered, accountId, jobId, ...gone };
+      request.log[isProbe(request) ? 'debug' : 'info'](line, 'answered');
     });
     onAnswered?.(answered);
   });
 }
 
-const PROBES: ReadonlySet<string> = new Set(['/livez', '/readyz']);
 const ASSETS = '/assets/';
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
 /** What semantic conventions call a method that is none of the known ones. */
@@ -378,7 +385,7 @@ const spans = new WeakMap<FastifyRequest, StartedSpan>();
 export function addRequestSpans(app: FastifyInstance, tracing: Tracing): void {
   app.addHook('onRequest', (request, reply, done) => {
     const route = request.is404 ? undefined : request.routeOptions.url;
-    if (route === undefined || PROBES.has(route) || route.includes(ASSETS)) {
+    if (route === undefined || isProbe(request) || route.includes(ASSETS)) {
       done();
       return;
     }

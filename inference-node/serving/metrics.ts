@@ -401,7 +401,7 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
   gauge(
     registry,
     'matting_node_execution_provider_fallback',
-    '1 where the execution provider is not the first choice of what was asked for.',
+    '1 where this machine has a GPU driver and the node runs on the CPU all the same.',
     show => show(Number(fallbacks.length > 0), { requested, selected }),
     ['requested', 'selected'],
   );

@@ -245,7 +245,7 @@ async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Pro
   for (const { model } of plan.models) {
     const { model: name, precision, precisionFallback: reason } = model;
     if (reason === undefined) continue;
-    log.warn({ model: name, selected: precision, reason }, 'precision fell back');
+    log.info({ model: name, selected: precision, reason }, 'precision fell back');
   }
   return plan;
 }

@@ -4,7 +4,10 @@ import { type Finding, warning } from './findings.ts';
 /** Names of variables, ours and others', whose values nobody else may see. */
 const SECRET_NAME = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|SESSION/i;
 /** Paths of files and switches, whatever they are called. */
-const NO_SECRET = /_(FILE|HOST|PORT|AGENT_PID|SOCK)$|^MATTING_READS_REQUIRE_IDEMPOTENCY_KEY$/;
+const NO_SECRET =
+  /_(FILE|HOST|PORT|AGENT_PID|SOCK)$|^MATTING_READS_REQUIRE_IDEMPOTENCY_KEY$|^AWS_ACCESS_KEY_ID$/;
+/** The program's own name: what a doctor says has it in its commands. */
+const OWN_NAME = /^matting$/i;
 /** Shorter ones would take words of the text with them; nothing that short is a secret here. */
 const SECRET_LENGTH_MIN = 6;
 const LEFT_OUT = '[left out]';
@@ -22,7 +25,9 @@ export class SecretsOut {
   /** @param more secrets that the environment does not have, such as the content of a key's file */
   constructor(env: Environment, more: readonly string[] = []) {
     const found = [...Object.entries(env).flatMap(secretsOf), ...more];
-    const forms = found.flatMap(formsOf).filter(({ length }) => length >= SECRET_LENGTH_MIN);
+    const forms = found
+      .flatMap(formsOf)
+      .filter(form => form.length >= SECRET_LENGTH_MIN && !OWN_NAME.test(form));
     this.#secrets = [...new Set(forms)].sort((a, b) => b.length - a.length);
   }
 

@@ -1,10 +1,12 @@
 /** Pages about a node's child processes: its engines and its picture workers. */
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import ava from 'ava';
 import { ROOT, type WireJob } from '../running-service.ts';
 import { at } from '../support/at.ts';
 import { descendantsOf } from '../support/processes.ts';
 import { killStopped } from '../support/stopped-cannot-be-killed.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type Env, Installation, pictureBase64 } from './installation.ts';
 import { proceduresOn } from './procedures.ts';
 
@@ -130,7 +132,11 @@ procedure('MattingImagesDegraded', async (page, t) => {
 });
 
 procedure('MattingNodeFallback', async (page, t) => {
-  await restart({ MATTING_EXECUTION_PROVIDER: 'auto' });
+  const folder = await temporaryFolder(t);
+  const driver =
+    '#!/bin/sh\necho "NVIDIA-SMI has failed: no communication with the driver"; exit 9\n';
+  writeFileSync(path.join(folder, 'nvidia-smi'), driver, { mode: 0o755 });
+  await restart({ MATTING_EXECUTION_PROVIDER: 'auto', PATH: `${folder}:${process.env.PATH}` });
   const [firing] = await page.fires();
   t.is(firing?.selected, 'cpu');
   const { reason } = await node().line('provider fell back');

@@ -1,17 +1,20 @@
 /** A service on Galera and a bucket, by docs/operations.md; each process is restarted once. */
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { promisify } from 'node:util';
 import ava from 'ava';
 import { openDatabase } from '../../control-plane/database/connect.ts';
 import { storesOn } from '../../control-plane/test/fixtures.ts';
 import { findFreePorts } from '../../program/ports/free-ports.ts';
+import {
+  createMachine,
+  documentedMachines,
+  runOn,
+  setUpOnce,
+} from '../fleet/documented-machines.ts';
 import { THIS_VERSION } from '../fleet/installed-version.ts';
-import { type Env, FleetControlPlane, FleetNode } from '../fleet/program.ts';
+import { FleetControlPlane, FleetNode } from '../fleet/program.ts';
 import { SteadyLoad } from '../fleet/steady-load.ts';
 import { ROOT } from '../running-service.ts';
 import { SILENT_LOG } from '../support/database.ts';
@@ -27,7 +30,6 @@ import {
 import { isNotTested } from '../support/skip.ts';
 import { photoOf } from './photos.ts';
 
-const execute = promisify(execFile);
 /** Around nine restarts. */
 const PICTURES = 300;
 /** More than the nodes take at once. */
@@ -35,54 +37,8 @@ const CALLERS = 6;
 /** More than they get: each comes again when the one before is done. */
 const PER_SECOND = 100;
 const NODES = 3;
-/** As the command prints it. */
-const KEY = /\bmk_\w+/;
 const MODELS = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'), MATTING_MODEL: 'u2netp' };
-/** What the documented commands start programs by. */
-const NODE_COMMAND = 'sh bin/node24 ';
-
-/** The indented blocks of a section, in their order, without the indentation. */
-function blocksOf(page: string, heading: string): readonly string[] {
-  const text = readFileSync(path.join(ROOT, page), 'utf8');
-  const [, section = ''] = text.split(`\n## ${heading}\n`);
-  const [own = ''] = section.split('\n## ');
-  return [...own.matchAll(/(?:^ {4}.*\n)+/gm)].map(([block]) =>
-    block.replace(/^ {4}/gm, '').trim(),
-  );
-}
-
-const [
-  controlPlaneFile = '',
-  nodeFile = '',
-  once = '',
-  controlPlaneStart = '',
-  nodeCommands = '',
-  ...rest
-] = blocksOf('docs/operations.md', 'A service on several machines');
-const [nodeFetch = '', nodeStart = ''] = nodeCommands.split('\n');
-
-/** Node's arguments in a command that starts a program. */
-function argumentsOf(command: string): readonly string[] {
-  assert.ok(command.startsWith(NODE_COMMAND), command);
-  return command.slice(NODE_COMMAND.length).split(' ');
-}
-
-/** A directory with the project and the page's environment file, filled in for this place. */
-function createMachine(root: string, block: string, file: string, values: Env): void {
-  const named = block.split('\n').map(line => line.slice(0, line.indexOf('=')));
-  assert.deepEqual(named.toSorted(), Object.keys(values).toSorted(), 'the page names others');
-  mkdirSync(root);
-  for (const entry of readdirSync(ROOT)) {
-    if (entry !== 'data') symlinkSync(path.join(ROOT, entry), path.join(root, entry));
-  }
-  const lines = Object.entries(values).map(([key, value]) => `${key}=${value}\n`);
-  writeFileSync(path.join(root, file), lines.join(''));
-}
-
-async function run(command: string, cwd: string): Promise<string> {
-  const env = { PATH: process.env.PATH ?? '', ...MODELS };
-  return (await execute('sh', ['-c', command], { cwd, env })).stdout;
-}
+const PAGE = documentedMachines();
 
 const skip = galeraSkipReason() || missingStore('versitygw');
 const test = ava.serial.skipIf(isNotTested(skip));
@@ -98,7 +54,6 @@ let planes: readonly FleetControlPlane[] = [];
 let nodes: readonly FleetNode[] = [];
 
 ava.serial.before(async () => {
-  assert.equal(rest.length, 0, 'a block of the section that this does not know');
   directory = await mkdtemp(path.join(tmpdir(), 'matting-machines-'));
   cluster = await GaleraCluster.create();
   proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
@@ -107,14 +62,10 @@ ava.serial.before(async () => {
   balancer = await TcpProxy.open(roundRobin([ports[0] ?? 0, ports[3] ?? 0]));
   planes = ['control-1', 'control-2'].map(name => createPlane(name, ports.splice(0, 3)));
   nodes = ['node-1', 'node-2', 'node-3'].map(name => createNode(name, ports.splice(0, 2)));
-  const first = path.join(directory, 'control-1');
-  let printed = '';
-  for (const command of once.split('\n')) printed = await run(command, first);
-  apiKey = KEY.exec(printed)?.[0] ?? '';
-  assert.notEqual(apiKey, '', printed);
+  apiKey = await setUpOnce(rootOf('control-1'), PAGE.once, MODELS);
   for (const plane of planes) plane.start();
   for (const node of nodes) {
-    await run(nodeFetch, node.version.root);
+    await runOn(node.version.root, PAGE.nodeFetch, MODELS);
     node.start();
   }
   for (const plane of planes) await plane.untilReady();
@@ -136,7 +87,7 @@ const versionOf = (name: string) => ({ name: 'this version', root: rootOf(name) 
 
 function createPlane(name: string, ports: readonly number[]): FleetControlPlane {
   const [http = 0, registry = 0, metrics = 0] = ports;
-  createMachine(rootOf(name), controlPlaneFile, 'control-plane.env', {
+  createMachine(rootOf(name), PAGE.controlPlane, {
     ...CREDENTIALS_ENV,
     MATTING_DATABASE_URL: urlOfPort(proxy.port),
     MATTING_STORAGE_URL: store.url({ prefix: 'production' }),
@@ -147,20 +98,20 @@ function createPlane(name: string, ports: readonly number[]): FleetControlPlane 
     MATTING_REGISTRY_HOST: '127.0.0.1',
   });
   const env = { TMPDIR: directory };
-  const options = { name, args: argumentsOf(controlPlaneStart), env, directory };
+  const options = { name, args: PAGE.controlPlaneStart, env, directory };
   const place = { ports: { http, registry, metrics }, nodes: NODES };
   return new FleetControlPlane(versionOf(name), options, place);
 }
 
 function createNode(name: string, ports: readonly number[]): FleetNode {
   const [grpc = 0, http = 0] = ports;
-  createMachine(rootOf(name), nodeFile, 'node.env', {
+  createMachine(rootOf(name), PAGE.node, {
     MATTING_NODE_TOKEN: token,
     MATTING_REGISTRY_ADDRESS: planes.map(plane => `127.0.0.1:${plane.ports.registry}`).join(),
     MATTING_HOST: '127.0.0.1',
   });
   const env = { TMPDIR: directory, ...MODELS };
-  const options = { name, args: argumentsOf(nodeStart), env, directory };
+  const options = { name, args: PAGE.nodeStart, env, directory };
   const place = { ports: { grpc, http }, planes, model: 'u2netp' } as const;
   return new FleetNode(versionOf(name), options, place);
 }
@@ -191,7 +142,7 @@ function allRestarts(): (() => Promise<void>)[] {
   return [
     ...nodes.map(node => async () => {
       await node.stop();
-      await run(nodeFetch, node.version.root);
+      await runOn(node.version.root, PAGE.nodeFetch, MODELS);
       node.start();
     }),
     ...planes.map(plane => async () => {

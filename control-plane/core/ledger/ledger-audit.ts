@@ -15,6 +15,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Database, query, readNowMs } from '@matting/database/database.ts';
 import { MEMBER_CLOCKS_MS_MAX } from '@matting/database/member-clocks.ts';
+import { schemaMadeAtMs } from '@matting/database/migrate.ts';
 import { isInserted, matchesOne } from '@matting/database/statements.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
@@ -63,8 +64,15 @@ interface AuditProgress {
   readonly problemCount: number;
 }
 
+interface LastAudit {
+  /** `none`: no audit has ended; `ageMs` is then since the database was set up. */
+  readonly kind: LedgerAuditKind | 'none';
+  readonly ageMs: number;
+  readonly problems: number;
+}
+
 /** How the audits of each kind ended that went through the whole ledger; `ageMs`: since then. */
-export async function readLastAudits(database: Database) {
+export async function readLastAudits(database: Database): Promise<readonly LastAudit[]> {
   const rows = await query(database, db =>
     db
       .selectFrom('ledger_audits')
@@ -72,11 +80,15 @@ export async function readLastAudits(database: Database) {
       .orderBy('kind')
       .execute(),
   );
-  return rows.flatMap(({ kind, last_finished_at: finishedAt, last_problems: problems, now }) =>
-    finishedAt === null || problems === null
-      ? []
-      : [{ kind, ageMs: Math.max(0, now - finishedAt), problems }],
+  const ended = rows.flatMap(
+    ({ kind, last_finished_at: finishedAt, last_problems: problems, now }) =>
+      finishedAt === null || problems === null
+        ? []
+        : [{ kind, ageMs: Math.max(0, now - finishedAt), problems }],
   );
+  if (ended.length > 0) return ended;
+  const ageMs = (await readNowMs(database)) - (await schemaMadeAtMs(database));
+  return [{ kind: 'none', ageMs: Math.max(0, ageMs), problems: 0 }];
 }
 
 /**

@@ -143,7 +143,7 @@ function gaugesOfRest(metrics: MetricSet, sources: MetricSources): Gauges {
       webhooks(({ oldestMs }) => seconds(oldestMs)),
     ],
     matting_control_ledger_audit_age_seconds: [
-      'Since the last check of it ended',
+      'Since the last check of it ended; kind none: none has, since the database was set up',
       audits(all => all.map(({ kind, ageMs }) => [ageMs / 1000, { kind }])),
       ['kind'],
     ],

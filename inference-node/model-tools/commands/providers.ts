@@ -218,6 +218,7 @@ function makerOf(name: string): string {
 }
 
 function gpuLines(gpus: GpuListing): string[] {
+  if (gpus.state === 'absent') return [`driver    not installed: ${gpus.reason}\n`];
   if (gpus.state === 'failed') return [`driver    not answering: ${gpus.reason}\n`];
   const lines = gpus.gpus.map(({ index, id, name, memoryBytes, driver }) => {
     const memory = `${(memoryBytes / 1e9).toFixed(1)} GB`;

@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { readFile, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import { encodeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
@@ -17,6 +19,7 @@ import { poolSettings } from '../test/pool-settings.ts';
 import { sha256 } from '../test/test-node.ts';
 import {
   checkAnswers,
+  chooseProvider,
   type GpuStart,
   placeEngines,
   prepareAsked,
@@ -251,3 +254,21 @@ test('where the driver lists no GPU nothing is placed, and every start checks ag
   t.is(placeEngines(start), undefined);
   t.regex((await checkAnswers(start, plan)) ?? '', /there is no model/);
 });
+
+test.skipIf(existsSync('/dev/nvidiactl'))(
+  'auto without a driver takes the CPU, which is no fallback; with a broken driver it is one',
+  async t => {
+    const auto = { executionProvider: 'auto', gpuDevices: 'all' } as const;
+    const { log, lines } = collectLog();
+    const bare = await chooseProvider(auto, { PATH: '/nowhere' }, log);
+    t.deepEqual(bare.provider, { requested: 'auto', selected: 'cpu', fallbacks: [] });
+    t.deepEqual(
+      lines.map(({ level }) => level),
+      [30],
+    );
+    const folder = await temporaryFolder(t);
+    await writeFile(path.join(folder, 'nvidia-smi'), '#!/bin/sh\nexit 9\n', { mode: 0o755 });
+    const broken = await chooseProvider(auto, { PATH: folder }, log);
+    t.is(broken.provider.fallbacks[0]?.provider, 'cuda');
+  },
+);

@@ -61,9 +61,13 @@ export async function chooseProvider(
     const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
     return { provider, devices: [] };
   }
-  const { gpus, unlisted } = await findGpus(requested, gpuDevices, engineEnv);
+  const { gpus, unlisted, isAbsent } = await findGpus(requested, gpuDevices, engineEnv);
   if (gpus.length === 0) {
     const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
+    if (isAbsent && requested === 'auto' && provider.selected === 'cpu') {
+      log.info('no NVIDIA driver here: models run on the CPU');
+      return { provider: { ...provider, fallbacks: [] }, devices: [] };
+    }
     // On a CPU the provider's own reason says more.
     if (unlisted === undefined || provider.selected === 'cpu') return { provider, devices: [] };
     log.warn({ reason: unlisted }, 'GPUs cannot be listed: only the first is used');
@@ -111,14 +115,21 @@ async function findGpus(
   requested: 'auto' | 'cuda' | 'tensorrt',
   wanted: PoolSettings['gpuDevices'],
   engineEnv: EngineEnv,
-): Promise<{ readonly gpus: readonly GpuFacts[]; readonly unlisted: string | undefined }> {
+): Promise<{
+  readonly gpus: readonly GpuFacts[];
+  readonly unlisted: string | undefined;
+  readonly isAbsent?: boolean;
+}> {
   const listing = await listGpus(engineEnv);
   const refuse = (reason: string): never => {
     const provider = requested === 'auto' ? 'cuda' : requested;
     throw new ExecutionProviderError(provider, `MATTING_GPU_DEVICES names GPUs, and ${reason}`);
   };
-  if (listing.state === 'failed') {
-    return wanted === 'all' ? { gpus: [], unlisted: listing.reason } : refuse(listing.reason);
+  if (listing.state !== 'listed') {
+    const isAbsent = listing.state === 'absent';
+    return wanted === 'all'
+      ? { gpus: [], unlisted: listing.reason, isAbsent }
+      : refuse(listing.reason);
   }
   const unlisted = wanted === 'all' ? listing.incomplete : undefined;
   const choice = chooseDevices(wanted, listing.gpus, engineEnv.CUDA_VISIBLE_DEVICES);

@@ -47,6 +47,7 @@ const ENV = {
   MATTING_SMTP_URL: 'smtps://mailer:mail-password@mail.example:465',
   MATTING_PORT: '8080',
   MATTING_QUALITY: 'standard',
+  AWS_ACCESS_KEY_ID: 'standard',
   AWS_SECRET_ACCESS_KEY: 'aws/secret+key',
   HTTPS_PROXY: 'http://me:proxy-password@proxy.example:3128',
   MATTING_TLS_KEY_FILE: '/etc/matting/key.pem',
@@ -82,6 +83,8 @@ test('secrets › leaves everything else as it is', t => {
     'database.internal:3306 matting standard 8080 /etc/matting/key.pem smtps mail.example';
   t.is(new SecretsOut(ENV).of(text), text);
   t.is(new SecretsOut({}).of(text), text);
+  const named = { MATTING_DATABASE_URL: 'mysql://matting:matting@127.0.0.1/matting' };
+  t.is(new SecretsOut(named).of(text), text);
 });
 
 test('secrets › calls weak what is short, repeats itself, or stands in an example', t => {

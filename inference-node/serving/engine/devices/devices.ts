@@ -3,6 +3,7 @@
  * them: in this process a driver that hangs would take the node with it.
  */
 import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Logger } from 'pino';
 
@@ -19,7 +20,9 @@ export interface GpuFacts {
 export type GpuListing =
   /** In the order of the bus. `incomplete`: why there may be more, as behind a GPU that is lost. */
   | { readonly state: 'listed'; readonly gpus: readonly GpuFacts[]; readonly incomplete?: string }
-  | { readonly state: 'failed'; readonly reason: string };
+  | { readonly state: 'failed'; readonly reason: string }
+  /** No driver: neither its command nor its device file. */
+  | { readonly state: 'absent'; readonly reason: string };
 
 /**
  * With eight GPUs and no persistence daemon it takes 25 to 30 s (pull requests Azure/aks-gpu 105,
@@ -28,6 +31,8 @@ export type GpuListing =
 export const LISTING_MAX_MS = 60_000;
 const SAID_BYTES_MAX = 1024 * 1024;
 export const SMI_COMMAND = 'nvidia-smi';
+/** Of the driver, whatever commands a container is given. */
+const DRIVER_DEVICE = '/dev/nvidiactl';
 /** Where containers and WSL have it, besides the PATH. */
 const FURTHER_FOLDERS = ['/usr/bin', '/usr/local/nvidia/bin', '/usr/lib/wsl/lib'];
 const FIELDS = 'index,uuid,name,memory.total,driver_version,mig.mode.current';
@@ -41,9 +46,14 @@ const GPU_LINE = /^GPU (\d+): /;
 /** @param env as engines have it: its PATH is searched, and its LD_LIBRARY_PATH for the driver. */
 export async function listGpus(env: Readonly<Record<string, string>>): Promise<GpuListing> {
   const said = await runSmi(QUERY, env);
+  if (said.state === 'missing') {
+    const reason = `there is no ${SMI_COMMAND}`;
+    return { state: existsSync(DRIVER_DEVICE) ? 'failed' : 'absent', reason };
+  }
   const rows = (said.text ?? '').split('\n').flatMap(line => parseRow(line) ?? []);
   if (said.state === 'failed' && rows.length === 0) return { state: 'failed', reason: said.reason };
-  const detailed = rows.some(({ mig }) => mig) ? await runSmi(['-L'], env) : undefined;
+  const asked = rows.some(({ mig }) => mig) ? await runSmi(['-L'], env) : undefined;
+  const detailed = asked?.state === 'missing' ? undefined : asked;
   if (detailed?.state === 'failed' && detailed.text === undefined) {
     return { state: 'failed', reason: detailed.reason };
   }
@@ -81,7 +91,8 @@ function migDevices(gpu: GpuFacts, listing: string): GpuFacts[] {
 type Said =
   | { state: 'said'; text: string; unreachable: string }
   /** `text`: what it said before it ended by itself; undefined: it did not. */
-  | { state: 'failed'; reason: string; text: string | undefined };
+  | { state: 'failed'; reason: string; text: string | undefined }
+  | { state: 'missing'; text?: undefined };
 
 /** Only where to look: the language of what it says must be the one that is read here. */
 export function smiEnvironment({
@@ -115,7 +126,7 @@ function runSmi(args: readonly string[], env: Readonly<Record<string, string>>):
         return resolve({ state: 'said', text: stdout, unreachable });
       }
       const { code } = error as NodeJS.ErrnoException;
-      if (code === 'ENOENT') return failed(`there is no ${SMI_COMMAND}`);
+      if (code === 'ENOENT') return resolve({ state: 'missing' });
       // Its own status is a number: what was killed, or said too much, is cut off anywhere.
       const whole = typeof code === 'number' ? stdout : undefined;
       failed(stderr || linesNotOfGpus(stdout) || error.message, whole);

@@ -1,0 +1,82 @@
+/** Machines by the files and commands of docs/operations.md as they stand, with the addresses of this one. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { ROOT } from '../running-service.ts';
+import type { Env } from './program.ts';
+
+const execute = promisify(execFile);
+/** As the command prints it. */
+const KEY = /\bmk_\w+/;
+/** What the documented commands start programs by. */
+const NODE_COMMAND = 'sh bin/node24 ';
+
+/** The indented blocks of a section, in their order, without the indentation. */
+function blocksOf(page: string, heading: string): readonly string[] {
+  const text = readFileSync(path.join(ROOT, page), 'utf8');
+  const [, section = ''] = text.split(`\n## ${heading}\n`);
+  const [own = ''] = section.split('\n## ');
+  return [...own.matchAll(/(?:^ {4}.*\n)+/gm)].map(([block]) =>
+    block.replace(/^ {4}/gm, '').trim(),
+  );
+}
+
+/** Of "A service on several machines". */
+export function documentedMachines() {
+  const blocks = blocksOf('docs/operations.md', 'A service on several machines');
+  assert.equal(blocks.length, 5, 'a block of the section that this does not know');
+  const [controlPlane, node, once, controlPlaneStart, nodeCommands] = blocks as [
+    string,
+    ...string[],
+  ];
+  const [nodeFetch = '', nodeStart = ''] = nodeCommands?.split('\n') ?? [];
+  return {
+    controlPlane: { file: 'control-plane.env', names: namesOf(controlPlane) },
+    node: { file: 'node.env', names: namesOf(node ?? '') },
+    once: once?.split('\n') ?? [],
+    controlPlaneStart: argumentsOf(controlPlaneStart ?? ''),
+    nodeFetch,
+    nodeStart: argumentsOf(nodeStart),
+  };
+}
+
+function namesOf(block: string): readonly string[] {
+  return block.split('\n').map(line => line.slice(0, line.indexOf('=')));
+}
+
+/** Node's arguments in a command that starts a program. */
+function argumentsOf(command: string): readonly string[] {
+  assert.ok(command.startsWith(NODE_COMMAND), command);
+  return command.slice(NODE_COMMAND.length).split(' ');
+}
+
+/** A directory with the project and an environment file, filled in for this place. */
+export function createMachine(
+  root: string,
+  { file, names }: { readonly file: string; readonly names: readonly string[] },
+  values: Env,
+): void {
+  assert.deepEqual(names.toSorted(), Object.keys(values).toSorted(), 'the page names others');
+  mkdirSync(root);
+  for (const entry of readdirSync(ROOT)) {
+    if (entry !== 'data') symlinkSync(path.join(ROOT, entry), path.join(root, entry));
+  }
+  const lines = Object.entries(values).map(([key, value]) => `${key}=${value}\n`);
+  writeFileSync(path.join(root, file), lines.join(''));
+}
+
+export async function runOn(root: string, command: string, models: Env): Promise<string> {
+  const env = { PATH: process.env.PATH ?? '', ...models };
+  return (await execute('sh', ['-c', command], { cwd: root, env })).stdout;
+}
+
+/** The commands before the first start; the key that the last one prints. */
+export async function setUpOnce(root: string, once: readonly string[], models: Env) {
+  let printed = '';
+  for (const command of once) printed = await runOn(root, command, models);
+  const [key] = KEY.exec(printed) ?? [];
+  assert.ok(key !== undefined, printed);
+  return key;
+}
