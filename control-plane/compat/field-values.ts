@@ -57,10 +57,10 @@ const OPAQUE_FORMATS = ['jpg', 'jpeg', 'zip'];
 /** The matte alone is grey, without loss, and lies on nothing. */
 export function requireMatteAlone(format: string, background: Background | undefined): void {
   if (background !== undefined) {
-    throw invalidParameter('channels', 'of alpha alone have no background');
+    throw invalidParameter('channels', 'must be rgba when the request has a background');
   }
   if (OPAQUE_FORMATS.includes(format)) {
-    throw invalidParameter('format', `${format} does not hold channels=alpha; png and webp do`);
+    throw invalidParameter('format', `must be png or webp for channels=alpha, not ${format}`);
   }
 }
 

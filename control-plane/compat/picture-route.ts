@@ -149,7 +149,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
 
 /** The job goes on; the same request, sent again, joins it. */
 function notYet({ id }: Job): ContractError {
-  const detail = 'the image is still being processed; send the same request again';
+  const detail = 'The service is still processing the image. Send the same request again.';
   return new ContractError('SERVICE_UNAVAILABLE', detail, {
     jobId: id,
     retryAfterS: RETRY_AFTER_S,

@@ -91,8 +91,8 @@ class KnownPaths {
     const calls = [...this.#methods.keys()].filter(url => /^\/(?:v1|compat|mcp)[^:]*$/.test(url));
     // Its first part is what an address in a client's settings lacks.
     const near = calls.find(url => url.endsWith(path)) ?? nearName(path, calls);
-    if (near !== undefined) return `did you mean ${near}?`;
-    return calls.includes(DOCUMENT) ? `GET ${DOCUMENT} lists the paths` : undefined;
+    if (near !== undefined) return `Did you mean ${near}?`;
+    return calls.includes(DOCUMENT) ? `GET ${DOCUMENT} lists the paths.` : undefined;
   }
 }
 
@@ -103,7 +103,7 @@ function requireHost({ raw }: FastifyRequest): void {
   const is11 = raw.httpVersionMajor === 1 && raw.httpVersionMinor >= 1;
   const count = headerValues(raw, 'host').length;
   if (count > 1 || (is11 && count === 0)) {
-    throw new ContractError('INVALID_REQUEST', 'exactly one Host header is required');
+    throw new ContractError('INVALID_REQUEST', 'Send exactly one Host header.');
   }
 }
 
@@ -112,11 +112,11 @@ function refuseUnknownPath(request: FastifyRequest, reply: FastifyReply, paths: 
   const path = pathOf(request);
   const methods = paths.methodsOf(path);
   if (methods === undefined) {
-    const detail = ['there is nothing at this path', paths.meantBy(path)].filter(Boolean);
-    throw new ContractError('NOT_FOUND', detail.join('; '));
+    const detail = ['There is nothing at this path.', paths.meantBy(path)].filter(Boolean);
+    throw new ContractError('NOT_FOUND', detail.join(' '));
   }
   reply.header('allow', methods.join(', '));
-  const detail = `${request.method} is not allowed here, only ${methods.join(', ')}`;
+  const detail = `This path does not take ${request.method}. Use ${methods.join(' or ')}.`;
   throw new ContractError('METHOD_NOT_ALLOWED', detail);
 }
 
@@ -202,7 +202,7 @@ function instanceOf(request: FastifyRequest): string {
 function toContractError(error: unknown, shown: readonly ErrorSpec['scope'][]): ContractError {
   if (error instanceof ContractError && shown.includes(error.spec.scope)) return error;
   const known = ofFramework(error as Partial<FastifyError> | null);
-  const detail = 'something went wrong on our side';
+  const detail = 'Something went wrong on our side. Send the same request again.';
   return known ?? new ContractError('INTERNAL_ERROR', detail, { cause: error });
 }
 
@@ -210,12 +210,16 @@ function toContractError(error: unknown, shown: readonly ErrorSpec['scope'][]): 
 function ofFramework(cause: Partial<FastifyError> | null): ContractError | undefined {
   switch (cause?.code) {
     case 'FST_ERR_BAD_URL':
-      return new ContractError('INVALID_REQUEST', 'the path is not valid', { cause });
+      return new ContractError(
+        'INVALID_REQUEST',
+        'The path is not valid. Write it as percent-encoded UTF-8.',
+        { cause },
+      );
     case 'FST_ERR_MAX_PARAM_LENGTH':
-      return new ContractError('NOT_FOUND', 'the path is too long', { cause });
+      return new ContractError('NOT_FOUND', 'The path is too long.', { cause });
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
     case 'FST_ERR_CTP_EMPTY_TYPE': {
-      const detail = 'the body must be application/json';
+      const detail = 'The body must be application/json.';
       return new ContractError('UNSUPPORTED_MEDIA_TYPE', detail, { cause });
     }
     default:

@@ -29,7 +29,7 @@ export function malformed(
 }
 
 export function tooManyFields(what: string): ContractError {
-  return malformed(`${what} has more than ${FIELDS_MAX} fields`);
+  return malformed(`${what} has more than ${FIELDS_MAX} fields.`);
 }
 
 /** A name that a caller chose, cut short for an answer. */
@@ -43,14 +43,14 @@ export function unknownField(
   meantOf?: (name: string) => string,
 ): ContractError {
   const shown = shownName(name ?? 'a very long name');
-  const unknown = 'unknown field';
-  if (meantOf === undefined) return malformed(`${unknown}: ${shown}`, shown, unknown);
+  const unknown = `Unknown field: ${shown}.`;
+  if (meantOf === undefined) return malformed(unknown, shown, 'is unknown');
   const meant = meantOf(shown);
-  return malformed(`${unknown}: ${shown}; ${meant}`, shown, `${unknown}; ${meant}`);
+  return malformed(`${unknown} ${meant}`, shown, `is unknown. ${meant}`);
 }
 
 export function givenTwice(field: string): ContractError {
-  return malformed(`${field} is given twice`, field, 'given twice');
+  return malformed(`${field} is given twice. Send it once.`, field, 'is given twice');
 }
 
 /**
@@ -63,7 +63,7 @@ export function* parametersOf(
   const start = target.indexOf('?');
   if (start === -1) return;
   const pairs = target.slice(start + 1).split('&', FIELDS_MAX + 1);
-  if (pairs.length > FIELDS_MAX) throw tooManyFields('the query');
+  if (pairs.length > FIELDS_MAX) throw tooManyFields('The query');
   for (const pair of pairs) {
     if (pair === '') continue;
     const equals = pair.indexOf('=');
@@ -77,8 +77,8 @@ function decoded(text: string, field?: string): string {
     return decodeURIComponent(text.replaceAll('+', ' '));
   } catch (cause) {
     const shown = field === undefined ? undefined : shownName(field);
-    const detail = 'the query is not percent-encoded UTF-8; a per cent sign is written %25';
-    throw malformed(detail, shown, 'not percent-encoded UTF-8', cause);
+    const detail = 'The query is not percent-encoded UTF-8. Write a percent sign as %25.';
+    throw malformed(detail, shown, 'is not percent-encoded UTF-8', cause);
   }
 }
 
@@ -100,13 +100,13 @@ export function requireBodyHead(of: {
   return ({ raw, headers }, reply, done) => {
     if (headers['content-encoding'] !== undefined) {
       reply.header('accept-encoding', 'identity');
-      const detail = 'the body must be sent without a Content-Encoding';
+      const detail = 'The body has a Content-Encoding. Send it without one.';
       throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
     }
     const bytesMax = of.bytesMaxOf(raw);
     if (bytesMax === undefined) {
       reply.header('accept', of.accepted);
-      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', `the body must be ${of.wanted}`);
+      throw new ContractError('UNSUPPORTED_MEDIA_TYPE', `The body must be ${of.wanted}.`);
     }
     if (Number(headers['content-length']) > bytesMax) throw bodyTooLarge(bytesMax);
     done();
@@ -114,10 +114,9 @@ export function requireBodyHead(of: {
 }
 
 export function bodyTooLarge(bytesMax: number): ContractError {
-  return new ContractError(
-    'IMAGE_TOO_LARGE',
-    `the request body is over ${bytesMax} bytes (${bytesMax / 1_048_576} MiB)`,
-  );
+  const limit = `${bytesMax / 1_048_576} MiB (${bytesMax} bytes)`;
+  const detail = `The request body is too large. The limit is ${limit}.`;
+  return new ContractError('IMAGE_TOO_LARGE', detail);
 }
 
 export interface BodyBounds {
@@ -187,7 +186,7 @@ async function within(moved: Promise<void>, leftMs: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_resolve, reject) => {
     const refuse = () => {
-      reject(new ContractError('INVALID_REQUEST', 'the request body came too slowly'));
+      reject(new ContractError('INVALID_REQUEST', 'The request body arrived too slowly.'));
     };
     timer = setTimeout(refuse, Math.max(0, leftMs));
   });
@@ -200,7 +199,7 @@ async function within(moved: Promise<void>, leftMs: number): Promise<void> {
 
 /** The caller closed the connection, so the answer is not read. */
 function endedEarly(cause: Error | null): ContractError {
-  return new ContractError('INVALID_REQUEST', 'the request body ended early', { cause });
+  return new ContractError('INVALID_REQUEST', 'The request body ended early.', { cause });
 }
 
 const DRAIN_BYTES_MAX = 1024 * 1024;
@@ -410,7 +409,8 @@ export class Base64Decoder {
     if (this.#state === 'prefix') throw this.#error('the data URI has no comma');
     const out = this.#state === 'start' ? this.#decode(this.#releaseHeld()) : NOTHING;
     if (this.#state === 'padding') throw this.#error('the padding is incomplete');
-    if (this.#groupLength === 1) throw this.#error('the text ends inside a group of four');
+    if (this.#groupLength === 1)
+      throw this.#error('the text ends inside a group of four characters');
     const rest = this.#takeGroup();
     this.#decodedBytes += rest.length;
     if (this.#decodedBytes === 0) throw this.#error('the text is empty');
@@ -453,14 +453,16 @@ export class Base64Decoder {
       return;
     }
     if (this.#held.length === DATA_URI_PREFIX_LENGTH_MAX) {
-      throw this.#error(`the data URI's prefix is over ${DATA_URI_PREFIX_LENGTH_MAX} characters`);
+      throw this.#error(
+        `the data URI has a prefix of over ${DATA_URI_PREFIX_LENGTH_MAX} characters`,
+      );
     }
     this.#held += String.fromCharCode(byte);
   }
 
   #endPrefix(): void {
     if (!this.#held.toLowerCase().trimEnd().endsWith(BASE64_MARK)) {
-      throw this.#error('the data URI is not marked ;base64');
+      throw this.#error('the data URI has no ;base64');
     }
     this.#held = '';
     this.#state = 'body';
@@ -513,7 +515,7 @@ export class Base64Decoder {
       this.#takePadding(refuse);
       return this.#state === 'ended' ? this.#takeGroup() : undefined;
     }
-    if (byte === COLON) throw refuse('is a colon; an address is sent as image_url');
+    if (byte === COLON) throw refuse('is a colon. Send an address as image_url');
     if (value >= 64) throw refuse('is not in the Base64 alphabet');
     if (this.#state !== 'body') throw refuse('follows the padding');
     this.#group = (this.#group << 6) | value;
@@ -527,7 +529,7 @@ export class Base64Decoder {
       return;
     }
     if (this.#state !== 'body' || this.#groupLength < 2) {
-      throw refuse('is padding where none belongs');
+      throw refuse('is misplaced padding');
     }
     this.#state = this.#groupLength === 2 ? 'padding' : 'ended';
   }
@@ -541,9 +543,9 @@ export class Base64Decoder {
     return Uint8Array.of(bits >>> 16, bits >>> 8, bits).subarray(0, bytes);
   }
 
-  #error(detail: string): ContractError {
-    return new ContractError('INVALID_IMAGE_SOURCE', `${this.#field} is not usable Base64`, {
-      fieldErrors: [{ field: this.#field, detail }],
-    });
+  #error(cause: string): ContractError {
+    const wrong = `is not Base64: ${cause}`;
+    const fieldErrors = [{ field: this.#field, detail: wrong }];
+    return new ContractError('INVALID_IMAGE_SOURCE', `${this.#field} ${wrong}.`, { fieldErrors });
   }
 }

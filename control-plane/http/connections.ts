@@ -154,9 +154,13 @@ export class Connections {
       },
       waitingMax: 0,
       refusal: () =>
-        new ContractError('SERVICE_UNAVAILABLE', 'too many submissions at once', {
-          retryAfterS: SUBMISSIONS_RETRY_AFTER_S,
-        }),
+        new ContractError(
+          'SERVICE_UNAVAILABLE',
+          'Too many submissions arrive at once. Send the same request again later.',
+          {
+            retryAfterS: SUBMISSIONS_RETRY_AFTER_S,
+          },
+        ),
     });
     server.on('connection', (socket: net.Socket) => {
       this.#open += 1;
@@ -284,9 +288,9 @@ export function awaitBodies(
 }
 
 const DETAILS: Readonly<Record<string, string>> = {
-  HPE_HEADER_OVERFLOW: 'the request headers are too large',
-  ERR_HTTP_REQUEST_TIMEOUT: 'the request did not arrive in time',
-  ERR_TRANSFER_CODING: 'Transfer-Encoding may be chunked, on HTTP/1.1, and nothing else',
+  HPE_HEADER_OVERFLOW: `The request headers are over ${HEADER_BYTES_MAX / 1024} KiB.`,
+  ERR_HTTP_REQUEST_TIMEOUT: 'The request did not arrive in time.',
+  ERR_TRANSFER_CODING: 'The only Transfer-Encoding is chunked, on HTTP/1.1.',
 };
 
 /** The latest response of a connection: nothing may be put between its bytes. */
@@ -325,7 +329,7 @@ function watchConnections(server: Server, options: ClientErrorOptions): void {
     for (const listener of listeners) listener.call(server, request, response);
   });
   server.on('connect', (request: IncomingMessage, socket: Duplex) => {
-    const error = new ContractError('METHOD_NOT_ALLOWED', 'this server is not a proxy');
+    const error = new ContractError('METHOD_NOT_ALLOWED', 'This server is not a proxy.');
     // Node has removed its own error listener.
     socket.once('error', () => socket.destroy());
     endWith(socket, error, requestIdOf(request), options);
@@ -349,7 +353,7 @@ function createClientErrorHandler(options: ClientErrorOptions) {
       socket.destroy();
       return;
     }
-    const detail = DETAILS[error.code ?? ''] ?? 'the bytes sent are not a valid HTTP request';
+    const detail = DETAILS[error.code ?? ''] ?? 'The bytes sent are not a valid HTTP request.';
     const refusal = new ContractError('INVALID_REQUEST', detail, { cause: error });
     const response = responses.get(socket);
     if (response === undefined || response.writableFinished) {

@@ -201,16 +201,17 @@ export class JsonFieldsParser<Text extends string> {
 
   /** The fields, after the last chunk. @throws ContractError INVALID_REQUEST */
   finish(): { readonly texts: ReadonlyMap<Text, TextValue>; readonly imageGiven: boolean } {
-    if (this.#state === 'start') throw malformed('the body is empty; a JSON object is expected');
-    if (this.#state !== 'end') throw malformed('the body ends in the middle of the JSON object');
+    if (this.#state === 'start') throw malformed('The body is empty. Send a JSON object.');
+    if (this.#state !== 'end') throw malformed('The body ends in the middle of the JSON object.');
     return { texts: this.#texts, imageGiven: this.#imageGiven };
   }
 
   #takeByte(byte: number): void {
     switch (this.#state) {
       case 'start':
-        if (byte === 0xef) throw malformed('the body must be UTF-8 without a byte order mark');
-        if (byte !== OPENING_BRACE) throw malformed('the body must be a JSON object');
+        if (byte === 0xef)
+          throw malformed('The body has a byte order mark. Send UTF-8 without one.');
+        if (byte !== OPENING_BRACE) throw malformed('The body must be a JSON object.');
         this.#state = 'first-key';
         return;
       case 'first-key':
@@ -218,12 +219,10 @@ export class JsonFieldsParser<Text extends string> {
         if (byte === QUOTE) this.#startRaw('key');
         else if (byte === CLOSING_BRACE && this.#state === 'first-key') this.#state = 'end';
         else
-          throw malformed(
-            'the body is not valid JSON: the name of a field in double quotes is missing',
-          );
+          throw malformed('The body is not valid JSON: a field name in double quotes is missing.');
         return;
       case 'colon':
-        if (byte !== COLON) throw malformed('the body is not valid JSON: a colon is missing');
+        if (byte !== COLON) throw malformed('The body is not valid JSON: a colon is missing.');
         this.#state = 'value';
         return;
       case 'value':
@@ -232,10 +231,10 @@ export class JsonFieldsParser<Text extends string> {
       case 'more':
         if (byte === COMMA) this.#state = 'next-key';
         else if (byte === CLOSING_BRACE) this.#state = 'end';
-        else throw malformed('the body is not valid JSON: a comma or a closing brace is missing');
+        else throw malformed('The body is not valid JSON: a comma or a closing brace is missing.');
         return;
       default:
-        throw malformed('the body goes on after the JSON object');
+        throw malformed('The body goes on after the JSON object. Send one object.');
     }
   }
 
@@ -258,15 +257,15 @@ export class JsonFieldsParser<Text extends string> {
       this.#startRaw('nested', byte);
     } else if ('{[tf-0123456789'.includes(character)) {
       const wrong = `must be ${typeOf(literals)}`;
-      throw malformed(`${this.#shownField} ${wrong}`, field, wrong);
+      throw malformed(`${this.#shownField} ${wrong}.`, field, wrong);
     } else {
-      throw malformed('the body is not valid JSON: a value is missing');
+      throw malformed('The body is not valid JSON: a value is missing.');
     }
   }
 
   #takeNull(byte: number): void {
     if (byte !== NULL_LITERAL[this.#nullAt]) {
-      throw malformed('the body is not valid JSON: a value is neither a string nor null');
+      throw malformed('The body is not valid JSON: a value is neither a string nor null.');
     }
     this.#nullAt += 1;
     if (this.#nullAt === NULL_LITERAL.length) this.#state = 'more';
@@ -311,14 +310,14 @@ export class JsonFieldsParser<Text extends string> {
     while (end < chunk.length && !LITERAL_ENDS.includes(chunk[end]!)) end += 1;
     const field = this.#field;
     if (!this.#keepRaw(LITERAL_BYTES_MAX, chunk, from, end)) {
-      const detail = `${this.#shownField} is over ${LITERAL_BYTES_MAX} characters`;
-      throw malformed(detail, field, 'too long');
+      const detail = `${this.#shownField} is over ${LITERAL_BYTES_MAX} characters.`;
+      throw malformed(detail, field, 'is too long');
     }
     if (end === chunk.length) return end;
     const text = literalText(this.#raw.toString('latin1', 0, this.#rawLength));
     if (text === undefined) {
-      const detail = `${this.#shownField} must be ${typeOf(this.#fields.literalsOf(field))}`;
-      throw malformed(detail, field, 'not valid');
+      const detail = `${this.#shownField} must be ${typeOf(this.#fields.literalsOf(field))}.`;
+      throw malformed(detail, field, 'is not valid');
     }
     if (field !== undefined) this.#texts.set(field as Text, text);
     this.#state = 'more';
@@ -329,13 +328,13 @@ export class JsonFieldsParser<Text extends string> {
   #takeNested(chunk: Buffer, from: number): number {
     const end = endOfNested(this.#nesting, chunk, from);
     if (!this.#keepRaw(RAW_TEXT_BYTES_MAX, chunk, from, end)) {
-      throw malformed(`the value of an unknown field is over ${RAW_TEXT_BYTES_MAX} bytes`);
+      throw malformed(`The value of an unknown field is over ${RAW_TEXT_BYTES_MAX} bytes.`);
     }
     if (this.#nesting.depth > 0) return end;
     try {
       JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
     } catch (cause) {
-      const detail = 'the value of an unknown field is not valid JSON';
+      const detail = 'The value of an unknown field is not valid JSON.';
       throw malformed(detail, undefined, undefined, cause);
     }
     this.#state = 'more';
@@ -344,13 +343,13 @@ export class JsonFieldsParser<Text extends string> {
 
   /** For an error's sentence. */
   get #shownField(): string {
-    return this.#field ?? 'the value of an unknown field';
+    return this.#field ?? 'The value of an unknown field';
   }
 
   #endKey(): void {
     this.#given += 1;
-    if (this.#given > FIELDS_MAX) throw tooManyFields('the object');
-    const name = this.#rawOverlong ? undefined : this.#decodeRaw('the name of a field');
+    if (this.#given > FIELDS_MAX) throw tooManyFields('The object');
+    const name = this.#rawOverlong ? undefined : this.#decodeRaw('The name of a field');
     const field = this.#fields.fieldOf(name);
     if (field !== undefined && this.#seen.has(field)) throw givenTwice(field);
     if (field !== undefined) this.#seen.add(field);
@@ -373,10 +372,10 @@ export class JsonFieldsParser<Text extends string> {
       const raw = this.#utf8.decode(this.#raw.subarray(0, this.#rawLength));
       text = JSON.parse(`"${raw}"`) as string;
     } catch (cause) {
-      throw malformed(`${what} is not a valid JSON string in UTF-8`, field, 'not valid', cause);
+      throw malformed(`${what} is not a valid JSON string in UTF-8.`, field, 'is not valid', cause);
     }
     if (!text.isWellFormed()) {
-      throw malformed(`${what} holds half of a surrogate pair`, field, 'not valid Unicode');
+      throw malformed(`${what} holds half of a surrogate pair.`, field, 'is not valid Unicode');
     }
     return text;
   }
@@ -477,11 +476,11 @@ export class JsonImageText {
   }
 
   #controlCharacter(): ContractError {
-    const detail = `${this.#field} holds an unescaped control character`;
-    return malformed(detail, this.#field, 'an unescaped control character');
+    const detail = `${this.#field} holds a control character. Escape it.`;
+    return malformed(detail, this.#field, 'holds a control character');
   }
 
   #badEscape(): ContractError {
-    return malformed(`${this.#field} holds a wrong escape`, this.#field, 'a wrong escape');
+    return malformed(`${this.#field} holds a wrong escape.`, this.#field, 'holds a wrong escape');
   }
 }

@@ -60,7 +60,7 @@ export function boundaryOf({ parameters }: ContentType): string {
   const boundary = parameters?.get('boundary');
   if (boundary !== undefined && BOUNDARY.test(boundary)) return boundary;
   throw malformed(
-    'multipart/form-data needs one boundary of 1 to 70 characters in its Content-Type',
+    'The Content-Type multipart/form-data must name one boundary of 1 to 70 characters.',
   );
 }
 
@@ -76,7 +76,7 @@ function readPartHead(head: string): PartHead {
   const parameters = readParameters(disposition, type.length);
   const written = parameters?.has('name*') ? undefined : parameters?.get('name');
   if (type.toLowerCase() !== 'form-data' || parameters === undefined || written === undefined) {
-    throw malformed('a part has no readable Content-Disposition: form-data with a name');
+    throw malformed('A part has no valid header Content-Disposition: form-data; name="…".');
   }
   const name = Buffer.from(written, 'latin1').toString();
   requirePlainBytes(name, headers.get('content-transfer-encoding') ?? 'binary');
@@ -84,7 +84,7 @@ function readPartHead(head: string): PartHead {
   const hasFileName = parameters.has('filename') || parameters.has('filename*');
   const isFile = hasFileName || FILE_TYPE.test(contentType);
   if (/^multipart\//i.test(contentType)) {
-    throw malformed('a part must not be multipart itself', shownName(name));
+    throw malformed('A part must not be multipart itself.', shownName(name));
   }
   return { name, isFile, isAscii: !isFile && isAsciiAlone(name, contentType) };
 }
@@ -97,11 +97,11 @@ function readHeaders(head: string): ReadonlyMap<string, string> {
   for (const line of head.replaceAll(/\r\n[ \t]+/g, ' ').split('\r\n')) {
     const [, name, value] = HEADER.exec(line) ?? [];
     if (name === undefined || value === undefined) {
-      throw malformed('a part has a header that cannot be read');
+      throw malformed('A part has a header that is not valid.');
     }
     const key = name.toLowerCase();
     if (headers.has(key) && key.startsWith('content-')) {
-      throw malformed(`a part has two headers ${key}`);
+      throw malformed(`A part has the header ${key} twice.`);
     }
     headers.set(key, value.trim());
   }
@@ -110,7 +110,7 @@ function readHeaders(head: string): ReadonlyMap<string, string> {
 
 function requirePlainBytes(name: string, encoding: string): void {
   if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;
-  const detail = 'a part must be sent as its bytes, without a Content-Transfer-Encoding';
+  const detail = 'A part has a Content-Transfer-Encoding. Send its bytes as they are.';
   throw malformed(detail, shownName(name));
 }
 
@@ -119,7 +119,7 @@ function isAsciiAlone(name: string, contentType: string): boolean {
   const type = parseContentType(contentType);
   if (type === undefined || UTF8_CHARSETS.includes(charsetOf(type))) return false;
   if (extendsAscii(type)) return true;
-  throw malformed('the text of a part must be UTF-8', shownName(name));
+  throw malformed('The text of a part must be UTF-8.', shownName(name));
 }
 
 /** No text within URL_LENGTH_MAX characters needs more in UTF-8. */
@@ -148,12 +148,12 @@ export class PartText {
     if (this.#bytes > TEXT_BYTES_MAX) return OVERLONG;
     const raw = this.#raw.subarray(0, this.#bytes);
     if (this.#isAscii && !isAscii(raw)) {
-      throw malformed(`${field} is neither ASCII nor UTF-8`, field, 'not ASCII');
+      throw malformed(`${field} is not ASCII. Send it as UTF-8.`, field, 'is not ASCII');
     }
     try {
       return this.#utf8.decode(raw);
     } catch (cause) {
-      throw malformed(`${field} is not UTF-8`, field, 'not UTF-8', cause);
+      throw malformed(`${field} is not UTF-8.`, field, 'is not UTF-8', cause);
     }
   }
 }
@@ -221,8 +221,8 @@ export class MultipartReader {
 
   /** After the last chunk. @throws ContractError INVALID_REQUEST */
   finish(): void {
-    if (!this.#started) throw malformed('the body is empty; multipart/form-data is expected');
-    if (this.#state !== 'end') throw malformed('the body ends before its last boundary');
+    if (!this.#started) throw malformed('The body is empty. Send multipart/form-data.');
+    if (this.#state !== 'end') throw malformed('The body ends before its last boundary.');
   }
 
   /** Undefined: more bytes are needed. */
@@ -252,7 +252,7 @@ export class MultipartReader {
     // The first line end was put there by the constructor, so an empty line makes two.
     const lines = Math.min(bytes.length, HEAD_END.length);
     if (bytes.compare(HEAD_END, 0, lines, 0, lines) !== 0 || this.#padding > PADDING_BYTES_MAX) {
-      throw malformed('the body does not begin with the boundary that Content-Type names');
+      throw malformed('The body does not begin with the boundary that its Content-Type names.');
     }
     if (lines < HEAD_END.length) return undefined;
     this.#padding += LINE_END.length;
@@ -264,14 +264,14 @@ export class MultipartReader {
     const [end] = DELIMITER_END.exec(text) ?? [];
     if (end === undefined) {
       if (text.length < PADDING_BYTES_MAX && DELIMITER_END_START.test(text)) return undefined;
-      throw malformed('a boundary is followed by something else than the end of its line');
+      throw malformed('Something other than the end of the line follows a boundary.');
     }
     if (end === '--') {
       this.#state = 'end';
       return { rest: bytes.subarray(end.length) };
     }
     this.#parts += 1;
-    if (this.#parts > FIELDS_MAX) throw tooManyFields('the body');
+    if (this.#parts > FIELDS_MAX) throw tooManyFields('The body');
     this.#state = 'head';
     // The line end stays: a head without headers is an empty line right behind it.
     return { rest: bytes.subarray(end.length - LINE_END.length) };
@@ -280,7 +280,7 @@ export class MultipartReader {
   #takeHead(bytes: Buffer): Step | undefined {
     const end = bytes.indexOf(HEAD_END);
     if (end > PART_HEAD_BYTES_MAX || (end === -1 && bytes.length > PART_HEAD_BYTES_MAX)) {
-      throw malformed(`the headers of a part are over ${PART_HEAD_BYTES_MAX} bytes`);
+      throw malformed(`The headers of a part are over ${PART_HEAD_BYTES_MAX} bytes.`);
     }
     if (end === -1) return undefined;
     const head = readPartHead(bytes.toString('latin1', LINE_END.length, end));
@@ -317,7 +317,7 @@ export class MultipartReader {
   #takeEnd(bytes: Buffer): Step {
     this.#padding += bytes.length;
     if (this.#padding > PADDING_BYTES_MAX || !WHITE_SPACE.test(bytes.toString('latin1'))) {
-      throw malformed('the body goes on after its last boundary');
+      throw malformed('The body goes on after its last boundary.');
     }
     return { rest: NOTHING };
   }

@@ -316,7 +316,7 @@ function fullYear(text: string): number {
 const KEY = new RegExp(`^[\\x20-\\x7e]{1,${IDEMPOTENCY_KEY_LENGTH_MAX}}$`);
 
 const KEY_NAME = 'Idempotency-Key';
-const ONE_KEY = `send one key a picture, the same on every retry, such as ${KEY_NAME}: order-4711`;
+const ONE_KEY = `Send one key per image, such as ${KEY_NAME}: order-4711, and the same one on every retry.`;
 
 const keys = new WeakMap<FastifyRequest, string>();
 
@@ -345,20 +345,22 @@ export function idempotencyKeyOf(request: FastifyRequest): string {
  * @throws ContractError INVALID_IDEMPOTENCY_KEY
  */
 export function idempotencyKeyIn([key, ...more]: readonly string[]): string {
-  if (key === undefined || key.length === 0) throw invalid(`the ${KEY_NAME} is empty: ${ONE_KEY}`);
-  if (more.length > 0) throw invalid(`the ${KEY_NAME} is given more than once: ${ONE_KEY}`);
+  if (key === undefined || key.length === 0) throw invalid(`The ${KEY_NAME} is empty. ${ONE_KEY}`);
+  if (more.length > 0) throw invalid(`The ${KEY_NAME} is given more than once. ${ONE_KEY}`);
   if (key.length > IDEMPOTENCY_KEY_LENGTH_MAX) {
-    throw invalid(`the ${KEY_NAME} is longer than ${IDEMPOTENCY_KEY_LENGTH_MAX} characters`);
+    throw invalid(
+      `The ${KEY_NAME} is too long. The limit is ${IDEMPOTENCY_KEY_LENGTH_MAX} characters.`,
+    );
   }
-  if (!KEY.test(key)) throw invalid(`the ${KEY_NAME} must be printable ASCII, such as order-4711`);
+  if (!KEY.test(key)) throw invalid(`The ${KEY_NAME} must be printable ASCII, such as order-4711.`);
   return key;
 }
 
 /** Reads neither store nor compare it. */
 function missingKey(method: string): ContractError {
   const isRead = method === 'GET' || method === 'HEAD';
-  const send = isRead ? `send any text, such as ${KEY_NAME}: read-1` : ONE_KEY;
-  return invalid(`the ${KEY_NAME} header is missing: ${send}`);
+  const send = isRead ? `Send any text, such as ${KEY_NAME}: read-1.` : ONE_KEY;
+  return invalid(`The ${KEY_NAME} header is missing. ${send}`);
 }
 
 function invalid(detail: string): ContractError {

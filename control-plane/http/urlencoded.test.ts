@@ -88,12 +88,12 @@ test('pairs › has escapes in either case, wherever it is split', t => {
 
 test('pairs › is refusedPairs where an escape is none', t => {
   for (const body of ['a=%', 'a=%4', 'a=%zz', 'a=100%&b=c', '%4=b', 'a=%/0', 'a=%+0']) {
-    refusedPairs(t, body, /per cent/);
+    refusedPairs(t, body, /%25/);
   }
 });
 
 test('pairs › is refusedPairs where a plus in Base64 was not escaped, which would change the picture', t => {
-  refusedPairs(t, 'b64=ab+c', /\+ that is not written %2B/);
+  refusedPairs(t, 'b64=ab+c', /%2B/);
   t.deepEqual(readPairs('b64=ab%2Bc'), [['b64', 'ab+c']]);
   t.deepEqual(readPairs('text=ab+c'), [['text', 'ab c']]);
 });

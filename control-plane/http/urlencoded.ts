@@ -69,7 +69,7 @@ export class UrlencodedReader {
         yield* this.#endPair();
         at += 1;
         this.#pairs += 1;
-        if (this.#pairs > FIELDS_MAX) throw tooManyFields('the body');
+        if (this.#pairs > FIELDS_MAX) throw tooManyFields('The body');
       }
     }
   }
@@ -80,7 +80,7 @@ export class UrlencodedReader {
 
   #takeName(bytes: Buffer): void {
     if (this.#nameBytes + bytes.length > NAME_BYTES_MAX) {
-      throw malformed(`the name of a field is over ${NAME_BYTES_MAX} bytes`);
+      throw malformed(`The name of a field is over ${NAME_BYTES_MAX} bytes.`);
     }
     this.#name.set(bytes, this.#nameBytes);
     this.#nameBytes += bytes.length;
@@ -92,7 +92,7 @@ export class UrlencodedReader {
     try {
       name = this.#utf8.decode(this.#name.subarray(0, this.#nameBytes));
     } catch (cause) {
-      throw malformed('the name of a field is not UTF-8', undefined, undefined, cause);
+      throw malformed('The name of a field is not UTF-8.', undefined, undefined, cause);
     }
     this.#nameBytes = 0;
     this.#state = 'value';
@@ -119,8 +119,8 @@ export class UrlencodedReader {
   #decoded(bytes: Buffer): Buffer {
     const hasPlus = bytes.includes(PLUS);
     if (hasPlus && this.#isBase64) {
-      const detail = `${this.#base64Field} has a space, or a + that is not written %2B`;
-      throw malformed(detail, this.#base64Field, 'a + is not written %2B');
+      const detail = `${this.#base64Field} has a space or a plain +. Write + as %2B.`;
+      throw malformed(detail, this.#base64Field, 'has a + that is not written as %2B');
     }
     if (this.#escapeLeft === 0 && !hasPlus && !bytes.includes(PERCENT)) return bytes;
     if (this.#scratch.length < bytes.length) this.#scratch = Buffer.allocUnsafe(bytes.length);
@@ -148,7 +148,7 @@ export class UrlencodedReader {
   }
 
   #badEscape() {
-    const detail = 'the body is not percent-encoded: a per cent sign is written %25';
+    const detail = 'The body is not percent-encoded. Write a percent sign as %25.';
     return malformed(detail, this.#field === '' ? undefined : shownName(this.#field));
   }
 }

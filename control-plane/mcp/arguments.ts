@@ -33,7 +33,7 @@ export interface ImageArguments {
 export function readImageArguments(given: Arguments, longTexts: number): ImageArguments {
   const isImage = longTexts === 1 && given.image_base64 === '';
   if (longTexts > 0 && !isImage) {
-    throw malformed(`a text is over ${TEXT_BYTES_MAX} bytes, and image_base64 alone may be`);
+    throw malformed(`A text is over ${TEXT_BYTES_MAX} bytes. Only image_base64 can be longer.`);
   }
   const { idempotency_key: key, ...rest } = given;
   const texts = new Map<TextField, TextValue>();
@@ -60,9 +60,9 @@ function textOf(field: string, value: unknown): string | undefined {
   const kinds: readonly string[] = ['string', ...MATTING_JSON.literalsOf(field)];
   if (!kinds.includes(typeof value)) {
     const wrong = `must be a ${kinds.join(' or a ')}`;
-    throw malformed(`${field} ${wrong}`, field, wrong);
+    throw malformed(`${field} ${wrong}.`, field, wrong);
   }
   const text = String(value);
   if (text.isWellFormed()) return text;
-  throw malformed(`${field} holds half of a surrogate pair`, field, 'not valid Unicode');
+  throw malformed(`${field} holds half of a surrogate pair.`, field, 'is not valid Unicode');
 }

@@ -33,17 +33,18 @@ const RETRY_AFTER_S = 5;
 /** What an agent does about an error that comes again where nothing changes. */
 const ADVICE: Partial<Record<ErrorCode, string>> = {
   INSUFFICIENT_CREDITS: 'Tell the user that the account needs credits.',
-  KEY_CAP_REACHED: 'Tell the user: another API key, or a higher cap, is needed.',
-  KEY_NOT_ALLOWED: 'Tell the user: another API key is needed.',
-  INVALID_API_KEY: 'Tell the user: another API key is needed.',
-  JOB_NOT_FOUND: 'Send the job_id that remove_background answered with.',
+  KEY_CAP_REACHED: 'Tell the user to raise the cap of the API key, or to use another key.',
+  KEY_NOT_ALLOWED: 'Tell the user to use another API key.',
+  INVALID_API_KEY: 'Tell the user to use another API key.',
+  JOB_NOT_FOUND: 'Send the job_id from the answer of remove_background.',
   INVALID_IDEMPOTENCY_KEY:
     'Send an idempotency_key of 1 to 128 printable ASCII characters, or leave it out.',
-  IDEMPOTENCY_CONFLICT: 'Give this image an idempotency_key of its own.',
+  IDEMPOTENCY_CONFLICT: 'Send another idempotency_key for this image.',
 };
 
 const WARNED: Readonly<Record<ResultWarning, string>> = {
-  no_subject: 'But no subject was seen (no_subject): the result is empty or nearly so. Say so.',
+  no_subject:
+    'No subject was found (no_subject), so the result is empty or nearly empty. Tell the user.',
   subject_unsure: 'The subject is unsure (subject_unsure): look at the result before using it.',
   subject_cut_off: 'The edges of the image cut the subject off (subject_cut_off).',
 };
@@ -142,7 +143,7 @@ export class CallTools {
       ({ name, default: isDefault, good_for: goodFor }) =>
         `${name}${isDefault ? ' (the default)' : ''}${goodFor === null ? '' : `: ${goodFor}`}`,
     );
-    return said(lines.join('\n') || 'The default model alone.', offered);
+    return said(lines.join('\n') || 'Only the default model.', offered);
   }
 
   /** @throws ContractError INVALID_API_KEY, KEY_NOT_ALLOWED */
@@ -160,7 +161,7 @@ export class CallTools {
     const view = jobViews.view(job);
     const { result } = view;
     if (result === undefined) {
-      const again = `Call get_job with job_id ${job.id} for its result: it goes on, and is paid for once.`;
+      const again = `Call get_job with job_id ${job.id} for its result. It is charged only once.`;
       return said(`The job is ${view.status}. ${again}`, view);
     }
     if (isFinal(submitted)) await this.#requireThere(job);
@@ -185,13 +186,13 @@ export class CallTools {
   #refused(error: ContractError, { id: requestId }: FastifyRequest): CallToolResult {
     const { code, message, retryable, retryAfterS = RETRY_AFTER_S, fieldErrors } = error;
     const fields = fieldErrors.map(({ field }) => field).join(' and ');
-    const correct = fields === '' ? 'The same call would fail again.' : `Correct ${fields}.`;
+    const correct = fields === '' ? 'Do not repeat this call unchanged.' : `Correct ${fields}.`;
     const advice = retryable
-      ? `Make the same call again in ${Math.ceil(retryAfterS)} seconds: it is paid for once.`
+      ? `Make the same call again in ${Math.ceil(retryAfterS)} seconds. It is charged only once.`
       : (ADVICE[code] ?? correct);
     const { baseUrl } = this.#options;
     const problem = problemOf(error, { baseUrl, requestId });
-    return { ...said(`${code}: ${message}. ${advice}`, problem), isError: true };
+    return { ...said(`${code}: ${message} ${advice}`, problem), isError: true };
   }
 }
 

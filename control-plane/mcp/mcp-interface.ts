@@ -52,7 +52,7 @@ function requireOwnOrigin(baseUrl: string): onRequestHookHandler {
   const own = new URL(baseUrl).origin;
   return (request, _reply, done) => {
     if (headerValues(request.raw, 'origin').some(origin => origin !== own)) {
-      throw new ContractError('KEY_NOT_ALLOWED', 'pages of other origins may not call this');
+      throw new ContractError('KEY_NOT_ALLOWED', 'Pages of other origins cannot call this.');
     }
     done();
   };
@@ -83,7 +83,8 @@ async function answer(
   try {
     wantBody(request, reply);
     const { message, longTexts } = await readMessage(request.raw, image);
-    if (Array.isArray(message)) throw malformed('a request is one message: batches are not taken');
+    if (Array.isArray(message))
+      throw malformed('The body is a batch. Send one message per request.');
     // With the first message: the SDK is a fifth of a start's time, and most have no agents.
     const { answerMessage } = await import('./mcp-server.ts');
     const calling = { request, reply, image, longTexts };

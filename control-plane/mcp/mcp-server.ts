@@ -20,8 +20,8 @@ import type { Calling, CallTools } from './call-tools.ts';
 import { type DescribedFields, toolsOf } from './tools.ts';
 
 const INSTRUCTIONS =
-  'Removes the backgrounds of images. Call remove_background with the address of an image, and give ' +
-  'the user the link that it answers with.';
+  'Removes the backgrounds of images. Call remove_background with the address of an image. Give ' +
+  'the user the link from its answer.';
 
 /** Made once: a server would make one of its own. */
 const jsonSchemaValidator = new AjvJsonSchemaValidator();
@@ -88,7 +88,7 @@ function serverOf(calling: Calling, tools: CallTools, described: Described): Ser
   server.setRequestHandler(ReadResourceRequestSchema, async ({ params: { uri } }) => {
     const resource = resources.find(one => one.uri === uri);
     if (resource === undefined)
-      throw new McpError(NO_RESOURCE, `there is no resource ${shownName(uri)}`);
+      throw new McpError(NO_RESOURCE, `There is no resource ${shownName(uri)}.`);
     const { mimeType, read } = resource;
     return { contents: [{ uri, mimeType, text: await read() }] };
   });

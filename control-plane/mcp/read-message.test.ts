@@ -58,7 +58,7 @@ test('what is no JSON is null, and what is too much is not read on', async t => 
     t.is((await read(body)).message, null, body.toString().slice(0, 10));
   }
   for (const much of [' '.repeat(70_000), '[],'.repeat(30_000), '"a",'.repeat(20_000)]) {
-    await t.throwsAsync(read(much), { code: 'INVALID_REQUEST', message: /over 65536 bytes/ });
+    await t.throwsAsync(read(much), { code: 'INVALID_REQUEST', message: /65536 bytes/ });
   }
   await t.throwsAsync(read(`"${LONG}\\x"`), { code: 'INVALID_REQUEST', message: /escape/ });
 });

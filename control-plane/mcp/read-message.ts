@@ -79,7 +79,9 @@ export class MessageReader {
 
   #keep(bytes: Buffer, from: number, end: number): void {
     if (this.#keptBytes + end - from > MESSAGE_BYTES_MAX) {
-      throw malformed(`the message is over ${MESSAGE_BYTES_MAX} bytes beside image_base64`);
+      throw malformed(
+        `The message without image_base64 is too long. The limit is ${MESSAGE_BYTES_MAX} bytes.`,
+      );
     }
     this.#keptBytes += bytes.copy(this.#kept, this.#keptBytes, from, end);
   }

@@ -20,11 +20,11 @@ export function toolsOf(described: DescribedFields): Tool[] {
       name: 'remove_background',
       title: 'Remove the background of an image',
       description:
-        'Cuts the subject out of an image and answers with a link to the result, good for 24 hours ' +
-        'without a key: a PNG with transparency unless told otherwise. Give image_url where the ' +
-        'image has an address, else image_base64; never both. Costs 1 credit where it succeeds; ' +
-        'the same call within ten minutes of its end has the same result and costs nothing. Where the ' +
-        'answer says that the job is not done, call get_job.',
+        'Cuts the subject out of an image. The answer has a link to the result, a transparent PNG ' +
+        'by default. The link needs no key and works for 24 hours. Send image_url if the image has ' +
+        'a public address, otherwise image_base64; never both. A success costs 1 credit. The same ' +
+        'call within ten minutes of its end returns the same result at no cost. If the answer says ' +
+        'that the job is not done, call get_job.',
       inputSchema: {
         type: 'object',
         properties: { ...fieldsOf(described), idempotency_key: IDEMPOTENCY_KEY },
@@ -40,10 +40,12 @@ export function toolsOf(described: DescribedFields): Tool[] {
     {
       name: 'get_job',
       title: 'Wait for a job',
-      description: 'Waits for a job of remove_background and answers as that does. Costs nothing.',
+      description: 'Waits for a job of remove_background and gives the same answer. Costs nothing.',
       inputSchema: {
         type: 'object',
-        properties: { job_id: { type: 'string', description: 'As remove_background named it.' } },
+        properties: {
+          job_id: { type: 'string', description: 'The job_id from remove_background.' },
+        },
         required: ['job_id'],
         additionalProperties: false,
       },
@@ -52,7 +54,7 @@ export function toolsOf(described: DescribedFields): Tool[] {
     {
       name: 'get_account',
       title: 'Read the balance',
-      description: 'How many credits the account has, and how many are reserved for open jobs.',
+      description: 'Returns the available credits of the account and those reserved for open jobs.',
       inputSchema: NO_ARGUMENTS,
       annotations: READS,
     },
@@ -60,8 +62,8 @@ export function toolsOf(described: DescribedFields): Tool[] {
       name: 'list_models',
       title: 'List the models',
       description:
-        'The names that `model` of remove_background takes: what each is good for, its usual ' +
-        'seconds and the terms of its licence. Without a name the default one is used.',
+        'Lists the names for `model` of remove_background: what each is good for, its usual time ' +
+        'in seconds and its licence. Without `model` the service uses the default.',
       inputSchema: NO_ARGUMENTS,
       annotations: READS,
     },
@@ -71,8 +73,8 @@ export function toolsOf(described: DescribedFields): Tool[] {
 const IDEMPOTENCY_KEY = {
   type: 'string',
   description:
-    'Any text of 1 to 128 printable ASCII characters, one for each image: a call with the same ' +
-    'key is never charged twice, for 30 days. Leave it out to have it made of the arguments.',
+    'Any text of 1 to 128 printable ASCII characters, one per image. Calls with the same key ' +
+    'within 30 days are charged once. Without it the service derives a key from the arguments.',
 };
 
 /** One type each: agents' own formats know no lists of them. A test of REST has all described. */

@@ -21,7 +21,7 @@ export const PHOTOROOM_FIELDS: FormFields<Text, Picture> = {
   texts: ['format', 'channels', 'bg_color', 'size', 'crop', 'despill'],
   pictures: { image_file: 'image', image_file_b64: 'base64' },
   manyImages: field => {
-    const detail = 'image_file and image_file_b64 exclude each other';
+    const detail = 'The request has more than one image. Send one of image_file, image_file_b64.';
     return new ContractError('INVALID_REQUEST', detail, { fieldErrors: [{ field, detail }] });
   },
 };

@@ -107,10 +107,14 @@ const REFUSED: readonly [Parts, string, string][] = [
   [
     { image_file: pngHeader(4, 3), image_file_b64: BASE64 },
     'invalid_request',
-    'image_file and image_file_b64 exclude each other',
+    'The request has more than one image. Send one of image_file, image_file_b64.',
   ],
-  [{ image_file_b64: '!' }, 'invalid_image_source', 'image_file_b64 is not usable Base64'],
-  [{ image_file: pngHeader(4, 3), crop: 'x' }, 'invalid_parameter', 'crop must be true or false'],
+  [
+    { image_file_b64: '!' },
+    'invalid_image_source',
+    'image_file_b64 is not Base64: character 1 is not in the Base64 alphabet.',
+  ],
+  [{ image_file: pngHeader(4, 3), crop: 'x' }, 'invalid_parameter', 'crop must be true or false.'],
 ];
 
 test('errors have its three members, and nothing is charged', async t => {

@@ -38,7 +38,7 @@ export function requireLocalProgram(
 }
 
 function keyWanted(where: string): ContractError {
-  const detail = `${where} a request needs an API key: send it as X-Api-Key`;
+  const detail = `A request ${where} needs an API key. Send it as X-Api-Key.`;
   return new ContractError('MISSING_API_KEY', detail);
 }
 

@@ -74,7 +74,9 @@ export function askOf(
 ): AskedPicture {
   if (!given.has('url') && !pictures.has('file')) {
     const fieldErrors = [{ field: source, detail: NO_SOURCE }];
-    throw new ContractError('INVALID_IMAGE_SOURCE', `${source} is required`, { fieldErrors });
+    throw new ContractError('INVALID_IMAGE_SOURCE', `${source} is missing. Send an image.`, {
+      fieldErrors,
+    });
   }
   const texts = requireShort(given);
   const isMask = isOn(texts, 'om');

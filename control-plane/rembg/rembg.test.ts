@@ -140,7 +140,7 @@ test('errors are a sentence, and those of a parameter a list with its place', as
       list('value_error', 'body', 'bgc', 'must be r,g,b,a, each from 0 to 255'),
     ],
     [await get('url=%'), 400, undefined],
-    [await get(`url=${URL_OF}&om=1&om=1`), 400, { detail: 'om is given twice' }],
+    [await get(`url=${URL_OF}&om=1&om=1`), 400, { detail: 'om is given twice. Send it once.' }],
     [await get('url=file:///etc/passwd'), 400, undefined],
     [await get('url=http://127.0.0.1/1.png'), 400, undefined],
     [await post({ file: Buffer.from('no picture') }), 400, undefined],

@@ -2,16 +2,13 @@
 import type { IncomingMessage } from 'node:http';
 import { type FormFields, readFormBody, requireFormBody } from '@matting/compat/picture-form.ts';
 import type { RequestUploads } from '@matting/core/submission/pictures.ts';
-import { RemovebgRefusal } from './removebg-errors.ts';
+import { manySources } from './removebg-errors.ts';
 import { REMOVEBG_TEXTS, type RemovebgPicture, type RemovebgText } from './removebg-values.ts';
 
 const FIELDS: FormFields<RemovebgText, RemovebgPicture> = {
   texts: REMOVEBG_TEXTS,
   pictures: { image_file: 'image', image_file_b64: 'base64', bg_image_file: 'background' },
-  manyImages: field => {
-    const detail = 'image_file, image_url and image_file_b64 exclude each other';
-    return new RemovebgRefusal('multiple_sources', field, detail);
-  },
+  manyImages: manySources,
 };
 
 /** The onRequest hook. @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */

@@ -27,6 +27,13 @@ export class RemovebgRefusal extends ContractError {
   }
 }
 
+export const ONE_SOURCE = 'Send one of image_file, image_url, image_file_b64.';
+
+export function manySources(field: string): RemovebgRefusal {
+  const detail = `The request has more than one image. ${ONE_SOURCE}`;
+  return new RemovebgRefusal('multiple_sources', field, detail);
+}
+
 const REMOVEBG_PATH = '/v1.0/';
 
 interface RemovebgError {

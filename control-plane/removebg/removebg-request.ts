@@ -22,7 +22,7 @@ import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { alphaOf } from '@matting/proto/contract/finishing/measures.ts';
 import type { Background, Finishing, Length, Region } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
-import { RemovebgRefusal } from './removebg-errors.ts';
+import { manySources, ONE_SOURCE, RemovebgRefusal } from './removebg-errors.ts';
 import {
   cropOf,
   formatOf,
@@ -54,7 +54,7 @@ export function requireRegionIn(
   const exceeds = (x: number, y: number) =>
     across.some(edge => pixels(edge, x) > x) || down.some(edge => pixels(edge, y) > y);
   if (exceeds(width, height) && exceeds(height, width)) {
-    const detail = `roi reaches beyond the image, which is ${width}x${height}`;
+    const detail = `roi must lie within the image, which is ${width}x${height} pixels.`;
     throw new RemovebgRefusal('roi_exceeds_bounds', 'roi', detail);
   }
   const isEmpty = (x: number, y: number) => span(across, x) < 1 || span(down, y) < 1;
@@ -62,7 +62,11 @@ export function requireRegionIn(
 }
 
 function regionEmpty(): RemovebgRefusal {
-  return new RemovebgRefusal('roi_region_empty', 'roi', 'roi has no pixel of the image in it');
+  return new RemovebgRefusal(
+    'roi_region_empty',
+    'roi',
+    'roi is empty. Send a region with at least one pixel of the image.',
+  );
 }
 
 function pixels(edge: Length, side: number): number {
@@ -140,10 +144,9 @@ function requireOneSource({ texts, pictures }: RemovebgFields): void {
     ...['image_file' as const, 'image_file_b64' as const].filter(field => pictures.has(field)),
   ];
   if (given.length === 1) return;
-  const names = 'image_file, image_url and image_file_b64';
   throw given.length === 0
-    ? new RemovebgRefusal('missing_source', 'image_file', `one of ${names} is required`)
-    : new RemovebgRefusal('multiple_sources', given[1] ?? '', `${names} exclude each other`);
+    ? new RemovebgRefusal('missing_source', 'image_file', `The request has no image. ${ONE_SOURCE}`)
+    : manySources(given[1] ?? '');
 }
 
 function backgroundOf(
@@ -156,7 +159,8 @@ function backgroundOf(
   ];
   const [first, second] = given;
   if (second !== undefined) {
-    const detail = 'bg_color, bg_image_url and bg_image_file exclude each other';
+    const detail =
+      'The request has more than one background. Send one of bg_color, bg_image_url, bg_image_file.';
     throw new RemovebgRefusal('multiple_bg_sources', second, detail);
   }
   if (first === 'bg_color') return colourOf(texts, first);

@@ -111,7 +111,7 @@ export function requireUnrendered(texts: Texts<string>): void {
   booleanOf(texts, 'semitransparency', true);
   const type = texts.get('shadow_type')?.toLowerCase();
   if (type !== undefined && !SHADOW_TYPE.test(type)) {
-    throw invalidParameter('shadow_type', 'must be the name of a kind of shadow');
+    throw invalidParameter('shadow_type', 'must be a name of lower-case letters, digits, _ and -');
   }
   const opacity = texts.get('shadow_opacity');
   const percent = opacity === undefined ? 0 : parseNumber(opacity);
@@ -137,7 +137,7 @@ export function cropOf(texts: Texts<string>): CropMargins | undefined {
     const isSmall =
       'px' in length ? length.px <= MARGIN_MAX.px : length.percent <= MARGIN_MAX.percent;
     if (isSmall) continue;
-    const wrong = `must be at most ${MARGIN_MAX.px}px or ${MARGIN_MAX.percent}% a side`;
+    const wrong = `must be at most ${MARGIN_MAX.px}px or ${MARGIN_MAX.percent}% per side`;
     throw invalidParameter('crop_margin', wrong);
   }
   return isCropped ? margins : undefined;
@@ -165,11 +165,14 @@ export function positionOf(
   if (text === undefined) return undefined;
   const position = parsePosition(text.replaceAll(/(?<=^| )0(?= |$)/g, '0%'));
   if (position === undefined) {
-    throw invalidParameter('position', 'must be original, center, x% or x% y%, each 0% to 100%');
+    throw invalidParameter(
+      'position',
+      'must be original, center, x% or x% y%, each from 0% to 100%',
+    );
   }
   if (isScaled) return isMiddle(position) ? undefined : position;
   if (position === 'original' || isCropped) return undefined;
-  throw invalidParameter('position', 'other than original needs scale here');
+  throw invalidParameter('position', 'needs scale unless it is original');
 }
 
 function isMiddle(position: Position): boolean {
@@ -187,7 +190,7 @@ export function regionOf(texts: Texts<string>): Region | undefined {
   }
   const region = { left, top, right, bottom };
   if (Object.values(region).some(edge => 'percent' in edge && edge.percent > 100)) {
-    throw new RemovebgRefusal('roi_exceeds_bounds', 'roi', 'roi reaches beyond the image');
+    throw new RemovebgRefusal('roi_exceeds_bounds', 'roi', 'roi must lie within the image.');
   }
   const isWhole = (edge: typeof left) => 'percent' in edge && edge.percent === 100;
   const isZero = (edge: typeof left) => 'px' in edge && edge.px === 0;

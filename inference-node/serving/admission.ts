@@ -66,15 +66,15 @@ export class Admission {
     const { imagesMax } = inUse;
     if (megapixels > mostAlone(this.limits)) throw tooLarge();
     if (inUse.images >= imagesMax) {
-      const detail = `all ${imagesMax} places of this node are taken`;
+      const detail = `All ${imagesMax} places of this node are taken.`;
       throw new ContractError('NODE_OVERLOADED', detail);
     }
     if (inUse.fileBytes + request.fileBytes > FILE_BYTES_MAX) {
-      const detail = 'this node holds as many bytes of files as it may';
+      const detail = 'This node already holds as many bytes of files as it can.';
       throw new ContractError('NODE_SHORT_OF_MEMORY', detail);
     }
     if (megapixels > megapixelsFree(budget, inUse)) {
-      throw new ContractError('NODE_SHORT_OF_MEMORY', 'this node has too few megapixels free');
+      throw new ContractError('NODE_SHORT_OF_MEMORY', 'This node has too few free megapixels.');
     }
     const entry = Object.freeze({ ...request });
     this.#held.add(entry);
@@ -129,7 +129,7 @@ export class Admission {
 }
 
 export function tooLarge(): ContractError {
-  const detail = 'this node has not the memory for an image of that size';
+  const detail = 'This node has too little memory for an image of this size.';
   return new ContractError('NODE_INCAPABLE', detail);
 }
 

@@ -43,7 +43,7 @@ const { CANCELLED, DATA_LOSS, DEADLINE_EXCEEDED, PERMISSION_DENIED } = status;
 
 export const ERROR_CATALOGUE = {
   INVALID_REQUEST: never(400, INVALID_ARGUMENT, 'The request is malformed'),
-  INVALID_IMAGE_SOURCE: never(400, INVALID_ARGUMENT, 'The image source is not usable'),
+  INVALID_IMAGE_SOURCE: never(400, INVALID_ARGUMENT, 'The image source is not valid'),
   INVALID_IDEMPOTENCY_KEY: never(
     400,
     INVALID_ARGUMENT,
@@ -58,38 +58,34 @@ export const ERROR_CATALOGUE = {
   MISSING_API_KEY: never(401, UNAUTHENTICATED, 'The API key is missing'),
   INVALID_API_KEY: never(401, UNAUTHENTICATED, 'The API key is not valid'),
   INSUFFICIENT_CREDITS: never(402, FAILED_PRECONDITION, 'Not enough credits'),
-  KEY_CAP_REACHED: never(402, FAILED_PRECONDITION, 'The API key has used its cap of credits'),
-  KEY_NOT_ALLOWED: never(403, PERMISSION_DENIED, 'The API key may not do this'),
+  KEY_CAP_REACHED: never(402, FAILED_PRECONDITION, 'The API key has reached its credit cap'),
+  KEY_NOT_ALLOWED: never(403, PERMISSION_DENIED, 'The API key does not allow this'),
   JOB_NOT_FOUND: never(404, NOT_FOUND, 'The job does not exist'),
-  NOT_FOUND: never(404, NOT_FOUND, 'Nothing was found at this address'),
+  NOT_FOUND: never(404, NOT_FOUND, 'Nothing exists at this address'),
   METHOD_NOT_ALLOWED: never(405, UNIMPLEMENTED, 'The method is not allowed here'),
-  NOT_ACCEPTABLE: never(
-    406,
-    FAILED_PRECONDITION,
-    'No answer of this request is one that Accept takes',
-  ),
+  NOT_ACCEPTABLE: never(406, FAILED_PRECONDITION, 'Accept does not include the type of the answer'),
   IDEMPOTENCY_CONFLICT: never(
     409,
     ALREADY_EXISTS,
     'The Idempotency-Key was used for another request',
   ),
   RESULT_EXPIRED: never(410, NOT_FOUND, 'The result has expired'),
-  PRECONDITION_FAILED: never(412, FAILED_PRECONDITION, 'The file is not the one asked for'),
+  PRECONDITION_FAILED: never(412, FAILED_PRECONDITION, 'The file is not the one you have'),
   IMAGE_TOO_LARGE: never(413, OUT_OF_RANGE, 'The image file is too large'),
   UNSUPPORTED_MEDIA_TYPE: never(415, INVALID_ARGUMENT, 'The media type is not supported'),
-  RANGE_NOT_SATISFIABLE: never(416, OUT_OF_RANGE, 'The range lies outside of the file'),
+  RANGE_NOT_SATISFIABLE: never(416, OUT_OF_RANGE, 'The range is outside the file'),
   PROCESSING_FAILED: never(422, INVALID_ARGUMENT, 'The image could not be processed'),
-  NO_SUBJECT: never(422, FAILED_PRECONDITION, 'No subject was seen in the image'),
+  NO_SUBJECT: never(422, FAILED_PRECONDITION, 'No subject was found in the image'),
   RATE_LIMITED: later(429, RESOURCE_EXHAUSTED, 'Too many requests'),
   RESULT_LOST: never(500, DATA_LOSS, 'The result is lost'),
   INTERNAL_ERROR: later(500, INTERNAL, 'Internal error'),
-  SERVICE_UNAVAILABLE: later(503, UNAVAILABLE, 'The service is not available'),
+  SERVICE_UNAVAILABLE: later(503, UNAVAILABLE, 'The service is unavailable'),
 
-  NODE_OVERLOADED: otherNode(503, RESOURCE_EXHAUSTED, 'The node has no permit free'),
+  NODE_OVERLOADED: otherNode(503, RESOURCE_EXHAUSTED, 'The node has no free place'),
   NODE_SHORT_OF_MEMORY: otherNode(
     503,
     RESOURCE_EXHAUSTED,
-    'The node has no memory free for an image of that size',
+    'The node has too little free memory for an image of this size',
   ),
   CALLER_OVER_LIMIT: nodeLater(
     429,
@@ -99,16 +95,16 @@ export const ERROR_CATALOGUE = {
   NODE_UNAVAILABLE: otherNode(503, UNAVAILABLE, 'The node is starting, draining or gone'),
   NODE_INCAPABLE: otherNode(503, FAILED_PRECONDITION, 'The node does not have this model or codec'),
   NODE_FAULT: otherNode(500, INTERNAL, 'The node failed'),
-  ENGINE_LOST: otherNode(500, ABORTED, 'The engine died while it worked on the image'),
+  ENGINE_LOST: otherNode(500, ABORTED, 'The engine died while it processed the image'),
   PICTURE_WORKER_LOST: otherNode(
     500,
     ABORTED,
-    'The picture worker died while it worked on the image',
+    'The picture worker died while it processed the image',
   ),
   STORAGE_UNREACHABLE: nodeLater(
     503,
     UNAVAILABLE,
-    'The node could not read or put a file at the storage',
+    'The node could not read or write a file in the storage',
   ),
   INVALID_NODE_TOKEN: nodeNever(401, UNAUTHENTICATED, 'The node token is not valid'),
   CALL_CANCELLED: nodeNever(499, CANCELLED, 'The caller disconnected'),
@@ -154,7 +150,10 @@ export class ContractError extends Error {
   readonly jobId: string | undefined;
   readonly retryAfterS: number | undefined;
 
-  /** @param detail a sentence for the caller: no secret, no image byte, no path of the machine. */
+  /**
+   * @param detail what is wrong, then what to send, each a sentence: no secret, no image byte, no
+   * path of the machine
+   */
   constructor(code: ErrorCode, detail: string, options: ContractErrorOptions = {}) {
     super(detail, { cause: options.cause });
     this.name = 'ContractError';
@@ -170,8 +169,8 @@ export class ContractError extends Error {
   }
 }
 
-/** @param wrong what is wrong with the field, without its name: "must be …" */
+/** @param wrong what is wrong with the field, without its name and full stop: "must be …" */
 export function invalidParameter(field: string, wrong: string): ContractError {
   const fieldErrors = [{ field, detail: wrong }];
-  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}`, { fieldErrors });
+  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}.`, { fieldErrors });
 }

@@ -126,7 +126,7 @@ function lengthFromProto(message: ProtoLength | undefined, name: string): Length
 
 function positionFromProto(position: ProtoPosition): Position {
   if (position?.$case === 'original') return 'original';
-  if (position === undefined) throw invalid('position is empty');
+  if (position === undefined) throw invalid('position must not be empty');
   const percent = { min: 0, max: 100 };
   return {
     xPercent: within(position.value.x, percent, 'position.percent.x'),
@@ -140,7 +140,7 @@ function frameFromProto(
 ): Pick<Finishing, 'outputWidth' | 'outputHeight'> {
   const side = { min: 1, max: IMAGE_SIDE_PX_MAX };
   if (outputWidth * outputHeight > FRAME_PIXELS_MAX) {
-    throw invalid(`output_width x output_height is more than ${FRAME_PIXELS_MAX} pixels`);
+    throw invalid(`output_width times output_height must be at most ${FRAME_PIXELS_MAX} pixels`);
   }
   return {
     ...(outputWidth === 0 ? {} : { outputWidth: within(outputWidth, side, 'output_width') }),
@@ -160,5 +160,5 @@ function within(value: number, { min, max }: { min: number; max: number }, name:
 }
 
 function invalid(detail: string): ContractError {
-  return new ContractError('INVALID_REQUEST', `finishing: ${detail}`);
+  return new ContractError('INVALID_REQUEST', `finishing.${detail}.`);
 }

@@ -56,10 +56,10 @@ export async function describeUnread(
 ): Promise<string> {
   const start = await new ByteWindow(read, sizeBytes).upTo(0, KIND_BYTES);
   const named = kindOfFile(start) ?? (isIsoFile(start) && (await nameIsoFile(read, sizeBytes)));
-  const kind = named || 'a file of no known kind';
+  const kind = named || 'a file of an unknown kind';
   const as = served ? ` (Content-Type: ${served})` : '';
-  const seen = served === undefined ? `this is ${kind}` : `the address gave ${kind}${as}`;
-  return `${seen}; send a picture as ${READ}`;
+  const seen = served === undefined ? `This is ${kind}.` : `The address returned ${kind}${as}.`;
+  return `${seen} Send an image as ${READ}.`;
 }
 
 /* The headers of JPEG (ITU-T T.81), PNG (ISO/IEC 15948, with APNG) and WebP (RFC 9649). */

@@ -121,7 +121,7 @@ const MISTAKES: Mistakes = {
   'a misspelt path': [{ path: '/v1/mating' }, '/v1/matting'],
   'a path without /v1': [{ path: '/matting' }, '/v1/matting'],
   'remove.bg under /v1': [{ path: '/v1/removebg', method: 'POST' }, '/v1.0/removebg'],
-  'a plural': [{ path: '/v1/accounts' }, 'did you mean /v1/account?'],
+  'a plural': [{ path: '/v1/accounts' }, 'Did you mean /v1/account?'],
   'a path of nothing': [{ path: '/v2/jobs' }, '/v1/openapi.json'],
   'GET to submit': [{ path: '/v1/matting' }, 'POST'],
   'PUT of a picture': [{ method: 'PUT', path: '/v1/matting', body: PNG }, 'POST'],
@@ -154,21 +154,21 @@ const MISTAKES: Mistakes = {
   // Fields.
   'no source': [{ form: { crop: 'true' } }, 'image_file'],
   'no source in JSON': [{ json: {} }, 'image_url'],
-  'two sources': [{ json: { image_url: 'x', image_base64: BASE64 } }, 'send one of them'],
+  'two sources': [{ json: { image_url: 'x', image_base64: BASE64 } }, 'image_url, image_base64'],
   'a path in place of a file': [{ form: { image_file: 'photo.jpg' } }, 'image_file=@photo.jpg'],
-  'image (rembg, Photoroom)': [{ form: { image: PNG } }, 'did you mean image_file?'],
-  'file (rembg)': [{ form: { file: PNG } }, 'did you mean image_file?'],
+  'image (rembg, Photoroom)': [{ form: { image: PNG } }, 'Did you mean image_file?'],
+  'file (rembg)': [{ form: { file: PNG } }, 'Did you mean image_file?'],
   'image_file_b64 (remove.bg)': [
     { json: { image_file_b64: BASE64 } },
-    'did you mean image_base64?',
+    'Did you mean image_base64?',
   ],
-  imageUrl: [{ json: { imageUrl: 'https://example.com/' } }, 'did you mean image_url?'],
-  'format (remove.bg)': [withField('format', 'webp'), 'did you mean output_format?'],
-  'bg_color (remove.bg)': [withField('bg_color', 'white'), 'did you mean background?'],
-  'size (remove.bg)': [withField('size', 'auto'), 'did you mean size_max_megapixels?'],
+  imageUrl: [{ json: { imageUrl: 'https://example.com/' } }, 'Did you mean image_url?'],
+  'format (remove.bg)': [withField('format', 'webp'), 'Did you mean output_format?'],
+  'bg_color (remove.bg)': [withField('bg_color', 'white'), 'Did you mean background?'],
+  'size (remove.bg)': [withField('size', 'auto'), 'Did you mean size_max_megapixels?'],
   'format in a query': [
     { path: `${JOBS}?format=webp`, body: PNG, headers: { 'content-type': 'image/png' } },
-    'did you mean output_format?',
+    'Did you mean output_format?',
   ],
   'the key as a field': [withField('api_key', 'mk_x'), 'Authorization: Bearer <API_KEY>'],
   'a field of nobody': [withField('despill', 'true'), '/v1/openapi.json'],
@@ -257,14 +257,14 @@ const STATEFUL: Readonly<
       await new Promise(resolve => setTimeout(resolve, 5));
       return bearer(token);
     },
-    'make another key',
+    'another key',
   ],
   'a key without the scope': [
     async () => ({
       ...withField('crop', 'true'),
       ...bearer(await app.createKey({ scopes: ['read'] })),
     }),
-    'scope submit; use one that has it',
+    'scope submit',
   ],
   'a key from elsewhere': [
     async () => bearer(await app.createKey({ networks: ['192.0.2.0/24'] })),
@@ -277,7 +277,7 @@ const STATEFUL: Readonly<
       await submit(sent);
       return { ...sent, headers: { ...sent.headers, 'idempotency-key': 'order-2' } };
     },
-    'cap is raised',
+    'Raise the cap',
   ],
   'an account without credits': [
     async () => {
@@ -294,7 +294,7 @@ const STATEFUL: Readonly<
       await submit({ ...withField('crop', 'true'), headers });
       return { form: { image_file: pngHeader(5, 5) }, headers };
     },
-    'another one for another picture',
+    'another key',
   ],
   'a job of another key': [
     async () => {
@@ -339,7 +339,7 @@ test('by HTTP › an image_url that leads to a page', async t => {
   const url = `http://127.0.0.1:${(page.address() as AddressInfo).port}/photo.jpg`;
   const signal = AbortSignal.timeout(10_000);
   await t.throwsAsync(fetcher.fetchImage(url, { accountId: app.accountId, writer, signal }), {
-    message: /the address gave a web page \(HTML\) \(Content-Type: text\/html\); .*JPEG, PNG/,
+    message: /web page \(HTML\) \(Content-Type: text\/html\).*JPEG, PNG/,
   });
 });
 
@@ -359,7 +359,7 @@ const BY_CLIENT: Readonly<Record<string, readonly [act: () => unknown, says: Reg
   'a path as the image': [() => client().submit({ image: './photo.jpg' }), /readImage/],
   'a field that is none': [
     () => client().submit({ image: new Uint8Array(PNG), bg_color: 'red' } as never),
-    /did you mean background\?/,
+    /Did you mean background\?/,
   ],
   'a picture that is none': [
     () => client().submit({ image: new Uint8Array(Buffer.from('GIF89a')) }),

@@ -17,7 +17,7 @@ a form may end before its last boundary
 tests control-plane/http/multipart.test.ts: multipart
 a line that begins like a boundary ends a part
   - if (text.length < PADDING_BYTES_MAX && DELIMITER_END_START.test(text)) return undefined;
-  -       throw malformed('a boundary is followed by something else than the end of its line');
+  -       throw malformed('Something other than the end of the line follows a boundary.');
   + return undefined;
   = refuses a longer boundary, wherever the body is split
 a boundary is overlooked where chunks meet
@@ -132,7 +132,7 @@ a part may come twice
   - if (this.#seen.has(field)) throw givenTwice(field);
   = a form: syntax, names and kinds of its parts
 a file may be any field
-  - if (isFile) throw wrongKind(field, 'must be text: a part without a file name');
+  - if (isFile) throw wrongKind(field, 'must be text. Send it as a part without a file name');
   = a form: syntax, names and kinds of its parts
 a file and Base64 are written into one upload
   - if (isSecond) throw notOneSource(this.#seen);

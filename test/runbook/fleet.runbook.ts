@@ -140,7 +140,7 @@ procedure('MattingInternalErrors', async (page, t) => {
     const { status } = await service.post({ image_base64 });
     t.is(status, 500);
   });
-  const { level, reqId } = await at(service.planes, 0).line('something went wrong on our side');
+  const { level, reqId } = await at(service.planes, 0).line(/^Something went wrong on our side/);
   t.deepEqual([level, typeof reqId], [50, 'string']);
   await service.database.ask('rename table matting.api_keys_away to matting.api_keys');
   await page.run('npm run matting -- nodes list --json');

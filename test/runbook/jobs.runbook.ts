@@ -89,7 +89,7 @@ procedure('MattingJobsFail', async (page, t) => {
   t.true(out.includes(jobId), out);
   const ended = service.planes.map(plane => plane.line('job', { outcome: 'failed' }));
   const { failure } = await Promise.race(ended);
-  t.regex(JSON.stringify(failure), /"detail":"every attempt was lost with its node"/);
+  t.regex(JSON.stringify(failure), /"detail":"Every attempt was lost/);
   well.start();
   await page.run('npm run matting -- nodes drain <id>', { id: 'node-1' });
   await service.ready(1);

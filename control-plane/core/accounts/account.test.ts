@@ -76,7 +76,7 @@ for (const scope of ['submit', 'read', 'account'] as const) {
       t.is(answer.statusCode, 403, name);
       const { code, retryable, detail } = answer.json();
       t.deepEqual([code, retryable], ['KEY_NOT_ALLOWED', false]);
-      t.regex(detail, new RegExp(`scope ${scopeOf[name]};`));
+      t.regex(detail, new RegExp(`scope ${scopeOf[name]}\\.`));
       t.is(answer.headers.ratelimit, undefined, 'before the rate is counted');
     }
   });
@@ -126,7 +126,7 @@ test('caps › refuse what would be over them, not the account’s other keys, a
   t.is(refused.statusCode, 402);
   const { code, detail, retryable } = refused.json();
   t.deepEqual([code, retryable], ['KEY_CAP_REACHED', false]);
-  t.regex(detail, /2 credits a day; they begin again at \d{4}-\d\d-\d\dT00:00:00\.000Z$/);
+  t.regex(detail, /2 credits a day\. .* \d{4}-\d\d-\d\dT00:00:00\.000Z\.$/);
   t.is((await app.post(JOBS, imageBody(), again)).json().job_id, first.json().job_id);
   t.is((await app.post(JOBS, imageBody())).statusCode, 202);
   // What fails gives its credit back.
@@ -168,7 +168,7 @@ test('a rate of its own › refuses a key beyond it, and takes nothing of the ac
   t.is(refused?.headers['ratelimit-policy'], '"key-submissions";q=2;w=60');
   t.regex(String(refused?.headers.ratelimit), /^"key-submissions";r=0;t=\d+$/);
   t.regex(String(refused?.headers['retry-after']), /^\d+$/);
-  t.regex(refused?.json().detail, /the API key is over its 2 submissions/);
+  t.regex(refused?.json().detail, /The API key is over its limit of 2 submissions/);
   const left = async () => {
     const answer = await app.post(JOBS, imageBody());
     return Number(/^"submissions";r=(\d+)/.exec(String(answer.headers.ratelimit))?.[1]);
@@ -192,7 +192,7 @@ test('the end of a key › is told to who has it', async t => {
   const { code, detail } = answer.json();
   const at = new Date(endMs).toISOString();
   t.is(code, 'INVALID_API_KEY');
-  t.regex(detail, new RegExp(`^the API key expired at ${at}: make another`));
+  t.regex(detail, new RegExp(`expired at ${at}`));
 });
 
 test('a use is noted where the key may do what it is used for', async t => {

@@ -48,7 +48,7 @@ export async function requireAccount({ accounts }: Accounts, nameOrId: string): 
   if (account !== undefined) return account;
   throw new ContractError(
     'NOT_FOUND',
-    `there is no account "${nameOrId}"; 'accounts list' names them`,
+    `There is no account "${nameOrId}". 'matting accounts list' lists them.`,
   );
 }
 

@@ -520,13 +520,13 @@ const THUMBNAIL_MS_MAX = 3000;
 
 const NO_SUBJECT: JobFailure = {
   code: 'NO_SUBJECT',
-  detail: 'no subject was seen in the image',
+  detail: 'No subject was found in the image.',
   retryable: false,
 };
 
 export const STORAGE_FAILED: JobFailure = {
   code: 'PROCESSING_FAILED',
-  detail: 'the storage failed while the image was processed',
+  detail: 'The storage failed while the service processed the image.',
   retryable: true,
 };
 

@@ -114,7 +114,7 @@ export async function fetchSource(fetch: SourceFetch): Promise<SourceFetchEnd> {
       const { code, message: detail, retryable } = error;
       return { kind: 'failed', failure: { code, detail, retryable }, cause: abandoned };
     }
-    const detail = `the ${kind} could not be stored`;
+    const detail = `The service could not store the ${kind}.`;
     const failure: JobFailure = { code: 'PROCESSING_FAILED', detail, retryable: true };
     return { kind: 'failed', failure, cause: error };
   }

@@ -361,9 +361,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
     return {
       code: 'PROCESSING_FAILED',
-      detail: `no inference node can process an image of this format and size${
-        needs.finishing || needs.model ? ' as was asked' : ''
-      }`,
+      detail: `No inference node can process this image${
+        needs.finishing || needs.model ? ' with these fields' : ''
+      }.`,
       retryable: true,
     };
   }

@@ -561,7 +561,7 @@ type Claimed = NonNullable<Awaited<ReturnType<JobStore['claim']>>>;
 
 const NODE_FAULTS: JobFailure = {
   code: 'PROCESSING_FAILED',
-  detail: 'the service failed internally while it processed the image',
+  detail: 'The service failed while it processed the image.',
   retryable: true,
 };
 

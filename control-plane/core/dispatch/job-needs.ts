@@ -294,25 +294,28 @@ export function refusalOf(
   return shortfall === undefined ? codecRefusal(needs) : ofShortfall(shortfall, needs);
 }
 
-const NO_NODE = 'no inference node of this service';
+const NO_NODE = 'No inference node of this service';
+const OTHER_FORMAT = 'Use another output_format.';
 
 function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   switch (shortfall) {
     case 'model':
-      return invalidParameter('model', `is not to be had: ${NO_NODE} has ${needs.model}`);
+      return invalidParameter('model', `is not available: no inference node has ${needs.model}`);
     case 'input-format':
       return new ContractError('UNSUPPORTED_IMAGE_FORMAT', unreadBy(inputFormat));
     case 'input-size':
       return new ContractError(
         'IMAGE_RESOLUTION_TOO_LARGE',
-        `${NO_NODE} takes ${inputFormat} images of ${pixels} pixels`,
+        `${NO_NODE} takes ${inputFormat} images of ${pixels} pixels. Scale it down.`,
       );
     case 'output-format':
-      return unsupportedOutput(`${NO_NODE} writes ${outputFormat}`);
+      return unsupportedOutput(`${NO_NODE} writes ${outputFormat}. ${OTHER_FORMAT}`);
     case 'output-size': {
       const least = finishing?.frame.least ?? pixels;
-      return unsupportedOutput(`${NO_NODE} writes ${outputFormat} of ${least} pixels`);
+      return unsupportedOutput(
+        `${NO_NODE} writes ${outputFormat} of ${least} pixels. ${OTHER_FORMAT}`,
+      );
     }
     case 'background': {
       const detail = `background: ${unreadBy(finishing?.background?.inputFormat)}`;
@@ -325,15 +328,15 @@ function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
 
 /** What an operator can do about it is said too. */
 function unreadBy(format: InputFormat | null | undefined): string {
-  if (format !== 'heic') return `${NO_NODE} reads ${format}`;
+  if (format !== 'heic') return `${NO_NODE} reads ${format}. Send another format.`;
   return (
-    `${NO_NODE} reads heic: its operator installs libheif-js beside the service, or Debian's ` +
-    'libheif-examples on the nodes (MATTING_HEIF)'
+    `${NO_NODE} reads heic. Send another format. To read heic, the operator installs libheif-js ` +
+    "beside the service, or Debian's libheif-examples on the nodes (MATTING_HEIF)."
   );
 }
 
 function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): ContractError {
-  const wrong = `${NO_NODE} has the memory for`;
+  const wrong = 'no inference node has the memory for';
   const { frame, background, steps = {} } = finishing ?? {};
   const framePixels = frame?.most ?? 0;
   const ownPixels = pixels ?? IMAGE_PIXELS_MAX;
@@ -344,13 +347,13 @@ function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): Contrac
     const field = enlargingField(steps);
     return invalidParameter(field, `is too large: ${wrong} a frame of ${framePixels} pixels`);
   }
-  const detail = `${wrong} an image of ${ownPixels} pixels as ${outputFormat}`;
+  const detail = `The image is too large: ${wrong} ${ownPixels} pixels as ${outputFormat}.`;
   return new ContractError('IMAGE_RESOLUTION_TOO_LARGE', detail);
 }
 
 /** Every node says that it can, and none could: a codec that only some have. */
 function codecRefusal({ inputFormat, outputFormat }: AskedNeeds): ContractError | undefined {
-  const detail = `${NO_NODE} could do this with this image`;
+  const detail = `${NO_NODE} could process this image in this format.`;
   if (outputFormat === 'jxl') return unsupportedOutput(detail);
   const isOfSome = inputFormat === 'jxl' || inputFormat === 'heic';
   return isOfSome ? new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail) : undefined;

@@ -47,7 +47,7 @@ export class CallbackAddressCheck {
     } catch (error) {
       // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
       if (!(error instanceof ForbiddenUrlError)) return;
-      const wrong = `${error.message}; for others the operator sets MATTING_ALLOWED_NETWORKS`;
+      const wrong = `is not usable: ${error.message}. To allow it, the operator sets MATTING_ALLOWED_NETWORKS`;
       throw invalidCallbackUrl(wrong, error);
     }
   }

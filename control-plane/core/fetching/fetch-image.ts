@@ -49,12 +49,12 @@ function toContractError(error: unknown, role: ImageRole): unknown {
   if (error instanceof ForbiddenUrlError) {
     const { message } = error;
     if (isBackground) return invalidParameter('background_url', `is not usable: ${message}`);
-    const detail = `the image's URL is not usable: ${message}; ${SEND_ITSELF}`;
+    const detail = `image_url is not usable: ${message}. ${SEND_ITSELF}`;
     return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause: error });
   }
   if (error instanceof FetchFailedError) {
     const { retryable, message } = error;
-    const detail = isBackground ? `background_url: ${message}` : message;
+    const detail = `${isBackground ? 'background_url' : 'image_url'}: ${message}.`;
     return new ContractError('IMAGE_DOWNLOAD_FAILED', detail, { cause: error, retryable });
   }
   return error;

@@ -45,8 +45,8 @@ const REFUSED: readonly [what: string, body: string, detail: RegExp, field?: str
   ['an open object', '{', /ends in the middle/],
   ['an open value', '{"image_url":"x', /ends in the middle/],
   ['no closing brace', '{"image_url":"x"', /ends in the middle/],
-  ['a trailing comma', '{"image_url":"x",}', /name of a field in double quotes is missing/],
-  ['a key without quotes', '{image_url:"x"}', /name of a field in double quotes is missing/],
+  ['a trailing comma', '{"image_url":"x",}', /double quotes/],
+  ['a key without quotes', '{image_url:"x"}', /double quotes/],
   ['no colon', '{"image_url" "x"}', /colon/],
   ['no value', '{"image_url":}', /value is missing/],
   ['no comma', '{"image_url":"x" "output_format":"png"}', /comma/],
@@ -63,9 +63,9 @@ const REFUSED: readonly [what: string, body: string, detail: RegExp, field?: str
   ['a point at the end', '{"output_width":1.}', /must be a number/, 'output_width'],
   ['an open exponent', '{"output_width":1e}', /must be a number/, 'output_width'],
   ['a very long number', `{"output_width":1${'0'.repeat(64)}}`, /over 64/, 'output_width'],
-  ['an unknown field', '{"imageUrl":"x"}', /unknown field: imageUrl/, 'imageUrl'],
-  ['an empty name', '{"":"x"}', /unknown field/, ''],
-  ['__proto__', '{"__proto__":"x"}', /unknown field: __proto__/, '__proto__'],
+  ['an unknown field', '{"imageUrl":"x"}', /Unknown field: imageUrl/, 'imageUrl'],
+  ['an empty name', '{"":"x"}', /Unknown field/, ''],
+  ['__proto__', '{"__proto__":"x"}', /Unknown field: __proto__/, '__proto__'],
   ['a duplicate', '{"image_url":"x","image_url":"x"}', /given twice/, 'image_url'],
   ['a duplicate image', '{"image_base64":"AA","image_base64":"AA"}', /twice/, 'image_base64'],
   ['a duplicate in disguise', '{"image_url":"x","image\\u005furl":"y"}', /twice/, 'image_url'],
@@ -105,7 +105,7 @@ test('a body › an unknown name is shown cut short', t => {
   const [shown] = error.fieldErrors;
   assert.ok(shown && shown.field.length <= 64);
   t.truthy(shown.field.isWellFormed());
-  t.regex(refusal(Buffer.from(`{"${'k'.repeat(100_000)}":"x"}`)).message, /unknown field/);
+  t.regex(refusal(Buffer.from(`{"${'k'.repeat(100_000)}":"x"}`)).message, /Unknown field/);
 });
 
 test('a body › crop may be a boolean and lengths may be numbers, wherever the body is split', t => {

@@ -28,7 +28,7 @@ const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
 const UNKNOWN_KEY =
-  'the API key is unknown or revoked: send a key of this service, which begins with mk_';
+  'The API key is unknown or revoked. Send a key of this service: it begins with mk_.';
 
 /** Of requests that are known otherwise: by a session of the account area. */
 const accounts = new WeakMap<FastifyRequest, string>();
@@ -52,8 +52,8 @@ export function requireApiKey(
       const at = new Date(caller.atMs).toISOString();
       const detail =
         caller.kind === 'expired'
-          ? `the API key expired at ${at}: make another key, or set a later end in the account area`
-          : `this secret of the API key was replaced, and ended at ${at}: send the new one`;
+          ? `The API key expired at ${at}. Use another key, or set a later expiry in the account area.`
+          : `This secret of the API key was replaced and expired at ${at}. Send the new secret.`;
       throw new ContractError('INVALID_API_KEY', detail);
     }
     callers.set(request, caller);
@@ -99,19 +99,21 @@ export function callerOf(request: FastifyRequest): Caller {
 export function bearerTokenOf(request: FastifyRequest): string {
   const values = headerValues(request.raw, 'authorization');
   if (values.length > 1) {
-    const detail = 'the Authorization header is given more than once: send it once';
+    const detail = 'The Authorization header is given more than once. Send it once.';
     throw new ContractError('INVALID_API_KEY', detail);
   }
   const value = values[0]?.trim() ?? '';
   if (value === '') {
     const isOther = headerValues(request.raw, 'x-api-key').length > 0;
-    const missing = isOther ? 'X-Api-Key is not read here' : 'the Authorization header is missing';
-    const detail = `${missing}: send Authorization: Bearer <API_KEY>`;
+    const missing = isOther
+      ? 'This path does not read X-Api-Key.'
+      : 'The Authorization header is missing.';
+    const detail = `${missing} Send Authorization: Bearer <API_KEY>.`;
     throw new ContractError('MISSING_API_KEY', detail);
   }
   const token = BEARER.exec(value)?.[1];
   if (token === undefined || token.length > TOKEN_LENGTH_MAX) {
-    const detail = 'the header must have the form Authorization: Bearer <API_KEY>';
+    const detail = 'The Authorization header is not valid. Send Authorization: Bearer <API_KEY>.';
     throw new ContractError('INVALID_API_KEY', detail);
   }
   return token;
@@ -125,14 +127,20 @@ export function bearerTokenOf(request: FastifyRequest): string {
 export function apiKeyOf(request: FastifyRequest): string {
   const [key, ...more] = headerValues(request.raw, 'x-api-key').map(value => value.trim());
   if (more.length > 0) {
-    throw new ContractError('INVALID_API_KEY', 'the X-Api-Key header is given more than once');
+    throw new ContractError(
+      'INVALID_API_KEY',
+      'The X-Api-Key header is given more than once. Send it once.',
+    );
   }
   if (key !== undefined && key.length > TOKEN_LENGTH_MAX) {
     throw new ContractError('INVALID_API_KEY', UNKNOWN_KEY);
   }
   if (key) return key;
   if (headerValues(request.raw, 'authorization').length > 0) return bearerTokenOf(request);
-  throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key, or as Bearer');
+  throw new ContractError(
+    'MISSING_API_KEY',
+    'The API key is missing. Send it as X-Api-Key, or as Authorization: Bearer <API_KEY>.',
+  );
 }
 
 export interface ToldRate extends RateState {
@@ -181,8 +189,8 @@ function tellRates(rates: readonly ToldRate[], reply: FastifyReply): void {
 function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRate): void {
   if (allowed) return;
   const [who, what] =
-    name === 'key-submissions' ? ['the API key', 'submissions'] : ['the account', name];
-  const detail = `${who} is over its ${limit} ${what} in ${windowS} seconds`;
+    name === 'key-submissions' ? ['The API key', 'submissions'] : ['The account', name];
+  const detail = `${who} is over its limit of ${limit} ${what} in ${windowS} seconds. Wait for Retry-After.`;
   throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
 }
 

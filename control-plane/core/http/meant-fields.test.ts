@@ -21,7 +21,7 @@ test('what was meant by a field that is not known, in a form', t => {
     ['model', 'model_name', 'modell'],
   ];
   for (const [field, ...names] of fields) {
-    for (const name of names) t.is(meant(name), `did you mean ${field}?`, name);
+    for (const name of names) t.is(meant(name), `Did you mean ${field}?`, name);
   }
   t.regex(meant('idempotency_key'), /header Idempotency-Key/);
   t.regex(meant('api_key'), /Authorization: Bearer/);
@@ -31,6 +31,6 @@ test('what was meant by a field that is not known, in a form', t => {
 });
 
 test('a field of another form of the body is not meant', t => {
-  t.is(meantField('image', MATTING_FIELDS), 'did you mean image_base64?');
-  t.is(meantField('bg_image_file', MATTING_FIELDS), 'GET /v1/openapi.json lists the fields');
+  t.is(meantField('image', MATTING_FIELDS), 'Did you mean image_base64?');
+  t.is(meantField('bg_image_file', MATTING_FIELDS), 'GET /v1/openapi.json lists the fields.');
 });

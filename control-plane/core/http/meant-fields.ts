@@ -47,8 +47,8 @@ export function meantField(name: string, known: readonly string[]): string {
   const same = known.find(one => plainName(one) === plain);
   if (same !== undefined) return `did you mean ${same}?`;
   const header = HEADERS.find(([, ...names]) => names.includes(plain))?.[0];
-  if (header !== undefined) return `send it as the header ${header}`;
+  if (header !== undefined) return `Send it as the header ${header}.`;
   const other = OTHERS.find(([field, ...names]) => known.includes(field) && names.includes(plain));
   const meant = other?.[0] ?? nearName(name, known);
-  return meant === undefined ? 'GET /v1/openapi.json lists the fields' : `did you mean ${meant}?`;
+  return meant === undefined ? 'GET /v1/openapi.json lists the fields.' : `Did you mean ${meant}?`;
 }

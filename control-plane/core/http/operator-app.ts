@@ -98,12 +98,13 @@ function requireOperatorKey(key: string | undefined): onRequestHookHandler {
   return (request, _reply, done) => {
     if (key === undefined) {
       const detail =
-        'the operator interface is off: set MATTING_OPERATOR_KEY on this control plane';
+        'The operator interface is off. Set MATTING_OPERATOR_KEY on this control plane.';
       throw new ContractError('NOT_FOUND', detail);
     }
     const given = bearerOf(request);
     if (given === undefined || !isOperatorKey(key, given)) {
-      const detail = 'send the operator key once, as Authorization: Bearer <key>';
+      const detail =
+        'The operator key is missing or not valid. Send it once, as Authorization: Bearer <key>.';
       throw new ContractError('INVALID_OPERATOR_KEY', detail);
     }
     done();
@@ -165,34 +166,34 @@ function questionOf(request: FastifyRequest): JobQuestion {
   const given = (field: string): string | undefined => {
     const value = query[field];
     if (!Array.isArray(value)) return value;
-    errors.push({ field, detail: 'given more than once' });
+    errors.push({ field, detail: 'is given more than once' });
     return undefined;
   };
   const whole = (field: string, max: number, absent: number): number => {
     const text = given(field);
     const value = text === undefined ? absent : Number(/^\d{1,9}$/.exec(text)?.[0] ?? 0);
     if (value >= 1 && value <= max) return value;
-    errors.push({ field, detail: `a whole number, 1 to ${max}` });
+    errors.push({ field, detail: `must be a whole number from 1 to ${max}` });
     return absent;
   };
   const state = given('state') ?? 'open';
   const group = JOB_GROUPS.find(known => known === state);
   if (group === undefined)
-    errors.push({ field: 'state', detail: `one of ${JOB_GROUPS.join(', ')}` });
+    errors.push({ field: 'state', detail: `must be one of ${JOB_GROUPS.join(', ')}` });
   const account = given('account');
   if (account !== undefined && (account === '' || account.length > ACCOUNT_LENGTH_MAX)) {
-    errors.push({ field: 'account', detail: 'the name or id of an account' });
+    errors.push({ field: 'account', detail: 'must be the name or id of an account' });
   }
   const endedWithinHours = whole('since_hours', ENDED_WITHIN_HOURS_MAX, ENDED_WITHIN_HOURS_DEFAULT);
   const limit = whole('limit', JOBS_LISTED_MAX, JOBS_LISTED_DEFAULT);
   const after = given('after');
   const known = ['state', 'account', 'since_hours', 'limit', 'after'];
   for (const field of Object.keys(query)) {
-    if (!known.includes(field)) errors.push({ field, detail: 'there is no such parameter' });
+    if (!known.includes(field)) errors.push({ field, detail: 'is unknown' });
   }
   if (errors.length > 0) {
-    const options = { fieldErrors: errors };
-    throw new ContractError('INVALID_REQUEST', 'the query is not valid', options);
+    const detail = `The query is not valid. Correct ${errors.map(one => one.field).join(', ')}.`;
+    throw new ContractError('INVALID_REQUEST', detail, { fieldErrors: errors });
   }
   return { group: group as JobGroup, account, endedWithinHours, limit, after };
 }

@@ -151,10 +151,10 @@ function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {
 }
 
 const CAUSES: Readonly<Record<ReadinessCause, string>> = {
-  draining: 'this replica is shutting down',
-  database: 'the database does not answer, or takes no writes',
-  storage: 'the storage does not answer',
-  'no-node-yet': 'no inference node has been available since this replica started',
+  draining: 'This replica is shutting down.',
+  database: 'The database does not answer, or takes no writes.',
+  storage: 'The storage does not answer.',
+  'no-node-yet': 'No inference node has been available since this replica started.',
 };
 const NOT_READY_RETRY_AFTER_S = 1;
 

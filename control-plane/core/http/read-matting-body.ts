@@ -95,13 +95,14 @@ export class MattingForm {
     if (this.#seen.has(field)) throw givenTwice(field);
     this.#seen.add(field);
     if (field === 'image_file' || field === 'background_file') {
-      if (!isFile)
-        throw wrongKind(field, `must be a file, as curl -F ${field}=@photo.jpg sends it`);
+      if (!isFile) {
+        throw wrongKind(field, `must be a file. With curl, send -F ${field}=@photo.jpg`);
+      }
       const upload = field === 'image_file' ? this.#image() : this.#uploads.background;
       upload.takeBytes(field);
       return { upload };
     }
-    if (isFile) throw wrongKind(field, 'must be text: a part without a file name');
+    if (isFile) throw wrongKind(field, 'must be text. Send it as a part without a file name');
     if (field === 'image_base64') return { upload: this.#image() };
     this.#text.begin(head);
     return { text: field };
@@ -116,17 +117,14 @@ export class MattingForm {
 }
 
 function wrongKind(field: FormField, wrong: string): ContractError {
-  return malformed(`${field} ${wrong}`, field, wrong);
+  return malformed(`${field} ${wrong}.`, field, wrong);
 }
 
 function notOneSource(seen: ReadonlySet<FormField>): ContractError {
   const sources = ['image_file', 'image_url', 'image_base64'] as const;
   const given = sources.filter(field => seen.has(field));
-  const names = 'image_file, image_url and image_base64';
-  const detail =
-    given.length > 0
-      ? `${names} exclude each other; send one of them`
-      : `one of ${names} is required`;
+  const seenOf = given.length > 0 ? 'more than one image' : 'no image';
+  const detail = `The request has ${seenOf}. Send one of ${sources.join(', ')}.`;
   const fields = given.length > 0 ? given : sources;
   const fieldErrors = fields.map(field => ({ field, detail }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
@@ -153,7 +151,7 @@ export function readQueryFields(target: string): QueryFields {
   const texts = new Map<TextField, TextValue>();
   for (const { name, text } of parametersOf(target)) {
     if (NOT_IN_A_QUERY.includes(name)) {
-      throw misplaced(name, 'must not be in the query; send multipart/form-data or JSON');
+      throw misplaced(name, 'must not be in the query. Send multipart/form-data or JSON');
     }
     const field = MATTING_FIELDS.find((known): known is TextField => known === name);
     if (field === undefined) throw unknownField(name, one => meantField(one, QUERY_FIELDS));
@@ -173,7 +171,7 @@ function requireNoQueryFields(target: string): void {
 
 function misplaced(field: string, wrong: string): ContractError {
   const fieldErrors = [{ field, detail: wrong }];
-  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}`, { fieldErrors });
+  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}.`, { fieldErrors });
 }
 
 /** What is no string in every caller's mind. */

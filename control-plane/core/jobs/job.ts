@@ -267,23 +267,23 @@ type CountedJob = Pick<Job, 'state' | 'createdAtMs' | 'startedAtMs' | 'readAtMs'
 export function failureDue(job: CountedJob): JobFailure | undefined {
   if (isFinal(job)) return undefined;
   if (job.lostWithProcess >= LOST_WITH_PROCESS_MAX) {
-    return processingFailed(
-      'an engine or picture worker was lost while processing this image, twice',
-      false,
-    );
+    return processingFailed('A worker process died twice while it processed this image.', false);
   }
   if (job.lostAttempts >= LOST_ATTEMPTS_MAX) {
-    return processingFailed('every attempt was lost with its node', true);
+    return processingFailed('Every attempt was lost with its inference node.', true);
   }
   if (job.takeovers >= TAKEOVERS_MAX) {
-    return processingFailed('the service was interrupted too often while processing', true);
+    return processingFailed(
+      'The service was interrupted too often while it processed the image.',
+      true,
+    );
   }
   const ageMs = job.readAtMs - job.createdAtMs;
   if (job.startedAtMs === null && ageMs >= FIRST_ADMISSION_MS_MAX) {
-    return processingFailed('no node took the image within an hour', true);
+    return processingFailed('No inference node took the image within an hour.', true);
   }
   if (ageMs >= JOB_MS_MAX) {
-    return processingFailed('the image was not finished within two hours', true);
+    return processingFailed('The service did not finish the image within two hours.', true);
   }
   return undefined;
 }

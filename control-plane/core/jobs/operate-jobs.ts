@@ -55,8 +55,10 @@ export class OperateJobs {
   async list(question: JobQuestion): Promise<(OperatorJob & { readonly cursor: string })[]> {
     const { account, after } = question;
     if (after !== undefined && !isJobCursor(after)) {
-      const fieldErrors = [{ field: 'after', detail: 'the cursor of a listed job' }];
-      throw new ContractError('INVALID_REQUEST', 'the query is not valid', { fieldErrors });
+      const fieldErrors = [{ field: 'after', detail: 'must be the cursor of a listed job' }];
+      throw new ContractError('INVALID_REQUEST', 'The query is not valid. Correct after.', {
+        fieldErrors,
+      });
     }
     const only = account === undefined ? undefined : await requireAccount(this.#stores, account);
     const jobs = await this.#stores.jobs.list({
@@ -92,8 +94,8 @@ export class OperateJobs {
       case 'final':
         throw new ContractError(
           'JOB_FINAL',
-          `the job has ${ending.state}: its input is erased and its credit is ` +
-            `${ending.state === 'succeeded' ? 'charged' : 'returned'}, so it cannot run again`,
+          `The job has ${ending.state} and cannot run again. Its input is erased and its credit is ` +
+            `${ending.state === 'succeeded' ? 'charged' : 'returned'}.`,
         );
       case 'unknown':
         throw notFound(jobId);
@@ -102,7 +104,7 @@ export class OperateJobs {
 }
 
 function notFound(jobId: string): ContractError {
-  return new ContractError('JOB_NOT_FOUND', `there is no job "${jobId}"`);
+  return new ContractError('JOB_NOT_FOUND', `There is no job "${jobId}".`);
 }
 
 export type OperatorJob = ReturnType<typeof viewJob>;

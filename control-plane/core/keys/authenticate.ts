@@ -331,10 +331,10 @@ export function refusalOfKey(
   address: string,
 ): string | undefined {
   if (networks !== undefined && !isIpInNetworks(address, networks)) {
-    return `the API key may not be used from ${address || 'an unknown address'}`;
+    return `The API key does not allow requests from ${address || 'an unknown address'}.`;
   }
   if (scope !== undefined && scopes !== undefined && !scopes.includes(scope)) {
-    return `the API key does not have the scope ${scope}; use one that has it, or add it`;
+    return `The API key does not have the scope ${scope}. Use a key that has it, or add it to this one.`;
   }
   return undefined;
 }

@@ -128,9 +128,9 @@ export function capReached({ credits, period }: KeyCap, resetsAtMs: number | nul
   const of = period === 'total' ? `${credits} credits` : `${credits} credits a ${period}`;
   const until =
     resetsAtMs === null
-      ? 'it has no more unless its cap is raised'
-      : `they begin again at ${new Date(resetsAtMs).toISOString()}`;
-  return `the API key has used its cap of ${of}; ${until}`;
+      ? 'Raise the cap, or use another key.'
+      : `The cap resets at ${new Date(resetsAtMs).toISOString()}.`;
+  return `The API key has used its cap of ${of}. ${until}`;
 }
 
 /* Where a key may be used from, and what people type. */

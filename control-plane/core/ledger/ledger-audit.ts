@@ -114,7 +114,10 @@ export async function beginFullRun(database: Database, start: AuditProgress, tak
     if (savedAt === null || savedAt + takeOverMs <= row.now) {
       if (await saveRun(database, runId, id, progress)) return { id, progress };
     } else if (performance.now() >= giveUpAt) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'another full check of the ledger runs');
+      throw new ContractError(
+        'SERVICE_UNAVAILABLE',
+        'Another full check of the ledger is running.',
+      );
     } else {
       await delay(TAKE_OVER_POLL_MS);
     }
@@ -128,7 +131,7 @@ export async function saveFullRun(
   progress: AuditProgress,
 ): Promise<void> {
   if (await saveRun(database, id, id, progress)) return;
-  const detail = 'this full check stood still and another one has taken its place';
+  const detail = 'This full check stood still, and another one has taken its place.';
   throw new ContractError('SERVICE_UNAVAILABLE', detail);
 }
 

@@ -26,8 +26,10 @@ export class OperateCredits {
   /** In the account's log too. @throws ContractError NOT_FOUND, INVALID_REQUEST: reserved */
   async move({ kind, account, amount, reference }: CreditMovement): Promise<MovementOutcome> {
     if (isReservedReference(reference)) {
-      const fieldErrors = [{ field: 'reference', detail: 'not that of an order or a lost result' }];
-      const detail = 'the reference is that of an order or a lost result';
+      const fieldErrors = [
+        { field: 'reference', detail: 'must not be that of an order or a lost result' },
+      ];
+      const detail = 'The reference is that of an order or a lost result. Send another one.';
       throw new ContractError('INVALID_REQUEST', detail, { fieldErrors });
     }
     const { id: accountId } = await requireAccount(this.#stores, account);
@@ -59,5 +61,5 @@ export class OperateCredits {
 }
 
 function noAccount(nameOrId: string): ContractError {
-  return new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
+  return new ContractError('NOT_FOUND', `There is no account "${nameOrId}".`);
 }

@@ -40,7 +40,10 @@ export class OfferedModels {
       throw invalidParameter('model', `must be ${offered}`);
     }
     if (policy.models === undefined || policy.models.includes(name)) return;
-    throw new ContractError('KEY_NOT_ALLOWED', `the API key may not name the model ${name}`);
+    throw new ContractError(
+      'KEY_NOT_ALLOWED',
+      `The API key does not allow the model ${name}. GET /v1/models lists the models it allows.`,
+    );
   }
 
   /** In the operator's order; those that no node has now too, as they were said last. */

@@ -129,5 +129,5 @@ async function readWhole(stream: NodeAnswer['stream']): Promise<Buffer> {
 }
 
 function unreachable(what: string, cause: unknown): ContractError {
-  return new ContractError('NODE_UNREACHABLE', `the node is registered, but ${what}`, { cause });
+  return new ContractError('NODE_UNREACHABLE', `The node is registered, but ${what}.`, { cause });
 }

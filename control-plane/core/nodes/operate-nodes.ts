@@ -37,9 +37,9 @@ export class OperateNodes {
   /** Also of a silent node: its endpoints may answer though its heartbeats fail. */
   async requireHttpAddress(nodeId: string): Promise<string> {
     const member = await this.#require(nodeId);
-    if (member.gone) throw new ContractError('NOT_FOUND', `node "${nodeId}" has left the fleet`);
+    if (member.gone) throw new ContractError('NOT_FOUND', `Node "${nodeId}" has left the fleet.`);
     if (member.httpAddress === '') {
-      throw new ContractError('NOT_FOUND', `node "${nodeId}" has no HTTP endpoints`);
+      throw new ContractError('NOT_FOUND', `Node "${nodeId}" has no HTTP endpoints.`);
     }
     return member.httpAddress;
   }
@@ -52,7 +52,7 @@ export class OperateNodes {
 }
 
 function notFound(nodeId: string): ContractError {
-  return new ContractError('NOT_FOUND', `there is no node "${nodeId}"`);
+  return new ContractError('NOT_FOUND', `There is no node "${nodeId}".`);
 }
 
 /** By node id: names of which it has another sum than they stand for, so that it gets no such job. */

@@ -92,7 +92,8 @@ export function refusalOf(job: Job): ContractError | undefined {
     return new ContractError(code, detail, { retryable, jobId: job.id });
   }
   if (publicState(job) !== 'expired') return undefined;
-  const detail = 'the result of this job has expired; submit the image again under another key';
+  const detail =
+    'The result of this job has expired. Submit the image again under another Idempotency-Key.';
   return new ContractError('RESULT_EXPIRED', detail, { jobId: job.id });
 }
 
@@ -123,7 +124,7 @@ export async function readJobOfCaller(
   if (job !== undefined) return job;
   throw new ContractError(
     'JOB_NOT_FOUND',
-    'this API key has no job of that id; status_url of the submission has it',
+    'This API key has no job with that id. Use the status_url of the submission.',
   );
 }
 
@@ -341,7 +342,7 @@ export class JobEvents {
 /** What goes wrong once a request's job exists names it: the job goes on, or stays as it is. */
 export function withJob(cause: unknown, jobId: string): ContractError {
   if (!(cause instanceof ContractError)) {
-    const detail = 'something went wrong on our side';
+    const detail = 'Something went wrong on our side. Send the same request again.';
     return new ContractError('INTERNAL_ERROR', detail, { cause, jobId });
   }
   const { code, message, retryable, retryAfterS } = cause;

@@ -37,7 +37,7 @@ const SUSPECT_MS = 10_000;
 const RETRY_AFTER_S = 60;
 
 export const EXPIRED_LINK =
-  'this result link has expired; submit the image again under another Idempotency-Key';
+  'This result link has expired. Submit the image again under another Idempotency-Key.';
 
 export interface LossObserver {
   resultLost(by: LossFinder): void;
@@ -93,10 +93,10 @@ export class LostResults {
       case 'lost':
         return new ContractError(
           'RESULT_LOST',
-          'the file of this result is lost; the operator has been told',
+          'The file of this result is lost, and the operator knows. Submit the image again under another Idempotency-Key.',
         );
       case 'storage': {
-        const detail = 'the storage does not have its results at the moment';
+        const detail = 'The storage does not have its results at the moment.';
         return new ContractError('SERVICE_UNAVAILABLE', detail, { retryAfterS: RETRY_AFTER_S });
       }
     }

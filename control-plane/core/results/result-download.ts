@@ -81,7 +81,7 @@ export class ResultDownload {
     if (job === undefined)
       throw new ContractError(
         'NOT_FOUND',
-        'there is no such result; result.url of the job has its link',
+        'There is no such result. Use the result.url of the job.',
       );
     return this.fileOf(job, 'download');
   }
@@ -194,7 +194,11 @@ export class ResultReaders {
     this.#all = new Semaphore({
       max: bounds.max,
       waitingMax: 0,
-      refusal: () => refused('SERVICE_UNAVAILABLE', 'too many results are being read'),
+      refusal: () =>
+        refused(
+          'SERVICE_UNAVAILABLE',
+          'Too many downloads run at once. Try again after Retry-After.',
+        ),
     });
   }
 
@@ -207,10 +211,13 @@ export class ResultReaders {
     const { linkMax, accountMax } = this.#bounds;
     const readers = this.#links.get(jobId) ?? 0;
     if (readers >= linkMax) {
-      throw refused('RATE_LIMITED', `this result is being read ${linkMax} times at once already`);
+      throw refused(
+        'RATE_LIMITED',
+        `${linkMax} downloads of this result run already. Try again after Retry-After.`,
+      );
     }
     if (this.#all.heldBy(accountId) >= accountMax) {
-      const detail = `results of this account are being read ${accountMax} times at once already`;
+      const detail = `${accountMax} downloads of this account run already. Try again after Retry-After.`;
       throw refused('RATE_LIMITED', detail);
     }
     const release = this.#all.takeNow({ key: accountId });

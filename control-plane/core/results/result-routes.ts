@@ -60,7 +60,7 @@ async function sendResult(
   if (verdict === 'failed') {
     throw new ContractError(
       'PRECONDITION_FAILED',
-      'the file behind this link is another one; download it without If-Match',
+      'The file behind this link is another one. Download it without If-Match.',
     );
   }
   const validated = {
@@ -79,7 +79,7 @@ async function sendResult(
   const range = asked ? parseRange(headers.range, file.bytes) : undefined;
   if (range === 'unsatisfiable') {
     reply.header('content-range', `bytes */${file.bytes}`);
-    const detail = `the file has ${file.bytes} bytes; ask for a Range within them`;
+    const detail = `The file has ${file.bytes} bytes. Send a Range within them.`;
     throw new ContractError('RANGE_NOT_SATISFIABLE', detail);
   }
   const stream = await openForReader(reply, file, readers, range);

@@ -131,9 +131,9 @@ test('a form: one source, then its values in the order of JSON', async t => {
   const file = imagePart(image);
   const base64 = text('image_base64', image.toString('base64'));
   const source = 'INVALID_IMAGE_SOURCE';
-  await refusedForm(t, [], source, { field: 'image_file', detail: /is required/ });
+  await refusedForm(t, [], source, { field: 'image_file', detail: /Send one of image_file/ });
   await refusedForm(t, [text('output_format', 'gif')], source, { field: 'image_file' });
-  await refusedForm(t, [file, url], source, { field: 'image_file', detail: /exclude/ });
+  await refusedForm(t, [file, url], source, { field: 'image_file', detail: /Send one of/ });
   await refusedForm(t, [base64, url], source, { field: 'image_url' });
   await refusedForm(t, [file, base64], source, { field: 'image_file' });
   await refusedForm(t, [base64, file, text('oops', '')], source, { field: 'image_file' });
@@ -148,7 +148,7 @@ test('a form: one source, then its values in the order of JSON', async t => {
     field: 'output_format',
   });
   const long = text('image_url', `https://a.example/${'a'.repeat(4 * URL_LENGTH_MAX)}`);
-  await refusedForm(t, [long], source, { field: 'image_url', detail: /over 2048 characters/ });
+  await refusedForm(t, [long], source, { field: 'image_url', detail: /2048 characters/ });
   const [callback] = CALLBACK;
   assert.ok(callback);
   await refusedForm(t, [file, callback], 'INVALID_CALLBACK', { field: 'callback_secret' });
@@ -156,7 +156,7 @@ test('a form: one source, then its values in the order of JSON', async t => {
   await refusedForm(t, [imagePart(pngHeader(10_001, 1))], 'IMAGE_RESOLUTION_TOO_LARGE');
   const background = imagePart(Buffer.alloc(BACKGROUND_BYTES_MAX + 1), 'background_file');
   await refusedForm(t, [file, background], 'IMAGE_TOO_LARGE', {
-    detail: /the background is larger/,
+    detail: /^The background .*10 MiB/,
   });
 });
 
@@ -403,7 +403,7 @@ test('finishing › a frame that fields make larger than the image and than 50 m
     ['crop_margin', sized(24, 18, { ...far, channels: 'alpha', size_max_megapixels: 51 })],
   ] as const) {
     const detail = await assertRefused(t, app, body, 'INVALID_PARAMETER', field);
-    t.regex(detail, /^\w+ makes a frame of \d+ pixels; at most 50000000,/);
+    t.regex(detail, /^\w+ makes a frame of \d+ pixels\. .* 50000000 /);
   }
   await jobOf(sized(24, 18, { ...far, size_max_megapixels: 50 }));
   await jobOf(sized(10_000, 6000, { background: 'white' }));
@@ -531,5 +531,5 @@ test('clients in Java › UTF-8 under the name of another charset is refused too
   const sent = version4('callback_url', 'https://example.com/ü');
   const answer = await app.post('/v1/matting', bytesOf(sent), { 'content-type': sent.type });
   t.is(answer.statusCode, 400, answer.payload);
-  t.regex(answer.json().detail, /neither ASCII nor UTF-8/);
+  t.regex(answer.json().detail, /UTF-8/);
 });

@@ -68,9 +68,13 @@ export class ImageUploads {
       waitingMax: UPLOADS_WAITING_MAX,
       waitMs: WAIT_MS,
       refusal: () =>
-        new ContractError('SERVICE_UNAVAILABLE', 'too many uploads at once', {
-          retryAfterS: BUSY_RETRY_AFTER_S,
-        }),
+        new ContractError(
+          'SERVICE_UNAVAILABLE',
+          'Too many uploads arrive at once. Send the same request again later.',
+          {
+            retryAfterS: BUSY_RETRY_AFTER_S,
+          },
+        ),
       ...bounds,
     });
   }
@@ -291,9 +295,9 @@ export class RawBytes {
   /** Nothing is held back. @throws ContractError INVALID_IMAGE_SOURCE: there was none */
   finish(): Uint8Array {
     if (this.#decodedBytes > 0) return Buffer.alloc(0);
-    const detail = `${this.#field ?? 'the body'} is empty`;
+    const detail = `${this.#field ?? 'The body'} is empty. Send the bytes of an image.`;
     const fieldErrors: FieldError[] =
-      this.#field === undefined ? [] : [{ field: this.#field, detail: 'the file is empty' }];
+      this.#field === undefined ? [] : [{ field: this.#field, detail: 'is empty' }];
     throw new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
   }
 }
@@ -305,26 +309,25 @@ export interface ImageRole {
 }
 
 export const INPUT_IMAGE: ImageRole = {
-  noun: 'the image',
+  noun: 'The image',
   bytesMax: IMAGE_BYTES_MAX,
   pixelsMax: IMAGE_PIXELS_MAX,
 };
 export const BACKGROUND_IMAGE: ImageRole = {
-  noun: 'the background',
+  noun: 'The background',
   bytesMax: BACKGROUND_BYTES_MAX,
   pixelsMax: BACKGROUND_PIXELS_MAX,
 };
 
 /** What can be done about an address that is not for this service. */
-export const SEND_ITSELF = 'send the picture itself, such as by image_base64';
-const ANIMATED = 'animated images are not supported; send one frame, as PNG or JPEG';
+export const SEND_ITSELF = 'Send the image itself, for example as image_base64.';
+const ANIMATED = 'The image is animated. Send one frame of it, as PNG or JPEG.';
 const MIB = 1_048_576;
 
 export function imageTooLarge({ noun, bytesMax } = INPUT_IMAGE): ContractError {
-  return new ContractError(
-    'IMAGE_TOO_LARGE',
-    `${noun} is larger than ${bytesMax} bytes (${bytesMax / MIB} MiB)`,
-  );
+  const limit = `${bytesMax / MIB} MiB (${bytesMax} bytes)`;
+  const detail = `${noun} is too large. The limit is ${limit}.`;
+  return new ContractError('IMAGE_TOO_LARGE', detail);
 }
 
 function requireResolution(width: number, height: number, { noun, pixelsMax }: ImageRole): void {
@@ -332,8 +335,8 @@ function requireResolution(width: number, height: number, { noun, pixelsMax }: I
   if (sideOk && width * height <= pixelsMax) return;
   throw new ContractError(
     'IMAGE_RESOLUTION_TOO_LARGE',
-    `${noun} is ${width}x${height}; at most ${IMAGE_SIDE_PX_MAX} pixels a side and ` +
-      `${pixelsMax} pixels in all are taken`,
+    `${noun} is ${width}x${height} pixels. The limit is ${IMAGE_SIDE_PX_MAX} pixels per side ` +
+      `and ${pixelsMax} pixels in all. Scale it down.`,
   );
 }
 
@@ -358,7 +361,7 @@ export async function requireAcceptableImage(
 }
 
 function unsupported(role: ImageRole, wrong: string): ContractError {
-  const detail = role === INPUT_IMAGE ? wrong : `${role.noun}: ${wrong}`;
+  const detail = role === INPUT_IMAGE ? wrong : `${role.noun} cannot be used. ${wrong}`;
   return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
 }
 

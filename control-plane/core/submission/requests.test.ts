@@ -121,7 +121,7 @@ test('fields › the order: source, output format, callback, the text of the URL
 
 test('fields › a callback over http only where the operator allows it', t => {
   const sent = { image_base64: '', ...pair, callback_url: 'http://hooks.example.com/' };
-  t.regex(refused(sent).message, /must be https; .*MATTING_ALLOW_HTTP_CALLBACKS/);
+  t.regex(refused(sent).message, /must be https\. .*MATTING_ALLOW_HTTP_CALLBACKS/);
   const allowed = requireMattingRequest(fields(sent), { ...POLICY, allowHttpCallbacks: true });
   t.is(allowed.callback?.url, 'http://hooks.example.com/');
 });

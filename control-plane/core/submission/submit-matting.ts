@@ -65,7 +65,7 @@ import {
 } from './pictures.ts';
 
 const NO_CREDIT =
-  'the account has no credit left; GET /v1/account shows what it has once more are bought or granted';
+  'The account has no credits left. Buy credits, then send the same request again. GET /v1/account shows the balance.';
 const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
@@ -233,9 +233,13 @@ export class SubmitMatting {
     acceptance.requireAble({ ...request, background: behind }, uploadedOf(image));
     if (callback !== undefined) await callbackAddresses.require(callback.url, caller.accountId);
     if (this.#draining) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'this replica is shutting down', {
-        retryAfterS: DRAINING_RETRY_AFTER_S,
-      });
+      throw new ContractError(
+        'SERVICE_UNAVAILABLE',
+        'This replica is shutting down. Send the same request again.',
+        {
+          retryAfterS: DRAINING_RETRY_AFTER_S,
+        },
+      );
     }
     try {
       const stored = { image: requireStored(image), background: requireStored(background) };
@@ -325,7 +329,7 @@ export class SubmitMatting {
   }
 
   #tooManyInFlight(): ContractError {
-    const detail = `the account has ${this.#dependencies.jobsInFlightMax} jobs in flight`;
+    const detail = `The account already has ${this.#dependencies.jobsInFlightMax} jobs in flight. Wait until one ends.`;
     return new ContractError('RATE_LIMITED', detail, { retryAfterS: IN_FLIGHT_RETRY_AFTER_S });
   }
 }
@@ -337,8 +341,8 @@ export class SubmitMatting {
 function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
   if (unpaid !== undefined || job.fingerprint === fingerprint) return { job, created: false };
   const detail =
-    'this Idempotency-Key belongs to a request with other content; send another one for another ' +
-    'picture or other fields';
+    'This Idempotency-Key belongs to a request with other content. Send another key for another ' +
+    'image or other fields.';
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
 }
 
@@ -421,9 +425,8 @@ export function requireMattingRequest(
 }
 
 function notOneSource(bothGiven: boolean): ContractError {
-  const detail = bothGiven
-    ? 'image_url and image_base64 exclude each other; send one of them'
-    : 'one of image_url and image_base64 is required';
+  const given = bothGiven ? 'more than one image' : 'no image';
+  const detail = `The request has ${given}. Send one of image_url, image_base64.`;
   const fieldErrors = ['image_url', 'image_base64'].map(field => ({ field, detail }));
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
 }
@@ -433,7 +436,7 @@ function requireOutputFormat(given: TextValue | undefined): OutputFormat | undef
   const format = given === OVERLONG ? undefined : parseOutputFormat(given);
   // The archive is of the other interface and of gRPC.
   if (format !== undefined && format !== 'zip') return format;
-  const detail = `output_format must be one of ${TRANSPARENT_FORMATS.join(', ')}`;
+  const detail = `output_format must be one of ${TRANSPARENT_FORMATS.join(', ')}.`;
   const fieldErrors = [{ field: 'output_format', detail }];
   throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
 }
@@ -455,7 +458,10 @@ function requireShort(field: string, text: TextValue | undefined): string | unde
 
 function requireNoSubject(text: TextValue | undefined): MattingRequest['noSubject'] {
   if (text === undefined || text === 'fail') return text;
-  throw invalidParameter('no_subject', 'must be fail; leave it out for a result all the same');
+  throw invalidParameter(
+    'no_subject',
+    'must be fail. Leave it out to get a result without a subject',
+  );
 }
 
 function requireBackground(given: TextValue | undefined, policy: OutgoingPolicy) {
@@ -466,7 +472,7 @@ function requireBackground(given: TextValue | undefined, policy: OutgoingPolicy)
 
 function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
   if (url === OVERLONG) {
-    const detail = `image_url is over ${URL_LENGTH_MAX} characters`;
+    const detail = `image_url is too long. The limit is ${URL_LENGTH_MAX} characters.`;
     const fieldErrors = [{ field: 'image_url', detail }];
     throw new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
   }
@@ -480,9 +486,9 @@ function requireCallback(
   policy: FieldPolicy,
 ): MattingRequest['callback'] {
   if (url === undefined && secret === undefined) return undefined;
-  const pair = 'callback_url and callback_secret come together';
-  if (url === undefined) throw invalidCallback('callback_url', `missing: ${pair}`);
-  if (secret === undefined) throw invalidCallback('callback_secret', `missing: ${pair}`);
+  const pair = 'is missing. Send callback_url and callback_secret together';
+  if (url === undefined) throw invalidCallback('callback_url', pair);
+  if (secret === undefined) throw invalidCallback('callback_secret', pair);
   if (url === OVERLONG) {
     throw invalidCallback('callback_url', `must be at most ${URL_LENGTH_MAX} characters`);
   }
@@ -495,7 +501,7 @@ function requireCallback(
 
 function invalidCallback(field: 'callback_url' | 'callback_secret', wrong: string): ContractError {
   const fieldErrors = [{ field, detail: wrong }];
-  return new ContractError('INVALID_CALLBACK', `${field}: ${wrong}`, { fieldErrors });
+  return new ContractError('INVALID_CALLBACK', `${field} ${wrong}.`, { fieldErrors });
 }
 
 export interface AcceptedAnswers {
@@ -522,9 +528,12 @@ function requireAcceptedFormat(
   if (choice !== 'none') return choice;
   if (named === undefined) {
     const types = formats.map(contentTypeOf).join(', ');
-    throw new ContractError('NOT_ACCEPTABLE', `Accept takes neither JSON nor one of ${types}`);
+    throw new ContractError(
+      'NOT_ACCEPTABLE',
+      `Accept takes neither JSON nor an image type that this request can produce. Add one of ${types}.`,
+    );
   }
-  const detail = `output_format makes ${contentTypeOf(named)}, which Accept does not take`;
+  const detail = `Accept does not take ${contentTypeOf(named)}, which output_format asks for. Name one format in both.`;
   const fieldErrors = [{ field: 'output_format', detail }];
   throw new ContractError('NOT_ACCEPTABLE', detail, { fieldErrors });
 }
@@ -536,8 +545,9 @@ const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
 export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
   requireUsable(text, policy, cause => {
-    const fieldErrors = [{ field: 'image_url', detail: cause.message }];
-    const detail = `image_url is not usable: ${cause.message}; ${SEND_ITSELF}`;
+    const wrong = `is not usable: ${cause.message}`;
+    const fieldErrors = [{ field: 'image_url', detail: wrong }];
+    const detail = `image_url ${wrong}. ${SEND_ITSELF}`;
     return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause, fieldErrors });
   });
 }
@@ -555,11 +565,11 @@ function requireUsable(
 ): void {
   try {
     if (CONTROL_CHARACTER.test(text)) {
-      throw new ForbiddenUrlError('a URL has no control characters');
+      throw new ForbiddenUrlError('it has a control character');
     }
     requireOutgoingUrl(text, policy);
     if (EMPTY_USERINFO.test(text)) {
-      throw new ForbiddenUrlError('a user name or password in the URL is not accepted');
+      throw new ForbiddenUrlError('it must have no user name or password');
     }
   } catch (error) {
     if (!(error instanceof ForbiddenUrlError)) throw error;
@@ -627,9 +637,13 @@ export class AcceptanceGate {
     const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
     if (ahead === undefined) return;
     const megapixelsPerS = await this.#megapixelsPerS.get();
-    throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
-      retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
-    });
+    throw new ContractError(
+      'SERVICE_UNAVAILABLE',
+      'The queue is full. Send the same request again after Retry-After.',
+      {
+        retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
+      },
+    );
   }
 
   /** For the playground. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
@@ -637,17 +651,25 @@ export class AcceptanceGate {
     this.#requireNode();
     const { megapixels } = await this.#queued.get();
     if (megapixels < this.#dependencies.queueMegapixelsMax) return;
-    throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
-      retryAfterS: RETRY_AFTER_MAX_S,
-    });
+    throw new ContractError(
+      'SERVICE_UNAVAILABLE',
+      'The queue is full. Send the same request again after Retry-After.',
+      {
+        retryAfterS: RETRY_AFTER_MAX_S,
+      },
+    );
   }
 
   #requireNode(): void {
     const { unroutableMs, noNodeGraceMs } = this.#dependencies;
     if (unroutableMs === undefined || unroutableMs() <= noNodeGraceMs) return;
-    throw new ContractError('SERVICE_UNAVAILABLE', 'no inference node is available', {
-      retryAfterS: NO_NODE_RETRY_AFTER_S,
-    });
+    throw new ContractError(
+      'SERVICE_UNAVAILABLE',
+      'No inference node is available. Send the same request again after Retry-After.',
+      {
+        retryAfterS: NO_NODE_RETRY_AFTER_S,
+      },
+    );
   }
 }
 

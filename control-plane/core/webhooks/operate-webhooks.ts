@@ -73,8 +73,10 @@ export function notificationCursor(last: OperatorNotification): string {
 function parseCursor(text: string): NotificationFilter['after'] {
   const [, createdAtMs, jobId] = CURSOR.exec(text) ?? [];
   if (jobId === undefined) {
-    const fieldErrors = [{ field: 'after', detail: 'the cursor of a listed notification' }];
-    throw new ContractError('INVALID_REQUEST', 'the query is not valid', { fieldErrors });
+    const fieldErrors = [{ field: 'after', detail: 'must be the cursor of a listed notification' }];
+    throw new ContractError('INVALID_REQUEST', 'The query is not valid. Correct after.', {
+      fieldErrors,
+    });
   }
   return { createdAtMs: Number(createdAtMs), jobId };
 }

@@ -74,7 +74,7 @@ const UNREACHABLE_CODES: ReadonlySet<unknown> = new Set([
 ]);
 
 /** The same sentence for refused, silent and gone, so that it cannot be used to map a network. */
-const UNREACHABLE = 'the source could not be reached or did not answer in time';
+const UNREACHABLE = 'the source could not be reached, or did not answer in time';
 
 const NO_ADDRESS = 'the host name has no address';
 
@@ -85,7 +85,7 @@ function toFetchFailed(error: unknown): FetchFailedError {
   if (codes.some(code => UNREACHABLE_CODES.has(code))) {
     return new FetchFailedError(UNREACHABLE, true, error);
   }
-  return new FetchFailedError('the source did not answer with a usable response', false, error);
+  return new FetchFailedError('the source did not answer with valid HTTP', false, error);
 }
 
 export class GuardedFetch {
@@ -146,7 +146,7 @@ export class GuardedFetch {
 
   #requireRedirect(location: string | string[], from: URL): URL {
     if (Array.isArray(location)) {
-      throw new FetchFailedError('the source redirects to several places', false);
+      throw new FetchFailedError('the source redirects to several addresses', false);
     }
     const to = requireOutgoingUrl(location, this.#guard.policy, from);
     if (from.protocol === 'https:' && to.protocol !== 'https:') {
@@ -187,7 +187,7 @@ function requireBody(response: Dispatcher.ResponseData): FetchedResponse {
   }
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && !/^(identity)?$/i.test(String(encoding))) {
-    throw new FetchFailedError('the source sent an encoded body, which was not asked for', false);
+    throw new FetchFailedError('the source sent a body with a Content-Encoding', false);
   }
   const length = headers['content-length'];
   const declaredBytes = typeof length === 'string' ? Number(length) : undefined;

@@ -152,7 +152,7 @@ function isPrivateName(host: string): boolean {
 function requirePort(url: URL, policy: OutgoingPolicy): void {
   const port = url.port === '' ? DEFAULT_PORTS.get(url.protocol) : Number(url.port);
   if (port !== undefined && policy.fetchPorts.includes(port)) return;
-  throw new ForbiddenUrlError(`the port is not one of ${policy.fetchPorts.join(', ')}`);
+  throw new ForbiddenUrlError(`the port must be one of ${policy.fetchPorts.join(', ')}`);
 }
 
 /**
@@ -174,18 +174,18 @@ export function requirePublicHost(host: string, policy: AddressPolicy): void {
  */
 export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: URL): URL {
   if (text.length > URL_LENGTH_MAX) {
-    throw new ForbiddenUrlError(`the URL is over ${URL_LENGTH_MAX} characters`);
+    throw new ForbiddenUrlError(`it is over ${URL_LENGTH_MAX} characters`);
   }
   const url = URL.parse(text, base?.href);
-  if (url === null) throw new ForbiddenUrlError('the text is not a URL');
+  if (url === null) throw new ForbiddenUrlError('it is not an absolute URL');
   if (!DEFAULT_PORTS.has(url.protocol)) {
-    throw new ForbiddenUrlError('only http and https are requested');
+    throw new ForbiddenUrlError('the scheme must be http or https');
   }
   if (url.username !== '' || url.password !== '') {
-    throw new ForbiddenUrlError('a user name or password in the URL is not accepted');
+    throw new ForbiddenUrlError('it must have no user name or password');
   }
   const host = hostOf(url);
-  if (host === '') throw new ForbiddenUrlError('the URL has no host');
+  if (host === '') throw new ForbiddenUrlError('it has no host');
   // The host first: another port would not help where that is refused.
   requirePublicHost(host, policy);
   if (!policy.allowPrivateAddresses) requirePort(url, policy);
@@ -210,8 +210,8 @@ export function wrongWithCallbackUrl(
   if (text.length > URL_LENGTH_MAX) return `must be at most ${URL_LENGTH_MAX} characters`;
   const url = CONTROL_CHARACTER.test(text) ? null : URL.parse(text);
   if (url?.protocol === 'http:' && !allowHttpCallbacks) {
-    const own = 'to a machine of its own network also MATTING_ALLOWED_NETWORKS';
-    return `must be https; for http the operator sets MATTING_ALLOW_HTTP_CALLBACKS=true, and ${own}`;
+    const own = 'MATTING_ALLOWED_NETWORKS for a receiver in its own network';
+    return `must be https. To allow http, the operator sets MATTING_ALLOW_HTTP_CALLBACKS=true, and ${own}`;
   }
   if (url?.protocol !== 'https:' && url?.protocol !== 'http:') {
     return `must be an absolute URL, such as https://example.com/hook`;

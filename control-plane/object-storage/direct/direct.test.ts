@@ -277,7 +277,7 @@ test('storage of our own that fails › under a result fails the job, which may 
   await harness.startReplica({ blobs: through });
   const job = await harness.done();
   t.deepEqual(failureOf(job), ['PROCESSING_FAILED', true]);
-  t.regex(job.failure?.detail ?? '', /the storage failed/);
+  t.regex(job.failure?.detail ?? '', /storage failed/);
   await harness.assertMoneySettled({ charged: 0 });
   await until(async () => (await harness.blobNames()).length === 0, 'nothing left');
   await proxy.close();

@@ -34,11 +34,14 @@ export class DirectFiles {
   requireOrigin(origin: string, isFleet: boolean): string | undefined {
     if (origin === '') return undefined;
     if (!isFleet) {
-      const detail = 'direct_origin is for control planes: send the bytes';
+      const detail = 'Only control planes can use direct_origin. Send the bytes.';
       throw new ContractError('INVALID_REQUEST', detail);
     }
     if (this.origins.includes(origin)) return origin;
-    throw new ContractError('NODE_INCAPABLE', 'this node takes no files from that direct_origin');
+    throw new ContractError(
+      'NODE_INCAPABLE',
+      'This node does not take files from this direct_origin.',
+    );
   }
 
   /** All are checked first. @throws ContractError INVALID_REQUEST, STORAGE_UNREACHABLE */
@@ -50,7 +53,8 @@ export class DirectFiles {
     const { origin, background } = order;
     const url = requireUrlOf(origin, input.url, 'direct_input.url');
     if ((background === undefined) !== (input.backgroundUrl === '')) {
-      const detail = 'direct_input.background_url goes with finishing.background_picture';
+      const detail =
+        'direct_input.background_url needs finishing.background_picture, and the reverse.';
       throw new ContractError('INVALID_REQUEST', detail);
     }
     const behind =
@@ -82,7 +86,10 @@ export class DirectFiles {
     const expected = sha256 ?? stored;
     if (expected === undefined) return file;
     if (createHash('sha256').update(file).digest().equals(expected)) return file;
-    throw new ContractError('STORAGE_UNREACHABLE', 'the bytes that came have another SHA-256');
+    throw new ContractError(
+      'STORAGE_UNREACHABLE',
+      'The bytes from the storage have another SHA-256.',
+    );
   }
 }
 
@@ -330,6 +337,6 @@ function failureOf(error: unknown, { expired }: SilenceWatch): TryFailure {
 }
 
 function unreachable(method: string, failure: TryFailure): ContractError {
-  const detail = `${method} of the storage failed: ${failure.message}`;
+  const detail = `${method} of the storage failed: ${failure.message}.`;
   return new ContractError('STORAGE_UNREACHABLE', detail, { cause: failure.cause });
 }

@@ -22,9 +22,9 @@ export function parseOrigin(text: string): string | undefined {
 /** The URL itself is a secret: `field` names it. @throws ContractError INVALID_REQUEST */
 export function requireUrlOf(origin: string, text: string, field: string): StorageUrl {
   const url = text.length <= DIRECT_URL_LENGTH_MAX ? URL.parse(text) : null;
-  if (url === null || url.origin !== origin) throw invalid(field, 'is no URL of direct_origin');
+  if (url === null || url.origin !== origin) throw invalid(field, 'must be a URL of direct_origin');
   if (url.username !== '' || url.password !== '' || url.hash !== '') {
-    throw invalid(field, 'has a user name, a password or a fragment');
+    throw invalid(field, 'must have no user name, password or fragment');
   }
   return { origin, path: url.pathname + url.search };
 }
@@ -41,18 +41,18 @@ export function requirePutHeaders(
   bytes: number,
 ): Record<string, string> {
   const entries = Object.entries(headers);
-  if (entries.length > HEADERS_MAX) throw invalid('headers', `are more than ${HEADERS_MAX}`);
+  if (entries.length > HEADERS_MAX) throw invalid('headers', `must be at most ${HEADERS_MAX}`);
   const checked: Record<string, string> = { 'content-length': String(bytes) };
   for (const [name, value] of entries) {
     const lower = name.toLowerCase();
     if (lower === 'content-length') {
       if (value !== String(bytes)) throw invalid('headers', 'have another content-length');
     } else if (SIGNED_HEADER.test(lower) && HEADER_VALUE.test(value)) checked[lower] = value;
-    else throw invalid('headers', 'hold one that a result is not put with');
+    else throw invalid('headers', 'hold a header that is not allowed');
   }
   return checked;
 }
 
 function invalid(field: string, detail: string): ContractError {
-  return new ContractError('INVALID_REQUEST', `${field} ${detail}`);
+  return new ContractError('INVALID_REQUEST', `${field} ${detail}.`);
 }

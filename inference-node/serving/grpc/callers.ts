@@ -89,7 +89,7 @@ export class Callers {
     const { name } = caller;
     const images = this.#images.get(name) ?? 0;
     if (images >= imagesMax) {
-      const detail = `the caller has ${images} of its ${imagesMax} images on this node already`;
+      const detail = `The caller already has ${images} of its ${imagesMax} images on this node.`;
       throw new ContractError('CALLER_OVER_LIMIT', detail);
     }
     this.#images.set(name, images + 1);
@@ -117,7 +117,7 @@ export function tokenMetadata(token: string | undefined): Metadata {
 }
 
 export function unknownCaller(): ContractError {
-  return new ContractError('INVALID_NODE_TOKEN', 'the node token is missing or wrong');
+  return new ContractError('INVALID_NODE_TOKEN', 'The node token is missing or wrong.');
 }
 
 function digestOf(text: string): Buffer {

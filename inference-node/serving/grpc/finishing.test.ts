@@ -183,7 +183,7 @@ test('the bytes of a background › are counted, and held against their own dige
   const wrong = await sendBoth([image, 'hack'], { sha256: sha256(picture) });
   await wrong.refused({ message: /background.*sha256/ });
   const wrongImage = await sendBoth(['imago', picture], { sha256: sha256(picture) });
-  await wrongImage.refused({ message: /^the bytes.*sha256/ });
+  await wrongImage.refused({ message: /^The bytes of the image.*sha256/ });
   t.is(node.pictures.decoded.length, 0);
   await untilNothingAdmitted(node);
   // They count as files that the node holds.

@@ -120,7 +120,7 @@ export class MatteExchange {
   async readHeader(signal: AbortSignal): Promise<MatteHeader> {
     const first = await this.#next(this.#bounds.headerWaitMaxMs, signal);
     if (first?.message?.$case === 'header') return first.message.value;
-    throw new ContractError('INVALID_REQUEST', 'the first message must be a header');
+    throw new ContractError('INVALID_REQUEST', 'The first message must be a header.');
   }
 
   forOrder(order: MatteOrder): ImageExchange {
@@ -174,7 +174,7 @@ export class MatteExchange {
       if (filled + data.length > totalLength) {
         throw new ContractError(
           'INVALID_REQUEST',
-          `more than content_length (${totalLength}) bytes came`,
+          `The caller sent more than content_length (${totalLength}) bytes.`,
         );
       }
       bytes.set(data, filled);
@@ -184,12 +184,15 @@ export class MatteExchange {
       this.#receivedBytes = filled;
     }
     if (filled < totalLength) {
-      throw new ContractError('INVALID_REQUEST', `${filled} of ${totalLength} bytes came`);
+      throw new ContractError(
+        'INVALID_REQUEST',
+        `The caller sent ${filled} of ${totalLength} bytes.`,
+      );
     }
     const image = bytes.subarray(0, order.contentLength);
-    imageDigest.require('the bytes that came');
+    imageDigest.require('The bytes of the image');
     if (behindDigest === undefined) return { image };
-    behindDigest.require("the background's bytes that came");
+    behindDigest.require('The bytes of the background');
     return { image, background: bytes.subarray(order.contentLength) };
   }
 
@@ -209,7 +212,8 @@ export class MatteExchange {
     for (let offset = 0; offset < file.length; offset += CHUNK_BYTES_MAX) {
       const data = file.subarray(offset, offset + CHUNK_BYTES_MAX);
       hash.update(data);
-      if (performance.now() > endsAtMs) throw deadline('the result was not taken in time');
+      if (performance.now() > endsAtMs)
+        throw deadline('The caller did not read the result in time.');
       await this.#write({ message: { $case: 'chunk', value: { data } } }, signal);
       this.#sentBytes += data.length;
     }
@@ -226,7 +230,10 @@ export class MatteExchange {
     const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
     const message = (await this.#next(receiveSilenceMaxMs, signal))?.message;
     if (message?.$case !== 'directInput') {
-      throw new ContractError('INVALID_REQUEST', 'after a direct header direct_input must come');
+      throw new ContractError(
+        'INVALID_REQUEST',
+        'The message after a header with direct_origin must be direct_input.',
+      );
     }
     const withinMs = this.#atPace(totalLength, receiveSilenceMaxMs, receiveMaxMs);
     const files = { origin, contentLength, sha256, background };
@@ -267,7 +274,7 @@ export class MatteExchange {
         this.#wake = resolve;
       });
       this.#call.resume();
-      await within(arrived, waitMs, signal, 'no message came in time');
+      await within(arrived, waitMs, signal, 'The caller sent no message in time.');
       this.#wake = undefined;
     }
     this.#messages += 1;
@@ -286,7 +293,12 @@ export class MatteExchange {
 
   async #flush(signal: AbortSignal): Promise<void> {
     const waitMs = this.#bounds.sendSilenceMaxMs;
-    const error = await within(this.#lastWrite, waitMs, signal, 'the result is not being read');
+    const error = await within(
+      this.#lastWrite,
+      waitMs,
+      signal,
+      'The caller does not read the result.',
+    );
     if (error !== undefined) throw error;
   }
 }
@@ -313,7 +325,7 @@ class FileDigest {
   require(bytes: string): void {
     if (this.#hash === undefined || this.#expected === undefined) return;
     if (this.#hash.digest().equals(this.#expected)) return;
-    throw new ContractError('INVALID_REQUEST', `${bytes} do not have the sha256 given`);
+    throw new ContractError('INVALID_REQUEST', `${bytes} do not have the given sha256.`);
   }
 }
 
@@ -359,18 +371,24 @@ function resultHeader({ asked }: MatteOrder, result: ImageResult): ResultHeader 
 function requireChunk(request: MatteRequest | undefined): Buffer | undefined {
   if (request === undefined) return undefined;
   if (request.message?.$case !== 'chunk') {
-    throw new ContractError('INVALID_REQUEST', 'after the header only chunks may come');
+    throw new ContractError('INVALID_REQUEST', 'The messages after the header must be chunks.');
   }
   const { data } = request.message.value;
   if (data.length > CHUNK_BYTES_MAX) {
-    throw new ContractError('INVALID_REQUEST', `a chunk has more than ${CHUNK_BYTES_MAX} bytes`);
+    throw new ContractError(
+      'INVALID_REQUEST',
+      `A chunk must have at most ${CHUNK_BYTES_MAX} bytes.`,
+    );
   }
   return data;
 }
 
 function requirePlace(request: MatteRequest | undefined): ResultPlace {
   if (request?.message?.$case === 'resultPlace') return request.message.value;
-  throw new ContractError('INVALID_REQUEST', 'after result_digest result_place must come');
+  throw new ContractError(
+    'INVALID_REQUEST',
+    'The message after result_digest must be result_place.',
+  );
 }
 
 function deadline(detail: string): ContractError {

@@ -124,11 +124,11 @@ export class MatteHandler {
 /** Aborts when the caller goes away or its deadline passes. Returns what stops the watching. */
 function watchCaller(call: MatteCall, controller: AbortController): () => void {
   const deadlineMs = Number(call.getDeadline());
-  const expired = new ContractError('CALL_DEADLINE_EXCEEDED', "the caller's deadline passed");
+  const expired = new ContractError('CALL_DEADLINE_EXCEEDED', 'The deadline of the caller passed.');
   const onCancelled = () => {
     const late = Date.now() >= deadlineMs - DEADLINE_TRAVEL_MS;
     controller.abort(
-      late ? expired : new ContractError('CALL_CANCELLED', 'the caller cancelled the call'),
+      late ? expired : new ContractError('CALL_CANCELLED', 'The caller cancelled the call.'),
     );
   };
   call.once('cancelled', onCancelled);
@@ -182,7 +182,7 @@ class MatteCallRun {
     const { state } = this.#options.status;
     const work = this.#options.work();
     if (state === 'serving' && work !== undefined) return work;
-    throw new ContractError('NODE_UNAVAILABLE', `the node is ${state}`);
+    throw new ContractError('NODE_UNAVAILABLE', `The node is ${state}.`);
   }
 
   /** Before the permit: a caller at its own bound takes none from the others. */
@@ -200,7 +200,7 @@ class MatteCallRun {
     // Before the permit, so that the estimate does not count this image.
     const waitMs = work.pipeline.estimatedWaitMs(order.plan);
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
-      throw new ContractError('NODE_OVERLOADED', 'no engine is free within wait_ms_max');
+      throw new ContractError('NODE_OVERLOADED', 'No engine becomes free within wait_ms_max.');
     }
     const room = work.selectables.roomFor(order.plan, megapixels);
     const share = { megapixels, fileBytes: fileBytesOf(order) };

@@ -69,14 +69,14 @@ export function checkMatteHeader(
   directOrigin?: string,
 ): MatteOrder {
   if (header.jobId.length > JOB_ID_LENGTH_MAX) {
-    throw invalid(`job_id has more than ${JOB_ID_LENGTH_MAX} characters`);
+    throw invalid(`job_id must have at most ${JOB_ID_LENGTH_MAX} characters.`);
   }
   const outputFormat = readOutputFormat(header.outputFormat);
   const resultKind = readResultKind(header.resultKind);
   const file = checkFileFields(header, IMAGE, node.pictures);
   const asked = checkFinishing(header.finishing, { outputFormat, resultKind }, node.pictures);
   if (!node.pictures.outputFormats.includes(outputFormat)) {
-    throw new ContractError('NODE_INCAPABLE', `this node cannot write ${outputFormat}`);
+    throw new ContractError('NODE_INCAPABLE', `This node cannot write ${outputFormat}.`);
   }
   const choices = { outputFormat, finishing: asked?.finishing };
   requireMakeable(choices, file.declared, node.pictures, { turned: true });
@@ -110,7 +110,10 @@ function readOutputFormat(value: ProtoOutput): OutputFormat {
   if (value === ProtoOutput.OUTPUT_FORMAT_UNSPECIFIED) return 'png';
   const format = outputFormatFromProto(value);
   if (format === undefined) {
-    throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', 'output_format is not known here');
+    throw new ContractError(
+      'UNSUPPORTED_OUTPUT_FORMAT',
+      'This node does not know the output_format.',
+    );
   }
   return format;
 }
@@ -119,36 +122,37 @@ function readResultKind(value: ProtoKind): ResultKind {
   if (value === ProtoKind.RESULT_KIND_UNSPECIFIED) return 'cutout';
   if (value === ProtoKind.RESULT_KIND_CUTOUT) return 'cutout';
   if (value === ProtoKind.RESULT_KIND_MASK) return 'mask';
-  throw invalid('result_kind is not known here');
+  throw invalid('This node does not know the result_kind.');
 }
 
 function readPriority(value: Priority): EnginePriority {
   if (value === Priority.PRIORITY_SYNC) return 'sync';
   if (value === Priority.PRIORITY_UNSPECIFIED || value === Priority.PRIORITY_ASYNC) return 'async';
-  throw invalid('priority is not known here');
+  throw invalid('This node does not know the priority.');
 }
 
 function readSwitch(value: Switch, otherwise: boolean): boolean {
   if (value === Switch.SWITCH_UNSPECIFIED) return otherwise;
   if (value === Switch.SWITCH_ON) return true;
   if (value === Switch.SWITCH_OFF) return false;
-  throw invalid('refinement and foreground_estimation are on, off or unspecified');
+  throw invalid('refinement and foreground_estimation must be on, off or unspecified.');
 }
 
 /** The node's plan, or what a header names, where it is what the caller knows under that name. */
 function requirePlan(header: MatteHeader, { plan, selectables }: NodeAbilities): RunnablePlan {
   const { model, plan: planName, selectableSha256: sha256 } = header;
-  if (planName !== '' && model !== '') throw invalid('a header names a plan or a model, not both');
+  if (planName !== '' && model !== '')
+    throw invalid('The header names a plan and a model. Name one of them.');
   const kind = model === '' ? 'plan' : 'model';
   const name = planName || model;
   if (name === '' && sha256 === '') return plan;
   const found = selectables.find(kind, name || plan.name);
   // The name is the caller's text: the status does not repeat it.
   if (found === undefined) {
-    throw new ContractError('NODE_INCAPABLE', `this node does not have that ${kind}`);
+    throw new ContractError('NODE_INCAPABLE', `This node does not have this ${kind}.`);
   }
   if (sha256 !== '' && sha256 !== found.sha256) {
-    throw new ContractError('NODE_INCAPABLE', `this node has another ${kind} under that name`);
+    throw new ContractError('NODE_INCAPABLE', `This node has another ${kind} under this name.`);
   }
   return name === '' ? plan : found;
 }
@@ -172,7 +176,7 @@ function checkFinishing(
 ): FinishingOrder | undefined {
   if (message === undefined) {
     if (isTransparentFormat(result.outputFormat)) return undefined;
-    const detail = `${result.outputFormat} is written of a result with finishing only`;
+    const detail = `output_format ${result.outputFormat} needs finishing.`;
     throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail);
   }
   const finishing = finishingFromProto(message);
@@ -188,15 +192,15 @@ function requireFitting(
   { outputFormat, resultKind }: Pick<ImageOrder, 'outputFormat' | 'resultKind'>,
 ): void {
   if (resultKind === 'mask' && background !== undefined) {
-    throw new ContractError('INVALID_REQUEST', 'finishing: a MASK has no background');
+    throw new ContractError('INVALID_REQUEST', 'A MASK cannot have a background.');
   }
   if (resultKind === 'mask' && outputFormat === 'zip') {
-    throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', 'zip is written of a CUTOUT only');
+    throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', 'output_format zip needs a CUTOUT.');
   }
   const isOpaque =
     background?.kind === 'picture' || (background !== undefined && (background.rgba & 255) === 255);
   if (outputFormat === 'jpeg' && !isOpaque) {
-    const detail = 'jpeg has no transparency: it needs an opaque background';
+    const detail = 'output_format jpeg has no transparency. Send an opaque background.';
     throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail);
   }
 }
@@ -225,13 +229,13 @@ interface FileKind {
 }
 
 const IMAGE: FileKind = {
-  name: 'the image',
+  name: 'The image',
   prefix: '',
   bytesMax: IMAGE_BYTES_MAX,
   pixelsMax: IMAGE_PIXELS_MAX,
 };
 const BACKGROUND: FileKind = {
-  name: 'the background',
+  name: 'The background',
   prefix: 'background_picture.',
   bytesMax: BACKGROUND_BYTES_MAX,
   pixelsMax: BACKGROUND_PIXELS_MAX,
@@ -247,13 +251,13 @@ function checkFileFields(
   pictures: PictureCapabilities,
 ): FileOrder {
   const { contentLength, sha256 } = fields;
-  if (contentLength === 0) throw invalidFile(kind, 'content_length is 0');
+  if (contentLength === 0) throw invalidFile(kind, 'content_length must not be 0.');
   if (contentLength > kind.bytesMax) {
-    const detail = `the file of ${kind.name} has more than ${kind.bytesMax} bytes`;
+    const detail = `${kind.name} is too large. The limit is ${kind.bytesMax} bytes.`;
     throw new ContractError('IMAGE_TOO_LARGE', detail);
   }
   if (sha256.length !== 0 && sha256.length !== SHA256_BYTES) {
-    throw invalidFile(kind, `sha256 is neither empty nor ${SHA256_BYTES} bytes`);
+    throw invalidFile(kind, `sha256 must be empty or have ${SHA256_BYTES} bytes.`);
   }
   const declared = readDeclared(fields, kind);
   return {
@@ -271,14 +275,14 @@ function invalidFile({ prefix }: FileKind, detail: string): ContractError {
 function readDeclared({ width, height }: FileFields, kind: FileKind): Size | undefined {
   if (width === 0 && height === 0) return undefined;
   if (width === 0 || height === 0) {
-    throw invalidFile(kind, 'width and height are given together or not at all');
+    throw invalidFile(kind, 'width and height must be given together.');
   }
   if (width > IMAGE_SIDE_PX_MAX || height > IMAGE_SIDE_PX_MAX) {
-    const detail = `${kind.name} has more than ${IMAGE_SIDE_PX_MAX} pixels a side`;
+    const detail = `${kind.name} has too many pixels. The limit is ${IMAGE_SIDE_PX_MAX} pixels per side.`;
     throw new ContractError('IMAGE_RESOLUTION_TOO_LARGE', detail);
   }
   if (width * height > kind.pixelsMax) {
-    const detail = `${kind.name} has more than ${kind.pixelsMax} pixels`;
+    const detail = `${kind.name} has too many pixels. The limit is ${kind.pixelsMax} pixels.`;
     throw new ContractError('IMAGE_RESOLUTION_TOO_LARGE', detail);
   }
   return { width, height };
@@ -293,11 +297,11 @@ function readFormat(
 ): InputFormat | undefined {
   const format = inputFormatFromProto(value);
   if (format === undefined && value !== ProtoInput.INPUT_FORMAT_UNSPECIFIED) {
-    const detail = `${kind.prefix}input_format is not known here`;
+    const detail = `This node does not know the ${kind.prefix}input_format.`;
     throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
   }
   if (format !== undefined && !pictures.inputFormats.includes(format)) {
-    throw new ContractError('NODE_INCAPABLE', `this node cannot read ${format}`);
+    throw new ContractError('NODE_INCAPABLE', `This node cannot read ${format}.`);
   }
   if (format === 'jxl' && declared !== undefined) {
     requireJxlPixels(declared.width * declared.height, pictures.jxlPixelsMax);

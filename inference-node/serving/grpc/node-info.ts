@@ -209,7 +209,7 @@ export class CapacityWatchers {
   readonly handle = (call: Watcher): void => {
     const owner = this.#ownerWithRoom(call);
     if (owner === undefined) {
-      const detail = "the caller watches this node's capacity as often as it may";
+      const detail = 'The caller already has as many capacity streams on this node as it can.';
       call.emit('error', toStatus(new ContractError('CALLER_OVER_LIMIT', detail)));
       return;
     }

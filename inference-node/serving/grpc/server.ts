@@ -147,7 +147,7 @@ function matteService({ matte, watchers, info }: NodeServerOptions): MatteServic
     ) => {
       const answer = info();
       if (answer !== undefined) callback(null, answer);
-      else callback(toStatus(new ContractError('NODE_UNAVAILABLE', 'the node is starting')));
+      else callback(toStatus(new ContractError('NODE_UNAVAILABLE', 'The node is starting.')));
     },
   };
 }

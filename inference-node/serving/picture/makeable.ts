@@ -34,7 +34,7 @@ export function requireMakeable(
 /** Of an input or a result. @throws ContractError NODE_INCAPABLE */
 export function requireJxlPixels(pixels: number, jxlPixelsMax: number): void {
   if (pixels <= jxlPixelsMax) return;
-  const detail = `this node takes and writes JPEG XL up to ${jxlPixelsMax} pixels`;
+  const detail = `This node reads and writes JPEG XL up to ${jxlPixelsMax} pixels.`;
   throw new ContractError('NODE_INCAPABLE', detail);
 }
 

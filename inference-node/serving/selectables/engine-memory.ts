@@ -104,7 +104,7 @@ export class EngineMemory {
 
   async #roomFor(share: Share): Promise<void> {
     const timer = setTimeout(() => {
-      const detail = 'the memory for this model did not become free in time';
+      const detail = 'The memory for this model did not become free in time.';
       share.started.reject(new ContractError('NODE_SHORT_OF_MEMORY', detail));
     }, ROOM_WAIT_MAX_MS);
     try {

@@ -253,7 +253,7 @@ test('a process that does not die keeps its memory: what waits for it is given u
   }
   const image = await enter('three');
   const failed = t.throwsAsync(async () => await image.plan.ready?.(), {
-    message: 'the memory for this model did not become free in time',
+    message: 'The memory for this model did not become free in time.',
   });
   await clock.tickAsync(ROOM_WAIT_MAX_MS);
   await failed;

@@ -123,7 +123,7 @@ export class Selectables {
     }
     if (given === undefined) {
       if (isTurn) this.#turn.nextAtMs = this.#turn.endsAtMs + TURN_MS;
-      const detail = 'this node has no memory free for the engines of this model';
+      const detail = 'This node has no free memory for the engines of this model.';
       throw new ContractError('NODE_SHORT_OF_MEMORY', detail);
     }
     const enter = () => {

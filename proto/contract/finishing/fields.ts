@@ -90,13 +90,14 @@ function backgroundOf(texts: FinishingTexts, fileGiven: boolean): Background | u
     ...(fileGiven ? ['background_file'] : []),
   ];
   const [, second] = given;
-  if (second !== undefined) throw invalidParameter(second, `excludes ${given[0]}`);
+  if (second !== undefined)
+    throw invalidParameter(second, `cannot be combined with ${given[0]}. Send one of them`);
   const colour = texts.get('background');
   if (colour === undefined) return given.length > 0 ? { kind: 'picture' } : undefined;
   const rgba = parseColour(colour);
   if (rgba === undefined) {
     const wrong =
-      'must be transparent, the name of a CSS colour or 3, 4, 6 or 8 hexadecimal digits';
+      'must be transparent, the name of a CSS colour, or 3, 4, 6 or 8 hexadecimal digits';
     throw invalidParameter('background', wrong);
   }
   return alphaOf(rgba) === 0 ? undefined : { kind: 'colour', rgba };
@@ -107,7 +108,7 @@ function channelsOf(texts: FinishingTexts, background: Background | undefined): 
   if (channels === 'rgba') return 'rgba';
   if (channels !== 'alpha') throw invalidParameter('channels', 'must be rgba or alpha');
   if (background === undefined) return 'alpha';
-  throw invalidParameter('channels', 'of alpha alone have no background');
+  throw invalidParameter('channels', 'must be rgba when the request has a background');
 }
 
 function cropOf(texts: FinishingTexts): CropMargins | undefined {
@@ -116,16 +117,16 @@ function cropOf(texts: FinishingTexts): CropMargins | undefined {
   if (text === undefined) return isCropped ? NO_MARGINS : undefined;
   const margins = parseMargins(text);
   if (margins === undefined) {
-    const wrong = 'must be 1, 2 or 4 lengths in px or %, apart by spaces';
+    const wrong = 'must be 1, 2 or 4 lengths in px or %, separated by spaces';
     throw invalidParameter('crop_margin', wrong);
   }
   for (const length of Object.values(margins)) {
     if ('px' in length ? length.px <= MARGIN_MAX.px : length.percent <= MARGIN_MAX.percent)
       continue;
-    const wrong = `must be at most ${MARGIN_MAX.px}px or ${MARGIN_MAX.percent}% a side`;
+    const wrong = `must be at most ${MARGIN_MAX.px}px or ${MARGIN_MAX.percent}% per side`;
     throw invalidParameter('crop_margin', wrong);
   }
-  if (!isCropped) throw invalidParameter('crop_margin', 'needs crop');
+  if (!isCropped) throw invalidParameter('crop_margin', 'needs crop. Send crop=true');
   return margins;
 }
 
@@ -151,7 +152,10 @@ function positionOf(texts: FinishingTexts, hasFrame: boolean): Position | undefi
   if (text === undefined) return undefined;
   const position = parsePosition(text);
   if (position === undefined) {
-    throw invalidParameter('position', 'must be original, center, x% or x% y%, each 0% to 100%');
+    throw invalidParameter(
+      'position',
+      'must be original, center, x% or x% y%, each from 0% to 100%',
+    );
   }
   if (!hasFrame) {
     throw invalidParameter('position', 'needs scale, output_width or output_height');
@@ -173,7 +177,7 @@ function frameOf(texts: FinishingTexts): Pick<Finishing, 'outputWidth' | 'output
   const outputWidth = sideOf(texts, 'output_width');
   const outputHeight = sideOf(texts, 'output_height');
   if ((outputWidth ?? 1) * (outputHeight ?? 1) > FRAME_PIXELS_MAX) {
-    const wrong = `must be at most ${FRAME_PIXELS_MAX} pixels together with output_width`;
+    const wrong = `times output_width must be at most ${FRAME_PIXELS_MAX} pixels`;
     throw invalidParameter('output_height', wrong);
   }
   return {
@@ -205,9 +209,9 @@ function requireFormat(
   if (format !== 'jpeg' || isOpaque(background)) return;
   const detail =
     channels === 'alpha'
-      ? 'output_format jpeg would not keep the matte as it is; png does'
-      : 'output_format jpeg has no transparency: it needs background to be an opaque colour, ' +
-        'or background_url or background_file';
+      ? 'output_format jpeg does not keep the matte exactly. Use png.'
+      : 'output_format jpeg has no transparency. Send an opaque background, a background_url ' +
+        'or a background_file.';
   const fieldErrors = [{ field: 'output_format', detail }];
   throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
 }

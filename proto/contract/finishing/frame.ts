@@ -195,8 +195,8 @@ export function frameRefusal(
 ): ContractError | undefined {
   if (pixels <= framePixelsMax(input)) return undefined;
   const wrong =
-    `makes a frame of ${pixels} pixels; ` +
-    `at most ${FRAME_PIXELS_MAX}, or as many as the image has, are made`;
+    `makes a frame of ${pixels} pixels. The limit is ${FRAME_PIXELS_MAX} pixels, ` +
+    `or the size of the image`;
   return invalidParameter(enlargingField(finishing), wrong);
 }
 

@@ -45,7 +45,7 @@ const BY_TEXT: readonly (readonly [kind: string, start: RegExp])[] = [
   ['an XML document', /^<[?!a-z]/i],
   ['JSON', /^[[{]/],
   [
-    'Base64 text, which belongs into image_base64',
+    'Base64 text, which belongs in image_base64',
     /^(data:[\w/+.-]+;base64,|\/9j\/|iVBORw0KGgo|UklGR)/,
   ],
 ];

@@ -325,7 +325,7 @@ export async function readHeif(file: Buffer): Promise<HeifFacts> {
 }
 
 function damage(what: string): ContractError {
-  return new ContractError('PROCESSING_FAILED', `the image is damaged: ${what}`);
+  return new ContractError('PROCESSING_FAILED', `The image is damaged: ${what}.`);
 }
 
 const ALPHA_TYPES = [
@@ -370,7 +370,7 @@ function requireParts(items: FileItems, planes: readonly number[]): void {
       const type = items.types.get(id);
       if (type === undefined || !items.extents.has(id)) throw damage('parts of it are missing');
       if (CODED[type] === 'heic' || (id === plane && isGrid)) continue;
-      const detail = `this is HEIF with a picture coded as ${printable(type)}`;
+      const detail = `This is HEIF with a picture coded as ${printable(type)}. Send an image as JPEG or PNG.`;
       throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
     }
   }

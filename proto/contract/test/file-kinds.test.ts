@@ -5,7 +5,7 @@ const text = (start: string) => Buffer.from(start, 'latin1');
 const iso = (brand: string) => text(`\0\0\0\x14ftyp${brand}\0\0\0\0isom`);
 /** In the order of the table that names them, and what looks like them. */
 const KINDS: readonly (readonly [file: Buffer, named: RegExp])[] = [
-  [text(''), /^this is an empty file; send a picture as JPEG, PNG/],
+  [text(''), /^This is an empty file\. Send an image as JPEG, PNG/],
   [text('\0\0'), /file of zeros/],
   [text('GIF89a\x01\0\x01\0\0\0\0;'), /a GIF picture/],
   [text('II*\0\x10\0\0\0CR\x02\0'), /is a camera raw file/],
@@ -34,10 +34,10 @@ const KINDS: readonly (readonly [file: Buffer, named: RegExp])[] = [
   [text(' {"error":"not found"}'), /is JSON/],
   [text('data:image/png;base64,iVBORw0KGgo'), /image_base64/],
   [text('/9j/4AAQSkZJRg'), /image_base64/],
-  [text('not a picture at all'), /is plain text;/],
-  [Buffer.from('照片', 'utf8'), /is plain text;/],
+  [text('not a picture at all'), /is plain text\./],
+  [Buffer.from('照片', 'utf8'), /is plain text\./],
   [text('\xff\xfen\0o\0'), /plain text \(UTF-16\)/],
-  [text('\x7fELF\x02\x01\x01'), /a file of no known kind/],
+  [text('\x7fELF\x02\x01\x01'), /a file of an unknown kind/],
   // As much is looked at as is read, and a comment without an end costs no more.
   [text(`${'<!-- -->'.repeat(80)}<`), /an XML|plain text/],
 ];
@@ -53,9 +53,12 @@ test('of an address it is said what it gave, and as which type', async t => {
   const page = text('<!doctype html>');
   const read = (offset: number, length: number) => page.subarray(offset, offset + length);
   const asPicture = await describeUnread(read, page.length, 'image/jpeg');
-  t.regex(asPicture, /^the address gave a web page \(HTML\) \(Content-Type: image\/jpeg\); send/);
+  t.regex(
+    asPicture,
+    /^The address returned a web page \(HTML\) \(Content-Type: image\/jpeg\)\. Send/,
+  );
   t.regex(
     await describeUnread(read, page.length, ''),
-    /^the address gave a web page \(HTML\); send/,
+    /^The address returned a web page \(HTML\)\. Send/,
   );
 });

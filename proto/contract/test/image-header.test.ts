@@ -78,7 +78,7 @@ for (const [name, file, seen] of cases) {
     const read = (offset: number, length: number) => file.subarray(offset, offset + length);
     t.is(await readImageHeader(read, file.length), undefined);
     if (seen === undefined) return;
-    t.true((await describeUnread(read, file.length)).startsWith(`this is ${seen}; send`));
+    t.true((await describeUnread(read, file.length)).startsWith(`This is ${seen}. Send`));
   });
 }
 

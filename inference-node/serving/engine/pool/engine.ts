@@ -99,12 +99,24 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
     case 'fault':
       return new ContractError('NODE_FAULT', 'The inference failed.', options);
     case 'watchdog':
-      return new ContractError('ENGINE_LOST', 'The engine took too long over this image.', options);
+      return new ContractError(
+        'ENGINE_LOST',
+        'The engine took too long to process this image.',
+        options,
+      );
     // The image did nothing: the control plane must not count it among those that kill engines.
     case 'device':
-      return new ContractError('NODE_UNAVAILABLE', 'The GPU under this image is out.', options);
+      return new ContractError(
+        'NODE_UNAVAILABLE',
+        'The GPU failed while it processed this image.',
+        options,
+      );
     default:
-      return new ContractError('ENGINE_LOST', 'The engine died under this image.', options);
+      return new ContractError(
+        'ENGINE_LOST',
+        'The engine died while it processed this image.',
+        options,
+      );
   }
 }
 

@@ -223,7 +223,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   onNoMatte({ index }: Engine, tasks: readonly RunTask[], reason: string): void {
     this.#log.warn({ engine: index, ...this.#of, reason }, 'no matte of an image');
     this.#accounts.addRun(tasks);
-    const detail = `The model ${this.#of.model} makes no matte of this image.`;
+    const detail = `The model ${this.#of.model} cannot process this image.`;
     for (const task of tasks) {
       this.#endTask(task, 'failed');
       task.reject(new ContractError('PROCESSING_FAILED', detail, { cause: new Error(reason) }));

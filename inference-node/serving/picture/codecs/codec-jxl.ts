@@ -86,7 +86,7 @@ async function runDjxl<Result>(
     const failure = await runLimited({ command, files: [input, output, extra], limits });
     if (failure !== undefined) {
       await requireRoom(output);
-      throw new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
+      throw new ContractError('PROCESSING_FAILED', 'The image is damaged or cannot be decoded.', {
         cause: failure,
       });
     }
@@ -220,7 +220,7 @@ function toBytes(samples: Samples, sampleMax: number): Uint8Array {
 }
 
 function wrongOutput(): ContractError {
-  return new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
+  return new ContractError('PROCESSING_FAILED', 'The image is damaged or cannot be decoded.', {
     cause: new Error('djxl wrote another picture than the header says'),
   });
 }
@@ -275,7 +275,10 @@ export async function openJxl(given: Buffer): Promise<OpenedPicture> {
   );
   if (image.getTypeof(PAGES_FIELD) !== 0 && image.getInt(PAGES_FIELD) > 1) {
     scratch.free();
-    throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', 'animated images are not supported');
+    throw new ContractError(
+      'UNSUPPORTED_IMAGE_FORMAT',
+      'The image is animated. Send one frame of it, as PNG or JPEG.',
+    );
   }
   // libjxl has turned it upright already.
   const { width, height } = image;
@@ -335,12 +338,12 @@ function countExtraChannels({ bands, interpretation }: Vips.Image): number {
 
 function requireTools(extraChannels: number): void {
   if (extraChannels > DJXL_EXTRA_CHANNELS_MAX) {
-    const detail = 'the JPEG XL image has more channels than can be read';
+    const detail = 'The JPEG XL image has more channels than the service can read.';
     throw new ContractError('PROCESSING_FAILED', detail);
   }
   if (!hasJxlTools()) {
     const detail =
-      'this node reads JPEG XL of CMYK or of more channels than RGBA only with libjxl-tools';
+      'This node needs libjxl-tools to read JPEG XL with CMYK or more channels than RGBA.';
     throw new ContractError('NODE_INCAPABLE', detail);
   }
 }
@@ -350,7 +353,7 @@ async function readInks(stored: StoredJxl, profile: Uint8Array, extraChannels: n
   const { file, width, premultiplied } = stored;
   const { cmya, black, hasAlpha } = await decodeInksWithDjxl(file, stored, premultiplied);
   if (extraChannels !== (hasAlpha ? 2 : 1)) {
-    throw new ContractError('PROCESSING_FAILED', 'the JPEG XL image has inks beside CMYK');
+    throw new ContractError('PROCESSING_FAILED', 'The JPEG XL image has inks other than CMYK.');
   }
   const vips = await requireVips();
   for (let at = 0; at < black.length; at += STRIP_ROWS * width) {

@@ -154,12 +154,15 @@ function requireExpected(metadata: Metadata, format: SharpFormat): void {
   if (found !== SHARP_FORMAT[format] || (format === 'avif' && compression !== 'av1')) {
     throw new ContractError(
       'UNSUPPORTED_IMAGE_FORMAT',
-      `the file is not the ${format} it begins as`,
+      `The file begins as ${format} but is not ${format}.`,
     );
   }
   // An AVIF grid shows as several pages; what is an animation there, its header has said.
   if (format !== 'avif' && pages > 1) {
-    throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', 'animated images are not supported');
+    throw new ContractError(
+      'UNSUPPORTED_IMAGE_FORMAT',
+      'The image is animated. Send one frame of it, as PNG or JPEG.',
+    );
   }
 }
 
@@ -285,11 +288,15 @@ export async function readPngSamples(png: Buffer, { width, height }: Size): Prom
 function toContractError(error: unknown): ContractError {
   const { message } = error as Error;
   if (message.includes('exceeds pixel limit')) {
-    return new ContractError('IMAGE_RESOLUTION_TOO_LARGE', 'the image has too many pixels', {
-      cause: error,
-    });
+    return new ContractError(
+      'IMAGE_RESOLUTION_TOO_LARGE',
+      'The image has too many pixels. Scale it down.',
+      {
+        cause: error,
+      },
+    );
   }
-  const detail = 'the image is damaged or cannot be decoded';
+  const detail = 'The image is damaged or cannot be decoded.';
   return new ContractError('PROCESSING_FAILED', detail, { cause: error });
 }
 
@@ -324,7 +331,7 @@ function requirePngChunks(file: Buffer): void {
     if (!UNCHECKED.has(type)) {
       const crc = crc32(file.subarray(offset + 4, end - 4));
       if (crc !== file.readUInt32BE(end - 4)) {
-        throw new ContractError('PROCESSING_FAILED', `the image is damaged in its chunk ${type}`);
+        throw new ContractError('PROCESSING_FAILED', `The image is damaged in its chunk ${type}.`);
       }
     }
     offset = end;

@@ -65,7 +65,10 @@ async function requireHeader(file: Buffer): Promise<ImageHeader> {
     throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
   }
   if (header.animated) {
-    throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', 'animated images are not supported');
+    throw new ContractError(
+      'UNSUPPORTED_IMAGE_FORMAT',
+      'The image is animated. Send one frame of it, as PNG or JPEG.',
+    );
   }
   return header;
 }
@@ -79,12 +82,12 @@ function requireSize(
   if (sideMax > IMAGE_SIDE_PX_MAX || width * height > pixelsMax) {
     throw new ContractError(
       'IMAGE_RESOLUTION_TOO_LARGE',
-      `${width}x${height} pixels are more than ${IMAGE_SIDE_PX_MAX} a side ` +
-        `or ${pixelsMax} in all`,
+      `The image is ${width}x${height} pixels. The limit is ${IMAGE_SIDE_PX_MAX} pixels per side ` +
+        `and ${pixelsMax} pixels in all. Scale it down.`,
     );
   }
   if (format === 'jxl' && width * height > jxlPixelsMax()) {
-    const detail = `this node takes JPEG XL up to ${jxlPixelsMax()} pixels`;
+    const detail = `This node takes JPEG XL up to ${jxlPixelsMax()} pixels.`;
     throw new ContractError('NODE_INCAPABLE', detail);
   }
 }
@@ -96,7 +99,7 @@ function requireDeclared(size: Size, declared: Size): void {
   if (shortOf(size) <= shortOf(declared) && longOf(size) <= longOf(declared)) return;
   throw new ContractError(
     'PROCESSING_FAILED',
-    `the image has ${size.width}x${size.height} pixels, more than the ` +
-      `${declared.width}x${declared.height} declared`,
+    `The image is ${size.width}x${size.height} pixels, larger than the declared ` +
+      `${declared.width}x${declared.height}.`,
   );
 }

@@ -72,10 +72,10 @@ export function attempt<Result>(work: () => Result): Result {
     if (isTrap(error)) noteAbort();
     const message = error instanceof Error ? error.message : String(error);
     if (/out of memory/i.test(message)) {
-      const detail = 'this node has not the memory for an image of this kind';
+      const detail = 'This node has too little memory for this image.';
       throw new ContractError('NODE_INCAPABLE', detail, { cause: error });
     }
-    const detail = 'the image is damaged or cannot be processed';
+    const detail = 'The image is damaged or cannot be processed.';
     throw new ContractError('PROCESSING_FAILED', detail, { cause: error });
   }
 }

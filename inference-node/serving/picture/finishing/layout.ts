@@ -359,5 +359,8 @@ export function regionIn({ width, height }: Size, region: Region): Box {
     height: edge(region.bottom, height) - top,
   };
   if (box.width >= 1 && box.height >= 1) return box;
-  throw new ContractError('INVALID_PARAMETER', 'region: no pixel of the image lies in it');
+  throw new ContractError(
+    'INVALID_PARAMETER',
+    'region is empty. It must have at least one pixel of the image.',
+  );
 }

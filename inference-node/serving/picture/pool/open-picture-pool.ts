@@ -420,15 +420,15 @@ class WorkerLease implements PictureLease {
 }
 
 function shuttingDown(): ContractError {
-  return new ContractError('NODE_UNAVAILABLE', 'the node is shutting down');
+  return new ContractError('NODE_UNAVAILABLE', 'The node is shutting down.');
 }
 
 function noWorkers(): ContractError {
-  return new ContractError('NODE_OVERLOADED', 'no picture worker can be started');
+  return new ContractError('NODE_OVERLOADED', 'The node cannot start a picture worker.');
 }
 
 function stuckWorkers(): ContractError {
-  return new ContractError('NODE_UNAVAILABLE', 'the picture workers of this node do not end');
+  return new ContractError('NODE_UNAVAILABLE', 'The picture workers of this node do not end.');
 }
 
 function describeExit(exit: ChildExit | undefined): string {

@@ -472,7 +472,7 @@ test('a background picture › that takes too much is blamed, not the image', as
   const request = { file: slopePng, declared: undefined, modelInputs: [], background };
   await t.throwsAsync(lease.decode(request, NEVER), {
     code: 'INVALID_PARAMETER',
-    message: 'background: the picture takes too much memory to process',
+    message: 'background: The image takes too much memory to process.',
   });
   lease.release();
 });

@@ -290,8 +290,8 @@ export class WorkerProcess {
 
   #costError(cost: string): ContractError {
     return this.#decoding === 'background'
-      ? new ContractError('INVALID_PARAMETER', `background: the picture ${cost}`)
-      : new ContractError('PROCESSING_FAILED', `the image ${cost}`);
+      ? new ContractError('INVALID_PARAMETER', `background: The image ${cost}.`)
+      : new ContractError('PROCESSING_FAILED', `The image ${cost}.`);
   }
 
   #lossError(): ContractError {
@@ -301,11 +301,14 @@ export class WorkerProcess {
       case 'memory_budget':
         return this.#costError('takes too much memory to process');
       case 'stalled':
-        return new ContractError('PICTURE_WORKER_LOST', 'the picture worker stalled');
+        return new ContractError('PICTURE_WORKER_LOST', 'The picture worker stalled.');
       case 'closed':
-        return new ContractError('NODE_UNAVAILABLE', 'the node is shutting down');
+        return new ContractError('NODE_UNAVAILABLE', 'The node is shutting down.');
       default:
-        return new ContractError('PICTURE_WORKER_LOST', 'the picture worker died under the image');
+        return new ContractError(
+          'PICTURE_WORKER_LOST',
+          'The picture worker died while it processed the image.',
+        );
     }
   }
 }

@@ -219,7 +219,7 @@ export async function readAvifTiles(file: Buffer): Promise<AvifTile[]> {
 }
 
 function damage(): ContractError {
-  return new ContractError('PROCESSING_FAILED', 'the image is damaged or parts of it are missing');
+  return new ContractError('PROCESSING_FAILED', 'The image is damaged or incomplete.');
 }
 
 function findPicture(items: FileItems) {

@@ -492,7 +492,7 @@ export function mendJpeg(file: Buffer): MendedJpeg {
   }
   const requireWhole = (): void => {
     if (scan === undefined || seesLastRows(layout) || isEntropyWhole(file, scan)) return;
-    throw new ContractError('PROCESSING_FAILED', 'the image is damaged or parts of it are missing');
+    throw new ContractError('PROCESSING_FAILED', 'The image is damaged or incomplete.');
   };
   return { file: patches.length === 0 ? file : applyPatches(file, patches), requireWhole };
 }

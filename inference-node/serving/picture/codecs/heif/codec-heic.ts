@@ -21,7 +21,8 @@ export async function openHeic(
   file: Buffer,
   decoder: HeifDecoder | undefined,
 ): Promise<OpenedPicture> {
-  if (decoder === undefined) throw new ContractError('NODE_INCAPABLE', 'this node reads no HEIC');
+  if (decoder === undefined)
+    throw new ContractError('NODE_INCAPABLE', 'This node does not read HEIC.');
   const facts = await readHeif(file);
   const { width, height } = facts;
   const stored = { width: facts.storedWidth, height: facts.storedHeight };

@@ -66,7 +66,7 @@ async function endOf(t: ExecutionContext, kind: HeifDecoder['kind'], code: strin
   const file = kind === 'js' ? places.module : places.executable;
   const error = await t.throwsAsync(
     decodeHeic(picture, { kind, file, version: '9.9.9', within: [], options: [] }, LIMITS),
-    { code: 'PROCESSING_FAILED', message: 'the image is damaged or cannot be decoded' },
+    { code: 'PROCESSING_FAILED', message: 'The image is damaged or cannot be decoded.' },
   );
   return String(error?.cause);
 }

@@ -59,7 +59,7 @@ const CODED = ['hvc1', 'hev1'];
 const LUMA_DEPTH_AT = 17;
 
 export function damage(what: string): ContractError {
-  return new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
+  return new ContractError('PROCESSING_FAILED', 'The image is damaged or cannot be decoded.', {
     cause: new Error(what),
   });
 }
