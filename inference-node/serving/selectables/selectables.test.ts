@@ -382,7 +382,7 @@ test('a folder that changes while the node serves is followed, images go on with
   await ask({ model: 'one', selectableSha256: sumOf(ONE) }).refused({
     code: 'NODE_INCAPABLE',
     status: status.FAILED_PRECONDITION,
-    message: /another model under that name/,
+    message: /another model under this name/,
   });
   t.is(first.closedWithMs, undefined);
   node.gates.letGo('infer');

@@ -433,7 +433,7 @@ const bad = [
     Buffer.from('text'),
     undefined,
     'INVALID_PARAMETER',
-    /^background: this is plain text/,
+    /^background: This is plain text/,
   ],
   ['that is cut off', cut, undefined, 'INVALID_PARAMETER', /^background: .*damaged/],
   ['larger than declared', jpeg, small, 'INVALID_PARAMETER', /^background: .*declared/],
@@ -451,7 +451,7 @@ for (const [name, file, declared, code, message] of bad) {
 test('a background picture › is not blamed for the image', async t => {
   await t.throwsAsync(cutOut(Buffer.from('no image'), jpegBehind), {
     code: 'UNSUPPORTED_IMAGE_FORMAT',
-    message: /^this is plain text/,
+    message: /^This is plain text/,
   });
 });
 
