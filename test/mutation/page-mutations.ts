@@ -13,6 +13,17 @@ a page has handlers in attributes
   + if (false) throw
   = a page with an inline handler is not made
 
+file control-plane/portal/jobs/thumbnails.ts
+tests control-plane/portal/jobs/work.test.ts: jobs
+a thumbnail outlives its result
+  - if (result === null || publicState(job) !== 'succeeded') throw new PageError('notFound');
+  + if (result === null) throw new PageError('notFound');
+  = show no thumbnail of a result that is over, though its file is there
+viewers see thumbnails
+  - return isThere && may(role, 'results.read');
+  + return isThere;
+  = show the thumbnail of a result where one is, to those who may see results
+
 file control-plane/portal/page/frame.ts
 tests control-plane/portal/page/pages.test.ts: pages
 an asset is served under the hash of another

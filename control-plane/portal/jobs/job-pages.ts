@@ -16,12 +16,7 @@ import {
 import { isJobCursor } from '@matting/core/jobs/job-lists.ts';
 import type { JobStore } from '@matting/core/jobs/job-store.ts';
 import type { ApiKeyStore } from '@matting/core/keys/api-key-store.ts';
-import {
-  fileHeaders,
-  openForReader,
-  type ResultDownload,
-  type ResultReaders,
-} from '@matting/core/results/result-download.ts';
+import { fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
 import type { OperateWebhooks, ResendOutcome } from '@matting/core/webhooks/operate-webhooks.ts';
 import type { NotificationSummary, OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
 import { noteJob } from '@matting/http/answers.ts';
@@ -31,13 +26,22 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
-import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { pageOf } from '../page/paging.ts';
 import { resultStage } from '../page/stage.ts';
 import { may } from '../people/roles.ts';
 import type { PlaygroundStore } from '../playground/playground-store.ts';
 import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
+import { stageBars } from './stage-bars.ts';
+import {
+  hasThumbnail,
+  JOBS_PATH as PATH,
+  RESULT_HEADERS,
+  type ResultServices,
+  sendThumbnailOf,
+  thumbnail,
+} from './thumbnails.ts';
 
 const GROUPS = {
   all: [...OPEN_STATES, ...FINAL_STATES],
@@ -143,15 +147,10 @@ export class AccountJobs {
   }
 }
 
-const PATH = `${ACCOUNT_PATH}/jobs`;
 const READ = { config: { permission: 'jobs.read' } } as const;
+const READ_RESULT = { config: { permission: 'results.read' } } as const;
 
 export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
-
-interface ResultServices {
-  readonly resultDownload: ResultDownload;
-  readonly resultReaders: ResultReaders;
-}
 
 export function registerJobsRoutes(
   account: FastifyInstance,
@@ -170,10 +169,11 @@ export function registerJobsRoutes(
     const keys = await accountJobs.keys(visitOf(request).accountId);
     return renderJob(reply, found, keys);
   });
-  account.get(
-    '/jobs/:jobId/result',
-    { config: { permission: 'results.read' } },
-    async (request: JobRequest, reply) => sendResultOf(reply, (await find(request)).job, services),
+  account.get('/jobs/:jobId/result', READ_RESULT, async (request: JobRequest, reply) =>
+    sendResultOf(reply, (await find(request)).job, services),
+  );
+  account.get('/jobs/:jobId/thumbnail', READ_RESULT, async (request: JobRequest, reply) =>
+    sendThumbnailOf(reply, (await find(request)).job, services),
   );
   account.post(
     '/jobs/:jobId/resend',
@@ -203,7 +203,7 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
       ${filters(visit, question, keys)}
       ${ui.dataTable({
         caption: said.title,
-        columns: [said.job, said.state, said.key, said.created, ui.end(said.took), said.result],
+        columns: [said.created, said.state, said.key, ui.end(said.took), said.result, said.job],
         rows: jobs.map(job => rowOf(visit, job, keys)),
         empty: ui.emptyState(question.after === undefined ? said.empty : said.emptyPage),
       })}
@@ -269,14 +269,16 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
   );
 }
 
-function rowOf({ words, formats }: Visit, job: Job, keys: readonly JobKey[]): Child[] {
+function rowOf(visit: Visit, job: Job, keys: readonly JobKey[]): Child[] {
+  const { words, formats } = visit;
   return [
-    html`<a class="mono" href=${`${PATH}/${job.id}`}>${job.id.slice(0, 8)}</a>`,
+    html`<a class="pictured" href=${`${PATH}/${job.id}`}>${thumbnail(visit, job, '')}
+      ${ui.time(job.createdAtMs, formats.dateTime)}</a>`,
     statusBadge(words, publicState(job)),
     keyName(words, keys, job.apiKeyId),
-    ui.time(job.createdAtMs, formats.dateTime),
     job.finishedAtMs === null ? null : formats.duration(job.finishedAtMs - job.createdAtMs),
     resultText(words, formats, job),
+    html`<span class="mono soft">${job.id.slice(0, 8)}</span>`,
   ];
 }
 
@@ -328,8 +330,8 @@ function renderJob(
     said: said.resent,
     main: html`<div>
       ${failure === null ? null : ui.notice('bad', `${failureText(words, failure.code)} ${again}`)}
+      ${cutOut(visit, job)}
       ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
-      ${result(visit, job)}
       ${stages(visit, job)}
       ${notificationOf(visit, job, notification)}
     </div>`,
@@ -388,7 +390,9 @@ export function sizeOf(words: Words, formats: Formats, { result }: Job): string 
   );
 }
 
-function result({ words, role }: Visit, job: Job): Child {
+/** Null: there is none, and there may be one. */
+function cutOut(visit: Visit, job: Job): Child {
+  const { words, role } = visit;
   const said = words.jobs;
   const status = publicState(job);
   if (status === 'expired') return section(said.result, html`<p class="soft">${said.gone}</p>`);
@@ -398,28 +402,20 @@ function result({ words, role }: Visit, job: Job): Child {
     return section(said.result, html`<p class="soft">${said.notForViewers}</p>`);
   }
   const href = `${PATH}/${job.id}/result`;
-  return section(
-    said.result,
-    resultStage(words, href, job.outputFormat),
-    html`<p class="actions">${ui.linkButton({ href, label: words.playground.download, download: true })}</p>`,
-  );
+  const download = { href, label: words.playground.download, download: true };
+  const isSmall = hasThumbnail(visit, job);
+  // The whole file is asked for only where it is opened, or where nothing smaller is there.
+  return html`<section class="section cut-out" aria-label=${said.result}>
+    ${isSmall ? html`<a href=${href} download>${thumbnail(visit, job, said.result)}</a>` : null}
+    <p class="actions">${ui.linkButton(download)}</p>
+    <details open=${!isSmall}><summary>${said.fullSize}</summary>
+      ${resultStage(words, href, job.outputFormat, 'lazy')}</details>
+  </section>`;
 }
 
-function stages({ words, formats }: Visit, { timings }: Job): Child {
+function stages(visit: Visit, { timings }: Job): Child {
   if (timings === null) return null;
-  const said = words.jobs;
-  const names: Readonly<Record<string, string>> = said.stages;
-  return section(
-    said.times,
-    ui.dataTable({
-      caption: said.times,
-      columns: [said.stage, ui.end(said.took)],
-      rows: Object.entries(timings).map(([stage, ms]) => [
-        names[stage] ?? stage,
-        formats.duration(ms),
-      ]),
-    }),
-  );
+  return section(visit.words.jobs.times, stageBars(visit, timings));
 }
 
 function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefined): Child {
@@ -474,14 +470,6 @@ function section(title: string, ...children: Child[]): VNode {
     <div class="stack">${children}</div></section>`;
 }
 
-/** Of a stranger's picture: shown in an img or saved, never run as a page of this host. */
-const RESULT_HEADERS = {
-  'x-content-type-options': 'nosniff',
-  'content-security-policy': "default-src 'none'; sandbox",
-  'cross-origin-resource-policy': 'same-origin',
-  'cache-control': 'no-store',
-} as const;
-
 /** @throws PageError notFound: there is none, or not any more; ContractError as openForReader */
 export async function sendResultOf(
   reply: FastifyReply,
@@ -493,7 +481,8 @@ export async function sendResultOf(
   try {
     const stream = await openForReader(reply, file, resultReaders);
     const described = { ...fileHeaders(file), 'content-length': file.bytes };
-    return reply.headers({ ...described, ...RESULT_HEADERS }).send(stream);
+    const uncached = { 'cache-control': 'no-store' };
+    return reply.headers({ ...described, ...RESULT_HEADERS, ...uncached }).send(stream);
   } catch (error) {
     if (error instanceof ContractError && error.code === 'RESULT_EXPIRED') {
       throw new PageError('notFound', { cause: error });

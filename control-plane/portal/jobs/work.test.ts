@@ -2,6 +2,9 @@
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
+import { thumbnailBlob } from '@matting/core/jobs/job.ts';
+import { writeBlob } from '@matting/core/storage/blob-store.ts';
+import { resultOf } from '@matting/core/test/fixtures.ts';
 import { imageBody } from '@matting/core/test/support/test-app.ts';
 import { RESEND_EVERY_MS } from '@matting/core/webhooks/operate-webhooks.ts';
 import ava from 'ava';
@@ -108,6 +111,54 @@ test('jobs › show one with its stages, and its result to those who may see res
   const seen = (await viewer.get(path)).body;
   t.false(seen.includes('/result'), 'no preview and no link for viewers');
   t.is((await viewer.get(`${path}/result`)).statusCode, 403);
+});
+
+test('jobs › show the thumbnail of a result where one is, to those who may see results', async t => {
+  const none = await submitted();
+  await app.succeedJob(none);
+  app.thumbnail = Buffer.from('RIFF of a thumbnail');
+  t.teardown(() => {
+    app.thumbnail = undefined;
+  });
+  const id = await submitted();
+  await app.succeedJob(id, Buffer.from('its bytes'));
+  const path = `${PAGE}/${id}`;
+  const small = `${path}/thumbnail`;
+  for (const page of [PAGE, path]) {
+    t.true((await owner.get(page)).body.includes(`src="${small}"`), page);
+    t.false((await viewer.get(page)).body.includes(small), `${page} for a viewer`);
+  }
+  t.regex((await owner.get(path)).body, /<details><summary>/, 'the whole file is not asked for');
+  t.regex((await owner.get(`${PAGE}/${none}`)).body, /<details open><summary>/);
+  t.false((await owner.get(PAGE)).body.includes(`${none}/thumbnail`));
+
+  const answer = await owner.get(small);
+  t.deepEqual([answer.statusCode, answer.body], [200, 'RIFF of a thumbnail']);
+  const { etag, 'cache-control': cached, 'content-type': type } = answer.headers;
+  t.deepEqual([type, cached], ['image/webp', 'private, max-age=600']);
+  t.regex(String(answer.headers['content-security-policy']), /sandbox/);
+  const again = await owner.get(small, { headers: { 'if-none-match': String(etag) } });
+  t.deepEqual([again.statusCode, again.body], [304, '']);
+  t.is((await viewer.get(small)).statusCode, 403);
+  t.is((await stranger.get(small)).statusCode, 404);
+  t.is((await owner.get(`${PAGE}/${none}/thumbnail`)).statusCode, 404);
+
+  const { result } = (await app.stores.jobs.find(id))!;
+  await app.blobs.remove(thumbnailBlob(result!.blob));
+  t.is((await owner.get(small)).statusCode, 404, 'gone from the storage');
+});
+
+test('jobs › show no thumbnail of a result that is over, though its file is there', async t => {
+  const id = await submitted();
+  const claim = await app.startJob(id);
+  const result = { ...resultOf(claim), thumbnailBytes: 4 };
+  await writeBlob(app.blobs, thumbnailBlob(result.blob), Buffer.from('RIFF'));
+  await app.stores.jobs.succeed(claim, result, 0, {});
+  const small = `${PAGE}/${id}/thumbnail`;
+  t.is((await owner.get(small)).statusCode, 404);
+  const known = { headers: { 'if-none-match': `"${result.sha256}-thumbnail"` } };
+  t.is((await owner.get(small, known)).statusCode, 404);
+  t.false((await owner.get(PAGE)).body.includes(small));
 });
 
 test('jobs › show every attempt of a notification, send it again while it is not delivered', async t => {

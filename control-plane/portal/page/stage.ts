@@ -27,12 +27,19 @@ const GROUNDS = ['chequered', 'white', 'black'] as const;
 /**
  * A cut-out on a ground of one's choice: chequered, white, black, or a colour that a script sets.
  * @param path where its bytes are
+ * @param loading lazy: only once it is in view
  */
-export function resultStage(words: Words, path: string, format: OutputFormat): VNode {
+export function resultStage(
+  words: Words,
+  path: string,
+  format: OutputFormat,
+  loading?: 'lazy',
+): VNode {
   const said = words.playground;
   if (format === 'jxl' || format === 'zip') return html`<p class="hint">${said.notShown}</p>`;
   return html`<div class="stage" ...${comparedBy(words)}>
-    <figure class="canvas chequered"><img class="picture" src=${path} alt=${said.result} /></figure>
+    <figure class="canvas chequered"><img class="picture" src=${path} alt=${said.result}
+      loading=${loading} /></figure>
     <fieldset class="swatches"><legend class="silent">${said.ground}</legend>
       ${GROUNDS.map(
         ground => html`<label class=${`swatch ${ground}`} title=${said[ground]}>

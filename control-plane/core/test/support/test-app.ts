@@ -19,7 +19,13 @@ import { type Config, loadConfig } from '../../config.ts';
 import type { NodeSnapshot } from '../../dispatch/dispatch-policy.ts';
 import type { NodeAbility } from '../../dispatch/job-needs.ts';
 import { type AppOptions, buildApp } from '../../http/public-app.ts';
-import type { Claim, JobFailure, JobResult, StageTimings } from '../../jobs/job.ts';
+import {
+  type Claim,
+  type JobFailure,
+  type JobResult,
+  type StageTimings,
+  thumbnailBlob,
+} from '../../jobs/job.ts';
 import type { KeyPolicy } from '../../keys/key-policy.ts';
 import { MetricSet } from '../../metrics/metric-set.ts';
 import { OfferedModels } from '../../models/offered-models.ts';
@@ -37,7 +43,7 @@ import type { Readiness } from '../../readiness.ts';
 import { JobEvents } from '../../results/job-view.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
-import type { BlobStore } from '../../storage/blob-store.ts';
+import { type BlobStore, writeBlob } from '../../storage/blob-store.ts';
 import type { Stores } from '../../stores.ts';
 import type { UploadBounds } from '../../submission/pictures.ts';
 import { AcceptanceGate } from '../../submission/submit-matting.ts';
@@ -104,6 +110,8 @@ export class TestApp<S extends Stores = Stores> {
   accountId!: string;
   token!: string;
   sight: Sight | null = null;
+  /** Stored beside each result that succeedJob stores. */
+  thumbnail: Buffer | undefined;
   /** What GET /v1/models, the field `model` and pages go by. */
   nodes: readonly NodeSnapshot[] = [];
   readonly #storesOf: StoresOf<S>;
@@ -279,9 +287,8 @@ export class TestApp<S extends Stores = Stores> {
     const held = claim ?? (await this.startJob(jobId));
     const job = await this.stores.jobs.find(jobId);
     const blob = `results/${jobId}-${held.fence}`;
-    const writer = await this.blobs.createWriter(blob);
-    await writer.write(bytes);
-    await writer.commit();
+    await writeBlob(this.blobs, blob, bytes);
+    if (this.thumbnail) await writeBlob(this.blobs, thumbnailBlob(blob), this.thumbnail);
     const { resultTokens } = this.#resources;
     const stored = resultTokens.make(jobId);
     const result: JobResult = {
@@ -294,7 +301,7 @@ export class TestApp<S extends Stores = Stores> {
       sha256: 'ab'.repeat(32),
       sight: this.sight,
       models: job?.model ? [{ name: job.model, role: 'subject' }] : null,
-      thumbnailBytes: null,
+      thumbnailBytes: this.thumbnail?.length ?? null,
     };
     assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
     this.events.jobFinal(jobId);

@@ -16,6 +16,7 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'GET /account/jobs': {},
   'GET /account/jobs/:jobId': { params: { jobId: 'jobId' } },
   'GET /account/jobs/:jobId/result': { params: { jobId: 'jobId' } },
+  'GET /account/jobs/:jobId/thumbnail': { params: { jobId: 'jobId' } },
   'GET /account/keys': {},
   'GET /account/keys/:id': { params: { id: 'keyId' } },
   'GET /account/keys/new': {},

@@ -17,7 +17,9 @@ const MAKERS = {
   jobId: async ({ test, accountId }: Of) => {
     const { token } = await test.stores.apiKeys.create(accountId, 'a key of a job');
     const jobId = await submitJob(test, token);
+    test.thumbnail = Buffer.from('a thumbnail');
     await test.succeedJob(jobId);
+    test.thumbnail = undefined;
     return jobId;
   },
   userId: async ({ test, accountId }: Of) =>

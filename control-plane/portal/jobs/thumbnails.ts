@@ -1,0 +1,78 @@
+/**
+ * Thumbnails of results, wherever a job stands: for those who may see results, as long as they are
+ * kept. A page names one only where there is one; in other places stands a mark of its size.
+ */
+
+import { type Job, publicState } from '@matting/core/jobs/job.ts';
+import type { ResultDownload, ResultReaders } from '@matting/core/results/result-download.ts';
+import { judgeConditions } from '@matting/http/request-headers.ts';
+import type { FastifyReply } from 'fastify';
+import type { VNode } from 'preact';
+import { ACCOUNT_PATH, type Child, html, icon } from '../page/html.ts';
+import { may } from '../people/roles.ts';
+import { PageError, type Visit } from '../session/visit.ts';
+import { fill } from '../words/words.ts';
+
+export const JOBS_PATH = `${ACCOUNT_PATH}/jobs`;
+
+export interface ResultServices {
+  readonly resultDownload: ResultDownload;
+  readonly resultReaders: ResultReaders;
+}
+
+export function hasThumbnail({ role }: Pick<Visit, 'role'>, job: Job): boolean {
+  const isThere = publicState(job) === 'succeeded' && (job.result?.thumbnailBytes ?? null) !== null;
+  return isThere && may(role, 'results.read');
+}
+
+/** @param alt empty where what stands beside it names the job */
+export function thumbnail(visit: Visit, job: Job, alt: string): VNode {
+  if (!hasThumbnail(visit, job)) return html`<span class="thumbnail">${icon('picture')}</span>`;
+  return html`<span class="thumbnail chequered"><img src=${`${JOBS_PATH}/${job.id}/thumbnail`}
+    alt=${alt} loading="lazy" decoding="async" /></span>`;
+}
+
+/** Links to jobs by their pictures, in the order given; null for those who see no results. */
+export function thumbnailStrip(visit: Visit, jobs: readonly Job[]): Child {
+  const { role, words, formats } = visit;
+  if (jobs.length === 0 || !may(role, 'results.read')) return null;
+  return html`<ul class="strip">${jobs.map(job => {
+    const name = fill(words.jobs.thumbnail, { time: formats.dateTime(job.createdAtMs) });
+    return html`<li><a href=${`${JOBS_PATH}/${job.id}`} title=${name} aria-label=${name}>
+      ${thumbnail(visit, job, '')}</a></li>`;
+  })}</ul>`;
+}
+
+/** Of a stranger's picture: shown in an img or saved, never run as a page of this host. */
+export const RESULT_HEADERS = {
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': "default-src 'none'; sandbox",
+  'cross-origin-resource-policy': 'same-origin',
+} as const;
+
+/** How long a browser shows one without asking: less where the result goes earlier. */
+const CACHED_S_MAX = 600;
+
+/**
+ * @throws PageError notFound: there is none, or not any more; ContractError RATE_LIMITED,
+ * SERVICE_UNAVAILABLE
+ */
+export async function sendThumbnailOf(
+  reply: FastifyReply,
+  job: Job,
+  { resultDownload, resultReaders }: ResultServices,
+): Promise<FastifyReply> {
+  const { result, expiresAtMs, readAtMs, finishedAtMs } = job;
+  if (result === null || publicState(job) !== 'succeeded') throw new PageError('notFound');
+  const etag = `"${result.sha256}-thumbnail"`;
+  const maxAgeS = Math.min(CACHED_S_MAX, Math.floor(((expiresAtMs ?? 0) - readAtMs) / 1000));
+  const cached = { etag, 'cache-control': `private, max-age=${Math.max(0, maxAgeS)}` };
+  const validators = { etag, modifiedAtMs: finishedAtMs ?? 0 };
+  const isSame = judgeConditions(reply.request.headers, validators) === 'not-modified';
+  if (isSame && result.thumbnailBytes !== null) return reply.code(304).headers(cached).send();
+  const leave = resultReaders.enter({ jobId: job.id, accountId: job.accountId });
+  const webp = await resultDownload.readThumbnail(job).finally(leave);
+  if (webp === undefined) throw new PageError('notFound');
+  const headers = { ...RESULT_HEADERS, ...cached, 'content-type': 'image/webp' };
+  return reply.headers(headers).send(webp);
+}
