@@ -199,6 +199,12 @@ an old libheif is not named
   + return isAtLeast(version, '1.0.0');
   = a start and the doctor name what has holes and what is missing
 
+file proto/contract/image-header/heif-items.ts
+tests proto/contract/test/heif.test.ts
+a file of 2 MB holds up every request by its properties
+  - if (!budget.take(Math.floor(count / PROPERTIES_A_STEP))) break;
+  = properties are counted, so that a small file holds up nobody who reads its header
+
 file inference-node/serving/picture/codecs/decode.ts
 tests inference-node/serving/picture/codecs/heif/heic.test.ts
 a picture is bounded by what is shown of it, not by what is decoded

@@ -329,15 +329,25 @@ test('facts of a HEIC › 1500 seeded mutants have facts that make sense, or are
   t.deepEqual([...ends.keys()].toSorted(), [DAMAGED, UNSUPPORTED, 'facts']);
 });
 
-test('an item of a million properties is looked through once, whatever refers to it', async t => {
+test('an item of many properties is looked through once, whatever refers to it', async t => {
   const own = Buffer.concat([u16(7), Buffer.from([255]), Buffer.alloc(255, 1)]);
-  const associations = Array(4000).fill(own);
+  const associations = Array(1000).fill(own);
   const ipma = box('ipma', u32(0, associations.length), ...associations);
   const iprp = box('iprp', box('ipco', ispe(4, 4)), ipma);
-  const iref = box('iref', u32(0), ...Array(30_000).fill(box('auxl', u16(7, 0))));
+  const iref = box('iref', u32(0), ...Array(7000).fill(box('auxl', u16(7, 0))));
   const meta = box('meta', u32(0), box('pitm', u32(0), u16(1)), iprp, iref);
   const items = await readFileItems(Buffer.concat([box('ftyp', Buffer.from('heic')), meta]));
-  t.is(items?.references.length, 30_000);
+  t.is(items?.references.length, 7000);
   t.is(items?.properties.get(7)?.length, 255 * associations.length);
   t.is(items?.alphas.size, 0);
+});
+
+test('properties are counted, so that a small file holds up nobody who reads its header', async t => {
+  const own = Buffer.concat([u16(7), Buffer.from([255]), Buffer.alloc(255, 1)]);
+  const ipma = box('ipma', u32(0, 20_000), ...Array(20_000).fill(own));
+  const iprp = box('iprp', box('ipco', ispe(4, 4)), ipma);
+  const meta = box('meta', u32(0), box('pitm', u32(0), u16(1)), iprp);
+  const items = await readFileItems(Buffer.concat([box('ftyp', Buffer.from('heic')), meta]));
+  const properties = items?.properties.get(7)?.length ?? 0;
+  t.true(properties > 200_000 && properties < 400_000, `${properties}`);
 });
