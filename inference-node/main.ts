@@ -191,7 +191,7 @@ const drainSteps: DrainSteps = {
   },
   untilIdle: () => matte.untilIdle(),
   abortCalls: () =>
-    matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the node is shutting down')),
+    matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'The node is shutting down.')),
   closeChildren: async graceMs => {
     await Promise.all(pools.map(({ pool }) => pool.close(graceMs)));
   },

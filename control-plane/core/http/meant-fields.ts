@@ -45,7 +45,7 @@ const HEADERS: readonly (readonly [header: string, ...names: string[]])[] = [
 export function meantField(name: string, known: readonly string[]): string {
   const plain = plainName(name);
   const same = known.find(one => plainName(one) === plain);
-  if (same !== undefined) return `did you mean ${same}?`;
+  if (same !== undefined) return `Did you mean ${same}?`;
   const header = HEADERS.find(([, ...names]) => names.includes(plain))?.[0];
   if (header !== undefined) return `Send it as the header ${header}.`;
   const other = OTHERS.find(([field, ...names]) => known.includes(field) && names.includes(plain));

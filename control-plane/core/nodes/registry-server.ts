@@ -159,7 +159,7 @@ export class RegistryServer {
     handle: Handle<Request, Response>,
   ): Promise<Response> {
     if (!this.#carriesToken(call.metadata)) {
-      throw new ContractError('INVALID_NODE_TOKEN', 'the node token is missing or wrong');
+      throw new ContractError('INVALID_NODE_TOKEN', 'The node token is missing or wrong.');
     }
     return await handle(call.request, call.getPeer());
   }
