@@ -366,7 +366,8 @@ export function addAnswerLog(
     underSpan(spans.get(request), () => {
       describeSpan({ 'matting.account.id': accountId, 'matting.job.id': jobId });
       const line = { ...answered, accountId, jobId, ...gone };
-      request.log[isProbe(request) ? 'debug' : 'info'](line, 'answered');
+      if (isProbe(request)) request.log.debug(line, 'answered');
+      else request.log.info(line, 'answered');
     });
     onAnswered?.(answered);
   });
