@@ -31,7 +31,7 @@ import { mean } from './quality/intervals.ts';
 import { measureQuickly } from './quality/matte-metrics.ts';
 import { openModelRunner } from './quality/model-runner.ts';
 import { findPhotos, loadPhoto, type Photo } from './quality/photos.ts';
-import { entriesOf } from './quality/plan-runner.ts';
+import { entriesOf, inferPlan } from './quality/plan-runner.ts';
 import { scaleDown } from './quality/scale-down.ts';
 import { makeVariant } from './quality/variants.ts';
 import { writeResults } from './results.ts';
@@ -212,15 +212,15 @@ async function takeSamples(): Promise<Sample[]> {
       for (const [index, stem] of stems.entries()) {
         const other = await loadPhoto(at(stems, (index + GROUND_STEP) % stems.length));
         const full = await makeVariant(variant, await loadPhoto(stem), other);
-        const mattes: RoleMatte[] = [];
-        for (const entry of entries) mattes.push(await models.run(entry, full.picture));
+        const first = await models.run(at(entries, 0), full.picture);
+        const mattes = await inferPlan(entries, models, full.picture, () => true);
         const photo = await scaleDown(full, largest);
-        const unsure = unsureShare(at(mattes, 0).alpha);
+        const unsure = unsureShare(first.alpha);
         const roles = mattes.map(({ role }) => role);
         samples.push({
           group: photo.name.slice(photo.name.lastIndexOf('/') + 1),
           unsure,
-          plain: measure(photo, plainMatte(at(mattes, 0), photo.picture), false),
+          plain: measure(photo, plainMatte(first, photo.picture), false),
           outcomes: outcomesOf(photo, mattes, unsure),
           costs: all.map(constants => costOf(roles, unsure, constants)),
         });

@@ -10,7 +10,6 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import type { RoleMatte } from '../inference-node/serving/picture/matte/merge-mattes.ts';
 import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
 import { at } from '../test/support/at.ts';
 import { ContactSheet } from './quality/contact-sheet.ts';
@@ -57,10 +56,10 @@ const name = values.model ?? values.plan ?? 'standard';
 const baselineFile =
   values.baseline ?? path.join(import.meta.dirname, 'quality', `baseline-${name}.json`);
 
-async function measurePhoto(photo: Photo, mattes: readonly RoleMatte[], sheet: ContactSheet) {
+async function measurePhoto(photo: Photo, sheet: ContactSheet) {
   const { picture } = photo;
-  const plainAlpha = plainMatte(at(mattes, 0), picture);
-  const refinedAlpha = refineMatte(mattes, picture);
+  const plainAlpha = plainMatte(await models.run(at(entries, 0), picture), picture);
+  const refinedAlpha = refineMatte(await inferPlan(entries, models, picture), picture);
   const plain = cutOut(picture, plainAlpha, false);
   const refined = cutOut(picture, refinedAlpha, true);
   if (values.sheet !== undefined) await sheet.add(picture, [plain, refined]);
@@ -128,11 +127,7 @@ try {
   );
   for (const stem of findPhotos(positionals)) {
     const photo = await loadPhoto(stem);
-    const measured = await measurePhoto(
-      photo,
-      await inferPlan(entries, models, photo.picture),
-      sheet,
-    );
+    const measured = await measurePhoto(photo, sheet);
     all.push(measured);
     printRow(measured.name, error => [measured.plain[error], measured.refined[error]]);
   }

@@ -12,6 +12,7 @@ import type { EnginePool } from '../../inference-node/serving/engine/pool/engine
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { type PlanEntry, parseModelSettings } from '../../inference-node/serving/models/plan.ts';
 import type { PreparedModel } from '../../inference-node/serving/models/prepared-model.ts';
+import { createFramedInput } from '../../inference-node/serving/picture/matte/framed-input.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import { createModelInput } from '../../inference-node/serving/picture/matte/model-input.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
@@ -25,7 +26,7 @@ const PROJECT = path.join(import.meta.dirname, '../..');
 
 export interface ModelRunner {
   /** The weights must have been fetched (`models fetch`). @throws ModelError */
-  run(entry: PlanEntry, picture: RgbaPicture): Promise<RoleMatte>;
+  run(entry: PlanEntry, picture: RgbaPicture, framed?: boolean): Promise<RoleMatte>;
   close(): Promise<void>;
 }
 
@@ -44,17 +45,18 @@ export function openModelRunner(keptIn: string | undefined): ModelRunner {
     return model;
   };
   return {
-    run: async (entry, picture) => {
+    run: async (entry, picture, framed = false) => {
       const model = await prepareOnce(entry);
       const size = { width: model.inputWidth, height: model.inputHeight };
-      const file = keptIn === undefined ? undefined : path.join(keptIn, nameOf(model, picture));
+      const name = nameOf(model, picture, framed);
+      const file = keptIn === undefined ? undefined : path.join(keptIn, name);
       if (file !== undefined && existsSync(file)) {
         return { alpha: new Uint8Array(readFileSync(file)), ...size, role: entry.role };
       }
       const pool = engines.get(model) ?? startEngine(model);
       engines.set(model, pool);
       await pool.ready();
-      const rgb = createModelInput(picture, size);
+      const rgb = (framed ? createFramedInput : createModelInput)(picture, size);
       const signal = new AbortController().signal;
       const { alpha } = await pool.run({ rgb, priority: 'sync', signal });
       if (file !== undefined) {
@@ -89,9 +91,13 @@ function startEngine(model: PreparedModel): EnginePool {
   return openEnginePool({ model, engines: 1, threadsPerEngine: THREADS, childEnv: {}, log });
 }
 
-function nameOf(model: PreparedModel, { rgba, width, height }: RgbaPicture): string {
+function nameOf(
+  model: PreparedModel,
+  { rgba, width, height }: RgbaPicture,
+  framed: boolean,
+): string {
   const hash = createHash('sha256').update(model.sha256).update(`${width}x${height}`);
   hash.update(new Uint8Array(rgba.buffer, rgba.byteOffset, rgba.byteLength));
-  const side = `${model.inputWidth}x${model.inputHeight}`;
+  const side = `${model.inputWidth}x${model.inputHeight}${framed ? '-framed' : ''}`;
   return `${model.model}-${side}-${hash.digest('hex').slice(0, 32)}.alpha`;
 }

@@ -4,6 +4,10 @@ import {
   type PlanEntry,
   parseModelSettings,
 } from '../../inference-node/serving/models/plan.ts';
+import {
+  isWorthFraming,
+  withFramedLook,
+} from '../../inference-node/serving/picture/framed-look.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
 import { isWorthRunning } from '../../inference-node/serving/picture/worth-running.ts';
@@ -18,17 +22,29 @@ export async function entriesOf(of: {
   return (await outlineOf(parseModelSettings(env, process.cwd()))).entries;
 }
 
-/** In the plan's order, a subject first; without what a node would not run. */
+/** As a node runs them: a subject first, without what it would not run or not believe. */
 export async function inferPlan(
   entries: readonly PlanEntry[],
   models: ModelRunner,
   picture: RgbaPicture,
+  isWorth = isWorthRunning,
 ): Promise<RoleMatte[]> {
-  const mattes: RoleMatte[] = [];
+  let mattes: SizedMatte[] = [];
   for (const entry of entries) {
     const [first] = mattes;
-    if (first !== undefined && !isWorthRunning(entry.role, first.alpha)) continue;
-    mattes.push(await models.run(entry, picture));
+    if (first !== undefined && !isWorth(entry.role, first.alpha)) continue;
+    if (first !== undefined && isWorthFraming(entry, entries[0]?.model, first.alpha)) {
+      const joined = withFramedLook(mattes, sized(await models.run(entry, picture, true)));
+      mattes = joined ?? mattes;
+      if (joined !== undefined) continue;
+    }
+    mattes.push(sized(await models.run(entry, picture)));
   }
-  return mattes;
+  return mattes.map(({ alpha, size, role }) => ({ alpha, ...size, role }));
+}
+
+type SizedMatte = ReturnType<typeof sized>;
+
+function sized({ alpha, width, height, role }: RoleMatte) {
+  return { alpha, size: { width, height }, role };
 }

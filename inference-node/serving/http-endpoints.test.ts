@@ -203,7 +203,7 @@ test('gauges › so are the ends of runs and engines, their memory and their pre
   t.is((await read('info')).length, LABELS.length);
 });
 
-function openPlan(otherRole: PlanRun['role'] = 'opinion') {
+function openPlan(otherRole: PlanRun['role'] = 'opinion', otherModel = 'second') {
   const pictures = new FakePicturePool(new StageGates());
   const make = (model: string, role: PlanRun['role']) => {
     const gates = new StageGates();
@@ -211,7 +211,7 @@ function openPlan(otherRole: PlanRun['role'] = 'opinion') {
     return { gates, engines, run: { model: { ...TINY_MODEL, model }, engines, role } };
   };
   const subject = make('first', 'subject');
-  const opinion = make('second', otherRole);
+  const opinion = make(otherModel, otherRole);
   const order: ImageOrder = {
     plan: { name: 'both', runs: [subject.run, opinion.run] },
     declared: undefined,
@@ -319,6 +319,76 @@ test('a second look › is taken of a picture in which the subject is unsure, an
   );
   t.is(second.engines.runs.length, 1);
   t.deepEqual([result.timings.inferMs, result.timings.secondLookMs], [2, 2]);
+});
+
+/** The upper rows of an input, in a frame or not. */
+const UPPER_ROWS = new Uint8Array(16).fill(255, 0, 8);
+
+test('a second look by the same model › is taken in a frame where the subject is quite unsure, and decides', async t => {
+  const { pictures, opinion: second, process } = openPlan('secondLook', 'first');
+  second.engines.alpha = UPPER_ROWS;
+  const { runs, timings } = await process();
+  t.deepEqual(
+    runs.map(({ role }) => role),
+    ['subject', 'secondLook'],
+  );
+  t.deepEqual([pictures.framed, pictures.resampled], [[{ width: 4, height: 4 }], []]);
+  const { mattes } = at(pictures.finished, 0);
+  t.deepEqual(
+    mattes.map(({ role, size: { width }, alpha }) => [role, width, at(alpha, 0)]),
+    [
+      ['subject', 3, 255],
+      ['secondLook', 4, 200],
+    ],
+  );
+  t.is(timings.secondLookMs, 2);
+});
+
+test('a second look by the same model › is taken of the picture as it is where the framed one is not believed', async t => {
+  const { pictures, opinion: second, process } = openPlan('secondLook', 'first');
+  second.engines.alpha = 255;
+  const { runs, timings } = await process();
+  t.is(runs.length, 2);
+  const size = { width: 4, height: 4 };
+  t.deepEqual([pictures.framed, pictures.resampled], [[size], [size]]);
+  t.deepEqual(
+    at(pictures.finished, 0).mattes.map(({ role, size }) => [role, size.width]),
+    [
+      ['subject', 4],
+      ['secondLook', 4],
+    ],
+  );
+  t.is(second.engines.runs.length, 2);
+  t.is(timings.secondLookMs, 4);
+});
+
+test('a second look by the same model › is taken in a frame too where every picture gets it', async t => {
+  const { pictures, opinion: second, process } = openPlan('subject', 'first');
+  second.engines.alpha = UPPER_ROWS;
+  const { timings } = await process();
+  t.deepEqual(pictures.framed, [{ width: 4, height: 4 }]);
+  t.deepEqual(
+    at(pictures.finished, 0).mattes.map(({ role, size }) => [role, size.width]),
+    [
+      ['subject', 3],
+      ['secondLook', 4],
+    ],
+  );
+  t.deepEqual([timings.inferMs, timings.secondLookMs], [4, 0]);
+});
+
+test('a second look by the same model › that fails in a frame is missing, once', async t => {
+  const { pictures, opinion: second, process } = openPlan('secondLook', 'first');
+  second.gates.failOnce('infer', new ContractError('ENGINE_LOST', 'gone'));
+  const { runs, missing } = await process();
+  t.deepEqual([runs.length, missing.length, second.engines.runs.length], [1, 1, 1]);
+  t.is(at(pictures.finished, 0).mattes.length, 1);
+});
+
+test('a second look by another model › is of the picture as it is', async t => {
+  const { pictures, process } = openPlan('secondLook');
+  await process();
+  t.deepEqual(pictures.framed, []);
 });
 
 for (const role of ['opinion', 'secondLook'] as const) {

@@ -23,6 +23,7 @@ import type {
 } from './engine/pool/engine-pool.ts';
 import { inputTerms, sizeInInput } from './models/input-size.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
+import { isWorthFraming, withFramedLook } from './picture/framed-look.ts';
 import { type FinishChoices, requireMakeable } from './picture/makeable.ts';
 import {
   type DecodedPicture,
@@ -322,26 +323,32 @@ class ModelInputs {
 
   /** Undefined: the run refines `mattes`, and nothing in them is unsure. */
   async of(
-    run: PlanRun,
+    { run, framed }: Look,
     mattes: readonly MattePart[],
     signal: AbortSignal,
   ): Promise<Pick<EngineRun, 'rgb' | 'size'> | undefined> {
     const size = sizeInInput(inputTerms(run.model), this.#picture);
-    const made = this.#made.get(run);
+    const made = framed ? undefined : this.#made.get(run);
     if (made !== undefined) return { rgb: made, size };
     const input =
       run.role === 'refine'
         ? await this.#lease.resampleUnsure(size, mattes, signal)
-        : await this.#lease.resample(size, signal);
+        : await this.#lease.resample(size, framed, signal);
     if (input === undefined) return undefined;
     this.resampleMs += input.resampleMs;
     return { rgb: input.rgb, size };
   }
 }
 
+/** A run of a plan's model about the picture, or about the picture in a frame. */
+interface Look {
+  readonly run: PlanRun;
+  readonly framed: boolean;
+}
+
 /** Runs a plan's models one after the other; all but subjects only where the first is unsure. */
 async function inferPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, signal: AbortSignal) {
-  const mattes: MattePart[] = [];
+  let mattes: MattePart[] = [];
   const runs: PlanRun[] = [];
   const missing: PlanRun[] = [];
   let waitMs = 0;
@@ -350,25 +357,41 @@ async function inferPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, si
   for (const run of plan.runs) {
     const [first] = mattes;
     if (first !== undefined && !isWorthRunning(run.role, first.alpha)) continue;
-    const answer = await tracedModel(run, inputs, mattes, { priority, signal });
-    if (answer === 'missing') missing.push(run);
-    if (answer === 'missing' || answer === 'unneeded') continue;
-    runs.push(run);
-    mattes.push({ alpha: answer.alpha, size: answer.size, role: run.role });
-    waitMs += answer.waitMs;
-    if (run.role === 'secondLook') secondLookMs += answer.inferMs;
-    else inferMs += answer.inferMs;
+    for (const framed of looksOf(run, plan, first)) {
+      const answer = await tracedModel({ run, framed }, inputs, mattes, { priority, signal });
+      if (answer === 'missing') missing.push(run);
+      if (answer === 'missing' || answer === 'unneeded') break;
+      waitMs += answer.waitMs;
+      if (run.role === 'secondLook') secondLookMs += answer.inferMs;
+      else inferMs += answer.inferMs;
+      const { alpha, size } = answer;
+      const joined = framed
+        ? withFramedLook(mattes, answer)
+        : [...mattes, { alpha, size, role: run.role }];
+      // It is not believed: the picture as it is comes next.
+      if (joined === undefined) continue;
+      mattes = joined;
+      runs.push(run);
+      break;
+    }
   }
   return { mattes, runs, missing, waitMs, inferMs, secondLookMs };
 }
 
+/** Whether each is framed, in their order; a later one is taken where none before is believed. */
+function looksOf({ role, model: { model } }: PlanRun, plan: RunnablePlan, first?: MattePart) {
+  const firstModel = plan.runs[0]?.model.model;
+  const isFramed = first && isWorthFraming({ role, model }, firstModel, first.alpha);
+  return isFramed ? [true, false] : [false];
+}
+
 type Call = Pick<EngineRun, 'priority' | 'signal'>;
 
-function tracedModel(run: PlanRun, inputs: ModelInputs, mattes: readonly MattePart[], call: Call) {
-  const { role } = run;
-  const attributes = { 'matting.model': run.model.model, 'matting.model.role': role };
+function tracedModel(look: Look, inputs: ModelInputs, mattes: readonly MattePart[], call: Call) {
+  const { model, role } = look.run;
+  const attributes = { 'matting.model': model.model, 'matting.model.role': role };
   return traced({ name: 'engine', attributes }, async () => {
-    const answer = await runModel(run, inputs, mattes, call);
+    const answer = await runModel(look, inputs, mattes, call);
     if (typeof answer === 'string') describeSpan({ 'matting.outcome': answer });
     else {
       recordStages([
@@ -385,14 +408,14 @@ function tracedModel(run: PlanRun, inputs: ModelInputs, mattes: readonly MattePa
  * refines, and nothing is unsure.
  */
 async function runModel(
-  run: PlanRun,
+  look: Look,
   inputs: ModelInputs,
   mattes: readonly MattePart[],
   call: Call,
 ): Promise<EngineResult | 'missing' | 'unneeded'> {
-  const { engines, role } = run;
+  const { engines, role } = look.run;
   if (role !== 'subject' && engines.snapshot().enginesReady === 0) return 'missing';
-  const picture = await inputs.of(run, mattes, call.signal);
+  const picture = await inputs.of(look, mattes, call.signal);
   if (picture === undefined) return 'unneeded';
   if (role === 'subject') return await engines.run({ ...picture, ...call });
   try {

@@ -465,6 +465,28 @@ what had nothing to refine is told of as missing
   + if (picture === undefined) return 'missing';
   = does not run where nothing is unsure, and is not missed
 
+file inference-node/serving/pipeline.ts
+tests inference-node/serving/http-endpoints.test.ts: a second look by the same model
+a framed look that is not believed is the last one
+  - if (joined === undefined) continue;
+  + if (joined === undefined) break;
+  = is taken of the picture as it is where the framed one is not believed
+
+file inference-node/serving/picture/framed-look.ts
+tests inference-node/serving/picture/framed-look.test.ts: a framed look
+a picture of nothing becomes the subject of its frame
+  - if (Math.min(...sides) >= sideShareMax) return undefined;
+  + void sideShareMax;
+  = is not believed where it shows the picture itself
+a thing that lies whole in the picture is taken for a close-up
+  - if (Math.max(...sides) < cutOffShareMin) return undefined;
+  + void cutOffShareMin;
+  = is not believed where the border does not cut the subject off
+a look that saw nothing clearly becomes the subject
+  - if (unsureShare(alpha) >= unsureShareMax) return undefined;
+  + void unsureShareMax;
+  = is not believed where it shows nothing clearly
+
 file inference-node/serving/engine/pool/engine.ts
 tests inference-node/serving/engine/pool/engine-pool.test.ts
 three flat pictures of a model that rescales take the node with them

@@ -5,7 +5,7 @@
  *   decode -> opened -> decoded,  resample -> resampled,  finish -> framed -> finished,
  *   release -> settled
  *
- * `resample` comes for each further model. `opened` comes first for a background picture, where
+ * `resample` comes for each further look. `opened` comes first for a background picture, where
  * there is one; `framed` only with finishing. All but release may be answered by `failed`. One
  * message at a time, and `release` only while nothing runs: a busy worker is killed instead.
  */
@@ -33,7 +33,12 @@ export type ToPictureWorker =
       readonly modelInputs: readonly InputTerms[];
     }
   /** `mattes`: of a model that refines them. One part per matte: its alpha. */
-  | { readonly kind: 'resample'; readonly size: Size; readonly mattes?: readonly MatteHead[] }
+  | {
+      readonly kind: 'resample';
+      readonly size: Size;
+      readonly framed?: boolean;
+      readonly mattes?: readonly MatteHead[];
+    }
   /** One part per matte: its alpha. */
   | {
       readonly kind: 'finish';

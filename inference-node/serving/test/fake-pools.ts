@@ -95,7 +95,8 @@ export class FakeEnginePool implements EnginePool {
     estimatedWaitMs: 0,
   };
   closedWithMs: number | undefined;
-  alpha = 200;
+  /** Of each pixel, or of the first ones, which are repeated. */
+  alpha: number | Uint8Array = 200;
 
   constructor(gates: StageGates) {
     this.gates = gates;
@@ -158,6 +159,7 @@ export class FakePicturePool implements PicturePool {
   readonly gates: StageGates;
   readonly decoded: DecodeRequest[] = [];
   readonly resampled: Size[] = [];
+  readonly framed: Size[] = [];
   /** Roles of the mattes that each trimap was asked for of; what is answered in place of one. */
   readonly refined: MatteRole[][] = [];
   nothingUnsure = false;
@@ -193,8 +195,8 @@ export class FakePicturePool implements PicturePool {
         );
         return { format: 'png', width: 8, height: 6, modelInputs, decodeMs: 4 };
       },
-      resample: async (size, resampleSignal) => {
-        this.resampled.push(size);
+      resample: async (size, framed, resampleSignal) => {
+        (framed ? this.framed : this.resampled).push(size);
         await this.gates.pass('resample', resampleSignal);
         return { rgb: Buffer.alloc(size.width * size.height * 3), resampleMs: 8 };
       },

@@ -354,8 +354,8 @@ class WorkerLease implements PictureLease {
     return { format, ...size, modelInputs: parts, decodeMs };
   }
 
-  async resample(size: Size, signal: AbortSignal): Promise<ModelInput> {
-    const input = await this.#resample({ kind: 'resample', size }, [], signal);
+  async resample(size: Size, framed: boolean, signal: AbortSignal): Promise<ModelInput> {
+    const input = await this.#resample({ kind: 'resample', size, framed }, [], signal);
     if (input === undefined) throw new Error('a resampled picture without its pixels');
     return input;
   }

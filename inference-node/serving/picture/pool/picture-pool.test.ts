@@ -14,6 +14,7 @@ import {
   writeJxl,
 } from '../../test/pictures.ts';
 import { isAlive, stop, until } from '../../test/processes.ts';
+import { boxInFrame } from '../framed-look.ts';
 import { openPicturePool, type PicturePoolOptions } from './open-picture-pool.ts';
 import type {
   BackgroundFile,
@@ -364,9 +365,24 @@ test('a further model sees what it would have seen with the first', async t => {
   const request = { file: slopePng, declared: undefined, modelInputs: sizes };
   const { modelInputs } = await lease.decode(request, NEVER);
   for (const [index, size] of sizes.entries()) {
-    const { rgb, resampleMs } = await lease.resample(size, NEVER);
+    const { rgb, resampleMs } = await lease.resample(size, false, NEVER);
     t.deepEqual(rgb, modelInputs[index]);
     t.true(resampleMs > 0);
+  }
+  lease.release();
+});
+
+test('a framed look sees the picture in the middle of its input', async t => {
+  const { lease } = await leaseOf(pool);
+  await lease.decode({ file: slopePng, declared: undefined, modelInputs: [] }, NEVER);
+  const { left, top, width, height } = boxInFrame(FURTHER);
+  const { rgb: own } = await lease.resample({ width, height }, false, NEVER);
+  const { rgb } = await lease.resample(FURTHER, true, NEVER);
+  t.is(rgb.length, 3 * FURTHER.width * FURTHER.height);
+  for (let y = 0; y < height; y++) {
+    const from = 3 * ((top + y) * FURTHER.width + left);
+    const row = own.subarray(3 * y * width, 3 * (y + 1) * width);
+    t.deepEqual(rgb.subarray(from, from + 3 * width), row);
   }
   lease.release();
 });
@@ -374,7 +390,7 @@ test('a further model sees what it would have seen with the first', async t => {
 test('a model that refines sees the picture, and what of the mattes is unsure', async t => {
   const { lease } = await leaseOf(pool);
   await lease.decode({ file: slopePng, declared: undefined, modelInputs: [] }, NEVER);
-  const { rgb } = await lease.resample(FURTHER, NEVER);
+  const { rgb } = await lease.resample(FURTHER, false, NEVER);
   const unsure = async (alphaAt: (x: number) => number) => {
     const alpha = Buffer.from(Array.from({ length: 256 }, (_, i) => alphaAt(i % 16)));
     const mattes = [{ alpha, size: MODEL_SIZE, role: 'subject' }] as const;

@@ -64,7 +64,8 @@ export interface FinishedPicture extends Size, FinishTimings {
 export interface PictureLease {
   readonly waitMs: number;
   decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture>;
-  resample(size: Size, signal: AbortSignal): Promise<ModelInput>;
+  /** `framed`: as matte/framed-input.ts makes it. */
+  resample(size: Size, framed: boolean, signal: AbortSignal): Promise<ModelInput>;
   /** With a trimap of the mattes as fourth byte of a pixel. Undefined: nothing in it is unsure. */
   resampleUnsure(
     size: Size,

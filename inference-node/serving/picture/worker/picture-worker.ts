@@ -11,6 +11,7 @@ import { serveParent } from '../../process/serve-parent.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
 import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
+import { createFramedInput } from '../matte/framed-input.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import { createRefineInput } from '../matte/refine.ts';
@@ -100,13 +101,14 @@ async function decode(
 }
 
 async function resample(
-  { size, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
+  { size, framed, mattes }: Extract<ToPictureWorker, { kind: 'resample' }>,
   alphas: readonly Buffer[],
 ): Promise<void> {
   const startedMs = performance.now();
+  const create = framed ? createFramedInput : createModelInput;
   const input =
     mattes === undefined
-      ? createModelInput(requirePicture(), size)
+      ? create(requirePicture(), size)
       : createRefineInput(requirePicture(), roleMattes(mattes, alphas), size);
   const resampleMs = performance.now() - startedMs;
   await reply({ kind: 'resampled', resampleMs }, input === undefined ? [] : [input]);
