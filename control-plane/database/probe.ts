@@ -94,7 +94,7 @@ async function requireWritableFile(database: Database): Promise<void> {
     // The write-ahead log lies beside it.
     await access(path.dirname(file), constants.W_OK | constants.X_OK);
   } catch (cause) {
-    throw new ContractError('SERVICE_UNAVAILABLE', 'the database file cannot be written', {
+    throw new ContractError('SERVICE_UNAVAILABLE', 'The database file cannot be written.', {
       cause,
     });
   }

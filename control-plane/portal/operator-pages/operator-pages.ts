@@ -67,7 +67,7 @@ function registerOperatorPages(
     registerNotificationPages(pages, services);
     registerOrderPages(pages, services);
     pages.get(`${PAGES_PATH}/*`, () => {
-      throw new ContractError('NOT_FOUND', 'there is no such page');
+      throw new ContractError('NOT_FOUND', 'There is no such page.');
     });
   });
 }

@@ -90,10 +90,18 @@ export class LedgerHistory {
   export(accountId: string, filter: LedgerFilter) {
     const options = { retryAfterS: RETRY_AFTER_S };
     if (this.#exporting.has(accountId)) {
-      throw new ContractError('RATE_LIMITED', 'another export is under way', options);
+      throw new ContractError(
+        'RATE_LIMITED',
+        'Another export of this account is running. Try again later.',
+        options,
+      );
     }
     if (this.#exporting.size >= EXPORTS_AT_ONCE_MAX && !this.#endLatest()) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'too many exports at once', options);
+      throw new ContractError(
+        'SERVICE_UNAVAILABLE',
+        'Too many exports run at once. Try again later.',
+        options,
+      );
     }
     const own: Export = { waitsSinceMs: this.#clockMs(), ended: false };
     this.#exporting.set(accountId, own);

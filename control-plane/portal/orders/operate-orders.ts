@@ -67,7 +67,7 @@ export class OperateOrders {
   async list({ state, account, limit, after }: OrderQuestion) {
     const place = after === undefined ? undefined : parseCursor(after);
     if (after !== undefined && place === undefined) {
-      throw invalid('after', 'the cursor of a listed order');
+      throw invalid('after', 'must be the cursor of a listed order');
     }
     const accountId = await this.#accountId(account);
     const orders = await this.#orders.list({ state, accountId, after: place, limit });
@@ -148,7 +148,7 @@ export class OperateOrders {
     if (nameOrId === undefined) return undefined;
     const account = await this.#accounts.findByNameOrId(nameOrId);
     if (account === undefined) {
-      throw new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
+      throw new ContractError('NOT_FOUND', `There is no account "${nameOrId}".`);
     }
     return account.id;
   }
@@ -211,7 +211,7 @@ function viewRefund(refund: OrderRefund, currency: string) {
 
 function requireReference(reference: string): void {
   if (isMoneyReference(reference)) return;
-  throw invalid('reference', '1 to 64 printable ASCII characters without blanks');
+  throw invalid('reference', 'must be 1 to 64 printable ASCII characters without spaces');
 }
 
 type RefusedRefund = Exclude<RefundOutcome, { readonly kind: 'refunded' | 'already-refunded' }>;
@@ -221,19 +221,19 @@ function refusalOf(outcome: RefusedRefund, orderId: string): ContractError {
     case 'unknown':
       return notFound(orderId);
     case 'not-paid':
-      return conflict(`the order is ${outcome.order.state}: nothing was paid that can be refunded`);
+      return conflict(`The order is ${outcome.order.state}. There is no payment to refund.`);
     case 'too-much': {
       const { left, order } = outcome;
-      if (left === 0) return conflict('all of the price has been refunded');
+      if (left === 0) return conflict('The order is already refunded in full.');
       const most = `${formatDecimal(left, order.currency)} ${order.currency}`;
-      return invalid('amount', `at most ${most}, what is left of the price`);
+      return invalid('amount', `must be at most ${most}, the rest of the price`);
     }
     case 'too-many':
-      return conflict('the order has as many refunds as are kept');
+      return conflict('The order already has as many refunds as it can.');
     case 'refund-conflict': {
       const { refund, order } = outcome;
       const sum = `${formatDecimal(refund.amount, order.currency)} ${order.currency}`;
-      return conflict(`the refund "${refund.refund}" was entered before, with ${sum}`);
+      return conflict(`The refund "${refund.refund}" exists with another amount, ${sum}.`);
     }
     default:
       throw new Error(`an operator's refund ended ${outcome.kind}`);
@@ -241,7 +241,7 @@ function refusalOf(outcome: RefusedRefund, orderId: string): ContractError {
 }
 
 function paidWithAnother(payment: string | null): ContractError {
-  return conflict(`the order is paid already, with the payment "${payment}": nothing was changed`);
+  return conflict(`The payment "${payment}" already paid this order. Nothing changed.`);
 }
 
 function conflict(detail: string): ContractError {
@@ -249,13 +249,13 @@ function conflict(detail: string): ContractError {
 }
 
 function invalid(field: string, detail: string): ContractError {
-  return new ContractError('INVALID_REQUEST', `${field}: ${detail}`, {
+  return new ContractError('INVALID_REQUEST', `${field} ${detail}.`, {
     fieldErrors: [{ field, detail }],
   });
 }
 
 function notFound(orderId: string): ContractError {
-  return new ContractError('NOT_FOUND', `there is no order "${orderId}"`);
+  return new ContractError('NOT_FOUND', `There is no order "${orderId}".`);
 }
 
 interface ListOptions {

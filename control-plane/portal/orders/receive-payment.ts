@@ -56,7 +56,7 @@ export class SignedNotifications {
     const wrong = wrongWithSignature(this.#key, headers, body, Math.floor(this.#nowMs() / 1000));
     if (wrong !== undefined) {
       const fieldErrors = [{ field: 'webhook-signature', detail: wrong }];
-      throw new ContractError('INVALID_REQUEST', 'the signature does not hold', { fieldErrors });
+      throw new ContractError('INVALID_REQUEST', 'The signature is not valid.', { fieldErrors });
     }
     return noticeOf(parse(body));
   }
@@ -67,9 +67,9 @@ function parse(body: Uint8Array): Fields {
     const value: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body));
     if (isFields(value)) return value;
   } catch (cause) {
-    throw new ContractError('INVALID_REQUEST', 'the body is no JSON', { cause });
+    throw new ContractError('INVALID_REQUEST', 'The body is not JSON.', { cause });
   }
-  throw new ContractError('INVALID_REQUEST', 'the body is no JSON object');
+  throw new ContractError('INVALID_REQUEST', 'The body is not a JSON object.');
 }
 
 function isFields(value: unknown): value is Fields {
@@ -80,23 +80,27 @@ function noticeOf(body: Fields): PaymentNotice {
   const check = new FieldCheck();
   const type = Object.keys(REFERENCE_FIELDS).find(known => known === body.type);
   const data = isFields(body.data) ? body.data : {};
-  check.that(type !== undefined, 'type', Object.keys(REFERENCE_FIELDS).join(' or '));
+  check.that(type !== undefined, 'type', `must be ${Object.keys(REFERENCE_FIELDS).join(' or ')}`);
   const { timestamp } = body;
   const isInstant = typeof timestamp === 'string' && INSTANT.test(timestamp);
-  check.that(isInstant, 'timestamp', 'an instant such as 2026-01-31T09:00:00Z');
-  check.that(isFields(body.data), 'data', 'an object');
+  check.that(isInstant, 'timestamp', 'must be a time such as 2026-01-31T09:00:00Z');
+  check.that(isFields(body.data), 'data', 'must be an object');
   const referenceField = REFERENCE_FIELDS[(type ?? 'order.paid') as NoticeType];
   const { order_id: orderId, amount, currency, [referenceField]: reference } = data;
   const isOrder = typeof orderId === 'string' && ORDER_ID.test(orderId);
-  check.that(isOrder, 'data.order_id', 'the id of an order');
-  check.that(isMoneyReference(reference), `data.${referenceField}`, 'printable ASCII, 1 to 64');
+  check.that(isOrder, 'data.order_id', 'must be the id of an order');
+  check.that(
+    isMoneyReference(reference),
+    `data.${referenceField}`,
+    'must be 1 to 64 printable ASCII characters',
+  );
   check.that(
     isMoneyAmount(amount),
     'data.amount',
-    "a whole number of the currency's smallest unit",
+    "must be a whole number of the currency's smallest unit",
   );
   const isCurrency = typeof currency === 'string' && CURRENCY.test(currency);
-  check.that(isCurrency, 'data.currency', 'a code such as CNY');
+  check.that(isCurrency, 'data.currency', 'must be a code such as CNY');
   check.noOthers(body, ['type', 'timestamp', 'data'], '');
   check.noOthers(data, ['order_id', referenceField, 'amount', 'currency'], 'data.');
   check.requireValid();
@@ -121,14 +125,14 @@ class FieldCheck {
       if (known.includes(field)) continue;
       // A name of the body's own is cut: the answer stays small.
       const named = `${prefix}${field}`.slice(0, 64);
-      this.#errors.push({ field: named, detail: 'there is no such field' });
+      this.#errors.push({ field: named, detail: 'is unknown' });
     }
   }
 
   requireValid(): void {
     if (this.#errors.length === 0) return;
     const options = { fieldErrors: this.#errors.slice(0, 10) };
-    throw new ContractError('INVALID_REQUEST', 'the notification is not valid', options);
+    throw new ContractError('INVALID_REQUEST', 'The notification is not valid.', options);
   }
 }
 
@@ -187,7 +191,7 @@ export class ReceivePayment {
     max: NOTIFICATIONS_AT_ONCE_MAX,
     waitingMax: 0,
     refusal: () =>
-      new ContractError('SERVICE_UNAVAILABLE', 'too many notifications at once', {
+      new ContractError('SERVICE_UNAVAILABLE', 'Too many notifications arrive at once.', {
         retryAfterS: RETRY_AFTER_S,
       }),
   });
@@ -217,7 +221,7 @@ export class ReceivePayment {
   async #receive(notice: PaymentNotice): Promise<Received> {
     const retryAfterS = this.#rate.waitS('all');
     if (retryAfterS > 0) {
-      throw new ContractError('RATE_LIMITED', 'too many notifications', { retryAfterS });
+      throw new ContractError('RATE_LIMITED', 'Too many notifications.', { retryAfterS });
     }
     this.#rate.count('all');
     const outcome = await this.#atOnce.run({}, () => this.#told(notice));
@@ -261,13 +265,13 @@ function refundedOutcome(outcome: RefundOutcome, orderId: string): ReceivedOutco
     case 'waiting':
       return 'waiting';
     case 'too-much':
-      throw invalid('amount', `at most ${outcome.left}, what is left of the price`);
+      throw invalid('amount', `must be at most ${outcome.left}, the rest of the price`);
     case 'currency-differs':
       throw differs('currency', outcome.order);
     case 'refund-conflict':
-      throw invalid('refund_id', `was told of before, with the amount ${outcome.refund.amount}`);
+      throw invalid('refund_id', `was used before with the amount ${outcome.refund.amount}`);
     case 'too-many':
-      throw invalid('refund_id', 'the order has as many refunds as are kept');
+      throw invalid('refund_id', 'is one more than the order can have');
     case 'not-paid':
       throw new Error('a refund that may wait was refused');
     case 'unknown':
@@ -279,18 +283,18 @@ function differs(
   field: 'amount' | 'currency',
   { price, currency }: { readonly price: number; readonly currency: string },
 ): ContractError {
-  return invalid(field, `the order's is ${field === 'amount' ? price : currency}`);
+  return invalid(field, `must be ${field === 'amount' ? price : currency}, as in the order`);
 }
 
 function invalid(field: string, detail: string): ContractError {
   const fieldErrors = [{ field: `data.${field}`, detail }];
-  return new ContractError('INVALID_REQUEST', 'the notification does not fit the order', {
+  return new ContractError('INVALID_REQUEST', 'The notification does not match the order.', {
     fieldErrors,
   });
 }
 
 function unknown(orderId: string): ContractError {
-  return new ContractError('NOT_FOUND', `there is no order ${orderId}`);
+  return new ContractError('NOT_FOUND', `There is no order ${orderId}.`);
 }
 
 const NOTIFICATIONS_PATH = '/account/payments/notifications';
@@ -303,7 +307,7 @@ export function registerPaymentRoutes(app: FastifyInstance, receivePayment: Rece
   app.post(NOTIFICATIONS_PATH, async (request, reply) => {
     if (Number(request.headers['content-length'] ?? 0) > NOTIFICATION_BYTES_MAX) throw tooLarge();
     if (request.headers['content-encoding'] !== undefined) {
-      const detail = 'Content-Encoding is not supported: the signature is over the bytes as sent';
+      const detail = 'The body has a Content-Encoding. Send the signed bytes without one.';
       throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
     }
     wantBody(request, reply);
@@ -326,6 +330,6 @@ export function registerPaymentRoutes(app: FastifyInstance, receivePayment: Rece
 }
 
 function tooLarge(): ContractError {
-  const detail = `a notification has at most ${NOTIFICATION_BYTES_MAX} bytes`;
+  const detail = `The notification is too large. The limit is ${NOTIFICATION_BYTES_MAX} bytes.`;
   return new ContractError('INVALID_REQUEST', detail);
 }

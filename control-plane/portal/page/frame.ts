@@ -90,7 +90,7 @@ export function registerAssets(app: FastifyInstance, below: string): void {
       const asset = assets.get(name);
       // Another hash is another release's file: a proxy must not keep this one under it.
       if (asset === undefined || asset.hash !== hash) {
-        throw new ContractError('NOT_FOUND', 'there is no such asset');
+        throw new ContractError('NOT_FOUND', 'There is no such asset.');
       }
       return reply
         .header('cache-control', `public, max-age=${YEAR_SECONDS}, immutable`)

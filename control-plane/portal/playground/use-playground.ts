@@ -129,7 +129,9 @@ export class UsePlayground {
 }
 
 function busy(retryAfterS: number): ContractError {
-  return new ContractError('SERVICE_UNAVAILABLE', 'the playground is busy', { retryAfterS });
+  return new ContractError('SERVICE_UNAVAILABLE', 'The playground is busy. Try again later.', {
+    retryAfterS,
+  });
 }
 
 export const PLAYGROUND_OPTIONS = [

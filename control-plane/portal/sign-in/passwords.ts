@@ -126,9 +126,13 @@ function parse(stored: string) {
 }
 
 function busy(): ContractError {
-  return new ContractError('SERVICE_UNAVAILABLE', 'too many people sign in at once', {
-    retryAfterS: BUSY_RETRY_AFTER_S,
-  });
+  return new ContractError(
+    'SERVICE_UNAVAILABLE',
+    'Too many people sign in at once. Try again later.',
+    {
+      retryAfterS: BUSY_RETRY_AFTER_S,
+    },
+  );
 }
 
 export const PASSWORD_LENGTH_MIN = 12;

@@ -149,9 +149,13 @@ export class OpenIdConnect {
     waitingMax: WAITING_MAX,
     waitMs: WAIT_MS,
     refusal: () =>
-      new ContractError('SERVICE_UNAVAILABLE', 'too many people sign in at once', {
-        retryAfterS: 5,
-      }),
+      new ContractError(
+        'SERVICE_UNAVAILABLE',
+        'Too many people sign in at once. Try again later.',
+        {
+          retryAfterS: 5,
+        },
+      ),
   });
   /** A failure is not remembered: the next person asks again. */
   readonly #configuration = new Remembered(() => this.#discover(), METADATA_MS);
