@@ -210,7 +210,10 @@ export async function readExtents(
     const end = Math.min(source?.end ?? 0, window.sizeBytes);
     const isWhole = !cursor.overrun && extents.length === count;
     const isInside = extents.every(extent => extent.start <= extent.end && extent.end <= end);
-    if (isWhole && isInside && !isElsewhere && method <= 1) byId.set(id, extents);
+    // The same bytes many times over would fill the memory of who puts them together.
+    const bytes = extents.reduce((sum, extent) => sum + extent.end - extent.start, 0);
+    const isShort = bytes <= window.sizeBytes;
+    if (isWhole && isInside && isShort && !isElsewhere && method <= 1) byId.set(id, extents);
   }
   return byId;
 }

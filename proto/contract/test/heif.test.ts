@@ -351,3 +351,17 @@ test('properties are counted, so that a small file holds up nobody who reads its
   const properties = items?.properties.get(7)?.length ?? 0;
   t.true(properties > 200_000 && properties < 400_000, `${properties}`);
 });
+
+test('an item is no longer than its file, however often it names the same bytes', async t => {
+  const itemsOf = async (count: number) => {
+    // From the first byte to the end, each time.
+    const extents = u32(...Array(2 * count).fill(0));
+    const item = Buffer.concat([u16(1, 0, count), extents]);
+    const iloc = fullBox('iloc', 0, Buffer.from([0x44, 0]), u16(1), item);
+    const meta = box('meta', u32(0), iloc, fullBox('pitm', 0, u16(1)));
+    const file = Buffer.concat([box('ftyp', Buffer.from('heic')), meta]);
+    return await readFileItems(file);
+  };
+  t.is((await itemsOf(1))?.extents.get(1)?.length, 1);
+  t.is((await itemsOf(2))?.extents.has(1), false);
+});
