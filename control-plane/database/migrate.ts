@@ -312,7 +312,8 @@ const INDEX_EXISTS = 1061;
 
 /**
  * Leaves an index of that name alone.
- * @param notNull on SQLite, which alone has such indexes, only rows where this is set are in it
+ * @param options.notNull on SQLite, which alone has such indexes, only rows where it is set
+ * @param options.isUnique of rows that have no null in it
  */
 export async function createIndex(
   db: Kysely<unknown>,
@@ -320,10 +321,11 @@ export async function createIndex(
   name: string,
   table: string,
   columns: readonly string[],
-  notNull?: string,
+  { notNull, isUnique = false }: { readonly notNull?: string; readonly isUnique?: boolean } = {},
 ): Promise<void> {
   try {
-    const create = dialect === 'sqlite' ? sql`create index if not exists` : sql`create index`;
+    const index = isUnique ? 'unique index' : 'index';
+    const create = sql.raw(`create ${index}${dialect === 'sqlite' ? ' if not exists' : ''}`);
     const isPartial = dialect === 'sqlite' && notNull !== undefined;
     const some = isPartial ? sql`where ${sql.ref(notNull)} is not null` : sql``;
     await sql`${create} ${sql.ref(name)} on ${sql.table(table)} (${refs(columns)}) ${some}`.execute(

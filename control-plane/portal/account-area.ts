@@ -17,6 +17,7 @@ import { AccountJobs, registerJobsRoutes } from './jobs/job-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';
 import { LedgerHistory, registerCreditRoutes } from './orders/credit-pages.ts';
 import { Orders, registerOrderRoutes } from './orders/order-pages.ts';
+import { registerPackageRoutes } from './orders/package-pages.ts';
 import { registerAssets, wantsPage, writeErrorPage } from './page/frame.ts';
 import { Links } from './people/links.ts';
 import { registerPeopleRoutes } from './people/people-pages.ts';
@@ -158,6 +159,7 @@ function registerAccountArea(
       registerProfileRoutes(account, services);
       registerPeopleRoutes(account, services);
       registerCreditRoutes(account, services.ledgerHistory);
+      registerPackageRoutes(account, services);
       registerOrderRoutes(account, services.orders);
       registerJobsRoutes(account, services);
       registerPlaygroundRoutes(account, services, baseUrl);

@@ -58,6 +58,8 @@ declare module '@matting/database/database.ts' {
       /** The payment that was accepted. */
       payment: string | null;
       cancelled_at: number | null;
+      /** What payers write into a transfer, of one order; null: it is older than references. */
+      reference: string | null;
     };
     /** Payments that were told of, each once; of an order whatever its state. */
     order_payments: {

@@ -424,7 +424,7 @@ onStores(
       t.deepEqual([pending[0].amount, pending[0].price], [5000, '50.00']);
       t.regex(
         (await orders('list')).out,
-        new RegExp(`^${second.id} +pending +2500 +50.00 CNY`, 'm'),
+        new RegExp(`^${second.reference} +pending +2500 +50.00 CNY`, 'm'),
       );
       t.regex((await orders('list', '--after', 'x')).err, /after must be the cursor of a listed order/);
       t.regex((await orders('list', '--account', 'nobody')).err, /no account "nobody"/);

@@ -218,7 +218,8 @@ test('a low balance is told once, signed, to the address of the account', async 
 test('a package is ordered, and a signed notification of its payment brings the credits', async t => {
   const before = await available();
   await visitor.go('/account/orders/packages');
-  await page.getByRole('button', { name: /2,500 credits/ }).click();
+  await page.getByRole('link', { name: /2,500 credits/ }).click();
+  await button('Place order').click();
   await page.getByText('Waiting for payment').first().waitFor();
   const orderId = new URL(page.url()).pathname.split('/').at(-1) ?? '';
   const data = { order_id: orderId, payment_id: 'pay-1', amount: 5000, currency: 'CNY' };

@@ -42,8 +42,9 @@ test('works without scripts', async t => {
   const token = await page.getByRole('region', { name: 'The key' }).innerText();
   t.regex(token.trim(), /^mk_/);
   await visitor.go('/account/orders/packages');
-  await page.getByRole('button', { name: /2,500 credits/ }).click();
-  await heading(page, 'Order');
+  await page.getByRole('link', { name: /2,500 credits/ }).click();
+  await page.getByRole('button', { name: 'Place order' }).click();
+  await page.getByText('The order is placed.').waitFor();
   await page.getByRole('button', { name: 'Cancel the order' }).click();
   await page.getByText('The order is cancelled.').waitFor();
   await visitor.go('/account/playground');

@@ -148,6 +148,27 @@ a buyer says the price
   + one.credits === credits
   = sell nothing else, and at no other price
 
+file control-plane/portal/orders/package-pages.ts
+tests control-plane/portal/orders/sales.test.ts: the pages of orders
+a package is ordered at a price that is no longer its own
+  - if (sold === undefined) return renderPackages(reply, services, 'notOnSale');
+  + if (sold === undefined) throw new Error('nothing is sold');
+  = refuse what was reviewed before the price list changed
+
+file control-plane/portal/orders/order-store.ts
+tests control-plane/portal/orders/orders.test.ts: orders on sqlite
+an order is refused where another drew its reference
+  - if (!isTaken || attempt === REFERENCES_TRIED_MAX) throw error;
+  + throw error;
+  = have a reference of their own, also where another order drew the same
+
+file control-plane/portal/migrations/0003-order-references.ts
+tests control-plane/portal/orders/orders.test.ts: orders on sqlite
+two orders have one reference
+  - const isUnique = true;
+  + const isUnique = false;
+  = have a reference of their own, also where another order drew the same
+
 file control-plane/portal/orders/credit-pages.ts
 tests control-plane/portal/orders/sales.test.ts: the page of credits
 an exported cell is a formula

@@ -37,7 +37,7 @@ export function baseline(dialect: DatabaseDialect): Migration {
       // On SQLite without the rows that name none: statistics over those would make it read the
       // whole table instead.
       for (const column of ['input_blob', 'result_blob']) {
-        await createIndex(db, dialect, `jobs_${column}`, 'jobs', [column], column);
+        await createIndex(db, dialect, `jobs_${column}`, 'jobs', [column], { notNull: column });
       }
     },
   };

@@ -127,7 +127,7 @@ function keyTable(visit: Visit, rows: readonly ApiKey[]): VNode {
       html`<a href=${`/account/keys/${row.id}`}>${row.name}</a>`,
       html`<code>${row.prefix}</code>`,
       stateBadge(row, words),
-      ui.time(row.lastUsedAtMs, formats.dateTime, common.never),
+      ui.ago(row.lastUsedAtMs, formats.dateTime, common.never),
       ui.time(row.expiresAtMs, formats.date, common.never),
       capText(row, visit) ?? common.none,
       scopesText(row.policy.scopes, words),

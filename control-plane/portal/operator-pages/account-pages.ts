@@ -362,7 +362,7 @@ function orderTable(
       own.created,
     ],
     rows: orders.map(order => [
-      html`<a href=${`${ORDERS_PATH}/${order.order_id}`}><code>${order.order_id}</code></a>`,
+      html`<a href=${`${ORDERS_PATH}/${order.order_id}`}><code>${order.reference ?? order.order_id}</code></a>`,
       ui.badge(words.states[order.state], ORDER_TONES[order.state]),
       accountLink(order.account_id, names),
       packageOf(order, visit),
@@ -387,7 +387,7 @@ async function renderOrder(
   const isPaid = order.paid_at !== null;
   const isWhole = order.refunded_amount === order.amount;
   return renderOperatorPage(reply, {
-    title: words.order,
+    title: `${words.order} ${order.reference ?? ''}`,
     lead: html`<code>${order.order_id}</code>`,
     back: { href: ORDERS_PATH, label: words.title },
     active: 'orders',

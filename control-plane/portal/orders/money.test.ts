@@ -18,8 +18,10 @@ import {
   grantReferenceOf,
   isMoneyReference,
   judgePayment,
+  orderReferenceOf,
   orderStateOf,
   parseDecimal,
+  parseOrderReference,
   refundReferenceOf,
   smallestUnits,
 } from './order-rules.ts';
@@ -109,6 +111,19 @@ test('references › of orders are lawful in the ledger, and told from those of 
   }
   for (const other of ['order:7', 'order 1', `order:${ORDER}x`, `gift order:${ORDER}`]) {
     t.is(isReservedReference(other), false, other);
+  }
+});
+
+test('references › of orders are short, read as people type them, and no ids', t => {
+  const references = Array.from({ length: 200 }, (_, attempt) => orderReferenceOf(ORDER, attempt));
+  t.is(new Set(references).size, 200);
+  for (const reference of references) {
+    t.regex(reference, /^M-[2-9A-HJKMNP-TW-Z]{4}-[2-9A-HJKMNP-TW-Z]{2}$/);
+    t.is(parseOrderReference(reference), reference);
+  }
+  t.is(parseOrderReference(' m 7f3k22 '), 'M-7F3K-22');
+  for (const other of ['', 'M-7F3K-2', 'M-7F3K-222', 'M-7F3O-22', '7F3K-22', ORDER, 'M-7F3K-2é']) {
+    t.is(parseOrderReference(other), undefined, other);
   }
 });
 

@@ -139,7 +139,7 @@ export class OperateOrders {
   }
 
   async #require(orderId: string): Promise<Order> {
-    const order = await this.#orders.find(orderId.toLowerCase());
+    const order = await this.#orders.find(orderId);
     if (order === undefined) throw notFound(orderId);
     return order;
   }
@@ -159,6 +159,7 @@ function viewOrder(order: Order) {
   const { price, refunded, currency } = order;
   return {
     order_id: order.id,
+    reference: order.reference,
     account_id: order.accountId,
     state: order.state,
     list: order.list,
@@ -288,18 +289,18 @@ export function addOrderCommands(program: Command, context: CliContext): void {
   orders
     .command('show')
     .description('one order, with what was told of its payments and refunds')
-    .argument('<order>', 'id')
+    .argument('<order>', 'id or reference')
     .action((order: string) => show(context, order));
   orders
     .command('confirm')
     .description('the price was paid: grant the credits of the order, once')
-    .argument('<order>', 'id')
+    .argument('<order>', 'id or reference')
     .option('--reference <text>', 'what the payment is called where the money is')
     .action((order: string, options: { reference?: string }) => confirm(context, order, options));
   orders
     .command('refund')
     .description('money was paid back: take its credits back, as far as they are available')
-    .argument('<order>', 'id')
+    .argument('<order>', 'id or reference')
     .option('--amount <sum>', 'such as 12.50; all that is left of the price where absent')
     .option('--reference <text>', 'enter it once, however often it is said')
     .action((order: string, options: RefundOptions) => refund(context, order, options));
@@ -321,9 +322,9 @@ async function list(context: CliContext, { account, state, limit, after }: ListO
 }
 
 function rowOf(order: OperatorListedOrder): string[] {
-  const { order_id: id, state, credits, price, currency } = order;
+  const { order_id: id, reference, state, credits, price, currency } = order;
   const sum = `${price} ${currency}`;
-  return [id, state, String(credits), sum, order.created_at, order.account_id];
+  return [reference ?? id, state, String(credits), sum, order.created_at, order.account_id];
 }
 
 async function show(context: CliContext, orderId: string) {

@@ -1,6 +1,6 @@
-/** Buying credits: the packages that are on sale, placing an order, and how to pay it. */
+/** The orders of an account: what is sold, its orders, and how to pay one. */
 
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -10,7 +10,7 @@ import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, html } from '../page/html.ts';
 import { cursorText, pageOf } from '../page/paging.ts';
 import { may } from '../people/roles.ts';
-import { formOf, PageError, placeOf, type Visit, visitOf } from '../session/visit.ts';
+import { PageError, placeOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
 import {
   formatDecimal,
@@ -25,7 +25,7 @@ import type { OrderStore } from './order-store.ts';
 
 const ORDERS_PAGE_ROWS = 50;
 
-type PackageOnSale = ReturnType<typeof packagesOf>[number];
+export type PackageOnSale = ReturnType<typeof packagesOf>[number];
 
 interface OrderedPackage {
   /** A random UUID of the form that was filled in: sent twice, it is one order. */
@@ -47,9 +47,14 @@ export class Orders {
     this.packages = PRICE_LISTS.filter(({ unit }) => unit === onSale).flatMap(packagesOf);
   }
 
+  /** Undefined: there is no such package, or no longer at this price. */
+  onSale({ credits, price }: Pick<OrderedPackage, 'credits' | 'price'>) {
+    return this.packages.find(one => one.credits === credits && one.price === price);
+  }
+
   /** `not-on-sale`: there is no such package, or no longer at this price. */
   async place(accountId: string, { form, credits, price }: OrderedPackage, actor: Actor) {
-    const sold = this.packages.find(one => one.credits === credits && one.price === price);
+    const sold = this.onSale({ credits, price });
     if (sold === undefined) return { kind: 'not-on-sale' } as const;
     const { list, currency } = sold;
     const order = { accountId, list, credits, price, currency };
@@ -100,10 +105,10 @@ function orderIdOf(parts: readonly string[]): string {
 }
 
 const CREDITS_PATH = `${ACCOUNT_PATH}/credits`;
-const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;
-const PACKAGES_PATH = `${ORDERS_PATH}/packages`;
+export const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;
+export const PACKAGES_PATH = `${ORDERS_PATH}/packages`;
 const READ = { config: { permission: 'credits.read' } } as const;
-const MANAGE = { config: { permission: 'orders.manage' } } as const;
+export const MANAGE_ORDERS = { config: { permission: 'orders.manage' } } as const;
 
 type Refusal = keyof Words['orders']['refused'];
 type OrderRequest = FastifyRequest<{ Params: { id: string } }>;
@@ -127,14 +132,10 @@ export function registerOrderRoutes(account: FastifyInstance, orders: Orders): v
       </div>`,
     });
   });
-  account.get('/orders/packages', MANAGE, (_request, reply) =>
-    renderPackages(reply, orders.packages),
-  );
-  account.post('/orders', MANAGE, (_request, reply) => place(reply, orders));
   account.get('/orders/:id', READ, (request: OrderRequest, reply) =>
     renderOrder(request, reply, orders),
   );
-  account.post('/orders/:id/cancel', MANAGE, async (request: OrderRequest, reply) => {
+  account.post('/orders/:id/cancel', MANAGE_ORDERS, async (request: OrderRequest, reply) => {
     const { accountId, actor } = visitOf(request);
     const { id } = request.params;
     const { kind } = await orders.cancel(accountId, id, actor);
@@ -159,102 +160,18 @@ export function creditsTabs(
   return ui.tabs(credits.title, seen);
 }
 
-const FORM = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-const WHOLE = /^\d{1,13}$/;
-const REFUSALS = {
-  'too-many-pending': 'tooManyPending',
-  'too-many-today': 'tooManyToday',
-  'not-on-sale': 'notOnSale',
-} as const;
-
-/** All fields are hidden: who sends others has made a form of their own. */
-async function place(reply: FastifyReply, orders: Orders) {
-  const { request } = reply;
-  const fields = formOf(request);
-  const [form, credits, price] = [
-    fields.text('form'),
-    fields.text('credits'),
-    fields.text('price'),
-  ];
-  if (!FORM.test(form) || !WHOLE.test(credits) || !WHOLE.test(price))
-    throw new PageError('badForm');
-  const { accountId, actor } = visitOf(request);
-  const ordered = { form, credits: Number(credits), price: Number(price) };
-  const outcome = await orders.place(accountId, ordered, actor);
-  switch (outcome.kind) {
-    case 'placed':
-    case 'already-placed':
-      return reply.redirect(`${ORDERS_PATH}/${outcome.order.id}?said=placed`, 303);
-    case 'unknown-account':
-      throw new Error('a session of an account that is not there');
-    default:
-      return renderPackages(reply, orders.packages, REFUSALS[outcome.kind]);
-  }
-}
-
-function renderPackages(
-  reply: FastifyReply,
-  packages: readonly PackageOnSale[],
-  refused?: Refusal,
-): FastifyReply {
-  const visit = visitOf(reply.request);
-  const { orders } = visit.words;
-  // A new one each time the page is made: two orders of one page are one.
-  const form = randomUUID();
-  return renderPage(reply, {
-    title: orders.buy,
-    lead: orders.buyLead,
-    active: 'credits',
-    status: refused === undefined ? 200 : 422,
-    main: html`<div>
-      ${creditsTabs(visit, 'packages')}
-      ${refused === undefined ? null : ui.notice('bad', orders.refused[refused])}
-      ${ui.dataTable({
-        caption: orders.packages,
-        columns: [
-          orders.credits,
-          ui.end(packages[0]?.list === 'image' ? orders.perImage : orders.perCredit),
-          ui.end(orders.price),
-          { label: orders.order, silent: true },
-        ],
-        rows: packages.map(one => packageRow(visit, one, form)),
-        empty: ui.emptyState({ title: orders.nothingOnSale, text: orders.nothingOnSaleText }),
-      })}
-    </div>`,
-  });
-}
-
-function packageRow({ words, formats, csrf }: Visit, sold: PackageOnSale, form: string) {
-  const { credits, price, currency, unitPrice } = sold;
-  const count = formats.credits(credits);
-  const hidden = { form, credits: String(credits), price: String(price) };
-  return [
-    count,
-    formats.money(Number(unitPrice), currency),
-    moneyOf(formats, price, currency),
-    ui.postForm(
-      { action: ORDERS_PATH, csrf, hidden, class: 'inline' },
-      ui.button({
-        label: words.orders.order,
-        kind: 'secondary',
-        describe: fill(words.orders.orderPackage, { count }),
-      }),
-    ),
-  ];
-}
-
 function orderTable({ words, formats, role }: Visit, orders: readonly Order[]): VNode {
   const text = words.orders;
   const buy = ui.linkButton({ href: PACKAGES_PATH, label: text.buy, kind: 'primary' });
   return ui.dataTable({
     caption: text.title,
-    columns: [text.placedAt, text.state, ui.end(text.credits), ui.end(text.price), text.number],
+    columns: [text.number, text.placedAt, text.state, ui.end(text.credits), ui.end(text.price)],
     rows: orders.map(order => [
+      html`<a href=${`${ORDERS_PATH}/${order.id}`}>${referenceOf(order)}</a>`,
       ui.time(order.createdAtMs, formats.dateTime),
       stateBadge(words, order.state),
       formats.credits(order.credits),
       moneyOf(formats, order.price, order.currency),
-      html`<a href=${`${ORDERS_PATH}/${order.id}`}>${order.id}</a>`,
     ]),
     empty: ui.emptyState({
       title: text.empty,
@@ -277,7 +194,7 @@ async function renderOrder(
   const { order, payments, refunds } = shown;
   const odd = payments.filter(({ outcome }) => outcome !== 'accepted');
   return renderPage(reply, {
-    title: text.one,
+    title: fill(text.one, { reference: referenceOf(order) }),
     back: { href: ORDERS_PATH, label: text.title },
     active: 'credits',
     said: text.said,
@@ -286,8 +203,8 @@ async function renderOrder(
       ${refused === undefined ? null : ui.notice('bad', text.refused[refused])}
       ${odd.length === 0 ? null : ui.notice('warning', text.oddPayments)}
       ${order.unrevoked === 0 ? null : ui.notice('accent', text.unrevokedNote)}
-      ${orderFacts(visit, order)}
-      ${order.state === 'pending' ? howToPay(visit, order.id, orders.instructions) : null}
+      ${order.state === 'pending' ? howToPay(visit, order, orders.instructions) : null}
+      ${ui.section({ title: text.facts }, orderFacts(visit, order))}
       ${odd.length === 0 ? null : oddPayments(visit, order, odd)}
       ${refunds.length === 0 ? null : refundTable(visit, order, refunds)}
     </div>`,
@@ -304,7 +221,7 @@ function orderFacts({ words, formats }: Visit, order: Order): VNode {
     [text.credits, formats.credits(credits)],
     [text.price, moneyOf(formats, order.price, currency)],
     [text.placedAt, at(order.createdAtMs)],
-    [text.payUntil, order.stored === 'pending' ? at(order.expiresAtMs) : null],
+    [text.expiredAt, order.state === 'expired' ? at(order.expiresAtMs) : null],
     [text.paidAt, at(order.paidAtMs)],
     [text.payment, order.payment],
     [text.cancelledAt, order.stored === 'cancelled' ? at(order.cancelledAtMs) : null],
@@ -314,19 +231,28 @@ function orderFacts({ words, formats }: Visit, order: Order): VNode {
   ]);
 }
 
-function howToPay({ words, csrf, role }: Visit, id: string, instructions: string | undefined) {
+function howToPay(
+  { words, formats, csrf, role }: Visit,
+  order: Order,
+  instructions: string | undefined,
+) {
   const text = words.orders;
+  const { id, price, currency, expiresAtMs } = order;
   const lines = (instructions ?? text.defaultInstructions).split('\n');
+  const copied = (shown: string, copied: string) =>
+    html`<span class="copied"><b>${shown}</b>${ui.copyButton(copied, words.common)}</span>`;
+  const reference = referenceOf(order);
   return ui.section(
-    { title: text.howToPay },
-    ui.panel(
-      ...lines.map(line => html`<p>${line}</p>`),
-      html`<p class="hint">${text.numberHint}</p>`,
-      ui.codeBlock(id, words.common, text.number),
-    ),
+    { title: text.howToPay, lead: text.numberHint },
+    ui.definitionList([
+      [text.amount, copied(moneyOf(formats, price, currency), formatDecimal(price, currency))],
+      [text.number, copied(reference, reference)],
+      [text.payUntil, ui.time(expiresAtMs, formats.dateTime)],
+      [text.payTo, lines.map(line => html`<p class="line">${line}</p>`)],
+    ]),
     may(role, 'orders.manage')
       ? ui.postForm(
-          { action: `${ORDERS_PATH}/${id}/cancel`, csrf },
+          { action: `${ORDERS_PATH}/${id}/cancel`, csrf, class: 'after' },
           ui.actions(
             ui.button({ label: text.cancel, kind: 'danger', confirm: text.cancelConfirm }),
           ),
@@ -392,10 +318,15 @@ export const ORDER_TONES: Readonly<Record<OrderState, ui.Tone>> = {
   refunded: 'neutral',
 };
 
+/** Orders from before references go by their ids. */
+function referenceOf({ reference, id }: Order): string {
+  return reference ?? id;
+}
+
 function stateBadge(words: Words, state: OrderState): VNode {
   return ui.badge(words.orders.states[state], ORDER_TONES[state]);
 }
 
-function moneyOf(formats: Formats, amount: number, currency: string): string {
+export function moneyOf(formats: Formats, amount: number, currency: string): string {
   return formats.money(Number(formatDecimal(amount, currency)), currency);
 }

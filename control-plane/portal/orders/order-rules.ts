@@ -13,6 +13,8 @@
  * paid all the same, at its stored price. A refund that is told of before its payment waits for it.
  * So notifications may come in any order and any number of times, and end the same.
  */
+import { createHash } from 'node:crypto';
+
 export type StoredOrderState = 'pending' | 'cancelled' | 'paid';
 export type OrderState = StoredOrderState | 'expired' | 'partly-refunded' | 'refunded';
 
@@ -31,6 +33,8 @@ const PRICE_MAX = 1_000_000_000_000;
 
 export interface Order {
   readonly id: string;
+  /** What a payer writes into a transfer: `M-7F3K-22`. Null: the order is older than references. */
+  readonly reference: string | null;
   readonly accountId: string;
   readonly list: 'credit' | 'image';
   readonly credits: number;
@@ -114,6 +118,33 @@ export function isMoneyAmount(value: unknown): value is number {
 /** Payment or refund as the one who takes the money calls it: 1 to 64 printable ASCII characters. */
 export function isMoneyReference(value: unknown): value is string {
   return typeof value === 'string' && /^[\x21-\x7e]{1,64}$/.test(value);
+}
+
+/** Without what is taken for another: 0 and O, 1, I and L, U and V. */
+const LETTERS = '23456789ABCDEFGHJKMNPQRSTWXYZ';
+const REFERENCE_LENGTH = 6;
+const REFERENCE = new RegExp(`^M([${LETTERS}]{4})([${LETTERS}]{2})$`);
+
+/**
+ * A reference for the order: 29^6 are 595 million, so that a slip of the pen is hardly another
+ * order's, and two orders that draw the same are rare.
+ * @param attempt another one where it is taken
+ */
+export function orderReferenceOf(orderId: string, attempt: number): string {
+  const bytes = createHash('sha256').update(`${orderId}\n${attempt}`).digest();
+  let left = bytes.readUIntBE(0, 6);
+  let letters = '';
+  while (letters.length < REFERENCE_LENGTH) {
+    letters += LETTERS[left % LETTERS.length];
+    left = Math.floor(left / LETTERS.length);
+  }
+  return `M-${letters.slice(0, 4)}-${letters.slice(4)}`;
+}
+
+/** As people type it, without dashes or in small letters too. Undefined: it is no reference. */
+export function parseOrderReference(text: string): string | undefined {
+  const [, first, second] = REFERENCE.exec(text.replaceAll(/[\s-]/g, '').toUpperCase()) ?? [];
+  return first === undefined ? undefined : `M-${first}-${second}`;
 }
 
 export function grantReferenceOf(orderId: string): string {

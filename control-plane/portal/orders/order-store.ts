@@ -27,6 +27,7 @@ import {
   query,
   transact,
 } from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
 import { isAsciiWord, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
 import { type RawBuilder, sql } from 'kysely';
 import {
@@ -40,9 +41,11 @@ import {
   ORDERS_PENDING_MAX,
   type Order,
   type OrderState,
+  orderReferenceOf,
   orderStateOf,
   type Payment,
   type PaymentOutcome,
+  parseOrderReference,
   REFUNDS_MAX,
   refundReferenceOf,
   releaseReferenceOf,
@@ -50,6 +53,9 @@ import {
 } from './order-rules.ts';
 
 export type NewOrder = Pick<Order, 'id' | 'accountId' | 'list' | 'credits' | 'price' | 'currency'>;
+
+/** Drawn one after the other where another order has it: one in millions. */
+const REFERENCES_TRIED_MAX = 5;
 
 export type PlaceOutcome =
   | { readonly kind: 'placed' | 'already-placed'; readonly order: Order }
@@ -124,22 +130,34 @@ export function createOrderStore(database: Database) {
     /** Of this account alone; while it is pending. */
     cancel: (accountId: string, orderId: string, by: Actor) =>
       cancel(database, { accountId, orderId, by }),
-    /** Grants the order's credits once, where the payment is its price. */
+    /** Grants the order's credits once, where the payment is its price. The order: id or reference. */
     pay: (orderId: string, payment: ToldPayment, actor: ServiceActor) =>
       pay(database, { orderId, payment, actor }),
     /** Takes back what the amount stands for, as far as it is available. Idempotent by `refund`. */
     refund: (orderId: string, told: ToldRefund, actor: ServiceActor) =>
       refund(database, orderId, told, actor),
-    /** @param accountId only of this account */
-    async find(orderId: string, accountId?: string): Promise<Order | undefined> {
-      if (!isAsciiWord(orderId)) return undefined;
-      const order = await query(database, db => readOrder(database, db, orderId));
+    /** @param order its id or its reference @param accountId only of this account */
+    async find(named: string, accountId?: string): Promise<Order | undefined> {
+      const order = await findOrder(database, named);
       return accountId === undefined || order?.accountId === accountId ? order : undefined;
     },
     /** ODD_PAYMENTS_MAX and REFUNDS_MAX bound them. */
     async details(orderId: string) {
       const payments = await query(database, db => readPayments(db, orderId));
       return { payments, refunds: await query(database, db => readRefunds(db, orderId)) };
+    },
+    /** Of those of the account's orders that have one, by their ids. */
+    async references(accountId: string, orderIds: readonly string[]) {
+      if (orderIds.length === 0) return new Map<string, string>();
+      const rows = await query(database, db =>
+        db
+          .selectFrom('orders')
+          .select(['id', 'account_id', 'reference'])
+          .where('id', 'in', orderIds)
+          .execute(),
+      );
+      const own = rows.filter(row => row.account_id === accountId);
+      return new Map(own.flatMap(({ id, reference }) => (reference ? [[id, reference]] : [])));
     },
     async list(filter: OrderFilter): Promise<Order[]> {
       const rows = await query(database, db => selectPage(database, db, filter).execute());
@@ -150,6 +168,7 @@ export function createOrderStore(database: Database) {
 
 const ORDER_COLUMNS = [
   'id',
+  'reference',
   'account_id as accountId',
   'price_list as list',
   'credits',
@@ -178,6 +197,24 @@ export async function readOrder(
     .select(() => database.nowMs.as('readAtMs'))
     .where('id', '=', orderId)
     .executeTakeFirst();
+  return row && orderOf(row);
+}
+
+/** @param named an order's id or its reference */
+async function findOrder(database: Database, named: string): Promise<Order | undefined> {
+  const reference = parseOrderReference(named);
+  if (reference === undefined) {
+    if (!isAsciiWord(named)) return undefined;
+    return query(database, db => readOrder(database, db, named.toLowerCase()));
+  }
+  const row = await query(database, db =>
+    db
+      .selectFrom('orders')
+      .select(ORDER_COLUMNS)
+      .select(() => database.nowMs.as('readAtMs'))
+      .where('reference', '=', reference)
+      .executeTakeFirst(),
+  );
   return row && orderOf(row);
 }
 
@@ -257,8 +294,27 @@ function storedAs(state: ListedOrderState): StoredOrderState {
 }
 
 async function place(database: Database, order: NewOrder, by: Actor): Promise<PlaceOutcome> {
-  const { accountId, id } = order;
   const entryId = randomUUID();
+  for (let attempt = 1; ; attempt += 1) {
+    const referred = { ...order, reference: orderReferenceOf(order.id, attempt) };
+    try {
+      return await placeReferred(database, referred, by, entryId);
+    } catch (error) {
+      const isTaken = databaseErrorKind(error) === 'duplicate';
+      if (!isTaken || attempt === REFERENCES_TRIED_MAX) throw error;
+    }
+  }
+}
+
+type ReferredOrder = NewOrder & { readonly reference: string };
+
+function placeReferred(
+  database: Database,
+  order: ReferredOrder,
+  by: Actor,
+  entryId: string,
+): Promise<PlaceOutcome> {
+  const { accountId, id } = order;
   return transact(database, async tx => {
     // It takes the account's row: two at once would both count one order fewer.
     const { log } = await requireAuthority(database, tx, { accountId, actor: by, entryId });
@@ -297,11 +353,12 @@ async function boundReached(
   return today >= ORDERS_A_DAY_MAX ? 'too-many-today' : undefined;
 }
 
-async function insertOrder(database: Database, tx: Db, order: NewOrder) {
+async function insertOrder(database: Database, tx: Db, order: ReferredOrder) {
   await tx
     .insertInto('orders')
     .values({
       id: order.id,
+      reference: order.reference,
       account_id: order.accountId,
       price_list: order.list,
       credits: order.credits,
@@ -357,14 +414,12 @@ interface Paying {
 type Repeated = Paying & { readonly auditId: string };
 
 async function pay(database: Database, paying: Paying): Promise<PayOutcome> {
-  const { orderId } = paying;
-  if (!isAsciiWord(orderId)) return { kind: 'unknown' };
-  const known = await query(database, db => readOrder(database, db, orderId));
+  const known = await findOrder(database, paying.orderId);
   if (known === undefined) return { kind: 'unknown' };
   const repeated = { ...paying, auditId: randomUUID() };
   return transact(database, async tx => {
     await holdAccount(database, tx, known.accountId);
-    return judgedPayment(database, tx, await requireOrder(database, tx, orderId), repeated);
+    return judgedPayment(database, tx, await requireOrder(database, tx, known.id), repeated);
   });
 }
 
@@ -493,13 +548,12 @@ async function refund(
   told: ToldRefund,
   actor: ServiceActor,
 ): Promise<RefundOutcome> {
-  if (!isAsciiWord(orderId)) return { kind: 'unknown' };
-  const known = await query(database, db => readOrder(database, db, orderId));
+  const known = await findOrder(database, orderId);
   if (known === undefined) return { kind: 'unknown' };
   const by = { actor, auditId: randomUUID() };
   return transact(database, async tx => {
     await holdAccount(database, tx, known.accountId);
-    return judgedRefund(database, tx, await requireOrder(database, tx, orderId), told, by);
+    return judgedRefund(database, tx, await requireOrder(database, tx, known.id), told, by);
   });
 }
 

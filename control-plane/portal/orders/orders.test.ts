@@ -33,6 +33,7 @@ import {
   ODD_PAYMENTS_MAX,
   ORDERS_A_DAY_MAX,
   ORDERS_PENDING_MAX,
+  orderReferenceOf,
   REFUNDS_MAX,
   releaseReferenceOf,
 } from './order-rules.ts';
@@ -288,6 +289,42 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     assert.ok(outcome.kind === 'paid');
     t.is(outcome.order.state, 'partly-refunded');
     t.is((await stores.ledger.balances(account))?.available, 1250);
+  });
+
+  test('have a reference that payers write, by which they are found, paid and refunded', async t => {
+    const account = await fundedAccount(stores, 0);
+    const order = await placed(stores, account);
+    const { reference } = order;
+    assert.ok(reference);
+    const typed = ` ${reference.toLowerCase().replaceAll('-', ' ')} `;
+    t.is((await stores.orders.find(typed))?.id, order.id);
+    t.is((await stores.orders.find(reference, account))?.id, order.id);
+    t.is(await stores.orders.find(reference, 'another'), undefined);
+    t.is((await stores.orders.pay(reference, paymentOf(order), PROVIDER)).kind, 'paid');
+    t.is((await stores.orders.pay(order.id, paymentOf(order), PROVIDER)).kind, 'already-paid');
+    t.is((await stores.orders.refund(typed, refundOf(2), PROVIDER)).kind, 'refunded');
+    t.deepEqual(await stores.ledger.balances(account), { available: 2499, reserved: 0 });
+    const found = await stores.orders.references(account, [order.id, randomUUID()]);
+    t.deepEqual([...found], [[order.id, reference]]);
+    t.is((await stores.orders.references('another', [order.id])).size, 0);
+  });
+
+  test('have a reference of their own, also where another order drew the same', async t => {
+    const account = await fundedAccount(stores, 0);
+    const id = randomUUID();
+    const taken = await placed(stores, account);
+    await database.kysely
+      .updateTable('orders')
+      .set({ reference: orderReferenceOf(id, 1) })
+      .where('id', '=', taken.id)
+      .execute();
+    const order = await placed(stores, account, { id });
+    t.is(order.reference, orderReferenceOf(id, 2));
+    t.is((await stores.orders.find(orderReferenceOf(id, 1)))?.id, taken.id);
+    // Orders from before references have none, however many there are.
+    const none = database.kysely.updateTable('orders').set({ reference: null });
+    await none.where('account_id', '=', account).execute();
+    t.is((await stores.orders.find(id))?.reference, null);
   });
 
   test('have references in the ledger that nobody else enters', async t => {

@@ -23,7 +23,12 @@ import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
 import { AttemptWindows } from '../sign-in/attempt-windows.ts';
-import { isMoneyAmount, isMoneyReference, type Payment } from './order-rules.ts';
+import {
+  isMoneyAmount,
+  isMoneyReference,
+  type Payment,
+  parseOrderReference,
+} from './order-rules.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from './order-store.ts';
 
 const REFERENCE_FIELDS = { 'order.paid': 'payment_id', 'order.refunded': 'refund_id' } as const;
@@ -87,8 +92,10 @@ function noticeOf(body: Fields): PaymentNotice {
   check.that(isFields(body.data), 'data', 'must be an object');
   const referenceField = REFERENCE_FIELDS[(type ?? 'order.paid') as NoticeType];
   const { order_id: orderId, amount, currency, [referenceField]: reference } = data;
-  const isOrder = typeof orderId === 'string' && ORDER_ID.test(orderId);
-  check.that(isOrder, 'data.order_id', 'must be the id of an order');
+  const isOrder =
+    typeof orderId === 'string' &&
+    (ORDER_ID.test(orderId) || parseOrderReference(orderId) !== undefined);
+  check.that(isOrder, 'data.order_id', 'must be the id or the payment reference of an order');
   check.that(
     isMoneyReference(reference),
     `data.${referenceField}`,

@@ -11,6 +11,7 @@ import { paid, placed } from '../test/orders.ts';
 import { openTestApp, portalOf, useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
 import type { Order } from './order-rules.ts';
+import { recommendedOf, savingOf } from './package-pages.ts';
 import { NOTIFICATIONS_A_MINUTE_MAX } from './receive-payment.ts';
 
 const test = ava.serial;
@@ -86,19 +87,24 @@ async function formOf(page: string): Promise<Record<string, string>> {
 }
 
 test('the pages of orders › sell the packages of the list on sale, each form once', async t => {
-  const { csrf, ...fields } = await formOf('/account/orders/packages');
+  const { body } = await owner.get('/account/orders/packages');
+  t.false(body.includes('action="/account/orders"'), 'nothing is ordered without a review');
+  const [, review = ''] = /href="(\/account\/orders\/new[^"]*)"/.exec(body) ?? [];
+  const { csrf, ...fields } = await formOf(review.replaceAll('&amp;', '&'));
   t.deepEqual([fields.credits, fields.price], ['2500', '5000']);
+  t.is((await app.stores.orders.list({ accountId: app.accountId, limit: 1 })).length, 0);
   const first = await owner.post('/account/orders', fields);
   t.is(first.statusCode, 303);
   const twice = await owner.post('/account/orders', fields);
   t.is(twice.headers.location, first.headers.location);
   const url = String(first.headers.location);
   const page = await owner.get(url);
-  t.regex(textOf(page.body), /The order is placed.*Waiting for payment.*2,500.*CNY.50\.00/);
+  t.regex(textOf(page.body), /The order is placed.*CNY.50\.00.*Waiting for payment.*2,500/);
   t.regex(page.body, /Bank &lt;b>of/);
   const id = /orders\/([^?]+)/.exec(url)?.[1] ?? '';
   const [order] = await app.stores.orders.list({ accountId: app.accountId, limit: 1 });
   t.is(order?.id, id);
+  t.truthy(order?.reference && page.body.includes(`data-copy="${order.reference}"`));
   const cancelled = await owner.post(`/account/orders/${id}/cancel`, {});
   t.regex(String(cancelled.headers.location), /said=cancelled$/);
   const late = await owner.post(`/account/orders/${id}/cancel`, {});
@@ -123,6 +129,44 @@ test('the pages of orders › sell nothing else, and at no other price', async t
   ]) {
     t.is((await owner.post('/account/orders', fields)).statusCode, 400);
   }
+});
+
+test('the pages of orders › refuse what was reviewed before the price list changed', async t => {
+  const images = { ...sales, priceList: 'image' } as const;
+  const changed = await openTestApp({ settings: { portal: { sales: images } } }, t);
+  const person = await signIn(changed);
+  const reviewed = '/account/orders/new?credits=2500&price=5000';
+  t.is((await owner.get(reviewed)).statusCode, 200);
+  const late = await person.get(reviewed);
+  t.is(late.statusCode, 422);
+  t.regex(textOf(late.body), /not on sale any more at this price/);
+  t.false(late.body.includes('action="/account/orders"'));
+  const form = randomUUID();
+  const sent = await person.post('/account/orders', { form, credits: '2500', price: '5000' });
+  t.is(sent.statusCode, 422);
+  t.deepEqual(await changed.stores.orders.list({ accountId: changed.accountId, limit: 1 }), []);
+  for (const query of ['', '?credits=2500', '?credits=2500&price=50.00', '?credits=x&price=5000']) {
+    t.is((await owner.get(`/account/orders/new${query}`)).statusCode, 400, query);
+  }
+  t.is((await viewer.get(reviewed)).statusCode, 403);
+});
+
+test('the pages of orders › say what a package saves, and recommend one that is used up within a year', t => {
+  const packages = [
+    { credits: 100, price: 1000 },
+    { credits: 500, price: 4500 },
+    { credits: 1200, price: 8001 },
+  ];
+  t.deepEqual(
+    packages.map(one => savingOf(one, packages)),
+    [0, 10, 33],
+  );
+  const creditsAt = (pace: number | undefined) => recommendedOf(packages, pace)?.credits;
+  // 500 credits are a year of 1.37 a day.
+  t.deepEqual([undefined, 0.1, 1.36, 1.37, 3.2, 3.3, 1000].map(creditsAt), [
+    ...[100, 100, 100, 500, 500, 1200, 1200],
+  ]);
+  t.is(recommendedOf([], 1), undefined);
 });
 
 test('the pages of orders › say that an order is no longer pending', async t => {
@@ -189,6 +233,15 @@ test('a notification of a payment › pays its order once, however often it come
   t.deepEqual(outcomes[0]?.json().order_id, order.id);
   t.is((await app.stores.orders.find(order.id))?.paidBy, 'notification');
   await assertBalanced(app.stores, account);
+});
+
+test('a notification of a payment › names its order by the reference that the payer wrote', async t => {
+  const order = await placed(app.stores, account);
+  const answer = await send(paidEvent(order, { order_id: order.reference }));
+  t.deepEqual([answer.statusCode, answer.json().outcome], [200, 'paid']);
+  t.is((await app.stores.orders.find(order.id))?.state, 'paid');
+  const unknown = await send(paidEvent(order, { order_id: 'M-2222-22' }));
+  t.is(unknown.statusCode, 404);
 });
 
 test('a notification of a payment › of another sum or currency, or of too much, names the field and changes nothing', async t => {

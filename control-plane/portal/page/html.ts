@@ -509,15 +509,36 @@ export function emptyState(props: {
   </div>`;
 }
 
-/** @param at milliseconds or ISO 8601 @param none where there is no time */
+/**
+ * A moment as the page has it without scripts; times.js makes it the reader's own.
+ * @param at milliseconds or ISO 8601 @param none where there is no time
+ */
 export function time(
   at: number | string | null,
   format: (instantMs: number) => string,
   none: Child = null,
 ): Child {
+  return timeElement(at, format, none, false);
+}
+
+/** The same in a list of what happened lately: `3 min ago`. */
+export function ago(
+  at: number | string | null,
+  format: (instantMs: number) => string,
+  none: Child = null,
+): Child {
+  return timeElement(at, format, none, true);
+}
+
+function timeElement(
+  at: number | string | null,
+  format: (instantMs: number) => string,
+  none: Child,
+  isLately: boolean,
+): Child {
   if (at === null) return none;
   const instant = new Date(at);
-  return html`<time datetime=${instant.toISOString()}>${format(instant.getTime())}</time>`;
+  return html`<time datetime=${instant.toISOString()} data-ago=${isLately || undefined}>${format(instant.getTime())}</time>`;
 }
 
 /** A text of a machine that people copy: commands, secrets, addresses. */

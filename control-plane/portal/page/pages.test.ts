@@ -14,6 +14,7 @@ import { barChart } from '../usage/usage-chart.ts';
 import { fill, formatsIn, isLanguage, LANGUAGES, wordsIn } from '../words/words.ts';
 import { registerAssets, renderPage, wantsPage, writeErrorPage } from './frame.ts';
 import {
+  ago,
   badge,
   button,
   type Child,
@@ -62,6 +63,7 @@ const COMPONENTS: Readonly<Record<string, () => Child>> = {
   notice: () => notice('bad', HOSTILE, html`<p title=${HOSTILE}>${HOSTILE}</p>`),
   emptyState: () => emptyState({ title: HOSTILE, text: HOSTILE, action: HOSTILE }),
   time: () => time(0, () => HOSTILE),
+  ago: () => ago(0, () => HOSTILE),
   textField: () => textField({ ...field, value: HOSTILE, placeholder: HOSTILE }),
   textArea: () => textArea({ ...field, value: HOSTILE }),
   selectField: () => selectField({ ...field, options: [option], value: HOSTILE }),

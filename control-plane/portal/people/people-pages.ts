@@ -332,7 +332,7 @@ function auditTable({ words, formats }: Visit, rows: readonly AuditRecord[]): VN
     caption: audit.title,
     columns: [audit.time, audit.who, audit.from, audit.what, audit.subject, audit.change],
     rows: rows.map(row => [
-      ui.time(row.atMs, formats.exactTime),
+      ui.ago(row.atMs, formats.exactTime),
       row.mail ?? audit.actors[row.actorKind],
       row.address === null ? null : html`<code>${row.address}</code>`,
       actionIn(audit, row.action),

@@ -264,7 +264,7 @@ function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSes
     html`<code>${row.address}</code>`,
     sessions.methods[row.method],
     ui.time(row.createdAtMs, formats.dateTime),
-    ui.time(row.seenAtMs, formats.dateTime),
+    ui.ago(row.seenAtMs, formats.dateTime),
     isThis
       ? null
       : ui.postForm(

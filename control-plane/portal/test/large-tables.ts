@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import type { Database, Schema } from '@matting/database/database.ts';
 import { ACCOUNTS, accountOf, apiKeyOf, fillTable } from '@matting/test-support/large-tables.ts';
 import type { Insertable } from 'kysely';
+import { orderReferenceOf } from '../orders/order-rules.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -139,6 +140,7 @@ function orderRow(index: number, nowMs: number): Schema['orders'] {
     paid_by: isPaid ? 'operator' : null,
     payment: isPaid ? `payment-${index}` : null,
     cancelled_at: state === 'cancelled' ? createdAtMs + 1000 : null,
+    reference: orderReferenceOf(orderOf(index), 1),
   };
 }
 

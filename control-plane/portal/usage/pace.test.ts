@@ -34,14 +34,14 @@ test('a pace › is none of no charge, and none of a first try', t => {
 test('how long credits last › is said in days, months or not at all', t => {
   const english = (credits: number) => lastingText(readerIn('en'), credits, 2);
   t.deepEqual([0, 2, 119, 120, 1460, 1462].map(english), [
-    '0 days',
-    '1 day',
-    '59 days',
-    '2 months',
-    '24 months',
+    'less than a day',
+    'about 1 day',
+    'about 59 days',
+    'about 2 months',
+    'about 24 months',
     'more than 2 years',
   ]);
-  t.is(lastingText(readerIn('zh-CN'), 120, 2), '2 个月');
+  t.is(lastingText(readerIn('zh-CN'), 120, 2), '约 2 个月');
 });
 
 test('how long credits last › ends on the day that the pace says', t => {

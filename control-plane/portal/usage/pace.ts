@@ -31,11 +31,12 @@ interface Reader {
   readonly formats: Formats;
 }
 
-/** `12 days`, `5 months`, `more than 2 years`: how long so many credits last. */
+/** `about 12 days`, `about 5 months`, `more than 2 years`: how long so many credits last. */
 export function lastingText({ language, words }: Reader, credits: number, pace: number): string {
   const { pace: said } = words.usage;
   const days = Math.floor(credits / pace);
   if (days > DAYS_SAID_MAX) return said.years;
+  if (days < 1) return said.hours;
   if (days < MONTHS_FROM_DAYS) return counted(language, said.days, days);
   return counted(language, said.months, Math.round(days / DAYS_A_MONTH));
 }

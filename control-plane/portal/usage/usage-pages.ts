@@ -110,7 +110,7 @@ function daysChoice(
     const begins = isoOfDay(today - days + 1);
     return {
       href: ui.withQuery(USAGE_PATH, { from: begins, group }),
-      label: counted(language, usage.pace.days, days),
+      label: counted(language, usage.lastDays, days),
       active: from === begins && to === isoOfDay(today),
     };
   });

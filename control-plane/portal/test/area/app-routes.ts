@@ -22,6 +22,7 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'GET /account/keys/new': {},
   'GET /account/orders': {},
   'GET /account/orders/:id': { params: { id: 'orderId' } },
+  'GET /account/orders/new': {},
   'GET /account/orders/packages': {},
   'GET /account/people': {},
   'GET /account/playground': {},

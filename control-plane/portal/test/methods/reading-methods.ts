@@ -6,6 +6,7 @@ import type { Database } from '@matting/database/database.ts';
 import { at } from '@matting/test-support/at.ts';
 import { accountOf } from '@matting/test-support/large-tables.ts';
 import { FIRST_ALERT } from '../../alerts/alert-store.ts';
+import { orderReferenceOf } from '../../orders/order-rules.ts';
 import { USAGE_GROUPS } from '../../usage/usage-store.ts';
 import { addOwner, endingOf, seenOf, tellingOf, watchedAccount } from '../alerts-fixtures.ts';
 import type { Stores } from '../fixtures.ts';
@@ -39,7 +40,14 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
   },
   'orders.find': async ({ orders }) => {
     assert.ok(await orders.find(orderOf(2), accountOf(0)));
+    assert.equal((await orders.find(orderReferenceOf(orderOf(2), 1)))?.id, orderOf(2));
     assert.equal(await orders.find(orderOf(2), accountOf(1)), undefined);
+  },
+  'orders.references': async ({ orders }) => {
+    const ids = Array.from({ length: 50 }, (_, index) => orderOf(index));
+    const even = await orders.references(accountOf(0), ids);
+    assert.equal(even.get(orderOf(2)), orderReferenceOf(orderOf(2), 1));
+    assert.equal(even.size, 25);
   },
   'orders.list': async ({ orders }) => {
     for (const accountId of [undefined, accountOf(0)]) {
