@@ -2,11 +2,11 @@
  * A model's manifest: where its weights come from, how they are verified, and what engines need to
  * know about its graph. It is data; nothing else in the program knows a model by name.
  */
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { listDirectory, statOrNull } from './cache-files.ts';
+import { listDirectory } from './cache-files.ts';
 import {
   byType,
   fieldError,
@@ -20,7 +20,7 @@ import {
   wholeNumber,
 } from './checked-json.ts';
 import { LICENCE_SCHEMA, type Licence } from './licence.ts';
-import { ModelError } from './model-error.ts';
+import { diskError, ModelError } from './model-error.ts';
 import {
   ACTIVATIONS,
   type Activation,
@@ -266,7 +266,7 @@ const SCHEMA = fields<ModelManifest>(
 
 /**
  * Of `directory`, or of `added`, the folder of an operator's own models, which replace none.
- * Throws ModelError `settings` (no such model: it names others), `manifest` (malformed).
+ * Throws ModelError `settings` (no such model: it names others), `manifest` (malformed), `disk`.
  */
 export async function loadManifest(
   name: string,
@@ -280,7 +280,7 @@ export async function loadManifest(
   }
   const shipped = added === undefined || (await namesIn(directory)).includes(name);
   const path = join(shipped ? directory : added, name, MANIFEST_FILE);
-  const manifest = parseManifest(await readFile(path, 'utf8'), path);
+  const manifest = parseManifest(await readText(path), path);
   if (manifest.name !== name) {
     throw new ModelError('manifest', `${path}: name must be its directory's name, ${name}`);
   }
@@ -301,9 +301,27 @@ async function namesIn(directory: string): Promise<readonly string[]> {
   const names: string[] = [];
   for (const name of await listDirectory(directory)) {
     const path = join(directory, name, MANIFEST_FILE);
-    if (MODEL_NAME.test(name) && (await statOrNull(path)) !== null) names.push(name);
+    if (MODEL_NAME.test(name) && (await isThere(path))) names.push(name);
   }
   return names;
+}
+
+/** Also where that cannot be told: who loads it is told why, and others are not kept from theirs. */
+async function isThere(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return true;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return code !== 'ENOENT' && code !== 'ENOTDIR';
+  }
+}
+
+/** @throws ModelError `disk` */
+export async function readText(path: string): Promise<string> {
+  return await readFile(path, 'utf8').catch(error => {
+    throw diskError(error, 'read', path);
+  });
 }
 
 type WrittenManifest = Omit<ModelManifest, 'inputSize'> & { readonly inputSize?: InputSizes };

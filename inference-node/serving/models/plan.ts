@@ -3,7 +3,6 @@
  * data in models/plans.json: models, input sizes and roles. A single model is a plan of its name.
  */
 
-import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { ConfigError, type EnvProblem, EnvReader } from '@matting/program/env.ts';
 import { statOrNull } from './cache-files.ts';
@@ -18,7 +17,13 @@ import {
   wholeNumber,
 } from './checked-json.ts';
 import type { UseTerms } from './licence.ts';
-import { listManifests, loadManifest, MANIFEST_DIRECTORY, type ModelManifest } from './manifest.ts';
+import {
+  listManifests,
+  loadManifest,
+  MANIFEST_DIRECTORY,
+  type ModelManifest,
+  readText,
+} from './manifest.ts';
 import { ModelError } from './model-error.ts';
 import {
   INPUT_SIDE_MAX,
@@ -172,12 +177,12 @@ export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
   return found;
 }
 
-/** Every plan that comes with the product. Throws ModelError `manifest`, with file and field. */
+/** Every plan that comes with the product. Throws ModelError `manifest`, with file and field, `disk`. */
 export async function loadPlanOutlines(
   directory = MANIFEST_DIRECTORY,
 ): Promise<readonly PlanOutline[]> {
   const path = join(directory, PLANS_FILE);
-  return parsePlanOutlines(await readFile(path, 'utf8'), path);
+  return parsePlanOutlines(await readText(path), path);
 }
 
 /** An operator's own, beside the manifests of added models; there may be none. */

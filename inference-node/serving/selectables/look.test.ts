@@ -1,4 +1,4 @@
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
@@ -143,4 +143,26 @@ test('a graph that is rewritten has to be prepared on a CPU; for a GPU the first
   await writeFile(file, 'made');
   await writeSidecar(folders.modelDir, manifest, made, 4, sha256('made').toString('hex'));
   t.deepEqual(await named('cpu'), ['mine']);
+});
+
+test('what cannot be read is told of, and takes nothing else away', async t => {
+  const { folders, look } = await open(t);
+  await addTinyModel(folders, 'mine');
+  const unreadable = path.join(folders.addedModelsDir, 'broken', 'manifest.json');
+  await mkdir(unreadable, { recursive: true });
+  await symlink('loop', path.join(folders.addedModelsDir, 'loop'));
+  await writeFile(path.join(folders.addedModelsDir, 'notes'), 'no folder, and no model');
+  await mkdir(path.join(folders.addedModelsDir, 'plans.json'));
+  const { selectable, problems } = await look();
+  t.deepEqual(
+    selectable.map(({ name }) => name),
+    ['mine'],
+  );
+  t.is(problems.length, 3);
+  for (const what of ['plans.json: it is a directory', 'broken/manifest.json: it is', 'loop/']) {
+    t.true(
+      problems.some(line => line.includes(what)),
+      problems.join('\n'),
+    );
+  }
 });
