@@ -1,12 +1,15 @@
 /**
  * Requests without a key, where an API key of the operator's choice stands in for theirs: of
- * programs on this machine or in a private network, which no proxy passed on and no page sent. An
- * address says who asks only where nobody stands in between, and a page of anybody may ask for
- * addresses that its reader's browser reaches.
+ * programs on this machine or in a private network, which no proxy passed on and no browser sent.
+ * An address says who asks only where nobody stands in between. A page of anybody may ask for
+ * addresses that its reader's browser reaches, and for this one under a name of its own (DNS
+ * rebinding): then it is of the same origin, and may choose its User-Agent.
  */
+import { isIP } from 'node:net';
 import type { Authenticator } from '@matting/core/accounts/account.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import { isIpInNetworks } from '@matting/http/networks.ts';
+import { hostOf, isPrivateName } from '@matting/http/outgoing/outgoing-url.ts';
 import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyRequest } from 'fastify';
@@ -18,12 +21,19 @@ const LOOPBACK_AND_PRIVATE = [
 const OF_PROXIES = /^(?:forwarded|via|x-real-ip|x-forwarded-.*)$/;
 /** Of every browser. It sends no Sec-Fetch-Site to http addresses but this machine's. */
 const BROWSER = /^Mozilla\//;
-const OWN_SITES: readonly unknown[] = ['none', 'same-origin'];
+const OF_BROWSERS = ['origin', 'referer', 'sec-fetch-site', 'sec-purpose', 'purpose'];
+/** A host, and its port. */
+const HOST = /^(\[[\da-f:.]+\]|[^\s:/\\@?#[\]]+)(?::\d{1,5})?$/i;
+
+interface Entrance {
+  readonly trustedProxies: readonly string[];
+  readonly baseUrl: string;
+}
 
 /** @throws ContractError MISSING_API_KEY, which says why */
 export function requireLocalProgram(
   { raw: { socket, headers } }: Pick<FastifyRequest, 'raw'>,
-  trustedProxies: readonly string[],
+  { trustedProxies, baseUrl }: Entrance,
 ): void {
   const address = socket.remoteAddress ?? '';
   if (!isIpInNetworks(address, LOOPBACK_AND_PRIVATE)) {
@@ -31,10 +41,19 @@ export function requireLocalProgram(
   }
   const isPassedOn = Object.keys(headers).some(name => OF_PROXIES.test(name));
   if (isPassedOn || isIpInNetworks(address, trustedProxies)) throw keyWanted('through a proxy');
-  const { origin, 'sec-fetch-site': site, 'user-agent': agent = '' } = headers;
-  const isOfPage = site === undefined ? BROWSER.test(agent) : !OWN_SITES.includes(site);
-  const isAhead = headers['sec-purpose'] !== undefined || headers.purpose !== undefined;
-  if (origin !== undefined || isOfPage || isAhead) throw keyWanted('from a page');
+  const says = OF_BROWSERS.some(name => headers[name] !== undefined);
+  if (says || BROWSER.test(headers['user-agent'] ?? '')) throw keyWanted('from a browser');
+  if (!isOwnHost(headers.host ?? '', baseUrl)) {
+    throw keyWanted('to a host name that is neither private nor that of MATTING_BASE_URL');
+  }
+}
+
+/** Nobody else can have a page under an address, a private name or the operator's own. */
+function isOwnHost(text: string, baseUrl: string): boolean {
+  const url = HOST.test(text) ? URL.parse(`http://${text}`) : null;
+  if (url === null) return false;
+  const host = hostOf(url);
+  return isIP(host) !== 0 || isPrivateName(host) || host === hostOf(new URL(baseUrl));
 }
 
 function keyWanted(where: string): ContractError {

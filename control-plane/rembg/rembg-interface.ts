@@ -24,6 +24,7 @@ const PATH = '/compat/rembg/';
 interface RembgOptions extends OutgoingPolicy {
   readonly syncWaitMs: number;
   readonly trustedProxies: readonly string[];
+  readonly baseUrl: string;
   readonly standInKeyId: string | undefined;
 }
 
@@ -38,7 +39,7 @@ export function rembgInterface(
       name => headerValues(request.raw, name).length > 0,
     );
     if (showsKey || standInKeyId === undefined) return apiKeyOf(request);
-    requireLocalProgram(request, options.trustedProxies);
+    requireLocalProgram(request, options);
     return NO_KEY;
   };
   const authenticator =

@@ -193,40 +193,78 @@ test('a picture by its URL is a job whose URL the service fetches, and asked aga
   t.is(again.headers['x-credits-charged'], '0');
 });
 
+const ENTRANCE = {
+  trustedProxies: ['10.9.0.0/16'],
+  baseUrl: 'https://cut.example.com:8443/matting',
+};
 const BROWSER = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64)' };
-const PROXIES = ['10.9.0.0/16'];
 const WHO: readonly [string, IncomingHttpHeaders, refused?: RegExp][] = [
   ['127.0.0.1', {}],
   ['::1', { 'user-agent': 'python-requests/2.32' }],
+  ['::ffff:127.0.0.1', {}],
   ['::ffff:192.168.1.7', {}],
   ['10.1.2.3', {}],
   ['fd00::5', {}],
-  ['127.0.0.1', { ...BROWSER, 'sec-fetch-site': 'none' }],
-  ['127.0.0.1', { ...BROWSER, 'sec-fetch-site': 'same-origin' }],
+  // As fetch of Node sends it.
+  ['127.0.0.1', { 'sec-fetch-mode': 'cors', 'user-agent': 'node' }],
   ['203.0.113.9', {}, /not private/],
+  ['::ffff:203.0.113.9', {}, /not private/],
   ['2001:db8::1', {}, /not private/],
   ['169.254.169.254', {}, /not private/],
+  ['fe80::1%eth0', {}, /not private/],
   ['', {}, /not private/],
+  ['203.0.113.9', { 'x-forwarded-for': '127.0.0.1', 'x-real-ip': '127.0.0.1' }, /not private/],
   ['10.9.1.1', {}, /proxy/],
+  ['::ffff:10.9.1.1', {}, /proxy/],
   ['127.0.0.1', { 'x-forwarded-for': '' }, /proxy/],
   ['127.0.0.1', { 'x-forwarded-proto': 'https' }, /proxy/],
   ['127.0.0.1', { forwarded: 'for=10.0.0.1' }, /proxy/],
   ['127.0.0.1', { 'x-real-ip': '10.0.0.1' }, /proxy/],
   ['127.0.0.1', { via: '1.1 cache' }, /proxy/],
-  ['127.0.0.1', { origin: 'http://localhost:8080' }, /page/],
-  ['127.0.0.1', { origin: 'null' }, /page/],
-  ['127.0.0.1', { 'sec-fetch-site': 'cross-site' }, /page/],
-  ['127.0.0.1', { 'sec-fetch-site': 'same-site' }, /page/],
-  ['127.0.0.1', { 'sec-fetch-site': 'none', 'sec-purpose': 'prefetch' }, /page/],
-  ['127.0.0.1', { 'sec-fetch-site': 'none', purpose: 'prefetch' }, /page/],
+  ['127.0.0.1', { origin: 'http://localhost:8080' }, /browser/],
+  ['127.0.0.1', { origin: 'null' }, /browser/],
+  ['127.0.0.1', { referer: 'http://localhost:8080/' }, /browser/],
+  ['127.0.0.1', { 'sec-fetch-site': 'cross-site' }, /browser/],
+  ['127.0.0.1', { 'sec-fetch-site': 'same-origin' }, /browser/],
+  // Typed by its user, or where another address that was typed led.
+  ['127.0.0.1', { 'sec-fetch-site': 'none' }, /browser/],
+  ['127.0.0.1', { 'sec-purpose': 'prefetch' }, /browser/],
+  ['127.0.0.1', { purpose: 'prefetch' }, /browser/],
   // Neither header goes to an http address that is not this machine's.
-  ['192.168.1.7', BROWSER, /page/],
+  ['192.168.1.7', BROWSER, /browser/],
+];
+const HOSTS: readonly [string | undefined, isOwn: boolean][] = [
+  ['127.0.0.1:8080', true],
+  ['[::1]:8080', true],
+  ['192.168.1.7', true],
+  ['localhost:8080', true],
+  ['LOCALHOST.:8080', true],
+  ['matting:8080', true],
+  ['matting.shop.svc.cluster.local:8080', true],
+  ['cut.example.com', true],
+  ['Cut.Example.com:8443', true],
+  // A name of anybody, whose address is this machine's now.
+  ['evil.example:8080', false],
+  ['127.0.0.1.evil.example', false],
+  ['localhost.evil.example', false],
+  ['cut.example.com.evil.example', false],
+  ['evil.example@127.0.0.1', false],
+  ['evil.example/127.0.0.1', false],
+  ['evil.example#localhost', false],
+  ['evil.example\\localhost', false],
+  ['127.0.0.1, evil.example', false],
+  ['', false],
+  [undefined, false],
 ];
 
-test('without a key may ask who is near, by no proxy, from no page', t => {
-  for (const [remoteAddress, headers, refused] of WHO) {
+test('without a key may ask who is near, by no proxy, from no browser', t => {
+  const near = HOSTS.map(([host, isOwn]): (typeof WHO)[number] =>
+    isOwn ? ['127.0.0.1', { host }] : ['127.0.0.1', { host }, /host name/],
+  );
+  for (const [remoteAddress, sent, refused] of [...WHO, ...near]) {
+    const headers = { host: '127.0.0.1:8080', ...sent };
     const ask = () =>
-      requireLocalProgram({ raw: { socket: { remoteAddress }, headers } } as never, PROXIES);
+      requireLocalProgram({ raw: { socket: { remoteAddress }, headers } } as never, ENTRANCE);
     const what = JSON.stringify([remoteAddress, headers]);
     if (refused === undefined) t.notThrows(ask, what);
     else t.throws(ask, { code: 'MISSING_API_KEY', message: refused } as object, what);
@@ -258,6 +296,8 @@ test('without a key the operator’s pays, and what its policy says holds', asyn
   t.is((await of.stores.ledger.balances(of.accountId))?.available, 999);
   const far = { of, headers: {}, remoteAddress: '203.0.113.9' };
   t.is((await post({ file }, far)).statusCode, 401);
+  const rebound = { of, headers: { host: 'evil.example:8080' } };
+  t.is((await post({ file }, rebound)).statusCode, 401);
   // A key that is shown is judged by itself.
   for (const headers of [
     { 'x-api-key': '' },

@@ -111,11 +111,23 @@ tests control-plane/rembg/rembg.test.ts
 who comes through a proxy that is trusted needs no key
   - if (isPassedOn || isIpInNetworks(address, trustedProxies)) throw
   + if (isPassedOn) throw
-  = without a key may ask who is near, by no proxy, from no page
+  = without a key may ask who is near, by no proxy, from no browser
 a page that says nothing of itself needs no key
-  - site === undefined ? BROWSER.test(agent) : !OWN_SITES.includes(site);
-  + site === undefined ? agent === site : !OWN_SITES.includes(site);
-  = without a key may ask who is near, by no proxy, from no page
+  - if (says || BROWSER.test(headers['user-agent'] ?? '')) throw
+  + if (says) throw
+  = without a key may ask who is near, by no proxy, from no browser
+a page of a reader’s own browser needs no key
+  - if (says || BROWSER.test(headers['user-agent'] ?? '')) throw
+  + if (BROWSER.test(headers['user-agent'] ?? '')) throw
+  = without a key may ask who is near, by no proxy, from no browser
+a page under a name that leads here needs no key
+  - return isIP(host) !== 0 || isPrivateName(host) || host
+  + return host !== '' || host
+  = without a key may ask who is near, by no proxy, from no browser
+a host name is believed up to an @
+  - const url = HOST.test(text) ?
+  + const url = text !== '' ?
+  = without a key may ask who is near, by no proxy, from no browser
 a revoked key goes on standing in
   - key === undefined || key.state === 'revoked'
   + key === undefined

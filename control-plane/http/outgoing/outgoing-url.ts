@@ -143,7 +143,8 @@ export function isLocalhost(host: string): boolean {
   return host === 'localhost' || host.endsWith('.localhost');
 }
 
-function isPrivateName(host: string): boolean {
+/** No public resolver answers for it. @param host of hostOf */
+export function isPrivateName(host: string): boolean {
   // A name without a dot is completed by the resolver's search list.
   if (!host.includes('.')) return true;
   return PRIVATE_SUFFIXES.some(suffix => host.endsWith(`.${suffix}`));
