@@ -426,7 +426,10 @@ onStores(
         (await orders('list')).out,
         new RegExp(`^${second.reference} +pending +2500 +50.00 CNY`, 'm'),
       );
-      t.regex((await orders('list', '--after', 'x')).err, /after must be the cursor of a listed order/);
+      t.regex(
+        (await orders('list', '--after', 'x')).err,
+        /after must be the cursor of a listed order/,
+      );
       t.regex((await orders('list', '--account', 'nobody')).err, /no account "nobody"/);
     });
 
