@@ -28,25 +28,25 @@ export const protobufPackage = "matting.v1";
 export const protobufFileName = "matting/v1/matte_service.proto";
 
 /**
- * The inference node's API. One Matte call carries one image; a node keeps nothing between calls.
+ * The API of an inference node. One Matte call carries one image; a node keeps nothing between calls.
  *
- * Units are in the names (ms, bytes, px, megapixels). Every status that ends a call carries two
- * trailers: `matting-error-code`, a code of the error catalogue (docs/errors.md), and
- * `matting-retryable`, "true" or "false"; the status message is text for people.
+ * Units are in the names (ms, bytes, px, megapixels). Every status that ends a call has two trailers:
+ * `matting-error-code`, a code of the error catalogue (docs/errors.md), and `matting-retryable`,
+ * "true" or "false". The status message is for people.
  */
 
-/** What a result holds. */
+/** The content of a result. */
 export const ResultKind = {
   /** RESULT_KIND_UNSPECIFIED - read as CUTOUT */
   RESULT_KIND_UNSPECIFIED: 0,
   /**
-   * RESULT_KIND_CUTOUT - RGBA, straight alpha, the oriented size of the input, sRGB; `finishing` may ask for another size
-   * and for a background.
+   * RESULT_KIND_CUTOUT - RGBA, straight alpha, sRGB, the size of the upright input. `finishing` can change the size and add
+   * a background.
    */
   RESULT_KIND_CUTOUT: 1,
   /**
-   * RESULT_KIND_MASK - The alpha matte alone, without loss: one 8-bit channel, the oriented size, 255 is opaque. WebP
-   * and AVIF hold it as red, green and blue of one value.
+   * RESULT_KIND_MASK - Only the alpha matte, lossless: one 8-bit channel, the size of the upright input, 255 is opaque.
+   * WebP and AVIF store it as equal red, green and blue.
    */
   RESULT_KIND_MASK: 2,
   UNRECOGNIZED: -1,
@@ -75,8 +75,8 @@ export const OutputFormat = {
   /** OUTPUT_FORMAT_JPEG - quality 90, 4:4:4; only with an opaque background in `finishing` */
   OUTPUT_FORMAT_JPEG: 5,
   /**
-   * OUTPUT_FORMAT_ZIP - An archive of two stored files: color.jpg, the colours without their alpha, and alpha.png, the
-   * alpha in 8-bit grey. A CUTOUT only.
+   * OUTPUT_FORMAT_ZIP - An archive of two stored files: color.jpg (the colours without alpha) and alpha.png (the alpha in
+   * 8-bit grey). Only for a CUTOUT.
    */
   OUTPUT_FORMAT_ZIP: 6,
   UNRECOGNIZED: -1,
@@ -96,7 +96,7 @@ export namespace OutputFormat {
 }
 
 export const InputFormat = {
-  /** INPUT_FORMAT_UNSPECIFIED - the node finds it out: bytes decide, this is a hint for admission */
+  /** INPUT_FORMAT_UNSPECIFIED - the bytes decide the format; this is a hint for admission */
   INPUT_FORMAT_UNSPECIFIED: 0,
   INPUT_FORMAT_JPEG: 1,
   INPUT_FORMAT_PNG: 2,
@@ -121,7 +121,7 @@ export namespace InputFormat {
   export type UNRECOGNIZED = typeof InputFormat.UNRECOGNIZED;
 }
 
-/** Which of the images waiting in a node goes first. */
+/** Which waiting image goes first. */
 export const Priority = {
   /** PRIORITY_UNSPECIFIED - read as ASYNC */
   PRIORITY_UNSPECIFIED: 0,
@@ -140,7 +140,7 @@ export namespace Priority {
   export type UNRECOGNIZED = typeof Priority.UNRECOGNIZED;
 }
 
-/** What the operator's setting is where a header says nothing. */
+/** Overrides a setting of the node. */
 export const Switch = {
   /** SWITCH_UNSPECIFIED - the node's own setting */
   SWITCH_UNSPECIFIED: 0,
@@ -197,9 +197,9 @@ export const NodeState = {
   /** NODE_STATE_STARTING - engines are loading */
   NODE_STATE_STARTING: 1,
   NODE_STATE_SERVING: 2,
-  /** NODE_STATE_DRAINING - finishes what it admitted, refuses the rest */
+  /** NODE_STATE_DRAINING - finishes admitted images, refuses new ones */
   NODE_STATE_DRAINING: 3,
-  /** NODE_STATE_FAILED - engines keep dying: about to exit */
+  /** NODE_STATE_FAILED - engines keep dying; the node is about to exit */
   NODE_STATE_FAILED: 4,
   UNRECOGNIZED: -1,
 } as const;
@@ -224,7 +224,7 @@ export interface MatteRequest {
     | undefined;
 }
 
-/** A value of an enum that the node does not know is INVALID_ARGUMENT. */
+/** An unknown enum value is INVALID_ARGUMENT. */
 export interface MatteHeader {
   /** for logs and traces; at most 64 characters, may be empty */
   jobId: string;
@@ -236,8 +236,8 @@ export interface MatteHeader {
   sha256: Buffer;
   inputFormat: InputFormat;
   /**
-   * Pixels as stored in the file, both or none. Zero: unknown, and the image is admitted at the
-   * largest permit (100 megapixels). An image larger than declared is INVALID_ARGUMENT.
+   * Pixels as stored in the file, both or neither. Zero: unknown; the image then takes the largest
+   * permit (100 megapixels). An image larger than declared is INVALID_ARGUMENT.
    */
   width: number;
   height: number;
@@ -245,37 +245,34 @@ export interface MatteHeader {
   resultKind: ResultKind;
   priority: Priority;
   /**
-   * A model of GetNodeInfo.selectable, alone. Empty: the node's plan. One whose engines are not loaded
-   * is loaded first, and the image waits for it.
+   * A single model of GetNodeInfo.selectable. Empty: the node's plan. If its engines are not loaded,
+   * the image waits until they are.
    */
   model: string;
-  /**
-   * Refuse rather than admit where by the node's estimate no engine would take the image within
-   * this. Zero: however long it waits.
-   */
+  /** The node refuses the image if it estimates that no engine takes it in this time. Zero: no limit. */
   waitMsMax: number;
-  /** the same for a plan, not together with model */
+  /** a plan of GetNodeInfo.selectable, not together with model */
   plan: string;
-  /** edge-aware, to the picture's own pixels; off: the matte is stretched */
+  /** edge-aware, to the image's own pixels; off: the matte is only enlarged */
   refinement: Switch;
   /** of soft edges; a MASK has no colours and skips it */
   foregroundEstimation: Switch;
   /**
-   * Absent: the result has the oriented size of the input and no background. A node that knows no
-   * finishing (GetNodeInfo) ignores it, and its result header does not repeat it.
+   * Absent: the result has the size of the upright input and no background. A node without finishing
+   * (GetNodeInfo) ignores it and does not repeat it in its result header.
    */
   finishing:
     | Finishing
     | undefined;
   /**
-   * The origin (scheme://host, :port unless it is the scheme's own) of the object storage between
-   * which and the node the files travel, one of GetNodeInfo.direct_origins. Only a control plane with
-   * the fleet's token may name one. Empty: the files travel in this call.
+   * The origin (scheme://host, and :port unless it is the default) of the object storage with the
+   * files, one of GetNodeInfo.direct_origins. Only a control plane with the fleet's token can name one.
+   * Empty: the files travel in this call.
    */
   directOrigin: string;
   /**
-   * Of the SelectableModel that `plan` or `model` names, as the caller read it; where this node has
-   * another under that name: FAILED_PRECONDITION. Empty: any.
+   * The sha256 of the SelectableModel that `plan` or `model` names. If this node has another one under
+   * that name: FAILED_PRECONDITION. Empty: any.
    */
   selectableSha256: string;
   /** Done.thumbnail is wanted */
@@ -283,27 +280,27 @@ export interface MatteHeader {
 }
 
 /**
- * Where the files are: URLs of `direct_origin`, each signed for one GET of one object. They are
- * secrets: never logged. At most 8192 characters each.
+ * URLs of the files at `direct_origin`, each signed for one GET of one object, at most 8192 characters.
+ * They are secrets: do not log them.
  */
 export interface DirectInput {
   /** holds exactly content_length bytes */
   url: string;
-  /** the same of finishing.background_picture; empty: there is none */
+  /** of finishing.background_picture; empty: none */
   backgroundUrl: string;
 }
 
 /**
- * Where the result goes: one PUT of exactly the bytes that `result_digest` named, which their
- * signature covers, where nothing is yet. An answer that something is there counts as success: the
- * caller compares what the storage has.
+ * Where the node writes the result: one PUT of exactly the bytes in `result_digest`, which the
+ * signature covers, to an object that does not exist. If the storage answers that it exists, the node
+ * reports success, and the caller checks what the storage has.
  */
 export interface ResultPlace {
   /** of `direct_origin` */
   url: string;
   /** that the signature covers; at most 16 */
   headers: { [key: string]: string };
-  /** since this message was sent; the node begins no PUT after it */
+  /** after this message; the node starts no PUT later */
   validMs: number;
 }
 
@@ -313,35 +310,35 @@ export interface ResultPlace_HeadersEntry {
 }
 
 /**
- * What is made of the cut-out before it is encoded. The contents are the subject's box with its
- * margins where `crop` or `scale_percent` is given, else the whole input. The frame is
- * output_width x output_height; without them, with `crop`, as large as its contents are at
- * `scale_percent` of it in the input's pixels; else the input's frame. The contents keep their
- * proportions and are fitted into the frame, or into `scale_percent` of it. Where no subject is seen,
- * `crop` and `scale_percent` are left out. A frame over 10000 pixels a side is scaled down to that;
- * one that is larger than the input and than 50 megapixels is INVALID_ARGUMENT.
+ * Changes to the cut-out before encoding. The contents are the subject's box with its margins if
+ * `crop` or `scale_percent` is given, otherwise the whole input. The frame is output_width x
+ * output_height. Without them, it is the contents enlarged so that they fill `scale_percent` of it if
+ * `crop` is given, otherwise the input's frame. The contents keep their proportions and are fitted
+ * into the frame, or into `scale_percent` of it. Without a subject, `crop` and `scale_percent` have no
+ * effect. A frame over 10000 pixels per side is scaled down to that. A frame larger than the input and
+ * than 50 megapixels is INVALID_ARGUMENT.
  */
 export interface Finishing {
-  /** only the subject inside it is kept; absent: everything */
+  /** keeps only the subject inside it; absent: everything */
   region: Region | undefined;
   crop:
     | Crop
     | undefined;
-  /** 10 to 100; 0: 100 with crop or an output size, else not asked for */
+  /** 10 to 100; 0: 100 with crop or an output size, otherwise none */
   scalePercent: number;
-  /** Where the contents lie in a frame of other proportions or with a scale; absent: in the middle. */
+  /** The place of the contents in a frame that leaves room; absent: the middle. */
   position:
     | Position
     | undefined;
   /**
-   * Pixels, each 1 to 10000 and at most 50 megapixels together; one of them 0: it follows from the
-   * contents' proportions; both 0: none is asked for.
+   * Pixels, each 1 to 10000, at most 50 megapixels together. One of them 0: it follows from the
+   * contents' proportions. Both 0: no output size.
    */
   outputWidth: number;
   outputHeight: number;
-  /** A larger result is scaled down to this; 0.01 to 100, 0: not. */
+  /** Scales a larger result down to this; 0.01 to 100, 0: no limit. */
   sizeMaxMegapixels: number;
-  /** Lies behind the subject; absent: the result stays transparent. A MASK has none. */
+  /** Behind the subject; absent: transparent. A MASK has none. */
   background:
     | //
     /** red in the highest byte, straight alpha in the lowest */
@@ -356,8 +353,8 @@ export interface Length {
 }
 
 /**
- * Edges of a rectangle, each measured from the input's left or top; percent is of its width or
- * height. What lies outside of the input is cut off; nothing left is INVALID_ARGUMENT.
+ * Edges of a rectangle, measured from the input's left or top; percent is of its width or height.
+ * The part outside the input is cut off. An empty rest is INVALID_ARGUMENT.
  */
 export interface Region {
   left: Length | undefined;
@@ -368,7 +365,7 @@ export interface Region {
 
 /**
  * Margins around the subject's box, at least 0; percent is of the box's width (left and right) or
- * height. They may reach beyond the input, where nothing is.
+ * height. They may reach beyond the input, which is transparent there.
  */
 export interface Crop {
   marginTop: Length | undefined;
@@ -380,19 +377,19 @@ export interface Crop {
 export interface Position {
   position:
     | //
-    /** The subject's middle is where it was in the input, as far as the frame's edges let it. */
+    /** Keeps the subject's centre where it was in the input, as far as the frame allows. */
     { $case: "original"; value: boolean }
     | { $case: "percent"; value: Point }
     | undefined;
 }
 
-/** 0 to 100, of the space that is left beside and above: 0 0 is the top left, 50 50 the middle. */
+/** 0 to 100, of the free space: 0 0 is the top left, 50 50 the middle. */
 export interface Point {
   x: number;
   y: number;
 }
 
-/** A file that is scaled to cover the frame and cut at the middle. Its bytes follow the image's. */
+/** A file that covers the frame from its centre. Its bytes follow the image's. */
 export interface BackgroundPicture {
   /** bytes, 1 to 10485760 */
   contentLength: number;
@@ -421,16 +418,16 @@ export interface MatteResponse {
     | undefined;
 }
 
-/** The node holds permits for this image and wants its bytes. */
+/** The node has taken the image and waits for its bytes. */
 export interface Admitted {
-  /** images admitted before it and not finished */
+  /** unfinished images that were admitted before it */
   queuePosition: number;
   /** until an engine takes it */
   estimatedWaitMs: number;
 }
 
 export interface Progress {
-  /** has begun */
+  /** that has begun */
   stage: Stage;
 }
 
@@ -438,40 +435,40 @@ export interface ResultHeader {
   format: OutputFormat;
   contentType: string;
   sizeBytes: number;
-  /** of the result: the oriented size of the input, but for finishing */
+  /** of the result: the upright input's, unless finishing changes it */
   width: number;
   height: number;
   resultKind: ResultKind;
-  /** what inferred it */
+  /** that made the result */
   plan: string;
-  /** that took part */
+  /** the models that took part */
   modelRuns: ModelRun[];
-  /** of the plan, left out: their engines were down or starting */
+  /** models of the plan with engines that were down or starting */
   modelsMissing: string[];
-  /** the same in the same order, which of a model's sizes it is */
+  /** the same in the same order, with sizes and roles */
   runsMissing: MissingRun[];
-  /** as it was applied: that of the header */
+  /** as applied: that of the header */
   finishing:
     | Finishing
     | undefined;
-  /** oriented; 0: this node does not say what it saw */
+  /** of the upright input; 0: this node does not report subjects */
   inputWidth: number;
   inputHeight: number;
-  /** absent, where input_width is not 0: no subject was seen */
+  /** absent while input_width is not 0: no subject was found */
   subject: Subject | undefined;
 }
 
-/** What is in the picture. */
+/** The subject of the image. */
 export interface Subject {
-  /** pixels of the oriented input */
+  /** in pixels of the upright input */
   inputBox:
     | Box
     | undefined;
-  /** the same in pixels of the result, cut off at its edges */
+  /** in pixels of the result, cut off at its edges */
   resultBox:
     | Box
     | undefined;
-  /** of the input's area that the subject covers, 0 to 1 */
+  /** the share of the input's area that the subject covers, 0 to 1 */
   share: number;
   /** by the edges of the input */
   cutOff: boolean;
@@ -494,13 +491,13 @@ export interface ModelRun {
   modelSha256: string;
   /** fp32, fp16, int8 */
   precision: string;
-  /** that ran it */
+  /** that ran the model */
   executionProvider: string;
   inputWidth: number;
   inputHeight: number;
   /**
-   * In one line why the node does not run int8, where the model has it and it was left to the node
-   * to choose; empty: it runs what it should.
+   * One line: why the node does not run int8 although the model has it and the node could choose.
+   * Empty: it runs the expected precision.
    */
   precisionFallback: string;
   /** as ModelLicence.spdx */
@@ -512,7 +509,7 @@ export interface ModelRun {
   role: string;
 }
 
-/** One model's part that a result lacks. */
+/** A model's part that is missing in a result. */
 export interface MissingRun {
   model: string;
   inputWidth: number;
@@ -521,7 +518,7 @@ export interface MissingRun {
   role: string;
 }
 
-/** What the node asks a place for; `result_header` has said how many bytes. */
+/** The result that the node wants to write; `result_header` has its size. */
 export interface ResultDigest {
   /** of the result's bytes */
   sha256: Buffer;
@@ -540,20 +537,17 @@ export interface Done {
   thumbnail: Buffer;
 }
 
-/**
- * Milliseconds of each stage of this image. The stages of one image do not overlap except for
- * `receive` and the waits.
- */
+/** Milliseconds of each stage of this image. Only `receive` and the waits overlap with other stages. */
 export interface StageTimings {
   /** from admitted to the last byte */
   receiveMs: number;
   /** for a picture worker */
   workerWaitMs: number;
-  /** model-size picture ready */
+  /** until the model-size image is ready */
   decodeMs: number;
   /** for an engine */
   engineWaitMs: number;
-  /** in the engine, its pre- and post-processing included */
+  /** in the engine, with its pre- and post-processing */
   inferMs: number;
   /** matte to full size, foreground estimation */
   refineMs: number;
@@ -561,9 +555,9 @@ export interface StageTimings {
   encodeMs: number;
   /** from the result header to the last chunk */
   sendMs: number;
-  /** As infer_ms, of a second look at a picture in which the first was unsure; 0: none was taken. */
+  /** infer_ms of a second look, taken if the first was unsure; 0: none. */
   secondLookMs: number;
-  /** cropping, scaling and background; 0: no finishing was asked for */
+  /** cropping, scaling and background; 0: no finishing */
   finishMs: number;
 }
 
@@ -589,22 +583,22 @@ export interface GetNodeInfoResponse {
   pictureWorkers: number;
   /** a name for people: the CPU's or the GPU's */
   device: string;
-  /** that a header may name */
+  /** that a header can name */
   plans: string[];
   /** this node applies Finishing */
   finishing: boolean;
   /**
-   * Models that are not permitted do not run here. weights: permitted are models whose weights may be
-   * used commercially; strict: and their training data too; empty: every model.
+   * Which models this node permits. weights: models with weights for commercial use. strict: with
+   * training data for commercial use too. Empty: every model.
    */
   commercialUseRequired: string;
-  /** Origins of object storage at which this node gets and puts files (MatteHeader.direct_origin). */
+  /** Origins of object storage where this node reads and writes files (MatteHeader.direct_origin). */
   directOrigins: string[];
-  /** GPUs of this node; empty: it runs on a CPU, or does not know them. May change while it serves. */
+  /** GPUs of this node; empty: it runs on a CPU, or does not know them. Can change while it serves. */
   gpus: GpuDevice[];
   /**
-   * What a header may name: every plan and model that is prepared or added on this node. May change
-   * while it serves, and then WatchCapacityResponse.selectable_revision is another.
+   * Every plan and model on this node that a header can name. Can change while it serves; then
+   * WatchCapacityResponse.selectable_revision changes too.
    */
   selectable: SelectableModel[];
 }
@@ -615,13 +609,13 @@ export interface SelectableModel {
   /** the node's own plan */
   default: boolean;
   /**
-   * Of what decides its mattes: weights, sizes, normalisation, activation, roles. Hexadecimal. Nodes
-   * of other providers and precisions have the same for the same model.
+   * Over everything that decides its mattes: weights, sizes, normalisation, activation, roles.
+   * Hexadecimal. It does not depend on the node's provider and precision.
    */
   sha256: string;
-  /** that its engines take together, at most; 0: unknown */
+  /** at most, of its engines together; 0: unknown */
   memoryBytes: number;
-  /** until its engines are ready, about; 0: unknown */
+  /** roughly, until its engines are ready; 0: unknown */
   loadMs: number;
   /** a line for people */
   goodFor: string;
@@ -643,7 +637,7 @@ export interface GpuDevice {
   name: string;
   /** 0: unknown */
   memoryMib: number;
-  /** false: it fell out, and its engines with it */
+  /** false: it failed, and its engines with it */
   up: boolean;
   /** one line; empty: it is up */
   outReason: string;
@@ -663,9 +657,9 @@ export interface NodeModel {
   licence: ModelLicence | undefined;
 }
 
-/** The terms of a model as its manifest on the node states them. No legal advice. */
+/** The terms of a model from its manifest on the node. This is not legal advice. */
 export interface ModelLicence {
-  /** of the weights; NOASSERTION: their makers state none */
+  /** of the weights; NOASSERTION: their makers state no licence */
   spdx: string;
   weights: UseTerms | undefined;
   trainingData: UseTerms | undefined;
@@ -674,7 +668,7 @@ export interface ModelLicence {
 export interface UseTerms {
   /** yes, no, unclear */
   commercialUse: string;
-  /** who states it, and what is not stated */
+  /** who states it, and what they leave open */
   reason: string;
   /** a URL */
   source: string;
@@ -686,11 +680,11 @@ export interface NodeLimits {
   imagePixelsMax: number;
   /** of a JPEG XL input or output here; 0: no JPEG XL */
   jxlPixelsMax: number;
-  /** sum of what is admitted at once */
+  /** admitted at once, in all */
   megapixelsMax: number;
   /** admitted at once */
   imagesMax: number;
-  /** the largest that is admitted while nothing else is; 0: not said */
+  /** the largest image that the node admits alone; 0: unknown */
   megapixelsAloneMax: number;
 }
 
@@ -698,16 +692,16 @@ export interface WatchCapacityRequest {
 }
 
 export interface WatchCapacityResponse {
-  /** rises by one a message in a stream */
+  /** rises by one with each message of a stream */
   sequence: number;
   state: NodeState;
   /** admitted and not finished */
   imagesInFlight: number;
-  /** further images that would be admitted, permits allowing */
+  /** further images that the node would admit, memory permitting */
   imagesFree: number;
   megapixelsFree: number;
   enginesReady: number;
-  /** for an image admitted now, until an engine takes it */
+  /** until an engine takes an image that is admitted now */
   estimatedWaitMs: number;
   /** running mean of a run */
   inferMs: number;
@@ -715,12 +709,12 @@ export interface WatchCapacityResponse {
   decodeMsPerMegapixel: number;
   /** running mean, refinement included */
   encodeMsPerMegapixel: number;
-  /** The same by format, of those this node has worked on since it started. */
+  /** The same by format, for formats that this node has processed since it started. */
   decodeRates: DecodeRate[];
   encodeRates: EncodeRate[];
-  /** rises where GetNodeInfo.selectable has changed */
+  /** rises when GetNodeInfo.selectable changes */
   selectableRevision: number;
-  /** Of the selectable models beside the node's own plan whose engines are loaded or loading. */
+  /** Selectable models with loaded or loading engines, other than the node's own plan. */
   modelLoads: ModelLoad[];
 }
 
@@ -729,7 +723,7 @@ export interface ModelLoad {
   name: string;
   /** 0: it is loading */
   enginesReady: number;
-  /** as of the whole response, for an image that names it */
+  /** as above, for an image that names this model */
   estimatedWaitMs: number;
   inferMs: number;
 }
@@ -5100,24 +5094,22 @@ export const MatteServiceService = {
   /**
    * Cuts one image out.
    *
-   * Order of messages. Caller: one `header`, then, only after `admitted` has come, `chunk` messages
-   * whose data add up to exactly `content_length` (and the length of `finishing.background_picture`,
-   * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
-   * `progress`, one `result_header`, `chunk` messages, one `done`.
+   * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
+   * `content_length` bytes in all (then those of `finishing.background_picture`); half-close. Node:
+   * `admitted`, any number of `progress`, one `result_header`, `chunk` messages, one `done`.
    *
-   * Where the header names a `direct_origin` no file travels here: the node gets and puts them at the
-   * object storage. Caller: `header`, after `admitted` one `direct_input`, after `result_digest` one
-   * `result_place`, half-close. Node: `admitted`, `progress`, `result_header`, `result_digest`, and
-   * once the storage has the result `done`. UNAVAILABLE with STORAGE_UNREACHABLE: the node could not
-   * read or put a file there, which says nothing of the image.
+   * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
+   * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
+   * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
+   * `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
+   * the node could not read or write a file there. This says nothing about the image.
    *
-   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
-   * another node now),
-   * UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node has not that model or codec),
-   * INVALID_ARGUMENT and OUT_OF_RANGE (the header itself), UNAUTHENTICATED.
-   * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final; ABORTED
-   * says an engine or picture worker died under the image; INTERNAL is the node's own error;
-   * CANCELLED and DEADLINE_EXCEEDED free the permits at the next stage.
+   * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another
+   * node now), UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node does not have the
+   * model or codec), INVALID_ARGUMENT and OUT_OF_RANGE (the header is wrong), UNAUTHENTICATED.
+   * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final. ABORTED: an
+   * engine or picture worker died while it processed the image. INTERNAL: the node failed. CANCELLED
+   * and DEADLINE_EXCEEDED end the work at its next stage.
    */
   matte: {
     path: "/matting.v1.MatteService/Matte" as const,
@@ -5129,8 +5121,8 @@ export const MatteServiceService = {
     responseDeserialize: (value: Buffer): MatteResponse => MatteResponse.decode(value),
   },
   /**
-   * What this node is and can do. Constant from the moment the node serves until it exits;
-   * UNAVAILABLE before.
+   * What this node is and can do. It does not change while the node serves, except for the fields that
+   * say so. UNAVAILABLE before that.
    */
   getNodeInfo: {
     path: "/matting.v1.MatteService/GetNodeInfo" as const,
@@ -5158,29 +5150,27 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
   /**
    * Cuts one image out.
    *
-   * Order of messages. Caller: one `header`, then, only after `admitted` has come, `chunk` messages
-   * whose data add up to exactly `content_length` (and the length of `finishing.background_picture`,
-   * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
-   * `progress`, one `result_header`, `chunk` messages, one `done`.
+   * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
+   * `content_length` bytes in all (then those of `finishing.background_picture`); half-close. Node:
+   * `admitted`, any number of `progress`, one `result_header`, `chunk` messages, one `done`.
    *
-   * Where the header names a `direct_origin` no file travels here: the node gets and puts them at the
-   * object storage. Caller: `header`, after `admitted` one `direct_input`, after `result_digest` one
-   * `result_place`, half-close. Node: `admitted`, `progress`, `result_header`, `result_digest`, and
-   * once the storage has the result `done`. UNAVAILABLE with STORAGE_UNREACHABLE: the node could not
-   * read or put a file there, which says nothing of the image.
+   * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
+   * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
+   * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
+   * `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
+   * the node could not read or write a file there. This says nothing about the image.
    *
-   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
-   * another node now),
-   * UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node has not that model or codec),
-   * INVALID_ARGUMENT and OUT_OF_RANGE (the header itself), UNAUTHENTICATED.
-   * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final; ABORTED
-   * says an engine or picture worker died under the image; INTERNAL is the node's own error;
-   * CANCELLED and DEADLINE_EXCEEDED free the permits at the next stage.
+   * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another
+   * node now), UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node does not have the
+   * model or codec), INVALID_ARGUMENT and OUT_OF_RANGE (the header is wrong), UNAUTHENTICATED.
+   * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final. ABORTED: an
+   * engine or picture worker died while it processed the image. INTERNAL: the node failed. CANCELLED
+   * and DEADLINE_EXCEEDED end the work at its next stage.
    */
   matte: handleBidiStreamingCall<MatteRequest, MatteResponse>;
   /**
-   * What this node is and can do. Constant from the moment the node serves until it exits;
-   * UNAVAILABLE before.
+   * What this node is and can do. It does not change while the node serves, except for the fields that
+   * say so. UNAVAILABLE before that.
    */
   getNodeInfo: handleUnaryCall<GetNodeInfoRequest, GetNodeInfoResponse>;
   /** The node's state and load: at once, then at every change (at most every 20 ms) and every second. */
@@ -5191,31 +5181,29 @@ export interface MatteServiceClient extends Client {
   /**
    * Cuts one image out.
    *
-   * Order of messages. Caller: one `header`, then, only after `admitted` has come, `chunk` messages
-   * whose data add up to exactly `content_length` (and the length of `finishing.background_picture`,
-   * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
-   * `progress`, one `result_header`, `chunk` messages, one `done`.
+   * Order of messages. Caller: one `header`; after `admitted`, `chunk` messages with exactly
+   * `content_length` bytes in all (then those of `finishing.background_picture`); half-close. Node:
+   * `admitted`, any number of `progress`, one `result_header`, `chunk` messages, one `done`.
    *
-   * Where the header names a `direct_origin` no file travels here: the node gets and puts them at the
-   * object storage. Caller: `header`, after `admitted` one `direct_input`, after `result_digest` one
-   * `result_place`, half-close. Node: `admitted`, `progress`, `result_header`, `result_digest`, and
-   * once the storage has the result `done`. UNAVAILABLE with STORAGE_UNREACHABLE: the node could not
-   * read or put a file there, which says nothing of the image.
+   * If the header names a `direct_origin`, no file travels in the call: the node reads and writes them
+   * in the object storage. Caller: `header`, after `admitted` one `direct_input`, after
+   * `result_digest` one `result_place`, half-close. Node: `admitted`, `progress`, `result_header`,
+   * `result_digest`, and `done` once the storage has the result. UNAVAILABLE with STORAGE_UNREACHABLE:
+   * the node could not read or write a file there. This says nothing about the image.
    *
-   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
-   * another node now),
-   * UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node has not that model or codec),
-   * INVALID_ARGUMENT and OUT_OF_RANGE (the header itself), UNAUTHENTICATED.
-   * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final; ABORTED
-   * says an engine or picture worker died under the image; INTERNAL is the node's own error;
-   * CANCELLED and DEADLINE_EXCEEDED free the permits at the next stage.
+   * Refusals before `admitted`: RESOURCE_EXHAUSTED (no free place, or none for this caller: try another
+   * node now), UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node does not have the
+   * model or codec), INVALID_ARGUMENT and OUT_OF_RANGE (the header is wrong), UNAUTHENTICATED.
+   * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final. ABORTED: an
+   * engine or picture worker died while it processed the image. INTERNAL: the node failed. CANCELLED
+   * and DEADLINE_EXCEEDED end the work at its next stage.
    */
   matte(): ClientDuplexStream<MatteRequest, MatteResponse>;
   matte(options: Partial<CallOptions>): ClientDuplexStream<MatteRequest, MatteResponse>;
   matte(metadata: Metadata, options?: Partial<CallOptions>): ClientDuplexStream<MatteRequest, MatteResponse>;
   /**
-   * What this node is and can do. Constant from the moment the node serves until it exits;
-   * UNAVAILABLE before.
+   * What this node is and can do. It does not change while the node serves, except for the fields that
+   * say so. UNAVAILABLE before that.
    */
   getNodeInfo(
     request: GetNodeInfoRequest,

@@ -23,15 +23,15 @@ export const protobufPackage = "matting.v1";
 
 export const protobufFileName = "matting/v1/node_registry.proto";
 
-/** The control plane's side of membership: every replica serves it, all write one table. */
+/** Nodes join the fleet here. Every replica of the control plane serves it; all write one table. */
 
 export const Command = {
-  /** COMMAND_UNSPECIFIED - go on */
+  /** COMMAND_UNSPECIFIED - continue */
   COMMAND_UNSPECIFIED: 0,
-  /** COMMAND_DRAIN - finish and take nothing new; stays in effect until UNDRAIN */
+  /** COMMAND_DRAIN - finish and take nothing new, until UNDRAIN */
   COMMAND_DRAIN: 1,
   COMMAND_UNDRAIN: 2,
-  /** COMMAND_REGISTER - register anew */
+  /** COMMAND_REGISTER - register again */
   COMMAND_REGISTER: 3,
   UNRECOGNIZED: -1,
 } as const;
@@ -51,7 +51,7 @@ export interface RegisterRequest {
   nodeId: string;
   /** a UUID of this start of the process */
   bootId: string;
-  /** host:port of its MatteService, as the control planes reach it */
+  /** host:port of its MatteService for the control planes */
   address: string;
   /** host:port of its metrics and health; empty: none */
   httpAddress: string;
@@ -60,7 +60,7 @@ export interface RegisterRequest {
 
 export interface RegisterResponse {
   heartbeatIntervalMs: number;
-  /** a node silent for this long is no member */
+  /** after this silence the node is no longer a member */
   leaseMs: number;
 }
 
@@ -503,8 +503,8 @@ export const DeregisterResponse: MessageFns<DeregisterResponse> = {
 export type NodeRegistryService = typeof NodeRegistryService;
 export const NodeRegistryService = {
   /**
-   * Makes the node known, or known anew after a restart: the last boot id registered is the one
-   * whose heartbeats count. INVALID_ARGUMENT: an address that cannot be dialled.
+   * Adds the node, or replaces its membership after a restart: only heartbeats of the latest boot id
+   * count. INVALID_ARGUMENT: the control plane cannot dial the address.
    */
   register: {
     path: "/matting.v1.NodeRegistry/Register" as const,
@@ -515,7 +515,7 @@ export const NodeRegistryService = {
     responseSerialize: (value: RegisterResponse): Buffer => Buffer.from(RegisterResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): RegisterResponse => RegisterResponse.decode(value),
   },
-  /** Renews the membership's lease. Answers COMMAND_REGISTER where the node or this boot of it is not known. */
+  /** Renews the membership's lease. Answers COMMAND_REGISTER if it does not know the node or this boot. */
   heartbeat: {
     path: "/matting.v1.NodeRegistry/Heartbeat" as const,
     requestStream: false as const,
@@ -525,7 +525,7 @@ export const NodeRegistryService = {
     responseSerialize: (value: HeartbeatResponse): Buffer => Buffer.from(HeartbeatResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): HeartbeatResponse => HeartbeatResponse.decode(value),
   },
-  /** Ends the membership at once; a later boot's membership is left alone. */
+  /** Ends the membership at once, unless a later boot has registered. */
   deregister: {
     path: "/matting.v1.NodeRegistry/Deregister" as const,
     requestStream: false as const,
@@ -539,20 +539,20 @@ export const NodeRegistryService = {
 
 export interface NodeRegistryServer extends UntypedServiceImplementation {
   /**
-   * Makes the node known, or known anew after a restart: the last boot id registered is the one
-   * whose heartbeats count. INVALID_ARGUMENT: an address that cannot be dialled.
+   * Adds the node, or replaces its membership after a restart: only heartbeats of the latest boot id
+   * count. INVALID_ARGUMENT: the control plane cannot dial the address.
    */
   register: handleUnaryCall<RegisterRequest, RegisterResponse>;
-  /** Renews the membership's lease. Answers COMMAND_REGISTER where the node or this boot of it is not known. */
+  /** Renews the membership's lease. Answers COMMAND_REGISTER if it does not know the node or this boot. */
   heartbeat: handleUnaryCall<HeartbeatRequest, HeartbeatResponse>;
-  /** Ends the membership at once; a later boot's membership is left alone. */
+  /** Ends the membership at once, unless a later boot has registered. */
   deregister: handleUnaryCall<DeregisterRequest, DeregisterResponse>;
 }
 
 export interface NodeRegistryClient extends Client {
   /**
-   * Makes the node known, or known anew after a restart: the last boot id registered is the one
-   * whose heartbeats count. INVALID_ARGUMENT: an address that cannot be dialled.
+   * Adds the node, or replaces its membership after a restart: only heartbeats of the latest boot id
+   * count. INVALID_ARGUMENT: the control plane cannot dial the address.
    */
   register(
     request: RegisterRequest,
@@ -569,7 +569,7 @@ export interface NodeRegistryClient extends Client {
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: RegisterResponse) => void,
   ): ClientUnaryCall;
-  /** Renews the membership's lease. Answers COMMAND_REGISTER where the node or this boot of it is not known. */
+  /** Renews the membership's lease. Answers COMMAND_REGISTER if it does not know the node or this boot. */
   heartbeat(
     request: HeartbeatRequest,
     callback: (error: ServiceError | null, response: HeartbeatResponse) => void,
@@ -585,7 +585,7 @@ export interface NodeRegistryClient extends Client {
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: HeartbeatResponse) => void,
   ): ClientUnaryCall;
-  /** Ends the membership at once; a later boot's membership is left alone. */
+  /** Ends the membership at once, unless a later boot has registered. */
   deregister(
     request: DeregisterRequest,
     callback: (error: ServiceError | null, response: DeregisterResponse) => void,
