@@ -213,7 +213,7 @@ async function takeSamples(): Promise<Sample[]> {
         const other = await loadPhoto(at(stems, (index + GROUND_STEP) % stems.length));
         const full = await makeVariant(variant, await loadPhoto(stem), other);
         const first = await models.run(at(entries, 0), full.picture);
-        const mattes = await inferPlan(entries, models, full.picture, () => true);
+        const mattes = await inferPlan(entries, models, full.picture, { isWorth: () => true });
         const photo = await scaleDown(full, largest);
         const unsure = unsureShare(first.alpha);
         const roles = mattes.map(({ role }) => role);

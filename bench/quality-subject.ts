@@ -1,11 +1,13 @@
 /**
  * Judges what a node says of a subject (SUBJECT_RULES of serving/picture/finishing/layout.ts): which
  * pictures have none, which are unsure, which are cut off. Each source, a photo with all that is
- * made of it or a kind of pattern, is judged by the thresholds that are best on the others.
+ * made of it or a kind of pattern, is judged by the thresholds that are best on the others. And
+ * what framed looks change (FRAMED_RULES of serving/picture/framed-look.ts), likewise.
  *
- * Usage: quality-subject.ts [--plan standard] [--keep DIRECTORY] FOLDER... each as quality.ts takes
- *   them; --keep: models' mattes, for the next time. The first time takes some 2 s of processor
- *   time a picture, of which there are about 900.
+ * Usage: quality-subject.ts [--plan standard] [--keep DIRECTORY] [--minutes N] FOLDER... each as
+ *   quality.ts takes them; --keep: models' mattes, for the next time; --minutes: after which it
+ *   begins no picture. The first time takes some 3 s of processor time a picture, of which there
+ *   are about 900.
  */
 import { parseArgs } from 'node:util';
 import {
@@ -14,13 +16,23 @@ import {
   SUBJECT_RULES,
   sumCells,
 } from '../inference-node/serving/picture/finishing/layout.ts';
+import {
+  FRAMED_RULES,
+  type FramedRules,
+  isBelieved,
+} from '../inference-node/serving/picture/framed-look.ts';
+import type { RoleMatte } from '../inference-node/serving/picture/matte/merge-mattes.ts';
 import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
+import { unsureShare as pictureUnsureShare } from '../inference-node/serving/picture/worth-running.ts';
 import { at } from '../test/support/at.ts';
 import { leaveOneOut } from './quality/cross-validation.ts';
+import { measureHoles } from './quality/holes.ts';
 import { bootstrap, mean } from './quality/intervals.ts';
+import { measureQuickly } from './quality/matte-metrics.ts';
 import { openModelRunner } from './quality/model-runner.ts';
 import type { Photo } from './quality/photos.ts';
 import { entriesOf, inferPlan } from './quality/plan-runner.ts';
+import type { Plane } from './quality/plane.ts';
 import {
   listSamples,
   NoPieceError,
@@ -40,11 +52,20 @@ interface Measured {
   /** Of the border, what is solid in the result and in the reference. */
   readonly border: number;
   readonly trueBorder: number;
-  readonly mse: number;
+  readonly errors: ReturnType<typeof measureQuickly> & ReturnType<typeof measureHoles>;
   /** Of the true subject's alpha, what the result has. */
   readonly found: number;
   /** As a node would say it now; undefined: no subject. */
   readonly said: { readonly unsure: boolean; readonly cutOff: boolean } | undefined;
+}
+
+/** A picture without a framed look, and with one where the first is unsure, believed or not. */
+interface Pair {
+  readonly source: string;
+  readonly plain: Measured;
+  readonly framed: Measured | undefined;
+  /** Whether the framed one counts by rules. */
+  readonly counts: (rules: FramedRules) => boolean;
 }
 
 /** A subject of which the result has less is lost, whatever is said of it. */
@@ -54,32 +75,55 @@ const BAD_MSE = 0.02;
 const SOLID_FROM = [96, 128, 160, 192, 230];
 const SOLID_SHARES = [0.0001, 0.0003, 0.001, 0.003, 0.01];
 const UNSURE_SHARES = [0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5];
+const NEVER_FRAMED: FramedRules = { ...FRAMED_RULES, unsureShareMin: Number.POSITIVE_INFINITY };
+const UNSURE_FROM = [0.25, 0.3, 0.4];
+const ALWAYS_BELIEVED: FramedRules = {
+  unsureShareMin: Math.min(...UNSURE_FROM),
+  cutOffShareMin: 0,
+  sideShareMax: Number.POSITIVE_INFINITY,
+  unsureShareMax: Number.POSITIVE_INFINITY,
+};
+const FRAMED_CANDIDATES: readonly FramedRules[] = UNSURE_FROM.flatMap(unsureShareMin =>
+  [0, 0.05, 0.15].flatMap(cutOffShareMin =>
+    [0.2, 0.4, 0.6, 0.9].flatMap(sideShareMax =>
+      [0.5, 0.65, 0.8].map(unsureShareMax => {
+        return { unsureShareMin, cutOffShareMin, sideShareMax, unsureShareMax };
+      }),
+    ),
+  ),
+);
+/** Of the error in SAD without a framed look: a picture that has more is worse. */
+const WORSE_RATIO = 1.05;
 /** What a picture of a subject weighs that is called empty, to an empty one that is not. */
 const LOST_WEIGHT = 20;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { plan: { type: 'string', default: 'standard' }, keep: { type: 'string' } },
+  options: {
+    plan: { type: 'string', default: 'standard' },
+    keep: { type: 'string' },
+    minutes: { type: 'string', default: 'Infinity' },
+  },
 });
 if (positionals.length === 0) throw new Error('usage: quality-subject.ts [options] FOLDER...');
 const entries = await entriesOf({ plan: values.plan });
 const models = openModelRunner(values.keep);
 
 function measure(sample: Sample, { picture, alpha }: Made, matte: Uint8Array): Measured {
-  let [squares, both, all] = [0, 0, 0];
+  let [both, all] = [0, 0];
   for (let i = 0; i < matte.length; i++) {
-    const [value, truth] = [at(matte, i), at(alpha, i)];
-    squares += ((value - truth) / 255) ** 2;
-    both += Math.min(value, truth);
-    all += truth;
+    both += Math.min(at(matte, i), at(alpha, i));
+    all += at(alpha, i);
   }
   const { name, source, kind } = sample;
+  const { width, height } = picture;
+  const planes = [matte, alpha].map(data => ({ data, width, height })) as [Plane, Plane];
   return {
     ...{ name, source, kind, values: countBytes(matte) },
     peaks: countBytes(sumCells(matte, picture).peaks),
     border: borderShare(matte, picture),
     trueBorder: borderShare(alpha, picture),
-    mse: squares / matte.length,
+    errors: { ...measureQuickly(...planes), ...measureHoles(...planes) },
     found: all === 0 ? 0 : both / all,
     said: findSubject(matte, picture),
   };
@@ -97,13 +141,34 @@ function borderShare(alpha: Uint8Array, { width, height }: { width: number; heig
   return solid / (2 * (width + height));
 }
 
-async function measureAll(): Promise<Measured[]> {
-  const all: Measured[] = [];
+async function measurePair(sample: Sample): Promise<Pair> {
+  const made = await sample.make();
+  const { picture } = made;
+  const judge = (mattes: readonly RoleMatte[]) =>
+    measure(sample, made, refineMatte(mattes, picture));
+  const mattes = await inferPlan(entries, models, picture, { framed: NEVER_FRAMED });
+  const first = at(mattes, 0).alpha;
+  const all = await inferPlan(entries, models, picture, { framed: ALWAYS_BELIEVED });
+  const look = at(all, 0);
+  const isFramed = look.alpha.length !== first.length;
+  return {
+    source: sample.source,
+    plain: judge(mattes),
+    framed: isFramed ? judge(all) : undefined,
+    counts: rules =>
+      isFramed &&
+      pictureUnsureShare(first) >= rules.unsureShareMin &&
+      isBelieved(look.alpha, look, rules),
+  };
+}
+
+async function measureAll(): Promise<Pair[]> {
+  const all: Pair[] = [];
+  const endMs = performance.now() + 60_000 * Number(values.minutes);
   for (const sample of listSamples(positionals)) {
+    if (performance.now() > endMs) break;
     try {
-      const made = await sample.make();
-      const mattes = await inferPlan(entries, models, made.picture);
-      all.push(measure(sample, made, refineMatte(mattes, made.picture)));
+      all.push(await measurePair(sample));
     } catch (error) {
       // Not every photo has a ground, or a subject, that is large enough.
       if (!(error instanceof NoPieceError)) throw error;
@@ -127,12 +192,12 @@ const unsureShare = ({ values: counts }: Measured) =>
 const isShown = (one: Measured) => one.kind === 'whole' || one.found >= SHOWN_FROM;
 
 /** One verdict a picture, each by the thresholds that are best on the other sources. */
-function crossValidated<Rule>(
-  all: readonly Measured[],
+function crossValidated<One extends { readonly source: string }, Rule>(
+  all: readonly One[],
   rules: readonly Rule[],
-  verdict: (one: Measured, rule: Rule) => boolean,
-  loss: (one: Measured, verdict: boolean) => number,
-): Map<Measured, boolean> {
+  verdict: (one: One, rule: Rule) => boolean,
+  loss: (one: One, verdict: boolean) => number,
+): Map<One, boolean> {
   const losses = rules.map(rule => all.map(one => loss(one, verdict(one, rule))));
   const sources = all.map(({ source }) => source);
   const folds = leaveOneOut(sources, losses);
@@ -176,23 +241,78 @@ function judgeUnsure(seen: readonly Measured[], isUnsure: (one: Measured) => boo
     ({ source }) => source,
     some => {
       const [unsure, sure] = [some.filter(isUnsure), some.filter(one => !isUnsure(one))];
-      return mean(unsure, one => one.mse) / mean(sure, one => one.mse);
+      return mean(unsure, one => one.errors.mse) / mean(sure, one => one.errors.mse);
     },
   );
   const whole = seen.filter(({ kind }) => kind === 'whole');
-  const bad = seen.filter(({ mse }) => mse >= BAD_MSE);
+  const bad = seen.filter(({ errors }) => errors.mse >= BAD_MSE);
   const numbers = [ratio.value, ratio.low, ratio.high].map(number => number.toFixed(1));
   return {
     mseRatio: `${numbers[0]} (${numbers[1]} to ${numbers[2]})`,
     of: share(seen, isUnsure),
     ofWhole: share(whole, isUnsure),
     ofBad: share(bad, isUnsure),
-    badOfThose: share(seen.filter(isUnsure), ({ mse }) => mse >= BAD_MSE),
+    badOfThose: share(seen.filter(isUnsure), ({ errors }) => errors.mse >= BAD_MSE),
   };
 }
 
-const measured = await measureAll();
+/** Ratios of means over the pictures of each kind to those without framed looks. */
+function judgeFramed(chosen: ReadonlyMap<Pair, Measured>) {
+  const kinds = ['whole', 'crop'] as const;
+  const rows = kinds.map(kind => {
+    const some = [...chosen].filter(([{ plain }]) => plain.kind === kind);
+    const ratio = (error: 'mse' | 'sad' | 'gradient' | 'softMae') => {
+      const { value, low, high } = bootstrap(
+        some,
+        ([{ source }]) => source,
+        drawn =>
+          mean(drawn, ([, now]) => now.errors[error]) /
+          mean(drawn, ([{ plain }]) => plain.errors[error]),
+      );
+      return `${value.toFixed(3)} (${low.toFixed(2)} to ${high.toFixed(2)})`;
+    };
+    const changed = some.filter(([{ plain }, now]) => now !== plain);
+    const by = changed.map(([{ plain }, now]) => now.errors.sad / plain.errors.sad);
+    const percent = (pick: (one: (typeof some)[number]) => number) =>
+      Number((100 * mean(some, pick)).toFixed(2));
+    return [
+      kind,
+      {
+        pictures: some.length,
+        ...{ mse: ratio('mse'), sad: ratio('sad'), gradient: ratio('gradient') },
+        soft: ratio('softMae'),
+        holes: [
+          percent(([{ plain }]) => plain.errors.holes),
+          percent(([, now]) => now.errors.holes),
+        ],
+        lost: [({ plain }: Pair) => plain, (pair: Pair) => chosen.get(pair)].map(
+          pick => some.filter(([pair]) => (pick(pair)?.found ?? 0) < SHOWN_FROM).length,
+        ),
+        tried: some.filter(([{ framed }]) => framed).length,
+        counted: changed.length,
+        better: by.filter(sad => sad < 0.95).length,
+        worse: changed
+          .filter(([{ plain }, now]) => now.errors.sad > WORSE_RATIO * plain.errors.sad)
+          .map(([{ plain }, now]) => [plain.name, plain.errors.mse, now.errors.mse]),
+      },
+    ] as const;
+  });
+  return Object.fromEntries(rows);
+}
+
+const pairs = await measureAll();
 await models.close();
+const framedLooks = crossValidated(
+  pairs,
+  FRAMED_CANDIDATES,
+  ({ counts }, rules) => counts(rules),
+  ({ plain, framed }, counts) => (counts && framed ? framed : plain).errors.mse,
+);
+const chosenOf = (counts: (pair: Pair) => boolean) =>
+  new Map(pairs.map(pair => [pair, counts(pair) && pair.framed ? pair.framed : pair.plain]));
+const asChosen = chosenOf(({ counts }) => counts(FRAMED_RULES));
+const leftOut = chosenOf(pair => framedLooks.get(pair) === true);
+const measured = [...asChosen.values()];
 const solidRules = SOLID_FROM.flatMap(from => SOLID_SHARES.map(least => ({ from, least })));
 const empty = crossValidated(
   measured,
@@ -209,7 +329,7 @@ const unsure = crossValidated(
   seen,
   UNSURE_SHARES,
   (one, least) => unsureShare(one) >= least,
-  (one, isUnsure) => Number(isUnsure !== one.mse >= BAD_MSE),
+  (one, isUnsure) => Number(isUnsure !== one.errors.mse >= BAD_MSE),
 );
 const { borderShareMin } = SUBJECT_RULES;
 const isCut = ({ trueBorder }: Measured) => trueBorder >= borderShareMin;
@@ -217,6 +337,13 @@ writeResults('quality-subject', {
   pictures: Object.fromEntries(
     [...Map.groupBy(measured, ({ kind }) => kind)].map(([kind, some]) => [kind, some.length]),
   ),
+  framedAsChosen: judgeFramed(asChosen),
+  framedLeftOut: judgeFramed(leftOut),
+  emptyUnframed: judgeEmpty(
+    pairs.map(({ plain }) => plain),
+    ({ said }) => said === undefined,
+  ),
+  emptyFramedLeftOut: judgeEmpty([...leftOut.values()], ({ said }) => said === undefined),
   emptyAsChosen: judgeEmpty(measured, ({ said }) => said === undefined),
   emptyLeftOut: judgeEmpty([...empty.keys()], one => empty.get(one) === true),
   unsureAsChosen: judgeUnsure(seen, ({ said }) => said?.unsure === true),

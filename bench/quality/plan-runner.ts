@@ -5,6 +5,7 @@ import {
   parseModelSettings,
 } from '../../inference-node/serving/models/plan.ts';
 import {
+  FRAMED_RULES,
   isWorthFraming,
   withFramedLook,
 } from '../../inference-node/serving/picture/framed-look.ts';
@@ -22,19 +23,22 @@ export async function entriesOf(of: {
   return (await outlineOf(parseModelSettings(env, process.cwd()))).entries;
 }
 
-/** As a node runs them: a subject first, without what it would not run or not believe. */
+/**
+ * As a node runs them: a subject first, without what it would not run or not believe. By other
+ * rules than a node's where they are given.
+ */
 export async function inferPlan(
   entries: readonly PlanEntry[],
   models: ModelRunner,
   picture: RgbaPicture,
-  isWorth = isWorthRunning,
+  { isWorth = isWorthRunning, framed: rules = FRAMED_RULES } = {},
 ): Promise<RoleMatte[]> {
   let mattes: SizedMatte[] = [];
   for (const entry of entries) {
     const [first] = mattes;
     if (first !== undefined && !isWorth(entry.role, first.alpha)) continue;
-    if (first !== undefined && isWorthFraming(entry, entries[0]?.model, first.alpha)) {
-      const joined = withFramedLook(mattes, sized(await models.run(entry, picture, true)));
+    if (first !== undefined && isWorthFraming(entry, entries[0]?.model, first.alpha, rules)) {
+      const joined = withFramedLook(mattes, sized(await models.run(entry, picture, true)), rules);
       mattes = joined ?? mattes;
       if (joined !== undefined) continue;
     }

@@ -21,6 +21,8 @@ export interface Sample {
   readonly kind: SampleKind;
   /** What it is made of: its like are judged by constants that were chosen without it. */
   readonly source: string;
+  /** Among those of its source and kind, which is tried first where there is no time for all. */
+  readonly turn: number;
   make(): Promise<Pick<Photo, 'picture' | 'alpha'>>;
 }
 
@@ -45,10 +47,11 @@ export function listSamples(folders: readonly string[]): Sample[] {
   const patterns = Object.entries(PATTERNS).flatMap(([pattern, paint]) =>
     Array.from({ length: PATTERN_PICTURES }, (_none, index): Sample => {
       const name = `empty/${pattern}-${index}`;
-      return { name, kind: 'empty', source: pattern, make: async () => painted(paint, name) };
+      const make = async () => painted(paint, name);
+      return { name, kind: 'empty', source: pattern, turn: index, make };
     }),
   );
-  return [...photos, ...patterns];
+  return [...photos, ...patterns].toSorted((one, other) => one.turn - other.turn);
 }
 
 function samplesOf(stem: string, index: number, stems: readonly string[]): Sample[] {
@@ -64,21 +67,27 @@ function samplesOf(stem: string, index: number, stems: readonly string[]): Sampl
     Array.from({ length: count }, (_none, turn): Sample => {
       const name = `${kind}/${place}-${turn}`;
       const make = async () => small(cutOutPiece(await own(), share, randomOf(name)));
-      return { name, kind, source, make };
+      return { name, kind, source, turn: kind === 'filled' ? CROPS : turn, make };
     });
   const grounds = Array.from({ length: GROUNDS }, (_none, turn): Sample => {
     const other = at(stems, (index + 1 + 7 * turn) % stems.length);
     const make = async () =>
       makeVariant('ground', await small(await own()), await loadPhoto(other));
-    return { name: `ground/${place}-${turn}`, kind: 'whole', source, make };
+    return { name: `ground/${place}-${turn}`, kind: 'whole', source, turn, make };
   });
-  const smalls = SMALL_ON.map((ground): Sample => {
+  const smalls = SMALL_ON.map((ground, index): Sample => {
     const name = `small/${place}-${ground}`;
     const make = async () => laidInto(await own(), ground, randomOf(name));
-    return { name, kind: 'whole', source, make };
+    return { name, kind: 'whole', source, turn: GROUNDS + index, make };
   });
   return [
-    { name: `whole/${place}`, kind: 'whole', source, make: async () => small(await own()) },
+    {
+      name: `whole/${place}`,
+      kind: 'whole',
+      source,
+      turn: 0,
+      make: async () => small(await own()),
+    },
     ...grounds,
     ...smalls,
     ...crops('crop', CROPS, CROP_SHARE),

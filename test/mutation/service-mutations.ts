@@ -475,16 +475,16 @@ a framed look that is not believed is the last one
 file inference-node/serving/picture/framed-look.ts
 tests inference-node/serving/picture/framed-look.test.ts: a framed look
 a picture of nothing becomes the subject of its frame
-  - if (Math.min(...sides) >= sideShareMax) return undefined;
+  - if (Math.min(...sides) >= sideShareMax) return false;
   + void sideShareMax;
   = is not believed where it shows the picture itself
 a thing that lies whole in the picture is taken for a close-up
-  - if (Math.max(...sides) < cutOffShareMin) return undefined;
+  - if (Math.max(...sides) < cutOffShareMin) return false;
   + void cutOffShareMin;
   = is not believed where the border does not cut the subject off
 a look that saw nothing clearly becomes the subject
-  - if (unsureShare(alpha) >= unsureShareMax) return undefined;
-  + void unsureShareMax;
+  - return unsureShare(alpha) < unsureShareMax;
+  + return unsureShareMax > 0;
   = is not believed where it shows nothing clearly
 
 file inference-node/serving/engine/pool/engine.ts

@@ -14,7 +14,7 @@ const FRAME_SCALE = 1.5;
  * Chosen by cross-validation, as all that is said of a subject (bench/quality-subject.ts,
  * docs/performance.md).
  */
-export const FRAMED_RULES = {
+export const FRAMED_RULES: FramedRules = {
   /** Unsure share of the first look, from which on a further one is taken in a frame. */
   unsureShareMin: 0.3,
   /** Of a side of the picture what the framed look shows, on one of the four: it is cut off. */
@@ -23,7 +23,11 @@ export const FRAMED_RULES = {
   sideShareMax: 0.4,
   /** Unsure share of the framed look, from which on it saw nothing clearly. */
   unsureShareMax: 0.65,
-} as const;
+};
+
+export type FramedRules = Readonly<
+  Record<'unsureShareMin' | 'cutOffShareMin' | 'sideShareMax' | 'unsureShareMax', number>
+>;
 
 /**
  * Only of a further look by the plan's first model: how others take a frame was not measured.
@@ -33,10 +37,11 @@ export function isWorthFraming(
   run: { readonly role: MatteRole; readonly model: string },
   firstModel: string | undefined,
   subject: Uint8Array,
+  rules = FRAMED_RULES,
 ): boolean {
   const decides = run.role === 'secondLook' || run.role === 'subject';
   if (!decides || run.model !== firstModel) return false;
-  return unsureShare(subject) >= FRAMED_RULES.unsureShareMin;
+  return unsureShare(subject) >= rules.unsureShareMin;
 }
 
 /** Where the picture lies in an input of `size`. */
@@ -56,24 +61,33 @@ interface FramedSubject {
 }
 
 /**
- * The framed look as the subject: the first one is heard like a second. Undefined: it shows the
- * picture itself, what is not cut off, or nothing clearly, and is not believed.
+ * The framed look as the subject: the first one is heard like a second. Undefined: it is not
+ * believed.
  * @param framed the matte of a framed input, of `size`.
  */
 export function withFramedLook<Matte extends { readonly role: MatteRole }>(
   [first, ...others]: readonly Matte[],
   { alpha: framed, size: inputSize }: { readonly alpha: Uint8Array; readonly size: Size },
+  rules = FRAMED_RULES,
 ): (Matte | FramedSubject)[] | undefined {
   const { left, top, width, height } = boxInFrame(inputSize);
   const alpha = cutOut(framed, inputSize.width, { left, top, width, height });
   const size = { width, height };
-  const { cutOffShareMin, sideShareMax, unsureShareMax } = FRAMED_RULES;
-  const sides = sideShares(alpha, size);
-  if (Math.max(...sides) < cutOffShareMin) return undefined;
-  if (Math.min(...sides) >= sideShareMax) return undefined;
-  if (unsureShare(alpha) >= unsureShareMax) return undefined;
+  if (!isBelieved(alpha, size, rules)) return undefined;
   const heard = first === undefined ? [] : [{ ...first, role: 'secondLook' as const }];
   return [{ alpha, size, role: 'subject' }, ...heard, ...others];
+}
+
+/** Not what shows the picture itself, what is not cut off, or nothing clearly. */
+export function isBelieved(
+  alpha: Uint8Array,
+  size: Size,
+  { cutOffShareMin, sideShareMax, unsureShareMax }: FramedRules,
+): boolean {
+  const sides = sideShares(alpha, size);
+  if (Math.max(...sides) < cutOffShareMin) return false;
+  if (Math.min(...sides) >= sideShareMax) return false;
+  return unsureShare(alpha) < unsureShareMax;
 }
 
 function cutOut(alpha: Uint8Array, width: number, box: Box): Buffer {
