@@ -132,7 +132,7 @@ export async function cutout(
     const models = async (starting: AbortSignal) => {
       await fetchModels(given, terminal, starting);
       startedAtMs = performance.now();
-      terminal.activity('Starting a control plane and one node for it');
+      terminal.activity('Starting a temporary service');
     };
     const say = (line: string) => terminal.line(`matting: ${line}`);
     const account = { name: 'cutout', credits: tasks.length };
@@ -143,7 +143,7 @@ export async function cutout(
     const stack = await startStack(config, { models, account, onAccount, say }, signal);
     onStack(stack);
     try {
-      if (apiKey === undefined) throw new CommandError('the data directory is not new');
+      if (apiKey === undefined) throw new CommandError('the data directory is not empty');
       terminal.line(`Service ready after ${seconds(performance.now() - startedAtMs)}`);
       const cutouts: Cutout[] = [];
       for (const task of tasks) {
@@ -152,7 +152,7 @@ export async function cutout(
         report(terminal, made);
         cutouts.push(made);
       }
-      terminal.activity('Ending the service');
+      terminal.activity('Stopping the service');
       return cutouts;
     } finally {
       await stack.stop();
@@ -175,14 +175,15 @@ function offering(model: string | undefined, config: SupervisorConfig): Supervis
 async function planTasks(options: CutoutOptions): Promise<Task[]> {
   const images = options.images.length > 0 ? options.images : [DEMO_IMAGE];
   if (options.out !== undefined && images.length > 1) {
-    throw new CommandError('--out names one file: leave it out with several images', 64);
+    throw new CommandError('--out takes one image; leave it out for several', 64);
   }
   const tasks: Task[] = [];
   for (const image of images) {
     const found = await stat(image).catch(() => undefined);
     if (found === undefined || !found.isFile())
       throw new CommandError(`no such file: ${image}`, 66);
-    if (found.size > IMAGE_BYTES_MAX) throw new CommandError(`${image} is over 50 MB`, 66);
+    if (found.size > IMAGE_BYTES_MAX)
+      throw new CommandError(`${image} is larger than 50 MB; use a smaller one`, 66);
     await requireImage(image, found.size);
     const out = options.out ?? `${path.parse(image).name}-cutout.png`;
     const format = formatOf(out);
@@ -198,7 +199,7 @@ function formatOf(out: string): OutputFormat {
   const format = parseOutputFormat(path.extname(out).slice(1));
   if (format !== undefined && format !== 'zip') return format;
   const known = [...TRANSPARENT_FORMATS, 'jpg'].map(name => `.${name}`).join(', ');
-  throw new CommandError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
+  throw new CommandError(`${out} must end in one of ${known}`, 64);
 }
 
 /** By its header: a text would otherwise be refused after weights were fetched for it. */
@@ -220,17 +221,15 @@ async function requireWritable(out: string): Promise<void> {
   const target = path.resolve(out);
   const folder = path.dirname(target);
   const found = await stat(folder).catch(() => undefined);
-  if (!found?.isDirectory()) throw new CommandError(`no such directory for ${out}`, 73);
+  if (!found?.isDirectory())
+    throw new CommandError(`no such directory for ${out}; make it first`, 73);
   const there = await stat(target).catch(() => undefined);
-  if (there?.isDirectory()) throw new CommandError(`${out} is a directory`, 73);
+  if (there?.isDirectory()) throw new CommandError(`${out} is a directory; name a file`, 73);
   try {
     await access(folder, constants.W_OK | constants.X_OK);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    throw new CommandError(
-      `${out} cannot be written: its directory does not allow it (${code})`,
-      73,
-    );
+    throw new CommandError(`cannot write ${out}: its directory is not writable (${code})`, 73);
   }
 }
 
@@ -253,7 +252,7 @@ async function cutOne(
   }
   if (!answer.ok || job.result === undefined) throw new CommandError(failureOf(task.image, job));
   const download = await fetch(job.result.url, { signal });
-  if (!download.ok) throw new CommandError(`the result link answered ${download.status}`);
+  if (!download.ok) throw new CommandError(`cannot download the result: HTTP ${download.status}`);
   const bytes = Buffer.from(await download.arrayBuffer());
   const durationMs = performance.now() - startedAtMs;
   // Never half a file under the name that was asked for.
@@ -262,7 +261,7 @@ async function cutOne(
     await writeFile(partial, bytes);
     await rename(partial, task.out);
   } catch (error) {
-    throw new CommandError(`${task.out} cannot be written: ${(error as Error).message}`, 73);
+    throw new CommandError(`cannot write ${task.out}: ${(error as Error).message}`, 73);
   } finally {
     await rm(partial, { force: true });
   }
@@ -302,7 +301,7 @@ function isFinal(job: Job): boolean {
 /** A problem+json answer carries code and detail itself, a failed job in its error. */
 function failureOf(image: string, body: Job & { code?: string; detail?: string }): string {
   const failure = body.error ?? { code: body.code, detail: body.detail };
-  return `${image}: ${failure.code ?? 'failed'}: ${failure.detail ?? 'no detail was given'}`;
+  return `${image}: ${failure.code ?? 'failed'}: ${failure.detail ?? 'no details'}`;
 }
 
 function report(terminal: Terminal, cutout: Cutout): void {

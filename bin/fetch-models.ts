@@ -71,7 +71,7 @@ export async function fetchModels(
     if (step.terms !== undefined) terms = step.terms;
     if (step.step === 'discard' && step.path !== discarded) {
       discarded = step.path;
-      terminal.line(`matting: the prepared file ${step.path} is not used, ${step.reason}`);
+      terminal.line(`matting: skipping the prepared file ${step.path}: ${step.reason}`);
     }
     const text = activityOf(step);
     if (text === undefined) return;
@@ -101,7 +101,7 @@ async function endSoon(
 ): Promise<void> {
   child.kill('SIGTERM');
   if ((await withinMs(INTERRUPTED_MAX_MS, end)) || (await killWithin(child, end))) return;
-  terminal.line(`matting: process ${child.pid} was killed and does not die: it is left behind`);
+  terminal.line(`matting: process ${child.pid} does not end after SIGKILL; check this process`);
 }
 
 function activityOf({ event, model, step, width, height }: Step): string | undefined {

@@ -31,7 +31,8 @@ export async function gpuHint(config: SupervisorConfig): Promise<string | undefi
   const gpu = await firstGpu(env);
   if (gpu === undefined) return undefined;
   const install = 'npm run matting -- providers install cuda';
-  return `this host has a GPU (${gpu}) and runs on its CPU: ${install}, then start again (docs/gpu.md)`;
+  const state = `this machine has a GPU (${gpu}), but the service uses the CPU`;
+  return `${state}; run ${install}, then start again (docs/gpu.md)`;
 }
 
 /** One that hangs is left behind after its time. */

@@ -24,22 +24,19 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ['accounts', { main: CONTROL_PLANE_CLI, about: 'create and list accounts' }],
   ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
   ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
-  ['jobs', { main: CONTROL_PLANE_CLI, about: 'list jobs, show one, make one claimable again' }],
-  ['mails', { main: CONTROL_PLANE_CLI, about: 'send mails again that wait' }],
+  ['jobs', { main: CONTROL_PLANE_CLI, about: 'list, show and retry jobs' }],
+  ['mails', { main: CONTROL_PLANE_CLI, about: 'retry waiting mails' }],
   ['nodes', { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' }],
-  ['orders', { main: CONTROL_PLANE_CLI, about: 'list orders, enter payments and refunds' }],
-  ['storage', { main: CONTROL_PLANE_CLI, about: 'check, tidy and move where blobs are' }],
-  ['webhooks', { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' }],
+  ['orders', { main: CONTROL_PLANE_CLI, about: 'list orders, record payments and refunds' }],
+  ['storage', { main: CONTROL_PLANE_CLI, about: 'check, tidy and move the storage' }],
+  ['webhooks', { main: CONTROL_PLANE_CLI, about: 'list, retry and receive notifications' }],
   ['migrate', { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' }],
-  [
-    'doctor',
-    { main: CONTROL_PLANE_CLI, about: 'look at everything a control plane or node needs' },
-  ],
-  ['backup', { main: CONTROL_PLANE_CLI, about: 'copy database and pictures of a running service' }],
-  ['restore', { main: CONTROL_PLANE_CLI, about: 'make a backup a service again, and prove it' }],
-  ['support-bundle', { main: CONTROL_PLANE_CLI, about: 'gather what a maintainer would ask for' }],
-  ['models', { main: NODE_CLI, about: 'fetch, list and check models' }],
-  ['providers', { main: NODE_CLI, about: 'install, list and check parts for GPUs' }],
+  ['doctor', { main: CONTROL_PLANE_CLI, about: 'check everything a control plane or node needs' }],
+  ['backup', { main: CONTROL_PLANE_CLI, about: 'back up a running service' }],
+  ['restore', { main: CONTROL_PLANE_CLI, about: 'restore and verify a backup' }],
+  ['support-bundle', { main: CONTROL_PLANE_CLI, about: 'collect diagnostics for a maintainer' }],
+  ['models', { main: NODE_CLI, about: 'add, list, check, fetch and prepare models' }],
+  ['providers', { main: NODE_CLI, about: 'install, list and check GPU providers' }],
 ]);
 
 /** The command could not be understood: EX_USAGE of sysexits.h. */
@@ -112,7 +109,10 @@ function requirePrograms(...mains: readonly string[]): void {
   const name = missing === NODE_CLI ? 'inference node' : 'control plane';
   const image = missing === NODE_CLI ? 'matting-node' : 'matting-control-plane';
   const images = mains.length > 1 ? 'the image matting' : `the image matting or ${image}`;
-  throw new CommandError(`there is no ${name} here: run this in ${images}`, UNAVAILABLE_EXIT_CODE);
+  throw new CommandError(
+    `this installation has no ${name}; run this in ${images}`,
+    UNAVAILABLE_EXIT_CODE,
+  );
 }
 
 async function handOn(main: string, args: readonly string[]): Promise<number> {
@@ -139,8 +139,8 @@ async function main(argv: readonly string[]): Promise<number> {
     });
   program
     .command('up')
-    .description('set up and run everything on this machine')
-    .option('--end-with-parent', 'end when the process that started this one is gone')
+    .description('set up and run the service on this machine')
+    .option('--end-with-parent', 'stop when the parent process stops')
     .action(async (options: { endWithParent?: boolean }) => {
       requirePrograms(CONTROL_PLANE_CLI, NODE_CLI);
       watchSignals();
@@ -148,12 +148,12 @@ async function main(argv: readonly string[]): Promise<number> {
       await up(terminal, ending.signal, keepStack);
     });
   addFinishingOptions(program.command('cutout'))
-    .description('cut images out through a service of its own, then end it')
-    .argument('[image...]', 'JPEG, PNG, WebP, AVIF, HEIC or JPEG XL; none: the demo picture')
-    .option('--out <file>', 'file to write; its ending chooses the format')
-    .option('--model <name>', "a plan or a model in place of the node's own plan")
-    .option('--fail-without-subject', 'a picture in which no subject is seen fails')
-    .option('--json', 'print what was made as JSON, and everything else on standard error')
+    .description('cut out images with a temporary service')
+    .argument('[image...]', 'JPEG, PNG, WebP, AVIF, HEIC or JPEG XL (default: the demo picture)')
+    .option('--out <file>', 'result file; its extension sets the format')
+    .option('--model <name>', "plan or model to use (default: the node's plan)")
+    .option('--fail-without-subject', 'fail an image without a subject')
+    .option('--json', 'print the results as JSON, and everything else to standard error')
     .action(async (images: string[], options: CutoutCommand) => {
       requirePrograms(CONTROL_PLANE_CLI, NODE_CLI);
       watchSignals();
@@ -163,7 +163,7 @@ async function main(argv: readonly string[]): Promise<number> {
       const cutouts = await cutout(wanted, shown, ending.signal, keepStack);
       if (json) console.log(JSON.stringify({ cutouts }));
     });
-  program.command('remove').description('cut images out through a service');
+  program.command('remove').description('cut out folders of images with a running service');
   for (const [name, { about }] of HANDED_ON) {
     program.command(name).description(about);
   }

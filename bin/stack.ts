@@ -169,7 +169,7 @@ async function untilOk(
     if (await answersOk(url, signal)) return;
     await delay(READY_POLL_MS, undefined, { signal });
   }
-  throw new CommandError(`the service did not become ready within ${maxMs / 1000} s`);
+  throw new CommandError(`the service was not ready within ${maxMs / 1000} s; see its logs`);
 }
 
 /** By node:http: fetch loads a library of its own, on the cores that everything waits for. */
@@ -189,7 +189,7 @@ function failedStart(name: string, exit: ProgramExit, logDir: string): never {
   const words = exit.lastWords.trim();
   const how = exit.signal ?? `exit code ${exit.code}`;
   throw new CommandError(
-    words === '' ? `the ${name} ended while starting (${how}): see ${logDir}` : words,
+    words === '' ? `the ${name} failed to start (${how}); see ${logDir}` : words,
     exit.code === null || exit.code === 0 ? 1 : exit.code,
   );
 }
@@ -206,7 +206,7 @@ export async function requireDirectory(
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     throw new CommandError(
-      `cannot use the directory ${directory} (${code}): make it writable or set ${variable}`,
+      `cannot use the directory ${directory} (${code}); make it writable or set ${variable}`,
     );
   }
 }
@@ -219,8 +219,8 @@ async function requireFreePorts(config: SupervisorConfig): Promise<void> {
     const variable = PORT_VARIABLES[name];
     const why =
       code === 'EADDRINUSE'
-        ? `port ${port} is in use: stop what listens there or set ${variable} to a free port`
-        : `cannot listen on ${host}:${port} (${code}): set ${variable} or MATTING_HOST`;
+        ? `port ${port} is in use; stop the program on it, or set ${variable} to a free port`
+        : `cannot listen on ${host}:${port} (${code}); set ${variable} or MATTING_HOST`;
     throw new CommandError(why);
   }
 }
@@ -251,11 +251,13 @@ async function readOrMakeToken(dataDir: string): Promise<string> {
     if (TOKEN.test(token)) return token;
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    throw new CommandError(`${file} cannot be read or made (${code}): see its rights and the disk`);
+    throw new CommandError(
+      `cannot read or create ${file} (${code}); check its permissions and the disk`,
+    );
   } finally {
     await rm(temporary, { force: true });
   }
-  throw new CommandError(`${file} does not hold a token: remove it, the next start makes another`);
+  throw new CommandError(`${file} has no token; remove it, and the next start makes a new one`);
 }
 
 function unlessThere(error: NodeJS.ErrnoException): void {
@@ -285,7 +287,7 @@ async function runCli(
   const end = endOf(child);
   if (!(await withinMs(CLI_TIMEOUT_MS, end))) {
     const gone = await killWithin(child, end);
-    const left = gone ? '' : `; process ${child.pid} was killed and does not die`;
+    const left = gone ? '' : `; process ${child.pid} does not end after SIGKILL`;
     throw new CommandError(`${args[0]} did not end within ${CLI_TIMEOUT_MS / 1000} s${left}`);
   }
   const { code } = await end;

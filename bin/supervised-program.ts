@@ -120,12 +120,12 @@ export class SupervisedProgram {
     const over = Promise.race([end, this.#left.promise]);
     if ((await withinMs(maxMs, over)) || this.#givenUp) return;
     const { name, say } = this.#options;
-    say(`the ${name} does not end: killed`);
+    say(`the ${name} did not stop in time; killed it`);
     if (await killWithin(child, end, this.#patience.killMs)) return;
     if (this.#givenUp) return;
     this.#givenUp = true;
     this.#left.resolve();
-    say(`the ${name} (process ${child.pid}) was killed and does not die: it is left behind`);
+    say(`the ${name} (process ${child.pid}) does not end after SIGKILL; check this process`);
   }
 
   #spawn(): void {
@@ -142,7 +142,7 @@ export class SupervisedProgram {
       this.#writeLog(text);
     });
     child.once('error', error => {
-      this.#lastWords = `cannot be started: ${error.message}`;
+      this.#lastWords = `cannot start: ${error.message}`;
     });
     this.#end = endOf(child);
     void this.#end.then(end => this.#ended({ ...end, lastWords: this.#lastWords }));
@@ -155,7 +155,7 @@ export class SupervisedProgram {
     const waitMs = BACKOFF_MS[Math.min(this.#restarts, BACKOFF_MS.length - 1)];
     this.#restarts += 1;
     const how = exit.signal ?? `exit code ${exit.code}`;
-    this.#options.say(`the ${this.#options.name} ended (${how}), starting it again`);
+    this.#options.say(`the ${this.#options.name} ended (${how}); restarting it`);
     setTimeout(() => {
       if (!this.#stopping) this.#spawn();
     }, waitMs);

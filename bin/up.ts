@@ -42,7 +42,7 @@ export async function up(
   onStack(stack);
   try {
     terminal.quiet();
-    terminal.line(`Ready: ${stack.baseUrl}   (Ctrl-C ends it; logs in ${stack.logDir})`);
+    terminal.line(`Ready: ${stack.baseUrl}   (Ctrl-C stops it; logs: ${stack.logDir})`);
     terminal.line(`Models: ${terms}`);
     const hint = await hinted;
     if (hint !== undefined) say(hint);
@@ -50,13 +50,13 @@ export async function up(
       sayKey(terminal, apiKey);
       sayCurlLine(terminal, stack.localUrl, apiKey);
     } else {
-      terminal.line(`Another key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
+      terminal.line(`New API key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
     }
     if (signInLink !== undefined) {
-      terminal.line(`The account in a browser (this link signs in once):  ${signInLink}`);
+      terminal.line(`Account area (this link works once):  ${signInLink}`);
     }
     await aborted(signal);
-    terminal.activity('Finishing what runs, then ending (again to hurry)');
+    terminal.activity('Finishing open jobs, then stopping (press Ctrl-C again to stop now)');
   } finally {
     await stack.stop();
     terminal.quiet();
@@ -66,13 +66,13 @@ export async function up(
 /** Below everything else, where it is found. */
 function sayKey(terminal: Terminal, apiKey: string): void {
   terminal.line('');
-  terminal.line(`API key, shown this once, with ${FIRST_CREDITS} credits:  ${apiKey}`);
+  terminal.line(`API key with ${FIRST_CREDITS} credits, shown only now:  ${apiKey}`);
 }
 
 /** The one that the account area shows, of the demo picture. */
 function sayCurlLine(terminal: Terminal, baseUrl: string, apiKey: string): void {
   terminal.line('');
-  terminal.line('Cut the demo picture out (paste these lines into a shell in this directory):');
+  terminal.line('To cut out the demo picture, paste these lines into a shell in this directory:');
   terminal.line('');
   terminal.line(curlSample({ baseUrl, apiKey, photo: DEMO_PHOTO }));
   terminal.line('');

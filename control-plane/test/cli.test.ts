@@ -97,7 +97,7 @@ onStores(
         JSON.parse(listed).map(({ name }: { name: string }) => name),
         ['default', 'shop'],
       );
-      t.regex(await succeed('keys', 'revoke', key.prefix), /revoked since/);
+      t.regex(await succeed('keys', 'revoke', key.prefix), /was revoked at/);
       await refuse(/no such key/, 1, 'keys', 'revoke', 'mk_nobody000000');
     });
 
@@ -116,7 +116,7 @@ onStores(
       t.is(Date.parse(key.expires_at) - Date.parse(key.created_at), 30 * 86_400_000);
 
       const ending = ['keys', 'create', '--account', 'keys', '--expires-in', '30'];
-      t.regex(await succeed(...ending), /The key ends at 20\d\d-\d\d-\d\dT.*Z\./);
+      t.regex(await succeed(...ending), /The key expires at 20\d\d-\d\d-\d\dT.*Z\./);
       const free = ['--cap', 'none', '--networks', 'any'];
       const changed = JSON.parse(await succeed('keys', 'set', prefix, ...free, '--json'));
       t.deepEqual([changed.cap, changed.networks, changed.scopes.length], [null, null, 2]);
@@ -137,7 +137,7 @@ onStores(
       await succeed('keys', 'rotate', prefix, '--overlap', 'at-once');
       const other = storesOn(database);
       t.true('kind' in Object(await other.apiKeys.authenticate(rotated.api_key)));
-      t.regex(await succeed('keys', 'revoke', prefix), /last used never/);
+      t.regex(await succeed('keys', 'revoke', prefix), /never used/);
       await refuse(/is revoked/, 1, 'keys', 'rotate', prefix);
       await refuse(/is revoked/, 1, 'keys', 'set', prefix, '--name', 'b');
     });
@@ -155,10 +155,10 @@ onStores(
       t.deepEqual([link?.mail, link?.role], ['Ann@Shop.example', 'owner']);
       t.regex(
         await succeed('accounts', 'sign-in-link', name, 'ann@shop.example'),
-        /\(member\), once, within 12 hours: {2}http:.*\/account\/links\/[\w-]{43}$/m,
+        /\(member\), .* within 12 hours: {2}http:.*\/account\/links\/[\w-]{43}$/m,
       );
-      await refuse(/a mail address/, 64, 'accounts', 'invite', name, 'ann');
-      await refuse(/one of owner/, 64, 'accounts', 'invite', name, 'a@b.c', '--role', 'king');
+      await refuse(/ann@shop\.example/, 64, 'accounts', 'invite', name, 'ann');
+      await refuse(/owner, member/, 64, 'accounts', 'invite', name, 'a@b.c', '--role', 'king');
       await refuse(/no account/, 1, 'accounts', 'invite', 'nobody', 'ann@shop.example');
       t.deepEqual(await dueMails(stores, 9), []);
       const key = Buffer.alloc(32, 7);
@@ -192,15 +192,15 @@ onStores(
 
     test('moves credits once a reference, and checks them', async t => {
       await succeed('accounts', 'create', 'shop');
-      await refuse(/already/, 1, 'accounts', 'create', 'shop');
-      await refuse(/a name has/, 64, 'accounts', 'create', ' x');
+      await refuse(/"shop" exists/, 1, 'accounts', 'create', 'shop');
+      await refuse(/'name'/, 64, 'accounts', 'create', ' x');
       const grant = ['credits', 'grant', 'shop', '5', '--reference', 'order 1', '--json'];
       const credits = { available: 5, reserved: 0 };
       const reference = 'order 1';
       t.deepEqual(JSON.parse(await succeed(...grant)), { entered: true, reference, credits });
       t.deepEqual(JSON.parse(await succeed(...grant)), { entered: false, reference, credits });
       const more = ['credits', 'grant', 'shop', '6', '--reference', reference];
-      await refuse(/entered before with 5/, 1, ...more);
+      await refuse(/used before with 5/, 1, ...more);
       await refuse(/only 5 credits/, 1, 'credits', 'revoke', 'shop', '6');
       await succeed('credits', 'revoke', 'shop', '2');
       t.deepEqual(JSON.parse(await succeed('credits', 'show', 'shop', '--json')), {
@@ -226,13 +226,13 @@ onStores(
       t.deepEqual([listed[0].job_id, listed[0].lease.holder], [job.id, claim.holder]);
       t.regex(await succeed(...list), new RegExp(`^JOB .*\n${job.id} +running `));
       const page = await succeed(...list, '--limit', '1');
-      const after = /\nmore: --after (\S+)\n$/.exec(page)?.[1];
+      const after = / --after (\S+)\n$/.exec(page)?.[1];
       t.is(after, listed[0].cursor);
       t.notRegex(await succeed(...list, '--after', after!), new RegExp(job.id));
       const retried = JSON.parse(await succeed('jobs', 'retry', job.id, '--json'));
       const { holder } = claim;
       t.deepEqual(retried, { job_id: job.id, lease_ended: true, holder });
-      t.regex(await succeed('jobs', 'retry', job.id), /no replica holds/);
+      t.regex(await succeed('jobs', 'retry', job.id), /no control plane holds/);
       const again = await claimed(stores, job);
       await stores.jobs.fail(again, IMAGE_FAULT);
       await refuse(/has failed and cannot run again/, 1, 'jobs', 'retry', job.id);
@@ -342,10 +342,10 @@ onStores(
       const plain = (await submitted(stores, newJob(accountId))).id;
       const open = (await submitted(stores, newJob(accountId, { callback: CALLBACK }))).id;
       for (const [job, why] of [
-        [gone, /secret and its body are erased/],
-        [delivered, /was delivered/],
-        [plain, /asked for no notification/],
-        [open, /has not ended/],
+        [gone, /answered 410/],
+        [delivered, /delivered before/],
+        [plain, /callback_url/],
+        [open, /still open/],
         [randomUUID(), /no such job/],
         ['nonsense', /no such job/],
       ] as const) {
@@ -378,7 +378,7 @@ onStores(
       t.truthy(await stores.outbox.delivered(sent, mailEnd()));
       t.deepEqual(await dueMails(stores, 10), []);
       const { code, out } = await run('mails', 'retry');
-      t.deepEqual([code, out], [0, 'mails that are tried again now: 1\n']);
+      t.deepEqual([code, out], [0, 'sending 1 mails now\n']);
       const due = await dueMails(stores, 10);
       t.deepEqual(
         due.map(({ id, attempts }) => [id, attempts]),
@@ -458,7 +458,10 @@ onStores(
       const part = ['refund', id, '--amount', '12.50', '--reference', 're-1'];
       t.regex((await orders(...part)).out, /^12.50 CNY refunded: 625 credits revoked\n$/);
       for (const sum of ['-1', '1.234', 'all', '0']) {
-        t.regex((await orders('refund', id, `--amount=${sum}`)).err, /--amount is a sum of CNY/);
+        t.regex(
+          (await orders('refund', id, `--amount=${sum}`)).err,
+          /--amount must be a sum of CNY/,
+        );
       }
       t.regex((await orders('refund', id, '--amount', '37.51')).err, /at most 37.50 CNY/);
       await stores.ledger.revoke(account, 1000, 'spent');
@@ -572,7 +575,7 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     t.deepEqual([dry.looked, dry.found, dry.repaid], [5, 4, 4]);
     t.is((await json('--dry-run')).repaid, 0, 'a dry run leaves no row');
     const { out } = await run('--all-missing');
-    t.regex(out, /^5 results looked at, 4 found gone\n4 credits granted again\n/);
+    t.regex(out, /^5 results checked, 4 missing\n4 credits returned\n/);
     t.is(await available(), 19);
     await assertBalanced(stores, account);
   });
@@ -595,7 +598,7 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     await rm(path.join(storage, 'results'), { recursive: true });
     const { code, err } = await run();
     t.not(code, 0);
-    t.regex(err, /results is missing: is it mounted\?/);
+    t.regex(err, /results is missing; .*mounted/);
     t.is(await available(), 19);
     await mkdir(path.join(storage, 'results'));
   });

@@ -221,7 +221,7 @@ onDatabases(
       t.deepEqual([again.code, /EEXIST/.test(again.err)], [1, true]);
       const logs = Array.from({ length: 11 }, () => place('control-plane.log'));
       const many = await run(bundled, 'support-bundle', place('many.zip'), '--log', ...logs);
-      t.regex(many.err, /10 files at most/);
+      t.regex(many.err, /at most 10 files/);
     });
 
     test('has a bundle where nothing works: that is what it is for', async t => {
@@ -396,7 +396,7 @@ async function asUser(name: string, grants: string): Promise<string[]> {
 for (const [rights, found, as] of [
   [
     'select, insert, update, delete on SCHEMA.*',
-    'ok: takes writes, and the user has the rights it needs',
+    'ok: takes writes, and the user has its rights',
     'four',
   ],
   ['select, insert, update on SCHEMA.*', 'failure: the user may not DELETE', 'three'],
@@ -416,8 +416,8 @@ test('the doctor before the first start › makes nothing, and says what is not 
     MATTING_BASE_URL: 'http://matting.example',
   });
   t.is(code, 0);
-  t.regex(of('database').join(), /^warning: there is no file/);
-  t.regex(of('storage').join(), /^warning: .* is not there yet/);
+  t.regex(of('database').join(), /^warning: the file .*matting\.sqlite/);
+  t.regex(of('storage').join(), /^warning: .*MATTING_STORAGE_URL/);
   t.true(!existsSync(dataDir));
 });
 
@@ -498,12 +498,12 @@ test('the doctor and nodes › say which have another sum of a model, and what i
     (await nodeFindings(members, true, ['isnet', 'gone']))
       .filter(({ subject, status }) => subject === 'nodes' && status === 'warning')
       .map(({ found }) => found)
-      .filter(found => /sum|offers/.test(found));
+      .filter(found => /isnet|gone/.test(found));
   const nodes = [having('a', '1'), having('b', '2'), having('c', '2')];
-  t.deepEqual(await said(nodes), [
-    'a has another sum than most of isnet: no such jobs for it',
-    'no node has gone, which MATTING_MODELS_OFFERED offers',
-  ]);
+  const [other, missing, ...rest] = await said(nodes);
+  t.regex(other ?? '', /^a .*isnet/);
+  t.regex(missing ?? '', /MATTING_MODELS_OFFERED .*gone/);
+  t.deepEqual(rest, []);
   t.deepEqual(await said([member('a', '', '')]), [], 'what no node has said is not known');
 });
 
@@ -648,7 +648,7 @@ test('a bundle › keeps of log lines numbers and known fields, scrubbed, and of
 test('a bundle › waits for no pipe, and says what to do', async t => {
   const pipe = path.join(await temporaryFolder(t), 'pipe');
   await promisify(execFile)('mkfifo', [pipe]);
-  await t.throwsAsync(readLog(pipe), { message: /write the lines into one first/ });
+  await t.throwsAsync(readLog(pipe), { message: /journalctl -o cat > FILE/ });
 });
 
 test('a bundle › reads the end of a long log', async t => {

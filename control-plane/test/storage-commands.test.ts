@@ -52,13 +52,13 @@ test('storage check of a directory › says what fails, with exit code 1', async
   const { code, out, err } = await run(env, 'check');
   t.is(code, 1);
   t.regex(out, /^FAIL {2}open: .*\((ENOENT|EACCES)\)$/m);
-  t.regex(err, /fails at 1 of 1/);
+  t.regex(err, /failed 1 of 1/);
 });
 
 test('storage check of a directory › has no lifecycle', async t => {
   const { code, err } = await run({ MATTING_STORAGE_URL: `file://${directory}` }, 'lifecycle');
   t.is(code, 1);
-  t.regex(err, /a directory has no lifecycle rules/);
+  t.regex(err, /lifecycle rules/);
 });
 
 for (const kind of OBJECT_STORES) {
@@ -122,7 +122,7 @@ for (const kind of OBJECT_STORES) {
       proxy.liftAll();
       t.is(code, 1, out);
       t.regex(out, fails);
-      t.regex(err, /the storage fails at \d+ of \d+/);
+      t.regex(err, /the storage failed \d+ of \d+/);
       await requireEmpty('wrong');
     });
   }

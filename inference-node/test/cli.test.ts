@@ -109,7 +109,7 @@ test('bad variables are all named, and the exit code says configuration', async 
 test('what cannot be done is one line without a stack, and the exit code says so', async t => {
   const { code, out, err } = await runProgram(['models', 'fetch', 'isnet', 'u2nett']);
   t.deepEqual([code, out], [1, '']);
-  t.regex(err, /^matting: there is no plan or model "u2nett": fast, .*, isnet, .*\n$/);
+  t.regex(err, /^matting: .* "u2nett"; .* fast, .*, isnet, .*\n$/);
 });
 
 test('an unknown option', async t => {
@@ -239,7 +239,7 @@ test('what is no model, and options that do not fit one, are one line', async t 
   t.true((await check(tiny, { mean: [1, 1, 1] })).error instanceof UsageError);
   const { code, err } = await runProgram(['models', 'check', tiny, '--mean', '1,2']);
   t.is(code, 64);
-  t.regex(err, /--mean .* Three numbers/);
+  t.regex(err, /--mean .* three numbers/);
 });
 
 test('a graph that asks for a picture beyond every bound is refused before it is run', async t => {
@@ -256,9 +256,9 @@ test('any model is shown, run, and its cut-out written', async t => {
   t.is(error, undefined);
   t.regex(out, /^input {4}input: float32 \[1, 3, 32, 32\]$/m);
   t.regex(out, /^output {3}output: float32 \[1, 1, 32, 32\]$/m);
-  t.regex(out, /^size {5}32 x 32; it takes no other$/m);
-  t.regex(out, /^memory {3}0\.\d\d GB at most, 0\.\d\d GB loaded$/m);
-  t.regex(out, /^sheet {4}.*cutout\.sheet\.png: the picture, and normalised by ImageNet; 0 to 1/m);
+  t.regex(out, /^size {5}32 x 32; takes no other$/m);
+  t.regex(out, /^memory {3}0\.\d\d GB at peak, 0\.\d\d GB loaded$/m);
+  t.regex(out, /^sheet {4}.*cutout\.sheet\.png: .* ImageNet; 0 to 1/m);
   const cutout = await readFile(join(directory, 'cutout.png'));
   const { format, hasAlpha, width } = await sharp(cutout).metadata();
   t.deepEqual([format, hasAlpha, width], ['png', true, 640]);
@@ -282,14 +282,14 @@ test('what is stated nowhere and cannot be measured is asked for, or named with 
   const { path: tiny } = await writeTinyModel(directory, { kind: 'mean' });
   const { error } = await add(tiny);
   t.true(error instanceof UsageError, String(error));
-  t.regex(error?.message ?? '', /^--mean and --std must be given \(its cut-outs .*\.png\)$/);
+  t.regex(error?.message ?? '', /^missing --mean and --std \(.*\.png\)$/);
   const half = await add(tiny, { mean: [0, 0, 0] });
   t.true(half.error instanceof UsageError, String(half.error));
   const unset = await add(tiny, { tokenEnv: 'NO_TOKEN' });
-  t.regex(unset.error?.message ?? '', /--token-env: the variable "NO_TOKEN" holds no token/);
+  t.regex(unset.error?.message ?? '', /--token-env: .*"NO_TOKEN"/);
   const { code, err } = await runProgram(['models', 'add', tiny, '--yes']);
   t.is(code, 64);
-  t.regex(err, /^matting: --mean and --std must be given/m);
+  t.regex(err, /^matting: missing --mean and --std/m);
   const answered = await add(tiny, { name: 'asked' }, ['5', '1,2', '2']);
   t.is(answered.error, undefined);
   t.is(answered.asked.length, 3);
@@ -321,7 +321,7 @@ test('a name of the catalogue is added where it is not there, once, and else nam
   };
   const open = await fetched({});
   t.true(open.error instanceof UsageError, String(open.error));
-  t.regex(open.error?.message ?? '', /^MATTING_MODELS_FETCH: of known --mean and --std must be/);
+  t.regex(open.error?.message ?? '', /^MATTING_MODELS_FETCH: known: missing --mean and --std/);
   for (const own of [{ normalisation }, {}]) {
     const { out, error } = await fetched(own);
     t.is(error, undefined);
@@ -343,7 +343,7 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
   const { out, error } = await add(tiny, options);
   t.is(error, undefined);
   t.regex(out, /^added mine [0-9a-f]{12}\ncut-out +\S+\/models\/mine\/cutout\.png\nseconds /);
-  t.regex(out, /needs 0\.\d GB beside .*\n.*MATTING_MODELS_OFFERED=mine\n$/);
+  t.regex(out, /needs 0\.\d GB .*\n.*MATTING_MODELS_OFFERED=mine .*\n$/);
   const listed = await outputOf(all => modelsList({ json: true }, configOf(), all));
   const mine = JSON.parse(listed.out).models.find(
     (model: { name: string }) => model.name === 'mine',
@@ -352,8 +352,8 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
   t.is(mine.prepared.length, 1);
   t.true(mine.peakBytes > 0);
   for (const [name, said] of [
-    ['isnet', /comes with the product/],
-    ['other', /"other" is no added model: mine/],
+    ['isnet', /shipped/],
+    ['other', /"other" .*: mine/],
   ] as const) {
     const { error: refused } = await outputOf(to => modelsRemove(name, configOf(), to));
     requireModelError(t, refused, said);
@@ -362,8 +362,8 @@ test('a model of a file is added, listed, prepared, shown and removed', async t 
   const models = [{ model: 'mine', inputSize: 32, role: 'subject' }];
   await writeFile(plans, JSON.stringify({ ours: { goodFor: 'tests', models } }));
   const used = await outputOf(to => modelsRemove('mine', configOf(), to));
-  requireModelError(t, used.error, /mine is a model of ours: take it out of plans\.json first/);
-  requireModelError(t, (await add(tiny, { ...options, name: 'ours' })).error, /that of a plan/);
+  requireModelError(t, used.error, /ours use mine; .*plans\.json/);
+  requireModelError(t, (await add(tiny, { ...options, name: 'ours' })).error, /belongs to a plan/);
   await rm(plans);
   await modelsRemove('mine', configOf(), new PassThrough());
   const { error: gone } = await outputOf(to => modelsShow('mine', configOf(), to));
@@ -374,10 +374,10 @@ test('a model that takes a trimap is added for plans, by a name of the catalogue
   const { path: tiny } = await writeTinyModel(directory, { kind: 'refined' });
   const normalisation = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
   const checked = await check(tiny);
-  t.regex(checked.out, /^role {5}refine: it takes a trimap, and refines another matte$/m);
+  t.regex(checked.out, /^role {5}refine: /m);
   const { out, error } = await add(tiny, { name: 'edges', ...normalisation });
   t.is(error, undefined);
-  t.regex(out, /\nplans +of \S+models\/plans\.json may name it, with the role refine behind a sub/);
+  t.regex(out, /\nnext +use it in \S+models\/plans\.json, with the role refine/);
   t.notRegex(out, /MATTING_MODELS_OFFERED/);
   const row = await outputOf(to => modelsShow('vitmatte-small', configOf(), to));
   const sha256 = createHash('sha256')
@@ -393,10 +393,7 @@ test('a model that takes a trimap is added for plans, by a name of the catalogue
   const named = await outputOf(to => modelsAdd('vitmatte-small', {}, config, terminal(to), signal));
   t.is(named.error, undefined);
   const listed = await outputOf(to => modelsList({}, configOf(), to));
-  t.regex(
-    listed.out,
-    /^vitmatte-small .* added\n(?: .*\n)* {2}refines another model's matte, in plans alone$/m,
-  );
+  t.regex(listed.out, /^vitmatte-small .* added\n(?: .*\n)* {2}refines another model's matte.*$/m);
   for (const name of ['edges', 'vitmatte-small']) {
     await modelsRemove(name, configOf(), new PassThrough());
   }

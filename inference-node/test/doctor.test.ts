@@ -53,12 +53,12 @@ test('misses the weights, and tells registries that answer from those that do no
       MATTING_REGISTRY_ADDRESS: `127.0.0.1:${port},127.0.0.1:1`,
     });
     t.false(good);
-    t.regex(of('models').join('\n'), /^failure: u2netp: u2netp\.onnx is not there$/m);
+    t.regex(of('models').join('\n'), /^failure: u2netp: u2netp\.onnx is missing$/m);
     t.regex(of('models').join('\n'), /^warning: 1 of 1 are not prepared yet$/m);
-    t.deepEqual(of('secrets'), [
-      'warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example',
-      'warning: MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens this node',
-    ]);
+    const [weak, second, ...others] = of('secrets');
+    t.regex(weak ?? '', /^warning: MATTING_NODE_TOKEN_ACCEPTED .*placeholder/);
+    t.regex(second ?? '', /^warning: MATTING_NODE_TOKEN_ACCEPTED is set/);
+    t.deepEqual(others, []);
     t.regex(of('provider').join(), /^ok: cpu runs here/);
     t.deepEqual(of('registry'), [
       `ok: 127.0.0.1:${port} takes connections`,
@@ -102,7 +102,7 @@ test('looks at the GPUs that a node would take, each by itself', async t => {
   t.is(provider, 'cuda');
   t.deepEqual(
     findings.map(({ status, found }) => `${status}: ${found}`),
-    ['ok: cuda runs here on GPU-one (asked for: auto)', `warning: GPU-two, a GPU: ${boom}`],
+    ['ok: cuda runs here on GPU-one (requested: auto)', `warning: GPU-two, a GPU: ${boom}`],
   );
   // Named, it keeps the node from starting.
   const named = await providerFindings({ ...config, gpuDevices: ['GPU-two'] });

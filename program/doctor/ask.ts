@@ -44,7 +44,7 @@ export async function refusalOf(address: string): Promise<string | undefined> {
   const at = address.lastIndexOf(':');
   const host = address.slice(0, at).replace(/^\[(.*)\]$/, '$1');
   const port = Number(address.slice(at + 1));
-  if (!(port > 0 && port <= PORT_MAX)) return `it names no port from 1 to ${PORT_MAX}`;
+  if (!(port > 0 && port <= PORT_MAX)) return `the port must be 1 to ${PORT_MAX}`;
   const socket = connect({ host, port });
   const ended = new AbortController();
   const opened = new Promise<string | undefined>(resolve => {

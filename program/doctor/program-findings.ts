@@ -29,7 +29,7 @@ export async function tlsFindings(
     (await TlsFiles.open(settings, { log: silent })).close();
   } catch (error) {
     if (!(error instanceof TlsFileError)) throw error;
-    const advice = 'put files there that fit together: docs/operations.md, "TLS"';
+    const advice = 'set files that belong together; see docs/operations.md, "TLS"';
     return [failure(SUBJECT, reasonOf(error), advice)];
   }
   const findings: Finding[] = [];
@@ -49,8 +49,8 @@ export async function tlsFindings(
 /** @param leftMs until it ends; negative: since */
 function expiryFinding(what: string, leftMs: number, advice: string): Finding {
   const days = Math.floor(Math.abs(leftMs) / DAY_MS);
-  if (leftMs <= 0) return failure(SUBJECT, `${what} ended ${days} days ago`, advice);
-  const found = `${what} is good for ${days} more days`;
+  if (leftMs <= 0) return failure(SUBJECT, `${what} expired ${days} days ago`, advice);
+  const found = `${what} expires in ${days} days`;
   return leftMs < WARN_DAYS * DAY_MS ? warning(SUBJECT, found, advice) : ok(SUBJECT, found);
 }
 
@@ -62,13 +62,12 @@ function endOf(pem: string, authorities: boolean): number {
   return authorities ? Math.max(...ends) : Math.min(...ends);
 }
 
-const ADVICE =
-  'raise it where the program is started: LimitNOFILE of systemd, --ulimit nofile of containers, ulimit -n';
+const ADVICE = 'raise the limit: LimitNOFILE (systemd), --ulimit nofile (containers) or ulimit -n';
 
 /** @param wantedMin fewer than these mean fewer connections than the program is made for */
 export function openFilesFinding(wantedMin: number, max = openFilesMax()): Finding {
-  if (max === undefined) return ok('open files', 'no limit is known here');
-  if (max >= wantedMin) return ok('open files', `${max} may be open`);
-  const found = `${max} may be open, of ${wantedMin} that the connections of its ports are made for`;
+  if (max === undefined) return ok('open files', 'no known limit');
+  if (max >= wantedMin) return ok('open files', `limit of ${max}`);
+  const found = `limit of ${max}; its connections need ${wantedMin}`;
   return warning('open files', found, ADVICE);
 }

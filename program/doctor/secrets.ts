@@ -80,21 +80,21 @@ const BITS_MIN = 80;
 
 /** Why it is no good secret, one clause; undefined: nothing speaks against it. */
 export function weaknessOf(secret: string): string | undefined {
-  if (PLACEHOLDER.test(secret)) return 'holds words of an example';
+  if (PLACEHOLDER.test(secret)) return 'contains a placeholder';
   const bits = bitsOf(secret);
-  return bits < BITS_MIN ? `can hold no more than ${Math.floor(bits)} bits` : undefined;
+  return bits < BITS_MIN ? `has at most ${Math.floor(bits)} bits` : undefined;
 }
 
 export function weaknessOfBytes(secret: Uint8Array): string | undefined {
   const bits = bitsOf(Buffer.from(secret).toString('latin1'));
-  return bits < BITS_MIN ? `can hold no more than ${Math.floor(bits)} bits` : undefined;
+  return bits < BITS_MIN ? `has at most ${Math.floor(bits)} bits` : undefined;
 }
 
 /** MATTING_NODE_TOKEN_ACCEPTED is for the time of a change. @param opened what it opens */
 export function secondTokenFinding(opened: string): Finding {
-  const found = `MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens ${opened}`;
+  const found = `MATTING_NODE_TOKEN_ACCEPTED is set, so ${opened} accepts a second token`;
   const page = 'docs/operations.md, "Changing the node token"';
-  const advice = `remove it when every node and control plane has the new one: ${page}`;
+  const advice = `remove it when every node and control plane has the new token; see ${page}`;
   return warning('secrets', found, advice);
 }
 

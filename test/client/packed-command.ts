@@ -56,7 +56,7 @@ export async function checkPackedCommand(
   const first = await start(...args);
   harness.proxy.clear();
   assert.equal(first.stdout, 'matting: 2 cut out (2 jobs)\n');
-  assert.equal((await start(...args)).stdout, 'matting: 0 cut out (0 jobs), 2 there already\n');
+  assert.equal((await start(...args)).stdout, 'matting: 0 cut out (0 jobs), 2 already there\n');
   assert.equal(before - (await available()), 2);
   for (const name of ['a.png', 'b.png']) {
     const result = await readFile(path.join(installed, 'out/photos', name));

@@ -72,8 +72,8 @@ test('a first start, whose logs cannot be written, and its pasted curl line', as
   const curl = curlSample({ baseUrl, apiKey, photo });
   const [, belowReady = ''] = service.output().split('Ready: ');
   t.true(belowReady.includes(curl), 'it is the one of the account area');
-  t.regex(belowReady, /^API key, shown this once/m);
-  t.is(service.output().split('API key, shown').length, 2);
+  t.regex(belowReady, /^API key with/m);
+  t.is(service.output().split('API key with').length, 2);
   mkdirSync(path.join(service.dataDir, path.dirname(photo)), { recursive: true });
   copyFileSync(path.join(ROOT, photo), path.join(service.dataDir, photo));
   await run('sh', ['-c', curl], { cwd: service.dataDir });
@@ -339,9 +339,9 @@ test('two signals at once are one, which ends everything; the next start goes on
       output += text;
     });
   }
-  const isReady = () => /^Another key: /m.test(output) || make.exitCode !== null;
+  const isReady = () => /^New API key: /m.test(output) || make.exitCode !== null;
   await until(isReady, { timeoutMs: 240_000, what: 'it is ready', detail: () => output });
-  t.false(output.includes('API key, shown'), output);
+  t.false(output.includes('API key with'), output);
   const [said] = /^Models: plan permissive, commercial use: .*$/m.exec(output) ?? [];
   t.regex(said ?? '', /u2netp weights yes, training data unclear/, output);
   t.notRegex(said ?? '', /isnet/);

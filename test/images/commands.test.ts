@@ -22,14 +22,14 @@ test('commands say in which image they are', async t => {
   for (const [command, line] of [
     [
       'doctor --node',
-      'there is no inference node here: run this in the image matting or matting-node',
+      'this installation has no inference node; run this in the image matting or matting-node',
     ],
     [
       'keys list',
-      'there is no control plane here: run this in the image matting or matting-control-plane',
+      'this installation has no control plane; run this in the image matting or matting-control-plane',
     ],
-    ['cutout photo.jpg', 'there is no control plane here: run this in the image matting'],
-    ['up', 'there is no control plane here: run this in the image matting'],
+    ['cutout photo.jpg', 'this installation has no control plane; run this in the image matting'],
+    ['up', 'this installation has no control plane; run this in the image matting'],
   ] as const) {
     const args = [main, ...command.split(' ')];
     const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' });

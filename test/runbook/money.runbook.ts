@@ -132,9 +132,9 @@ procedure('MattingResultsLost', async (page, t) => {
   t.is(line.foundBy, 'download');
   await page.run('npm run matting -- storage check');
   const dry = await page.run('npm run matting -- credits repay-lost --dry-run');
-  t.regex(dry.out, /^1 credits would be granted again$/m);
+  t.regex(dry.out, /^1 credits would be returned$/m);
   const done = await page.run('npm run matting -- credits repay-lost');
-  t.regex(done.out, /^1 credits granted again$/m);
+  t.regex(done.out, /^1 credits returned$/m);
   t.is((await service.matting('credits check')).code, 0);
   await page.isOver();
 });
@@ -173,7 +173,7 @@ procedure('MattingResultsMissing', async (page, t) => {
     if (!file.startsWith(first.job_id)) await rm(path.join(results(), file));
   }
   const said = await page.run('npm run matting -- credits repay-lost --all-missing');
-  t.regex(said.out, /^\d+ results looked at, [2-9] found gone$/m);
+  t.regex(said.out, /^\d+ results checked, [2-9] missing$/m);
   t.is(await answerOf(second.result?.url), '500 RESULT_LOST');
   t.is((await service.matting('credits check')).code, 0);
 });

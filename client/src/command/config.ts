@@ -8,6 +8,7 @@ const CONFIG_EXIT_CODE = 78;
 export function loadApiKey(env: Readonly<Record<string, string | undefined>> = process.env) {
   const apiKey = env[API_KEY] ?? '';
   if (/^[!-~]{1,4096}$/.test(apiKey)) return apiKey;
-  const expected = 'an API key, or --key-file a file that holds one';
-  throw new CommandError(`${API_KEY} must be ${expected}`, CONFIG_EXIT_CODE);
+  const problem = apiKey === '' ? 'is not set' : 'is not an API key';
+  const remedy = 'set it, or name a file with the key by --key-file';
+  throw new CommandError(`${API_KEY} ${problem}; ${remedy}`, CONFIG_EXIT_CODE);
 }

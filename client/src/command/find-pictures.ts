@@ -69,7 +69,7 @@ class Search implements Found {
       return;
     }
     if ((await realpath(file)) === this.#to) {
-      throw misuse(`${file} is the folder of the results: --to must name another`);
+      throw misuse(`${file} is also the folder for the results; use another folder for --to`);
     }
     // As cp has it: a folder keeps its name, what is in it comes alone by `folder/.`
     const name = /(^|\/)\.\.?\/*$/.test(file) ? '' : path.basename(path.resolve(file));
@@ -110,11 +110,13 @@ class Search implements Found {
     if (other !== undefined && path.resolve(other) === path.resolve(source)) return;
     if (other !== undefined) {
       const remedy = this.#options.fullNames
-        ? 'give their folders, which keep their names'
-        : '--full-names keeps their endings apart, folders keep their names';
-      throw misuse(`${other} and ${source} would both become ${output}: ${remedy}`);
+        ? 'name their folders instead, which keeps them apart'
+        : 'use --full-names, or name their folders instead';
+      throw misuse(`${other} and ${source} would both become ${output}; ${remedy}`);
     }
-    if (this.pictures.length >= PICTURES_MAX) throw misuse(`more than ${PICTURES_MAX} pictures`);
+    if (this.pictures.length >= PICTURES_MAX) {
+      throw misuse(`more than ${PICTURES_MAX} pictures; name fewer folders in each run`);
+    }
     this.#sources.set(output, source);
     this.pictures.push({ source, output });
   }
@@ -136,7 +138,9 @@ class Search implements Found {
     }
     if (overwritten.length === 0) return;
     const named = overwritten.slice(0, NAMES_SHOWN_MAX).join(', ');
-    throw misuse(`the results would overwrite what they are made of: ${named}`);
+    throw misuse(
+      `the results would overwrite their pictures; use another folder for --to: ${named}`,
+    );
   }
 
   #isBelow(place: string): boolean {
@@ -155,6 +159,6 @@ async function leadsToFile(link: string): Promise<boolean> {
 /** What the system says, in a few words. */
 export function reasonOf(error: NodeJS.ErrnoException): string {
   if (error.code === 'ENOENT') return 'no such file';
-  if (error.code === 'EACCES' || error.code === 'EPERM') return 'not allowed to read it';
+  if (error.code === 'EACCES' || error.code === 'EPERM') return 'permission denied';
   return error.message;
 }

@@ -30,7 +30,7 @@ export async function main(args: readonly string[], name = 'matting-remove'): Pr
       process.stdout.write(`${answer}\n`);
       return 0;
     }
-    if (files.length === 0) throw misuse(`no image is named: ${name} --help`);
+    if (files.length === 0) throw misuse(`no picture is named; see ${name} --help`);
     const endings = { draining: draining.signal, hurrying: hurrying.signal };
     await remove(await readRemoveOptions(files, given), endings);
     return 0;

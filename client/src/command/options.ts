@@ -34,35 +34,38 @@ type OptionTexts = Readonly<Record<string, readonly [value: string, about: strin
 
 /** The fields of finishing, under their names; `background-file` is a file of this machine. */
 export const FINISHING_OPTIONS = {
-  background: ['<colour>', 'a CSS colour behind the subject'],
-  'background-url': ['<url>', 'a picture behind it, which the service fetches'],
-  'background-file': ['<file>', 'a picture behind it, from here'],
-  channels: ['<channels>', 'rgba, or alpha: the matte alone'],
-  crop: ['', 'to the subject'],
-  'crop-margin': ['<lengths>', 'around the subject: 1, 2 or 4 lengths, px or %'],
-  scale: ['<percent>', 'how much of the frame the subject takes, 10% to 100%'],
-  position: ['<place>', 'of the subject in the frame: original, center, or percentages'],
-  'size-max-megapixels': ['<n>', 'larger results are made smaller'],
-  'output-width': ['<pixels>', 'of the frame'],
-  'output-height': ['<pixels>', 'of the frame'],
+  background: ['<colour>', 'put a CSS colour behind the subject'],
+  'background-url': ['<url>', 'put a picture behind it; the service downloads it'],
+  'background-file': ['<file>', 'put a picture from this machine behind it'],
+  channels: ['<channels>', 'rgba, or alpha for the matte only'],
+  crop: ['', 'crop to the subject'],
+  'crop-margin': ['<lengths>', 'margins around the subject: 1, 2 or 4 lengths in px or %'],
+  scale: ['<percent>', 'share of the frame that the subject fills, 10% to 100%'],
+  position: ['<place>', 'place of the subject in the frame: original, center or percentages'],
+  'size-max-megapixels': ['<n>', 'scale larger results down'],
+  'output-width': ['<pixels>', 'width of the frame'],
+  'output-height': ['<pixels>', 'height of the frame'],
 } as const satisfies OptionTexts;
 
 const OPTIONS = {
-  to: ['<folder>', 'where the results go, made where it is not there'],
-  url: ['<address>', `the service (default: ${URL_DEFAULT})`],
-  'key-file': ['<file>', 'holds the API key; else MATTING_API_KEY does'],
-  recursive: ['', 'folders with all that is below them'],
-  concurrency: ['<n>', `pictures at once (default: ${CONCURRENCY_DEFAULT})`],
-  'skip-existing': ['', 'leave alone what has a result of its name, whatever made it'],
-  'full-names': ['', 'photo.jpg becomes photo.jpg.png, not photo.png'],
-  run: ['<name>', 'another name makes, and pays, every picture anew'],
-  'give-up': ['<minutes>', 'how long a picture may take with all waiting (default: 60)'],
-  model: ['<name>', 'which model or plan of those that the service offers'],
-  'fail-without-subject': ['', 'a picture in which no subject is seen fails, and costs nothing'],
-  format: ['<format>', `what the results are written as: ${FORMATS.join(', ')} (default: png)`],
+  to: ['<folder>', 'folder for the results; made if needed'],
+  url: ['<address>', `address of the service (default: ${URL_DEFAULT})`],
+  'key-file': ['<file>', 'file with the API key (default: MATTING_API_KEY)'],
+  recursive: ['', 'include subfolders'],
+  concurrency: [
+    '<n>',
+    `pictures at once, 1 to ${CONCURRENCY_MAX} (default: ${CONCURRENCY_DEFAULT})`,
+  ],
+  'skip-existing': ['', 'skip a picture if a result with its name exists'],
+  'full-names': ['', 'write photo.jpg.png for photo.jpg, not photo.png'],
+  run: ['<name>', 'a new name processes and charges every picture again'],
+  'give-up': ['<minutes>', `longest time for a picture (default: ${GIVE_UP_MINUTES_DEFAULT})`],
+  model: ['<name>', 'model or plan that the service offers'],
+  'fail-without-subject': ['', 'fail a picture without a subject, free of charge'],
+  format: ['<format>', `format of the results: ${FORMATS.join(', ')} (default: png)`],
   ...FINISHING_OPTIONS,
-  version: ['', 'of this command'],
-  help: ['', 'or -h: this text'],
+  version: ['', 'print the version'],
+  help: ['', 'print this text (also -h)'],
 } as const satisfies OptionTexts;
 
 type OptionName = keyof typeof OPTIONS;
@@ -101,14 +104,14 @@ export function helpOf(name: string): string {
   });
   return `Usage: ${name} [options] <files...>
 
-Cuts images out through a service. Files are images, folders, or ${STANDARD_INPUT}, which is
-standard input to standard output.
+Removes the backgrounds of pictures with a running service. Name pictures, folders,
+or ${STANDARD_INPUT} to read standard input and write standard output.
 
 ${rows.join('\n')}
 
-The key of the service is in MATTING_API_KEY or in --key-file, never on the command line.
-A run that was ended goes on with the same command, and pays no picture twice: results.jsonl in
-the folder of the results says what was made of what.`;
+Set the API key in MATTING_API_KEY or in a --key-file, never on the command line.
+After an interruption, run the same command again: it resumes and pays for no picture twice.
+results.jsonl in the folder of the results lists what was made.`;
 }
 
 /** @throws CommandError where an option is unknown, or its value is missing. */
@@ -128,7 +131,7 @@ export function parseCommand(args: readonly string[]): {
     const [wrong = ''] = (error as Error).message.split('. ');
     const meant = nearOption(/^Unknown option '--([^']+)'/.exec(wrong)?.[1] ?? '');
     const hint = meant === undefined ? '' : ` (did you mean --${meant}?)`;
-    throw misuse(`${wrong}${hint}; --help lists the options`);
+    throw misuse(`${wrong}${hint}; use --help to list the options`);
   }
 }
 
@@ -162,10 +165,12 @@ export async function readRemoveOptions(
   given: GivenOptions,
 ): Promise<RemoveOptions> {
   if (files.includes(STANDARD_INPUT)) {
-    if (files.length > 1) throw misuse(`${STANDARD_INPUT} stands alone: other files have names`);
-    if (given.to !== undefined) throw misuse(`--to is not for ${STANDARD_INPUT}: it has no name`);
+    if (files.length > 1)
+      throw misuse(`${STANDARD_INPUT} reads standard input; name no other files beside it`);
+    if (given.to !== undefined)
+      throw misuse(`${STANDARD_INPUT} writes standard output; leave out --to`);
   } else if (given.to === undefined) {
-    throw misuse('--to says where the results go');
+    throw misuse('--to is missing; name the folder for the results');
   }
   const format = FORMATS.find(one => one === (given.format ?? 'png'));
   if (format === undefined) throw misuse(`--format must be one of ${FORMATS.join(', ')}`);
@@ -209,11 +214,14 @@ async function readFields(
 /** @throws CommandError */
 export async function readBackground(file: string): Promise<Uint8Array> {
   const background = await readImage(file).catch((error: Error) => {
-    throw new CommandError(`the background cannot be read: ${error.message}`, NO_INPUT_EXIT_CODE);
+    throw new CommandError(`cannot read the background: ${error.message}`, NO_INPUT_EXIT_CODE);
   });
   if (background.byteLength <= BACKGROUND_BYTES_MAX) return background;
   const max = `${BACKGROUND_BYTES_MAX / 1_048_576} MiB`;
-  throw new CommandError(`the background ${file} is over ${max}`, NO_INPUT_EXIT_CODE);
+  throw new CommandError(
+    `the background ${file} is larger than ${max}; use a smaller one`,
+    NO_INPUT_EXIT_CODE,
+  );
 }
 
 async function openClient({ url, 'key-file': keyFile }: GivenOptions): Promise<MattingClient> {
@@ -228,11 +236,11 @@ async function openClient({ url, 'key-file': keyFile }: GivenOptions): Promise<M
 
 async function readKey(keyFile: string): Promise<string> {
   const text = await readFile(keyFile, 'utf8').catch((error: NodeJS.ErrnoException) => {
-    throw new CommandError(`the key file cannot be read: ${error.message}`, NO_INPUT_EXIT_CODE);
+    throw new CommandError(`cannot read the key file: ${error.message}`, NO_INPUT_EXIT_CODE);
   });
   const key = text.trim();
   if (key !== '') return key;
-  throw new CommandError(`${keyFile} holds no API key`, NO_INPUT_EXIT_CODE);
+  throw new CommandError(`${keyFile} is empty; write the API key into it`, NO_INPUT_EXIT_CODE);
 }
 
 /** A whole number of an option, at least 1; undefined where it is not given. */
@@ -245,5 +253,5 @@ function whole(
   if (text === undefined) return undefined;
   const value = /^\d{1,9}$/.test(text) ? Number(text) : 0;
   if (value >= 1 && value <= max) return value;
-  throw misuse(`--${name} must be a whole number, 1 to ${max}`);
+  throw misuse(`--${name} must be a whole number from 1 to ${max}`);
 }

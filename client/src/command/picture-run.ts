@@ -64,7 +64,9 @@ async function makeResult(
 ): Promise<void> {
   await mkdir(path.dirname(target), { recursive: true });
   if ((await stat(target).catch(() => undefined))?.isDirectory()) {
-    throw Object.assign(new Error(`${target} is a folder`), { code: 'EISDIR' });
+    throw Object.assign(new Error(`cannot write the result: ${target} is a folder`), {
+      code: 'EISDIR',
+    });
   }
   const partial = await partials.open(target);
   try {

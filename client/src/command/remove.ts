@@ -37,7 +37,7 @@ const CODES_OF_PICTURES: ReadonlySet<string> = new Set([
 /** Of a disk on which nothing more can be written. */
 const CODES_OF_DISKS: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE']);
 
-const REMEDY_OF_NONE = ': --recursive takes what is below a folder, a file that is named is taken';
+const REMEDY_OF_NONE = '; use --recursive to include subfolders, or name the files';
 
 export interface Endings {
   /** Aborted: no further picture is begun. */
@@ -59,7 +59,7 @@ export async function remove(options: RemoveOptions, endings: Endings): Promise<
   });
   try {
     if (found.pictures.length > 0) await requireService(options, found.pictures.length);
-    else process.stderr.write(`matting: no picture was found${REMEDY_OF_NONE}\n`);
+    else process.stderr.write(`matting: no pictures found${REMEDY_OF_NONE}\n`);
     const run = new Run({ ...options, to }, journal, found, endings);
     await run.all();
   } finally {
@@ -75,12 +75,13 @@ async function requireService({ client, fields }: RemoveOptions, pictures: numbe
     if (fields.model !== undefined) requireOffered(fields.model, await client.listModels(patience));
     if (credits.available >= pictures) return;
     const has = `${credits.available} credits`;
-    process.stderr.write(`matting: the account has ${has}; up to ${pictures} may be needed\n`);
+    process.stderr.write(`matting: the account has ${has}; this run may need ${pictures}\n`);
   } catch (error) {
     if (!(error instanceof MattingError)) throw error;
     const refused = error.status === 401 || error.status === 403;
+    const remedy = refused ? 'check the API key' : 'check --url, and that the service runs';
     throw new CommandError(
-      `${error.code}: ${error.message}`,
+      `${error.code}: ${error.message}; ${remedy}`,
       refused ? NOT_ALLOWED_EXIT_CODE : UNAVAILABLE_EXIT_CODE,
     );
   }
@@ -90,7 +91,9 @@ async function requireService({ client, fields }: RemoveOptions, pictures: numbe
 function requireOffered(model: string, offered: readonly Model[]): void {
   if (offered.length === 0 || offered.some(({ name }) => name === model)) return;
   const lines = offered.map(({ name, good_for: about }) => [name, about ?? []].flat().join(': '));
-  throw misuse([`--model ${model} is not offered there. These are:`, ...lines].join('\n  '));
+  throw misuse(
+    [`the service does not offer the model ${model}; use one of these:`, ...lines].join('\n  '),
+  );
 }
 
 class Run {
@@ -125,7 +128,7 @@ class Run {
   async all(): Promise<void> {
     const { draining } = this.#endings;
     const onDrain = () => {
-      const message = 'ending: pictures under way are finished; again to end at once';
+      const message = 'finishing the pictures in progress; press Ctrl-C again to end at once';
       this.#progress.line(message);
     };
     draining.addEventListener('abort', onDrain, { once: true });
@@ -163,7 +166,7 @@ class Run {
   #one(picture: Picture): Promise<PictureEnd> {
     const onRetry = ({ error, waitMs }: Retry) => {
       this.#progress.note(
-        `${picture.source}: ${error.code}, again in ${Math.ceil(waitMs / 1000)} s`,
+        `${picture.source}: ${error.code}, retrying in ${Math.ceil(waitMs / 1000)} s`,
       );
     };
     return runPicture(picture, {
@@ -202,15 +205,18 @@ class Run {
       pictures.length + unreadable.length - this.#made - this.#there - this.#failed.length;
     const parts = [
       `${this.#made} cut out (${this.#jobs.size} jobs)`,
-      ...(this.#there > 0 ? [`${this.#there} there already`] : []),
+      ...(this.#there > 0 ? [`${this.#there} already there`] : []),
       ...(this.#failed.length > 0 ? [`${this.#failed.length} failed`] : []),
       ...(left > 0 ? [`${left} not tried`] : []),
-      ...(others.count > 0 ? [`${namedOthers(others)} left alone`] : []),
+      ...(others.count > 0 ? [`${namedOthers(others)} skipped`] : []),
     ];
     process.stdout.write(`matting: ${shown(parts.join(', '))}\n`);
     if (this.#stopped !== undefined) throw this.#stopped;
-    if (left > 0) throw new CommandError('ended before all were tried: the same command goes on');
-    if (this.#failed.length > 0) throw new CommandError(`${this.#failed.length} failed`);
+    if (left > 0) throw new CommandError('interrupted; run the same command again to resume');
+    if (this.#failed.length > 0)
+      throw new CommandError(
+        `${this.#failed.length} failed; run the same command again to retry them`,
+      );
   }
 }
 
@@ -235,8 +241,9 @@ function failureOf(error: Error, before = ''): CommandError {
 
 /** One picture from standard input; its result is written once it is whole. */
 async function removeStandardInput(options: RemoveOptions, endings: Endings): Promise<void> {
-  if (process.stdin.isTTY) throw misuse(`${STANDARD_INPUT} reads a picture: nothing is piped in`);
-  if (process.stdout.isTTY) throw misuse(`${STANDARD_INPUT} writes a picture: send it elsewhere`);
+  if (process.stdin.isTTY)
+    throw misuse(`standard input is a terminal; pipe a picture into ${STANDARD_INPUT}`);
+  if (process.stdout.isTTY) throw misuse(`standard output is a terminal; redirect it to a file`);
   const image = await readStandardInput();
   const { client, fields, giveUpMs } = options;
   const idempotencyKey = keyOf(createHash('sha256').update(image).digest('hex'), options);
@@ -251,7 +258,7 @@ async function removeStandardInput(options: RemoveOptions, endings: Endings): Pr
     process.stdout.once('error', reject);
     process.stdout.write(bytes, error => (error ? reject(error) : resolve()));
   }).catch((error: Error) => {
-    throw new CommandError(`standard output: ${error.message}`);
+    throw new CommandError(`cannot write standard output: ${error.message}`);
   });
 }
 
@@ -262,8 +269,12 @@ async function readStandardInput(): Promise<Uint8Array> {
     pieces.push(piece as Buffer);
     bytes += (piece as Buffer).length;
     if (bytes > IMAGE_BYTES_MAX)
-      throw new CommandError('the picture is over 50 MB', DATA_EXIT_CODE);
+      throw new CommandError(
+        'the picture is larger than 50 MB; send a smaller one',
+        DATA_EXIT_CODE,
+      );
   }
-  if (bytes === 0) throw new CommandError('standard input is empty', DATA_EXIT_CODE);
+  if (bytes === 0)
+    throw new CommandError('standard input is empty; pipe a picture into it', DATA_EXIT_CODE);
   return Buffer.concat(pieces);
 }

@@ -1,8 +1,8 @@
 /** What the service warns of, in words. */
 const WARNED: Readonly<Record<string, string>> = {
-  no_subject: 'no subject was seen',
-  subject_unsure: 'the subject is unsure: much of it is half transparent',
-  subject_cut_off: 'the edges of the picture cut the subject off',
+  no_subject: 'no subject found',
+  subject_unsure: 'the result is uncertain; much of the subject is half transparent',
+  subject_cut_off: 'the subject reaches the edge of the picture',
 };
 
 /** @param warnings codes, of which a later service may have more */

@@ -12,10 +12,11 @@ export function addAccountCommands(program: Command, context: CliContext): void 
   accounts
     .command('create')
     .description('create an account, without credits')
-    .argument('<name>', 'unique; what other commands call it', parseName)
+    .argument('<name>', 'unique name for other commands', parseName)
     .action(async (name: string) => {
       const account = await context.withStores(stores => new OperateAccounts(stores).create(name));
-      if (account === undefined) throw new CommandError(`there is an account "${name}" already`);
+      if (account === undefined)
+        throw new CommandError(`the account "${name}" exists; choose another name`);
       context.report(account, () => [`account ${account.name} (${account.account_id}) created`]);
     });
   accounts
@@ -40,9 +41,9 @@ export function addAccountCommands(program: Command, context: CliContext): void 
 export function addBootstrapCommand(program: Command, context: CliContext): void {
   program
     .command('bootstrap')
-    .description('on a database without accounts: migrate it, create one with credits and a key')
-    .requiredOption('--account <name>', 'its name', parseName)
-    .requiredOption('--credits <n>', 'its credits', parseCredits)
+    .description('migrate the database; if it has no account, create one with credits and a key')
+    .requiredOption('--account <name>', 'name of the account', parseName)
+    .requiredOption('--credits <n>', 'credits of the account', parseCredits)
     .action((options: BootstrapOptions) => bootstrap(context, options));
 }
 
@@ -78,7 +79,7 @@ export async function bootstrap(
   context.report({ ...value, ...done.value }, () => [
     made.created
       ? `account ${account}: ${credits} credits, API key ${made.token}`
-      : 'there is an account already: nothing was created',
+      : 'the database has an account; nothing was created',
     ...done.lines,
   ]);
 }

@@ -12,8 +12,8 @@ export function parseName(text: string): string {
   const name = text.normalize('NFC');
   if (!isName(name)) {
     throw new InvalidArgumentError(
-      `a name has 1 to ${NAME_LENGTH_MAX} characters, no control characters, no blanks at ` +
-        'its ends, does not begin with "-" and is no UUID',
+      `Use 1 to ${NAME_LENGTH_MAX} characters, without control characters, spaces at the ends ` +
+        'or a leading "-". A UUID is not a name.',
     );
   }
   return name;
@@ -22,7 +22,9 @@ export function parseName(text: string): string {
 export function parseCredits(text: string): number {
   const credits = /^[0-9]{1,10}$/.test(text) ? Number(text) : 0;
   if (!isCreditAmount(credits)) {
-    throw new InvalidArgumentError(`credits are a whole number, 1 to ${CREDITS_AMOUNT_MAX}`);
+    throw new InvalidArgumentError(
+      `Use a whole number of credits from 1 to ${CREDITS_AMOUNT_MAX}.`,
+    );
   }
   return credits;
 }
@@ -31,7 +33,7 @@ export function parseCredits(text: string): number {
 export function wholeNumber(
   min: number,
   max: number,
-  refusal = `a whole number, ${min} to ${max}`,
+  refusal = `Use a whole number from ${min} to ${max}.`,
 ) {
   return (text: string): number => {
     const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
@@ -43,11 +45,13 @@ export function wholeNumber(
 export function parseReference(text: string): string {
   if (!isLedgerReference(text)) {
     throw new InvalidArgumentError(
-      'a reference has 1 to 128 printable ASCII characters and no blanks at its ends',
+      'Use 1 to 128 printable ASCII characters, without spaces at the ends.',
     );
   }
   if (isReservedReference(text)) {
-    throw new InvalidArgumentError('this is the reference of an order: see "matting orders"');
+    throw new InvalidArgumentError(
+      'This reference belongs to an order. Use "matting orders" for it.',
+    );
   }
   return text;
 }

@@ -121,9 +121,7 @@ export class CliContext {
     const kept = () => (isFirst ? loadOrCreateSecretsKey(dataDir) : readSecretsKey(dataDir));
     const key = secretsKey ?? (await kept());
     if (key === undefined) {
-      throw new CommandError(
-        `there is no secrets key in ${dataDir}, and MATTING_SECRETS_KEY is not set`,
-      );
+      throw new CommandError(`${dataDir} has no secrets key; set MATTING_SECRETS_KEY`);
     }
     await requireSameSecretsKey(secretsCanary, key);
     const secrets = new CallbackSecrets(new SecretBox(key));

@@ -98,9 +98,7 @@ function createProgram(
   ofPackages: readonly AddCommands[],
 ): Command {
   const program = new Command('matting')
-    .description(
-      'the control plane’s accounts, keys, credits, orders, jobs, mails, nodes, storage, webhooks',
-    )
+    .description('Manage the control plane.')
     .helpCommand(false)
     .exitOverride()
     .configureOutput({
@@ -133,11 +131,15 @@ const WAIT_S_MAX = 3600;
 const RETRY_MS = 1000;
 
 function addMigrateCommand(program: Command, context: CliContext): void {
-  const parseWait = wholeNumber(0, WAIT_S_MAX, `seconds are a whole number, 0 to ${WAIT_S_MAX}`);
+  const parseWait = wholeNumber(
+    0,
+    WAIT_S_MAX,
+    `Use a whole number of seconds from 0 to ${WAIT_S_MAX}.`,
+  );
   program
     .command('migrate')
-    .description('bring the database up to date; safe while other processes start')
-    .option('--wait-s <seconds>', 'wait so long for a database that cannot be opened', parseWait, 0)
+    .description('bring the database up to date; other processes may start meanwhile')
+    .option('--wait-s <seconds>', 'wait this long for the database to open', parseWait, 0)
     .action(async ({ waitS }: { readonly waitS: number }) => {
       const ran = await whenOpened(context, waitS, () =>
         context.withDatabase(database => migrate(database, context.packages.migrations)),

@@ -20,20 +20,24 @@ type ListOptions = { state: JobGroup; since: number } & Pick<
 >;
 
 export function addJobCommands(program: Command, context: CliContext): void {
-  const jobs = program.command('jobs').description('list jobs, show one, make one claimable again');
+  const jobs = program.command('jobs').description('list, show and retry jobs');
   jobs
     .command('list')
-    .description('list open jobs in the order of the queue, or those that ended lately')
-    .addOption(new Option('--state <state>', 'which ones').choices([...JOB_GROUPS]).default('open'))
-    .option('--account <account>', 'of this account alone: name or id')
+    .description('list open jobs in queue order, or jobs that ended recently')
+    .addOption(
+      new Option('--state <state>', 'list jobs in this state')
+        .choices([...JOB_GROUPS])
+        .default('open'),
+    )
+    .option('--account <account>', 'only this account, by name or id')
     .option(
       '--since <hours>',
-      'ended within so many hours',
+      'list jobs that ended within this many hours',
       counted(ENDED_WITHIN_HOURS_MAX),
       ENDED_WITHIN_HOURS_DEFAULT,
     )
-    .option('--limit <n>', 'how many at most', counted(JOBS_LISTED_MAX), JOBS_LISTED_DEFAULT)
-    .option('--after <cursor>', 'go on behind this one: a cursor of the page before')
+    .option('--limit <n>', 'list at most this many', counted(JOBS_LISTED_MAX), JOBS_LISTED_DEFAULT)
+    .option('--after <cursor>', 'continue after this cursor of the previous page')
     .action((options: ListOptions) => listJobs(context, options));
   jobs
     .command('show')
@@ -47,16 +51,14 @@ export function addJobCommands(program: Command, context: CliContext): void {
     });
   jobs
     .command('retry')
-    .description(
-      'end the lease of an open job, so that it is claimed again; refused for a job that ended',
-    )
+    .description('end the lease of an open job, so that a control plane claims it again')
     .argument('<id>', 'a UUID')
     .action(async (id: string) => {
       const retried = await context.withStores(stores => new OperateJobs(stores).retry(id));
       context.report(retried, () => [
         retried.lease_ended
-          ? `the lease of ${retried.holder} is ended: the next control plane with room takes the job`
-          : 'no replica holds the job: it waits for a node with room',
+          ? `ended the lease of ${retried.holder}; the next free control plane takes the job`
+          : 'no control plane holds the job; it waits for a free node',
       ]);
     });
 }
@@ -66,7 +68,7 @@ async function listJobs(context: CliContext, { state, since, ...options }: ListO
   const jobs = await context.withStores(stores => new OperateJobs(stores).list(question));
   context.report(jobs, () => [
     ...table(['JOB', 'STATE', 'MODE', 'CREATED', 'HOLDER', 'LOST', 'ERROR'], jobs.map(rowOf)),
-    ...(jobs.length < options.limit ? [] : [`more: --after ${jobs.at(-1)?.cursor}`]),
+    ...(jobs.length < options.limit ? [] : [`for more, use --after ${jobs.at(-1)?.cursor}`]),
   ]);
 }
 
@@ -88,5 +90,5 @@ function asText(field: unknown): string {
 }
 
 function counted(max: number) {
-  return wholeNumber(1, max, `a whole number, 1 to ${max}, is expected`);
+  return wholeNumber(1, max, `Use a whole number from 1 to ${max}.`);
 }

@@ -36,7 +36,7 @@ import {
 import { keyView, ManageKeys } from './manage-keys.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
-const KEEP_IT = 'Keep it: it is stored as a hash and cannot be shown again.';
+const KEEP_IT = 'Save this key now. The service stores only its hash and cannot show it again.';
 
 export function addKeyCommands(program: Command, context: CliContext): void {
   const keys = program
@@ -44,27 +44,27 @@ export function addKeyCommands(program: Command, context: CliContext): void {
     .description('create, change, rotate, revoke and list API keys');
   const create = keys
     .command('create')
-    .description('create a key of an account and print it, this once')
-    .requiredOption('--account <account>', 'name or id');
+    .description('create a key and print it, only this once')
+    .requiredOption('--account <account>', 'account, by name or id');
   addKeyOptions(create).action((options: KeyOptions & { account: string }) =>
     createKey(context, options),
   );
   const ofKey = (name: string, description: string) =>
-    keys.command(name).description(description).argument('<key>', 'id or prefix, as list shows it');
-  const set = ofKey('set', 'change what a key may do, within a second everywhere');
+    keys.command(name).description(description).argument('<key>', 'id or prefix, from "keys list"');
+  const set = ofKey('set', 'change a key; takes effect within a second');
   addKeyOptions(set).action((key: string, options: KeyOptions) => setKey(context, key, options));
-  ofKey('rotate', 'give a key another secret and print it, this once')
-    .option('--overlap <time>', 'how long the old secret goes on', parseOverlap, '24h')
+  ofKey('rotate', 'give a key a new secret and print it, only this once')
+    .option('--overlap <time>', 'how long the old secret still works', parseOverlap, '24h')
     .action((key: string, { overlap }: { overlap: RotationOverlap }) =>
       rotateKey(context, key, overlap),
     );
-  ofKey('revoke', 'end a key everywhere within a second; its open jobs are finished').action(
+  ofKey('revoke', 'revoke a key within a second; its open jobs still finish').action(
     (key: string) => revokeKey(context, key),
   );
   keys
     .command('list')
     .description('list keys, without their secrets')
-    .option('--account <account>', 'only of this account, name or id')
+    .option('--account <account>', 'only this account, by name or id')
     .action((options: { account?: string }) => listKeys(context, options));
 }
 
@@ -81,8 +81,8 @@ async function createKey(context: CliContext, options: KeyOptions & { account: s
   });
   if (made === 'too-many') {
     throw new CommandError(
-      `the account has as many keys as it may: ${KEYS_ALIVE_MAX} that are not revoked, ` +
-        `${KEYS_EVER_MAX} in all`,
+      `the account has too many keys (at most ${KEYS_ALIVE_MAX} not revoked, ${KEYS_EVER_MAX} in ` +
+        'all); revoke one first',
     );
   }
   const { key, token } = made;
@@ -115,16 +115,16 @@ async function rotateKey(context: CliContext, typed: string, overlap: RotationOv
     token,
     KEEP_IT,
     endsAtMs === null
-      ? 'The old secret has ended.'
-      : `The old secret goes on until ${isoTime(endsAtMs)}.`,
+      ? 'The old secret no longer works.'
+      : `The old secret works until ${isoTime(endsAtMs)}.`,
     endOf(key),
   ]);
 }
 
 function endOf({ expiresAtMs }: ApiKey): string {
   return expiresAtMs === null
-    ? 'The key does not end by itself.'
-    : `The key ends at ${isoTime(expiresAtMs)}.`;
+    ? 'The key does not expire.'
+    : `The key expires at ${isoTime(expiresAtMs)}.`;
 }
 
 async function revokeKey(context: CliContext, typed: string) {
@@ -132,8 +132,8 @@ async function revokeKey(context: CliContext, typed: string) {
     keys.revoke(accountId, id, OPERATOR),
   );
   context.report(keyJson(key), () => [
-    `key ${key.prefix} is revoked since ${isoTime(key.revokedAtMs)}`,
-    `it was last used ${key.lastUsedAtMs === null ? 'never' : isoTime(key.lastUsedAtMs)}`,
+    `key ${key.prefix} was revoked at ${isoTime(key.revokedAtMs)}`,
+    key.lastUsedAtMs === null ? 'never used' : `last used at ${isoTime(key.lastUsedAtMs)}`,
   ]);
 }
 
@@ -145,9 +145,10 @@ async function withKey<T>(
 ): Promise<T> {
   return context.withStores(async stores => {
     const key = await stores.apiKeys.find(apiKeyIdOf(typed));
-    if (key === undefined) throw new CommandError('there is no such key');
+    if (key === undefined) throw new CommandError('no such key; see "keys list"');
     const done = await work(new ManageKeys(stores.apiKeys), key);
-    if (done === undefined) throw new CommandError(`key ${key.prefix} is revoked`);
+    if (done === undefined)
+      throw new CommandError(`key ${key.prefix} is revoked; create a new one`);
     return done;
   });
 }
@@ -162,7 +163,7 @@ async function listKeys(context: CliContext, options: { account?: string }) {
   });
   context.report(keys.map(keyJson), () =>
     table(
-      ['KEY', 'ACCOUNT', 'NAME', 'CREATED', 'LAST USED', 'EXPIRES', 'REVOKED', 'MAY'],
+      ['KEY', 'ACCOUNT', 'NAME', 'CREATED', 'LAST USED', 'EXPIRES', 'REVOKED', 'LIMITS'],
       keys.map(key => [
         key.prefix,
         accounts.get(key.accountId) ?? key.accountId,
@@ -181,7 +182,7 @@ function describe(key: ApiKey): string[] {
   return [
     `key ${key.prefix} (${key.name})`,
     `expires: ${isoTime(key.expiresAtMs) ?? 'never'}`,
-    `may: ${mayOf(key) || 'whatever its account may'}`,
+    `limits: ${mayOf(key) || 'none of its own'}`,
   ];
 }
 
@@ -216,13 +217,13 @@ interface KeyOptions {
 
 function addKeyOptions(command: Command): Command {
   return command
-    .option('--name <name>', 'what the key is for', parseName)
-    .option('--expires-in <days>', 'days until it is refused, or never', parseExpiry)
-    .option('--cap <credits>', 'credits it may take: 500, 500/day, 500/month, or none', parseCap)
-    .option('--rate <n>', 'submissions a minute, beside the account’s rate, or none', parseRate)
-    .option('--scopes <list>', 'of submit, read and account, or all', parseScopes)
-    .option('--networks <list>', 'networks it may be used from (CIDR), or any', parseNetworks)
-    .option('--models <list>', 'names that its requests may give as model, or all', parseModels);
+    .option('--name <name>', 'name of the key', parseName)
+    .option('--expires-in <days>', 'days until the key expires, or never', parseExpiry)
+    .option('--cap <credits>', 'credit limit: 500, 500/day, 500/month or none', parseCap)
+    .option('--rate <n>', 'submissions per minute, besides the account’s limit, or none', parseRate)
+    .option('--scopes <list>', 'any of submit, read and account, or all', parseScopes)
+    .option('--networks <list>', 'networks (CIDR) that may use the key, or any', parseNetworks)
+    .option('--models <list>', 'models that its requests may name, or all', parseModels);
 }
 
 function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
@@ -240,14 +241,16 @@ function policyWith(before: KeyPolicy, options: KeyOptions): KeyPolicy {
 
 function parseOverlap(text: string): RotationOverlap {
   if (Object.hasOwn(ROTATION_OVERLAPS, text)) return text as RotationOverlap;
-  throw new InvalidArgumentError(`one of ${Object.keys(ROTATION_OVERLAPS).join(', ')}`);
+  throw new InvalidArgumentError(`Use one of ${Object.keys(ROTATION_OVERLAPS).join(', ')}.`);
 }
 
 function parseExpiry(text: string): NonNullable<KeyOptions['expiresIn']> {
   if (text === 'never') return text;
   const days = parseExpiryDays(text);
   if (days !== undefined) return { inMs: days * DAY_MS };
-  throw new InvalidArgumentError(`a number of days, 1 to ${KEY_EXPIRY_DAYS_MAX}, or never`);
+  throw new InvalidArgumentError(
+    `Use a number of days from 1 to ${KEY_EXPIRY_DAYS_MAX}, or never.`,
+  );
 }
 
 function parseCap(text: string): KeyCap | 'none' {
@@ -256,28 +259,30 @@ function parseCap(text: string): KeyCap | 'none' {
   const credits = parseCapCredits(digits);
   if (credits !== undefined && isCapPeriod(period) && more.length === 0) return { credits, period };
   throw new InvalidArgumentError(
-    `1 to ${CREDITS_AMOUNT_MAX} credits, with / and one of ${CAP_PERIODS.join(', ')} behind them; ` +
-      'or none',
+    `Use 1 to ${CREDITS_AMOUNT_MAX} credits, optionally followed by / and one of ` +
+      `${CAP_PERIODS.join(', ')}, or none.`,
   );
 }
 
 function parseRate(text: string): number | 'none' {
   const rate = text === 'none' ? text : parseKeyRate(text);
   if (rate !== undefined) return rate;
-  throw new InvalidArgumentError(`1 to ${KEY_RATE_MAX}, or none`);
+  throw new InvalidArgumentError(`Use 1 to ${KEY_RATE_MAX}, or none.`);
 }
 
 function parseScopes(text: string): readonly KeyScope[] | 'all' {
   const scopes = text === 'all' ? text : parseKeyScopes(text.split(','));
   if (scopes !== undefined) return scopes;
-  throw new InvalidArgumentError(`of ${KEY_SCOPES.join(', ')}, separated by commas, or all`);
+  throw new InvalidArgumentError(
+    `Use any of ${KEY_SCOPES.join(', ')}, separated by commas, or all.`,
+  );
 }
 
 function parseModels(text: string): readonly string[] | 'all' {
   const models = text === 'all' ? text : parseKeyModels(text.split(','));
   if (models !== undefined) return models;
   throw new InvalidArgumentError(
-    `at most ${KEY_MODELS_MAX} names of plans and models, separated by commas, or all`,
+    `Use at most ${KEY_MODELS_MAX} names of plans and models, separated by commas, or all.`,
   );
 }
 
@@ -285,7 +290,7 @@ function parseNetworks(text: string): readonly string[] | 'any' {
   const parsed = text === 'any' ? { networks: text } : parseKeyNetworks(text);
   if ('networks' in parsed) return parsed.networks as readonly string[] | 'any';
   throw new InvalidArgumentError(
-    `"${parsed.wrong}" is no network such as 192.0.2.0/24, without bits behind its prefix, or it ` +
-      `is one too many: at most ${KEY_NETWORKS_MAX}, separated by commas; or any`,
+    `"${parsed.wrong}" is not a network, or is one too many. Use at most ${KEY_NETWORKS_MAX} ` +
+      'such as 192.0.2.0/24, without bits after the prefix, separated by commas, or any.',
   );
 }

@@ -28,19 +28,23 @@ export function addCreditCommands(program: Command, context: CliContext): void {
       .command(kind)
       .description(
         kind === 'grant'
-          ? 'give credits to an account'
-          : 'take available credits back: all of them or none',
+          ? 'grant credits to an account'
+          : 'take back available credits, all or none',
       )
       .argument('<account>', 'name or id')
-      .argument('<n>', 'how many', parseCredits)
-      .option('--reference <text>', 'enter it once, however often it is said', parseReference)
+      .argument('<n>', 'number of credits', parseCredits)
+      .option(
+        '--reference <text>',
+        'unique reference; a second use changes nothing',
+        parseReference,
+      )
       .action((account: string, amount: number, { reference }: { reference?: string }) =>
         enter(context, kind, account, amount, reference),
       );
   }
   credits
     .command('show')
-    .description('what an account has, and the sums of its ledger')
+    .description('show the credits of an account and the sums of its ledger')
     .argument('<account>', 'name or id')
     .action(async (account: string) => {
       const sums = await context.withStores(stores => new OperateCredits(stores).show(account));
@@ -50,23 +54,20 @@ export function addCreditCommands(program: Command, context: CliContext): void {
     });
   credits
     .command('check')
-    .description('derive every balance from the ledger again; exit code 1 where something is wrong')
-    .argument('[account]', 'this one alone, by name or id')
-    .option(
-      '--full',
-      'read the whole ledger, as if no check had been before; goes on if interrupted',
-    )
-    .option('--renew-checkpoints', 'with --full: replace those that are wrong, and report them')
+    .description('check every balance against the ledger; exit 1 if one is wrong')
+    .argument('[account]', 'only this account, by name or id')
+    .option('--full', 'read the whole ledger; resumes after an interruption')
+    .option('--renew-checkpoints', 'with --full: replace wrong checkpoints, and report them')
     .action((account: string | undefined, options: CheckOptions) =>
       check(context, account, options),
     );
   credits
     .command('repay-lost')
-    .description('give back the credits of results whose files are lost, once a job')
-    .option('--dry-run', 'say what would be done, and do nothing')
+    .description('return the credits of lost results, once per job')
+    .option('--dry-run', 'show what would happen, and change nothing')
     .option(
       '--all-missing',
-      'look at every result whose link is good first, and take all that is gone for lost',
+      'first look for every result with a valid link, and treat missing files as lost',
     )
     .action((options: RepayOptions) => repayLost(context, options));
 }
@@ -84,18 +85,18 @@ async function enter(
   switch (outcome.kind) {
     case 'reference-conflict':
       throw new CommandError(
-        `"${reference}" was entered before with ${outcome.amount} credits: nothing was changed`,
+        `"${reference}" was used before with ${outcome.amount} credits; nothing was changed`,
       );
     case 'insufficient-credits':
       throw new CommandError(
-        `only ${outcome.balances.available} credits are available: nothing was changed`,
+        `only ${outcome.balances.available} credits are available; nothing was changed`,
       );
   }
   const entered = outcome.kind === 'entered';
   context.report({ entered, reference, credits: outcome.balances }, () => [
     entered
       ? `${amount} credits ${kind === 'grant' ? 'granted' : 'revoked'} (${reference})`
-      : `"${reference}" was entered before: nothing was changed`,
+      : `"${reference}" was used before; nothing was changed`,
     `available ${outcome.balances.available}, reserved ${outcome.balances.reserved}`,
   ]);
 }
@@ -107,16 +108,17 @@ async function repayLost(
   const config = loadStorageConfig(context.environment, context.packages.storageKinds);
   // An empty place where a disk belongs would make a loss of everything.
   const [missing] = await missingOfStorage(config.storageUrl, config.storageKinds);
-  if (missing !== undefined) throw new CommandError(`${missing} is missing: is it mounted?`);
+  if (missing !== undefined)
+    throw new CommandError(`${missing} is missing; check that it is mounted`);
   const blobs = await openStorages(config, {}, openStorageToRead);
   const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
   const repaid = await context.withStores(stores =>
     repayAll({ ...stores, hasFile }, { dryRun, all: allMissing }),
   );
   context.report({ dry_run: dryRun, ...repaid }, () => [
-    ...(allMissing ? [`${repaid.looked} results looked at, ${repaid.found} found gone`] : []),
-    `${repaid.repaid} credits ${dryRun ? 'would be granted' : 'granted'} again`,
-    `${repaid.returned} files are there again`,
+    ...(allMissing ? [`${repaid.looked} results checked, ${repaid.found} missing`] : []),
+    `${repaid.repaid} credits ${dryRun ? 'would be returned' : 'returned'}`,
+    `${repaid.returned} files found again`,
     ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing`]),
   ]);
 }
@@ -126,7 +128,7 @@ async function check(
   nameOrId: string | undefined,
   { full = false, renewCheckpoints = false }: CheckOptions,
 ) {
-  if (renewCheckpoints && !full) throw new CommandError('--renew-checkpoints needs --full');
+  if (renewCheckpoints && !full) throw new CommandError('--renew-checkpoints needs --full; add it');
   const audit = await context.withStores(async stores => {
     const only = nameOrId === undefined ? undefined : await requireAccount(stores, nameOrId);
     return stores.ledger.audit({
@@ -158,7 +160,10 @@ async function check(
             : `account ${accountId}, job ${jobId}: ${problem}`,
         ),
   );
-  if (problemCount > 0) throw new CommandError(`${problemCount} problems in the ledger`);
+  if (problemCount > 0)
+    throw new CommandError(
+      `the ledger has ${problemCount} problems; see docs/runbook.md, "MattingLedgerProblems"`,
+    );
 }
 
 /** Progress lines; a check that ends before the first prints none. */

@@ -7,12 +7,12 @@ export function addNodeCommands(program: Command, context: CliContext): void {
   const nodes = program.command('nodes').description('list and drain inference nodes');
   nodes
     .command('list')
-    .description('list the nodes that registered, the silent ones too')
+    .description('list the registered nodes, silent ones included')
     .action(async () => {
       const all = await context.withStores(stores => new OperateNodes(stores).list());
       context.report(all, () =>
         table(
-          ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT', 'NO JOBS OF'],
+          ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT', 'NO JOBS FOR'],
           all.map(node => [
             node.node_id,
             node.state,
@@ -29,15 +29,15 @@ export function addNodeCommands(program: Command, context: CliContext): void {
       .command(command)
       .description(
         command === 'drain'
-          ? 'let a node finish what it has and take nothing new, over restarts too'
+          ? 'let a node finish its images and take no new ones, even after a restart'
           : 'let a drained node take images again',
       )
-      .argument('<node>', 'its id')
+      .argument('<node>', 'id of the node')
       .action(async (node: string) => {
         const changed = await context.withStores(stores =>
           new OperateNodes(stores).setDraining(node, command === 'drain'),
         );
-        context.report(changed, () => [`node ${node} will ${command} with its next heartbeat`]);
+        context.report(changed, () => [`node ${node} will ${command} at its next heartbeat`]);
       });
   }
 }

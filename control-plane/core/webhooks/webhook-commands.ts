@@ -107,33 +107,31 @@ interface ListenOptions {
 }
 
 export function addWebhookCommands(program: Command, context: CliContext): void {
-  const webhooks = program
-    .command('webhooks')
-    .description('list notifications, send one again, receive them');
+  const webhooks = program.command('webhooks').description('list, retry and receive notifications');
   webhooks
     .command('list')
-    .description('list notifications, the newest first')
-    .argument('[job]', 'a UUID: that job’s or event’s alone')
-    .addOption(new Option('--status <status>', 'only these').choices(NOTIFICATION_STATUSES))
+    .description('list notifications, newest first')
+    .argument('[job]', 'only this job or event (UUID)')
+    .addOption(new Option('--status <status>', 'only this status').choices(NOTIFICATION_STATUSES))
     .option(
       '--limit <n>',
-      `at most so many, 1 to ${NOTIFICATIONS_LISTED_MAX}`,
+      `list at most this many, 1 to ${NOTIFICATIONS_LISTED_MAX}`,
       wholeNumber(1, NOTIFICATIONS_LISTED_MAX),
       NOTIFICATIONS_LISTED_DEFAULT,
     )
     .action((job: string | undefined, options: ListOptions) => list(context, job, options));
   webhooks
     .command('retry')
-    .description('make one more attempt now')
-    .argument('<job>', 'the UUID of a job or of an account’s event')
+    .description('send a notification again now')
+    .argument('<job>', 'UUID of a job or an account event')
     .action((job: string) => retry(context, job));
   webhooks
     .command('listen')
-    .description('receive notifications on this machine and say whether each signature holds')
-    .option('--port <port>', 'to listen on, at 127.0.0.1', wholeNumber(0, 65_535), LISTEN_PORT)
-    .option('--secret <secret>', 'the callback_secret of the submissions; one is made unless given')
-    .option('--status <code>', 'what to answer', wholeNumber(200, 599), 204)
-    .option('--json', 'print one JSON line a delivery')
+    .description('receive notifications on this machine and verify their signatures')
+    .option('--port <port>', 'port on 127.0.0.1', wholeNumber(0, 65_535), LISTEN_PORT)
+    .option('--secret <secret>', 'callback_secret of the submissions (default: a new one)')
+    .option('--status <code>', 'HTTP status to answer with', wholeNumber(200, 599), 204)
+    .option('--json', 'print one JSON line per delivery')
     .action((options: ListenOptions) => listen(context, options));
 }
 
@@ -172,37 +170,39 @@ async function retry(context: CliContext, job: string) {
   const jobId = job.toLowerCase();
   const outcome = await context.withStores(stores => new OperateWebhooks(stores).retry(jobId));
   if (outcome !== 'retried') throw new CommandError(`${jobId}: ${WHY_NOT[outcome]}`);
-  context.report({ job_id: jobId, outcome }, () => [`${jobId}: the next attempt is due now`]);
+  context.report({ job_id: jobId, outcome }, () => [`${jobId}: sending now`]);
 }
 
 const WHY_NOT = {
-  'no-job': 'there is no such job',
-  'no-callback': 'its submission asked for no notification',
-  open: 'it has not ended, so there is no notification yet',
-  delivered: 'it was delivered, and its secret and its body were erased with that',
+  'no-job': 'no such job or event; see "webhooks list"',
+  'no-callback': 'its request had no callback_url',
+  open: 'the job is still open; retry after it ends',
+  delivered: 'delivered before, so its secret and body are erased',
   'secret-erased':
-    'its secret and its body are erased (the receiver answered 410, or 24 hours have passed since ' +
-    'the job’s end), so there is nothing to send and nothing to sign it with',
+    'its secret and body are erased, because the receiver answered 410 or the job ended more than ' +
+    '24 hours ago',
 } as const;
 
 async function listen(context: CliContext, options: ListenOptions): Promise<void> {
   const { port, status } = options;
   const secret = options.secret ?? `whsec_${randomBytes(32).toString('base64')}`;
   if (!SECRET.test(secret)) {
-    throw new CommandError('a callback_secret has 24 to 128 printable ASCII characters');
+    throw new CommandError('--secret must have 24 to 128 printable ASCII characters');
   }
   const listener = await openWebhookListener({ port, secret, status }, delivery =>
     context.report(deliveryJson(delivery), () => deliveryLines(delivery)),
   ).catch((error: NodeJS.ErrnoException) => {
-    throw new CommandError(`port ${port} cannot be listened on (${error.code})`);
+    throw new CommandError(
+      `cannot listen on port ${port} (${error.code}); choose another with --port`,
+    );
   });
   const callback = { callback_url: listener.url, callback_secret: secret };
   context.report(callback, () => [
-    'Submit with these two fields:',
+    'Send these two fields with a request:',
     `  "callback_url": "${listener.url}"`,
     `  "callback_secret": ${JSON.stringify(secret)}`,
-    'to the service of `make start`, or to a control plane with ' +
-      'MATTING_ALLOW_HTTP_CALLBACKS=true and MATTING_ALLOWED_NETWORKS=127.0.0.0/8',
+    'The service of `make start` takes them. Other control planes need ' +
+      'MATTING_ALLOW_HTTP_CALLBACKS=true and MATTING_ALLOWED_NETWORKS=127.0.0.0/8.',
     '',
   ]);
   await context.untilInterrupted();
@@ -223,7 +223,7 @@ function deliveryJson({ jobId, type, status, wrong, repeat, body }: ReceivedDeli
 
 function deliveryLines(delivery: ReceivedDelivery): string[] {
   const { jobId, type, status, wrong, repeat, body, atMs } = delivery;
-  const verdict = wrong === undefined ? 'the signature holds' : `NOT BELIEVED: ${wrong}`;
+  const verdict = wrong === undefined ? 'valid signature' : `INVALID SIGNATURE: ${wrong}`;
   const head = `${isoTime(atMs)}  ${type ?? 'no event'}  job ${jobId ?? '?'}`;
   return [`${head}  ${verdict}${repeat ? '  (a repeat)' : ''}  answered ${status}`, `  ${body}`];
 }

@@ -51,20 +51,20 @@ interface RestoreOptions {
 export function addBackupCommands(program: Command, context: CliContext): void {
   program
     .command('backup')
-    .description('copy database and pictures into a directory, while the service works')
-    .argument('<directory>', 'a new one for each backup')
-    .option('--no-database', 'leave the database to the engine’s own means: docs/backup.md')
-    .option('--no-blobs', 'leave the pictures out: links do not survive a restore')
-    .option('--blobs-to <storage>', 'where pictures go: a directory, or s3://bucket/prefix')
+    .description('back up the database and pictures of a running service')
+    .argument('<directory>', 'directory for the backup; use a new one each time')
+    .option('--no-database', 'leave out the database; see docs/backup.md')
+    .option('--no-blobs', 'leave out the pictures; links stop working after a restore')
+    .option('--blobs-to <storage>', 'place for the pictures: a directory or s3://bucket/prefix')
     .action((directory: string, options: BackupOptions) => backup(context, directory, options));
   program
     .command('restore')
-    .description('make a backup the service of this configuration, and prove it; or prove alone')
-    .argument('[directory]', 'what "backup" made')
-    .option('--check', 'restore nothing: prove ledger, links and pictures of what is there')
-    .option('--no-blobs', 'restore the database alone')
-    .option('--blobs-from <storage>', 'where the pictures are, if not in the directory')
-    .option('--sizes-only', 'compare the sizes of pictures, and read none')
+    .description('restore a backup into the configured service and verify it')
+    .argument('[directory]', 'directory of the backup')
+    .option('--check', 'restore nothing; verify the ledger, links and pictures of the service')
+    .option('--no-blobs', 'restore only the database')
+    .option('--blobs-from <storage>', 'place of the pictures, if not in the directory')
+    .option('--sizes-only', 'compare only the sizes of pictures')
     .action((directory: string | undefined, options: RestoreOptions) =>
       restore(context, directory, options),
     );
@@ -75,9 +75,10 @@ async function backup(
   directory: string,
   options: BackupOptions,
 ): Promise<void> {
-  if (!options.database && !options.blobs) throw new CommandError('nothing is left to back up');
+  if (!options.database && !options.blobs)
+    throw new CommandError('--no-database and --no-blobs leave nothing to back up; remove one');
   if (!options.blobs && options.blobsTo !== undefined) {
-    throw new CommandError('--blobs-to and --no-blobs exclude each other');
+    throw new CommandError('use either --blobs-to or --no-blobs');
   }
   const place = path.resolve(directory);
   const { databaseUrl } = requireDatabase(context);
@@ -105,7 +106,7 @@ async function backup(
       ? []
       : [
           `pictures: ${blobs.copied} copied (${megabytes(blobs.copiedBytes)}), ` +
-            `${blobs.alreadyThere} there already`,
+            `${blobs.alreadyThere} already there`,
         ]),
     ...(manifest.secrets_key_id === null ? [] : [keyLine(context, manifest.secrets_key_id)]),
   ]);
@@ -115,7 +116,7 @@ function requireDatabase(context: CliContext): DatabaseConfig {
   const config = loadDatabaseConfig(context.environment);
   const file = /^sqlite:(.+)$/.exec(config.databaseUrl)?.[1];
   if (file === undefined || existsSync(file)) return config;
-  throw new CommandError(`there is no database ${file}: MATTING_DATA_DIR, MATTING_DATABASE_URL`);
+  throw new CommandError(`no database at ${file}; check MATTING_DATA_DIR and MATTING_DATABASE_URL`);
 }
 
 /** A restored service does not start without it, and it is not in the backup. */
@@ -123,7 +124,7 @@ function keyLine(context: CliContext, keyId: string): string {
   const { dataDir } = loadDatabaseConfig(context.environment);
   const given = (context.environment.MATTING_SECRETS_KEY ?? '') !== '';
   const where = given ? 'MATTING_SECRETS_KEY' : path.join(dataDir, 'secrets.key');
-  return `keep ${where} (key ${keyId}) in another place: it is not in the backup`;
+  return `store ${where} (key ${keyId}) in another place; it is not in the backup`;
 }
 
 async function openBackupBlobs(context: CliContext, directory: string, blobsTo?: string) {
@@ -145,7 +146,7 @@ async function restore(
   options: RestoreOptions,
 ): Promise<void> {
   if ((options.check === true) === (directory !== undefined)) {
-    throw new CommandError('restore needs either a directory or --check');
+    throw new CommandError('name a directory, or use --check');
   }
   if (directory === undefined) requireDatabase(context);
   else await restoreFrom(context, path.resolve(directory), options);
@@ -206,8 +207,8 @@ async function requireKey(context: CliContext, keyId: string | null): Promise<vo
   const key = text === '' ? await readSecretsKey(dataDir) : parseSecretsKey(text);
   if (key !== undefined && new SecretBox(key).keyId === keyId) return;
   throw new CommandError(
-    `the backup needs the secrets key ${keyId}: set MATTING_SECRETS_KEY, or put its secrets.key ` +
-      `into ${dataDir}; docs/backup.md says what to do where it is lost`,
+    `the backup needs the secrets key ${keyId}; set MATTING_SECRETS_KEY, or put its secrets.key ` +
+      `into ${dataDir} (if it is lost, see docs/backup.md)`,
   );
 }
 
@@ -226,7 +227,7 @@ async function checkRestored(
   });
   const value = jsonOf(findings);
   context.report(value, () => pageOf(findings));
-  if (!value.ok) throw new CommandError('what is there is not whole');
+  if (!value.ok) throw new CommandError('the check failed; fix the failures above');
 }
 
 /** Leases and links go by the clock of the database, which may be another server's now. */
@@ -234,7 +235,7 @@ async function clockFinding({ rateQuotas }: { rateQuotas: { nowMs(): Promise<num
   const offMs = (await rateQuotas.nowMs()) - Date.now();
   const found = `the database's clock is ${Math.round(offMs / 1000)} s from this machine's`;
   if (Math.abs(offMs) <= 30_000) return ok('clocks', found);
-  return failure('clocks', found, 'synchronise both: leases and links go by the database’s');
+  return failure('clocks', found, 'synchronise both clocks; leases and links use the database’s');
 }
 
 function megabytes(bytes: number): string {
@@ -267,11 +268,11 @@ async function ledgerFinding({ stores }: RestoredParts): Promise<Finding> {
   const { problemCount, problems, entries, accounts } = await stores.ledger.audit({ kind: 'full' });
   if (problemCount === 0) {
     const read = `${counted(accounts, 'account')}, ${entries} entries`;
-    return ok('ledger', `every balance agrees with it (${read})`);
+    return ok('ledger', `every balance agrees with the ledger (${read})`);
   }
   const [first] = problems;
-  const found = `${counted(problemCount, 'problem')}, the first: ${first?.problem ?? 'unknown'}`;
-  return failure('ledger', found, 'matting credits check --full names them');
+  const found = `${counted(problemCount, 'problem')}, first: ${first?.problem ?? 'unknown'}`;
+  return failure('ledger', found, 'to list them, run matting credits check --full');
 }
 
 interface Expected {
@@ -288,10 +289,9 @@ async function linksFinding(parts: RestoredParts): Promise<Finding> {
     if (result === null || (expiresAtMs ?? 0) <= readAtMs) return [];
     return [{ jobId: job.id, ...result }];
   });
-  if (missing.length === 0)
-    return ok('links', `${counted(count, 'link')} and each has its picture`);
+  if (missing.length === 0) return ok('links', `${counted(count, 'link')}, each with its picture`);
   const found = `${missing.length} of ${counted(count, 'link')} answer 410: ${named(missing)}`;
-  return failure('links', found, 'copy the blobs again from where they were, and check again');
+  return failure('links', found, 'copy the missing blobs again, and repeat the check');
 }
 
 async function openJobsFinding(parts: RestoredParts): Promise<Finding> {
@@ -302,9 +302,9 @@ async function openJobsFinding(parts: RestoredParts): Promise<Finding> {
     );
   });
   const pictures = counted(count, 'picture');
-  if (missing.length === 0) return ok('open jobs', `${pictures} of open jobs, and all are there`);
-  const found = `${missing.length} of ${pictures} are gone: ${named(missing)}`;
-  const advice = 'nothing has to be done: these jobs fail, retryable, and their credits return';
+  if (missing.length === 0) return ok('open jobs', `${pictures} of open jobs, none missing`);
+  const found = `${missing.length} of ${pictures} are missing: ${named(missing)}`;
+  const advice = 'do nothing: these jobs fail (retryable), and their credits are returned';
   return warning('open jobs', found, advice);
 }
 

@@ -94,13 +94,15 @@ export async function readManifest(directory: string): Promise<BackupManifest> {
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     throw new BackupError(
-      `${directory} holds no finished backup: ${MANIFEST} cannot be read (${code})`,
+      `${directory} has no finished backup; cannot read ${MANIFEST} (${code})`,
       error,
     );
   }
   const manifest = parse(text);
   if (manifest?.format === FORMAT) return manifest;
-  throw new BackupError(`${manifestPath(directory)} is not one of this version`);
+  throw new BackupError(
+    `${manifestPath(directory)} is from another version; restore it with that version`,
+  );
 }
 
 function parse(text: string): BackupManifest | undefined {
@@ -117,13 +119,16 @@ async function requireWhole(
   { file, bytes, sha256 }: BackedUpDatabase,
 ): Promise<string> {
   // A name, never a way out of the directory.
-  if (path.basename(file) !== file) throw new BackupError(`${MANIFEST} names a file elsewhere`);
+  if (path.basename(file) !== file)
+    throw new BackupError(`${MANIFEST} names a file outside the backup`);
   const place = path.join(directory, file);
   const found = await measure(place).catch(error => {
-    throw new BackupError(`${place} cannot be read`, error);
+    throw new BackupError(`cannot read ${place}`, error);
   });
   if (found.bytes === bytes && found.sha256 === sha256) return place;
-  throw new BackupError(`${place} is not as it was written: its SHA-256 is another`);
+  throw new BackupError(
+    `${place} has changed since the backup (its SHA-256 differs); use another backup`,
+  );
 }
 
 async function measure(file: string): Promise<Pick<BackedUpDatabase, 'bytes' | 'sha256'>> {
@@ -139,7 +144,7 @@ const SQL_FILE = 'database.sql';
 const OWN_NAMES: readonly string[] = [SQLITE_FILE, SQL_FILE, 'blobs', 'backup.json.tmp'];
 
 /** A restored service may use a fence for a result that the service of before used for another. */
-const ANOTHER_PLACE = 'name another place (--blobs-to), as after every restore';
+const ANOTHER_PLACE = 'name another place with --blobs-to, as after every restore';
 
 interface BackupParts {
   /** The live service's; its URL, with a password, for the engine's program. */
@@ -159,10 +164,10 @@ export async function prepareDirectory(directory: string): Promise<void> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const names = await readdir(directory);
   if (names.includes(path.basename(manifestPath(directory)))) {
-    throw new BackupError(`${directory} holds a finished backup: name another directory`);
+    throw new BackupError(`${directory} has a finished backup; name another directory`);
   }
   const others = names.filter(name => !OWN_NAMES.includes(name));
-  if (others.length > 0) throw new BackupError(`${directory} is not empty: name another directory`);
+  if (others.length > 0) throw new BackupError(`${directory} is not empty; name another directory`);
 }
 
 /**
@@ -217,11 +222,11 @@ async function copyAll(
   const differing = failures.find(({ error }) => error instanceof CopyDiffersError);
   const first = differing ?? failures[0];
   if (first !== undefined) {
-    const message = `${failures.length} pictures were not copied, one is ${first.name}`;
+    const message = `${failures.length} pictures were not copied (${first.name})`;
     const advice = differing === undefined ? 'run the same command again' : ANOTHER_PLACE;
-    throw new BackupError(`${message}: ${advice}`, first.error);
+    throw new BackupError(`${message}; ${advice}`, first.error);
   }
-  if (signal?.aborted) throw new BackupError('interrupted: run the same command again');
+  if (signal?.aborted) throw new BackupError('interrupted; run the same command again');
   return summary;
 }
 
@@ -264,7 +269,7 @@ export async function restoreBackup(directory: string, parts: RestoreParts) {
   const kind = databaseUrl.startsWith('sqlite:') ? 'sqlite' : 'mysql';
   if (manifest.database.kind !== kind) {
     throw new BackupError(
-      `the backup is of ${manifest.database.engine}, and MATTING_DATABASE_URL names another kind`,
+      `the backup is of ${manifest.database.engine}; set MATTING_DATABASE_URL to a database of this kind`,
     );
   }
   return kind === 'sqlite' ? restoreFile(file, parts) : restoreServer(file, parts);
@@ -274,8 +279,8 @@ async function restoreBlobsAlone(parts: RestoreParts) {
   return await withDatabase(parts.databaseUrl, parts, async database => {
     if (!(await hasSchema(database, parts.packages))) {
       throw new BackupError(
-        'the backup left the database out, and there is none of the service here: restore it by ' +
-          'the engine’s own means first',
+        'the backup has no database, and neither has this service; restore the database with the ' +
+          'tools of its engine first',
       );
     }
     return await complete(database, parts);
@@ -286,7 +291,7 @@ async function restoreServer(file: string, parts: RestoreParts) {
   const { databaseUrl, searchPath } = parts;
   return await withDatabase(databaseUrl, parts, async database => {
     if (await hasTables(database)) {
-      throw new BackupError('the database has tables: restore into an empty one');
+      throw new BackupError('the database has tables; restore into an empty one');
     }
     const mariadb = /mariadb|galera/i.test(database.engine.name);
     await loadMysql({ databaseUrl, mariadb, searchPath }, file);
@@ -297,7 +302,7 @@ async function restoreServer(file: string, parts: RestoreParts) {
 async function restoreFile(file: string, parts: RestoreParts) {
   const target = parts.databaseUrl.slice('sqlite:'.length);
   for (const place of [target, `${target}-wal`]) {
-    if (existsSync(place)) throw new BackupError(`${place} is there: restore into another place`);
+    if (existsSync(place)) throw new BackupError(`${place} exists; restore into another place`);
   }
   makeDirectory(path.dirname(target), 0o700);
   const temporary = `${target}.restoring`;
@@ -338,10 +343,7 @@ async function complete(database: Database, parts: RestoreParts) {
   const [first] = summary.failures;
   if (first !== undefined) {
     const count = summary.failures.length;
-    throw new BackupError(
-      `${count} pictures were not copied, the first ${first.name}`,
-      first.error,
-    );
+    throw new BackupError(`${count} pictures were not copied, first ${first.name}`, first.error);
   }
   const { copied, copiedBytes, alreadyThere } = summary;
   return { migrations, blobs: { copied, copiedBytes, alreadyThere } };

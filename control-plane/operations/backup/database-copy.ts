@@ -147,8 +147,8 @@ async function findTool(kind: MysqlTool, { mariadb, searchPath }: ToolPlace): Pr
     }
   }
   throw new DatabaseCopyError(
-    `neither ${names.join(' nor ')} is in the PATH: install the database's client programs, or ` +
-      'leave the database out (--no-database) and dump it with what you have',
+    `neither ${names.join(' nor ')} is in the PATH; install the database's client programs, or ` +
+      'use --no-database and dump the database yourself',
   );
 }
 
@@ -235,7 +235,7 @@ async function ended(child: ChildProcess, file: string): Promise<number | string
     const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
     return code ?? signal ?? 'unknown';
   } catch (error) {
-    throw new DatabaseCopyError(`${file} cannot be run`, error);
+    throw new DatabaseCopyError(`cannot run ${file}`, error);
   }
 }
 

@@ -95,7 +95,7 @@ interface BundledLog {
 export async function readLog(file: string): Promise<BundledLog> {
   // Before it is opened: that waits for whoever writes into a pipe.
   if (!(await stat(file)).isFile()) {
-    throw new Error('it is no file: write the lines into one first (journalctl -o cat > FILE)');
+    throw new Error('not a file; write the lines into a file first (journalctl -o cat > FILE)');
   }
   await using handle = await open(file, 'r');
   const { size } = await handle.stat();
@@ -442,27 +442,27 @@ interface BundleCommand {
 export function addSupportBundleCommand(program: Command, context: CliContext): void {
   program
     .command('support-bundle')
-    .description('gather what a maintainer would ask for into a ZIP file, secrets left out')
-    .argument('<file>', 'to write; it must not be there')
-    .option('--log <file...>', `log lines of the programs, ${LOGS_MAX} files at most`)
+    .description('collect diagnostics into a ZIP file, without secrets')
+    .argument('<file>', 'ZIP file to write; it must not exist')
+    .option('--log <file...>', `log files of the programs, at most ${LOGS_MAX}`)
     .action((file: string, options: BundleCommand) => gather(context, file, options));
 }
 
 async function gather(context: CliContext, file: string, options: BundleCommand): Promise<void> {
   const { log: logs = [] } = options;
-  if (logs.length > LOGS_MAX) throw new CommandError(`--log takes ${LOGS_MAX} files at most`);
+  if (logs.length > LOGS_MAX) throw new CommandError(`--log takes at most ${LOGS_MAX} files`);
   const env = context.environment;
   const secrets = await secretsOfDirectory(env.MATTING_DATA_DIR || 'data');
   const secretsOut = new SecretsOut(env, secrets);
   const files = await collectBundle({ env, packages: context.packages, logs, secretsOut });
   const place = path.resolve(file);
   const bytes = await writeBundle(place, files).catch((error: NodeJS.ErrnoException) => {
-    throw new CommandError(`${place} cannot be written (${error.code ?? error.message})`);
+    throw new CommandError(`cannot write ${place} (${error.code ?? error.message})`);
   });
   const names = [...files.keys()];
   context.report({ file: place, bytes, files: names }, () => [
     `${place}: ${names.length} files, ${(bytes / 1000).toFixed(0)} KB`,
-    'Look through it before you send it.',
+    'Review it before you send it.',
   ]);
 }
 

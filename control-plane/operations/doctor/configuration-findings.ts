@@ -24,13 +24,13 @@ export function examineConfiguration(env: Environment, { loadConfig }: CliPackag
   try {
     const config = loadConfig(env);
     const findings = config.warnings.map(line =>
-      warning(SUBJECT, line, `correct it, or leave it where it is meant: ${VARIABLES}`),
+      warning(SUBJECT, line, `correct it unless you mean it: ${VARIABLES}`),
     );
-    return { config, findings: [...findings, ok(SUBJECT, 'every variable can be used')] };
+    return { config, findings: [...findings, ok(SUBJECT, 'all variables are valid')] };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const findings = error.problems.map(({ variable, expected }) =>
-      failure(SUBJECT, `${variable} must be ${expected}`, `set it: ${VARIABLES}`),
+      failure(SUBJECT, `${variable} must be ${expected}`, `correct it: ${VARIABLES}`),
     );
     const unknown = warnOfUnknownVariables(env);
     if (unknown !== undefined) {
@@ -74,21 +74,21 @@ export async function secretsFindings(config: LookedAtConfig): Promise<readonly 
   const findings = weak.flatMap(([variable, weakness]) =>
     weakness === undefined || weakness === ''
       ? []
-      : [warning(SECRETS, `${variable} ${weakness}`, 'make another: openssl rand -hex 32')],
+      : [warning(SECRETS, `${variable} ${weakness}`, 'make a new one: openssl rand -hex 32')],
   );
   if (nodeTokenAccepted !== undefined) findings.push(secondTokenFinding('the registry'));
   if (secretsKeyPrevious !== undefined) {
-    const found = 'MATTING_SECRETS_KEY_PREVIOUS is set: the key is being changed';
-    const advice = 'remove it 30 hours after the change: docs/operations.md';
+    const found = 'MATTING_SECRETS_KEY_PREVIOUS is set, so a change of the key is in progress';
+    const advice = 'remove it 30 hours after the change; see docs/operations.md';
     findings.push(warning(SECRETS, found, advice));
   }
   for (const name of [SECRETS_KEY_FILE, NODE_TOKEN_FILE]) {
     const file = path.join(dataDir, name);
     const mode = (await stat(file).catch(unlessMissing))?.mode;
     if (mode === undefined || (mode & OTHERS) === 0) continue;
-    findings.push(warning(SECRETS, `others may read ${file}`, `chmod 600 ${file}`));
+    findings.push(warning(SECRETS, `other users can read ${file}`, `run chmod 600 ${file}`));
   }
-  return findings.length > 0 ? findings : [ok(SECRETS, 'present, and none looks easy to guess')];
+  return findings.length > 0 ? findings : [ok(SECRETS, 'all set, none easy to guess')];
 }
 
 async function textOf(file: string): Promise<string | undefined> {

@@ -51,8 +51,8 @@ export async function examineDatabase(
 ): Promise<ExaminedDatabase> {
   const missing = await missingFile(databaseUrl);
   if (missing !== undefined) {
-    const found = `there is no file ${missing} yet`;
-    const advice = 'the first start of a control plane makes it; else correct MATTING_DATABASE_URL';
+    const found = `the file ${missing} does not exist yet`;
+    const advice = 'start a control plane, which creates it, or correct MATTING_DATABASE_URL';
     return { findings: [warning(SUBJECT, found, advice)], database: undefined, current: false };
   }
   const findings: Finding[] = [];
@@ -63,7 +63,8 @@ export async function examineDatabase(
   try {
     database = await openDatabase(databaseUrl, { log: { info: () => undefined, warn } });
   } catch (error) {
-    const advice = 'start it, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
+    const advice =
+      'start the database, or correct MATTING_DATABASE_URL; requests get 503 meanwhile';
     return {
       findings: [...findings, failure(SUBJECT, reasonOf(error), advice)],
       database: undefined,
@@ -99,7 +100,8 @@ async function answerFindings(database: Database): Promise<Finding[]> {
   const time = `answers in ${answerMs.toFixed(1)} ms`;
   const findings: Finding[] = [];
   if (answerMs > ANSWER_MS_WARN) {
-    const advice = 'a job asks it some ten times in a row: put it nearer, or see what it does';
+    const advice =
+      'a job makes about ten queries in a row; move the database nearer, or check its load';
     findings.push(warning(SUBJECT, `${name} ${time}`, advice));
   } else {
     findings.push(ok(SUBJECT, `${name} ${time}`));
@@ -108,7 +110,9 @@ async function answerFindings(database: Database): Promise<Finding[]> {
   if (Math.abs(clockAheadMs) > CLOCK_OFF_MS_WARN) {
     const side = clockAheadMs > 0 ? 'ahead of' : 'behind';
     const found = `the database's clock is ${seconds} s ${side} this machine's`;
-    findings.push(warning(CLOCKS, found, 'synchronise both (NTP): leases go by the database’s'));
+    findings.push(
+      warning(CLOCKS, found, 'synchronise both clocks (NTP); leases use the database’s'),
+    );
   } else {
     findings.push(ok(CLOCKS, `the database's clock and this machine's differ by ${seconds} s`));
   }
@@ -120,10 +124,12 @@ async function memberFindings(database: Database): Promise<Finding[]> {
   try {
     await requireAgreeingClocks(database);
   } catch (error) {
-    return [failure(CLOCKS, reasonOf(error), 'until then no control plane starts')];
+    return [
+      failure(CLOCKS, reasonOf(error), 'synchronise them; until then no control plane starts'),
+    ];
   }
   const seconds = MEMBER_CLOCKS_MS_MAX / 1000;
-  return [ok(CLOCKS, `those of the database's members that were seen agree within ${seconds} s`)];
+  return [ok(CLOCKS, `the clocks of the database's visible members agree within ${seconds} s`)];
 }
 
 async function schemaFindings(database: Database, packages: readonly MigrationSeries[]) {
@@ -133,14 +139,20 @@ async function schemaFindings(database: Database, packages: readonly MigrationSe
   const newer = `a newer version made ${unknown.join(', ')}`;
   const final = unknown.some(leavesNoWayBack);
   if (final)
-    findings.push(failure(MIGRATIONS, newer, 'run that version, or restore an older copy'));
+    findings.push(failure(MIGRATIONS, newer, 'run that version, or restore an older backup'));
   if (pending.length > 0) {
     const found = `the database lacks ${pending.join(', ')}`;
-    findings.push(failure(MIGRATIONS, found, 'matting migrate, or start a control plane'));
+    findings.push(failure(MIGRATIONS, found, 'run matting migrate, or start a control plane'));
   }
   const current = findings.length === 0;
   if (current && unknown.length > 0) {
-    findings.push(warning(MIGRATIONS, newer, 'it only added: this version works, too'));
+    findings.push(
+      warning(
+        MIGRATIONS,
+        newer,
+        'this version works too: the newer one only added to the database',
+      ),
+    );
   } else if (current) findings.push(ok(MIGRATIONS, 'the database is up to date'));
   return { findings, current };
 }
@@ -149,20 +161,21 @@ async function writingFindings(database: Database): Promise<Finding[]> {
   try {
     await requireWrites(database);
   } catch (error) {
-    const advice = 'lead the address to the primary; on SQLite see the file’s rights and its disk';
+    const advice =
+      'point the address to the primary; on SQLite, check the file’s permissions and disk';
     return [failure(SUBJECT, reasonOf(error), advice)];
   }
   const { missing, tooWide } = await readRights(database, PROOFS);
   if (missing.length > 0) {
     const found = `the user may not ${missing.join(', ')}`;
-    return [failure(SUBJECT, found, 'grant select, insert, update and delete on its database')];
+    return [failure(SUBJECT, found, 'grant it select, insert, update and delete on its database')];
   }
   if (tooWide.length > 0) {
     const found = `the user has ${tooWide.join(', ')} on the whole server`;
-    const advice = 'no fail-over protects it: give it rights on its own database alone';
+    const advice = 'grant it rights only on its own database, so that fail-over protects it';
     return [warning(SUBJECT, found, advice)];
   }
-  return [ok(SUBJECT, 'takes writes, and the user has the rights it needs')];
+  return [ok(SUBJECT, 'takes writes, and the user has its rights')];
 }
 
 /* What waits, what is late, and what the last checks of the ledger said: of the whole service. */
@@ -180,18 +193,18 @@ export async function queueFindings(stores: StoresWithoutEnds): Promise<readonly
   const { jobs, oldestAgeMs } = await stores.jobs.queued();
   const found =
     jobs === 0
-      ? 'nothing waits'
+      ? 'no jobs wait'
       : `${jobs} jobs wait, the oldest for ${Math.round(oldestAgeMs / SECOND_MS)} s`;
   if (oldestAgeMs <= QUEUE_MS_MAX) return [ok('queue', found)];
-  return [warning('queue', found, 'add nodes, or see why none takes them: matting jobs list')];
+  return [warning('queue', found, 'add nodes, or see why none takes them with matting jobs list')];
 }
 
 export async function deliveryFindings(stores: StoresWithoutEnds): Promise<readonly Finding[]> {
   const webhooks = await stores.outbox.due();
   const mails = await stores.outbox.mailsWaiting();
   return [
-    lateness('webhooks', webhooks, WEBHOOKS_MS_MAX, 'matting webhooks list --status pending'),
-    lateness('mails', mails, MAILS_MS_MAX, 'see the mail server, and the lines of the log'),
+    lateness('webhooks', webhooks, WEBHOOKS_MS_MAX, 'run matting webhooks list --status pending'),
+    lateness('mails', mails, MAILS_MS_MAX, 'check the mail server and the log'),
   ];
 }
 
@@ -212,10 +225,10 @@ export async function sweepFindings(
 ): Promise<readonly Finding[]> {
   const { walkMs, ...backlog } = await stores.sweeps.backlog(jobRetentionMs);
   const lateMs = Math.max(...Object.values(backlog));
-  const found = `what expires is removed within ${Math.round(lateMs / SECOND_MS)} s`;
-  const advice = 'see the lines "swept" and "a sweep step failed" of the control planes';
+  const found = `removes expired data within ${Math.round(lateMs / SECOND_MS)} s`;
+  const advice = 'see "swept" and "a sweep step failed" in the logs of the control planes';
   if (lateMs > SWEEP_MS_MAX) return [warning('sweeper', found, advice)];
-  if (walkMs === null) return [ok('sweeper', `${found}; it has not walked the storage yet`)];
+  if (walkMs === null) return [ok('sweeper', `${found}; has not walked the storage yet`)];
   return [ok('sweeper', found)];
 }
 
@@ -224,10 +237,10 @@ export async function ledgerFindings(stores: StoresWithoutEnds): Promise<readonl
   const problems = audits.reduce((sum, audit) => sum + audit.problems, 0);
   if (problems > 0) {
     const found = `the last check found ${problems} problems`;
-    return [failure('ledger', found, 'matting credits check --full names them')];
+    return [failure('ledger', found, 'to list them, run matting credits check --full')];
   }
-  const advice = 'matting credits check, once a day (a cron job or a timer)';
-  if (audits.length === 0) return [warning('ledger', 'it was never checked', advice)];
+  const advice = 'run matting credits check once a day (cron job or timer)';
+  if (audits.length === 0) return [warning('ledger', 'never checked', advice)];
   const ageMs = Math.min(...audits.map(audit => audit.ageMs));
   const found = `checked ${Math.round(ageMs / HOUR_MS)} hours ago, and every balance agreed`;
   return [ageMs > AUDIT_MS_MAX ? warning('ledger', found, advice) : ok('ledger', found)];
@@ -246,23 +259,29 @@ export async function secretsKeyFindings(
   const key = given ?? (await readSecretsKey(dataDir));
   const file = path.join(dataDir, SECRETS_KEY_FILE);
   if (key === undefined) {
-    const found = `there is no key: neither MATTING_SECRETS_KEY nor ${file}`;
+    const found = `no key: neither MATTING_SECRETS_KEY nor ${file}`;
     // The first start makes one, where nothing was sealed with another.
     if (canary === undefined)
-      return [ok(WORK_FINDINGS_SUBJECT, `${found}; the first start makes one`)];
+      return [ok(WORK_FINDINGS_SUBJECT, `${found}; the first start creates one`)];
     return [
-      failure(WORK_FINDINGS_SUBJECT, found, 'bring back the one this database was used with'),
+      failure(WORK_FINDINGS_SUBJECT, found, 'restore the key that this database was used with'),
     ];
   }
   const keys = [key, ...(secretsKeyPrevious === undefined ? [] : [secretsKeyPrevious])];
   const verdict = canary === undefined ? 'same' : judgeSecretsKey(canary, key, secretsKeyPrevious);
   if (verdict === 'other') {
     const found = 'MATTING_SECRETS_KEY is not the key this database was last used with';
-    return [failure(WORK_FINDINGS_SUBJECT, found, `no control plane starts with it: ${CHANGING}`)];
+    return [
+      failure(
+        WORK_FINDINGS_SUBJECT,
+        found,
+        `set the right key; no control plane starts with this one: ${CHANGING}`,
+      ),
+    ];
   }
   const unopened = await outbox.countSealedWithOthers(keys.map(one => new SecretBox(one).keyId));
   if (unopened > 0) {
-    const found = `${unopened} notifications wait whose secrets no key here opens`;
+    const found = `no key opens the secrets of ${unopened} waiting notifications`;
     return [warning(WORK_FINDINGS_SUBJECT, found, `set MATTING_SECRETS_KEY_PREVIOUS: ${CHANGING}`)];
   }
   return [ok(WORK_FINDINGS_SUBJECT, 'the key opens what the database holds')];

@@ -71,7 +71,7 @@ const DAY_MS = 86_400_000;
 const NODE_MAJOR = 24;
 /** With fewer the public port takes less than 4096 connections. */
 const OPEN_FILES_MIN = 8192;
-const BUG = 'this is a fault of the doctor itself: report it with this line';
+const BUG = 'this is a bug in the doctor; report it with this line';
 
 export async function examineControlPlane(
   given: Environment,
@@ -92,11 +92,11 @@ export async function examineControlPlane(
   }
   const storage = orUndefined(() => loadStorageConfig(env, packages.storageKinds));
   if (storage !== undefined) {
-    const advice = 'matting storage check; docs/operations.md, "Storage"';
+    const advice = 'run matting storage check; see docs/operations.md, "Storage"';
     findings.push(...(await look('storage', advice, () => storageFindings(storage))));
     if (database !== undefined) {
       const room = () => diskFindings(storage, database);
-      findings.push(...(await look('disk', 'see the file system', room)));
+      findings.push(...(await look('disk', 'check the file system', room)));
     }
   }
   if (config !== undefined) {
@@ -112,11 +112,13 @@ function versionFindings(env: Environment): Finding[] {
   const findings = [
     Number.parseInt(node, 10) === NODE_MAJOR
       ? ok('version', found)
-      : warning('version', found, `run it with Node ${NODE_MAJOR}: sh bin/node24`),
+      : warning('version', found, `use Node ${NODE_MAJOR}: sh bin/node24`),
   ];
   if (env.NODE_TLS_REJECT_UNAUTHORIZED === '0') {
-    const off = 'NODE_TLS_REJECT_UNAUTHORIZED=0: no certificate is checked';
-    findings.push(warning('version', off, 'remove it; NODE_EXTRA_CA_CERTS names an authority'));
+    const off = 'NODE_TLS_REJECT_UNAUTHORIZED=0 turns off certificate checks';
+    findings.push(
+      warning('version', off, 'remove it; to trust an authority, set NODE_EXTRA_CA_CERTS'),
+    );
   }
   return findings;
 }
@@ -141,7 +143,7 @@ async function databaseFindings(
     examined = await open();
     return examined.findings;
   };
-  const advice = 'see its log; requests get 503 meanwhile';
+  const advice = 'see the database log; requests get 503 meanwhile';
   const findings = [...(await look('database', advice, examine))];
   if (examined?.database === undefined) return findings;
   const { database, current } = examined;
@@ -174,7 +176,7 @@ async function contentFindings(
   ];
   const findings: Finding[] = [];
   for (const [subject, examine] of looks) {
-    findings.push(...(await look(subject, 'see the database and its log', examine)));
+    findings.push(...(await look(subject, 'see the database log', examine)));
   }
   return findings;
 }
@@ -187,10 +189,10 @@ export function addDoctorCommand(program: Command, context: CliContext): void {
   program
     .command('doctor')
     .description(
-      'look at everything this control plane needs; exits 1 where something fails (--node: a node)',
+      'check everything this control plane needs; exit 1 on a failure (--node: check a node)',
     )
     .option('--json', 'print JSON')
-    .option('--strict', 'exit 1 where there are warnings, too')
+    .option('--strict', 'exit 1 on warnings too')
     .action((options: DoctorOptions) => examine(context, options));
 }
 
@@ -220,25 +222,25 @@ async function controlPlaneFindings(config: CoreSettings): Promise<readonly Find
   if (port === 0 || metricsPort === 0) return [];
   const ready = await askHttp(`${baseOf(host, port)}/readyz`);
   if (ready === undefined) {
-    const found = `none answers at ${host}:${port} of this machine`;
-    const advice = 'start it, or read its last line on standard error; else run this beside one';
+    const found = `no answer at ${host}:${port} of this machine`;
+    const advice = 'start it, read its last line on standard error, or run doctor on its machine';
     return [warning(CONTROL_PLANE, found, advice)];
   }
   const metrics = (await askHttp(`${baseOf(metricsHost, metricsPort)}/metrics`))?.text ?? '';
   const version = /^matting_control_info\{version="([^"]+)"\}/m.exec(metrics)?.[1];
   const findings: Finding[] = [];
   if (version === undefined) {
-    const found = `no control plane's metrics are at ${metricsHost}:${metricsPort}`;
-    const advice = `something else may listen at ${host}:${port}, or it has other variables`;
+    const found = `no metrics of a control plane at ${metricsHost}:${metricsPort}`;
+    const advice = `check that a control plane with these variables listens at ${host}:${port}`;
     findings.push(warning(CONTROL_PLANE, found, advice));
   } else if (version !== VERSION) {
-    const found = `${version} runs, and this is ${VERSION}`;
-    findings.push(warning(CONTROL_PLANE, found, 'finish the upgrade: restart it'));
+    const found = `it runs ${version}, and this is ${VERSION}`;
+    findings.push(warning(CONTROL_PLANE, found, 'restart it to finish the upgrade'));
   }
   if (ready.status === 200) return [...findings, ok(CONTROL_PLANE, `ready at ${host}:${port}`)];
   const causes = [...metrics.matchAll(/^matting_control_unready\{cause="([^"]+)"\} 1$/gm)];
   const why = causes.map(([, cause]) => cause).join(', ') || `/readyz is ${ready.status}`;
-  const advice = 'the line "not ready" of its log has the error';
+  const advice = 'see the line "not ready" in its log';
   return [...findings, failure(CONTROL_PLANE, `not ready: ${why}`, advice)];
 }
 
@@ -259,13 +261,13 @@ export async function nodeFindings(
   const work = async () => {
     for (const [index, member] of queue) {
       const name = `node ${member.nodeId}`;
-      answers[index] = await look(name, 'see its log', () => oneNode(name, member));
+      answers[index] = await look(name, 'see the log of the node', () => oneNode(name, member));
     }
   };
   await Promise.all(Array.from({ length: NODES_AT_ONCE_MAX }, work));
   findings.push(...answers.flat());
   if (live.length > asked.length) {
-    findings.push(ok(NODES, `${live.length - asked.length} more were not asked`));
+    findings.push(ok(NODES, `${live.length - asked.length} more were not checked`));
   }
   return findings;
 }
@@ -274,16 +276,18 @@ function modelFindings(members: readonly NodeMember[], offered: readonly string[
   const findings: Finding[] = [];
   for (const [nodeId, models] of namesLeftOut(members)) {
     if (models.length === 0) continue;
-    const found = `${nodeId} has another sum than most of ${models.join(', ')}: no such jobs for it`;
-    findings.push(warning(NODES, found, 'give it the same models, or remove them there'));
+    const found = `${nodeId} differs from most nodes in ${models.join(', ')}: it gets no such jobs`;
+    findings.push(warning(NODES, found, 'copy the same models to it, or remove them from it'));
   }
   const there = new Set(
     members.flatMap(({ live, models }) => (live && models ? models.map(({ name }) => name) : [])),
   );
   const missing = there.size === 0 ? [] : offered.filter(name => !there.has(name));
   if (missing.length > 0) {
-    const found = `no node has ${missing.join(', ')}, which MATTING_MODELS_OFFERED offers`;
-    findings.push(warning(NODES, found, 'fetch and prepare it on the nodes, or offer it no more'));
+    const found = `MATTING_MODELS_OFFERED lists ${missing.join(', ')}, but no node has it`;
+    findings.push(
+      warning(NODES, found, 'run matting models fetch on the nodes, or remove it from the list'),
+    );
   }
   return findings;
 }
@@ -298,8 +302,8 @@ function membershipFindings(
   if (taking.length > 0 || onDemand) {
     findings.push(ok(NODES, `${taking.length} of ${members.length} take images`));
   } else {
-    const found = `none of ${members.length} takes images: nothing is cut out`;
-    const advice = 'start one; if one runs, see its log, its token and its registry address';
+    const found = `none of ${members.length} takes images`;
+    const advice = 'start a node; if one runs, check its log, token and registry address';
     findings.push(failure(NODES, found, advice));
   }
   const names = (some: readonly NodeMember[]) =>
@@ -310,19 +314,19 @@ function membershipFindings(
   const draining = live.filter(node => node.draining);
   if (draining.length > 0) {
     const found = `${draining.length} are drained: ${names(draining)}`;
-    findings.push(warning(NODES, found, 'matting nodes undrain NODE, where it should work'));
+    findings.push(warning(NODES, found, 'to use one again, run matting nodes undrain NODE'));
   }
   const silent = members.filter(node => !node.live && !node.gone);
   if (silent.length > 0) {
-    const found = `${silent.length} fell silent: ${names(silent)}`;
-    const advice = 'a machine is gone or cut off; a week after its last sign it is forgotten';
+    const found = `${silent.length} are silent: ${names(silent)}`;
+    const advice = 'check the machine and its network; the list drops it after a week';
     findings.push(warning(NODES, found, advice));
   }
   const others = live.filter(({ version }) => version !== VERSION);
   if (others.length > 0) {
     const versions = [...new Set(others.map(({ version }) => version))].join(', ');
-    const found = `${others.length} are of version ${versions}, and this is ${VERSION}`;
-    findings.push(warning(NODES, found, 'finish the upgrade: restart them'));
+    const found = `${others.length} run ${versions}, and this is ${VERSION}`;
+    findings.push(warning(NODES, found, 'restart them to finish the upgrade'));
   }
   return findings;
 }
@@ -331,14 +335,14 @@ function membershipFindings(
 async function oneNode(name: string, { address, httpAddress }: NodeMember): Promise<Finding[]> {
   const closed = await refusalOf(address);
   if (closed !== undefined) {
-    const found = `${address} cannot be reached from here: ${closed}`;
-    const advice = 'correct its MATTING_NODE_ADVERTISE_ADDRESS, or the network between';
+    const found = `cannot reach ${address} from here: ${closed}`;
+    const advice = 'check its MATTING_NODE_ADVERTISE_ADDRESS and the network';
     return [failure(name, found, advice)];
   }
   const info = httpAddress === '' ? undefined : await askHttp(`http://${httpAddress}/info`);
   const said = info === undefined ? undefined : capacityOf(info.text);
   if (said !== undefined) return [ok(name, said)];
-  const found = `takes connections at ${address}; its HTTP port does not say what it is`;
+  const found = `takes connections at ${address}, but its HTTP port does not answer`;
   return [warning(name, found, 'open its MATTING_NODE_HTTP_PORT to the control planes')];
 }
 
@@ -384,8 +388,8 @@ async function storageFindings({
 }: StorageSettings): Promise<readonly Finding[]> {
   const findings = await triedFindings(storageUrl, 'MATTING_STORAGE_URL', storageKinds);
   if (fallbackUrl === undefined) return findings;
-  const found = 'MATTING_STORAGE_FALLBACK_URL is set: blobs are being moved';
-  const moving = warning(SUBJECT, found, 'docs/operations.md, "Moving to a bucket"');
+  const found = 'MATTING_STORAGE_FALLBACK_URL is set, so a move is in progress';
+  const moving = warning(SUBJECT, found, 'see docs/operations.md, "Moving to a bucket"');
   const variable = 'MATTING_STORAGE_FALLBACK_URL';
   const ofFallback = await triedFindings(fallbackUrl, variable, storageKinds);
   return [...findings, moving, ...ofFallback];
@@ -402,15 +406,15 @@ async function triedFindings(
   if (missing.length > 0) {
     const root = storageDirectory(storageUrl);
     const lacks = `lacks ${missing.map(directory => path.relative(root, directory)).join(', ')}`;
-    const found = `${kind} of ${variable} ${missing.includes(root) ? 'is not there yet' : lacks}`;
-    return [warning(SUBJECT, found, 'the start of a control plane makes it')];
+    const found = `${kind} of ${variable} ${missing.includes(root) ? 'does not exist yet' : lacks}`;
+    return [warning(SUBJECT, found, 'start a control plane, which creates it')];
   }
   const tried = await checkStorage(storageUrl, storageKinds);
   const failed = tried.filter(({ problem }) => problem !== undefined);
   if (failed.length === 0) {
-    return [ok(SUBJECT, `${kind} of ${variable} does all ${tried.length} things asked of it`)];
+    return [ok(SUBJECT, `${kind} of ${variable} passed all ${tried.length} checks`)];
   }
-  const advice = 'matting storage check tries it again; docs/operations.md, "Storage"';
+  const advice = 'see docs/operations.md, "Storage"; to test again, run matting storage check';
   return failed.map(({ ability, problem }) =>
     failure(SUBJECT, `${kind} of ${variable}, ${ability}: ${problem}`, advice),
   );
@@ -435,7 +439,7 @@ async function diskFindings(
   }
   if (sends) {
     await access(spoolDir, constants.W_OK | constants.X_OK).catch(error => {
-      const advice = 'set MATTING_SPOOL_DIR to a directory that the service may write';
+      const advice = 'set MATTING_SPOOL_DIR to a writable directory';
       byDevice.set(-1, failure(DISK, reasonOf(error), advice));
     });
   }
@@ -445,8 +449,8 @@ async function diskFindings(
 async function roomOf(place: string): Promise<Finding> {
   const { bavail, bsize } = await statfs(place);
   const free = bavail * bsize;
-  const found = `${(free / 1e9).toFixed(1)} GB are free at ${place}`;
-  const advice = 'make room: a full disk refuses images and fails jobs, retryable';
+  const found = `${(free / 1e9).toFixed(1)} GB free at ${place}`;
+  const advice = 'free some space; a full disk refuses images and fails jobs (retryable)';
   if (free < FREE_BYTES_MIN) return failure(DISK, found, advice);
   return free < FREE_BYTES_WARN ? warning(DISK, found, advice) : ok(DISK, found);
 }

@@ -28,24 +28,22 @@ interface MigrateOptions {
 }
 
 export function addStorageCommands(program: Command, context: CliContext): void {
-  const storage = program.command('storage').description('check, tidy and move where blobs are');
+  const storage = program.command('storage').description('check, tidy and move the storage');
   storage
     .command('check')
-    .description('try everything the service asks of MATTING_STORAGE_URL; exits 1 where one fails')
+    .description('test MATTING_STORAGE_URL; exit 1 if it fails')
     .action(() => check(context));
   storage
     .command('lifecycle')
-    .description(
-      'print a lifecycle rule for the bucket, as JSON for PutBucketLifecycleConfiguration',
-    )
-    .option('--result-days <days>', 'days that result links live', parseDays)
+    .description('print a lifecycle rule for the bucket (JSON for PutBucketLifecycleConfiguration)')
+    .option('--result-days <days>', 'lifetime of result links in days', parseDays)
     .action(({ resultDays }: { resultDays?: number }) => lifecycle(context, resultDays));
   storage
     .command('migrate')
-    .description('copy all blobs from one storage to another while the service runs')
-    .argument('<from>', 'a directory, file:///path or s3://bucket/prefix')
-    .argument('<to>', 'the same')
-    .option('--remove', 'remove each blob from the first once its copy is proven')
+    .description('copy all blobs to another storage while the service runs')
+    .argument('<from>', 'directory, file:///path or s3://bucket/prefix')
+    .argument('<to>', 'directory, file:///path or s3://bucket/prefix')
+    .option('--remove', 'remove each blob from <from> after its copy is verified')
     .action((from: string, to: string, options: MigrateOptions) =>
       migrate(context, from, to, options),
     );
@@ -64,7 +62,9 @@ async function check(context: CliContext): Promise<void> {
     ),
   );
   if (failed.length > 0) {
-    throw new CommandError(`the storage fails at ${failed.length} of ${findings.length}`);
+    throw new CommandError(
+      `the storage failed ${failed.length} of ${findings.length} checks; see docs/operations.md, "Storage"`,
+    );
   }
 }
 
@@ -75,7 +75,7 @@ function lifecycle(context: CliContext, resultDays: number | undefined): void {
   );
   const kind = storageKindOf(storageUrl, storageKinds);
   if (kind === undefined) {
-    const message = 'a directory has no lifecycle rules; the sweeper tidies it';
+    const message = 'a directory needs no lifecycle rules; the sweeper tidies it';
     throw new StorageConfigError(`MATTING_STORAGE_URL: ${message}`);
   }
   const lifeMs = resultDays === undefined ? resultTtlMs : resultDays * DAY_MS;
@@ -84,7 +84,8 @@ function lifecycle(context: CliContext, resultDays: number | undefined): void {
 }
 
 function parseDays(text: string): number {
-  if (!/^[1-9]\d{0,3}$/.test(text)) throw new InvalidArgumentError('a number of days from 1 on');
+  if (!/^[1-9]\d{0,3}$/.test(text))
+    throw new InvalidArgumentError('Use a number of days from 1 to 9999.');
   return Number(text);
 }
 
@@ -94,7 +95,7 @@ async function migrate(
   toUrl: string,
   options: MigrateOptions,
 ): Promise<void> {
-  if (fromUrl === toUrl) throw new CommandError('<from> and <to> are the same storage');
+  if (fromUrl === toUrl) throw new CommandError('<from> and <to> are the same storage; name two');
   const { spoolDir, storageKinds } = loadStorageConfig(
     context.environment,
     context.packages.storageKinds,
@@ -121,15 +122,15 @@ async function migrate(
     lineOf(summary),
   ]);
   if (!summary.complete) {
-    throw new CommandError('not everything was copied: run the same command again');
+    throw new CommandError('some blobs were not copied; run the same command again');
   }
 }
 
 function lineOf({ copied, copiedBytes, alreadyThere, gone, removed }: MoveSummary): string {
   const megabytes = (copiedBytes / 1e6).toFixed(1);
   return (
-    `${copied} copied (${megabytes} MB), ${alreadyThere} there already, ` +
-    `${gone} removed by the service meanwhile, ${removed} removed from the first`
+    `${copied} copied (${megabytes} MB), ${alreadyThere} already there, ` +
+    `${gone} removed by the service meanwhile, ${removed} removed from <from>`
   );
 }
 
@@ -178,7 +179,7 @@ export interface MoveSummary {
 
 export class CopyDiffersError extends Error {
   constructor(name: string) {
-    super(`${name} has other bytes in the second storage`);
+    super(`${name} has other bytes at the destination`);
     this.name = 'CopyDiffersError';
   }
 }

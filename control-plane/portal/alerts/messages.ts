@@ -216,10 +216,10 @@ function hashOf(name: string): string {
 const PAGE = 500;
 
 export function addMailCommands(program: Command, context: CliContext): void {
-  const mails = program.command('mails').description('send mails again that wait');
+  const mails = program.command('mails').description('retry waiting mails');
   mails
     .command('retry')
-    .description('make one more attempt now with every mail that waits')
+    .description('send every waiting mail now')
     .action(async () => {
       const retried = await context.withStores(async ({ outbox }) => {
         let all = 0;
@@ -228,6 +228,6 @@ export function addMailCommands(program: Command, context: CliContext): void {
         }
         return all;
       });
-      context.report({ retried }, () => [`mails that are tried again now: ${retried}`]);
+      context.report({ retried }, () => [`sending ${retried} mails now`]);
     });
 }

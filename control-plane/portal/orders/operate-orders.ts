@@ -272,37 +272,37 @@ interface RefundOptions {
 }
 
 export function addOrderCommands(program: Command, context: CliContext): void {
-  const orders = program.command('orders').description('orders of credit packages');
+  const orders = program.command('orders').description('list orders, record payments and refunds');
   orders
     .command('list')
-    .description('the latest orders, of all accounts or one')
-    .option('--account <account>', 'only of this account, name or id')
+    .description('list the latest orders')
+    .option('--account <account>', 'only this account, by name or id')
     .option('--state <state>', `only ${LISTED_ORDER_STATES.join(', ')}`, parseState)
     .option(
       '--limit <n>',
-      'how many at most',
+      'list at most this many',
       wholeNumber(1, ORDERS_LISTED_MAX),
       ORDERS_LISTED_DEFAULT,
     )
-    .option('--after <cursor>', 'those behind this one: `cursor` of the last in --json')
+    .option('--after <cursor>', 'continue after this `cursor` of the previous page (--json)')
     .action((options: ListOptions) => list(context, options));
   orders
     .command('show')
-    .description('one order, with what was told of its payments and refunds')
+    .description('show an order with its payments and refunds')
     .argument('<order>', 'id or reference')
     .action((order: string) => show(context, order));
   orders
     .command('confirm')
-    .description('the price was paid: grant the credits of the order, once')
+    .description('confirm the payment of an order and grant its credits, once')
     .argument('<order>', 'id or reference')
-    .option('--reference <text>', 'what the payment is called where the money is')
+    .option('--reference <text>', 'reference of the payment')
     .action((order: string, options: { reference?: string }) => confirm(context, order, options));
   orders
     .command('refund')
-    .description('money was paid back: take its credits back, as far as they are available')
+    .description('record a refund and take back its credits, as far as they are available')
     .argument('<order>', 'id or reference')
-    .option('--amount <sum>', 'such as 12.50; all that is left of the price where absent')
-    .option('--reference <text>', 'enter it once, however often it is said')
+    .option('--amount <sum>', 'sum such as 12.50 (default: the rest of the price)')
+    .option('--reference <text>', 'unique reference; a second use changes nothing')
     .action((order: string, options: RefundOptions) => refund(context, order, options));
 }
 
@@ -357,7 +357,7 @@ async function confirm(
   context.report(confirmed, () => [
     changed
       ? `${order.credits} credits granted (order:${order.order_id})`
-      : 'the order was confirmed before: nothing was changed',
+      : 'the order was confirmed before; nothing was changed',
     ...(late ? ['it had expired or was cancelled before its payment'] : []),
   ]);
 }
@@ -371,7 +371,7 @@ async function refund(
     const { currency } = await operateOrders.show(orderId);
     const amount = typed === undefined ? undefined : parseDecimal(typed, currency);
     if (typed !== undefined && amount === undefined) {
-      throw new CommandError(`--amount is a sum of ${currency} such as 12.50`);
+      throw new CommandError(`--amount must be a sum of ${currency} such as 12.50`);
     }
     return operateOrders.refund(orderId, { amount, reference });
   });
@@ -379,7 +379,7 @@ async function refund(
   context.report(refunded, () => [
     changed
       ? `${entered.sum} ${order.currency} refunded: ${entered.credits_revoked} credits revoked`
-      : `"${entered.refund}" was entered before: nothing was changed`,
+      : `"${entered.refund}" was used before; nothing was changed`,
     ...(entered.credits_not_revoked === 0
       ? []
       : [
@@ -391,7 +391,7 @@ async function refund(
 function parseState(text: string): OrderQuestion['state'] {
   const state = LISTED_ORDER_STATES.find(known => known === text);
   if (state === undefined) {
-    throw new InvalidArgumentError(`a state is one of ${LISTED_ORDER_STATES.join(', ')}`);
+    throw new InvalidArgumentError(`Use one of ${LISTED_ORDER_STATES.join(', ')}.`);
   }
   return state;
 }

@@ -249,7 +249,7 @@ interface OwnerOptions extends BootstrapOptions {
 
 export function addOwnerOption(program: Command, context: CliContext): void {
   commandOf(program, 'bootstrap')
-    .option('--owner <mail>', 'print a link that signs its owner in, every time', parseMailArgument)
+    .option('--owner <mail>', 'owner of the account; prints a new sign-in link', parseMailArgument)
     .action((options: OwnerOptions) => bootstrapWithOwner(context, options));
 }
 
@@ -257,19 +257,19 @@ export function addPeopleCommands(program: Command, context: CliContext): void {
   const accounts = commandOf(program, 'accounts');
   accounts
     .command('invite')
-    .description('print a link that makes somebody a person of the account; it works once')
+    .description('print a link that adds a person to the account; it works once')
     .argument('<account>', 'name or id')
-    .argument('<mail>', 'whom to give it to', parseMailArgument)
-    .option('--role <role>', ROLES.join(', '), parseRole, 'member')
+    .argument('<mail>', 'mail address of the person', parseMailArgument)
+    .option('--role <role>', `role of the person: ${ROLES.join(', ')}`, parseRole, 'member')
     .action((account: string, mail: string, options: LinkOptions) =>
       printLink(context, { account, mail, purpose: 'invitation' }, options),
     );
   accounts
     .command('sign-in-link')
-    .description('print a link that signs a person in, for a forgotten password; it works once')
+    .description('print a sign-in link, for a forgotten password; it works once')
     .argument('<account>', 'name or id')
-    .argument('<mail>', 'whose it is', parseMailArgument)
-    .option('--role <role>', 'of somebody who is new', parseRole, 'member')
+    .argument('<mail>', 'mail address of the person', parseMailArgument)
+    .option('--role <role>', 'role of a new person', parseRole, 'member')
     .action((account: string, mail: string, options: LinkOptions) =>
       printLink(context, { account, mail, purpose: 'sign-in' }, options),
     );
@@ -325,24 +325,24 @@ async function printLink(
     const { links } = createPortalStores(database);
     const created = await createLink(links, baseUrl, link, { kind: 'operator' });
     if (created === 'too-many' || 'reason' in created) {
-      throw new CommandError('too many invitations of the account wait to be accepted');
+      throw new CommandError('the account has too many open invitations; withdraw one first');
     }
     return created;
   });
   const hours = made.lifeMs / 3_600_000;
   context.report({ mail, role, url: made.url, hours }, () => [
-    `for ${mail} (${role}), once, within ${hours} hours:  ${made.url}`,
+    `link for ${mail} (${role}), works once within ${hours} hours:  ${made.url}`,
   ]);
 }
 
 function parseMailArgument(text: string): string {
   const mail = parseMail(text);
   if (mail === undefined)
-    throw new InvalidArgumentError('a mail address, such as ann@shop.example');
+    throw new InvalidArgumentError('Use a mail address such as ann@shop.example.');
   return mail;
 }
 
 function parseRole(text: string): Role {
-  if (!isRole(text)) throw new InvalidArgumentError(`one of ${ROLES.join(', ')}`);
+  if (!isRole(text)) throw new InvalidArgumentError(`Use one of ${ROLES.join(', ')}.`);
   return text;
 }

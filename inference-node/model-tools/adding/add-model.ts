@@ -129,8 +129,8 @@ async function resolveTarget(
   if (found?.isFile()) {
     return { name: name ?? nameOf(basename(path)), place: { type: 'file', path }, row: undefined };
   }
-  const what = `${JSON.stringify(target)} is no address, no file, and no name of the catalogue`;
-  throw new ModelError('settings', `${what}: see "models list --catalogue"`);
+  const what = `${JSON.stringify(target)} is not an address, a file or a name of the catalogue`;
+  throw new ModelError('settings', `${what}; see "models list --catalogue"`);
 }
 
 /** @throws ModelError where a request for the name would mean something else */
@@ -139,16 +139,16 @@ async function requireName(
   { modelDir, addedModelsDir }: ModelFolders,
 ): Promise<string> {
   if (name === undefined) {
-    throw new ModelError('settings', 'the address says nothing of a name: give one by --name');
+    throw new ModelError('settings', 'the address has no name for the model; set one with --name');
   }
   const refuse = (why: string) =>
-    new ModelError('settings', `the name ${JSON.stringify(name)} ${why}: give another by --name`);
-  if (!MODEL_NAME.test(name)) throw refuse('is not of lower-case letters, digits and hyphens');
+    new ModelError('settings', `the name ${JSON.stringify(name)} ${why}; set another with --name`);
+  if (!MODEL_NAME.test(name)) throw refuse('must have lower-case letters, digits and hyphens');
   const plans = [...(await loadPlanOutlines()), ...(await loadAddedPlans(addedModelsDir))];
-  if (plans.some(plan => plan.name === name)) throw refuse('is that of a plan');
-  if ((await listManifests()).includes(name)) throw refuse('is that of a model that comes with it');
+  if (plans.some(plan => plan.name === name)) throw refuse('belongs to a plan');
+  if ((await listManifests()).includes(name)) throw refuse('belongs to a shipped model');
   const others = [join(modelDir, 'providers'), addedModelsDir];
-  if (others.includes(join(modelDir, name))) throw refuse('is that of another folder there');
+  if (others.includes(join(modelDir, name))) throw refuse('belongs to another folder there');
   return name;
 }
 
@@ -161,8 +161,8 @@ async function requireNew(
   if (!(await listManifests(addedModelsDir)).includes(name)) return;
   const { files } = await loadManifest(name, addedModelsDir);
   if (files.some(({ sha256 }) => sha256 === graph?.sha256)) return;
-  const way = `"models remove ${name}" first, or give another by --name`;
-  throw new ModelError('settings', `there is another model ${name} already: ${way}`);
+  const way = `run "models remove ${name}" first, or set another with --name`;
+  throw new ModelError('settings', `another model has the name ${name}; ${way}`);
 }
 
 async function bringKnown(
@@ -259,7 +259,10 @@ function wishesOf({ normalisation, size, fit, activation, output, colourOrder }:
 
 function requireMatte({ constant, range: [least] }: Probe): void {
   if (!constant) return;
-  throw new ModelError('prepare', `its output is ${least} everywhere, whatever it is shown`);
+  throw new ModelError(
+    'prepare',
+    `its output is always ${least}; check --mean, --std and --output`,
+  );
 }
 
 function openFacts({ facts, probe }: { facts: Facts; probe: Probe }): readonly OpenFact[] {

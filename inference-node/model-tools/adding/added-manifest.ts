@@ -92,7 +92,7 @@ export function licenceOf(
 ): Licence {
   const unknown: UseTerms = {
     ...{ commercialUse: 'unclear', source: 'unknown' },
-    reason: 'unknown: whoever added it stated none.',
+    reason: 'unknown: not stated when the model was added.',
   };
   const stated = row?.licence ?? {
     spdx: 'unknown',

@@ -252,18 +252,18 @@ test('what cannot be added is said in one line, and nothing of it is left', asyn
   const cache = join(folder, 'cache');
   const nested = { modelDir: cache, weightsDir: undefined, addedModelsDir: join(cache, 'added') };
   for (const [target, said, options, own] of [
-    ['nothing', /no address, no file, and no name of the catalogue/],
+    ['nothing', /models list --catalogue/],
     ['http://example.com/a.onnx', /only https/],
-    [url, /that of a plan/, { name: 'standard' }],
-    [url, /comes with it/, { name: 'isnet' }],
+    [url, /belongs to a plan/, { name: 'standard' }],
+    [url, /shipped model/, { name: 'isnet' }],
     [url, /lower-case/, { name: '../x' }],
     [url, /another folder/, { name: 'providers' }],
     [url, /another folder/, { name: 'added' }, { folders: nested }],
-    [`${host.url}/model.onnx`, /says nothing of a name/],
+    [`${host.url}/model.onnx`, /--name/],
     [`${host.url}/page.onnx`, /a web page/],
     [url, /its sha256 is/, { sha256: '0'.repeat(64) }],
-    [join(folder, 'zip.onnx'), /it is a zip archive/],
-    [url, /its output is 0 everywhere/, {}, constant],
+    [join(folder, 'zip.onnx'), /a zip archive/],
+    [url, /its output is always 0/, {}, constant],
     [url, /asked for normalisation/, { flags: {} }],
     [address, /out of memory/, {}, failing],
   ] as const) {

@@ -102,7 +102,7 @@ async function requireGraph(path: string): Promise<void> {
   const { bytesRead } = await file.read(head, 0, HEAD_BYTES, 0);
   const other = whatElseItIs(head.subarray(0, bytesRead));
   if (other === undefined) return;
-  throw new ModelError('settings', printable(`${path} is no ONNX file: it is ${other}`));
+  throw new ModelError('settings', printable(`${path} is not an ONNX file, but ${other}`));
 }
 
 /** The operator's stays as it is, and where it is. */
@@ -121,7 +121,7 @@ async function bringOwn(
     await copyFile(path, to, constants.COPYFILE_FICLONE);
     const sha256 = await hashFile(to);
     if (sha256 === (wanted ?? sha256)) return { name, bytes, sha256 };
-    const why = `it is not the file: its sha256 is ${sha256}, not ${wanted}`;
+    const why = `its sha256 is ${sha256}, not ${wanted}; check the file`;
     throw new ModelError('settings', `${path}: ${why}`);
   } catch (error) {
     throw diskError(error, 'read', path);

@@ -55,17 +55,14 @@ export interface Terminal {
 export function addAddingCommands(models: Command, { config, signal }: CommandContext): void {
   const add = models
     .command('add')
-    .description('bring, measure and describe a model, so that requests may name it')
-    .argument('<what>', 'a name of "models list --catalogue", an https address, or an ONNX file')
-    .option('--name <name>', 'what requests name it by; that of the catalogue or file otherwise')
-    .option('--sha256 <sum>', 'of the file; another is refused', parseSum)
-    .option('--token-env <variable>', 'holds a token, which goes to the first host only')
-    .option('--licence-weights <spdx>', 'as their maker states it; unknown otherwise')
-    .option(
-      '--licence-data <text>',
-      'of the training data; begins with yes or no where it is known',
-    )
-    .option('--yes', 'ask nothing: end with 64 and name the option that is missing');
+    .description('download, measure and register a model for requests')
+    .argument('<what>', 'name from "models list --catalogue", https address or ONNX file')
+    .option('--name <name>', 'name for requests (default: name of the catalogue or file)')
+    .option('--sha256 <sum>', 'SHA-256 that the file must have', parseSum)
+    .option('--token-env <variable>', 'variable with a token for the first host')
+    .option('--licence-weights <spdx>', 'licence of the weights (default: unknown)')
+    .option('--licence-data <text>', 'licence of the training data; start with yes or no if known')
+    .option('--yes', 'ask no questions; exit 64 if an option is missing');
   addGraphOptions(add).action(async (what: string, options: ModelsAddOptions) => {
     const { stdin, stdout: out, stderr: err } = process;
     const asks = stdin.isTTY === true && err.isTTY === true && options.yes !== true;
@@ -74,8 +71,8 @@ export function addAddingCommands(models: Command, { config, signal }: CommandCo
   });
   models
     .command('remove')
-    .description('remove an added model, and its file unless another name has it too')
-    .argument('<name>', 'as "models list" shows it')
+    .description('remove an added model, and its file if no other name uses it')
+    .argument('<name>', 'name from "models list"')
     .action(async (name: string) => {
       await modelsRemove(name, config(), process.stdout);
     });
@@ -86,7 +83,7 @@ async function askTerminal(text: string, signal: AbortSignal): Promise<string> {
   const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
   try {
     const ended = once(lines, 'close').then(() => {
-      throw new UsageError('the input ended before it was answered');
+      throw new UsageError('no answer on standard input; use the options instead');
     });
     return await Promise.race([lines.question(text, { signal }), ended]);
   } finally {
@@ -153,7 +150,9 @@ function tokenOf(variable: string | undefined, { env }: CliConfig): string | und
   if (variable === undefined) return undefined;
   const token = env[variable];
   if (token !== undefined && /^[!-~]+$/.test(token)) return token;
-  throw new UsageError(`--token-env: the variable ${JSON.stringify(variable)} holds no token`);
+  throw new UsageError(
+    `--token-env: the variable ${JSON.stringify(variable)} has no token; set it`,
+  );
 }
 
 async function prepareHere(
@@ -187,14 +186,14 @@ function describeAdded({ manifest, cutout }: AddedModel, config: CliConfig): rea
     `added ${name} ${version}`,
     `cut-out   ${cutout}`,
     `seconds   ${seconds.toFixed(2)} at ${size} on this machine's CPU`,
-    `memory    ${gigabytes(peakBytes)} while it runs, ${gigabytes(loadedBytes)} loaded`,
+    `memory    ${gigabytes(peakBytes)} at peak, ${gigabytes(loadedBytes)} loaded`,
     `licence   ${licence.spdx}; weights: commercial use ${weights.commercialUse}. ${weights.reason}`,
     `          training data: commercial use ${trainingData.commercialUse}. ${trainingData.reason}`,
     ...refusals.map(refusal => `refused   by MATTING_COMMERCIAL_USE: ${refusal}`),
-    `a node    needs ${gigabytes(peakBytes)} beside its own plan`,
+    `a node    needs ${gigabytes(peakBytes)} besides its own plan`,
     graph.trimap
-      ? `plans     of ${plans} may name it, with the role refine behind a subject`
-      : `callers   may name it where the control plane has MATTING_MODELS_OFFERED=${offered}`,
+      ? `next      use it in ${plans}, with the role refine after a subject`
+      : `next      set MATTING_MODELS_OFFERED=${offered} on the control plane, so that requests may name it`,
   ];
 }
 
@@ -203,11 +202,14 @@ export async function modelsRemove(name: string, config: CliConfig, out: Writabl
   const { settings } = config;
   const added = await listManifests(settings.addedModelsDir);
   if ((await listManifests()).includes(name)) {
-    throw new ModelError('settings', `${name} comes with the product, and is not removed`);
+    throw new ModelError('settings', `${name} is a shipped model, and cannot be removed`);
   }
   if (!added.includes(name)) {
     const there = added.join(', ') || 'none';
-    throw new ModelError('settings', `${JSON.stringify(name)} is no added model: ${there}`);
+    throw new ModelError(
+      'settings',
+      `${JSON.stringify(name)} is not an added model; these are: ${there}`,
+    );
   }
   const plans = await loadAddedPlans(settings.addedModelsDir);
   const using = plans.filter(({ entries }) => entries.some(({ model }) => model === name));
@@ -215,7 +217,7 @@ export async function modelsRemove(name: string, config: CliConfig, out: Writabl
     const names = using.map(plan => plan.name).join(', ');
     throw new ModelError(
       'settings',
-      `${name} is a model of ${names}: take it out of plans.json first`,
+      `the plans ${names} use ${name}; remove it from plans.json first`,
     );
   }
   await removeAdded(await loadManifest(name, settings.addedModelsDir), settings);
@@ -229,8 +231,8 @@ const FLAGS: Readonly<Record<OpenFact, string>> = {
 };
 
 function missing(open: readonly OpenFact[], sheet?: string): UsageError {
-  const see = sheet === undefined ? '' : ` (its cut-outs by each in use: ${sheet})`;
-  return new UsageError(`${open.map(fact => FLAGS[fact]).join(', ')} must be given${see}`);
+  const see = sheet === undefined ? '' : ` (cut-outs by common values: ${sheet})`;
+  return new UsageError(`missing ${open.map(fact => FLAGS[fact]).join(', ')}${see}`);
 }
 
 /** The sheet stays where a person finds it: of the model there may be nothing left. */
@@ -253,14 +255,14 @@ async function ask(
 }
 
 function questionOf(fact: OpenFact, sheet: string): string {
-  if (fact === 'size') return 'Its size, N or WxH in pixels: ';
-  if (fact === 'activation') return `What its output still needs (${ACTIVATIONS.join(', ')}): `;
+  if (fact === 'size') return 'Input size in pixels, N or WxH: ';
+  if (fact === 'activation') return `Function to apply to its output (${ACTIVATIONS.join(', ')}): `;
   const choices = NORMALISATIONS.map(
     ({ of, mean, std }, index) => `  ${index + 1}  ${of}: mean ${mean.join()}, std ${std.join()}\n`,
   );
   return (
-    `Its mean and std are in no file. A picture and its cut-outs by each in use are in ${sheet}:\n` +
-    `${choices.join('')}The number of the best, or mean and std as R,G,B R,G,B: `
+    `The model does not state its mean and std. ${sheet} shows cut-outs by common values:\n` +
+    `${choices.join('')}Enter the number of the best, or mean and std as R,G,B R,G,B: `
   );
 }
 
@@ -297,5 +299,5 @@ const ANSWERS: Readonly<Record<OpenFact, (answer: string) => Facts | undefined>>
 function parseSum(text: string): string {
   const sum = text.toLowerCase().replace(/^sha256:/, '');
   if (/^[0-9a-f]{64}$/.test(sum)) return sum;
-  throw new InvalidArgumentError('64 hexadecimal digits.');
+  throw new InvalidArgumentError('Use 64 hexadecimal digits.');
 }

@@ -19,14 +19,14 @@ export interface ModelsCheckOptions extends GraphOptions {
 export function addCheckCommand(models: Command, { config, signal }: CommandContext): void {
   const check = models
     .command('check')
-    .description('run any ONNX file in bounds of its own, say what it is, and write a cut-out')
+    .description('test an ONNX file in a process with limits, and write a cut-out')
     .argument(
       '<file>',
-      'an ONNX model that takes an RGB picture, or that with a trimap, and gives a matte',
+      'ONNX model that turns an RGB picture, with or without a trimap, into a matte',
     )
-    .option('--image <file>', 'what to cut out; painted pictures otherwise')
-    .option('--out <file>', 'the cut-out, a PNG', 'check.png')
-    .option('--bgr', 'blue comes first');
+    .option('--image <file>', 'picture to cut out (default: painted pictures)')
+    .option('--out <file>', 'PNG file for the cut-out', 'check.png')
+    .option('--bgr', 'the input is BGR, not RGB');
   addGraphOptions(check).action(async (file: string, options: ModelsCheckOptions) => {
     const { childEnv } = config();
     await modelsCheck(file, options, { childEnv, signal }, process.stdout);
@@ -51,14 +51,14 @@ export async function modelsCheck(
   for (const line of describe(probe)) out.write(`${line}\n`);
   out.write(`cut-out  ${resolve(cutout)}\n`);
   out.write(
-    `sheet    ${resolve(sheet)}: the picture, and normalised by ${probe.shown.join('; ')}\n`,
+    `sheet    ${resolve(sheet)}: the picture, then normalised by ${probe.shown.join('; ')}\n`,
   );
 }
 
 async function wishesOf(options: ModelsCheckOptions): Promise<ProbeWishes> {
   const { mean, std, size, fit, activation, output, bgr, image } = options;
   if ((mean === undefined) !== (std === undefined)) {
-    throw new UsageError('--mean and --std must be given together');
+    throw new UsageError('use --mean and --std together');
   }
   return {
     ...(mean !== undefined && std !== undefined && { mean, std }),
@@ -81,18 +81,18 @@ async function readImage(path: string): Promise<RgbaPicture> {
 function describe(probe: Probe): readonly string[] {
   const { graph, range, activation, inverted, multipleOf, seconds } = probe;
   const gigabytes = (bytes: number) => `${(bytes / 1e9).toFixed(2)} GB`;
-  const sides = multipleOf === 1 ? 'of any side' : `of sides that are multiples of ${multipleOf}`;
-  const sizes = graph.dynamic ? `it takes pictures ${sides}` : 'it takes no other';
+  const sides = multipleOf === 1 ? 'of any size' : `with sides in multiples of ${multipleOf}`;
+  const sizes = graph.dynamic ? `takes pictures ${sides}` : 'takes no other';
   const values = range.map(value => value.toPrecision(3)).join(' to ');
   return [
     ...probe.inputs.map(line => `input    ${line}`),
     ...probe.outputs.map(line => `output   ${line}`),
     `size     ${graph.inputWidth} x ${graph.inputHeight}; ${sizes}`,
-    `values   ${values}; activation ${activation ?? 'is not clear'}${inverted ? ', inverted' : ''}`,
-    `memory   ${gigabytes(probe.peakBytes)} at most, ${gigabytes(probe.loadedBytes)} loaded`,
+    `values   ${values}; activation ${activation ?? 'unknown'}${inverted ? ', inverted' : ''}`,
+    `memory   ${gigabytes(probe.peakBytes)} at peak, ${gigabytes(probe.loadedBytes)} loaded`,
     `seconds  ${seconds.toFixed(2)}`,
-    ...(graph.trimap ? ['role     refine: it takes a trimap, and refines another matte'] : []),
-    ...(probe.normalisesItself ? ['input    is normalised by the graph itself'] : []),
+    ...(graph.trimap ? ['role     refine: takes a trimap and refines another matte'] : []),
+    ...(probe.normalisesItself ? ['input    normalised by the graph itself'] : []),
     ...probe.warnings.map(line => `warning  ${line}`),
   ];
 }

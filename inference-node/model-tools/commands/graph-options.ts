@@ -23,17 +23,19 @@ export interface GraphOptions {
 
 export function addGraphOptions(command: Command): Command {
   return command
-    .option('--mean <r,g,b>', 'taken from 0 to 255 values', parseTriple)
-    .option('--std <r,g,b>', 'then divided by', parseDivisors)
-    .option('--size <side>', 'N or WxH in pixels, where the graph leaves it open', parseSize)
-    .addOption(new Option('--fit <how>', 'a picture is brought into the input').choices(FITS))
+    .option('--mean <r,g,b>', 'values to subtract, 0 to 255', parseTriple)
+    .option('--std <r,g,b>', 'values to divide by', parseDivisors)
+    .option('--size <side>', 'input size in pixels, N or WxH, if the graph takes any', parseSize)
+    .addOption(new Option('--fit <how>', 'how to fit a picture into the input').choices(FITS))
     .addOption(
-      new Option('--activation <what>', 'is still to be applied to the output').choices(
-        ACTIVATIONS,
-      ),
+      new Option('--activation <what>', 'function to apply to the output').choices(ACTIVATIONS),
     )
-    .option('--output <tensor>', 'the matte, of several outputs')
-    .option('--memory-max <bytes>', 'of the process that measures it, such as 9G', parseBytes);
+    .option('--output <tensor>', 'output tensor with the matte')
+    .option(
+      '--memory-max <bytes>',
+      'memory limit of the process that measures it, such as 9G',
+      parseBytes,
+    );
 }
 
 export function tripleOf(text: string): Triple | undefined {
@@ -53,20 +55,21 @@ export function sizeOf(text: string): Size | undefined {
 
 function parseTriple(text: string): Triple {
   const values = tripleOf(text);
-  if (values === undefined) throw new InvalidArgumentError('Three numbers: R,G,B, of 0 to 255.');
+  if (values === undefined)
+    throw new InvalidArgumentError('Use three numbers R,G,B, each 0 to 255.');
   return values;
 }
 
 function parseDivisors(text: string): Triple {
   const values = parseTriple(text);
   if (values.every(value => value > 0)) return values;
-  throw new InvalidArgumentError('Three numbers above 0: R,G,B.');
+  throw new InvalidArgumentError('Use three numbers R,G,B, each above 0.');
 }
 
 function parseSize(text: string): Size {
   const size = sizeOf(text);
   if (size !== undefined) return size;
-  throw new InvalidArgumentError(`N or WxH, each from 1 to ${INPUT_SIDE_MAX}.`);
+  throw new InvalidArgumentError(`Use N or WxH, each from 1 to ${INPUT_SIDE_MAX}.`);
 }
 
 const UNITS: Readonly<Record<string, number>> = { M: 1024 ** 2, G: 1024 ** 3 };
@@ -75,5 +78,5 @@ function parseBytes(text: string): number {
   const [, number, unit = ''] = /^(\d{1,5}(?:\.\d{1,3})?)([MG])$/.exec(text) ?? [];
   const factor = UNITS[unit];
   if (number !== undefined && factor !== undefined) return Math.round(Number(number) * factor);
-  throw new InvalidArgumentError('A number with M or G: 4G.');
+  throw new InvalidArgumentError('Use a number with M or G, such as 4G.');
 }

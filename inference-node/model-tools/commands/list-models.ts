@@ -125,13 +125,13 @@ function lines(model: ListedModel): string {
     `  Training data: ${line(model.terms.trainingData)}`,
   ];
   if (model.peakBytes !== null) {
-    text.push(`  memory: ${(model.peakBytes / 1e9).toFixed(1)} GB while it runs`);
+    text.push(`  memory: ${(model.peakBytes / 1e9).toFixed(1)} GB while running`);
   }
-  if (model.refines) text.push("  refines another model's matte, in plans alone");
+  if (model.refines) text.push("  refines another model's matte; use it in plans");
   if (!model.admitted) text.push('  Refused by MATTING_COMMERCIAL_USE');
   for (const file of model.prepared) {
     const size = `${file.inputWidth}x${file.inputHeight}`;
-    const state = file.current ? '' : ' (of another release)';
+    const state = file.current ? '' : ' (by another release)';
     text.push(
       `  prepared: ${size} ${file.precision} ${file.provider} ${file.instructionSet}${state}`,
     );

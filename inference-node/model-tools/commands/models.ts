@@ -33,36 +33,38 @@ import { createProgressView, JsonView, type ProgressView } from './progress-view
 
 export function addModelCommands(program: Command, context: CommandContext): void {
   const { config, signal } = context;
-  const models = program.command('models').description('add, fetch, list and check models');
+  const models = program
+    .command('models')
+    .description('add, list, check, fetch and prepare models');
   addAddingCommands(models, context);
   models
     .command('fetch')
-    .description('fetch weights and prepare them for this machine')
+    .description('download weights and prepare them for this machine')
     .argument(
       '[name...]',
-      'plans and models; none: those of MATTING_QUALITY or MATTING_MODEL, MATTING_MODELS_OFFERED, ' +
-        'and MATTING_MODELS_FETCH, which may be of the catalogue too',
+      'plans and models (default: those of MATTING_QUALITY or MATTING_MODEL, ' +
+        'MATTING_MODELS_OFFERED and MATTING_MODELS_FETCH)',
     )
-    .option('--json', 'print what was done as JSON')
-    .option('--progress-json', 'print each step as a line of JSON')
-    .option('--weights-only', 'fetch and check, and prepare nothing: for another machine')
-    .option('--refuse-altered', 'fail on a damaged weights file in place of fetching it again')
+    .option('--json', 'print the result as JSON')
+    .option('--progress-json', 'print a JSON line per step')
+    .option('--weights-only', 'download and check only; prepare nothing')
+    .option('--refuse-altered', 'fail on a damaged file, and do not download it again')
     .action(async (names: string[], options: ModelsFetchOptions) => {
       const streams = { out: process.stdout, err: process.stderr };
       await modelsFetch(names, options, config(), streams, signal);
     });
   models
     .command('list')
-    .description('list models, their licences, and what is fetched and prepared')
-    .option('--catalogue', 'list what others publish and "models add" knows by name')
+    .description('list models, licences, and what is downloaded and prepared')
+    .option('--catalogue', 'list the models that "models add" can download by name')
     .option('--json', 'print JSON')
     .action(async (options: { json?: boolean; catalogue?: boolean }) => {
       await modelsList(options, config(), process.stdout);
     });
   models
     .command('show')
-    .description('print the manifest of a model, or what the catalogue has of it')
-    .argument('<name>', 'as "models list" shows it, or its --catalogue')
+    .description('print the manifest or the catalogue entry of a model')
+    .argument('<name>', 'name from "models list", with or without --catalogue')
     .action(async (name: string) => {
       await modelsShow(name, config(), process.stdout);
     });
@@ -134,7 +136,7 @@ export async function modelsFetch(
 /** A model named on the command line gets its own default, unless it is the plan's too. */
 async function named(names: readonly string[], plan: PlanOutline, addedModelsDir: string) {
   const refuse = (name: string, known: string) => {
-    return new ModelError('settings', `there is no plan or model ${name}: ${known}`);
+    return new ModelError('settings', `no plan or model ${name}; use one of ${known}`);
   };
   return eachOnce(await entriesOf(names, { own: plan.entries, addedModelsDir }, refuse));
 }
@@ -185,7 +187,7 @@ async function addMissing(
       await modelsAdd(name, { yes: true }, config, { ...streams, question: undefined }, signal);
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
-      throw new UsageError(`MATTING_MODELS_FETCH: of ${name} ${error.message} to "models add"`);
+      throw new UsageError(`MATTING_MODELS_FETCH: ${name}: ${error.message}; use "models add"`);
     }
   }
 }

@@ -134,14 +134,14 @@ function preparationLine(model: string, progress: PrepareProgress): string | und
   }
   if (progress.step === 'compare') {
     const found = `${progress.blocks} deformable convolutions of ${model}`;
-    return `${found} were mended: comparing them with their stock form`;
+    return `rewrote ${found}; comparing them with the original`;
   }
-  if (progress.step === 'mended') return `${model} runs mended, though ${progress.reason}`;
+  if (progress.step === 'mended') return `${model} runs rewritten, though ${progress.reason}`;
   if (progress.step === 'keep') {
-    return `${model} runs as its maker wrote it, slower and with more memory: ${progress.reason}`;
+    return `${model} runs as published, slower and with more memory: ${progress.reason}`;
   }
   if (progress.step === 'discard') {
-    return `the prepared file ${progress.path} is not used, ${progress.reason}: making it again`;
+    return `preparing ${progress.path} again: ${progress.reason}`;
   }
   return undefined;
 }

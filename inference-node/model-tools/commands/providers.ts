@@ -25,22 +25,17 @@ export function addProviderCommands(
 ): void {
   const providers = program
     .command('providers')
-    .description("install, list and check ONNX Runtime's parts for GPUs");
+    .description("install, list and check ONNX Runtime's GPU providers");
   const each = (value: string, before: string[]) => [...before, value];
   providers
     .command('install')
-    .description("put a provider's files where an installation of packages leaves them alone")
-    .argument('<name>', 'cuda; it brings the part for TensorRT with it')
-    .option('--from <path>', 'a wheel, a NuGet package or a folder; fetched by pip otherwise')
-    .option(
-      '--sha256 <hex>',
-      'a checksum to accept besides the known ones; again for more',
-      each,
-      [],
-    )
+    .description('install a GPU provider; npm does not remove it')
+    .argument('<name>', 'cuda, which includes TensorRT')
+    .option('--from <path>', 'wheel, NuGet package or folder (default: download with pip)')
+    .option('--sha256 <hex>', 'checksum to accept besides the known ones (repeatable)', each, [])
     .option(
       '--libraries <folder>',
-      "where CUDA's and cuDNN's libraries may lie; again for more",
+      'folder with the libraries of CUDA and cuDNN (repeatable)',
       each,
       [],
     )
@@ -49,15 +44,15 @@ export function addProviderCommands(
     });
   providers
     .command('list')
-    .description('list providers, and what is missing of them')
+    .description('list providers and their missing parts')
     .option('--json', 'print JSON')
     .action(async (options: ProvidersListOptions) => {
       await providersList(options, config(), process.stdout);
     });
   providers
     .command('check')
-    .description('check files, libraries, driver and GPUs, and run a small graph on each')
-    .option('--no-run', 'run nothing')
+    .description('check files, libraries, driver and GPUs; run a small graph on each GPU')
+    .option('--no-run', 'do not run a graph')
     .option('--json', 'print JSON')
     .action(async (options: ProvidersCheckOptions) => {
       if (!(await providersCheck(options, config(), process.stdout))) failed();
@@ -90,9 +85,7 @@ export async function providersInstall(
   signal: AbortSignal,
 ): Promise<void> {
   if (name !== 'cuda') {
-    throw new ProviderError(
-      `there is no provider "${name}" to install: cuda, TensorRT's part with it`,
-    );
+    throw new ProviderError(`no provider "${name}"; use cuda, which includes TensorRT`);
   }
   const given = (await Promise.all(options.libraries.map(foldersBelow))).flat();
   const ldLibraryPath = childEnv.LD_LIBRARY_PATH;
@@ -105,7 +98,7 @@ export async function providersInstall(
   out.write(`installed ${record.source} for onnxruntime ${record.runtimeVersion} in ${folder}\n`);
   const search = { ldLibraryPath, further: record.libraryFolders };
   for (const line of libraryLines(await findLibraries(CUDA_LIBRARY, search))) out.write(line);
-  out.write('Now: npm run matting -- providers check\n');
+  out.write('Next: npm run matting -- providers check\n');
 }
 
 /** Of libraries those of each provider's own: none where it is not installed. */
@@ -160,7 +153,7 @@ export async function providersCheck(
   for (const line of libraryLines(libraries.cuda)) out.write(line);
   for (const line of gpuLines(gpus)) out.write(line);
   for (const { device, reason } of attempts) {
-    out.write(`run       ${device}: ${reason ?? 'CUDA computes what the CPU does'}\n`);
+    out.write(`run       ${device}: ${reason ?? 'CUDA gives the results of the CPU'}\n`);
   }
   return sound;
 }
@@ -205,7 +198,7 @@ function stateLine(installed: InstalledState, libraries: readonly FoundLibrary[]
 function libraryLines(libraries: readonly FoundLibrary[]): string[] {
   return libraries.map(({ name, path, neededBy }) =>
     path === undefined
-      ? `library   ${name} is missing, ${neededBy} needs it: it comes with ${makerOf(name)}\n`
+      ? `library   ${name} is missing (${neededBy} needs it); install ${makerOf(name)}\n`
       : `library   ${name} ${path}\n`,
   );
 }

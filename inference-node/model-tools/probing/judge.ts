@@ -74,7 +74,7 @@ export function judge(
   const inverted =
     activation && !constant ? isInverted(subjectsOf(graph, checked, activation)) : false;
   if (inverted === undefined) {
-    warnings.push('of the drawn pictures it does not clearly tell subject and background apart');
+    warnings.push('it does not clearly separate the subjects of the drawn pictures');
   }
   const normalisesItself = graph.form.inputType === 'uint8' || (!constant && areSame(finite));
   if (normalisesItself && mean !== undefined) {

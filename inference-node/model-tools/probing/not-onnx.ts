@@ -10,7 +10,7 @@ const KINDS: readonly (readonly [what: string, is: (head: Buffer, text: string) 
     (_, text) => text.startsWith('version https://git-lfs'),
   ],
   [
-    'a web page: the address is of a page about the file, or asks for a login',
+    'a web page; use the address of the file itself, or a token',
     (_, text) => /^\s*<(!doctype|html|head)/i.test(text),
   ],
   [

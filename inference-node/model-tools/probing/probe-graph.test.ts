@@ -268,7 +268,7 @@ test('what fails is refused by its cause, within bounds of memory and time', asy
     [{}, 'prepare', /did not end within 0 s: it was loading the graph/, { timeoutMs: 20 }],
     [{ after: [nodeOf('Log', ['logits'], 'alpha')] }, 'prepare', /values that are not numbers/],
     [{ after: [nodeOf('Bespoke', ['logits'], 'alpha')] }, 'prepare', /does not load: .*Bespoke/],
-    [Buffer.from('<!doctype html>'), 'prepare', /no ONNX file: it is a web page/],
+    [Buffer.from('<!doctype html>'), 'prepare', /not an ONNX file, but a web page/],
     [encodeWarm({}).subarray(0, 90), 'prepare', /does not load: it is no ONNX file, or is cut off/],
     [
       outside('../weights'),

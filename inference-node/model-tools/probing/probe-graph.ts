@@ -71,7 +71,7 @@ async function requireOnnx(file: string): Promise<void> {
     await handle.close();
     const other = whatElseItIs(head.subarray(0, bytesRead));
     if (other === undefined) return;
-    throw new ModelError('prepare', `${path.basename(file)} is no ONNX file: it is ${other}`);
+    throw new ModelError('prepare', `${path.basename(file)} is not an ONNX file, but ${other}`);
   } catch (error) {
     throw diskError(error, 'read', file);
   }
@@ -146,7 +146,7 @@ function inputOf({ form }: OpenGraph, { picture, matte }: Shown, size: Size): Bu
   const input = subject && createRefineInput(picture, [subject], size);
   if (input !== undefined) return input;
   const why = 'the graph refines a matte, and of a picture of your own there is none';
-  throw new ModelError('settings', `${why}: leave out --image`);
+  throw new ModelError('settings', `${why}; leave out --image`);
 }
 
 function roleMatte(role: MatteRole, { alpha, width, height }: Matte): RoleMatte {

@@ -88,13 +88,13 @@ test('a package of another checksum is refused, and named by it', async t => {
   await refused(
     t,
     install(file),
-    new RegExp(`own\\.whl is not a package .* --sha256 ${sha256(wheel)}$`),
+    new RegExp(`own\\.whl is not a known package.* --sha256 ${sha256(wheel)}$`),
   );
   await writeNugetFolder(path.join(root, 'nuget'), VERSION);
   await refused(
     t,
     install(path.join(root, 'nuget')),
-    /say --sha256 [0-9a-f]{64} --sha256 [0-9a-f]{64}/,
+    / --sha256 [0-9a-f]{64} --sha256 [0-9a-f]{64}/,
   );
   await refused(t, install(file, { accepted: ['abc'] }), /--sha256 must be 64 hexadecimal digits/);
   await requireNothing(t);
@@ -103,18 +103,18 @@ test('a package of another checksum is refused, and named by it', async t => {
 test('what is of another version, for another machine, damaged or no package', async t => {
   const withCuda = (cuda: Buffer) => wheelFile(VERSION, { ...LIBRARIES, [CUDA]: cuda });
   const cases = [
-    ['old.whl', wheelFile('1.29.0'), /old\.whl is version 1\.29\.0, this service has onnxruntime/],
+    ['old.whl', wheelFile('1.29.0'), /old\.whl is version 1\.29\.0; .* onnxruntime/],
     ['arm.whl', withCuda(elfFile('', 183)), /not a library for/],
     ['text.whl', withCuda(Buffer.from('x')), /not a library for/],
     ['cut.whl', wheelFile(VERSION).subarray(0, 300), /cut\.whl (is damaged|has no )/],
     ['empty.whl', wheelFile(VERSION, {}), /has no libonnxruntime_providers_shared\.so and no lib/],
-    ['notes.txt', Buffer.from('words'), /neither a wheel/],
+    ['notes.txt', Buffer.from('words'), /not a wheel/],
   ] as const;
   for (const [name, bytes, message] of cases) {
     const file = await write(name, bytes);
     await refused(t, install(file, { accepted: [sha256(bytes)] }), message);
   }
-  await refused(t, install(path.join(root, 'absent.whl')), /there is nothing at/);
+  await refused(t, install(path.join(root, 'absent.whl')), /no such file: /);
   await writeNugetFolder(path.join(root, 'nuget'), '1.31.1');
   await refused(
     t,
@@ -269,7 +269,7 @@ test('what killed installations left is removed, and one that runs is left alone
   const longAgo = new Date(Date.now() - 7_200_000);
   await utimes(killed ?? '', longAgo, longAgo);
   // Whatever comes of this one.
-  await refused(t, install(path.join(root, 'absent.whl')), /there is nothing at/);
+  await refused(t, install(path.join(root, 'absent.whl')), /no such file: /);
   t.is((await readInstalled(providerDir, { hashed: true })).state, 'installed');
   t.deepEqual(
     (await readdir(providerDir)).sort(),

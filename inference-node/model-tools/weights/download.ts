@@ -215,7 +215,7 @@ class Download {
 
   #requireGraph(): void {
     const other = this.#wanted.isGraph ? whatElseItIs(this.#head) : undefined;
-    if (other !== undefined) throw this.#failed(`it is no ONNX file: it is ${other}`);
+    if (other !== undefined) throw this.#failed(`it is not an ONNX file, but ${other}`);
   }
 
   #checked(): Downloaded {

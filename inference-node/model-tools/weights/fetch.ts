@@ -92,10 +92,10 @@ async function download(
     await downloadPackage(manifest, files, options);
   } else if (source.type === 'address') await downloadAddress(manifest, source, wanted, options);
   else {
-    const advice = `add it again: matting models add FILE --name ${name}`;
+    const advice = `add it again with matting models add FILE --name ${name}`;
     throw new ModelError(
       'fetch',
-      `${name} was added from a file, which is nowhere else: ${advice}`,
+      `${name} was added from a file and cannot be downloaded; ${advice}`,
     );
   }
 }

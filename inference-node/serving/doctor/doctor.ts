@@ -57,7 +57,7 @@ import { chooseProvider } from '../start/gpus.ts';
 import type { Environment, PoolSettings } from '../start/pool-settings.ts';
 
 const VARIABLES = 'docs/operations.md, "Environment"';
-const BUG = 'this is a fault of the doctor itself: report it with this line';
+const BUG = 'this is a bug in the doctor; report it with this line';
 
 interface ExaminedConfig extends PoolSettings {
   readonly host: string;
@@ -80,7 +80,7 @@ async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const wrong = error.problems.map(({ variable, expected }) =>
-      failure('configuration', `${variable} must be ${expected}`, `set it: ${VARIABLES}`),
+      failure('configuration', `${variable} must be ${expected}`, `correct it: ${VARIABLES}`),
     );
     return [version, ...wrong];
   }
@@ -94,14 +94,14 @@ async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding
     provider = chosen.provider;
     return chosen.findings;
   };
-  const driver = 'see the driver and its libraries, or set MATTING_EXECUTION_PROVIDER=cpu';
+  const driver = 'check the driver and its libraries, or set MATTING_EXECUTION_PROVIDER=cpu';
   findings.push(...(await look('provider', driver, choose, await providerMsMax(config))));
   if (outline !== undefined) {
     const models = () => modelFindings(config, outline, provider);
-    findings.push(...(await look('models', 'matting models fetch', models)));
+    findings.push(...(await look('models', 'run matting models fetch', models)));
   }
   findings.push(...(await look('machine', BUG, machineFindings)));
-  findings.push(...(await look('codecs', 'npm ci, on this machine', codecFindings)));
+  findings.push(...(await look('codecs', 'run npm ci on this machine', codecFindings)));
   findings.push(...(await look('codecs', BUG, () => heifFindings(config))));
   findings.push(...(await look('disk', BUG, () => diskFindings(config.modelSettings.modelDir))));
   findings.push(...(await registryFindings(config)), ...(await runningFindings(config)));
@@ -111,7 +111,7 @@ async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding
 function configurationFindings(config: ExaminedConfig): Finding[] {
   const { warnings, token, tokenAccepted, callerTokens } = config;
   const findings = warnings.map(line =>
-    warning('configuration', line, `correct it, or leave it where it is meant: ${VARIABLES}`),
+    warning('configuration', line, `correct it unless you mean it: ${VARIABLES}`),
   );
   const tokens = [
     ['MATTING_NODE_TOKEN', token] as const,
@@ -121,17 +121,17 @@ function configurationFindings(config: ExaminedConfig): Finding[] {
   for (const [name, text] of tokens) {
     const weakness = text === undefined ? undefined : weaknessOf(text);
     if (weakness === undefined) continue;
-    const advice = 'make another: openssl rand -hex 32';
+    const advice = 'make a new one: openssl rand -hex 32';
     findings.push(warning('secrets', `${name} ${weakness}`, advice));
   }
   if (tokenAccepted !== undefined) findings.push(secondTokenFinding('this node'));
-  return [...findings, ok('configuration', 'every variable can be used')];
+  return [...findings, ok('configuration', 'all variables are valid')];
 }
 
 /** One control plane that answers is enough for a node; the others do not know it meanwhile. */
 async function registryFindings({ registryAddresses }: ExaminedConfig): Promise<Finding[]> {
   if (registryAddresses.length === 0) {
-    return [ok('registry', 'none is configured: this node serves direct callers alone')];
+    return [ok('registry', 'not configured; this node serves only direct callers')];
   }
   const refusals = await Promise.all(registryAddresses.map(refusalOf));
   const findings: Finding[] = [];
@@ -139,7 +139,7 @@ async function registryFindings({ registryAddresses }: ExaminedConfig): Promise<
     const refusal = refusals[index];
     if (refusal === undefined) findings.push(ok('registry', `${address} takes connections`));
     else {
-      const advice = 'see MATTING_REGISTRY_HOST there, and the network between';
+      const advice = 'check MATTING_REGISTRY_HOST there, and the network';
       const all = refusals.every(one => one !== undefined);
       const judged = all ? failure : warning;
       findings.push(judged('registry', `${address}: ${refusal}`, advice));
@@ -152,15 +152,15 @@ async function runningFindings({ host, httpPort }: ExaminedConfig): Promise<Find
   if (httpPort === 0) return [];
   const answer = await askHttp(`${baseOf(host, httpPort)}/readyz`);
   if (answer === undefined) {
-    const found = `none answers at ${host}:${httpPort}`;
-    return [warning('node', found, 'start it, or read its last line on standard error')];
+    const found = `no answer at ${host}:${httpPort}`;
+    return [warning('node', found, 'start the node, or read its last line on standard error')];
   }
-  if (answer.status === 200) return [ok('node', `serving, at ${host}:${httpPort}`)];
+  if (answer.status === 200) return [ok('node', `serving at ${host}:${httpPort}`)];
   const state = answer.text.trim().slice(0, 40);
-  return [failure('node', `it runs and is not ready: ${state}`, 'see its log')];
+  return [failure('node', `not ready: ${state}`, 'see the log of the node')];
 }
 
-const FETCH = 'matting models fetch, as the user of the node';
+const FETCH = 'run matting models fetch as the user of the node';
 
 /** What is to run; undefined: it cannot be said, or is refused. */
 async function planFindings(settings: ModelSettings): Promise<{
@@ -173,7 +173,7 @@ async function planFindings(settings: ModelSettings): Promise<{
     return { outline, findings: [ok('plan', `${outline.name}: ${models}`)] };
   } catch (error) {
     if (!(error instanceof ConfigError) && !(error instanceof ModelError)) throw error;
-    const advice = 'set MATTING_QUALITY or MATTING_MODEL to one that is there and admitted';
+    const advice = 'set MATTING_QUALITY or MATTING_MODEL to one that exists and is permitted';
     return { outline: undefined, findings: [failure('plan', reasonOf(error), advice)] };
   }
 }
@@ -199,7 +199,7 @@ async function modelFindings(
   }
   if (prepared.length < entries.length) {
     const found = `${entries.length - prepared.length} of ${entries.length} are not prepared yet`;
-    return [...findings, warning('models', found, `the first start does it, or ${FETCH}`)];
+    return [...findings, warning('models', found, `the first start prepares them, or ${FETCH}`)];
   }
   if (provider !== undefined) findings.push(await memoryFinding(config, prepared, provider));
   return findings;
@@ -212,10 +212,10 @@ async function weightsFinding(
   for (const file of manifest.files) {
     const { check } = await findWeightsFile({ cacheDir, weightsDir }, manifest, file);
     if (check.state === 'checked') continue;
-    const wrong = check.state === 'missing' ? 'is not there' : `is damaged: ${check.reason}`;
+    const wrong = check.state === 'missing' ? 'is missing' : `is damaged: ${check.reason}`;
     return failure('models', `${manifest.name}: ${file.name} ${wrong}`, FETCH);
   }
-  return ok('models', `${manifest.name} ${manifest.version} is fetched and whole`);
+  return ok('models', `${manifest.name} ${manifest.version} is complete`);
 }
 
 async function memoryFinding(
@@ -237,8 +237,8 @@ async function memoryFinding(
   const budget = computeMegapixelBudget({ memoryLimitBytes, engines: all });
   const gigabytes = `${(memoryLimitBytes / 1e9).toFixed(1)} GB`;
   if (budget === undefined && megapixelsMax === undefined) {
-    const found = `${gigabytes} leave no room for a photo beside ${all.length} engines`;
-    const advice = 'give more memory, fewer engines, or set MATTING_NODE_MEGAPIXELS_MAX';
+    const found = `${gigabytes} are too little for ${all.length} engines and a photo`;
+    const advice = 'add memory, use fewer engines, or set MATTING_NODE_MEGAPIXELS_MAX';
     return failure('memory', found, advice);
   }
   const room = megapixelsMax ?? budget?.megapixelsMax;
@@ -270,21 +270,22 @@ export async function providerFindings(
     const on = up.length === 0 ? '' : ` on ${up.map(({ facts }) => facts.id).join(', ')}`;
     const not = fallbacks.map(({ provider: tried, reason }) => `${tried}: ${reason}`);
     const more = not.length === 0 ? '' : `; not ${not.join('; ')}`;
-    const found = `${provider} runs here${on} (asked for: ${requested})${more}`;
+    const found = `${provider} runs here${on} (requested: ${requested})${more}`;
     const findings = [ok('provider', found)];
     for (const { facts, outReason } of chosen.devices) {
       if (outReason === undefined) continue;
-      const advice = 'a node goes on without it: see the driver, or MATTING_GPU_DEVICES';
+      const advice = 'the node runs without it; check the driver, or MATTING_GPU_DEVICES';
       findings.push(warning('GPU', `${facts.id}, ${facts.name}: ${outReason}`, advice));
     }
     if (chosen.unlisted !== undefined) {
-      const advice = 'see what nvidia-smi says here: GPUs that it does not list are not used';
-      findings.push(warning('GPU', `not all can be listed: ${chosen.unlisted}`, advice));
+      const advice = 'check nvidia-smi; the node uses only GPUs that it lists';
+      findings.push(warning('GPU', `not every GPU is listed: ${chosen.unlisted}`, advice));
     }
     return { provider, findings };
   } catch (error) {
     if (!(error instanceof ExecutionProviderError)) throw error;
-    const advice = 'the node does not start so: mend it, or set MATTING_EXECUTION_PROVIDER';
+    const advice =
+      'fix this, or set MATTING_EXECUTION_PROVIDER; until then the node does not start';
     return { provider: undefined, findings: [failure('provider', error.message, advice)] };
   }
 }
@@ -301,15 +302,15 @@ const FREE_BYTES_WARN = 1e9;
 async function machineFindings(): Promise<readonly Finding[]> {
   const share = await readCpuShare();
   const cores = `${share} cores, ${await detectInstructionSet()}`;
-  const few = warning('machine', cores, 'a quota below one core makes every picture slow');
+  const few = warning('machine', cores, 'raise the quota; below one core every picture is slow');
   return [
     share < 1 ? few : ok('machine', cores),
     hasJxlTools()
-      ? ok('machine', 'JPEG XL of any size: libjxl-tools are installed')
+      ? ok('machine', 'reads JPEG XL of any size with libjxl-tools')
       : warning(
           'machine',
-          'JPEG XL above 40 megapixels, and of CMYK, is refused',
-          'install libjxl-tools (and util-linux), where such files are expected',
+          'refuses JPEG XL above 40 megapixels, and CMYK',
+          'to accept it, install libjxl-tools (and util-linux)',
         ),
     openFilesFinding(OPEN_FILES_MIN),
   ];
@@ -321,18 +322,18 @@ async function diskFindings(modelDir: string): Promise<readonly Finding[]> {
     throw error;
   });
   if (found === undefined) {
-    const advice = 'matting models fetch makes it, as the user of the node';
-    return [warning('disk', `${modelDir} is not there yet`, advice)];
+    const advice = 'run matting models fetch as the user of the node';
+    return [warning('disk', `${modelDir} does not exist yet`, advice)];
   }
   try {
     await access(modelDir, constants.R_OK | constants.X_OK);
   } catch (error) {
-    return [failure('disk', reasonOf(error), 'give the node’s user the right to read it')];
+    return [failure('disk', reasonOf(error), 'let the user of the node read it')];
   }
   const { bavail, bsize } = await statfs(modelDir);
-  const room = `${((bavail * bsize) / 1e9).toFixed(1)} GB are free at ${modelDir}`;
+  const room = `${((bavail * bsize) / 1e9).toFixed(1)} GB free at ${modelDir}`;
   if (bavail * bsize >= FREE_BYTES_WARN) return [ok('disk', room)];
-  return [warning('disk', room, 'make room: another model could not be fetched or prepared')];
+  return [warning('disk', room, 'free some space to fetch or prepare another model')];
 }
 
 /** Loaded here alone: where sharp does not load, that is a finding as well. */
@@ -344,13 +345,13 @@ export async function codecFindings(): Promise<readonly Finding[]> {
 /** @param version undefined: sharp runs on a libvips that is not its own. */
 export function libheifFinding(version: string | undefined): Finding {
   if (version === undefined) {
-    const found = 'sharp runs on a libvips of this system, which does not say its libheif';
-    return warning('codecs', found, `see that it is ${LIBHEIF_MIN} or later, or npm ci`);
+    const found = 'sharp uses the libvips of this system, whose libheif is unknown';
+    return warning('codecs', found, `check that libheif is ${LIBHEIF_MIN} or later, or run npm ci`);
   }
-  const found = `AVIF is read by libheif ${version}`;
+  const found = `reads AVIF with libheif ${version}`;
   if (isSafeLibheif(version)) return ok('codecs', found);
-  const holes = `${found}: below ${LIBHEIF_MIN} a picture can take the process over`;
-  return failure('codecs', holes, 'npm ci, which installs the sharp that package-lock.json names');
+  const holes = `${found}; before ${LIBHEIF_MIN} a picture can take over the process`;
+  return failure('codecs', holes, 'run npm ci to install the sharp of package-lock.json');
 }
 
 /** Without one nothing is wrong: whether HEIC is read is the operator's choice. */
@@ -358,18 +359,18 @@ export async function heifFindings(
   { heif: choice }: Pick<PoolSettings, 'heif'>,
   places?: HeifPlaces,
 ): Promise<readonly Finding[]> {
-  if (choice === 'off') return [ok('codecs', 'HEIC is refused: MATTING_HEIF=off')];
+  if (choice === 'off') return [ok('codecs', 'refuses HEIC (MATTING_HEIF=off)')];
   const { decoder, failures } = await findHeifDecoder(choice, places);
-  const advice = 'docs/operations.md, "HEIC"';
+  const advice = 'see docs/operations.md, "HEIC"';
   const findings = failures.map(reason => warning('codecs', `HEIC: ${reason}`, advice));
   if (decoder === undefined) {
-    const found = 'HEIC is refused: neither libheif-js nor libheif-examples work here';
+    const found = 'refuses HEIC: neither libheif-js nor libheif-examples work here';
     findings.push(choice === undefined ? ok('codecs', found) : failure('codecs', found, advice));
     return findings;
   }
   const { kind, version } = decoder;
   const remarks = remarksOf(decoder).map(line => warning('codecs', line, advice));
-  return [...findings, ok('codecs', `HEIC is read by libheif ${version} (${kind})`), ...remarks];
+  return [...findings, ok('codecs', `reads HEIC with libheif ${version} (${kind})`), ...remarks];
 }
 
 interface DoctorOptions {
@@ -386,10 +387,10 @@ interface DoctorContext {
 export function addDoctorCommand(program: Command, context: DoctorContext): void {
   program
     .command('doctor')
-    .description('look at everything this node needs; exits 1 where something fails')
-    .option('--node', 'this, and not a control plane')
+    .description('check everything this node needs; exit 1 on a failure')
+    .option('--node', 'check this node, not a control plane')
     .option('--json', 'print JSON')
-    .option('--strict', 'exit 1 where there are warnings, too')
+    .option('--strict', 'exit 1 on warnings too')
     .action(async (options: DoctorOptions) => {
       const env = context.environment();
       const good = await doctor(options, env, () => context.load(env), process.stdout);
