@@ -56,7 +56,7 @@ export function wrongWithSignature(
   if (typeof id !== 'string' || typeof timestamp !== 'string' || typeof signatures !== 'string') {
     return 'a webhook- header is missing';
   }
-  if (!/^\d{1,12}$/.test(timestamp)) return 'webhook-timestamp is no number of seconds';
+  if (!/^\d{1,12}$/.test(timestamp)) return 'webhook-timestamp is not a number of seconds';
   const timestampS = Number(timestamp);
   if (Math.abs(nowS - timestampS) > TIMESTAMP_TOLERANCE_S) {
     return `webhook-timestamp is over ${TIMESTAMP_TOLERANCE_S} s off`;
@@ -68,5 +68,5 @@ export function wrongWithSignature(
     const given = Buffer.from(base64, 'base64');
     return version === 'v1' && given.length === expected.length && timingSafeEqual(given, expected);
   });
-  return holds ? undefined : 'no signature fits';
+  return holds ? undefined : 'no signature matches';
 }
