@@ -162,7 +162,7 @@ onStores(
       await refuse(/no account/, 1, 'accounts', 'invite', 'nobody', 'ann@shop.example');
       t.deepEqual(await dueMails(stores, 9), []);
       const key = Buffer.alloc(32, 7);
-      const mailing = (secretsKey: Buffer) =>
+      const mailing = (secretsKey: Buffer, command: string, mail: string) =>
         runCli(
           {
             MATTING_DATABASE_URL: databases.url(),
@@ -170,19 +170,21 @@ onStores(
             MATTING_SMTP_URL: 'smtps://mail.example',
             MATTING_MAIL_FROM: 'matting@shop.example',
           },
-          ...['accounts', 'invite', name, 'bob@shop.example', '--json'],
+          ...['accounts', command, name, mail, '--json'],
         );
-      const sent = await mailing(key);
-      const [letter] = await dueMails(stores, 9);
-      assert.ok(letter);
-      t.is(letter.address, 'bob@shop.example');
-      const opened = new CallbackSecrets(new SecretBox(key)).openText(
-        letter.body,
-        mailBody(letter.id),
-      );
-      t.truthy(opened?.includes(JSON.parse(sent.out).url));
+      const secrets = new CallbackSecrets(new SecretBox(key));
+      for (const [command, mail] of [
+        ['invite', 'bob@shop.example'],
+        ['sign-in-link', 'ann@shop.example'],
+      ] as const) {
+        const sent = await mailing(key, command, mail);
+        const letter = (await dueMails(stores, 9)).find(({ address }) => address === mail);
+        assert.ok(letter, command);
+        const opened = secrets.openText(letter.body, mailBody(letter.id));
+        t.truthy(opened?.includes(JSON.parse(sent.out).url), command);
+      }
       // No control plane would open what another key sealed.
-      const other = await mailing(Buffer.alloc(32, 8));
+      const other = await mailing(Buffer.alloc(32, 8), 'invite', 'bob@shop.example');
       t.deepEqual([other.code, other.out], [1, '']);
       t.regex(other.err, /not the key this database was last used with/);
       const first = ['bootstrap', '--account', name, '--credits', '5', '--json'];

@@ -27,11 +27,12 @@ import { isRole, ROLES, type Role } from './roles.ts';
 
 export type { FoundLink };
 
-const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 /** Long enough for somebody who is away for a few days. */
 const INVITATION_MS = 7 * DAY_MS;
 /** Printed in a terminal, and used from it. */
-const SIGN_IN_LINK_MS = 12 * 3_600_000;
+const SIGN_IN_LINK_MS = 12 * HOUR_MS;
 
 const TOKEN_BYTES = 32;
 
@@ -66,7 +67,7 @@ export async function createLink(
   const { letterOf, ...named } = of;
   const id = randomUUID();
   const url = `${baseUrl}/account/${isInvitation ? 'invitations' : 'links'}/${token}`;
-  const letter = letterOf && invitationLetter({ ...of, id, letterOf, url, days: lifeMs / DAY_MS });
+  const letter = letterOf && linkLetter({ ...of, id, letterOf, url, lifeMs });
   // What the operator makes goes from hand to hand; an owner's is seen by its reader alone, or by both.
   const provesMail = letter !== undefined || actor.kind === 'operator';
   const made = { id, entryId: randomUUID(), tokenHash, lifeMs };
@@ -217,25 +218,37 @@ interface LetterOf {
   readonly messagesMax?: number;
 }
 
-function invitationLetter(of: {
-  /** The invitation's: it goes with it where that is withdrawn. */
+function linkLetter(of: {
+  /** The link's: the mail goes with it where that is withdrawn. */
   readonly id: string;
   readonly accountId: string;
+  readonly purpose: LinkPurpose;
   readonly letterOf: LetterOf;
   readonly mail: string;
   readonly url: string;
-  readonly days: number;
+  readonly lifeMs: number;
 }): NewMail {
-  const { id, accountId, letterOf, mail, url, days } = of;
-  const { accountName, seal } = letterOf;
-  const text = [
-    `You are invited to the account ${accountName}. This link works once, within ${days} days:`,
-    `您受邀加入账户 ${accountName}。此链接仅能使用一次，${days} 天内有效：`,
-    url,
-    'If you expected no invitation, ignore this mail.\n如果这不是您预期的邀请，请忽略此邮件。',
-  ].join('\n\n');
-  const subject = `Invitation to ${accountName} / 账户邀请`;
-  const body = seal(`${text}\n`, id);
+  const { id, accountId, purpose, letterOf, mail, url, lifeMs } = of;
+  const { accountName: name, seal } = letterOf;
+  const days = lifeMs / DAY_MS;
+  const hours = lifeMs / HOUR_MS;
+  const [subject, ...text] =
+    purpose === 'invitation'
+      ? [
+          `Invitation to ${name} / 账户邀请`,
+          `You are invited to the account ${name}. This link works once, within ${days} days:`,
+          `您受邀加入账户 ${name}。此链接仅能使用一次，${days} 天内有效：`,
+          url,
+          'If you expected no invitation, ignore this mail.\n如果这不是您预期的邀请，请忽略此邮件。',
+        ]
+      : [
+          `Sign in to ${name} / 登录链接`,
+          `This link signs you in to the account ${name}. It works once, within ${hours} hours:`,
+          `此链接可登录账户 ${name}，仅能使用一次，${hours} 小时内有效：`,
+          url,
+          'If you did not ask for it, tell the operator of this service.\n如果您没有索取此链接，请告知服务运营者。',
+        ];
+  const body = seal(`${text.join('\n\n')}\n`, id);
   return { id, accountId, recipient: mail, subject, body };
 }
 
@@ -317,10 +330,10 @@ async function printLink(
     const { id: accountId, name } = await requireAccount(stores, of.account);
     const { baseUrl, accountArea, mail: server } = loadLinkConfig(context.environment);
     for (const warning of warnOfAccountArea({ accountArea })) context.warn(warning);
-    const isMailed = server !== undefined && purpose === 'invitation';
-    const letterOf = isMailed
-      ? { accountName: name, seal: await context.mailSealer(stores) }
-      : undefined;
+    const letterOf =
+      server === undefined
+        ? undefined
+        : { accountName: name, seal: await context.mailSealer(stores) };
     const link = { accountId, mail, role, purpose, letterOf };
     const { links } = createPortalStores(database);
     const created = await createLink(links, baseUrl, link, { kind: 'operator' });
@@ -329,7 +342,7 @@ async function printLink(
     }
     return created;
   });
-  const hours = made.lifeMs / 3_600_000;
+  const hours = made.lifeMs / HOUR_MS;
   context.report({ mail, role, url: made.url, hours }, () => [
     `link for ${mail} (${role}), works once within ${hours} hours:  ${made.url}`,
   ]);

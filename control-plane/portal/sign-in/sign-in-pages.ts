@@ -62,10 +62,11 @@ export function registerSignInRoutes(
   },
 ): void {
   const { signIn, provider, links, stores } = services;
+  const { byMail } = links;
   account.get('/sign-in', OPEN, (request, reply) => {
     const to = returnPathOf(queryOf(request, 'to'));
     if (maybeSignedIn(request) !== undefined) return reply.redirect(to ?? ACCOUNT_PATH, 303);
-    return renderSignIn(reply, { to, provider });
+    return renderSignIn(reply, { to, provider, byMail });
   });
   account.post('/sign-in', OPEN, async (request, reply) => {
     const form = formOf(request);
@@ -78,7 +79,7 @@ export function registerSignInRoutes(
         : await signIn.withPassword({ mail, password }, browserOf(request));
     request.log.info({ outcome: outcome.kind, address: request.ip }, 'sign-in');
     if (outcome.kind !== 'signed-in') {
-      return renderRefusedSignIn(reply, outcome, { to, mail, provider });
+      return renderRefusedSignIn(reply, outcome, { to, mail, provider, byMail });
     }
     letIn(reply, outcome);
     return reply.redirect(to ?? ACCOUNT_PATH, 303);
@@ -89,7 +90,7 @@ export function registerSignInRoutes(
     clearCookie(reply, 'session');
     return reply.redirect(`${SIGN_IN_PATH}?said=signedOut`, 303);
   });
-  if (provider !== undefined) registerProviderRoutes(account, provider);
+  if (provider !== undefined) registerProviderRoutes(account, provider, byMail);
   registerLinkRoutes(account, links);
 }
 
@@ -135,13 +136,15 @@ interface SignInPage {
   readonly to: string | undefined;
   readonly mail?: string;
   readonly provider: ProviderSignIn | undefined;
+  /** Whether links go by mail. */
+  readonly byMail: boolean;
   readonly problem?: string;
   readonly status?: number;
 }
 
 function renderSignIn(
   reply: FastifyReply,
-  { to, mail = '', provider, problem, status = 200 }: SignInPage,
+  { to, mail = '', provider, byMail, problem, status = 200 }: SignInPage,
 ): FastifyReply {
   const { words } = localeOf(reply.request);
   const { signIn } = words;
@@ -187,7 +190,7 @@ function renderSignIn(
               label: fill(signIn.byProvider, { name: provider.name }),
             })}</p>`
       }
-      <p class="hint">${signIn.forgotten}</p>
+      <p class="hint">${byMail ? signIn.forgottenByMail : signIn.forgotten}</p>
     </div>`,
   });
 }
@@ -217,7 +220,11 @@ interface KeptFlow extends OpenIdFlow {
  * lead to no other host; what the browser has to come back with is in a cookie that no other site
  * can set.
  */
-function registerProviderRoutes(account: FastifyInstance, provider: ProviderSignIn): void {
+function registerProviderRoutes(
+  account: FastifyInstance,
+  provider: ProviderSignIn,
+  byMail: boolean,
+): void {
   account.get('/sign-in/provider', OPEN, async (request, reply) => {
     const to = returnPathOf(queryOf(request, 'to'));
     // Whom the provider knows would come in without a click of theirs, by a link of anybody's.
@@ -239,7 +246,7 @@ function registerProviderRoutes(account: FastifyInstance, provider: ProviderSign
     request.log.info({ outcome: outcome.kind, address: request.ip }, 'sign-in by the provider');
     const to = returnPathOf(flow.to);
     if (outcome.kind !== 'signed-in') {
-      return renderRefusedSignIn(reply, outcome, { to, provider });
+      return renderRefusedSignIn(reply, outcome, { to, provider, byMail });
     }
     letIn(reply, outcome);
     return reply.redirect(to ?? ACCOUNT_PATH, 303);

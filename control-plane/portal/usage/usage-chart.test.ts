@@ -46,7 +46,7 @@ test('a chart of usage › draws more days than can be told apart as weeks that 
   t.regex(rows.at(-1)?.join(' ') ?? '', /^28 Sept\s–\s4 Oct 2024 8$/);
   t.deepEqual(rows.at(-2)?.[1], '8');
   // What is left of the first week.
-  t.deepEqual(rows[1], ['7–12 Jul 2024', '90']);
+  t.regex(rows[1]?.join(' ') ?? '', /^7\s?–\s?12 Jul 2024 90$/);
 });
 
 test('a chart of usage › draws the most used by themselves and the others as one', t => {

@@ -224,6 +224,11 @@ test('a name that somebody typed › has known browsers until the password is an
     const waiting = world.row('outbox', mail, 'address');
     t.is(waiting.account_id, world.ours.accountId);
   });
+
+  test('an invitation where there is a mail server › comes as a forgotten password’s link does', async t => {
+    const { body } = await world.stranger().get('/account/sign-in');
+    t.regex(body, /Ask the operator of this service to email you a sign-in link/);
+  });
 }
 
 const KEY = { name: 'a key of a held form', expires: 'never', period: 'month', scopes: 'submit' };
