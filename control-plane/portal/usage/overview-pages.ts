@@ -10,6 +10,7 @@ import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { failureText } from '../jobs/job-pages.ts';
+import { hasThumbnail, JOBS_PATH, thumbnailStrip } from '../jobs/thumbnails.ts';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';
@@ -25,8 +26,9 @@ import { USAGE_PATH } from './usage-pages.ts';
 import { DAY_MS, dayOfIso } from './usage-store.ts';
 
 const LISTED_MAX = 5;
-/** Failures that are older are on the page of jobs. */
-const FAILED_WITHIN_MS = 7 * DAY_MS;
+const CUT_OUTS_MAX = 8;
+/** What is older is on the page of jobs. */
+const ENDED_WITHIN_MS = 7 * DAY_MS;
 
 type OverviewView = Awaited<ReturnType<Overview['read']>>;
 
@@ -58,12 +60,14 @@ export class Overview {
     return { kind: 'start', hasKey: keys.length > 0 } as const;
   }
 
-  /** What runs, the oldest first, and what failed, the latest first. */
+  /** What runs, the oldest first; what failed and what was cut out, the latest first. */
   async #work(accountId: string) {
     const { jobs } = this.#dependencies;
     const open = await jobs.openOf(accountId, LISTED_MAX);
-    const failed = { states: ['failed'], endedWithinMs: FAILED_WITHIN_MS } as const;
+    const failed = { states: ['failed'], endedWithinMs: ENDED_WITHIN_MS } as const;
     const ended = await jobs.list({ ...failed, accountId, limit: LISTED_MAX });
+    const done = { states: ['succeeded'], endedWithinMs: ENDED_WITHIN_MS } as const;
+    const cutOuts = await jobs.list({ ...done, accountId, limit: CUT_OUTS_MAX });
     const running = open.map(({ id, state, createdAtMs }) => {
       const seen = publicState({ state, expiresAtMs: null, readAtMs: 0 });
       return { id, state: seen === 'processing' ? seen : 'queued', createdAtMs } as const;
@@ -71,7 +75,7 @@ export class Overview {
     const failures = ended.map(({ id, failure, finishedAtMs, createdAtMs }) => {
       return { id, code: failure?.code ?? '', endedAtMs: finishedAtMs ?? createdAtMs };
     });
-    return { kind: 'work', running, failures } as const;
+    return { kind: 'work', running, failures, cutOuts } as const;
   }
 }
 
@@ -169,7 +173,16 @@ function dropLink({ overview }: Words): VNode {
 function work(visit: Visit, view: OverviewView & { readonly kind: 'work' }): Child {
   const { overview } = visit.words;
   const more = (href: string, label: string) => ui.linkButton({ href, label });
+  const shown = view.cutOuts.filter(job => hasThumbnail(visit, job));
   return html`${ui.figures(creditFigures(visit, view))}
+    ${
+      shown.length === 0
+        ? null
+        : ui.section(
+            { title: overview.cutOuts, actions: more(JOBS_PATH, overview.moreJobs) },
+            thumbnailStrip(visit, shown),
+          )
+    }
     ${view.running.length === 0 ? null : running(visit, view.running)}
     ${view.failures.length === 0 ? null : failures(visit, view.failures)}
     ${
@@ -230,10 +243,7 @@ type Work = Extract<OverviewView, { readonly kind: 'work' }>;
 function running({ words, formats }: Visit, list: Work['running']): VNode {
   const { overview } = words;
   return ui.section(
-    {
-      title: overview.running,
-      actions: ui.linkButton({ href: '/account/jobs', label: overview.moreJobs }),
-    },
+    { title: overview.running },
     ui.dataTable({
       caption: overview.running,
       columns: [overview.job, overview.state, overview.since],
@@ -263,5 +273,5 @@ function failures({ words, formats }: Visit, list: Work['failures']): VNode {
 }
 
 function jobLink(id: string): VNode {
-  return html`<a href=${`/account/jobs/${id}`}><code>${id.slice(0, 8)}</code></a>`;
+  return html`<a href=${`${JOBS_PATH}/${id}`}><code>${id.slice(0, 8)}</code></a>`;
 }

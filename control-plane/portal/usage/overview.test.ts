@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import ava from 'ava';
-import { ReadPage } from '../test/area/pages.ts';
+import { attributeOf, ReadPage } from '../test/area/pages.ts';
 import { makeThing, submitJob } from '../test/area/things.ts';
 import { useWorld } from '../test/area/world.ts';
 
@@ -57,6 +57,24 @@ test('the first page › is one of figures from the first job on', async t => {
   const failed = await pageOf(people.owner);
   t.true(failed.shows('Recent failures') && failed.shows('1 image, 1 failed.'));
   t.false(failed.shows('In progress') || failed.shows('Lasts about'));
+  t.false(failed.shows('Latest cut-outs'));
+});
+
+test('the first page › shows the latest cut-outs to those who may see them', async t => {
+  const { accountId, people } = world.theirs;
+  const { token } = await world.test.stores.apiKeys.create(accountId, 'printer');
+  world.test.thumbnail = Buffer.from('its picture');
+  const done: string[] = [];
+  for (let jobs = 0; jobs < 9; jobs += 1) {
+    const jobId = await submitJob(world.test, token);
+    await world.test.succeedJob(jobId);
+    done.unshift(`/account/jobs/${jobId}/thumbnail`);
+  }
+  world.test.thumbnail = undefined;
+  const shown = (await pageOf(people.member)).all('img').map(one => attributeOf(one, 'src'));
+  t.deepEqual(shown.sort(), done.slice(0, 8).sort());
+  const seen = await pageOf(people.viewer);
+  t.deepEqual([seen.all('img').length, seen.shows('Latest cut-outs')], [0, false]);
 });
 
 test('the first page › says how long the credits last, and knows an account that rested', async t => {
