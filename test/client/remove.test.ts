@@ -232,6 +232,15 @@ test('a journal whose last line is cut is mended', async t => {
   );
 });
 
+test('a journal loses no whole line, whoever wrote it', async t => {
+  write('a.png', picture(5));
+  // Many programs write no newline behind the last line, and call such a file so.
+  write('out/results.jsonl', '{"custom_id":"1"}\n{"custom_id":"2"}');
+  t.is((await run(['a.png', '--to', 'out'])).code, 0);
+  const [first, second, third] = journal();
+  t.deepEqual([first, second, third?.output], [{ custom_id: '1' }, { custom_id: '2' }, 'a.png']);
+});
+
 test('without credits it stops, and goes on when there are some', async t => {
   caller = await replicas.createCaller(2);
   writePhotos(5);

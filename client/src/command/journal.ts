@@ -65,7 +65,7 @@ export class Journal {
   static async open(folder: string): Promise<Journal> {
     const place = path.join(folder, JOURNAL_NAME);
     const file = await open(place, 'a+');
-    await cutBrokenLine(file);
+    await mendLastLine(file);
     return new Journal(file, await readDone(place));
   }
 
@@ -85,14 +85,19 @@ export class Journal {
   }
 }
 
-/** A full disk, or a kill in the middle of a write, may have left the beginning of a line. */
-async function cutBrokenLine(file: FileHandle): Promise<void> {
+/**
+ * A full disk, or a kill in the middle of a write, may have left the beginning of a line. A whole
+ * one without its newline stays: it may be of another program.
+ */
+async function mendLastLine(file: FileHandle): Promise<void> {
   const { size } = await file.stat();
   const from = Math.max(0, size - LINE_BYTES_MAX);
   const { buffer, bytesRead } = await file.read(Buffer.alloc(size - from), 0, size - from, from);
   const end = buffer.subarray(0, bytesRead).lastIndexOf('\n') + 1;
+  if (from + end === size) return;
+  if (parseLine(buffer.toString('utf8', end, bytesRead)) !== undefined) await file.appendFile('\n');
   // What has no newline at all for so long is no journal of ours: it is left as it is.
-  if (from + end < size && (end > 0 || from === 0)) await file.truncate(from + end);
+  else if (end > 0 || from === 0) await file.truncate(from + end);
 }
 
 async function readDone(place: string): Promise<DoneByOutput> {
