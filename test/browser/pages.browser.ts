@@ -89,6 +89,28 @@ test('follow the dark theme', async t => {
   t.not(colours[0], colours[1]);
 });
 
+test('of jobs show their pictures small, and load a whole result only where it is opened', async t => {
+  const visitor = await Visitor.open(browser, { origins: [site.origin] });
+  await visitor.signInAs(site.ours.people.owner.cookies);
+  const { page } = visitor;
+  const asked: string[] = [];
+  page.on('request', request => asked.push(new URL(request.url()).pathname));
+  const isDrawn = (place: string) =>
+    page.waitForFunction(
+      `document.querySelector('${place} img[src$=thumbnail]')?.naturalWidth > 0`,
+    );
+  await visitor.go('/account/jobs');
+  await isDrawn('tbody');
+  await page.locator('tbody a:has(img)').first().click();
+  await isDrawn('.cut-out');
+  t.false(asked.some(url => url.endsWith('/result')));
+  const whole = page.waitForRequest(/\/result$/);
+  await page.getByText('Full size').click();
+  await whole;
+  t.deepEqual(visitor.takeProblems(), []);
+  await visitor.close();
+});
+
 test('of documents find words in all of them', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   const { page } = visitor;

@@ -330,8 +330,11 @@ function renderJob(
     said: said.resent,
     main: html`<div>
       ${failure === null ? null : ui.notice('bad', `${failureText(words, failure.code)} ${again}`)}
-      ${cutOut(visit, job)}
-      ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
+      <div class="job-head">
+        ${cutOut(visit, job)}
+        ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
+      </div>
+      ${result(visit, job)}
       ${stages(visit, job)}
       ${notificationOf(visit, job, notification)}
     </div>`,
@@ -390,8 +393,20 @@ export function sizeOf(words: Words, formats: Formats, { result }: Job): string 
   );
 }
 
-/** Null: there is none, and there may be one. */
 function cutOut(visit: Visit, job: Job): Child {
+  if (!hasThumbnail(visit, job)) return null;
+  const href = `${PATH}/${job.id}/result`;
+  return html`<div class="cut-out">
+    <a href=${href} download>${thumbnail(visit, job, visit.words.jobs.result)}</a>
+    ${downloadButton(visit, href)}</div>`;
+}
+
+function downloadButton({ words }: Visit, href: string): VNode {
+  return ui.linkButton({ href, label: words.playground.download, download: true });
+}
+
+/** The whole file is asked for only where it is opened, or where nothing smaller is there. */
+function result(visit: Visit, job: Job): Child {
   const { words, role } = visit;
   const said = words.jobs;
   const status = publicState(job);
@@ -402,15 +417,15 @@ function cutOut(visit: Visit, job: Job): Child {
     return section(said.result, html`<p class="soft">${said.notForViewers}</p>`);
   }
   const href = `${PATH}/${job.id}/result`;
-  const download = { href, label: words.playground.download, download: true };
-  const isSmall = hasThumbnail(visit, job);
-  // The whole file is asked for only where it is opened, or where nothing smaller is there.
-  return html`<section class="section cut-out" aria-label=${said.result}>
-    ${isSmall ? html`<a href=${href} download>${thumbnail(visit, job, said.result)}</a>` : null}
-    <p class="actions">${ui.linkButton(download)}</p>
-    <details open=${!isSmall}><summary>${said.fullSize}</summary>
-      ${resultStage(words, href, job.outputFormat, 'lazy')}</details>
-  </section>`;
+  if (hasThumbnail(visit, job)) {
+    const stage = resultStage(words, href, job.outputFormat, 'lazy');
+    return html`<details class="section whole"><summary>${said.fullSize}</summary>${stage}</details>`;
+  }
+  return section(
+    said.result,
+    resultStage(words, href, job.outputFormat),
+    ui.actions(downloadButton(visit, href)),
+  );
 }
 
 function stages(visit: Visit, { timings }: Job): Child {

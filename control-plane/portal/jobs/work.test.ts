@@ -128,8 +128,7 @@ test('jobs › show the thumbnail of a result where one is, to those who may see
     t.true((await owner.get(page)).body.includes(`src="${small}"`), page);
     t.false((await viewer.get(page)).body.includes(small), `${page} for a viewer`);
   }
-  t.regex((await owner.get(path)).body, /<details><summary>/, 'the whole file is not asked for');
-  t.regex((await owner.get(`${PAGE}/${none}`)).body, /<details open><summary>/);
+  t.regex((await owner.get(path)).body, /<details class="section whole"><summary>/);
   t.false((await owner.get(PAGE)).body.includes(`${none}/thumbnail`));
 
   const answer = await owner.get(small);
