@@ -12,7 +12,7 @@ export async function readImage(path: string | URL): Promise<Uint8Array> {
   try {
     const { size } = await file.stat();
     if (size > IMAGE_BYTES_MAX) {
-      const detail = `${path} has ${size} bytes, more than ${IMAGE_BYTES_MAX}`;
+      const detail = `${path} is larger than ${IMAGE_BYTES_MAX / 1_048_576} MiB`;
       throw new MattingError(detail, { code: 'IMAGE_TOO_LARGE', retryable: false });
     }
     return new Uint8Array(await file.readFile());

@@ -72,7 +72,7 @@ async function bytesOf(image: ImageBytes): Promise<Uint8Array> {
 function requireSize(bytes: number): void {
   if (bytes <= IMAGE_BYTES_MAX) return;
   const parts = { code: 'IMAGE_TOO_LARGE', retryable: false };
-  throw new MattingError(`the image has more than ${IMAGE_BYTES_MAX} bytes`, parts);
+  throw new MattingError(`the image is larger than ${IMAGE_BYTES_MAX / 1_048_576} MiB`, parts);
 }
 
 /** Not every runtime's streams can be iterated over. */

@@ -354,13 +354,18 @@ function facts({ words, formats }: Visit, job: Job, key: string): VNode {
     [said.created, instant(job.createdAtMs)],
     [said.started, instant(job.startedAtMs)],
     [said.finished, instant(job.finishedAtMs)],
-    [said.errorCode, job.failure && html`<code>${job.failure.code}</code>`],
+    [said.errorCode, job.failure && errorText(job.failure)],
     [said.models, modelsText(words, job)],
     [said.format, job.outputFormat.toUpperCase()],
     [said.size, sizeOf(words, formats, job)],
     [said.warnings, warningsText(words, job)],
     [said.expires, status === 'succeeded' ? instant(job.expiresAtMs) : null],
   ]);
+}
+
+/** As the API answers with it: a caller of it is told no less here. */
+function errorText({ code, detail }: NonNullable<Job['failure']>): VNode {
+  return html`<code>${code}</code> <span class="soft" lang="en">${detail}</span>`;
 }
 
 /** Null: its request named none. */

@@ -68,6 +68,17 @@ test('jobs › list those of all keys, by state, key and days, a page at a time'
   for (const id of [open, ...many]) await app.succeedJob(id);
 });
 
+test('jobs › say in the words of the API why one failed', async t => {
+  const detail = 'image_url: the host name has no address.';
+  const id = await submitted();
+  await app.failJob(id, { code: 'IMAGE_DOWNLOAD_FAILED', detail, retryable: false });
+  for (const browser of [owner, viewer]) {
+    const { body } = await browser.get(`${PAGE}/${id}`);
+    t.true(body.includes('IMAGE_DOWNLOAD_FAILED') && body.includes(detail));
+    t.regex(body, /The same request would fail again/);
+  }
+});
+
 test('jobs › say which model was named, and what then ran', async t => {
   const id = await submitted({ model: 'fast' });
   const models = async (of = id) =>
