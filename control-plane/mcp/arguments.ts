@@ -15,7 +15,7 @@ import { TEXT_BYTES_MAX } from './read-message.ts';
 const NOT_OF_AGENTS: readonly string[] = ['callback_url', 'callback_secret'];
 export const IMAGE_FIELDS = MATTING_FIELDS.filter(field => !NOT_OF_AGENTS.includes(field));
 
-const ARGUMENTS: readonly string[] = [...IMAGE_FIELDS, 'idempotency_key'];
+const ARGUMENTS: readonly string[] = [...IMAGE_FIELDS, 'idempotency_key', 'preview'];
 
 export type Arguments = Readonly<Record<string, unknown>>;
 
@@ -35,7 +35,7 @@ export function readImageArguments(given: Arguments, longTexts: number): ImageAr
   if (longTexts > 0 && !isImage) {
     throw malformed(`A text is over ${TEXT_BYTES_MAX} bytes. Only image_base64 can be longer.`);
   }
-  const { idempotency_key: key, ...rest } = given;
+  const { idempotency_key: key, preview: _, ...rest } = given;
   const texts = new Map<TextField, TextValue>();
   let base64: string | undefined;
   for (const [name, value] of Object.entries(rest)) {
@@ -52,6 +52,13 @@ export function readImageArguments(given: Arguments, longTexts: number): ImageAr
     idempotencyKey: idempotencyKey === undefined ? undefined : idempotencyKeyIn([idempotencyKey]),
     base64: base64 ?? '',
   };
+}
+
+/** Whether the answer is to show the result. @throws ContractError INVALID_REQUEST */
+export function wantsPreview({ preview }: Arguments): boolean {
+  if (preview === undefined || preview === null) return false;
+  if (typeof preview === 'boolean') return preview;
+  throw malformed('preview must be a boolean.', 'preview', 'must be a boolean');
 }
 
 /** Undefined: absent, as null is. @throws ContractError INVALID_REQUEST */

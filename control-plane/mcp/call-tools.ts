@@ -19,7 +19,7 @@ import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts
 import type { ResultWarning } from '@matting/proto/contract/finishing.ts';
 import type { CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { type Arguments, readImageArguments } from './arguments.ts';
+import { type Arguments, readImageArguments, wantsPreview } from './arguments.ts';
 
 /** Agents give a call up after 60 s as a rule, and ask again by what they heard. */
 const WAIT_MS_MAX = 45_000;
@@ -102,11 +102,13 @@ export class CallTools {
     await this.#callerOf(request, 'submit');
     const takeRate = requireRate(this.#services.rateLimits, 'submissions');
     await takeRate.call(request.server, request, reply);
+    const preview = wantsPreview(given);
     const { job, created } = await this.#submit(calling, given);
     noteJob(request, job.id);
     // What a join leaves of its body holds no place while it waits.
     await image.abort();
-    return await this.#answer(calling, job, created ? '' : ' An earlier call made it.');
+    const note = created ? '' : ' An earlier call made it.';
+    return await this.#answer(calling, job, { note, preview });
   }
 
   async #submit({ request, image, longTexts }: Calling, given: Arguments): Promise<Submitted> {
@@ -123,11 +125,13 @@ export class CallTools {
     return await submitMatting.submitKeyless({ ...sent, ...derived });
   }
 
-  async #getJob(calling: Calling, { job_id: id }: Arguments): Promise<CallToolResult> {
+  async #getJob(calling: Calling, given: Arguments): Promise<CallToolResult> {
     const caller = await this.#callerOf(calling.request, 'read');
+    const preview = wantsPreview(given);
+    const { job_id: id } = given;
     const job = await this.#services.readJob(caller, typeof id === 'string' ? id : '');
     noteJob(calling.request, job.id);
-    return await this.#answer(calling, job);
+    return await this.#answer(calling, job, { note: '', preview });
   }
 
   async #getAccount({ request }: Calling): Promise<CallToolResult> {
@@ -152,7 +156,11 @@ export class CallTools {
   }
 
   /** Of the job's end, or of the job as it is when the wait is over. */
-  async #answer({ reply }: Calling, submitted: Job, note = ''): Promise<CallToolResult> {
+  async #answer(
+    { request, reply }: Calling,
+    submitted: Job,
+    { note, preview }: { readonly note: string; readonly preview: boolean },
+  ): Promise<CallToolResult> {
     const { waitForJob, jobViews } = this.#services;
     const waitMs = Math.min(WAIT_MS_MAX, this.#options.syncWaitMs);
     const job = await waitForEnd(waitForJob, submitted, waitMs, reply);
@@ -168,10 +176,20 @@ export class CallTools {
     const { url, format, width, height, sizeBytes, expiresAt } = result;
     const warned = result.warnings.map(warning => ` ${WARNED[warning]}`).join('');
     const what = `${width} x ${height} pixels, ${sizeBytes} bytes of ${format.toUpperCase()}`;
-    return said(
-      `The background is removed: ${what}.${warned}${note}\nUntil ${expiresAt}, without a key: ${url}`,
-      view,
-    );
+    const shown = preview ? await this.#thumbnail(job, request) : undefined;
+    const lacking = preview && shown === undefined ? ' It has no preview.' : '';
+    const text = `The background is removed: ${what}.${warned}${note}${lacking}`;
+    return said(`${text}\nUntil ${expiresAt}, without a key: ${url}`, view, shown);
+  }
+
+  /** The result stands without: what goes wrong with it is for the log. */
+  async #thumbnail(job: Job, { log }: FastifyRequest): Promise<Buffer | undefined> {
+    try {
+      return await this.#services.resultDownload.readThumbnail(job);
+    } catch (err) {
+      log.warn({ err, jobId: job.id }, 'thumbnail not read');
+      return undefined;
+    }
   }
 
   /** What has ended before names a result only where there is one. */
@@ -197,6 +215,13 @@ export class CallTools {
 }
 
 /** Some agents show the text to their model, some the fields: either says all of it. */
-function said(text: string, fields: object): CallToolResult {
-  return { content: [{ type: 'text', text }], structuredContent: { message: text, ...fields } };
+function said(text: string, fields: object, picture?: Buffer): CallToolResult {
+  const data = picture?.toString('base64');
+  return {
+    content: [
+      { type: 'text', text },
+      ...(data === undefined ? [] : [{ type: 'image', data, mimeType: 'image/webp' } as const]),
+    ],
+    structuredContent: { message: text, ...fields },
+  };
 }

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
+import { thumbnailBlob } from '@matting/core/jobs/job.ts';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
 import { hold } from '@matting/http/test/held-form.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -52,7 +53,7 @@ test('an agent finds the tools, and the fields of REST in them', async t => {
   );
   const [remove] = tools;
   const properties = remove?.inputSchema.properties ?? {};
-  t.deepEqual(Object.keys(properties), [...IMAGE_FIELDS, 'idempotency_key']);
+  t.deepEqual(Object.keys(properties), [...IMAGE_FIELDS, 'idempotency_key', 'preview']);
   for (const [name, schema] of Object.entries(properties)) {
     const { type, description } = schema as { type: unknown; description: string };
     t.true(typeof type === 'string' && description.length > 20, name);
@@ -103,6 +104,32 @@ test('a picture is removed, found again and paid for once', async t => {
     reserved: before.reserved,
   });
   t.regex(account.text, new RegExp(`^${before.available - 1} credits`));
+});
+
+test('a preview is the thumbnail of the result, where there is one, and changes nothing else', async t => {
+  succeeding(t);
+  const thumbnail = Buffer.from('RIFF of a thumbnail');
+  app.thumbnail = thumbnail;
+  t.teardown(() => {
+    app.thumbnail = undefined;
+  });
+  const given = { image_base64: base64() };
+  const { fields, pictures } = await agent.remove(given);
+  t.deepEqual(pictures, [], 'none was asked for');
+  const shown = [{ type: 'image', data: thumbnail.toString('base64'), mimeType: 'image/webp' }];
+  const again = await agent.remove({ ...given, preview: true });
+  t.deepEqual([again.fields.job_id, again.pictures], [fields.job_id, shown]);
+  const { job_id } = fields;
+  t.deepEqual((await agent.call('get_job', { job_id, preview: true })).pictures, shown);
+  const { result } = (await app.stores.jobs.find(job_id))!;
+  await app.blobs.remove(thumbnailBlob(result!.blob));
+  const gone = await agent.call('get_job', { job_id, preview: true });
+  t.deepEqual([gone.isError, gone.pictures], [false, []]);
+  t.regex(gone.text, /It has no preview/);
+  const jobs = await app.countJobs();
+  const wrong = await agent.remove({ image_base64: base64(), preview: 'yes' });
+  t.regex(wrong.text, /^INVALID_REQUEST: preview must be a boolean/);
+  t.is(await app.countJobs(), jobs);
 });
 
 test('a large picture is stored byte by byte, and counts as the same file of REST', async t => {

@@ -27,7 +27,7 @@ export function toolsOf(described: DescribedFields): Tool[] {
         'that the job is not done, call get_job.',
       inputSchema: {
         type: 'object',
-        properties: { ...fieldsOf(described), idempotency_key: IDEMPOTENCY_KEY },
+        properties: { ...fieldsOf(described), idempotency_key: IDEMPOTENCY_KEY, preview: PREVIEW },
         additionalProperties: false,
       },
       annotations: {
@@ -45,6 +45,7 @@ export function toolsOf(described: DescribedFields): Tool[] {
         type: 'object',
         properties: {
           job_id: { type: 'string', description: 'The job_id from remove_background.' },
+          preview: PREVIEW,
         },
         required: ['job_id'],
         additionalProperties: false,
@@ -75,6 +76,12 @@ const IDEMPOTENCY_KEY = {
   description:
     'Any text of 1 to 128 printable ASCII characters, one per image. Calls with the same key ' +
     'within 30 days are charged once. Without it the service derives a key from the arguments.',
+};
+
+const PREVIEW = {
+  type: 'boolean',
+  description:
+    'true adds a thumbnail of the result (WebP, at most 160 pixels a side) to the answer.',
 };
 
 /** One type each: agents' own formats know no lists of them. A test of REST has all described. */

@@ -17,6 +17,7 @@ export interface Called {
   // biome-ignore lint/suspicious/noExplicitAny: whatever fields a test expects
   readonly fields: any;
   readonly isError: boolean;
+  readonly pictures: readonly object[];
 }
 
 export class Agent {
@@ -37,8 +38,8 @@ export class Agent {
       name,
       arguments: given,
     });
-    const [{ text = '' } = {}] = content as { text?: string }[];
-    return { text, fields: structuredContent, isError: isError === true };
+    const [{ text = '' } = {}, ...pictures] = content as { text?: string }[];
+    return { text, fields: structuredContent, isError: isError === true, pictures };
   }
 
   remove(given: Record<string, unknown>): Promise<Called> {
