@@ -28,7 +28,8 @@ export function oneOf<Value extends string>(
   const text = texts.get(field)?.toLowerCase();
   if (text === undefined) return values[0];
   const value = values.find(known => known === text);
-  if (value === undefined) throw invalidParameter(field, `must be one of ${values.join(', ')}`);
+  if (value === undefined)
+    throw invalidParameter(field, `must be one of ${[...new Set(values)].join(', ')}`);
   return value;
 }
 

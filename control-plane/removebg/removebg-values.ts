@@ -149,7 +149,7 @@ export function scaleOf(texts: Texts<string>): number | undefined {
   if (text === undefined || text === 'original') return undefined;
   const percent = parsePercent(text);
   if (percent !== undefined && percent >= min && percent <= max) return percent;
-  throw invalidParameter('scale', `must be original or from ${min}% to ${max}%`);
+  throw invalidParameter('scale', `must be original, or a percentage from ${min}% to ${max}%`);
 }
 
 /**

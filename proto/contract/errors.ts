@@ -169,6 +169,12 @@ export class ContractError extends Error {
   }
 }
 
+/** As `invalidParameter`, of output_format. */
+export function unsupportedOutput(wrong: string): ContractError {
+  const fieldErrors = [{ field: 'output_format', detail: wrong }];
+  return new ContractError('UNSUPPORTED_OUTPUT_FORMAT', `output_format ${wrong}.`, { fieldErrors });
+}
+
 /** @param wrong what is wrong with the field, without its name and full stop: "must be …" */
 export function invalidParameter(field: string, wrong: string): ContractError {
   const fieldErrors = [{ field, detail: wrong }];

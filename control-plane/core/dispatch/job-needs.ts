@@ -2,7 +2,11 @@
  * What a job needs of a node and what a node can do of it; what it counts in the queue, and who may
  * add to that when it is full. Nodes go by the same rules of proto/contract. Pure.
  */
-import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import {
+  ContractError,
+  invalidParameter,
+  unsupportedOutput,
+} from '@matting/proto/contract/errors.ts';
 import {
   enlargingField,
   type FrameRange,
@@ -295,7 +299,6 @@ export function refusalOf(
 }
 
 const NO_NODE = 'No inference node of this service';
-const OTHER_FORMAT = 'Use another output_format.';
 
 function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
@@ -310,12 +313,11 @@ function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
         `${NO_NODE} takes ${inputFormat} images of ${pixels} pixels. Scale it down.`,
       );
     case 'output-format':
-      return unsupportedOutput(`${NO_NODE} writes ${outputFormat}. ${OTHER_FORMAT}`);
+      return unsupportedOutput(`${outputFormat} is not available: no inference node writes it`);
     case 'output-size': {
       const least = finishing?.frame.least ?? pixels;
-      return unsupportedOutput(
-        `${NO_NODE} writes ${outputFormat} of ${least} pixels. ${OTHER_FORMAT}`,
-      );
+      const wrong = `${outputFormat} is not available: no inference node writes ${least} pixels of it`;
+      return unsupportedOutput(wrong);
     }
     case 'background': {
       const detail = `background: ${unreadBy(finishing?.background?.inputFormat)}`;
@@ -353,15 +355,12 @@ function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): Contrac
 
 /** Every node says that it can, and none could: a codec that only some have. */
 function codecRefusal({ inputFormat, outputFormat }: AskedNeeds): ContractError | undefined {
-  const detail = `${NO_NODE} could process this image in this format.`;
-  if (outputFormat === 'jxl') return unsupportedOutput(detail);
+  if (outputFormat === 'jxl') {
+    return unsupportedOutput('jxl is not available: no inference node writes this image in it');
+  }
+  const detail = `${NO_NODE} could read this image.`;
   const isOfSome = inputFormat === 'jxl' || inputFormat === 'heic';
   return isOfSome ? new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail) : undefined;
-}
-
-function unsupportedOutput(detail: string): ContractError {
-  const fieldErrors = [{ field: 'output_format', detail }];
-  return new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
 }
 
 const LOOKS_IN_GRACE = 60;

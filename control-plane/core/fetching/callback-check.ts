@@ -23,7 +23,7 @@ export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
 
 function invalidCallbackUrl(wrong: string, cause?: unknown): ContractError {
   const fieldErrors = [{ field: 'callback_url', detail: wrong }];
-  return new ContractError('INVALID_CALLBACK', `callback_url: ${wrong}`, { cause, fieldErrors });
+  return new ContractError('INVALID_CALLBACK', `callback_url ${wrong}.`, { cause, fieldErrors });
 }
 
 export class CallbackAddressCheck {

@@ -28,7 +28,7 @@ const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
 const UNKNOWN_KEY =
-  'The API key is unknown or revoked. Send a key of this service: it begins with mk_.';
+  'The API key is unknown or revoked. Send a key of this service, which begins with mk_.';
 
 /** Of requests that are known otherwise: by a session of the account area. */
 const accounts = new WeakMap<FastifyRequest, string>();

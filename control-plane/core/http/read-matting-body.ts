@@ -204,7 +204,7 @@ export type BodyForm =
 export const requireBodyForm = requireBodyHead({
   // RFC 9110 section 12.5.1: what a caller may send instead.
   accepted: 'application/json, multipart/form-data, image/*, application/octet-stream',
-  wanted: 'application/json in UTF-8, multipart/form-data or the picture itself',
+  wanted: 'application/json in UTF-8, multipart/form-data or the image itself',
   bytesMaxOf: request => {
     const form = bodyFormOf(request);
     return form && bodyBytesMax(form);

@@ -331,7 +331,7 @@ export function refusalOfKey(
   address: string,
 ): string | undefined {
   if (networks !== undefined && !isIpInNetworks(address, networks)) {
-    return `The API key does not allow requests from ${address || 'an unknown address'}.`;
+    return `The API key does not allow requests from ${address || 'an unknown address'}. Add it to the networks of the key, or use another key.`;
   }
   if (scope !== undefined && scopes !== undefined && !scopes.includes(scope)) {
     return `The API key does not have the scope ${scope}. Use a key that has it, or add it to this one.`;

@@ -124,7 +124,7 @@ export async function readJobOfCaller(
   if (job !== undefined) return job;
   throw new ContractError(
     'JOB_NOT_FOUND',
-    'This API key has no job with that id. Use the status_url of the submission.',
+    'This API key has no job with this id. Use the status_url and the key of the submission.',
   );
 }
 

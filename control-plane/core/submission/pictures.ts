@@ -336,7 +336,7 @@ function requireResolution(width: number, height: number, { noun, pixelsMax }: I
   throw new ContractError(
     'IMAGE_RESOLUTION_TOO_LARGE',
     `${noun} is ${width}x${height} pixels. The limit is ${IMAGE_SIDE_PX_MAX} pixels per side ` +
-      `and ${pixelsMax} pixels in all. Scale it down.`,
+      `and ${pixelsMax / 1e6} megapixels in all. Scale it down.`,
   );
 }
 

@@ -15,7 +15,11 @@ import {
 } from '@matting/http/outgoing/outgoing-url.ts';
 import { Remembered } from '@matting/program/remembered.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
-import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import {
+  ContractError,
+  invalidParameter,
+  unsupportedOutput,
+} from '@matting/proto/contract/errors.ts';
 import {
   FINISHING_FIELDS,
   type FinishingField,
@@ -436,9 +440,7 @@ function requireOutputFormat(given: TextValue | undefined): OutputFormat | undef
   const format = given === OVERLONG ? undefined : parseOutputFormat(given);
   // The archive is of the other interface and of gRPC.
   if (format !== undefined && format !== 'zip') return format;
-  const detail = `output_format must be one of ${TRANSPARENT_FORMATS.join(', ')}.`;
-  const fieldErrors = [{ field: 'output_format', detail }];
-  throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
+  throw unsupportedOutput(`must be one of ${TRANSPARENT_FORMATS.join(', ')}`);
 }
 
 /** @throws ContractError INVALID_PARAMETER where one is over every rule's length */

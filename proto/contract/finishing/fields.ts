@@ -3,7 +3,7 @@
  * line, and what they ask for. docs/rest.md has what each takes. A text that is no value of its
  * field is refused, never left out; so is a field that could have no effect.
  */
-import { ContractError, invalidParameter } from '../errors.ts';
+import { invalidParameter, unsupportedOutput } from '../errors.ts';
 import type { Background, Channels, CropMargins, Finishing, Position } from '../finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '../formats.ts';
 import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '../limits.ts';
@@ -143,7 +143,7 @@ function scaleOf(texts: FinishingTexts): number | undefined {
   if (text === undefined) return undefined;
   const percent = parsePercent(text);
   if (percent !== undefined && percent >= min && percent <= max) return percent;
-  throw invalidParameter('scale', `must be from ${min}% to ${max}%`);
+  throw invalidParameter('scale', `must be a percentage from ${min}% to ${max}%`);
 }
 
 /** The middle is where the contents lie anyway. */
@@ -177,7 +177,7 @@ function frameOf(texts: FinishingTexts): Pick<Finishing, 'outputWidth' | 'output
   const outputWidth = sideOf(texts, 'output_width');
   const outputHeight = sideOf(texts, 'output_height');
   if ((outputWidth ?? 1) * (outputHeight ?? 1) > FRAME_PIXELS_MAX) {
-    const wrong = `times output_width must be at most ${FRAME_PIXELS_MAX} pixels`;
+    const wrong = `times output_width must be at most ${FRAME_PIXELS_MAX / 1e6} megapixels`;
     throw invalidParameter('output_height', wrong);
   }
   return {
@@ -207,11 +207,9 @@ function requireFormat(
   background: Background | undefined,
 ): void {
   if (format !== 'jpeg' || isOpaque(background)) return;
-  const detail =
+  throw unsupportedOutput(
     channels === 'alpha'
-      ? 'output_format jpeg does not keep the matte exactly. Use png.'
-      : 'output_format jpeg has no transparency. Send an opaque background, a background_url ' +
-        'or a background_file.';
-  const fieldErrors = [{ field: 'output_format', detail }];
-  throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
+      ? 'jpeg does not keep the matte exactly. Use png'
+      : 'jpeg has no transparency. Send an opaque background, such as background=white',
+  );
 }

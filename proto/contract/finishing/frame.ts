@@ -195,7 +195,7 @@ export function frameRefusal(
 ): ContractError | undefined {
   if (pixels <= framePixelsMax(input)) return undefined;
   const wrong =
-    `makes a frame of ${pixels} pixels. The limit is ${FRAME_PIXELS_MAX} pixels, ` +
+    `makes a frame of ${pixels} pixels. The limit is ${FRAME_PIXELS_MAX / 1e6} megapixels, ` +
     `or the size of the image`;
   return invalidParameter(enlargingField(finishing), wrong);
 }

@@ -83,7 +83,7 @@ function requireSize(
     throw new ContractError(
       'IMAGE_RESOLUTION_TOO_LARGE',
       `The image is ${width}x${height} pixels. The limit is ${IMAGE_SIDE_PX_MAX} pixels per side ` +
-        `and ${pixelsMax} pixels in all. Scale it down.`,
+        `and ${pixelsMax / 1e6} megapixels in all. Scale it down.`,
     );
   }
   if (format === 'jxl' && width * height > jxlPixelsMax()) {
