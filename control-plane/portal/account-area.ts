@@ -102,7 +102,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     orders: new Orders(stores.orders, priceList, paymentInstructions),
     /** What people read and change without a rule besides the store's own. */
     stores,
-    ledgerHistory: new LedgerHistory(stores.ledger),
+    ledgerHistory: new LedgerHistory(stores),
     sessions: sessionsIn(stores.sessions),
     manageKeys: new ManageKeys(stores.apiKeys),
     signIn: new SignIn(signing),
@@ -158,7 +158,7 @@ function registerAccountArea(
       registerSignInRoutes(account, services);
       registerProfileRoutes(account, services);
       registerPeopleRoutes(account, services);
-      registerCreditRoutes(account, services.ledgerHistory);
+      registerCreditRoutes(account, services);
       registerPackageRoutes(account, services);
       registerOrderRoutes(account, services.orders);
       registerJobsRoutes(account, services);

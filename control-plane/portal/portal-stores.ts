@@ -3,6 +3,7 @@ import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
 import { keyEndStore } from './alerts/key-ends.ts';
+import { createLedgerLineStore } from './orders/ledger-lines.ts';
 import { createOrderStore } from './orders/order-store.ts';
 import { createLinkStore } from './people/link-store.ts';
 import { createPeopleStore } from './people/people-store.ts';
@@ -22,6 +23,7 @@ export function createPortalStores(database: Database) {
     keyEnds: keyEndStore(database),
     identities: createIdentityStore(database),
     links: createLinkStore(database),
+    ledgerLines: createLedgerLineStore(database),
     orders: createOrderStore(database),
     people: { ...createPeopleStore(database), ...peopleRetention(database) },
     playground: createPlaygroundStore(database),

@@ -175,4 +175,15 @@ an exported cell is a formula
   - FORMULA.test(cell)
   + cell === null
   = is exported as CSV that no spreadsheet takes for formulas
+
+file control-plane/portal/orders/ledger-lines.ts
+tests control-plane/portal/orders/ledger-lines.test.ts: lines of a ledger on sqlite
+the balances of a page count what moved after it
+  - let balance = (first?.total ?? 0) - requireInteger(first?.moved ?? null);
+  + let balance = first?.total ?? 0;
+  = are each the one before it and what it moved, on pages of any size
+a balance is told that counts less than there is
+  - requireInteger(first?.entries ?? null) <= newerMax;
+  + true;
+  = have no balance behind more entries than are read
 `;

@@ -1,4 +1,4 @@
-/** Credits: an account's balance, its ledger by kind and days, and all of a period as CSV. */
+/** Credits: an account's balance, its ledger with the balance of each line, and all of a period as CSV. */
 
 import { Readable } from 'node:stream';
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
@@ -12,11 +12,14 @@ import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { cursorText, pageOf } from '../page/paging.ts';
 import { PageError, placeOf, queryText, type Visit, visitOf } from '../session/visit.ts';
+import { lastingText, paceOf } from '../usage/pace.ts';
+import type { ReadUsage } from '../usage/read-usage.ts';
 import { dayOfIso } from '../usage/usage-store.ts';
-import type { Formats, Words } from '../words/words.ts';
-import { creditsTabs } from './order-pages.ts';
+import { type Formats, fill, type Words } from '../words/words.ts';
+import { type LedgerLine, type LedgerLineStore, MOVING_KINDS } from './ledger-lines.ts';
+import { creditsTabs, type Orders } from './order-pages.ts';
 
-const ENTRIES_PAGE_ROWS = 50;
+const LINES_PAGE_ROWS = 50;
 /** Entries of one statement of an export: about a millisecond on SQLite. */
 const EXPORT_PAGE_ROWS = 500;
 /** Exports of a replica at once; an account has one. */
@@ -35,7 +38,7 @@ export interface LedgerFilter {
 }
 
 interface LedgerPage {
-  readonly entries: readonly ListedEntry[];
+  readonly lines: readonly LedgerLine[];
   /** Where the next page begins; undefined: there is none. */
   readonly next: string | undefined;
 }
@@ -48,16 +51,18 @@ interface Export {
 
 export class LedgerHistory {
   readonly #ledger: LedgerStore;
+  readonly #lines: LedgerLineStore;
   readonly #exportPageRows: number;
   readonly #clockMs: () => number;
   readonly #exporting = new Map<string, Export>();
 
   /** @param clockMs milliseconds of a clock that never goes back */
   constructor(
-    ledger: LedgerStore,
+    stores: { readonly ledger: LedgerStore; readonly ledgerLines: LedgerLineStore },
     { exportPageRows = EXPORT_PAGE_ROWS, clockMs = () => performance.now() } = {},
   ) {
-    this.#ledger = ledger;
+    this.#ledger = stores.ledger;
+    this.#lines = stores.ledgerLines;
     this.#exportPageRows = exportPageRows;
     this.#clockMs = clockMs;
   }
@@ -69,14 +74,22 @@ export class LedgerHistory {
     return { available: balances.available, reserved: balances.reserved };
   }
 
+  /** @param withReservations of no kind in particular: also what jobs held and gave back */
   async page(
     accountId: string,
-    filter: LedgerFilter,
+    { filter, withReservations }: { filter: LedgerFilter; withReservations: boolean },
     after: PageCursor | undefined,
   ): Promise<LedgerPage> {
-    const found = await this.#list(accountId, filter, after, ENTRIES_PAGE_ROWS + 1);
-    const { rows: entries, last } = pageOf(found, ENTRIES_PAGE_ROWS);
-    return { entries, next: last && cursorText(last) };
+    const all = withReservations ? LEDGER_KINDS : MOVING_KINDS;
+    const found = await this.#lines.page(accountId, {
+      kinds: filter.kind === undefined ? all : [filter.kind],
+      fromMs: 0,
+      ...instantsOf(filter),
+      after,
+      limit: LINES_PAGE_ROWS + 1,
+    });
+    const { rows: lines, last } = pageOf(found, LINES_PAGE_ROWS);
+    return { lines, next: last && cursorText(last) };
   }
 
   /**
@@ -109,7 +122,7 @@ export class LedgerHistory {
       if (!own.ended) this.#exporting.delete(accountId);
       own.ended = true;
     };
-    return { lines: this.#watched(own, this.#lines(accountId, filter), end), end };
+    return { lines: this.#watched(own, this.#csvLines(accountId, filter), end), end };
   }
 
   /** Takes the place of the export whose reader is latest; false: all of them are read. */
@@ -144,7 +157,7 @@ export class LedgerHistory {
     }
   }
 
-  async *#lines(accountId: string, filter: LedgerFilter): AsyncGenerator<string, void, void> {
+  async *#csvLines(accountId: string, filter: LedgerFilter): AsyncGenerator<string, void, void> {
     yield csvLine(['time', 'kind', 'credits', 'reference']);
     let after: PageCursor | undefined;
     for (;;) {
@@ -157,15 +170,20 @@ export class LedgerHistory {
 
   #list(
     accountId: string,
-    { kind, from, to }: LedgerFilter,
+    filter: LedgerFilter,
     after: PageCursor | undefined,
     limit: number,
   ): Promise<ListedEntry[]> {
-    const fromMs = from === undefined ? undefined : Date.parse(from);
-    const beforeMs = to === undefined ? undefined : Date.parse(to) + DAY_MS;
-    const listing = { kind, fromMs, beforeMs, after, limit };
+    const listing = { kind: filter.kind, ...instantsOf(filter), after, limit };
     return this.#ledger.list(accountId, listing);
   }
+}
+
+function instantsOf({ from, to }: LedgerFilter) {
+  return {
+    ...(from === undefined ? {} : { fromMs: Date.parse(from) }),
+    beforeMs: to === undefined ? undefined : Date.parse(to) + DAY_MS,
+  };
 }
 
 function lineOf({ atMs, kind, amount, reference }: ListedEntry): string {
@@ -192,51 +210,15 @@ const CREDITS_PATH = `${ACCOUNT_PATH}/credits`;
 const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;
 const READ = { config: { permission: 'credits.read' } } as const;
 
-export function registerCreditRoutes(account: FastifyInstance, ledgerHistory: LedgerHistory) {
-  account.get('/credits', READ, async (request, reply) => {
-    const visit = visitOf(request);
-    const { words, formats, accountId } = visit;
-    const { filter, typed, wrong } = filterOf(request);
-    const after = placeOf(request);
-    const { available, reserved } = await ledgerHistory.balance(accountId);
-    const isWrong = Object.keys(wrong).length > 0;
-    const page = isWrong
-      ? { entries: [], next: undefined }
-      : await ledgerHistory.page(accountId, filter, after);
-    const { credits } = words;
-    const { next } = page;
-    return renderPage(reply, {
-      title: credits.title,
-      lead: credits.lead,
-      active: 'credits',
-      status: isWrong ? 422 : 200,
-      main: html`<div>
-        ${creditsTabs(visit, 'credits')}
-        ${ui.figures([
-          {
-            label: credits.available,
-            value: formats.credits(available),
-            note: credits.availableNote,
-          },
-          { label: credits.reserved, value: formats.credits(reserved), note: credits.reservedNote },
-        ])}
-        ${ui.section(
-          {
-            title: credits.ledger,
-            lead: credits.ledgerLead,
-            actions: ui.linkButton({
-              href: ui.withQuery(`${CREDITS_PATH}/export`, typed),
-              label: credits.export,
-              download: true,
-            }),
-          },
-          ledgerFilter(words, typed, wrong),
-          isWrong ? null : ledgerTable(visit, page, typed),
-          ui.pager(words.common, CREDITS_PATH, { after, next }, typed),
-        )}
-      </div>`,
-    });
-  });
+interface CreditServices {
+  readonly ledgerHistory: LedgerHistory;
+  readonly readUsage: Pick<ReadUsage, 'view'>;
+  readonly orders: Pick<Orders, 'references'>;
+}
+
+export function registerCreditRoutes(account: FastifyInstance, services: CreditServices) {
+  const { ledgerHistory } = services;
+  account.get('/credits', READ, (_request, reply) => renderCredits(reply, services));
   account.get('/credits/export', READ, (request, reply) => {
     const { filter, wrong } = filterOf(request);
     if (Object.keys(wrong).length > 0) throw new PageError('badForm');
@@ -245,6 +227,59 @@ export function registerCreditRoutes(account: FastifyInstance, ledgerHistory: Le
     const stream = Readable.from(lines, { objectMode: false }).once('close', end);
     return sendCsv(reply, 'credits.csv', stream);
   });
+}
+
+async function renderCredits(reply: FastifyReply, services: CreditServices) {
+  const { ledgerHistory, readUsage } = services;
+  const { request } = reply;
+  const visit = visitOf(request);
+  const { words, accountId } = visit;
+  const { credits } = words;
+  const { filter, typed, wrong } = filterOf(request);
+  const after = placeOf(request);
+  const balances = await ledgerHistory.balance(accountId);
+  const pace = paceOf(await readUsage.view(accountId, {}));
+  const isWrong = Object.keys(wrong).length > 0;
+  const asked = { filter, withReservations: typed.reservations !== '' };
+  const page = isWrong
+    ? { lines: [], next: undefined }
+    : await ledgerHistory.page(accountId, asked, after);
+  const orderIds = [...new Set(page.lines.flatMap(line => subjectOf(line).order ?? []))];
+  const references = await services.orders.references(accountId, orderIds);
+  const { reservations: _shown, ...exported } = typed;
+  const actions = ui.linkButton({
+    href: ui.withQuery(`${CREDITS_PATH}/export`, exported),
+    label: credits.export,
+    download: true,
+  });
+  return renderPage(reply, {
+    title: credits.title,
+    lead: credits.lead,
+    active: 'credits',
+    status: isWrong ? 422 : 200,
+    main: html`<div>
+      ${creditsTabs(visit, 'credits')}
+      ${ui.figures(balanceFigures(visit, balances, pace))}
+      ${ui.section(
+        { title: credits.ledger, lead: credits.ledgerLead, actions },
+        ledgerChoice(visit, typed, wrong),
+        isWrong ? null : ledgerTable(visit, page, typed, references),
+        ui.pager(words.common, CREDITS_PATH, { after, next: page.next }, typed),
+      )}
+    </div>`,
+  });
+}
+
+function balanceFigures(visit: Visit, { available, reserved }: Balances, pace: number | undefined) {
+  const { words, formats } = visit;
+  const { credits } = words;
+  const figures = [
+    { label: credits.available, value: formats.credits(available), note: credits.availableNote },
+    { label: credits.reserved, value: formats.credits(reserved), note: credits.reservedNote },
+  ];
+  if (pace === undefined) return figures;
+  const note = fill(credits.lastsNote, { pace: formats.about(pace) });
+  return [...figures, { label: credits.lasts, value: lastingText(visit, available, pace), note }];
 }
 
 export function sendCsv(reply: FastifyReply, name: string, body: string | Readable): FastifyReply {
@@ -263,7 +298,9 @@ type TypedFilter = ReturnType<typeof filterOf>['typed'];
 /** Which field is wrong: in itself, or `order`, because the days are the wrong way round. */
 type WrongFields = Partial<Record<'kind' | 'from' | 'to', 'form' | 'order'>>;
 
-function ledgerFilter({ credits, common }: Words, typed: TypedFilter, wrong: WrongFields): VNode {
+/** What is shown of the ledger: with reservations at one click, and any kind or days. */
+function ledgerChoice({ words }: Visit, typed: TypedFilter, wrong: WrongFields): VNode {
+  const { credits, common } = words;
   const badDay = { form: credits.badDay, order: credits.badOrder };
   const kinds = LEDGER_KINDS.map(kind => ({ value: kind, label: credits.kinds[kind] }));
   const day = (name: 'from' | 'to') =>
@@ -274,40 +311,65 @@ function ledgerFilter({ credits, common }: Words, typed: TypedFilter, wrong: Wro
       value: typed[name],
       error: wrong[name] && badDay[wrong[name]],
     });
-  return ui.filterForm(
-    CREDITS_PATH,
-    ui.selectField({
-      name: 'kind',
-      label: credits.kind,
-      value: typed.kind,
-      error: wrong.kind && credits.badKind,
-      options: [{ value: '', label: credits.allKinds }, ...kinds],
-    }),
-    day('from'),
-    day('to'),
-    ui.actions(
-      ui.button({ label: common.apply, kind: 'secondary' }),
-      isFiltered(typed)
-        ? ui.linkButton({ href: CREDITS_PATH, label: common.clear, kind: 'quiet' })
-        : null,
-    ),
-  );
+  const { from, to, reservations } = typed;
+  const withReservations = reservations !== '';
+  const shown = (isWith: boolean, label: string) => ({
+    href: ui.withQuery(CREDITS_PATH, { from, to, reservations: isWith ? 1 : undefined }),
+    label,
+    active: typed.kind === '' && isWith === withReservations,
+  });
+  return html`<div class="choose">
+    ${ui.segments(credits.shown, [shown(false, credits.moves), shown(true, credits.all)])}
+    <details open=${isFiltered(typed)}><summary>${credits.filter}</summary>
+      ${ui.filterForm(
+        CREDITS_PATH,
+        withReservations ? html`<input type="hidden" name="reservations" value="1" />` : null,
+        ui.selectField({
+          name: 'kind',
+          label: credits.kind,
+          value: typed.kind,
+          error: wrong.kind && credits.badKind,
+          options: [{ value: '', label: credits.allKinds }, ...kinds],
+        }),
+        day('from'),
+        day('to'),
+        ui.actions(
+          ui.button({ label: common.apply, kind: 'secondary' }),
+          isFiltered(typed)
+            ? ui.linkButton({ href: CREDITS_PATH, label: common.clear, kind: 'quiet' })
+            : null,
+        ),
+      )}
+    </details>
+  </div>`;
 }
 
-function isFiltered(typed: TypedFilter): boolean {
-  return Object.values(typed).some(text => text !== '');
+function isFiltered({ kind, from, to }: TypedFilter): boolean {
+  return [kind, from, to].some(text => text !== '');
 }
 
-function ledgerTable({ words, formats }: Visit, { entries }: LedgerPage, typed: TypedFilter) {
+function ledgerTable(
+  { words, formats }: Visit,
+  { lines }: LedgerPage,
+  typed: TypedFilter,
+  references: ReadonlyMap<string, string>,
+): VNode {
   const { credits } = words;
+  const hasBalances = lines.some(({ balance }) => balance !== null);
   return ui.dataTable({
     caption: credits.ledger,
-    columns: [credits.time, credits.kind, ui.end(credits.amount), credits.reference],
-    rows: entries.map(entry => [
-      ui.time(entry.atMs, formats.exactTime),
-      credits.kinds[entry.kind],
-      signed(entry, formats),
-      referenceOf(entry),
+    isCompact: true,
+    columns: [
+      credits.what,
+      credits.time,
+      ui.end(credits.amount),
+      ...(hasBalances ? [ui.end(credits.balance)] : []),
+    ],
+    rows: lines.map(line => [
+      whatOf(line, words, references),
+      ui.time(line.atMs, formats.dateTime),
+      html`<span class=${TONES[line.kind]}>${signed(line, formats)}</span>`,
+      line.balance === null ? null : formats.credits(line.balance),
     ]),
     empty: ui.emptyState(
       isFiltered(typed)
@@ -317,23 +379,49 @@ function ledgerTable({ words, formats }: Visit, { entries }: LedgerPage, typed: 
   });
 }
 
-type Entry = LedgerPage['entries'][number];
+const TONES: Readonly<Record<LedgerKind, string>> = {
+  grant: 'plus',
+  charge: '',
+  revoke: 'minus',
+  reserve: 'soft',
+  release: 'soft',
+};
 
 /** What the entry did to the available credits; a charge takes what was reserved before. */
-function signed({ kind, amount }: Entry, formats: Formats): string {
+function signed({ kind, amount }: LedgerLine, formats: Formats): string {
   const count = formats.credits(amount);
-  if (kind === 'charge') return count;
   return kind === 'grant' || kind === 'release' ? `+${count}` : `\u2212${count}`;
 }
 
-const OF_ORDER = /^(?:order|refund):([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:$|:)/;
+const UUID = '[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}';
+const OF_ORDER = new RegExp(`^(order|refund|released):(${UUID})(?:$|:)`);
+const OF_LOST_RESULT = new RegExp(`^lost:(${UUID})$`);
+/** Of a job's id, beside its line: enough to tell the jobs of a page apart. */
+const SHORT_ID_LENGTH = 8;
 
-function referenceOf({ kind, reference }: Entry): Child {
-  const order = OF_ORDER.exec(reference)?.[1];
-  const isMovement = kind === 'grant' || kind === 'revoke';
-  if (isMovement && order === undefined) return reference;
-  const href = isMovement ? `${ORDERS_PATH}/${order}` : `${ACCOUNT_PATH}/jobs/${reference}`;
-  return html`<a href=${href}>${reference}</a>`;
+/** The order or the job of an entry; of what the operator entered its reference says what it is. */
+function subjectOf({ kind, reference }: Pick<LedgerLine, 'kind' | 'reference'>) {
+  if (kind !== 'grant' && kind !== 'revoke') return { words: kind, job: reference } as const;
+  const [, why, order] = OF_ORDER.exec(reference) ?? [];
+  if (order !== undefined) return { words: why === 'order' ? 'order' : 'refund', order } as const;
+  const [, job] = OF_LOST_RESULT.exec(reference) ?? [];
+  if (job !== undefined) return { words: 'lost', job } as const;
+  return { words: kind, text: reference } as const;
+}
+
+function whatOf(
+  line: LedgerLine,
+  { credits }: Words,
+  references: ReadonlyMap<string, string>,
+): Child {
+  const { words, order, job, text } = { order: undefined, job: undefined, ...subjectOf(line) };
+  const label = credits.lines[words];
+  if (order !== undefined) {
+    const reference = references.get(order) ?? order.slice(0, SHORT_ID_LENGTH);
+    return html`<a href=${`${ORDERS_PATH}/${order}`}>${fill(label, { order: reference })}</a>`;
+  }
+  if (job === undefined) return html`${label} <span class="soft">${text}</span>`;
+  return html`${label} <a class="soft" href=${`${ACCOUNT_PATH}/jobs/${job}`} title=${job}><code>${job.slice(0, SHORT_ID_LENGTH)}</code></a>`;
 }
 
 function filterOf(request: FastifyRequest) {
@@ -341,6 +429,7 @@ function filterOf(request: FastifyRequest) {
     kind: queryText(request, 'kind'),
     from: queryText(request, 'from'),
     to: queryText(request, 'to'),
+    reservations: queryText(request, 'reservations'),
   };
   const kind = LEDGER_KINDS.find(known => known === typed.kind);
   const wrong: WrongFields = {};

@@ -26,7 +26,7 @@ const ALL: LedgerFilter = { kind: undefined, from: undefined, to: undefined };
 const { stores } = useStores(test);
 let history: LedgerHistory;
 test.before(() => {
-  history = new LedgerHistory(stores.ledger, { exportPageRows: 3 });
+  history = new LedgerHistory(stores, { exportPageRows: 3 });
 });
 
 async function linesOf(account: string): Promise<string[]> {
@@ -85,7 +85,7 @@ test('an export of the ledger › is one of an account and a few of all, until i
 
 test('exports whose readers are late › give their places to those of other accounts, the latest first', async t => {
   let nowMs = 0;
-  const history = new LedgerHistory(stores.ledger, { exportPageRows: 1, clockMs: () => nowMs });
+  const history = new LedgerHistory(stores, { exportPageRows: 1, clockMs: () => nowMs });
   const begin = async () => {
     const account = await fundedAccount(stores, 1);
     await stores.ledger.grant(account, 1, 'another');

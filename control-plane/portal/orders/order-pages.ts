@@ -70,6 +70,11 @@ export class Orders {
     return { orders, next };
   }
 
+  /** Of those of the account's orders that have one, by their ids. */
+  references(accountId: string, orderIds: readonly string[]) {
+    return this.#orders.references(accountId, orderIds);
+  }
+
   /** Undefined: this account has no such order. */
   async show(accountId: string, orderId: string) {
     const order = await this.#orders.find(orderId, accountId);

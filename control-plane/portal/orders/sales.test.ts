@@ -5,6 +5,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import path from 'node:path';
 import { assertBalanced, fundedAccount } from '@matting/core/test/fixtures.ts';
+import { imageBody } from '@matting/core/test/support/test-app.ts';
 import { signMessage } from '@matting/http/outgoing/webhook-signature.ts';
 import ava from 'ava';
 import { paid, placed } from '../test/orders.ts';
@@ -40,13 +41,50 @@ test('the page of credits › shows the balance and the ledger, of a kind and of
   const page = await viewer.get('/account/credits');
   t.is(page.statusCode, 200);
   t.regex(textOf(page.body), /Available 990 .* Reserved 0/);
-  t.regex(textOf(page.body), /Taken back −10 =cmd\(\)/);
+  t.regex(textOf(page.body), /Removed =cmd\(\) [^−]*−10 990 .*Added test [^+]*\+1,000 1,000 /);
   const granted = await viewer.get(`/account/credits?kind=grant&from=${today}&to=${today}`);
-  t.regex(textOf(granted.body), /Granted \+1,000 test/);
+  t.regex(textOf(granted.body), /Added test .*\+1,000/);
   t.notRegex(granted.body, /=cmd/);
   const before = await viewer.get('/account/credits?to=2020-01-31');
   t.notRegex(textOf(before.body), /\+1,000/);
 });
+
+test('the page of credits › has one line an image, and what was held on demand', async t => {
+  const own = await openTestApp({ credits: 10, settings: { portal: { sales } } }, t);
+  const person = await signIn(own);
+  const submit = async () => (await own.post('/v1/matting/jobs', imageBody())).json().job_id;
+  const [done, failed, open] = [await submit(), await submit(), await submit()];
+  await own.succeedJob(done);
+  await own.failJob(failed, { code: 'PROCESSING_FAILED', detail: 'no', retryable: false });
+  const order = await paid(own.stores, own.accountId);
+  const lines = async (query: string) =>
+    linesOf((await person.get(`/account/credits${query}`)).body);
+  const image = (id: string, label: string) => `${label} ${id.slice(0, 8)}`;
+  t.deepEqual(await lines(''), [
+    `Order ${order.reference} +2,500 2,509`,
+    `${image(done, 'Image')} −1 9`,
+    'Added test +10 10',
+  ]);
+  t.deepEqual(
+    (await lines('?reservations=1')).sort(),
+    [
+      'Added test +10 10',
+      `${image(done, 'Image')} −1 9`,
+      `Order ${order.reference} +2,500 2,509`,
+      ...[done, failed, open].map(id => `${image(id, 'Reserved for an image')} −1 10`),
+      `${image(failed, 'Returned, the image failed')} +1 9`,
+    ].sort(),
+  );
+  t.deepEqual(await lines('?kind=charge'), [`${image(done, 'Image')} −1`]);
+});
+
+/** What, credits and balance of each line. */
+function linesOf(page: string): string[] {
+  const body = /<tbody>(.*?)<\/tbody>/s.exec(page)?.[1] ?? '';
+  return [...body.matchAll(/<tr>(.*?)<\/tr>/gs)].map(([, row = '']) =>
+    textOf(row.replace(/<time.*?<\/time>/s, '')).trim(),
+  );
+}
 
 test('the page of credits › names the field of a filter that makes no sense', async t => {
   for (const [query, field] of [

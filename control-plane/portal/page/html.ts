@@ -352,14 +352,16 @@ interface TableProps {
   /** As many cells a row as there are columns; the first names the row. */
   readonly rows: readonly (readonly Child[])[];
   readonly empty?: Child;
+  /** On a phone a row is two lines: the first and the third cell, then the others. */
+  readonly isCompact?: boolean;
 }
 
 /** On a phone every row is a card: the first cell its title, the others with their column's name. */
-export function dataTable({ caption, columns, rows, empty }: TableProps): VNode {
+export function dataTable({ caption, columns, rows, empty, isCompact }: TableProps): VNode {
   if (rows.length === 0 && empty) return html`<div class="panel">${empty}</div>`;
   const shown: ColumnProps[] = columns.map(one => (typeof one === 'string' ? { label: one } : one));
   const nameOf = ({ align, cut }: ColumnProps) => align ?? (cut ? 'cut' : undefined);
-  return html`<div class="panel table" role="region" aria-label=${caption} tabindex="0"><table>
+  return html`<div class=${`panel table${isCompact ? ' compact' : ''}`} role="region" aria-label=${caption} tabindex="0"><table>
     <caption class="silent">${caption}</caption>
     <thead><tr>${shown.map(
       column =>

@@ -1,0 +1,143 @@
+/**
+ * The ledger as its owners read it: each entry with the balance after it. The balance is available
+ * and reserved credits together: a reservation moves none of it, and a charge takes what was
+ * reserved. It is no column: it is the account's balance now, less what moved since, read at once.
+ */
+
+import { ofAccount } from '@matting/core/accounts/account-store.ts';
+import type { LedgerKind } from '@matting/core/ledger/ledger.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
+import { type Database, type Db, query } from '@matting/database/database.ts';
+import { requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { sql } from 'kysely';
+
+/** The kinds that move the balance. */
+export const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies LedgerKind[];
+
+/** Entries behind a page that are read for its balances: of some 200 pages, some 20 ms. */
+const NEWER_ENTRIES_MAX = 20_000;
+
+export interface LinesQuestion {
+  /** At least one. */
+  readonly kinds: readonly LedgerKind[];
+  readonly fromMs: number;
+  /** The first instant that is not asked for. Undefined: to the present. */
+  readonly beforeMs: number | undefined;
+  readonly after: PageCursor | undefined;
+  readonly limit: number;
+}
+
+export type LedgerLine = Awaited<ReturnType<typeof readLines>>[number];
+
+export function createLedgerLineStore(database: Database, newerMax = NEWER_ENTRIES_MAX) {
+  return {
+    /**
+     * The latest first. `balance` is null where the kinds leave out one that moves it, or where more
+     * than NEWER_ENTRIES_MAX entries are newer than the page.
+     */
+    page: (accountId: string, question: LinesQuestion) =>
+      readLines(database, accountId, question, newerMax),
+  };
+}
+
+export type LedgerLineStore = ReturnType<typeof createLedgerLineStore>;
+
+/** What an entry did to the balance. */
+function effectOf(kind: LedgerKind, amount: number): number {
+  if (kind === 'grant') return amount;
+  return kind === 'charge' || kind === 'revoke' ? -amount : 0;
+}
+
+async function readLines(
+  database: Database,
+  accountId: string,
+  question: LinesQuestion,
+  newerMax: number,
+) {
+  // One statement: what is entered between two would be missing from one of them.
+  const rows = await query(database, db => {
+    const page = selectPage(database, db, accountId, question);
+    return db
+      .selectFrom('accounts')
+      .innerJoin(page.as('entry'), join => join.onTrue())
+      .leftJoin(selectNewer(database, db, accountId, question, newerMax).as('newer'), join =>
+        join.onTrue(),
+      )
+      .where('accounts.id', '=', accountId)
+      .select(['entry.id', 'entry.at_ms as atMs', 'entry.kind', 'entry.amount', 'entry.reference'])
+      .select(eb => eb('accounts.available', '+', eb.ref('accounts.reserved')).as('total'))
+      .select(['newer.entries', 'newer.moved'])
+      .execute();
+  });
+  rows.sort((one, other) => other.atMs - one.atMs || (other.id < one.id ? -1 : 1));
+  const [first] = rows;
+  const isKnown =
+    MOVING_KINDS.every(kind => question.kinds.includes(kind)) &&
+    requireInteger(first?.entries ?? null) <= newerMax;
+  let balance = (first?.total ?? 0) - requireInteger(first?.moved ?? null);
+  return rows.map(({ id, atMs, kind, amount, reference }) => {
+    const line = { id, atMs, kind, amount, reference, balance: isKnown ? balance : null };
+    balance -= effectOf(kind, amount);
+    return line;
+  });
+}
+
+/** Each kind along its own index: of those that are left out no row is read. */
+function selectPage(database: Database, db: Db, accountId: string, question: LinesQuestion) {
+  const { dialect } = database;
+  const { kinds, fromMs, beforeMs = Number.MAX_SAFE_INTEGER, after, limit } = question;
+  const walks = kinds.map(kind => {
+    let walk = db
+      .selectFrom(throughIndex('ledger_entries', 'ledger_entries_account_kind')[dialect])
+      .select(['id', 'created_at as at_ms', 'kind', 'amount', 'reference'])
+      .where(ofAccount(dialect, accountId))
+      .where('kind', '=', kind)
+      .where('created_at', '>=', fromMs)
+      .where('created_at', '<', beforeMs);
+    if (after !== undefined) {
+      walk = walk
+        .where('created_at', '<=', after.atMs)
+        .where(eb => eb.or([eb('created_at', '<', after.atMs), eb('id', '<', after.id)]));
+    }
+    const ordered = walk
+      .orderBy('account_id', 'desc')
+      .orderBy('kind', 'desc')
+      .orderBy('created_at', 'desc')
+      .orderBy('id', 'desc')
+      .limit(limit);
+    return db.selectFrom(ordered.as('walk')).selectAll();
+  });
+  const all = walks.reduce((one, other) => one.unionAll(other));
+  return db
+    .selectFrom(all.as('found'))
+    .selectAll()
+    .orderBy('at_ms', 'desc')
+    .orderBy('id', 'desc')
+    .limit(limit);
+}
+
+/** How many entries are newer than the page, and what they moved; one more than are counted. */
+function selectNewer(
+  { dialect }: Database,
+  db: Db,
+  accountId: string,
+  { after, beforeMs }: LinesQuestion,
+  newerMax: number,
+) {
+  const atMs = after?.atMs ?? beforeMs ?? Number.MAX_SAFE_INTEGER;
+  const newer = db
+    .selectFrom(throughIndex('ledger_entries', 'ledger_entries_account_time')[dialect])
+    .select(['kind', 'amount'])
+    .where(ofAccount(dialect, accountId))
+    .where('created_at', '>=', atMs)
+    .where(eb => eb.or([eb('created_at', '>', atMs), eb('id', '>=', after?.id ?? '')]))
+    .orderBy('account_id')
+    .orderBy('created_at')
+    .orderBy('id')
+    .limit(newerMax + 1);
+  const moved = sql<number | null>`cast(sum(case kind when 'grant' then amount
+    when 'charge' then -amount when 'revoke' then -amount else 0 end) as signed)`;
+  return db
+    .selectFrom(newer.as('newer_entries'))
+    .select(({ fn }) => [fn.countAll<number>().as('entries'), moved.as('moved')]);
+}
