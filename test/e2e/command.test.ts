@@ -132,7 +132,7 @@ test('what `cutout` cannot do is told before anything is fetched or started', as
     [{ images: [], out: place('a.gif') }, 64, /\.png, \.webp, \.avif, \.jxl/],
     [{ images: ['a.png', 'b.png'], out: png }, 64, /--out/],
     [{ images: ['no-such.jpg'], out: png }, 66, /no such file: no-such\.jpg/],
-    [{ images: [place('empty.jpg')], out: png }, 65, /\.jpg: this is an empty file;/],
+    [{ images: [place('empty.jpg')], out: png }, 65, /\.jpg: This is an empty file\./],
     [{ images: [place('text.jpg')], out: png }, 65, readKinds],
     [{ images: [place('drawing.jpg')], out: png }, 65, /an SVG drawing/],
     [{ images: [], out: place('directory.png') }, 73, /is a directory/],

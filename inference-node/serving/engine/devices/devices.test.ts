@@ -199,7 +199,7 @@ test('an image is not blamed for the GPU under it, nor an engine there counted a
     t.is(outcome.status, 'rejected');
     const { reason } = outcome as PromiseRejectedResult;
     t.is(reason.code, 'NODE_UNAVAILABLE');
-    t.regex(reason.message, /GPU under this image is out/);
+    t.regex(reason.message, /GPU failed while/);
   }
 });
 
