@@ -9,7 +9,7 @@ import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import type { FastifyInstance } from 'fastify';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';
 import { BalanceWatch } from './alerts/balance-watch.ts';
-import { KeyEndWatch } from './alerts/key-ends.ts';
+import { KeyExpiryWatch } from './alerts/key-expiry-notices.ts';
 import { withheldTeller } from './alerts/owners-mails.ts';
 import { mailDelivery, SmtpSender } from './alerts/send-mails.ts';
 import { documentPages } from './documents/document-pages.ts';
@@ -140,21 +140,21 @@ function loopsOf(
   if (mail === undefined) return [watch.loop];
   const sender = new SmtpSender(mail);
   const { outbox } = stores;
-  const keyEnds = new KeyEndWatch({
+  const expiry = new KeyExpiryWatch({
     ...stores,
     ...{ secrets, log, messagesMax, onWithheld },
     keysUrl: `${core.config.baseUrl}/account/keys`,
   });
   const delivery = mailDelivery({ sender, outbox, secrets, observer, log, holder });
-  return [watch.loop, keyEnds.loop, delivery];
+  return [watch.loop, expiry.loop, delivery];
 }
 
 /** Each a page of old rows. */
-function sweepStepsOf({ alerts, keyEnds, people, usage }: PortalStores): SweepStep[] {
+function sweepStepsOf({ alerts, expiryNotices, people, usage }: PortalStores): SweepStep[] {
   return [
     removalStep('old usage', size => usage.removeOld(size)),
     removalStep('old counts of messages', size => alerts.removeOldCounts(size)),
-    removalStep('old ends of keys', size => keyEnds.removeOld(size)),
+    removalStep('old key expiry notices', size => expiryNotices.removeOld(size)),
     removalStep('ended sessions', size => people.removeEndedSessions(size)),
     removalStep('old links', size => people.removeOldLinks(size)),
     removalStep('old failures of sign-in', size => people.removeOldThrottles(size)),

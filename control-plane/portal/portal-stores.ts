@@ -2,7 +2,7 @@
 import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
-import { keyEndStore } from './alerts/key-ends.ts';
+import { expiryNoticeStore } from './alerts/key-expiry-notices.ts';
 import { createLedgerLineStore } from './orders/ledger-lines.ts';
 import { createOrderStore } from './orders/order-store.ts';
 import { createLinkStore } from './people/link-store.ts';
@@ -20,7 +20,7 @@ export function createPortalStores(database: Database) {
   return {
     alerts: alertLooking(database),
     alertSettings: alertSettings(database),
-    keyEnds: keyEndStore(database),
+    expiryNotices: expiryNoticeStore(database),
     identities: createIdentityStore(database),
     links: createLinkStore(database),
     ledgerLines: createLedgerLineStore(database),

@@ -184,7 +184,7 @@ declare module '@matting/database/database.ts' {
       /** The last test that was sent; null: none yet. */
       test_event: string | null;
     };
-    /** Ends of API keys that owners were told of, each once. */
+    /** Notices before API keys expire, each once. */
     key_ends_told: {
       id: string;
       api_key_id: string;

@@ -23,19 +23,19 @@ a redirect of a receiver is told as any status
   + return 'status';
   = follows no redirect, whatever its status
 
-file control-plane/portal/alerts/key-ends.ts
-tests control-plane/portal/alerts/key-ends.test.ts: ends of keys under two replicas on sqlite
-the end of a key is told as soon as it has one
-  - || endsAtMs > seenAtMs + KEY_END_TOLD_MS) return [];
+file control-plane/portal/alerts/key-expiry-notices.ts
+tests control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
+a notice is sent as soon as a key has an expiry
+  - || expiresAtMs > seenAtMs + EXPIRY_NOTICE_MS) return [];
   + ) return [];
-  = tells nothing of keys that end later or never, have ended or are revoked
-the end of a key is told once, whatever it is moved to
-  - row.api_key_id === key.id && row.expires_at === key.endsAtMs
+  = are not sent for keys that expire later or never, have expired or are revoked
+a notice is sent once, whatever the expiry becomes
+  - row.api_key_id === key.id && row.expires_at === key.expiresAtMs
   + row.api_key_id === key.id
-  = tells it again of a later end alone
-whoever sees the end of a key tells it
-  - if (!isFirst) return hasTold(tx, telling);
-  = tells every owner once of a key that ends within 14 days, whoever looks
+  = are sent again for a later expiry only
+every replica sends the notice
+  - if (!isFirst) return queuedBefore(tx, notice);
+  = reach every owner once, 14 days before a key expires, whichever replica looks
 
 file control-plane/portal/people/links.ts
 tests control-plane/portal/people/people.test.ts: mails

@@ -34,7 +34,7 @@ export const FIRST_ALERT: AlertCursor = { accountId: '', threshold: -1 };
 
 export type SeenAlert = Awaited<ReturnType<typeof look>>[number];
 
-export interface Telling {
+export interface LowBalanceNotice {
   readonly alert: SeenAlert;
   /** Made outside of what is tried again. */
   readonly eventId: string;
@@ -45,7 +45,7 @@ export interface Telling {
   readonly messagesMax: number;
 }
 
-interface Told {
+interface QueuedNotice {
   /** Those that are sent; `event`: whether there is one. */
   readonly mails: number;
   readonly event: boolean;
@@ -64,8 +64,9 @@ export function alertLooking(database: Database) {
     owners: (accountId: string) => query(database, db => readOwners(db, accountId)),
     /** For the sweeper: counts of messages of days that are over; their number. */
     removeOldCounts: (limit: number) => removeOldCounts(database, limit),
-    /** Undefined: another replica has told it, or the balance has risen since it was seen. */
-    tell: (telling: Telling) => transact(database, tx => tell(database, tx, telling)),
+    /** Undefined: another replica has queued it, or the balance has risen since it was seen. */
+    queue: (notice: LowBalanceNotice) =>
+      transact(database, tx => queueNotice(database, tx, notice)),
     arm: ({ accountId, threshold, told }: SeenAlert) =>
       query(database, db =>
         matchesOne(
@@ -133,10 +134,14 @@ function readOwners(db: Db, accountId: string) {
     .execute();
 }
 
-async function tell(database: Database, tx: Db, telling: Telling): Promise<Told | undefined> {
-  const { alert, eventId, event, mails, messagesMax } = telling;
+async function queueNotice(
+  database: Database,
+  tx: Db,
+  notice: LowBalanceNotice,
+): Promise<QueuedNotice | undefined> {
+  const { alert, eventId, event, mails, messagesMax } = notice;
   const { accountId, threshold, balances } = alert;
-  const told = await matchesOne(
+  const isFirst = await matchesOne(
     tx
       .updateTable('balance_alerts')
       .set({
@@ -157,7 +162,7 @@ async function tell(database: Database, tx: Db, telling: Telling): Promise<Told 
         ),
       ),
   );
-  if (!told) return hasTold(tx, telling);
+  if (!isFirst) return queuedBefore(tx, notice);
   const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'mail', recipient }));
   if (event !== undefined) messages.unshift({ kind: 'event' });
   const kept = await takeFromToday(database, tx, accountId, messages, messagesMax);
@@ -170,8 +175,11 @@ async function tell(database: Database, tx: Db, telling: Telling): Promise<Told 
   return { mails: sent.length, event: sendsEvent, withheld };
 }
 
-/** What an earlier round told, whose answer was lost. */
-async function hasTold(db: Db, { alert, eventId, mails }: Telling): Promise<Told | undefined> {
+/** By an earlier try, whose answer was lost. */
+async function queuedBefore(
+  db: Db,
+  { alert, eventId, mails }: LowBalanceNotice,
+): Promise<QueuedNotice | undefined> {
   const row = await db
     .selectFrom('balance_alerts')
     .select('told_event')
@@ -191,7 +199,7 @@ async function hasTold(db: Db, { alert, eventId, mails }: Telling): Promise<Told
 export const THRESHOLDS_MAX = 5;
 /** The largest: as much as one grant may be. */
 const THRESHOLD_CREDITS_MAX = 1_000_000_000;
-/** Between two tellings of a threshold where no credits were added for certain. */
+/** Between two notices of a threshold where no credits were added for certain. */
 export const TOLD_AGAIN_MS = 3_600_000;
 
 export interface AlertState {
@@ -200,14 +208,14 @@ export interface AlertState {
   readonly told: { readonly atMs: number; readonly credits: number } | null;
 }
 
-type AlertStep = 'tell' | 'arm' | 'none';
+type AlertStep = 'notify' | 'arm' | 'none';
 
 export function alertStep(
   { threshold, told }: AlertState,
   { available, reserved }: Balances,
   nowMs: number,
 ): AlertStep {
-  if (available <= threshold) return told === null ? 'tell' : 'none';
+  if (available <= threshold) return told === null ? 'notify' : 'none';
   if (told === null) return 'none';
   const added = available + reserved > told.credits;
   return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';

@@ -25,9 +25,9 @@ import {
   BY_SYSTEM,
   eventOf,
   HOOK_URL,
+  lowBalanceNoticeOf,
   SEALED,
   seenOf,
-  tellingOf,
   watchedAccount,
 } from '../test/alerts-fixtures.ts';
 import { onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
@@ -114,7 +114,7 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     const [alert] = await seenOf(stores, accountId);
     assert.ok(alert);
     await stores.ledger.grant(accountId, 100, 'more');
-    t.is(await stores.alerts.tell(tellingOf(alert)), undefined);
+    t.is(await stores.alerts.queue(lowBalanceNoticeOf(alert)), undefined);
     t.deepEqual(await told(accountId), { thresholds: [], mails: [] });
   });
 
@@ -356,7 +356,7 @@ onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) =>
         return { id: randomUUID(), accountId: account, recipient, subject: 'x', body: 'y' };
       });
       const event = eventOf(account, eventId);
-      told.push(await stores.alerts.tell({ alert, eventId, event, mails, messagesMax: 3 }));
+      told.push(await stores.alerts.queue({ alert, eventId, event, mails, messagesMax: 3 }));
     }
     const reason = 'account';
     t.deepEqual(told, [

@@ -19,9 +19,9 @@ import {
   alertStep,
   FIRST_ALERT,
   type LowBalance,
+  type LowBalanceNotice,
   lowBalanceBody,
   type SeenAlert,
-  type Telling,
 } from './alert-store.ts';
 import { type MailText, nameInMail, type OnWithheld, ownersMails } from './owners-mails.ts';
 
@@ -117,26 +117,26 @@ export class BalanceWatch {
     const { alerts, observer, onWithheld, log } = this.#dependencies;
     const step = alertStep(alert, alert.balances, alert.seenAtMs);
     if (step === 'arm') await alerts.arm(alert);
-    if (step !== 'tell') return;
-    const telling = await this.#tellingOf(alert);
-    const told = await alerts.tell(telling);
-    if (told === undefined) return;
+    if (step !== 'notify') return;
+    const notice = await this.#noticeOf(alert);
+    const queued = await alerts.queue(notice);
+    if (queued === undefined) return;
     observer.balanceTold();
     const { accountId, threshold } = alert;
-    const { eventId } = telling;
-    const sent = { mails: told.mails, webhook: told.event };
-    log.info({ accountId, threshold, ...sent, eventId }, 'a low balance was told');
-    for (const withheld of told.withheld) onWithheld(accountId, withheld);
+    const { eventId } = notice;
+    const sent = { mails: queued.mails, webhook: queued.event };
+    log.info({ accountId, threshold, ...sent, eventId }, 'a low balance notice was queued');
+    for (const withheld of queued.withheld) onWithheld(accountId, withheld);
   }
 
-  async #tellingOf(alert: SeenAlert): Promise<Telling> {
+  async #noticeOf(alert: SeenAlert): Promise<LowBalanceNotice> {
     const eventId = randomUUID();
     const event = await this.#eventOf(alert, eventId);
     const { messagesMax } = this.#dependencies;
     return { alert, eventId, event, mails: await this.#mailsOf(alert), messagesMax };
   }
 
-  async #eventOf(alert: SeenAlert, id: string): Promise<Telling['event']> {
+  async #eventOf(alert: SeenAlert, id: string): Promise<LowBalanceNotice['event']> {
     const { settings, secrets, log } = this.#dependencies;
     const { accountId, seenAtMs: atMs } = alert;
     const webhook = await settings.webhook(accountId);

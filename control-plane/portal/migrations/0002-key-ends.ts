@@ -1,4 +1,4 @@
-/** Which ends of API keys their owners were told of (alerts/key-ends.ts). */
+/** Notices before API keys expire, each once (alerts/key-expiry-notices.ts). */
 
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { createTable, ID, INTEGER } from '@matting/database/migrate.ts';

@@ -39,13 +39,13 @@ const has = (available: number, reserved = 0) => ({ available, reserved });
 test('a balance › a threshold is told at it and below, and armed above it', t => {
   const armed: AlertState = { threshold: 10, told: null };
   t.is(alertStep(armed, has(11), NOW), 'none');
-  t.is(alertStep(armed, has(10), NOW), 'tell');
-  t.is(alertStep(armed, has(0), NOW), 'tell');
+  t.is(alertStep(armed, has(10), NOW), 'notify');
+  t.is(alertStep(armed, has(0), NOW), 'notify');
   t.is(alertStep(told(5, 10), has(10), NOW), 'none');
   t.is(alertStep(told(5, 10), has(11), NOW), 'arm', 'credits were added');
   t.is(alertStep(told(5, 12), has(11, 1), NOW), 'none', 'those of a job came back');
   t.is(alertStep(told(TOLD_AGAIN_MS, 12), has(11, 1), NOW), 'arm');
-  t.is(alertStep({ threshold: 0, told: null }, has(0, 5), NOW), 'tell');
+  t.is(alertStep({ threshold: 0, told: null }, has(0, 5), NOW), 'notify');
 });
 
 test('a balance › thresholds are read from what people type', t => {

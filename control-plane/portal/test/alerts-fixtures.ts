@@ -4,7 +4,7 @@ import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { mailOf } from '@matting/core/test/mails.ts';
 import type { AccountEventRow } from '@matting/core/webhooks/outbox-store.ts';
 import type { Database } from '@matting/database/database.ts';
-import type { SeenAlert, Telling } from '../alerts/alert-store.ts';
+import type { LowBalanceNotice, SeenAlert } from '../alerts/alert-store.ts';
 import type { Stores } from './fixtures.ts';
 
 export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
@@ -46,12 +46,12 @@ export async function seenOf(stores: Stores, accountId: string): Promise<SeenAle
   return seen.filter(alert => alert.accountId === accountId);
 }
 
-/** Of a key of that account that ends in a day. */
-export async function endingOf(stores: Stores, accountId: string) {
-  const { key } = await stores.apiKeys.create(accountId, 'ending', { expiresInMs: 86_400_000 });
+/** Of a key of that account that expires in a day. */
+export async function expiryNoticeOf(stores: Stores, accountId: string) {
+  const { key } = await stores.apiKeys.create(accountId, 'expiring', { expiresInMs: 86_400_000 });
   // From just before it.
-  const { ending } = await stores.keyEnds.look(key.id.slice(0, -1), 10);
-  const found = ending.find(({ id }) => id === key.id);
+  const { expiring } = await stores.expiryNotices.look(key.id.slice(0, -1), 10);
+  const found = expiring.find(({ id }) => id === key.id);
   const id = randomUUID();
   return found && { key: found, id, mails: [mailOf(accountId)], messagesMax: 100 };
 }
@@ -60,7 +60,7 @@ export function eventOf(accountId: string, id: string = randomUUID()): AccountEv
   return { id, accountId, event: 'account.balance_low', url: HOOK_URL, body: '{}', ...SEALED };
 }
 
-export function tellingOf(alert: SeenAlert): Telling {
+export function lowBalanceNoticeOf(alert: SeenAlert): LowBalanceNotice {
   const eventId = randomUUID();
   const { accountId } = alert;
   return {

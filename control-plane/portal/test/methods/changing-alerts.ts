@@ -6,13 +6,13 @@ import type { MessageClaim } from '@matting/core/webhooks/deliver-messages.ts';
 import { at } from '@matting/test-support/at.ts';
 import {
   BY_SYSTEM,
-  endingOf,
   eventOf,
+  expiryNoticeOf,
   HOOK_URL,
+  lowBalanceNoticeOf,
   SEALED,
   seenOf,
   TEST_BOUNDS,
-  tellingOf,
   watchedAccount,
 } from '../alerts-fixtures.ts';
 import type { Stores } from '../fixtures.ts';
@@ -30,26 +30,26 @@ async function rowsOf(
 
 async function recovered({ stores }: Fixture<Stores>) {
   const accountId = await watchedAccount(stores, 5, [10]);
-  assert.ok(await stores.alerts.tell(tellingOf(at(await seenOf(stores, accountId), 0))));
+  assert.ok(await stores.alerts.queue(lowBalanceNoticeOf(at(await seenOf(stores, accountId), 0))));
   await stores.ledger.grant(accountId, 100, 'more');
   return at(await seenOf(stores, accountId), 0);
 }
 
 export async function due(stores: Stores): Promise<MessageClaim> {
   const accountId = await watchedAccount(stores, 5, [10]);
-  const telling = tellingOf(at(await seenOf(stores, accountId), 0));
-  assert.ok(await stores.alerts.tell(telling));
-  return { id: at(telling.mails, 0).id, holder: 'replica-1', fence: 1 };
+  const notice = lowBalanceNoticeOf(at(await seenOf(stores, accountId), 0));
+  assert.ok(await stores.alerts.queue(notice));
+  return { id: at(notice.mails, 0).id, holder: 'replica-1', fence: 1 };
 }
 
 export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
   {
-    name: 'alerts.tell',
+    name: 'alerts.queue',
     arrange: async fixture => {
       const accountId = await watchedAccount(fixture.stores, 5, [10]);
-      const telling = tellingOf(at(await seenOf(fixture.stores, accountId), 0));
+      const notice = lowBalanceNoticeOf(at(await seenOf(fixture.stores, accountId), 0));
       return {
-        act: stores => stores.alerts.tell(telling),
+        act: stores => stores.alerts.queue(notice),
         check: async outcome => {
           assert.deepEqual(outcome, { mails: 1, event: true, withheld: [] });
           assert.equal(await rowsOf(fixture, 'outbox', accountId), 2, 'an event and a mail');
@@ -61,8 +61,8 @@ export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
     late: async ({ stores }) => {
       const accountId = await watchedAccount(stores, 5, [10]);
       const alert = at(await seenOf(stores, accountId), 0);
-      assert.ok(await stores.alerts.tell(tellingOf(alert)));
-      return { act: others => others.alerts.tell(tellingOf(alert)), told: undefined };
+      assert.ok(await stores.alerts.queue(lowBalanceNoticeOf(alert)));
+      return { act: others => others.alerts.queue(lowBalanceNoticeOf(alert)), told: undefined };
     },
   },
   {
@@ -155,13 +155,13 @@ export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
     },
   },
   {
-    name: 'keyEnds.tell',
+    name: 'expiryNotices.queue',
     arrange: async fixture => {
       const accountId = await watchedAccount(fixture.stores, 5, []);
-      const telling = await endingOf(fixture.stores, accountId);
-      assert.ok(telling);
+      const notice = await expiryNoticeOf(fixture.stores, accountId);
+      assert.ok(notice);
       return {
-        act: stores => stores.keyEnds.tell(telling),
+        act: stores => stores.expiryNotices.queue(notice),
         check: async outcome => {
           assert.deepEqual(outcome, { mails: 1, withheld: [] });
           assert.equal(await rowsOf(fixture, 'outbox', accountId), 1);
@@ -169,21 +169,21 @@ export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
       };
     },
     late: async ({ stores }) => {
-      const telling = await endingOf(stores, await watchedAccount(stores, 5, []));
-      assert.ok(telling && (await stores.keyEnds.tell(telling)));
-      const again = { ...telling, id: randomUUID() };
-      return { act: others => others.keyEnds.tell(again), told: undefined };
+      const notice = await expiryNoticeOf(stores, await watchedAccount(stores, 5, []));
+      assert.ok(notice && (await stores.expiryNotices.queue(notice)));
+      const again = { ...notice, id: randomUUID() };
+      return { act: others => others.expiryNotices.queue(again), told: undefined };
     },
   },
   {
-    name: 'keyEnds.removeOld',
+    name: 'expiryNotices.removeOld',
     alone: true,
     arrange: async ({ stores, database: { kysely } }) => {
-      const telling = await endingOf(stores, await watchedAccount(stores, 5, []));
-      assert.ok(telling && (await stores.keyEnds.tell(telling)));
+      const notice = await expiryNoticeOf(stores, await watchedAccount(stores, 5, []));
+      assert.ok(notice && (await stores.expiryNotices.queue(notice)));
       await kysely.updateTable('key_ends_told').set({ expires_at: LONG_AGO_MS }).execute();
       return {
-        act: others => others.keyEnds.removeOld(100),
+        act: others => others.expiryNotices.removeOld(100),
         check: async () => {
           assert.deepEqual(await kysely.selectFrom('key_ends_told').selectAll().execute(), []);
         },

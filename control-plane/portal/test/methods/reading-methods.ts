@@ -10,7 +10,13 @@ import { FIRST_ALERT } from '../../alerts/alert-store.ts';
 import { MOVING_KINDS } from '../../orders/ledger-lines.ts';
 import { orderReferenceOf } from '../../orders/order-rules.ts';
 import { USAGE_GROUPS } from '../../usage/usage-store.ts';
-import { addOwner, endingOf, seenOf, tellingOf, watchedAccount } from '../alerts-fixtures.ts';
+import {
+  addOwner,
+  expiryNoticeOf,
+  lowBalanceNoticeOf,
+  seenOf,
+  watchedAccount,
+} from '../alerts-fixtures.ts';
 import type { Stores } from '../fixtures.ts';
 import { orderOf, personMailOf, personOf } from '../large-tables.ts';
 import { PROVIDER, paid, refundOf } from '../orders.ts';
@@ -99,14 +105,14 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
     await addOwner(database, accountId, `${accountId}@example.test`);
     assert.equal((await s.alerts.owners(accountId)).length, 1);
   },
-  'keyEnds.look': async s => {
-    assert.ok(await endingOf(s, await watchedAccount(s, 5, [])));
-    assert.ok((await s.keyEnds.look('', 1)).next);
+  'expiryNotices.look': async s => {
+    assert.ok(await expiryNoticeOf(s, await watchedAccount(s, 5, [])));
+    assert.ok((await s.expiryNotices.look('', 1)).next);
   },
   'alertSettings.read': async s => {
     const accountId = await watchedAccount(s, 5, [10]);
     await s.alertSettings.read(accountId);
-    assert.ok(await s.alerts.tell(tellingOf(at(await seenOf(s, accountId), 0))));
+    assert.ok(await s.alerts.queue(lowBalanceNoticeOf(at(await seenOf(s, accountId), 0))));
     const { thresholds } = await s.alertSettings.read(accountId);
     assert.equal(at(thresholds, 0).delivery?.status, 'pending');
   },

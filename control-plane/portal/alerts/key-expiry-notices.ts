@@ -1,7 +1,7 @@
 /**
- * Tells the owners of an account, by mail, that one of its API keys is about to end: once for each
- * end that a key has, KEY_END_TOLD_MS before. Every replica with a mail server looks, a page of all
- * keys at a time; what is told commits with the row that says so, whose unique key lets one do it.
+ * Mails the owners of an account before one of its API keys expires: once for each expiry of a key,
+ * EXPIRY_NOTICE_MS before it. Every replica with a mail server reads all keys, a page at a time.
+ * The mails commit with a row whose unique key lets one replica queue them.
  */
 import { randomUUID } from 'node:crypto';
 import { publicPrefix } from '@matting/core/keys/authenticate.ts';
@@ -16,38 +16,38 @@ import { type Message, takeFromToday, type Withheld } from './messages.ts';
 import { type MailText, nameInMail, type OnWithheld, ownersMails } from './owners-mails.ts';
 
 const DAY_MS = 86_400_000;
-/** Time for a release of whoever has it. */
-export const KEY_END_TOLD_MS = 14 * DAY_MS;
+/** Time to change the key where it is used. */
+export const EXPIRY_NOTICE_MS = 14 * DAY_MS;
 
-export type EndingKey = Awaited<ReturnType<typeof look>>['ending'][number];
+export type ExpiringKey = Awaited<ReturnType<typeof look>>['expiring'][number];
 
-interface Telling {
-  readonly key: EndingKey;
-  /** Made outside of what is tried again. */
+interface ExpiryNotice {
+  readonly key: ExpiringKey;
+  /** Made outside of the transaction, which may be repeated. */
   readonly id: string;
   readonly mails: readonly NewMail[];
   /** As many as the account sends a day. */
   readonly messagesMax: number;
 }
 
-interface Told {
+interface QueuedNotice {
   readonly mails: number;
   readonly withheld: readonly Withheld[];
 }
 
-export type KeyEndStore = ReturnType<typeof keyEndStore>;
+export type ExpiryNoticeStore = ReturnType<typeof expiryNoticeStore>;
 
-export function keyEndStore(database: Database) {
+export function expiryNoticeStore(database: Database) {
   return {
-    /** @param after the id of a key; keys behind it are looked at, `limit` of them */
+    /** @param after the id of a key; `limit` keys after it are read */
     look: (after: string, limit: number) => look(database, after, limit),
-    /** Undefined: another replica has told it. */
-    tell: (telling: Telling) => transact(database, tx => tell(database, tx, telling)),
-    /** For the sweeper: of keys that ended a day ago. */
+    /** Undefined: another replica has queued it. */
+    queue: (notice: ExpiryNotice) => transact(database, tx => queueNotice(database, tx, notice)),
+    /** For the sweeper: of keys that expired a day ago. */
     removeOld: (limit: number) => {
       const before = nowPlusMs(database.nowMs, -DAY_MS);
-      const ends = { table: 'key_ends_told', key: 'id', time: 'expires_at', before } as const;
-      return removeOldRows(database, ends, limit);
+      const expired = { table: 'key_ends_told', key: 'id', time: 'expires_at', before } as const;
+      return removeOldRows(database, expired, limit);
     },
   };
 }
@@ -63,20 +63,20 @@ async function look(database: Database, after: string, limit: number) {
       .limit(limit)
       .execute(),
   );
-  const near = rows.flatMap(({ expires_at: endsAtMs, seen_at: seenAtMs, ...row }) => {
-    if (endsAtMs === null || row.revoked_at !== null) return [];
-    if (endsAtMs <= seenAtMs || endsAtMs > seenAtMs + KEY_END_TOLD_MS) return [];
-    return [{ id: row.id, name: row.name, accountId: row.account_id, endsAtMs }];
+  const near = rows.flatMap(({ expires_at: expiresAtMs, seen_at: seenAtMs, ...row }) => {
+    if (expiresAtMs === null || row.revoked_at !== null) return [];
+    if (expiresAtMs <= seenAtMs || expiresAtMs > seenAtMs + EXPIRY_NOTICE_MS) return [];
+    return [{ id: row.id, name: row.name, accountId: row.account_id, expiresAtMs }];
   });
   const ids = near.map(({ id }) => id);
-  const told = ids.length === 0 ? [] : await query(database, db => readTold(db, ids));
-  const isTold = (key: (typeof near)[number]) =>
-    told.some(row => row.api_key_id === key.id && row.expires_at === key.endsAtMs);
-  const ending = near.filter(key => !isTold(key));
-  return { ending, next: rows.length < limit ? undefined : rows.at(-1)?.id };
+  const queued = ids.length === 0 ? [] : await query(database, db => readQueued(db, ids));
+  const isQueued = (key: (typeof near)[number]) =>
+    queued.some(row => row.api_key_id === key.id && row.expires_at === key.expiresAtMs);
+  const expiring = near.filter(key => !isQueued(key));
+  return { expiring, next: rows.length < limit ? undefined : rows.at(-1)?.id };
 }
 
-function readTold(db: Db, ids: readonly string[]) {
+function readQueued(db: Db, ids: readonly string[]) {
   return db
     .selectFrom('key_ends_told')
     .select(['api_key_id', 'expires_at'])
@@ -84,11 +84,15 @@ function readTold(db: Db, ids: readonly string[]) {
     .execute();
 }
 
-async function tell(database: Database, tx: Db, telling: Telling): Promise<Told | undefined> {
-  const { id, key, mails, messagesMax } = telling;
-  const row = { id, api_key_id: key.id, expires_at: key.endsAtMs };
+async function queueNotice(
+  database: Database,
+  tx: Db,
+  notice: ExpiryNotice,
+): Promise<QueuedNotice | undefined> {
+  const { id, key, mails, messagesMax } = notice;
+  const row = { id, api_key_id: key.id, expires_at: key.expiresAtMs };
   const isFirst = await isInserted(tx.insertInto('key_ends_told').values(row).execute());
-  if (!isFirst) return hasTold(tx, telling);
+  if (!isFirst) return queuedBefore(tx, notice);
   const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'mail', recipient }));
   const kept = await takeFromToday(database, tx, key.accountId, messages, messagesMax);
   const sent = mails.filter((_, index) => kept[index] === undefined);
@@ -96,24 +100,27 @@ async function tell(database: Database, tx: Db, telling: Telling): Promise<Told 
   return { mails: sent.length, withheld: kept.filter(one => one !== undefined) };
 }
 
-/** What an earlier round told, whose answer was lost. */
-async function hasTold(db: Db, { id, mails }: Telling): Promise<Told | undefined> {
+/** By an earlier try, whose answer was lost. */
+async function queuedBefore(
+  db: Db,
+  { id, mails }: ExpiryNotice,
+): Promise<QueuedNotice | undefined> {
   const own = await db.selectFrom('key_ends_told').select('id').where('id', '=', id).execute();
   return own.length === 0 ? undefined : { mails: mails.length, withheld: [] };
 }
 
-interface KeyEndMail {
-  readonly key: Pick<EndingKey, 'id' | 'name' | 'endsAtMs'>;
-  /** Where keys are. */
+interface ExpiryMail {
+  readonly key: Pick<ExpiringKey, 'id' | 'name' | 'expiresAtMs'>;
+  /** The page of the keys. */
   readonly keysUrl: string;
 }
 
 /** @param language null or another: English */
-export function keyEndMail({ key, keysUrl }: KeyEndMail, language: string | null): MailText {
+export function expiryMail({ key, keysUrl }: ExpiryMail, language: string | null): MailText {
   const name = nameInMail(key.name);
   const prefix = publicPrefix(key.id);
-  const end = new Date(key.endsAtMs).toISOString();
-  const [day, time] = [end.slice(0, 10), end.slice(11, 16)];
+  const expiry = new Date(key.expiresAtMs).toISOString();
+  const [day, time] = [expiry.slice(0, 10), expiry.slice(11, 16)];
   if (language === 'zh-CN') {
     return {
       subject: `API 密钥“${name}”将于 ${day} 到期`,
@@ -127,12 +134,12 @@ export function keyEndMail({ key, keysUrl }: KeyEndMail, language: string | null
     };
   }
   return {
-    subject: `The API key "${name}" ends on ${day}`,
+    subject: `The API key "${name}" expires on ${day}`,
     text: [
-      `The API key "${name}" (${prefix}) ends on ${day} at ${time} UTC.`,
-      'From then on requests with it are refused (INVALID_API_KEY). Jobs under way go on.',
+      `The API key "${name}" (${prefix}) expires on ${day} at ${time} UTC.`,
+      'After that, requests with this key fail with INVALID_API_KEY. Open jobs still finish.',
       '',
-      `Set a later end or make another key: ${keysUrl}/${key.id}`,
+      `Change the expiry or create a new key: ${keysUrl}/${key.id}`,
       '',
     ].join('\n'),
   };
@@ -144,8 +151,8 @@ const PAGE_KEYS = 500;
 /** Pages of a look: past 100,000 keys the next look goes on. */
 const PAGES_MAX = 200;
 
-interface KeyEndWatchDependencies {
-  readonly keyEnds: Pick<KeyEndStore, 'look' | 'tell'>;
+interface ExpiryWatchDependencies {
+  readonly expiryNotices: Pick<ExpiryNoticeStore, 'look' | 'queue'>;
   readonly alerts: Pick<AlertStore, 'owners'>;
   readonly secrets: Pick<CallbackSecrets, 'sealText'>;
   readonly messagesMax: number;
@@ -154,39 +161,43 @@ interface KeyEndWatchDependencies {
   readonly log: Pick<Logger, 'info' | 'warn'>;
 }
 
-export class KeyEndWatch {
-  readonly #dependencies: KeyEndWatchDependencies;
+export class KeyExpiryWatch {
+  readonly #dependencies: ExpiryWatchDependencies;
   readonly loop = pollingLoop(
     LOOK_EVERY_MS,
     () => this.look(),
-    err => this.#dependencies.log.warn({ err }, 'ends of keys were not looked at'),
+    err => this.#dependencies.log.warn({ err }, 'keys that expire soon were not read'),
   );
   #place = '';
 
-  constructor(dependencies: KeyEndWatchDependencies) {
+  constructor(dependencies: ExpiryWatchDependencies) {
     this.#dependencies = dependencies;
   }
 
   /** From where the last look stopped to the end, PAGES_MAX pages at most. */
   async look(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
-      const { ending, next } = await this.#dependencies.keyEnds.look(this.#place, PAGE_KEYS);
-      for (const key of ending) await this.#tell(key);
+      const { expiring, next } = await this.#dependencies.expiryNotices.look(
+        this.#place,
+        PAGE_KEYS,
+      );
+      for (const key of expiring) await this.#notify(key);
       this.#place = next ?? '';
       if (next === undefined) return;
     }
   }
 
-  async #tell(key: EndingKey): Promise<void> {
-    const { keyEnds, alerts, secrets, keysUrl, messagesMax, onWithheld, log } = this.#dependencies;
+  async #notify(key: ExpiringKey): Promise<void> {
+    const { expiryNotices, alerts, secrets, keysUrl, messagesMax, onWithheld, log } =
+      this.#dependencies;
     const { accountId } = key;
     const owners = await alerts.owners(accountId);
-    const textOf = (language: string | null) => keyEndMail({ key, keysUrl }, language);
+    const textOf = (language: string | null) => expiryMail({ key, keysUrl }, language);
     const mails = ownersMails(owners, { accountId, secrets, textOf });
-    const told = await keyEnds.tell({ key, id: randomUUID(), mails, messagesMax });
-    if (told === undefined) return;
+    const queued = await expiryNotices.queue({ key, id: randomUUID(), mails, messagesMax });
+    if (queued === undefined) return;
     const apiKeyId = key.id;
-    log.info({ accountId, apiKeyId, mails: told.mails }, 'the end of a key was told');
-    for (const withheld of told.withheld) onWithheld(accountId, withheld);
+    log.info({ accountId, apiKeyId, mails: queued.mails }, 'a key expiry notice was queued');
+    for (const withheld of queued.withheld) onWithheld(accountId, withheld);
   }
 }
