@@ -27,9 +27,9 @@ import type {
 import { noteJob } from '@matting/http/answers.ts';
 import { wantBody } from '@matting/http/bodies.ts';
 import type { Connections } from '@matting/http/connections.ts';
+import { wantsJsonAlone } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import Negotiator from 'negotiator';
 
 /** A request as the one of /v1 that it is. */
 export interface AskedPicture extends Pick<KeylessSubmission, 'requireImage'> {
@@ -136,7 +136,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
     if (jsonOf !== undefined) {
       reply.header('vary', [reply.getHeader('vary'), 'accept'].filter(Boolean).join(', '));
     }
-    if (jsonOf === undefined || !wantsJson(request.headers.accept)) {
+    if (jsonOf === undefined || !wantsJsonAlone(request.headers.accept, PICTURES)) {
       reply.headers({ 'content-type': file.contentType, 'content-length': file.bytes });
       return reply.send(picture);
     }
@@ -179,22 +179,7 @@ async function* base64Between(
   yield `${left.toString('base64')}${end}`;
 }
 
-/** Browsers send 150 characters; a longer header is ignored. */
-const ACCEPT_LENGTH_MAX = 1000;
 const PICTURES = ['image/png', 'image/jpeg', 'image/webp', 'application/zip'];
-
-/**
- * JSON only where the client asks for that and nothing else will do: HTTP libraries send
- * `application/json, text/plain, *\/*` of themselves, and write the answer to a file.
- * @param header all Accept headers of the request, joined by commas
- */
-function wantsJson(header: string | undefined): boolean {
-  if (header === undefined || header.length > ACCEPT_LENGTH_MAX) return false;
-  const negotiator = new Negotiator({ headers: { accept: header } });
-  if (negotiator.mediaTypes().includes('*/*')) return false;
-  const [best] = negotiator.mediaTypes(['application/json', ...PICTURES]);
-  return best === 'application/json';
-}
 
 interface PictureChecks {
   readonly submission: Check[];

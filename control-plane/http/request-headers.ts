@@ -29,6 +29,25 @@ interface AcceptHeader {
 
 const JSON_ALONE: AcceptHeader = { prefer: () => 'json' };
 
+/** @param header all Accept headers of the request, joined by commas */
+function readAccept(header: string | undefined): Negotiator | undefined {
+  if (header === undefined || header.length > ACCEPT_LENGTH_MAX) return undefined;
+  return new Negotiator({ headers: { accept: header } });
+}
+
+/**
+ * JSON only where the client asks for that and nothing else will do: HTTP libraries send
+ * `application/json, text/plain, *\/*` of themselves, and write the answer to a file.
+ * @param header all of the request's, joined by commas
+ * @param others types that it may prefer
+ */
+export function wantsJsonAlone(header: string | undefined, others: readonly string[]): boolean {
+  const accept = readAccept(header);
+  if (accept === undefined || accept.mediaTypes().includes('*/*')) return false;
+  const [best] = accept.mediaTypes(['application/json', ...others]);
+  return best === 'application/json';
+}
+
 /**
  * Whether a caller takes JSON or the picture itself, by Accept (RFC 9110 section 12.5.1).
  *
@@ -44,8 +63,8 @@ const JSON_ALONE: AcceptHeader = { prefer: () => 'json' };
  * @param header all of the request's, joined by commas; what cannot be read is ignored
  */
 export function acceptedAnswers(header: string | undefined): AcceptHeader {
-  if (header === undefined || header.length > ACCEPT_LENGTH_MAX) return JSON_ALONE;
-  const negotiator = new Negotiator({ headers: { accept: header } });
+  const negotiator = readAccept(header);
+  if (negotiator === undefined) return JSON_ALONE;
   const named = negotiator.mediaTypes().map(range => range.toLowerCase());
   if (named.includes('text/html')) return JSON_ALONE;
   if (!named.some(range => IMAGE_RANGE.test(range))) return JSON_ALONE;
