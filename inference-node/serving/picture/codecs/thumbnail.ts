@@ -4,13 +4,13 @@
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { THUMBNAIL_BYTES_MAX, THUMBNAIL_SIDE_PX_MAX } from '@matting/proto/contract/limits.ts';
-import { type RawPixels, viewAsBytes, viewAsPixels } from '../rgba-picture.ts';
+import { type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import { openRaw } from './codec-sharp.ts';
 
-/** Pixels that are read for one of the thumbnail, along each side. */
-const SAMPLES = 3;
+/** Pixels that are read for one of the thumbnail, along each side; fewer of a small picture. */
+const SAMPLES_MAX = 3;
 
-/** The first that is small enough counts: a photo takes 6 to 8 KB of the best, in about 5 ms. */
+/** The first that is small enough counts: a photo takes 6 to 8 KB of the best, in about 4 ms. */
 const QUALITIES = [
   { quality: 75, alphaQuality: 80 },
   { quality: 50, alphaQuality: 40 },
@@ -21,13 +21,9 @@ const EFFORT = 1;
 
 /** Undefined: even the lowest quality takes too many bytes, which only noise does. */
 export async function encodeThumbnail(pixels: RawPixels): Promise<Buffer | undefined> {
-  const size = thumbnailSize(pixels);
-  const { width, height } = size;
-  const small = openRaw(sample(pixels, size));
-  small.resize({ width, height, fit: 'fill', kernel: 'cubic' });
+  const small = shrink(pixels, thumbnailSize(pixels));
   for (const quality of QUALITIES) {
-    const webp = await small
-      .clone()
+    const webp = await openRaw(small)
       .webp({ ...quality, effort: EFFORT })
       .toBuffer();
     if (webp.length <= THUMBNAIL_BYTES_MAX) return webp;
@@ -42,36 +38,70 @@ function thumbnailSize({ width, height }: Size): Size {
   return { width: scaled(width), height: scaled(height) };
 }
 
-function sample(pixels: RawPixels, to: Size): RawPixels {
-  const columns = sampled(pixels.width, to.width);
-  const rows = sampled(pixels.height, to.height);
-  const size = { width: columns.length, height: rows.length };
-  if (size.width === pixels.width && size.height === pixels.height) return pixels;
-  const { data, channels } = pixels;
-  if (channels === 1) {
-    const plane = Buffer.allocUnsafe(size.width * size.height);
-    copy(data, plane, pixels.width, columns, rows);
-    return { data: plane, ...size, channels };
-  }
-  const rgba = new Uint32Array(size.width * size.height);
-  copy(viewAsPixels(data), rgba, pixels.width, columns, rows);
-  return { data: viewAsBytes(rgba), ...size, channels };
+/** The mean of some pixels for each; colours count by their alpha. */
+function shrink({ data, width, height, channels }: RawPixels, to: Size): RawPixels {
+  const columns = samplesOf(width, to.width);
+  const rows = samplesOf(height, to.height).map(row => row * width);
+  const result = Buffer.alloc(to.width * to.height * channels);
+  if (channels === 1) meansOfGrey(data, result, columns, rows, to);
+  else meansOfColours(viewAsPixels(data), viewAsPixels(result), columns, rows, to);
+  return { data: result, ...to, channels };
 }
 
-/** Which pixels of a side are read: those in the middle of as many equal parts. */
-function sampled(side: number, to: number): Uint32Array {
-  const count = Math.min(side, to * SAMPLES);
+/** Which pixels of a side are read, as many for each of the result: in the middle of equal parts. */
+function samplesOf(side: number, to: number): Uint32Array {
+  const count = to * Math.min(SAMPLES_MAX, Math.ceil(side / to));
   return Uint32Array.from({ length: count }, (_, i) => Math.floor(((i + 0.5) * side) / count));
 }
 
-function copy(
-  from: Uint8Array | Uint32Array,
-  to: Uint8Array | Uint32Array,
-  width: number,
+// Every index of what follows is within the picture and the result.
+
+function meansOfGrey(
+  plane: Uint8Array,
+  result: Uint8Array,
   columns: Uint32Array,
   rows: Uint32Array,
+  { width, height }: Size,
 ): void {
-  let out = 0;
-  // Every index is within the picture.
-  for (const row of rows) for (const column of columns) to[out++] = from[row * width + column]!;
+  const [across, down] = [columns.length / width, rows.length / height];
+  for (let y = 0, out = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, out++) {
+      let sum = 0;
+      for (let row = y * down; row < (y + 1) * down; row++) {
+        for (let column = x * across; column < (x + 1) * across; column++) {
+          sum += plane[rows[row]! + columns[column]!]!;
+        }
+      }
+      result[out] = Math.round(sum / (across * down));
+    }
+  }
+}
+
+function meansOfColours(
+  pixels: Uint32Array,
+  result: Uint32Array,
+  columns: Uint32Array,
+  rows: Uint32Array,
+  { width, height }: Size,
+): void {
+  const [across, down] = [columns.length / width, rows.length / height];
+  for (let y = 0, out = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, out++) {
+      let [red, green, blue, sum] = [0, 0, 0, 0];
+      for (let row = y * down; row < (y + 1) * down; row++) {
+        for (let column = x * across; column < (x + 1) * across; column++) {
+          const pixel = pixels[rows[row]! + columns[column]!]!;
+          const alpha = pixel >>> 24;
+          red += (pixel & 255) * alpha;
+          green += ((pixel >>> 8) & 255) * alpha;
+          blue += ((pixel >>> 16) & 255) * alpha;
+          sum += alpha;
+        }
+      }
+      if (sum === 0) continue;
+      const alpha = Math.round(sum / (across * down));
+      const colour = (red / sum + 0.5) | ((green / sum + 0.5) << 8) | ((blue / sum + 0.5) << 16);
+      result[out] = colour | (alpha << 24);
+    }
+  }
 }
