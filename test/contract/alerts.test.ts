@@ -62,14 +62,15 @@ test('every alert says how grave it is, what it saw and where to read on', t => 
   for (const { alert, labels = {}, annotations = {} } of ALERTS) {
     t.regex(labels.severity ?? '', /^(?:critical|warning)$/, alert);
     t.true((annotations.summary ?? '').length > 10, alert);
-    const [file = '', heading = ''] = (annotations.runbook ?? '').split('#');
+    const url = annotations.runbook_url?.replace('{{ $externalLabels.runbook_base }}', '');
+    const [file = '', heading = ''] = (url ?? '').split('#');
     const headings = [...read(file).matchAll(/^#+ (.+)$/gm)].map(([, text = '']) =>
       text
         .toLowerCase()
         .replaceAll(/[^\w -]/g, '')
         .replaceAll(' ', '-'),
     );
-    t.true(headings.includes(heading), `${alert}: ${annotations.runbook}`);
+    t.true(headings.includes(heading), `${alert}: ${url}`);
   }
 });
 
@@ -124,6 +125,26 @@ test.skipIf(isNotTested(WITHOUT_PROMTOOL))(
     t.is(asked, tests.length);
     const recorded = path.join(FOLDER, 'recording.test.yaml');
     execFileSync(PROMTOOL, ['test', 'rules', ...files, recorded], { cwd: FOLDER });
+  },
+);
+
+test('the routes of alertmanager.yaml name alerts that are there', t => {
+  const { inhibit_rules: rules } = parse(read('deploy/prometheus/alertmanager.yaml'));
+  const named = new Set(JSON.stringify(rules).match(/Matting\w+/g));
+  const names = ALERTS.map(({ alert }) => alert);
+  t.deepEqual(
+    [...named].filter(name => !names.includes(name)),
+    [],
+  );
+  t.true(named.size > 5);
+});
+
+const AMTOOL = findProgram('amtool');
+test.skipIf(isNotTested(AMTOOL === undefined && 'no amtool here: install prometheus-alertmanager'))(
+  'Alertmanager takes its routes',
+  t => {
+    const said = execFileSync(AMTOOL ?? '', ['check-config', 'alertmanager.yaml'], { cwd: FOLDER });
+    t.regex(said.toString(), /SUCCESS/);
   },
 );
 

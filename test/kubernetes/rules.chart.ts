@@ -67,6 +67,21 @@ test('no case of an alert ends otherwise because of another release', async t =>
   execFileSync(promtool, ['test', 'rules', 'rules.test.yaml'], { cwd: directory });
 });
 
+test('alerts lead to the runbook where the values say it is read', t => {
+  const base = 'https://docs.example/matting/';
+  const more = valuesOf([], [`metrics.rules.runbookBase="${base}"`]);
+  const urls = (rules: KubernetesObject) =>
+    rules.groups
+      .flatMap((group: KubernetesObject) => group.rules)
+      .flatMap(({ annotations }: KubernetesObject) => annotations?.runbook_url ?? []);
+  const own = urls(rulesOf());
+  t.true(own.length > 40 && own.every((url: string) => /^docs\/runbook.md#\w+$/.test(url)));
+  t.deepEqual(
+    urls(rulesOf(...more)),
+    own.map((url: string) => `${base}${url}`),
+  );
+});
+
 test('every series and every alert says whose it is', t => {
   const rules = rulesOf().groups.flatMap((group: KubernetesObject) => group.rules);
   t.true(rules.length > 40);
