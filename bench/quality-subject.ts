@@ -92,6 +92,8 @@ const FRAMED_CANDIDATES: readonly FramedRules[] = UNSURE_FROM.flatMap(unsureShar
     ),
   ),
 );
+/** What is shown of a picture of nothing weighs so much, to what is wrong in another. */
+const INVENTED_WEIGHT = 3;
 /** Of the error in SAD without a framed look: a picture that has more is worse. */
 const WORSE_RATIO = 1.05;
 /** What a picture of a subject weighs that is called empty, to an empty one that is not. */
@@ -306,7 +308,8 @@ const framedLooks = crossValidated(
   pairs,
   FRAMED_CANDIDATES,
   ({ counts }, rules) => counts(rules),
-  ({ plain, framed }, counts) => (counts && framed ? framed : plain).errors.mse,
+  ({ plain, framed }, counts) =>
+    (counts && framed ? framed : plain).errors.mse * (plain.kind === 'empty' ? INVENTED_WEIGHT : 1),
 );
 const chosenOf = (counts: (pair: Pair) => boolean) =>
   new Map(pairs.map(pair => [pair, counts(pair) && pair.framed ? pair.framed : pair.plain]));

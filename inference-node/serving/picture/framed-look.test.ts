@@ -52,6 +52,20 @@ test('a framed look › is not believed where it shows the picture itself', t =>
   t.is(lower(sideShareMax + 0.05), undefined);
 });
 
+test('a framed look › is not believed where what shows the picture itself fades at its edge', t => {
+  const size = { width: 384, height: 384 };
+  const { left, top, width, height } = boxInFrame(size);
+  const fading = (edge: number) => {
+    const alpha = new Uint8Array(size.width * size.height);
+    for (let y = top + edge; y < top + height; y++) {
+      alpha.fill(255, y * size.width + left + edge, y * size.width + left + width);
+    }
+    return withFramedLook([matte('subject')], { alpha, size });
+  };
+  t.is(fading(2), undefined);
+  t.not(fading(3), undefined);
+});
+
 test('a framed look › is not believed where the border does not cut the subject off', t => {
   const { cutOffShareMin } = FRAMED_RULES;
   const standsAt = (share: number) =>

@@ -20,7 +20,7 @@ export const FRAMED_RULES: FramedRules = {
   /** Of a side of the picture what the framed look shows, on one of the four: it is cut off. */
   cutOffShareMin: 0.05,
   /** The same, on each of the four: from it on it shows the picture itself. */
-  sideShareMax: 0.4,
+  sideShareMax: 0.2,
   /** Unsure share of the framed look, from which on it saw nothing clearly. */
   unsureShareMax: 0.65,
 };
@@ -99,7 +99,10 @@ function cutOut(alpha: Uint8Array, width: number, box: Box): Buffer {
   return cut;
 }
 
-/** Of the pixels of each side those that are at least half opaque. */
+/** From a side, relative to the length across: the matte of a thing in a frame fades at its edge. */
+const SIDE_INSET = 1 / 128;
+
+/** Of the pixels along each side those that are at least half opaque. */
 function sideShares(alpha: Uint8Array, { width, height }: Size): readonly number[] {
   const shareOf = (start: number, step: number, length: number) => {
     let shown = 0;
@@ -107,10 +110,12 @@ function sideShares(alpha: Uint8Array, { width, height }: Size): readonly number
     for (let i = 0; i < length; i++) shown += alpha[start + i * step]! >>> 7;
     return shown / length;
   };
+  const inset = (length: number) => Math.floor(length * SIDE_INSET);
+  const [x, y] = [inset(width), inset(height)];
   return [
-    shareOf(0, 1, width),
-    shareOf((height - 1) * width, 1, width),
-    shareOf(0, width, height),
-    shareOf(width - 1, width, height),
+    shareOf(y * width, 1, width),
+    shareOf((height - 1 - y) * width, 1, width),
+    shareOf(x, width, height),
+    shareOf(width - 1 - x, width, height),
   ];
 }
