@@ -44,6 +44,8 @@ export interface VisitorOptions {
   /** In CSS pixels. */
   readonly width?: number;
   readonly height?: number;
+  /** UTC where absent. */
+  readonly timezone?: string;
   /** False: scripts are off. */
   readonly scripts?: boolean;
 }
@@ -70,7 +72,7 @@ export class Visitor {
       viewport: { width, height },
       colorScheme: options.theme ?? 'light',
       locale: options.locale ?? 'en-GB',
-      timezoneId: 'UTC',
+      timezoneId: options.timezone ?? 'UTC',
       javaScriptEnabled: options.scripts ?? true,
       reducedMotion: 'reduce',
       acceptDownloads: true,

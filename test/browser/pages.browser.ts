@@ -17,6 +17,12 @@ const PAGE_BYTES_MAX = 100_000;
 const PHONE = 360;
 const DESK = 1280;
 const DOCUMENTS = ['/docs', '/docs/rest', '/docs/schemas', '/docs/errors'];
+/** Pages of an account that are another with what they are asked. */
+const ASKED = [
+  ['orders-review', '/account/orders/new?credits=2500&price=5000'],
+  ['credits-reservations', '/account/credits?reservations=1'],
+  ['usage-keys', '/account/usage?group=key'],
+] as const;
 const SHOTS = process.env.MATTING_TEST_SHOTS;
 
 interface PageOfArea {
@@ -111,6 +117,39 @@ test('of jobs show their pictures small, and load a whole result only where it i
   await visitor.close();
 });
 
+test('tell times in the zone of their reader, and in UTC where one is pointed at', async t => {
+  const timezone = 'Asia/Shanghai';
+  const visitor = await Visitor.open(browser, { origins: [site.origin], timezone });
+  await visitor.signInAs(site.ours.people.owner.cookies);
+  await visitor.go('/account/credits');
+  const time = visitor.page.locator('tbody time').first();
+  const instant = new Date((await time.getAttribute('datetime')) ?? '');
+  const inZone = (timeZone: string) =>
+    new Intl.DateTimeFormat('en-GB', { timeZone, dateStyle: 'medium', timeStyle: 'short' });
+  t.is(await time.innerText(), inZone(timezone).format(instant));
+  t.is(await time.getAttribute('title'), `${inZone('UTC').format(instant)} UTC`);
+  await visitor.go('/account/sessions');
+  const lately = visitor.page.locator('time[data-ago]').first();
+  t.regex(await lately.innerText(), /^(now|\d+ (sec|min)\.? ago)$/);
+  t.deepEqual(visitor.takeProblems(), []);
+  await visitor.close();
+});
+
+test('of usage tell the figures of a day where it is pointed at', async t => {
+  const visitor = await Visitor.open(browser, { origins: [site.origin] });
+  await visitor.signInAs(site.ours.people.owner.cookies);
+  await visitor.go('/account/usage?group=key');
+  const today = visitor.page.locator('.day').last();
+  t.false(await today.locator('.tip-ground').isVisible());
+  await today.hover();
+  await today.locator('.tip-ground').waitFor();
+  const day = new Intl.DateTimeFormat('en-GB', { timeZone: 'UTC', dateStyle: 'medium' });
+  const told = (await today.locator('.tip').textContent()) ?? '';
+  t.true(told.includes(day.format(new Date())) && /Others\s*\d/.test(told), told);
+  t.deepEqual(visitor.takeProblems(), []);
+  await visitor.close();
+});
+
 test('of documents find words in all of them', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   const { page } = visitor;
@@ -151,6 +190,7 @@ async function findPages(site: PageSite): Promise<PageOfArea[]> {
     found.push({ name: nameOf(pattern), url, isOpen });
   }
   found.push({ name: 'not-found', url: '/account/nothing-here', isOpen: false });
+  for (const [name, url] of ASKED) found.push({ name, url, isOpen: false });
   for (const url of DOCUMENTS) found.push({ name: nameOf(url), url, isOpen: true });
   assert.ok(found.length > 10, `the pages were not found: ${found.map(({ url }) => url)}`);
   return found;

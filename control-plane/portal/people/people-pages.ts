@@ -13,7 +13,7 @@ import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { cursorText, pageOf, parseCursor } from '../page/paging.ts';
 import { formOf, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
-import { fill, type Words } from '../words/words.ts';
+import { type Formats, fill, type Words } from '../words/words.ts';
 import type { LinkStore, OpenLink } from './link-store.ts';
 import type { Links } from './links.ts';
 import { parseMail } from './mail-address.ts';
@@ -337,7 +337,7 @@ function auditTable({ words, formats }: Visit, rows: readonly AuditRecord[]): VN
       row.address === null ? null : html`<code>${row.address}</code>`,
       actionIn(audit, row.action),
       row.subject,
-      changesOf(row),
+      changesOf(row, formats),
     ]),
     empty: ui.emptyState({ title: audit.empty }),
   });
@@ -348,12 +348,18 @@ function actionIn({ actions }: Words['audit'], action: string): Child {
   return isKnown ? actions[action as keyof typeof actions] : html`<code>${action}</code>`;
 }
 
+const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$/;
+
 /** `role: member → owner`, a line a value that is another. */
-function changesOf({ before, after }: AuditRecord): Child {
+function changesOf({ before, after }: AuditRecord, formats: Formats): Child {
+  const said = (value: unknown) => {
+    const text = `${value ?? '–'}`;
+    return INSTANT.test(text) ? formats.exactTime(Date.parse(text)) : text;
+  };
   const names = new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})]);
   const changed = [...names].filter(name => before?.[name] !== after?.[name]);
   return changed.map(name => {
-    const [was, is] = [before?.[name], after?.[name]].map(value => `${value ?? '–'}`);
+    const [was, is] = [before?.[name], after?.[name]].map(said);
     const text = before === null ? `${name}: ${is}` : `${name}: ${was} → ${is}`;
     return html`<div><code>${text}</code></div>`;
   });
