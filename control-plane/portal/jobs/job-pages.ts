@@ -273,7 +273,7 @@ function rowOf(visit: Visit, job: Job, keys: readonly JobKey[]): Child[] {
   const { words, formats } = visit;
   return [
     html`<a class="pictured" href=${`${PATH}/${job.id}`}>${thumbnail(visit, job, '')}
-      ${ui.time(job.createdAtMs, formats.dateTime)}</a>`,
+      ${ui.ago(job.createdAtMs, formats.dateTime)}</a>`,
     statusBadge(words, publicState(job)),
     keyName(words, keys, job.apiKeyId),
     job.finishedAtMs === null ? null : formats.duration(job.finishedAtMs - job.createdAtMs),

@@ -250,7 +250,7 @@ function running({ words, formats }: Visit, list: Work['running']): VNode {
       rows: list.map(({ id, state, createdAtMs }) => [
         jobLink(id),
         ui.badge(overview.states[state], state === 'processing' ? 'accent' : 'neutral'),
-        ui.time(createdAtMs, formats.exactTime),
+        ui.ago(createdAtMs, formats.exactTime),
       ]),
     }),
   );
@@ -266,7 +266,7 @@ function failures({ words, formats }: Visit, list: Work['failures']): VNode {
       rows: list.map(({ id, code, endedAtMs }) => [
         jobLink(id),
         failureText(words, code),
-        ui.time(endedAtMs, formats.exactTime),
+        ui.ago(endedAtMs, formats.exactTime),
       ]),
     }),
   );

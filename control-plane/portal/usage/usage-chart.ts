@@ -7,8 +7,8 @@ import { html } from '../page/html.ts';
 import type { Visit } from '../session/visit.ts';
 import { DAY_MS, dayOfIso } from './usage-store.ts';
 
-/** More days than this are drawn as weeks: bars that can be told apart on a phone. */
-const DAYS_DRAWN_MAX = 62;
+/** More days than this are drawn as weeks: bars that can be told apart, and a page below 80 KB. */
+const DAYS_DRAWN_MAX = 45;
 const WEEK = 7;
 /** As many as there are colours; what is used less is drawn as one. */
 const SERIES_MAX = 4;
