@@ -134,6 +134,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const program = new Command('matting')
     .description('A self-hosted background-removal service')
     .exitOverride()
+    .showHelpAfterError('Use --help to list the commands and options.')
     .configureOutput({
       outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
     });

@@ -37,9 +37,12 @@ for (const [signal, code] of Object.entries(SIGNAL_EXIT_CODES)) {
 }
 
 function createProgram(): Command {
-  const program = new Command('matting').exitOverride().configureOutput({
-    outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
-  });
+  const program = new Command('matting')
+    .exitOverride()
+    .showHelpAfterError('Use --help to list the commands and options.')
+    .configureOutput({
+      outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
+    });
   const config = () => readCliConfig(wholeEnvironment(), process.cwd());
   const context = {
     config,

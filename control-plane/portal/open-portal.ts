@@ -10,7 +10,7 @@ import type { FastifyInstance } from 'fastify';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';
 import { BalanceWatch } from './alerts/balance-watch.ts';
 import { KeyExpiryWatch } from './alerts/key-expiry-notices.ts';
-import { withheldTeller } from './alerts/owners-mails.ts';
+import { withheldReporter } from './alerts/owners-mails.ts';
 import { mailDelivery, SmtpSender } from './alerts/send-mails.ts';
 import { documentPages } from './documents/document-pages.ts';
 import { PACKAGES_VIEW } from './orders/order-rules.ts';
@@ -53,7 +53,7 @@ export async function openPortal(
     stores,
     passwordCosts,
     readUsage: new ReadUsage(stores),
-    onWithheld: withheldTeller(metrics, log),
+    onWithheld: withheldReporter(metrics, log),
   };
   const receivePayment = paymentsOf(settings, stores, metrics);
   const accountArea = await openArea(parts);

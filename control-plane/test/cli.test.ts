@@ -380,7 +380,7 @@ onStores(
       t.truthy(await stores.outbox.delivered(sent, mailEnd()));
       t.deepEqual(await dueMails(stores, 10), []);
       const { code, out } = await run('mails', 'retry');
-      t.deepEqual([code, out], [0, 'sending 1 mails now\n']);
+      t.deepEqual([code, out], [0, 'mails due now: 1\n']);
       const due = await dueMails(stores, 10);
       t.deepEqual(
         due.map(({ id, attempts }) => [id, attempts]),

@@ -48,7 +48,7 @@ export async function requireAccount({ accounts }: Accounts, nameOrId: string): 
   if (account !== undefined) return account;
   throw new ContractError(
     'NOT_FOUND',
-    `There is no account "${nameOrId}". 'matting accounts list' lists them.`,
+    `There is no account "${nameOrId}". Run 'matting accounts list' to list them.`,
   );
 }
 

@@ -101,6 +101,7 @@ function createProgram(
     .description('Manage the control plane.')
     .helpCommand(false)
     .exitOverride()
+    .showHelpAfterError('Use --help to list the commands and options.')
     .configureOutput({
       writeOut: text => output.out(text),
       writeErr: text => output.err(text),

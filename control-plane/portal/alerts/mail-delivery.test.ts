@@ -9,7 +9,7 @@ import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
 import { useStores } from '../test/fixtures.ts';
-import { withheldTeller } from './owners-mails.ts';
+import { withheldReporter } from './owners-mails.ts';
 import {
   MAILS_UNDER_WAY_MAX,
   type MailOutcome,
@@ -192,10 +192,10 @@ test('a message that is withheld is counted each time, and logged the first time
   const counted: string[] = [];
   const logged: unknown[] = [];
   const log = { warn: (line: unknown) => logged.push(line) };
-  const tell = withheldTeller({ messageWithheld: reason => counted.push(reason) }, log);
-  tell('one', { reason: 'account', isFirst: true });
-  tell('one', { reason: 'account', isFirst: false });
-  tell('two', { reason: 'recipient', isFirst: true });
+  const report = withheldReporter({ messageWithheld: reason => counted.push(reason) }, log);
+  report('one', { reason: 'account', isFirst: true });
+  report('one', { reason: 'account', isFirst: false });
+  report('two', { reason: 'recipient', isFirst: true });
   t.deepEqual(counted, ['account', 'account', 'recipient']);
   t.deepEqual(logged, [
     { accountId: 'one', reason: 'account' },

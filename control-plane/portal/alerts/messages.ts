@@ -228,6 +228,6 @@ export function addMailCommands(program: Command, context: CliContext): void {
         }
         return all;
       });
-      context.report({ retried }, () => [`sending ${retried} mails now`]);
+      context.report({ retried }, () => [`mails due now: ${retried}`]);
     });
 }

@@ -41,7 +41,7 @@ export function ownersMails(
 export type OnWithheld = (accountId: string, withheld: Withheld) => void;
 
 /** Each is counted; the log says it once a day of an account, and of an address without naming it. */
-export function withheldTeller(
+export function withheldReporter(
   observer: { messageWithheld(reason: WithheldReason): void },
   log: Pick<Logger, 'warn'>,
 ): OnWithheld {
