@@ -69,6 +69,10 @@ const changes: [what: string, next: typeof old, said?: string][] = [
     'jobs: once refuses what was taken',
   ],
   [
+    'an index that refuses two of a value in a column that old statements do not write',
+    { ...more, indexes: new Map([...more.indexes, ['jobs: once', 'unique more']]) },
+  ],
+  [
     'a check that refuses',
     { ...old, checks: new Map([['jobs: jobs_note', 'note > 0']]) },
     'jobs: jobs_note refuses what was taken',
