@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
-import { backgroundBlob } from '@matting/core/jobs/job.ts';
+import { backgroundBlob, thumbnailBlob } from '@matting/core/jobs/job.ts';
 import { Sweeper } from '@matting/core/retention/sweep.ts';
 import type { BlobStore } from '@matting/core/storage/blob-store.ts';
 import { joinBlobStores } from '@matting/core/storage/open-storage.ts';
@@ -116,7 +116,7 @@ test('a node that lists the origin of the storage › gets the picture and puts 
     exchange.admit();
     got = await get(await exchange.references());
     t.is(await put(await exchange.askPlace(RESULT)), 200);
-    exchange.done(DIGEST);
+    exchange.done(DIGEST, Buffer.from('a thumbnail'));
     exchange.end();
   });
   const replica = await harness.startReplica();
@@ -128,7 +128,8 @@ test('a node that lists the origin of the storage › gets the picture and puts 
   t.deepEqual([job.result?.width, job.result?.height], [10, 10]);
   t.deepEqual(node.headers.map(isDirect), [true]);
   t.deepEqual(attempts(replica), ['attempt done', 'direct done']);
-  t.deepEqual(await harness.blobNames(), [job.result?.blob]);
+  const blob = job.result?.blob ?? '';
+  t.deepEqual(await harness.blobNames(), [blob, thumbnailBlob(blob)], 'which came in the call');
   await harness.assertMoneySettled({ charged: 1 });
 });
 
