@@ -128,7 +128,7 @@ export function brokenFor(old: SchemaShape, next: SchemaShape): string[] {
   }
   for (const [name, columns] of next.indexes) {
     const added = isOldTable(name) && !old.indexes.has(name);
-    // Rows of old statements have no value in a column that they do not know, and null is no duplicate.
+    // Rows of old statements have no value in a column that they do not know: null is no duplicate.
     const [table = ''] = name.split(':');
     const isUnknown = (column: string) => !old.columns.has(`${table}.${column}`);
     const [, ...names] = columns.split(' ');
