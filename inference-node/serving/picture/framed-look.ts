@@ -11,7 +11,7 @@ import { unsureShare } from './worth-running.ts';
 const FRAME_SCALE = 1.5;
 
 /**
- * Chosen by cross-validation, as all that is said of a subject (bench/quality-subject.ts,
+ * Judged by cross-validation, and surer than what that chooses (bench/quality-subject.ts,
  * docs/performance.md).
  */
 export const FRAMED_RULES: FramedRules = {
