@@ -77,7 +77,7 @@ function fail(error: unknown): void {
   log.fatal({ err: error }, 'the control plane ends');
   process.stderr.write(`control plane: ${error instanceof Error ? error.message : error}\n`);
   hurry.abort();
-  end(1);
+  end(error instanceof ConfigError ? CONFIG_EXIT_CODE : 1);
 }
 
 function onSignal(signal: NodeJS.Signals): void {

@@ -18,7 +18,9 @@ import { registerKeyRoutes } from './keys/key-pages.ts';
 import { LedgerHistory, registerCreditRoutes } from './orders/credit-pages.ts';
 import { Orders, registerOrderRoutes } from './orders/order-pages.ts';
 import { registerPackageRoutes } from './orders/package-pages.ts';
-import { registerAssets, wantsPage, writeErrorPage } from './page/frame.ts';
+import { registerAssets } from './page/assets.ts';
+import { assetsOf, type Brand } from './page/brand.ts';
+import { wantsPage, writeErrorPage } from './page/frame.ts';
 import { Links } from './people/links.ts';
 import { registerPeopleRoutes } from './people/people-pages.ts';
 import { Profile, registerProfileRoutes } from './people/profile-pages.ts';
@@ -26,7 +28,7 @@ import { registerPlaygroundRoutes } from './playground/playground-pages.ts';
 import { UsePlayground } from './playground/use-playground.ts';
 import type { PortalStores } from './portal-stores.ts';
 import { askToSignIn, guardAccountArea } from './session/guard.ts';
-import { PageError } from './session/visit.ts';
+import { note, PageError } from './session/visit.ts';
 import type { PortalSettings } from './settings.ts';
 import { type PasswordCosts, Passwords } from './sign-in/passwords.ts';
 import { OpenIdConnect, ProviderSignIn } from './sign-in/provider-sign-in.ts';
@@ -59,6 +61,7 @@ export interface AccountAreaParts {
   readonly stores: Stores & PortalStores;
   readonly readUsage: ReadUsage;
   readonly onWithheld: OnWithheld;
+  readonly brand: Brand;
   /** The service's own where undefined. */
   readonly passwordCosts: PasswordCosts | undefined;
 }
@@ -76,10 +79,15 @@ export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings)
   const services = accountAreaServices(parts, settings);
   const { baseUrl } = parts.core.config;
   const { canSignIn } = settings;
+  const { brand } = parts;
   return {
     services,
-    register: app => registerAccountArea(app, services, { baseUrl, canSignIn }),
-    errorWriterOf: (request, path) => (wantsPage(request, path) ? writeErrorPage : undefined),
+    register: app => registerAccountArea(app, services, { baseUrl, canSignIn, brand }),
+    errorWriterOf(request, path) {
+      if (!wantsPage(request, path)) return undefined;
+      note(request, { brand });
+      return writeErrorPage;
+    },
   };
 }
 
@@ -147,13 +155,14 @@ function providerOf(
 function registerAccountArea(
   app: FastifyInstance,
   services: AccountAreaServices,
-  options: { readonly baseUrl: string; readonly canSignIn: boolean },
+  options: { readonly baseUrl: string; readonly canSignIn: boolean; readonly brand: Brand },
 ): void {
-  const { baseUrl } = options;
+  const { baseUrl, brand } = options;
   app.register(
     async account => {
       await account.register(cookie);
       account.setErrorHandler(answerPageError);
+      account.addHook('onRequest', async request => note(request, { brand }));
       guardAccountArea(account, services.sessions, options);
       registerSignInRoutes(account, services);
       registerProfileRoutes(account, services);
@@ -167,7 +176,7 @@ function registerAccountArea(
       registerOverviewRoute(account, services, baseUrl);
       registerUsageRoutes(account, services);
       registerSettingsRoutes(account, services.alerts);
-      registerAssets(account, '/assets');
+      registerAssets(account, '/assets', assetsOf(brand));
     },
     { prefix: '/account' },
   );

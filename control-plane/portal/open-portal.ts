@@ -72,28 +72,35 @@ export async function openPortal(
       errorWriterOf: accountArea?.errorWriterOf ?? (() => undefined),
       documentPages: documentPages({ hasAccountArea: accountArea !== undefined }),
     },
-    operatorPages: await openOperatorPages(core, stores),
+    operatorPages: await openOperatorPages(parts),
     loops: loopsOf(parts, metrics),
     sweepSteps: sweepStepsOf(stores),
   };
 }
 
+type Parts = Omit<AccountAreaParts, 'brand'>;
+
 /** Its pages are loaded where it is on. */
-async function openArea(parts: AccountAreaParts): Promise<AccountArea | undefined> {
+async function openArea(parts: Parts): Promise<AccountArea | undefined> {
   const { accountArea } = parts.settings;
   if (accountArea === undefined) return undefined;
   const { openAccountArea } = await import('./account-area.ts');
-  return openAccountArea(parts, accountArea);
+  const { openBrand } = await import('./page/brand.ts');
+  return openAccountArea({ ...parts, brand: openBrand(parts.settings.brand) }, accountArea);
 }
 
 /** Its pages are loaded where there is a key that opens them. */
-async function openOperatorPages(
-  { config, operatorServices }: Core,
-  stores: Core['stores'] & PortalStores,
-): Promise<((app: FastifyInstance) => void) | undefined> {
+async function openOperatorPages({
+  core: { config, operatorServices },
+  stores,
+  settings,
+}: Parts): Promise<((app: FastifyInstance) => void) | undefined> {
   if (config.operatorKey === undefined) return undefined;
+  const { openBrand } = await import('./page/brand.ts');
   const { operatorPages } = await import('./operator-pages/operator-pages.ts');
-  return operatorPages(operatorServices, stores, config);
+  const { operatorKey, baseUrl } = config;
+  const brand = openBrand(settings.brand);
+  return operatorPages(operatorServices, stores, { operatorKey, baseUrl, brand });
 }
 
 function paymentsOf(
@@ -123,10 +130,7 @@ function registerAccountReads(
 }
 
 /** Watches balances, and sends mails where there is a mail server. */
-function loopsOf(
-  { core, settings, stores, onWithheld }: AccountAreaParts,
-  observer: PortalMetrics,
-): Loop[] {
+function loopsOf({ core, settings, stores, onWithheld }: Parts, observer: PortalMetrics): Loop[] {
   const { secrets, log, replicaId: holder } = core;
   const { mail, accountMails: messagesMax } = settings;
   const watch = new BalanceWatch({
@@ -138,7 +142,7 @@ function loopsOf(
   });
   // What waits where there is no mail server is left to a replica that has one.
   if (mail === undefined) return [watch.loop];
-  const sender = new SmtpSender(mail);
+  const sender = new SmtpSender({ ...mail, name: settings.brand.name });
   const { outbox } = stores;
   const expiry = new KeyExpiryWatch({
     ...stores,

@@ -5,6 +5,7 @@ import { type Environment, type EnvReader, readEnvironment } from '@matting/prog
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/messages.ts';
 import type { ListOnSale } from './orders/order-rules.ts';
+import type { BrandSettings } from './page/brand.ts';
 import { parseMail } from './people/mail-address.ts';
 import { isRole } from './people/roles.ts';
 import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './playground/playground-store.ts';
@@ -18,6 +19,7 @@ export function readPortalSettings(reader: EnvReader, baseUrl: string) {
     /** Undefined where it is off. */
     accountArea: readAccountArea(reader, baseUrl),
     ...readMail(reader),
+    brand: readBrand(reader),
     sales: readSales(reader),
   };
 }
@@ -155,6 +157,27 @@ function readServer(reader: EnvReader) {
     return undefined;
   }
   return { smtpUrl, from };
+}
+
+// The operator's name, colour and logo, on pages and mails.
+
+const BRAND_NAME = /^(?! )[^\p{C}\p{Zl}\p{Zp}]{1,40}(?<! )$/u;
+
+function readBrand(reader: EnvReader): BrandSettings {
+  return {
+    name: reader.string('MATTING_BRAND_NAME', {
+      pattern: BRAND_NAME,
+      expected: '1 to 40 characters in one line, without blanks at the ends',
+      default: undefined,
+    }),
+    colour: reader.string('MATTING_BRAND_COLOUR', {
+      pattern: /^#[\da-f]{6}$/i,
+      expected: 'a colour such as #0a7d5c',
+      default: undefined,
+    }),
+    /** Read where pages are served. */
+    logoFile: reader.string('MATTING_BRAND_LOGO_FILE', { default: undefined }),
+  };
 }
 
 // The settings of sales: what is sold, and how its payments are told of.

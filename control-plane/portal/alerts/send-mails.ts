@@ -141,10 +141,17 @@ const ERROR_LENGTH_MAX = 64;
 export class SmtpSender implements MailSender {
   readonly #server: SMTPTransport.Options;
   readonly #from: string;
+  readonly #name: string | undefined;
 
-  constructor({ smtpUrl, from }: { readonly smtpUrl: string; readonly from: string }) {
-    this.#server = serverOf(new URL(smtpUrl));
-    this.#from = from;
+  /** @param server.name of the service, as whom and under which it writes */
+  constructor(server: {
+    readonly smtpUrl: string;
+    readonly from: string;
+    readonly name?: string | undefined;
+  }) {
+    this.#server = serverOf(new URL(server.smtpUrl));
+    this.#from = server.from;
+    this.#name = server.name;
   }
 
   async send(mail: OutgoingMail, signal: AbortSignal): Promise<MailOutcome> {
@@ -159,11 +166,11 @@ export class SmtpSender implements MailSender {
     });
     const sent = transport
       .sendMail({
-        from: this.#from,
+        from: { name: this.#name ?? '', address: this.#from },
         // An address and nothing else: text with a comma in it would be several.
         to: { name: '', address: mail.to },
         subject: mail.subject,
-        text: mail.text,
+        text: this.#name === undefined ? mail.text : `${mail.text}\n-- \n${this.#name}\n`,
         messageId: `<${mail.id}@${this.#from.split('@')[1] ?? 'localhost'}>`,
         // Receivers that answer by themselves do not answer this.
         headers: { 'Auto-Submitted': 'auto-generated' },

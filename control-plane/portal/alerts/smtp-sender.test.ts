@@ -30,6 +30,14 @@ test('are plain text with an id of their own', async t => {
   t.regex(received, /Gr=C3=BC=C3=9Fe/);
 });
 
+test('come from the service by its name, and end with it', async t => {
+  const name = 'Studio, "Inc."';
+  const sender = new SmtpSender({ smtpUrl: server.url, from: 'matting@shop.example', name });
+  t.deepEqual(await sender.send(MAIL, new AbortController().signal), { kind: 'sent' });
+  t.regex(server.received, /^From: "Studio, \\"Inc\.\\"" <matting@shop\.example>$/m);
+  t.regex(server.received, /^--(?: |=20)\r?\nStudio, "Inc\."/m);
+});
+
 test('have one recipient, whatever it is called', async t => {
   for (const to of [
     'a@b.example, c@d.example',

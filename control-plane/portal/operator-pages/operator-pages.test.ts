@@ -7,6 +7,7 @@ import { hold, listening } from '@matting/http/test/held-form.ts';
 import ava from 'ava';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
 import sinon from 'sinon';
+import { openBrand } from '../page/brand.ts';
 import { csrfTokenOf } from '../session/guard.ts';
 import { useStores } from '../test/fixtures.ts';
 import { operatorAppOn } from '../test/operator-app.ts';
@@ -70,6 +71,16 @@ test('pages of the operator › opens no page without the session, and no page b
     }
     t.is((await read(`/operator${path}`)).statusCode, 200, path);
   }
+});
+
+test('pages of the operator › have the name and colour of the operator', async t => {
+  const brand = openBrand({ name: 'Studio', colour: '#ffdd00', logoFile: undefined });
+  const own = operatorAppOn(stores, {}, brand);
+  t.teardown(() => own.close());
+  const { body } = await own.inject('/operator/sign-in');
+  t.regex(body, /<span>Studio<\/span>/);
+  const [style = ''] = /\/operator\/assets\/\w+\/brand\.css/.exec(body) ?? [];
+  t.is((await own.inject(style)).statusCode, 200);
 });
 
 test('pages of the operator › opens nothing of the JSON interface by the session', async t => {

@@ -13,7 +13,8 @@ import { networkOf } from '@matting/program/ports/addresses.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { OperateOrders } from '../orders/operate-orders.ts';
-import { registerAssets } from '../page/frame.ts';
+import { registerAssets } from '../page/assets.ts';
+import { assetsOf, type Brand } from '../page/brand.ts';
 import { button, postForm, textField } from '../page/html.ts';
 import { csrfTokenOf, guardRoutes, isSameText } from '../session/guard.ts';
 import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
@@ -37,6 +38,7 @@ interface OperatorPagesOptions {
   readonly baseUrl: string;
   /** Undefined: there are no pages. */
   readonly operatorKey: string | undefined;
+  readonly brand?: Brand;
 }
 
 export function operatorPages(
@@ -51,15 +53,16 @@ export function operatorPages(
 function registerOperatorPages(
   app: FastifyInstance,
   services: OperatorServices & OrderPageServices,
-  { baseUrl, operatorKey }: OperatorPagesOptions,
+  { baseUrl, operatorKey, brand }: OperatorPagesOptions,
 ): void {
   if (operatorKey === undefined) return;
   app.register(async pages => {
     await pages.register(cookie);
     const sessions = new OperatorSessions(operatorKey);
     pages.setErrorHandler(errorHandlerOf(baseUrl));
+    pages.addHook('onRequest', async request => note(request, { brand }));
     guardOperatorPages(pages, sessions);
-    registerAssets(pages, `${OPERATOR_PATH}/assets`);
+    registerAssets(pages, `${OPERATOR_PATH}/assets`, assetsOf(brand));
     registerSignIn(pages, sessions, operatorKey);
     registerAccountPages(pages, services);
     registerNodePages(pages, services);

@@ -1,18 +1,16 @@
 /**
- * A page as it is answered, at both doors: the frame around its content, its headers, the assets it
- * loads; the account area's navigation, and its pages of refusals and failures.
+ * A page as it is answered, at both doors: the frame around its content, its headers; the account
+ * area's navigation, and its pages of refusals and failures.
  */
 
-import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
-import path from 'node:path';
 import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import { problemHeaders } from '@matting/http/answers.ts';
-import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import type { Role } from '../people/roles.ts';
 import {
+  brandOf,
   type Locale,
   localeOf,
   maybeCsrf,
@@ -22,6 +20,8 @@ import {
   type SignedIn,
 } from '../session/visit.ts';
 import { fill, LANGUAGES, type Language, type Words } from '../words/words.ts';
+import { assetHref, hrefOf } from './assets.ts';
+import type { Brand } from './brand.ts';
 import {
   ACCOUNT_PATH,
   button,
@@ -34,72 +34,6 @@ import {
   postForm,
   renderDocument,
 } from './html.ts';
-
-/**
- * The style sheet, the scripts and the icon: read once, served under the hash of their bytes, so
- * that a browser keeps each for good and never mixes those of two releases.
- */
-const FOLDER = path.join(import.meta.dirname, '../assets');
-const TYPES: Readonly<Record<string, string>> = {
-  '.css': 'text/css; charset=utf-8',
-  '.js': 'text/javascript; charset=utf-8',
-  '.svg': 'image/svg+xml',
-  '.jpg': 'image/jpeg',
-  '.webp': 'image/webp',
-};
-const YEAR_SECONDS = 31_536_000;
-/** Of SHA-256 in hexadecimal digits: two files of a name are never alike in them. */
-const HASH_DIGITS = 16;
-
-/** The picture that `make demo` cuts out is one of them. */
-const DEMO_FILE = path.join(import.meta.dirname, '../../../docs/images/demo.jpg');
-
-const files = [...readdirSync(FOLDER).map(name => path.join(FOLDER, name)), DEMO_FILE];
-const assets = new Map(
-  files.flatMap(file => {
-    const name = path.basename(file);
-    const type = TYPES[path.extname(name)];
-    if (type === undefined) return [];
-    const bytes = readFileSync(file);
-    const hash = createHash('sha256').update(bytes).digest('hex').slice(0, HASH_DIGITS);
-    return [[name, { hash, type, bytes }] as const];
-  }),
-);
-
-/** @throws Error for a name that is no file of the folder: a mistake of the page */
-function requireAsset(name: string) {
-  const asset = assets.get(name);
-  if (asset === undefined) throw new Error(`there is no asset ${name}`);
-  return asset;
-}
-
-export function assetHref(prefix: string, name: string): string {
-  return `${prefix}/assets/${requireAsset(name).hash}/${name}`;
-}
-
-export function assetBytes(name: string): Buffer {
-  return requireAsset(name).bytes;
-}
-
-export function registerAssets(app: FastifyInstance, below: string): void {
-  app.get<{ Params: { hash: string; name: string } }>(
-    `${below}/:hash/:name`,
-    { config: { cookieless: true } },
-    (request, reply) => {
-      const { hash, name } = request.params;
-      const asset = assets.get(name);
-      // Another hash is another release's file: a proxy must not keep this one under it.
-      if (asset === undefined || asset.hash !== hash) {
-        throw new ContractError('NOT_FOUND', 'There is no such asset.');
-      }
-      return reply
-        .header('cache-control', `public, max-age=${YEAR_SECONDS}, immutable`)
-        .header('cross-origin-resource-policy', 'same-origin')
-        .type(asset.type)
-        .send(asset.bytes);
-    },
-  );
-}
 
 export interface PageContent {
   /** The page's one h1, and the title of the window. */
@@ -137,6 +71,7 @@ interface Frame {
 type FrameProps = Omit<PageContent, 'said'> &
   Frame &
   Locale & {
+    readonly brand: Brand | undefined;
     readonly address: string;
     /** For the forms of the frame; undefined: nobody is signed in. */
     readonly csrf: string | undefined;
@@ -175,7 +110,8 @@ export function renderFramed(reply: FastifyReply, page: PageContent, frame: Fram
   const csrf = maybeCsrf(request);
   const said = saidOf(request, page.said);
   const locale = localeOf(request);
-  const document = pageDocument({ ...page, ...frame, ...locale, csrf, said, address: request.url });
+  const more = { csrf, said, brand: brandOf(request), address: request.url };
+  const document = pageDocument({ ...page, ...frame, ...locale, ...more });
   return reply
     .code(page.status ?? 200)
     .headers(PAGE_HEADERS)
@@ -190,8 +126,10 @@ function saidOf(request: FastifyRequest, words: PageContent['said']): string | u
 }
 
 function pageDocument(props: FrameProps): VNode {
-  const { language, words, title, person, path } = props;
-  const owner = person?.accountName ?? words.common.product;
+  const { language, title, person, path, brand } = props;
+  const owner = person?.accountName ?? productOf(props);
+  const favicon =
+    brand?.logo === undefined ? assetHref(path, 'mark.svg') : hrefOf(path, brand.logo);
   const scripts = [...SCRIPTS, ...(props.scripts ?? [])];
   return html`<html lang=${language}>
     <head>
@@ -201,7 +139,8 @@ function pageDocument(props: FrameProps): VNode {
       <meta name="robots" content="noindex" />
       <title>${`${title} · ${owner}`}</title>
       <link rel="stylesheet" href=${assetHref(path, 'style.css')} />
-      <link rel="icon" type="image/svg+xml" href=${assetHref(path, 'mark.svg')} />
+      ${brand?.style ? html`<link rel="stylesheet" href=${hrefOf(path, brand.style)} />` : null}
+      <link rel="icon" type=${brand?.logo?.type ?? 'image/svg+xml'} href=${favicon} />
       ${scripts.map(name => html`<script type="module" src=${assetHref(path, name)}></script>`)}
     </head>
     ${props.nav.length === 0 ? strangersBody(props) : framedBody(props)}
@@ -209,18 +148,18 @@ function pageDocument(props: FrameProps): VNode {
 }
 
 function framedBody(props: FrameProps): VNode {
-  const { words, path, person, navigation } = props;
+  const { words, person, navigation } = props;
   return html`<body>
     <a class="skip" href="#main">${words.common.skip}</a>
     <div class="frame">
       <header class="bar">
-        ${brand(path, words)}
+        ${brandLink(props)}
         <button type="button" class="button quiet menu-button" popovertarget="menu">
           ${icon('menu')}<span>${words.common.menu}</span>
         </button>
       </header>
       <nav class="side" id="menu" popover="auto" aria-label=${navigation}>
-        <div class="side-brand">${brand(path, words)}</div>
+        <div class="side-brand">${brandLink(props)}</div>
         ${person === undefined ? null : accountSwitch(person, words)}
         ${navList(props.nav)}
         <div class="side-foot">${person === undefined ? null : profileLink(person, words)}
@@ -233,10 +172,10 @@ function framedBody(props: FrameProps): VNode {
 }
 
 function strangersBody(props: FrameProps): VNode {
-  const { words, path } = props;
+  const { words } = props;
   return html`<body class="narrow">
     <a class="skip" href="#main">${words.common.skip}</a>
-    <header class="bar">${brand(path, words)}${languageLinks(props)}</header>
+    <header class="bar">${brandLink(props)}${languageLinks(props)}</header>
     ${
       props.aside === undefined
         ? mainOf(props)
@@ -257,8 +196,17 @@ function mainOf({ title, lead, actions, back, main, said }: FrameProps): VNode {
   </main>`;
 }
 
-function brand(path: string, words: Words): VNode {
-  return html`<a class="brand" href=${path}>${mark()}<span>${words.common.product}</span></a>`;
+function brandLink(props: FrameProps): VNode {
+  const { path, brand } = props;
+  const logo = brand?.logo;
+  return html`<a class="brand" href=${path}>
+    ${logo === undefined ? mark() : html`<img class="logo" src=${hrefOf(path, logo)} alt="" />`}
+    <span>${productOf(props)}</span>
+  </a>`;
+}
+
+function productOf({ brand, words }: FrameProps): string {
+  return brand?.name ?? words.common.product;
 }
 
 function navList(links: readonly NavLink[]): VNode {

@@ -12,7 +12,8 @@ import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
 import { AuthorityError, actingPerson, type FoundSession } from '../sign-in/session-store.ts';
 import { barChart } from '../usage/usage-chart.ts';
 import { fill, formatsIn, isLanguage, LANGUAGES, wordsIn } from '../words/words.ts';
-import { registerAssets, renderPage, wantsPage, writeErrorPage } from './frame.ts';
+import { registerAssets } from './assets.ts';
+import { renderPage, wantsPage, writeErrorPage } from './frame.ts';
 import {
   ago,
   badge,

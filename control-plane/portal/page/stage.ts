@@ -6,7 +6,7 @@
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { VNode } from 'preact';
 import type { Words } from '../words/words.ts';
-import { assetHref } from './frame.ts';
+import { assetHref } from './assets.ts';
 import { ACCOUNT_PATH, type Child, html, icon } from './html.ts';
 
 /** Pictures for those who have none at hand, by the names that the playground's form sends. */

@@ -7,7 +7,7 @@ import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
-import { assetBytes } from '../page/frame.ts';
+import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
 import { createSecret } from '../session/guard.ts';
 import { multipartOf } from '../test/area/person.ts';

@@ -18,7 +18,7 @@ import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FinishingField } from '@matting/proto/contract/finishing/fields.ts';
-import { assetBytes } from '../page/frame.ts';
+import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
 import { CSRF_FIELD, isSecret } from '../session/guard.ts';
 import { PageError } from '../session/visit.ts';

@@ -8,6 +8,7 @@ import { bodyChunks, FIELDS_MAX, wantBody } from '@matting/http/bodies.ts';
 import { bodyTypeOf, extendsAscii } from '@matting/http/request-headers.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
+import type { Brand } from '../page/brand.ts';
 import { parseCursor } from '../page/paging.ts';
 import type { Role } from '../people/roles.ts';
 import {
@@ -88,6 +89,7 @@ interface Noted {
   /** What was chosen. Null and undefined: what the browser asks for. */
   language?: string | null | undefined;
   form?: FormFields;
+  brand?: Brand | undefined;
 }
 
 const noted = new WeakMap<FastifyRequest, Noted>();
@@ -106,6 +108,11 @@ export function visitOf(request: FastifyRequest): Visit {
   const person = maybeSignedIn(request);
   if (person === undefined) throw new Error('a route without a permission asked who signed in');
   return { ...person, ...localeOf(request) };
+}
+
+/** Undefined: the pages have the product's own name and colours. */
+export function brandOf(request: FastifyRequest): Brand | undefined {
+  return noted.get(request)?.brand;
 }
 
 /** The token of who is signed in; undefined: nobody is. */

@@ -1,11 +1,17 @@
 /** The operator's application with the portal's pages. */
 import { appOn } from '@matting/core/test/operator-port.ts';
 import { operatorPages } from '../operator-pages/operator-pages.ts';
+import type { Brand } from '../page/brand.ts';
 import type { Stores } from './fixtures.ts';
 
-export function operatorAppOn(stores: Stores, changes: Parameters<typeof appOn>[1] = {}) {
+export function operatorAppOn(
+  stores: Stores,
+  changes: Parameters<typeof appOn>[1] = {},
+  brand?: Brand,
+) {
   return appOn(stores, {
     ...changes,
-    pages: (services, options) => operatorPages(services, stores, options),
+    pages: (services, options) =>
+      operatorPages(services, stores, { ...options, ...(brand && { brand }) }),
   });
 }
