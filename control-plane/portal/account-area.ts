@@ -21,6 +21,7 @@ import { registerPackageRoutes } from './orders/package-pages.ts';
 import { registerAssets } from './page/assets.ts';
 import { assetsOf, type Brand } from './page/brand.ts';
 import { wantsPage, writeErrorPage } from './page/frame.ts';
+import { registerAuditRoute } from './people/audit-page.ts';
 import { Links } from './people/links.ts';
 import { registerPeopleRoutes } from './people/people-pages.ts';
 import { Profile, registerProfileRoutes } from './people/profile-pages.ts';
@@ -43,6 +44,7 @@ import { registerUsageRoutes } from './usage/usage-pages.ts';
 export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
   Parameters<typeof registerProfileRoutes>[1] &
   Parameters<typeof registerPeopleRoutes>[1] &
+  Parameters<typeof registerAuditRoute>[1] &
   Parameters<typeof registerJobsRoutes>[1] &
   Parameters<typeof registerPlaygroundRoutes>[1] & {
     readonly overview: Overview;
@@ -167,6 +169,7 @@ function registerAccountArea(
       registerSignInRoutes(account, services);
       registerProfileRoutes(account, services);
       registerPeopleRoutes(account, services);
+      registerAuditRoute(account, services);
       registerCreditRoutes(account, services);
       registerPackageRoutes(account, services);
       registerOrderRoutes(account, services.orders);

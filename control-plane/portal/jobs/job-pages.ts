@@ -346,7 +346,10 @@ function facts({ words, formats }: Visit, job: Job, key: string): VNode {
   const instant = (ms: number | null) => ui.time(ms, formats.exactTime);
   const status = publicState(job);
   return ui.definitionList([
-    [said.job, html`<span class="mono">${job.id}</span>`],
+    [
+      said.job,
+      html`<span class="copied"><span class="mono">${job.id}</span>${ui.copyButton(job.id, words.common)}</span>`,
+    ],
     [said.state, statusBadge(words, status)],
     [said.key, key],
     [said.mode, job.class === 'playground' ? said.playground : said.modes[job.class]],

@@ -181,8 +181,8 @@ async function renderKey(
       ${
         mayChange
           ? [
-              ui.section(
-                { title: keys.edit, lead: keys.editLead },
+              ui.fold(
+                { label: keys.edit, isOpen: typed !== undefined },
                 keyForm(visit, offered, form, row),
               ),
               rotation(visit, row),
@@ -260,26 +260,27 @@ function facts(visit: Visit, row: ApiKey): VNode {
   const cap = capText(row, visit);
   const rate = policy.submissionsPerMinute;
   return ui.definitionList([
-    [keys.key, html`<code>${row.prefix}</code>`],
+    [
+      keys.key,
+      html`<span class="copied"><code>${row.prefix}</code>${ui.copyButton(row.prefix, common)}</span>`,
+    ],
     [keys.state, stateBadge(row, words)],
     [keys.created, ui.time(row.createdAtMs, formats.dateTime)],
     [keys.lastUsed, ui.time(row.lastUsedAtMs, formats.dateTime, common.never)],
     [keys.expires, ui.time(row.expiresAtMs, formats.dateTime, common.never)],
     [keys.revokedAt, ui.time(row.revokedAtMs, formats.dateTime)],
     [keys.previous, previousSecret && previousText(previousSecret, visit)],
+    [keys.limits, Object.keys(policy).length === 0 ? common.none : null],
     [
       keys.cap,
       cap !== null && reset !== null
         ? `${cap}; ${fill(keys.capReset, { time: formats.dateTime(reset) })}`
-        : (cap ?? common.none),
+        : cap,
     ],
-    [keys.rate, rate === undefined ? common.none : formats.credits(rate)],
-    [keys.scopes, scopesText(policy.scopes, words)],
-    [keys.models, policy.models?.join(', ') ?? keys.anyModel],
-    [
-      keys.networks,
-      policy.networks?.map(network => html`<div><code>${network}</code></div>`) ?? keys.anyNetwork,
-    ],
+    [keys.rate, rate === undefined ? null : formats.credits(rate)],
+    [keys.scopes, policy.scopes && scopesText(policy.scopes, words)],
+    [keys.models, policy.models?.join(', ')],
+    [keys.networks, policy.networks?.map(network => html`<div><code>${network}</code></div>`)],
   ]);
 }
 
@@ -389,28 +390,41 @@ function keyForm(
     { action: key === undefined ? KEYS_PATH : `${KEYS_PATH}/${key.id}`, csrf, class: 'form panel' },
     ui.textField({ ...field('name'), required: true, maxlength: 64, autocomplete: 'off' }),
     ui.selectField({ ...field('expires'), options: expiryOptions(words, key !== undefined) }),
-    ui.textField({ ...number, ...field('cap'), note }),
-    ui.selectField({
-      ...field('period'),
-      options: CAP_PERIODS.map(value => ({ value, label: keys.periods[value] })),
-    }),
-    ui.textField({ ...number, ...field('rate'), note }),
-    ui.checkboxGroup({
-      name: 'scopes',
-      label: keys.scopes,
-      values: values.scopes,
-      error: errors.scopes,
-      options: KEY_SCOPES.map(value => {
-        return { value, label: keys.scopeNames[value], hint: keys.scopeHints[value] };
+    ui.fold(
+      { label: keys.limits, note: keys.limitsNote, isOpen: isLimited(values, errors) },
+      ui.textField({ ...number, ...field('cap'), note }),
+      ui.selectField({
+        ...field('period'),
+        options: CAP_PERIODS.map(value => ({ value, label: keys.periods[value] })),
       }),
-    }),
-    modelsField(words, offered, { values, errors }),
-    ui.textArea({ ...field('networks'), note, maxlength: 2048 }),
+      ui.textField({ ...number, ...field('rate'), note }),
+      ui.checkboxGroup({
+        name: 'scopes',
+        label: keys.scopes,
+        values: values.scopes,
+        error: errors.scopes,
+        options: KEY_SCOPES.map(value => {
+          return { value, label: keys.scopeNames[value], hint: keys.scopeHints[value] };
+        }),
+      }),
+      modelsField(words, offered, { values, errors }),
+      ui.textArea({ ...field('networks'), note, maxlength: 2048 }),
+    ),
     ui.actions(
       ui.button({ label: key === undefined ? keys.create : common.save }),
       ui.linkButton({ href: '/account/keys', label: common.cancel }),
     ),
   );
+}
+
+/** Whether there is something to see below the limits. */
+function isLimited(
+  { cap, rate, scopes, models, networks }: TypedKey['values'],
+  { name: _name, expires: _expires, ...errors }: TypedKey['errors'],
+): boolean {
+  const typed = [cap, rate, networks].some(text => text !== '');
+  const chosen = models.length > 0 || scopes.length < KEY_SCOPES.length;
+  return typed || chosen || Object.keys(errors).length > 0;
 }
 
 /** Null: there is nothing to choose. What is chosen stays to be seen though it is offered no more. */

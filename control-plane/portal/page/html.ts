@@ -467,6 +467,25 @@ export function section(
   </section>`;
 }
 
+/** What is there on demand, behind a button; open where it has to be seen. */
+export function fold(
+  props: {
+    readonly label: string;
+    readonly kind?: ButtonKind;
+    readonly note?: string;
+    readonly isOpen: boolean;
+  },
+  ...children: Child[]
+): VNode {
+  const { label, kind = 'secondary', note, isOpen } = props;
+  return html`<details class="fold" open=${isOpen || undefined}>
+    <summary><span class=${`button ${kind}`}>${label}${icon('down')}</span>${
+      note ? html` <span class="note">${note}</span>` : null
+    }</summary>
+    <div class="folded">${children}</div>
+  </details>`;
+}
+
 export function panel(...children: Child[]): VNode {
   return html`<div class="panel padded">${children}</div>`;
 }

@@ -28,6 +28,7 @@ import {
   emptyState,
   figures,
   filterForm,
+  fold,
   html,
   linkButton,
   MarkupError,
@@ -82,6 +83,7 @@ const COMPONENTS: Readonly<Record<string, () => Child>> = {
   segments: () => segments(HOSTILE, [{ href: '/x', label: HOSTILE, active: true }]),
   section: () => section({ title: HOSTILE, lead: HOSTILE, actions: HOSTILE }, HOSTILE),
   panel: () => panel(HOSTILE),
+  fold: () => fold({ label: HOSTILE, note: HOSTILE, isOpen: true }, HOSTILE),
   barChart: () =>
     barChart({
       title: HOSTILE,

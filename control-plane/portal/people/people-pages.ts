@@ -1,19 +1,16 @@
 /**
  * The people of an account, for its owners: invite, change a role, remove, end the API keys of who
- * was removed; and the log of what was changed.
+ * was removed.
  */
 import { randomUUID } from 'node:crypto';
-import type { AuditRecord } from '@matting/core/accounts/audit.ts';
 import type { ManageKeys } from '@matting/core/keys/manage-keys.ts';
-import type { Stores } from '@matting/core/stores.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
-import { cursorText, pageOf, parseCursor } from '../page/paging.ts';
 import { formOf, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
-import { type Formats, fill, type Words } from '../words/words.ts';
+import { fill } from '../words/words.ts';
 import type { LinkStore, OpenLink } from './link-store.ts';
 import type { Links } from './links.ts';
 import { parseMail } from './mail-address.ts';
@@ -22,11 +19,9 @@ import { isRole, ROLES } from './roles.ts';
 
 const MANAGE = { config: { permission: 'people.manage' } } as const;
 const PEOPLE_PATH = `${ACCOUNT_PATH}/people`;
-const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
-const AUDIT_ROWS = 50;
 
 interface PeopleServices {
-  readonly stores: Pick<Stores, 'audit'> & {
+  readonly stores: {
     readonly people: PeopleStore;
     readonly links: LinkStore;
   };
@@ -63,6 +58,9 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
     if (!revoked) throw new PageError('notFound');
     return reply.redirect(`${PEOPLE_PATH}?said=keysRevoked`, 303);
   });
+  account.post('/people/invitations/:id/resend', MANAGE, (request: PeopleRequest, reply) =>
+    resend(request, reply, services),
+  );
   account.post(
     '/people/invitations/:id/withdraw',
     MANAGE,
@@ -73,23 +71,6 @@ export function registerPeopleRoutes(account: FastifyInstance, services: PeopleS
       return reply.redirect(`${PEOPLE_PATH}?said=withdrawn`, 303);
     },
   );
-  account.get('/audit', { config: { permission: 'audit.read' } }, async (request, reply) => {
-    const visit = visitOf(request);
-    const { audit, common } = visit.words;
-    // What is none is the first page.
-    const after = parseCursor(String(queryOf(request, 'after')));
-    const found = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
-    const { rows, last } = pageOf(found, AUDIT_ROWS);
-    return renderPage(reply, {
-      title: audit.title,
-      lead: audit.lead,
-      active: 'audit',
-      main: html`<div class="stack">
-        ${auditTable(visit, rows)}
-        ${ui.pager(common, AUDIT_PATH, { after, next: last && cursorText(last) })}
-      </div>`,
-    });
-  });
 }
 
 /** Whose account is changed and by whom; the id is that of the audit log's entry. */
@@ -119,8 +100,25 @@ async function invite(reply: FastifyReply, services: PeopleServices) {
     const errors = { mail: people.refusedInvitation[made] };
     return renderPeople(reply, services, { typed: { ...given, errors } });
   }
-  const untilMs = Date.now() + made.lifeMs;
-  return renderPeople(reply, services, { made: { mail, url: made.url, untilMs } });
+  return renderPeople(reply, services, { made: { mail, ...made } });
+}
+
+/** A new link for the same person; the one before ends once the new one is there. */
+async function resend(request: PeopleRequest, reply: FastifyReply, services: PeopleServices) {
+  const { accountName, words } = visitOf(request);
+  const { accountId, ...by } = changeOf(request);
+  const open = await services.stores.links.listOpen(accountId);
+  const old = open.find(({ id, purpose }) => {
+    return id === request.params.id && purpose === 'invitation';
+  });
+  if (old === undefined) throw new PageError('notFound');
+  const { id, mail, role } = old;
+  const made = await services.links.invite(accountId, { mail, role, accountName }, by.actor);
+  if (typeof made === 'string') {
+    return renderPeople(reply, services, { problem: words.people.refusedInvitation[made] });
+  }
+  await services.stores.links.withdraw(accountId, id, by);
+  return renderPeople(reply, services, { made: { mail, ...made } });
 }
 
 function answerChange(
@@ -142,7 +140,11 @@ interface Shown {
     readonly errors: { readonly mail?: string | undefined; readonly role?: string | undefined };
   };
   /** An invitation; its url is undefined where it is in the mail alone. */
-  readonly made?: { readonly mail: string; readonly url: string | undefined; untilMs: number };
+  readonly made?: {
+    readonly mail: string;
+    readonly url: string | undefined;
+    readonly lifeMs: number;
+  };
   readonly problem?: string;
   readonly removed?: string;
 }
@@ -173,11 +175,19 @@ async function renderPeople(
       ${made === undefined ? null : madeLink(visit, made)}
       ${keysLeft.length === 0 ? null : keysNotice(visit, removed ?? '', keysLeft)}
       ${memberTable(visit, rows)}
-      ${ui.section({ title: people.inviteTitle, lead }, inviteForm(visit, typed))}
-      ${ui.section(
-        { title: people.invitations },
-        linkTable(visit, invitations, people.invitations),
+      ${ui.fold(
+        { label: people.inviteTitle, kind: 'primary', isOpen: typed !== undefined },
+        html`<p class="lead">${lead}</p>`,
+        inviteForm(visit, typed),
       )}
+      ${
+        invitations.length === 0
+          ? null
+          : ui.section(
+              { title: people.invitations },
+              linkTable(visit, invitations, people.invitations, links.byMail),
+            )
+      }
       ${
         signInLinks.length === 0
           ? null
@@ -192,10 +202,10 @@ async function renderPeople(
 
 function madeLink(
   { words, formats }: Visit,
-  { mail, url, untilMs }: NonNullable<Shown['made']>,
+  { mail, url, lifeMs }: NonNullable<Shown['made']>,
 ): VNode {
   const { people, common } = words;
-  const until = formats.dateTime(untilMs);
+  const until = formats.dateTime(Date.now() + lifeMs);
   if (url === undefined) return ui.notice('good', fill(people.sent, { mail, time: until }));
   return ui.notice(
     'good',
@@ -234,12 +244,13 @@ function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member):
   const { people, roles } = words;
   const { mail, userId } = row;
   const byGroup = row.source === 'oidc';
+  const isSelf = userId === own;
   return [
-    html`${mail}${userId === own ? html` ${ui.badge(people.you, 'accent')}` : null}${
+    html`<span class="address">${mail}</span>${isSelf ? html` ${ui.badge(people.you, 'accent')}` : null}${
       row.isProven ? null : html` <span class="hint">${people.unproven}</span>`
     }`,
-    byGroup
-      ? html`${roles[row.role]} <span class="hint">${people.byGroup}</span>`
+    byGroup || isSelf
+      ? html`${roles[row.role]}${byGroup ? html` <span class="hint">${people.byGroup}</span>` : null}`
       : ui.postForm(
           { action: `${PEOPLE_PATH}/${userId}/role`, csrf, class: 'inline' },
           html`<select name="role" id=${`role-${userId}`}
@@ -256,7 +267,7 @@ function memberCells({ words, formats, csrf, userId: own }: Visit, row: Member):
           }),
         ),
     ui.time(row.createdAtMs, formats.date),
-    byGroup
+    byGroup || isSelf
       ? null
       : ui.postForm(
           { action: `${PEOPLE_PATH}/${userId}/remove`, csrf, class: 'inline' },
@@ -298,7 +309,13 @@ function inviteForm({ words, csrf }: Visit, typed: Shown['typed']): VNode {
   );
 }
 
-function linkTable({ words, formats, csrf }: Visit, links: readonly OpenLink[], caption: string) {
+/** @param byMail undefined where no link is sent again */
+function linkTable(
+  { words, formats, csrf }: Visit,
+  links: readonly OpenLink[],
+  caption: string,
+  byMail?: boolean,
+) {
   const { people, roles } = words;
   return ui.dataTable({
     caption,
@@ -316,51 +333,25 @@ function linkTable({ words, formats, csrf }: Visit, links: readonly OpenLink[], 
         roles[role],
         createdBy === 'operator' ? people.operator : createdBy,
         ui.time(expiresAtMs, formats.dateTime),
-        ui.postForm(
-          { action: `${PEOPLE_PATH}/invitations/${id}/withdraw`, csrf, class: 'inline' },
-          ui.button({ label: people.withdraw, kind: 'quiet', describe: fill(label, { mail }) }),
-        ),
+        html`<div class="actions">
+          ${
+            byMail === undefined
+              ? null
+              : ui.postForm(
+                  { action: `${PEOPLE_PATH}/invitations/${id}/resend`, csrf, class: 'inline' },
+                  ui.button({
+                    label: byMail ? people.resend : people.newLink,
+                    kind: 'quiet',
+                    describe: fill(byMail ? people.resendOf : people.newLinkOf, { mail }),
+                  }),
+                )
+          }
+          ${ui.postForm(
+            { action: `${PEOPLE_PATH}/invitations/${id}/withdraw`, csrf, class: 'inline' },
+            ui.button({ label: people.withdraw, kind: 'quiet', describe: fill(label, { mail }) }),
+          )}
+        </div>`,
       ];
     }),
-    empty: ui.panel(html`<p>${people.noInvitations}</p>`),
-  });
-}
-
-function auditTable({ words, formats }: Visit, rows: readonly AuditRecord[]): VNode {
-  const { audit } = words;
-  return ui.dataTable({
-    caption: audit.title,
-    columns: [audit.time, audit.who, audit.from, audit.what, audit.subject, audit.change],
-    rows: rows.map(row => [
-      ui.ago(row.atMs, formats.exactTime),
-      row.mail ?? audit.actors[row.actorKind],
-      row.address === null ? null : html`<code>${row.address}</code>`,
-      actionIn(audit, row.action),
-      row.subject,
-      changesOf(row, formats),
-    ]),
-    empty: ui.emptyState({ title: audit.empty }),
-  });
-}
-
-function actionIn({ actions }: Words['audit'], action: string): Child {
-  const isKnown = Object.hasOwn(actions, action);
-  return isKnown ? actions[action as keyof typeof actions] : html`<code>${action}</code>`;
-}
-
-const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$/;
-
-/** `role: member → owner`, a line a value that is another. */
-function changesOf({ before, after }: AuditRecord, formats: Formats): Child {
-  const said = (value: unknown) => {
-    const text = `${value ?? '–'}`;
-    return INSTANT.test(text) ? formats.exactTime(Date.parse(text)) : text;
-  };
-  const names = new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})]);
-  const changed = [...names].filter(name => before?.[name] !== after?.[name]);
-  return changed.map(name => {
-    const [was, is] = [before?.[name], after?.[name]].map(said);
-    const text = before === null ? `${name}: ${is}` : `${name}: ${was} → ${is}`;
-    return html`<div><code>${text}</code></div>`;
   });
 }

@@ -60,6 +60,25 @@ const SESSION = '__Host-matting-session';
 
 const browser = (address?: string) => new Browser(fixture, address);
 
+test('people › get a new link for an invitation, and the old one ends', async t => {
+  const mail = `${randomUUID()}@example.org`;
+  const made = await owner.post('/account/people/invite', { mail, role: 'viewer' });
+  const linkIn = (body: string) => /\/account\/invitations\/[\w-]{43}/.exec(body)?.[0] ?? '';
+  const idIn = (body: string) => {
+    const cells = body.split('<tr>').find(row => row.includes(mail) && row.includes('/resend'));
+    return /invitations\/([0-9a-f-]{36})\/resend/.exec(cells ?? '')?.[1];
+  };
+  const old = linkIn(made.body);
+  const path = `/account/people/invitations/${idIn(made.body)}/resend`;
+  const again = await owner.post(path);
+  t.is(again.statusCode, 200);
+  const link = linkIn(again.body);
+  t.not(link, old);
+  t.is((await browser().get(old)).statusCode, 404);
+  t.regex((await browser().get(link)).body, new RegExp(`${mail} is invited .* Role: Viewer`));
+  t.is((await owner.post(path)).statusCode, 404, 'the old one is not sent again');
+});
+
 async function invited(role: Role = 'owner', mail = `${randomUUID()}@example.org`) {
   const { links } = areaOf(fixture);
   const made = await links.invite(

@@ -44,6 +44,7 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'POST /account/people/:id/remove': { params: { id: 'userId' } },
   'POST /account/people/:id/revoke-keys': { params: { id: 'formerUserId' } },
   'POST /account/people/:id/role': { params: { id: 'userId' }, fields: { role: 'viewer' } },
+  'POST /account/people/invitations/:id/resend': { params: { id: 'invitationId' } },
   'POST /account/people/invitations/:id/withdraw': { params: { id: 'invitationId' } },
   'POST /account/people/invite': {},
   'POST /account/playground': {},

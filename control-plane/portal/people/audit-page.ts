@@ -1,0 +1,121 @@
+/** The log of what was changed in an account: an entry a row, its values in words on demand. */
+import type { AuditRecord, AuditValues } from '@matting/core/accounts/audit.ts';
+import type { Stores } from '@matting/core/stores.ts';
+import type { FastifyInstance } from 'fastify';
+import { moneyOf } from '../orders/order-pages.ts';
+import { renderPage } from '../page/frame.ts';
+import * as ui from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { cursorText, pageOf, parseCursor } from '../page/paging.ts';
+import { type Locale, queryOf, type Visit, visitOf } from '../session/visit.ts';
+import { counted, type Words } from '../words/words.ts';
+import { isRole } from './roles.ts';
+
+const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
+const AUDIT_ROWS = 50;
+/** More of them are shown on demand. */
+const CHANGES_SHOWN_MAX = 2;
+
+export function registerAuditRoute(
+  account: FastifyInstance,
+  { stores }: { readonly stores: Pick<Stores, 'audit'> },
+): void {
+  account.get('/audit', { config: { permission: 'audit.read' } }, async (request, reply) => {
+    const visit = visitOf(request);
+    const { audit, common } = visit.words;
+    // What is none is the first page.
+    const after = parseCursor(String(queryOf(request, 'after')));
+    const found = await stores.audit.list(visit.accountId, { limit: AUDIT_ROWS + 1, after });
+    const { rows, last } = pageOf(found, AUDIT_ROWS);
+    return renderPage(reply, {
+      title: audit.title,
+      lead: audit.lead,
+      active: 'audit',
+      main: html`<div class="stack">
+        ${auditTable(visit, rows)}
+        ${ui.pager(common, AUDIT_PATH, { after, next: last && cursorText(last) })}
+      </div>`,
+    });
+  });
+}
+
+function auditTable(visit: Visit, rows: readonly AuditRecord[]): Child {
+  const { words, formats } = visit;
+  const { audit } = words;
+  return ui.dataTable({
+    caption: audit.title,
+    columns: [audit.time, audit.what, audit.who, audit.change],
+    rows: rows.map(row => [
+      ui.ago(row.atMs, formats.exactTime),
+      html`${actionIn(audit, row.action)}<div class="soft address">${subjectOf(row.subject)}</div>`,
+      html`<span class="address">${row.mail ?? audit.actors[row.actorKind]}</span>${
+        row.address === null ? null : html`<div class="soft address">${row.address}</div>`
+      }`,
+      changes(visit, row),
+    ]),
+    empty: ui.emptyState({ title: audit.empty }),
+  });
+}
+
+function actionIn({ actions }: Words['audit'], action: string): Child {
+  const isKnown = Object.hasOwn(actions, action);
+  return isKnown ? actions[action as keyof typeof actions] : html`<code>${action}</code>`;
+}
+
+const UUID = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/;
+
+function subjectOf(subject: string): Child {
+  if (!UUID.test(subject)) return subject;
+  return html`<code title=${subject}>${subject.slice(0, 8)}</code>`;
+}
+
+function changes(visit: Visit, record: AuditRecord): Child {
+  const lines = changesOf(visit, record);
+  if (lines.length === 0) return null;
+  const list = html`<dl class="changes">${lines.map(
+    ([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`,
+  )}</dl>`;
+  if (lines.length <= CHANGES_SHOWN_MAX) return list;
+  const { language, words } = visit;
+  return html`<details>
+    <summary>${counted(language, words.audit.details, lines.length)}</summary>${list}
+  </details>`;
+}
+
+/** The currency of a sum stands beside it, and is not a line of its own. */
+const SUMS = new Set(['price', 'amount']);
+
+/** A line a value that is another; what was nothing and is nothing is none. */
+function changesOf(locale: Locale, { before, after }: AuditRecord): [string, Child][] {
+  const names = new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})]);
+  const hasSum = [...names].some(name => SUMS.has(name));
+  const changed = [...names].filter(
+    name =>
+      (before?.[name] ?? null) !== (after?.[name] ?? null) && !(hasSum && name === 'currency'),
+  );
+  const { values } = locale.words.audit;
+  return changed.map(name => {
+    const label = Object.hasOwn(values, name)
+      ? values[name as keyof typeof values]
+      : name.replaceAll('_', ' ');
+    const [was, is] = [before, after].map(all => valueIn(locale, name, all));
+    if (was === null || after === null) return [label, is ?? was];
+    return [label, html`${was} → ${is ?? locale.words.common.none}`];
+  });
+}
+
+const INSTANT = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
+
+/** Null: there was or is none. */
+function valueIn({ words, formats }: Locale, name: string, values: AuditValues | null): Child {
+  const value = values?.[name] ?? null;
+  const currency = values?.currency;
+  if (value === null) return null;
+  if (typeof value === 'boolean') return value ? words.common.yes : words.common.no;
+  if (typeof value === 'number') {
+    if (!SUMS.has(name) || typeof currency !== 'string') return formats.credits(value);
+    return moneyOf(formats, value, currency);
+  }
+  if (name === 'role' && isRole(value)) return words.roles[value];
+  return INSTANT.test(value) ? ui.time(value, formats.dateTime) : value;
+}
