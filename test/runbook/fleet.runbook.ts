@@ -1,5 +1,6 @@
 /** Pages about programs, nodes and the database: two control planes and two nodes, on MariaDB. */
 import { rename } from 'node:fs/promises';
+import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { at } from '../support/at.ts';
 import { Installation, OPERATOR_KEY, pictureBase64 } from './installation.ts';
@@ -8,6 +9,8 @@ import { proceduresOn } from './procedures.ts';
 const test = ava.serial;
 
 const CONFIG_EXIT_CODE = 78;
+/** Above what a synchronous picture should take, and below what makes a node silent. */
+const SLOW_MS = 11_500;
 
 const service = new Installation();
 const procedure = proceduresOn(service, test);
@@ -116,17 +119,34 @@ procedure('MattingNoNode', async page => {
   await service.ready();
 });
 
-procedure('MattingCallersRefused', async (page, t) => {
-  for (const node of service.nodes) await node.kill();
+for (const alert of ['MattingErrorBudgetFast', 'MattingErrorBudgetSlow']) {
+  procedure(alert, async (page, t) => {
+    for (const node of service.nodes) await node.kill();
+    const image_base64 = await pictureBase64();
+    await page.fires(() => service.post({ image_base64 }));
+    const codes = await page.query(at(page.codeOf(/^sum by \(code\)/), 0));
+    t.truthy(
+      codes.some(({ metric }) => metric.code === 'SERVICE_UNAVAILABLE'),
+      JSON.stringify(codes),
+    );
+    for (const node of service.nodes) node.start();
+    await service.ready();
+    await page.isOver();
+  });
+}
+
+procedure('MattingResultsSlow', async (page, t) => {
   const image_base64 = await pictureBase64();
-  await page.fires(() => service.post({ image_base64 }));
-  const codes = await page.query(at(page.codeOf(/^sum by \(code\)/), 0));
-  t.truthy(
-    codes.some(({ metric }) => metric.code === 'SERVICE_UNAVAILABLE'),
-    JSON.stringify(codes),
-  );
-  for (const node of service.nodes) node.start();
-  await service.ready();
+  await page.fires(async () => {
+    for (const node of service.nodes) node.signal('SIGSTOP');
+    const post = () => service.post({ image_base64 }, { path: '/v1/matting' });
+    const pictures = Array.from({ length: 8 }, post);
+    await delay(SLOW_MS);
+    for (const node of service.nodes) node.signal('SIGCONT');
+    await Promise.all(pictures);
+  });
+  const [waited] = await page.query(at(page.codeOf(/^histogram_quantile/), 0));
+  t.true(Number(waited?.value[1]) > 5);
   await page.isOver();
 });
 
