@@ -198,6 +198,8 @@ export class ControlMetrics extends MetricSet {
     onUnreadable?: (what: string, error: unknown) => void,
   ) {
     super(onUnreadable);
+    // An alert asks for the share within a bound, from the first picture on.
+    for (const mode of JOB_CLASSES) this.#jobSeconds.zero({ outcome: 'succeeded', mode });
     this.settledLeftOut = this.countedBy(
       'matting_control_settled_left_out_total',
       "Times that a package's part in a job's end was left out, at the end or when it was tried again",
