@@ -125,7 +125,7 @@ test('signs out, and in again by mail and password', async t => {
   await page.getByLabel('Email').fill(MAIL);
   await page.getByLabel('Password').fill('not it at all');
   await button('Sign in').click();
-  await page.getByText('The email or the password is wrong.').waitFor();
+  await page.getByText('The email or password is incorrect.').waitFor();
   await page.getByLabel('Password').fill(PASSWORD);
   await button('Sign in').click();
   await heading('Overview');
@@ -175,9 +175,9 @@ test('a key is made, shown once, and cuts a picture out for one credit', async t
 test('a key that is rotated has two secrets for a while, and one job for a retry', async t => {
   await visitor.go('/account/keys');
   await page.getByRole('link', { name: 'shop' }).click();
-  await page.getByLabel('Goes on for an hour').check();
-  await button('Rotate').click();
-  await heading('The new secret');
+  await page.getByLabel('Works for 1 hour').check();
+  await button('Rotate key').click();
+  await heading('Your new secret');
   const next = (await page.getByRole('region', { name: 'The key' }).innerText()).trim();
   t.not(next, token);
   // The same Idempotency-Key under the new secret is the job of the old one.
@@ -191,16 +191,16 @@ test('a key that is rotated has two secrets for a while, and one job for a retry
 
 test('a low balance is told once, signed, to the address of the account', async t => {
   await visitor.go('/account/settings');
-  await page.getByLabel('Address').fill(`${receiver.url}/told`);
-  await button('Save address').click();
-  const secret = (await page.getByRole('region', { name: 'Secret' }).innerText()).trim();
+  await page.getByLabel('Endpoint URL').fill(`${receiver.url}/told`);
+  await button('Save webhook').click();
+  const secret = (await page.getByRole('region', { name: 'Signing secret' }).innerText()).trim();
   await visitor.go('/account/settings');
   await page
     .locator('input[name=threshold]')
     .first()
     .fill(String(FIRST_CREDITS - 4));
-  await button('Save balances').click();
-  await page.getByText('The balances are saved.').waitFor();
+  await button('Save alerts').click();
+  await page.getByText('Alerts saved.').waitFor();
   t.is((await curl(token, 'fourth')).status, 200);
   await until(() => told.length > 0, { timeoutMs: WAIT_MS, what: 'somebody is told' });
   const { body, headers } = at(told, 0);
@@ -211,7 +211,7 @@ test('a low balance is told once, signed, to the address of the account', async 
   t.is(event.type, 'account.balance_low');
   t.regex(JSON.stringify(event.data), new RegExp(String(FIRST_CREDITS - 4)));
   await visitor.go('/account/settings');
-  await page.getByText(/^Told/).first().waitFor();
+  await page.getByText(/^Sent/).first().waitFor();
   t.deepEqual(visitor.takeProblems(), []);
 });
 
@@ -280,7 +280,7 @@ test('a key that is revoked is refused within a second', async t => {
   await visitor.go('/account/keys');
   await page.getByRole('link', { name: 'shop' }).click();
   await button('Revoke key').click();
-  await page.getByText('The key is revoked.').waitFor();
+  await page.getByText('Key revoked.').waitFor();
   const revokedAt = performance.now();
   await until(async () => (await curl(token, `late-${Date.now()}`)).status === 401, {
     timeoutMs: WAIT_MS,

@@ -44,9 +44,9 @@ test('works without scripts', async t => {
   await visitor.go('/account/orders/packages');
   await page.getByRole('link', { name: /2,500 credits/ }).click();
   await page.getByRole('button', { name: 'Place order' }).click();
-  await page.getByText('The order is placed.').waitFor();
-  await page.getByRole('button', { name: 'Cancel the order' }).click();
-  await page.getByText('The order is cancelled.').waitFor();
+  await page.getByText('Order placed.').waitFor();
+  await page.getByRole('button', { name: 'Cancel order' }).click();
+  await page.getByText('Order cancelled.').waitFor();
   await visitor.go('/account/playground');
   await page.getByRole('button', { name: 'Rubber duck' }).click();
   await page.waitForURL(/\/playground\/[0-9a-f-]{36}/);
@@ -82,7 +82,7 @@ async function tabTo(page: Page, wanted: RegExp): Promise<void> {
     passed.push(now);
     await page.keyboard.press('Tab');
   }
-  assert.fail(`${wanted} is not reached by the keyboard: ${passed.join(', ')}`);
+  assert.fail(`${wanted} is Not reached by the keyboard: ${passed.join(', ')}`);
 }
 
 test('works by the keyboard alone', async t => {

@@ -85,7 +85,7 @@ test('jobs › say which model was named, and what then ran', async t => {
     /<dt>Models<\/dt><dd>(.*?)<\/dd>/.exec((await owner.get(`${PAGE}/${of}`)).body)?.[1];
   t.is(await models(), 'fast');
   await app.succeedJob(id);
-  t.is(await models(), '<div>fast, for the subject</div>');
+  t.is(await models(), '<div>fast, subject</div>');
   const unnamed = await submitted();
   await app.succeedJob(unnamed);
   t.is(await models(unnamed), undefined);
@@ -102,7 +102,7 @@ test('jobs › say what a result is warned of', async t => {
   };
   t.is(await notes(), undefined);
   app.sight = { inputWidth: 2, inputHeight: 1, subject: null };
-  t.regex(String(await notes()), /No subject was seen/);
+  t.regex(String(await notes()), /No subject was found/);
 });
 
 test('jobs › show one with its stages, and its result to those who may see results', async t => {
@@ -181,7 +181,7 @@ test('jobs › show every attempt of a notification, send it again while it is n
   await outbox.retryLater(claim(1), { statusCode: null, error: 'tls', durationMs: 1234 }, 0);
   const { body } = await owner.get(path);
   t.regex(body, /receiver\.example:443/);
-  t.regex(body, /The certificate is not valid/);
+  t.regex(body, /The TLS certificate is not valid/);
   t.false(body.includes('hostile'), 'the receiver alone, not its URL');
   t.false((await viewer.get(path)).body.includes('/resend'));
   t.is((await viewer.post(`${path}/resend`)).statusCode, 403);
@@ -326,8 +326,8 @@ test('keys › show a new key once, with a line that works', async t => {
   t.regex(answer.body, new RegExp(`data-copy="${token}"`));
   const toDocs = answer.body.match(/<a [^>]*href="\/docs"/g);
   t.is(toDocs?.length, 2, 'the documents, in the side column and beside the line');
-  t.regex(answer.body, /This key ends on \d{1,2} \w{3} 20\d\d/);
-  t.regex((await made({ expires: 'never' })).answer.body, /This key does not end by itself/);
+  t.regex(answer.body, /This key expires on \d{1,2} \w{3} 20\d\d/);
+  t.regex((await made({ expires: 'never' })).answer.body, /This key does not expire/);
   t.is(await statusOf(token), 200);
   const page = (await owner.get(path)).body;
   const list = (await owner.get('/account/keys')).body;
@@ -413,7 +413,7 @@ test('keys › rotate with an overlap and at once, each secret shown once', asyn
   const first = await owner.post(`${path}/rotate`, { overlap: '24h' });
   const second = TOKEN.exec(first.body)?.[0] ?? '';
   t.not(second, token);
-  t.regex(first.body, /The old secret goes on until/);
+  t.regex(first.body, /The old secret works until/);
   t.deepEqual([await statusOf(token), await statusOf(second)], [200, 200]);
   const last = await owner.post(`${path}/rotate`, { overlap: 'at-once' });
   const third = TOKEN.exec(last.body)?.[0] ?? '';
@@ -443,7 +443,7 @@ test('a result whose file is gone › is a page of its own in the account area',
   await rm(path.join(app.storageDir, blob));
   const answer = await owner.get(`/account/jobs/${id}/result`);
   t.is(answer.statusCode, 500);
-  t.regex(answer.body, /This result is lost/);
+  t.regex(answer.body, /This result was lost/);
   const incidents = await app.stores.lostResults.open({ atMs: 0, id: '' }, 1000);
   t.true(incidents.some(one => one.jobId === id));
   t.regex((await owner.get(`/account/jobs/${id}`)).body, new RegExp(id));

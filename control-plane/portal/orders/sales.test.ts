@@ -137,7 +137,7 @@ test('the pages of orders › sell the packages of the list on sale, each form o
   t.is(twice.headers.location, first.headers.location);
   const url = String(first.headers.location);
   const page = await owner.get(url);
-  t.regex(textOf(page.body), /The order is placed.*CNY.50\.00.*Waiting for payment.*2,500/);
+  t.regex(textOf(page.body), /Order placed.*CNY.50\.00.*Waiting for payment.*2,500/);
   t.regex(page.body, /Bank &lt;b>of/);
   const id = /orders\/([^?]+)/.exec(url)?.[1] ?? '';
   const [order] = await app.stores.orders.list({ accountId: app.accountId, limit: 1 });
@@ -177,7 +177,7 @@ test('the pages of orders › refuse what was reviewed before the price list cha
   t.is((await owner.get(reviewed)).statusCode, 200);
   const late = await person.get(reviewed);
   t.is(late.statusCode, 422);
-  t.regex(textOf(late.body), /not on sale any more at this price/);
+  t.regex(textOf(late.body), /no longer sold at this price/);
   t.false(late.body.includes('action="/account/orders"'));
   const form = randomUUID();
   const sent = await person.post('/account/orders', { form, credits: '2500', price: '5000' });

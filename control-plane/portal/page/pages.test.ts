@@ -169,7 +169,7 @@ test.before(async () => {
     const { role } = request.params;
     const language = role === 'viewer' ? 'zh-CN' : 'en';
     note(request, { person: { ...VIEWER, role }, csrf: VIEWER.csrf, language });
-    const said = { revoked: 'The key is revoked.' };
+    const said = { revoked: 'Key revoked.' };
     return renderPage(reply, { title: 'Keys', active: 'keys', main: 'x', said });
   });
   await app.ready();
@@ -229,7 +229,7 @@ test('pages › the navigation shows what the role may see, and where one is', a
 
 test('pages › what a change came to is said by a known code alone', async t => {
   const bodyOf = async (query: string) => (await app.inject(`/account/keys/owner${query}`)).body;
-  t.regex(await bodyOf('?said=revoked'), /role="status">.*The key is revoked\./s);
+  t.regex(await bodyOf('?said=revoked'), /role="status">.*Key revoked\./s);
   for (const query of ['', '?said=constructor', '?said=<b>', '?said=revoked&said=revoked']) {
     t.notRegex(await bodyOf(query), /role="status"/);
   }

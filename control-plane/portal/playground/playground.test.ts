@@ -77,7 +77,7 @@ test('the playground › makes a job of the form, shows it while it waits, and i
   const done = await owner.get(path);
   t.is(done.headers.refresh, undefined);
   t.regex(done.body, new RegExp(`src="${PAGE}/${id}/result"`));
-  t.regex(done.body, /No subject was seen/);
+  t.regex(done.body, /No subject was found/);
   t.regex(done.body, /--form-string output_format=webp/);
   const file = await owner.get(`${PAGE}/${id}/result`);
   t.is(file.body, 'its bytes');
@@ -102,7 +102,7 @@ test('the playground › lets a picture fail in which no subject is seen', async
   const id = path.slice(PAGE.length + 1).split('?')[0] ?? '';
   t.is((await fixture.stores.jobs.find(id))?.noSubject, 'fail');
   await fixture.failJob(id, { code: 'NO_SUBJECT', detail: 'none', retryable: false });
-  t.regex((await owner.get(path)).body, /No subject was seen in the picture/);
+  t.regex((await owner.get(path)).body, /No subject was found/);
 });
 
 test('the playground › takes a sample in place of a file, of those that there are', async t => {

@@ -115,7 +115,7 @@ test('see the way to it, and come in and back to where they were', async t => {
   t.is(answer.headers.location, '/account/audit', answer.body);
   const log = await own.get('/account/audit');
   t.regex(log.body, new RegExp(email));
-  t.regex(log.body, /Joined by a group/);
+  t.regex(log.body, /Person joined by a group/);
   t.false(own.cookies.has('__Host-matting-flow'));
 });
 
@@ -254,6 +254,6 @@ test('are told where it does not answer, and passwords go on', async t => {
   const own = new Browser(await openTestApp({ settings: { portal: { accountArea } } }, t));
   const answer = await own.get(START);
   t.is(answer.statusCode, 502);
-  t.regex(answer.body, /identity provider does not answer/);
+  t.regex(answer.body, /identity provider is not responding/);
   t.is(await statusOf(own, '/account/sign-in'), 200);
 });

@@ -55,9 +55,9 @@ test('a chart of usage › draws the most used by themselves and the others as o
     images: (index + 1) * 10,
   }));
   const { rows } = tableOf(7, parts);
-  t.deepEqual(rows[0], ['Day', 'Removed key', 'd', 'c', 'Others']);
+  t.deepEqual(rows[0], ['Day', 'Deleted key', 'd', 'c', 'Others']);
   t.deepEqual(rows.at(-1)?.slice(1), ['50', '40', '30', '30']);
-  t.deepEqual(tableOf(7, parts.slice(1)).rows[0], ['Day', 'Removed key', 'd', 'c', 'b']);
+  t.deepEqual(tableOf(7, parts.slice(1)).rows[0], ['Day', 'Deleted key', 'd', 'c', 'b']);
 });
 
 test('a chart of usage › keeps the order of series that are given, those without images too', t => {
