@@ -317,7 +317,7 @@ test('a person of the provider is let in by their group, and out when they have 
   t.regex(people, /by a group of your identity provider/);
   provider.people.set('zoe', { email: MAIL, groups: [] });
   const again = await signIn();
-  await again.page.getByText('You do not belong to an account.').waitFor();
+  await again.page.getByText('You are not a member of any account.').waitFor();
   await zoe.go('/account');
   await zoe.page.getByRole('heading', { name: 'Sign in' }).waitFor();
   t.deepEqual(zoe.takeProblems(), []);

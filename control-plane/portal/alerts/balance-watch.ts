@@ -55,12 +55,12 @@ export function lowBalanceMail(
   return {
     subject: `${name}: ${available} credits left`,
     text: [
-      `The account "${name}" has ${available} credits left. You asked to be told at ${limit}.`,
-      `Besides, ${reserved} are reserved for jobs under way.`,
-      'Without credits new images are refused (INSUFFICIENT_CREDITS); jobs under way go on.',
+      `The account "${name}" has ${available} credits left. You set an alert at ${limit}.`,
+      `Another ${reserved} credits are reserved for jobs in progress.`,
+      'At 0 credits, new images fail with INSUFFICIENT_CREDITS. Jobs in progress still finish.',
       '',
       `Buy credits: ${pageUrl}/credits`,
-      `Change what you are told: ${pageUrl}/settings`,
+      `Change your alerts: ${pageUrl}/settings`,
       '',
     ].join('\n'),
   };

@@ -236,17 +236,17 @@ function linkLetter(of: {
     purpose === 'invitation'
       ? [
           `Invitation to ${name} / 账户邀请`,
-          `You are invited to the account ${name}. This link works once, within ${days} days:`,
+          `You are invited to the account ${name}. Use this link once, within ${days} days:`,
           `您受邀加入账户 ${name}。此链接仅能使用一次，${days} 天内有效：`,
           url,
-          'If you expected no invitation, ignore this mail.\n如果这不是您预期的邀请，请忽略此邮件。',
+          'If you did not expect this invitation, ignore this email.\n如果这不是您预期的邀请，请忽略此邮件。',
         ]
       : [
           `Sign in to ${name} / 登录链接`,
           `This link signs you in to the account ${name}. It works once, within ${hours} hours:`,
           `此链接可登录账户 ${name}，仅能使用一次，${hours} 小时内有效：`,
           url,
-          'If you did not ask for it, tell the operator of this service.\n如果您没有索取此链接，请告知服务运营者。',
+          'If you did not ask for this link, tell the operator of this service.\n如果您没有索取此链接，请告知服务运营者。',
         ];
   const body = seal(`${text.join('\n\n')}\n`, id);
   return { id, accountId, recipient: mail, subject, body };
