@@ -1,10 +1,10 @@
 /** Pages about programs, nodes and the database: two control planes and two nodes, on MariaDB. */
 import { rename } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
-import ava from 'ava';
+import ava, { type ExecutionContext } from 'ava';
 import { at } from '../support/at.ts';
 import { Installation, OPERATOR_KEY, pictureBase64 } from './installation.ts';
-import { proceduresOn } from './procedures.ts';
+import { type Procedure, proceduresOn } from './procedures.ts';
 
 const test = ava.serial;
 
@@ -119,21 +119,23 @@ procedure('MattingNoNode', async page => {
   await service.ready();
 });
 
-for (const alert of ['MattingErrorBudgetFast', 'MattingErrorBudgetSlow']) {
-  procedure(alert, async (page, t) => {
-    for (const node of service.nodes) await node.kill();
-    const image_base64 = await pictureBase64();
-    await page.fires(() => service.post({ image_base64 }));
-    const codes = await page.query(at(page.codeOf(/^sum by \(code\)/), 0));
-    t.truthy(
-      codes.some(({ metric }) => metric.code === 'SERVICE_UNAVAILABLE'),
-      JSON.stringify(codes),
-    );
-    for (const node of service.nodes) node.start();
-    await service.ready();
-    await page.isOver();
-  });
+async function refuseRequests(page: Procedure, t: ExecutionContext): Promise<void> {
+  for (const node of service.nodes) await node.kill();
+  const image_base64 = await pictureBase64();
+  await page.fires(() => service.post({ image_base64 }));
+  const codes = await page.query(at(page.codeOf(/^sum by \(code\)/), 0));
+  t.truthy(
+    codes.some(({ metric }) => metric.code === 'SERVICE_UNAVAILABLE'),
+    JSON.stringify(codes),
+  );
+  for (const node of service.nodes) node.start();
+  await service.ready();
+  await page.isOver();
 }
+
+procedure('MattingErrorBudgetFast', refuseRequests);
+
+procedure('MattingErrorBudgetSlow', refuseRequests);
 
 procedure('MattingResultsSlow', async (page, t) => {
   const image_base64 = await pictureBase64();
