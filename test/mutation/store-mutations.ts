@@ -140,9 +140,6 @@ a job that waited for long is forgotten at its end, and the image paid for twice
   - eb('finished_at', '<=', nowPlusMs(
   + eb('created_at', '<=', nowPlusMs(
   = are kept for their time by a job that waited longer than that for a node
-the key of an open job is freed, and the image paid for twice
-  - .where('finished_at', 'is not', null)
-  = are kept by an open job however old it is
 a key is freed under another name
   - .where('idempotency_key_hash', '=', idempotencyKeyHash)
   = are freed under their own name alone

@@ -121,7 +121,7 @@ export function jobSubmission(database: Database) {
           .set({ idempotency_key_hash: null })
           .where('id', '=', jobId)
           .where('idempotency_key_hash', '=', idempotencyKeyHash)
-          .where('finished_at', 'is not', null)
+          // Neither is set while the job is open: its key stays.
           .where(eb =>
             eb.or([
               eb('finished_at', '<=', nowPlusMs(database.nowMs, -rememberedMs)),
