@@ -312,7 +312,7 @@ file control-plane/core/submission/pictures.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 the derived key forgets what was asked for
   - apiKeyId: string, fingerprint: string): string {
-  + apiKeyId: string, fingerprint: string): string 
+  + apiKeyId: string, fingerprint: string): string {
   +   fingerprint = '';
   = makes jobs of their own for other parameters, other keys, and other interfaces
 
