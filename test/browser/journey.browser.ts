@@ -219,6 +219,8 @@ test('a package is ordered, and a signed notification of its payment brings the 
   const before = await available();
   await visitor.go('/account/orders/packages');
   await page.getByRole('link', { name: /2,500 credits/ }).click();
+  await heading('Review your order');
+  await page.getByText('Balance after payment').waitFor();
   await button('Place order').click();
   await page.getByText('Waiting for payment').first().waitFor();
   const orderId = new URL(page.url()).pathname.split('/').at(-1) ?? '';

@@ -3,17 +3,24 @@ import assert from 'node:assert/strict';
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
+import type { LightMyRequestResponse } from 'fastify';
 import type { Browser } from 'playwright-core';
 import { APP_ROUTES } from '../../control-plane/portal/test/area/app-routes.ts';
-import { fillAccount, makeThings } from '../../control-plane/portal/test/area/things.ts';
+import {
+  fillAccount,
+  makeThings,
+  type Things,
+} from '../../control-plane/portal/test/area/things.ts';
 import { filled, routesOf } from '../../control-plane/portal/test/area/world.ts';
 import { isNotTested } from '../support/skip.ts';
-import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
-import { openPageSite, type PageSite } from './page-site.ts';
+import { launchChromium, skipWithoutChromium, Visitor, type VisitorOptions } from './chromium.ts';
+import { fillOperatorPages, openOperator, openPageSite, type PageSite } from './page-site.ts';
 
 const test = ava.serial.skipIf(isNotTested(skipWithoutChromium()));
 
-const PAGE_BYTES_MAX = 100_000;
+const PAGE_BYTES_MAX = 80_000;
+/** A document is as long as what it says. */
+const DOCUMENT_BYTES_MAX = 100_000;
 const PHONE = 360;
 const DESK = 1280;
 const DOCUMENTS = ['/docs', '/docs/rest', '/docs/schemas', '/docs/errors'];
@@ -23,12 +30,16 @@ const ASKED = [
   ['credits-reservations', '/account/credits?reservations=1'],
   ['usage-keys', '/account/usage?group=key'],
 ] as const;
+/** Pages of an account that has done nothing yet. */
+const FIRST_RUN = ['', '/jobs', '/keys', '/usage', '/orders'];
 const SHOTS = process.env.MATTING_TEST_SHOTS;
+
+type Reader = 'stranger' | 'owner' | 'newcomer' | 'operator';
 
 interface PageOfArea {
   readonly name: string;
   readonly url: string;
-  readonly isOpen: boolean;
+  readonly reader: Reader;
 }
 
 let browser: Browser;
@@ -37,6 +48,7 @@ let pages: readonly PageOfArea[];
 ava.serial.before(async () => {
   [browser, site] = await Promise.all([launchChromium(), openPageSite()]);
   await fillAccount(site.test, site.ours);
+  await fillOperatorPages(site);
   pages = await findPages(site);
   if (SHOTS) await mkdir(SHOTS, { recursive: true });
 });
@@ -45,11 +57,22 @@ ava.serial.after.always(async () => {
   await site?.close();
 });
 
+async function openReaders(
+  options: Pick<VisitorOptions, 'theme' | 'locale'>,
+): Promise<Readonly<Record<Reader, Visitor>>> {
+  const open = () => Visitor.open(browser, { ...options, origins: [site.origin] });
+  const [stranger, owner, newcomer] = [await open(), await open(), await open()];
+  await owner.signInAs(site.ours.people.owner.cookies);
+  await newcomer.signInAs(site.theirs.people.owner.cookies);
+  return { stranger, owner, newcomer, operator: await openOperator(browser, site, options) };
+}
+
 async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<string[]> {
   const status = await visitor.go(page.url);
   const found = status < 500 ? [] : [`answered ${status}`];
   const bytes = Buffer.byteLength(await visitor.page.content());
-  if (bytes > PAGE_BYTES_MAX) found.push(`has ${bytes} bytes`);
+  const bytesMax = page.url.startsWith('/docs') ? DOCUMENT_BYTES_MAX : PAGE_BYTES_MAX;
+  if (bytes > bytesMax) found.push(`has ${bytes} bytes`);
   for (const width of [DESK, PHONE]) {
     await visitor.page.setViewportSize({ width, height: 900 });
     const overflow = await visitor.overflow();
@@ -68,17 +91,12 @@ async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<s
 for (const theme of ['light', 'dark'] as const) {
   for (const locale of ['en-GB', 'zh-CN'] as const) {
     test(`are sound in ${locale}, ${theme}`, async t => {
-      const origins = [site.origin] as const;
-      const stranger = await Visitor.open(browser, { origins, theme, locale });
-      const owner = await Visitor.open(browser, { origins, theme, locale });
-      await owner.signInAs(site.ours.people.owner.cookies);
+      const visitors = await openReaders({ theme, locale });
       const found: string[] = [];
       for (const page of pages) {
-        const visitor = page.isOpen ? stranger : owner;
-        found.push(...(await look(visitor, page, `${locale.slice(0, 2)}-${theme}`)));
+        found.push(...(await look(visitors[page.reader], page, `${locale.slice(0, 2)}-${theme}`)));
       }
-      await stranger.close();
-      await owner.close();
+      for (const visitor of Object.values(visitors)) await visitor.close();
       t.deepEqual(found, []);
     });
   }
@@ -175,6 +193,51 @@ test('of documents find words in all of them', async t => {
   await visitor.close();
 });
 
+test('of a first run say what to do next, and list nothing', async t => {
+  const visitor = await Visitor.open(browser, { origins: [site.origin] });
+  const { page } = visitor;
+  await visitor.signInAs(site.theirs.people.owner.cookies);
+  await visitor.go('/account');
+  for (const step of ['Try it', 'Create an API key', 'Send your first picture']) {
+    await page.getByRole('heading', { name: step, exact: true }).waitFor();
+  }
+  await page.locator('[data-drop-link]').waitFor();
+  t.is(await page.locator('main table').count(), 0);
+  await visitor.go('/account/jobs');
+  await page.getByText('No jobs', { exact: true }).waitFor();
+  t.is(await page.locator('main tbody tr, main img').count(), 0);
+  t.deepEqual(visitor.takeProblems(), []);
+  await visitor.close();
+});
+
+test('of the operator grant credits, and ask before they are revoked', async t => {
+  const { accountId } = site.theirs;
+  const available = async () => (await site.test.stores.ledger.balances(accountId))?.available ?? 0;
+  const before = await available();
+  const visitor = await openOperator(browser, site);
+  const { page } = visitor;
+  await visitor.go('/operator/pages/accounts');
+  await page.getByRole('link', { name: 'their account' }).click();
+  await page.locator('#grant-amount').fill('40');
+  await page.getByRole('button', { name: 'Grant' }).click();
+  await page.getByText('Credits granted.').waitFor();
+  t.is(await available(), before + 40);
+  for (const [answer, left] of [
+    ['dismiss', before + 40],
+    ['accept', before],
+  ] as const) {
+    page.once('dialog', dialog => void dialog[answer]());
+    await page.locator('#revoke-amount').fill('40');
+    await page.getByRole('button', { name: 'Revoke' }).click();
+    if (answer === 'accept') await page.getByText('Credits revoked.').waitFor();
+    t.is(await available(), left, answer);
+  }
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByLabel('Operator key').waitFor();
+  t.deepEqual(visitor.takeProblems(), []);
+  await visitor.close();
+});
+
 /** Routes whose answer is a page: what is asked without HTML is no page. */
 async function findPages(site: PageSite): Promise<PageOfArea[]> {
   const things = await makeThings(site.test, site.ours);
@@ -185,15 +248,46 @@ async function findPages(site: PageSite): Promise<PageOfArea[]> {
     const { params = {} } = APP_ROUTES[`GET ${pattern}`] ?? {};
     const url = filled(pattern, name => things[params[name] ?? 'keyId']);
     const who = isOpen ? site.stranger() : site.ours.people.owner.copy();
-    const answer = await who.get(url);
-    if (!String(answer.headers['content-type']).startsWith('text/html')) continue;
-    found.push({ name: nameOf(pattern), url, isOpen });
+    if (!isPage(await who.get(url))) continue;
+    found.push({ name: nameOf(pattern), url, reader: isOpen ? 'stranger' : 'owner' });
   }
-  found.push({ name: 'not-found', url: '/account/nothing-here', isOpen: false });
-  for (const [name, url] of ASKED) found.push({ name, url, isOpen: false });
-  for (const url of DOCUMENTS) found.push({ name: nameOf(url), url, isOpen: true });
+  found.push({ name: 'not-found', url: '/account/nothing-here', reader: 'owner' });
+  for (const [name, url] of ASKED) found.push({ name, url, reader: 'owner' });
+  for (const url of DOCUMENTS) found.push({ name: nameOf(url), url, reader: 'stranger' });
+  for (const place of FIRST_RUN) {
+    const url = `/account${place}`;
+    found.push({ name: `first-run-${nameOf(url)}`, url, reader: 'newcomer' });
+  }
   assert.ok(found.length > 10, `the pages were not found: ${found.map(({ url }) => url)}`);
+  return [...found, ...(await findOperatorPages(site, things))];
+}
+
+async function findOperatorPages(site: PageSite, things: Things): Promise<PageOfArea[]> {
+  const { accountId: account, jobId: job, orderId: order } = things;
+  const named: Readonly<Record<string, string>> = { account, job, order };
+  const visitor = await openOperator(browser, site);
+  const cookies = await visitor.context.cookies(`${site.operator.origin}/operator`);
+  await visitor.close();
+  const cookie = cookies.map(({ name, value }) => `${name}=${value}`).join('; ');
+  const found: PageOfArea[] = [];
+  for (const list of ['jobs', 'orders']) {
+    const url = `/operator/pages/${list}?account=their%20account`;
+    found.push({ name: `operator-no-${list}`, url, reader: 'operator' });
+  }
+  const missing = '/operator/pages/nothing-here';
+  found.push({ name: 'operator-not-found', url: missing, reader: 'operator' });
+  for (const pattern of site.operator.routes) {
+    const url = filled(pattern, name => named[name] ?? 'none');
+    const answer = await site.operator.app.inject({ url, headers: { cookie } });
+    if (answer.statusCode !== 200 || !isPage(answer)) continue;
+    found.push({ name: nameOf(pattern), url, reader: 'operator' });
+  }
+  assert.ok(found.length > 10, `not found: ${found.map(({ url }) => url)}`);
   return found;
+}
+
+function isPage({ headers }: LightMyRequestResponse): boolean {
+  return String(headers['content-type']).startsWith('text/html');
 }
 
 function nameOf(pattern: string): string {
