@@ -33,7 +33,15 @@ export async function openWatchedHome(context: ExecutionContext): Promise<Watche
   };
 }
 
+/** A read of the kernel's list may miss a socket while others come and go: what is none is looked up twice. */
 export async function networkSocketsOf(pid: number): Promise<string[]> {
+  const first = await socketsNotLocal(pid);
+  if (first.length === 0) return [];
+  const again = await socketsNotLocal(pid);
+  return first.filter(what => again.includes(what));
+}
+
+async function socketsNotLocal(pid: number): Promise<string[]> {
   const local = await readFile(`/proc/${pid}/net/unix`, 'utf8');
   const inodes = new Set(local.split('\n').map(line => line.split(/ +/)[6]));
   const found: string[] = [];
