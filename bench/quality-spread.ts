@@ -108,8 +108,8 @@ function summarise(samples: readonly Sample[]): Record<string, string | number> 
     row[`${error} %`] = `${value.toFixed(2)} (${low.toFixed(1)} to ${high.toFixed(1)})`;
   }
   const ratios = samples.map(({ plain, refined }) => refined.sad / plain.sad);
-  row['worse'] = ratios.filter(ratio => ratio > WORSE_RATIO).length;
-  row['worst'] = Math.max(...ratios).toFixed(2);
+  row.worse = ratios.filter(ratio => ratio > WORSE_RATIO).length;
+  row.worst = Math.max(...ratios).toFixed(2);
   return row;
 }
 

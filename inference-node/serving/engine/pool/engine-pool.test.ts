@@ -338,7 +338,10 @@ test('pictures of which a graph of others makes no matte end alone, their engine
   const { pool, pid } = await openReady(t, { kind: 'not-a-number', form });
   // More, and each another, than engines may die of.
   for (let brightness = 1; brightness <= 5; brightness++) {
-    const code = { code: 'PROCESSING_FAILED', message: /tiny-not-a-number cannot process this image/ };
+    const code = {
+      code: 'PROCESSING_FAILED',
+      message: /tiny-not-a-number cannot process this image/,
+    };
     await t.throwsAsync(run(pool, brightness), code);
   }
   t.is((await run(pool, 200)).alpha[0], 200);
