@@ -453,7 +453,13 @@ const bad = [
   ],
   ['that is cut off', cut, undefined, 'INVALID_PARAMETER', /^background: .*damaged/],
   ['larger than declared', jpeg, small, 'INVALID_PARAMETER', /^background: .*declared/],
-  ['of 26 megapixels', huge, undefined, 'IMAGE_RESOLUTION_TOO_LARGE', /^background: .*25 megapixels/],
+  [
+    'of 26 megapixels',
+    huge,
+    undefined,
+    'IMAGE_RESOLUTION_TOO_LARGE',
+    /^background: .*25 megapixels/,
+  ],
 ] as const;
 for (const [name, file, declared, code, message] of bad) {
   test(`a background picture › ${name} is ${code}, by its name, and the worker lives on`, async t => {
