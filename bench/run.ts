@@ -1,5 +1,5 @@
 /**
- * Every measurement of docs/performance.md, one after the other; the table of all layers first.
+ * Every measurement of bench/MEASUREMENTS.md, one after the other; the table of all layers first.
  * `--peer FOLDER`: beside another background remover too, on the folder's photos.
  */
 import { spawnSync } from 'node:child_process';

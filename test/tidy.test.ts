@@ -234,9 +234,12 @@ test('every variable that a program names is in the list of known ones, and no o
 });
 
 test('the files that the pages name are there', t => {
-  const pages = globSync('{*.md,docs/*.md,deploy/*.md,models/*.md,proto/contract/*.md}', {
-    cwd: ROOT,
-  });
+  const pages = globSync(
+    '{*.md,bench/*.md,docs/**/*.md,deploy/*.md,models/*.md,proto/contract/*.md}',
+    {
+      cwd: ROOT,
+    },
+  );
   const named = pages.flatMap(page => {
     const text = readFileSync(path.join(ROOT, page), 'utf8');
     const places = text.matchAll(

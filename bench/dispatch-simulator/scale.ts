@@ -25,7 +25,7 @@ const LENGTH_MS_MIN = 1000;
 const REPLICAS_MAX = 16;
 /** Nodes times replicas: what a simulation keeps views of. */
 const VIEWS_MAX = 4000;
-/** A control plane, by 13 ms of processor time a job (docs/performance.md) of one core. */
+/** A control plane, by 13 ms of processor time a job (bench/MEASUREMENTS.md) of one core. */
 const JOBS_PER_REPLICA_S = 50;
 
 const results: Record<string, unknown> = {};

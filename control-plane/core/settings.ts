@@ -306,7 +306,7 @@ function readNodeTokens(reader: EnvReader) {
   };
 }
 
-/** Chosen by a day in simulated time (docs/performance.md, "A fleet that sleeps"). */
+/** Chosen by a day in simulated time (bench/MEASUREMENTS.md, "A fleet that sleeps"). */
 const WAIT_TARGET_S_DEFAULT = 60;
 /** A first admission comes within an hour, or the job ends. */
 const WAIT_TARGET_S_MAX = 3600;

@@ -120,7 +120,7 @@ function pixelsOf(megapixels: number): number {
 const REPORT_EVERY_MS = 5000;
 /** Between two looks at the nodes. */
 const SAMPLE_EVERY_MS = 250;
-/** How long what was wanted is held. Chosen in simulated time (docs/performance.md). */
+/** How long what was wanted is held. Chosen in simulated time (bench/MEASUREMENTS.md). */
 export const HOLD_MS = 300_000;
 
 interface FleetSizingDependencies {

@@ -44,7 +44,7 @@ export interface FleetSizePolicy {
   readonly nodesMax: number;
 }
 
-/** Part of a node's time that what comes may take (docs/performance.md): the rest is for lumps. */
+/** Part of a node's time that what comes may take (bench/MEASUREMENTS.md): the rest is for lumps. */
 export const BUSY_SHARE = 0.8;
 /** A need below this part of a node, with nothing that waits, is none. */
 const NEGLIGIBLE = 0.05;

@@ -9,7 +9,7 @@ import type { InputFormat } from '../../proto/contract/formats.ts';
 const CUTS = 50;
 const FLIPS = 200;
 
-/** Shares of spoilt bytes unnoticed, measured (docs/performance.md) and a little room. */
+/** Shares of spoilt bytes unnoticed, measured (bench/MEASUREMENTS.md) and a little room. */
 const UNDETECTED_MAX: Readonly<Record<Exclude<InputFormat, 'heic'>, number>> = {
   jpeg: 0.75,
   png: 0,

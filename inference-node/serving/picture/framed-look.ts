@@ -12,7 +12,7 @@ const FRAME_SCALE = 1.5;
 
 /**
  * Judged by cross-validation, and surer than what that chooses (bench/quality-subject.ts,
- * docs/performance.md).
+ * bench/MEASUREMENTS.md).
  */
 export const FRAMED_RULES: FramedRules = {
   /** Unsure share of the first look, from which on a further one is taken in a frame. */

@@ -6,7 +6,7 @@ import path from 'node:path';
 import type { ExecutionProvider, Precision } from '../../models/prepared-model.ts';
 
 /*
- * Measured with ISNet at 1024x1024 on 2 cores of an AMD EPYC (docs/performance.md), one engine of
+ * Measured with ISNet at 1024x1024 on 2 cores of an AMD EPYC (bench/MEASUREMENTS.md), one engine of
  * two threads against two of one: in fp32 the one is ahead in latency and throughput; in int8 it
  * answers in 0.56 of the time, and the two give 1.17 of its images a second, for twice the memory,
  * since threads wait for each other after every operator. With MODNet in fp32 beside it likewise.

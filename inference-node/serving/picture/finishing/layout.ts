@@ -14,7 +14,7 @@ import type { Box, Finishing, Length, Region, Size } from '@matting/proto/contra
  * crop.
  *
  * Chosen on 30 photos with reference mattes: the edges of their boxes and of ours are 0.15 % of a
- * side apart in the mean of 28; of two the models see something else (docs/performance.md). With an
+ * side apart in the mean of 28; of two the models see something else (bench/MEASUREMENTS.md). With an
  * EDGE of 13 haze widens boxes (of a bear by 1 %), with 51 the box loses twice as much. Specks of
  * haze beside a glass had 4 % of its alpha and no pixel above 60; true parts from 0.4 % on, and
  * opaque pixels.
@@ -30,7 +30,7 @@ interface SeenSubject {
 
 /**
  * What is called a subject, unsure and cut off: chosen on close-ups, compositions and pictures of
- * nothing, each judged without its like (bench/quality-subject.ts, docs/performance.md).
+ * nothing, each judged without its like (bench/quality-subject.ts, bench/MEASUREMENTS.md).
  */
 export const SUBJECT_RULES = {
   /** Of 255: a pixel of it, or more, is solid. */

@@ -28,7 +28,7 @@ export interface AreaRules {
   readonly sureKeptEnclosedMin: number;
 }
 
-/** Judged by cross-validation: bench/quality-choose.ts, docs/performance.md. */
+/** Judged by cross-validation: bench/quality-choose.ts, bench/MEASUREMENTS.md. */
 export const AREA_RULES: AreaRules = {
   cellsMin: 60,
   enclosedMin: 0.7,

@@ -34,7 +34,7 @@ const OPAQUE_FROM = 250;
 /**
  * Alpha is a model's guess: where it is too low the colour overshoots, and is unlike what is
  * certain around. Differences from that, relative to that of subject and ground, at which the
- * estimate has half its weight. Chosen over composites with a known colour: docs/performance.md.
+ * estimate has half its weight. Chosen over composites with a known colour: bench/MEASUREMENTS.md.
  */
 const LIKE_SUBJECT = 0.15;
 const LIKE_GROUND = 0.1;

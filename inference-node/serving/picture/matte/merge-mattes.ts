@@ -26,7 +26,7 @@ export interface MergeRules extends AreaRules {
   readonly shownAgainMin: number;
 }
 
-/** Judged by cross-validation: bench/quality-choose.ts, docs/performance.md. */
+/** Judged by cross-validation: bench/quality-choose.ts, bench/MEASUREMENTS.md. */
 export const MERGE_RULES: MergeRules = { ...AREA_RULES, shownAgainMin: 0.55 };
 
 /** Radius of the window around a pixel, relative to the picture's long side. */

@@ -10,7 +10,7 @@ import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
 /**
  * How far the band goes over what is unsure, relative to the picture's long side. The band of the
  * plan `standard` then holds 0.97 of its error in 15 % of a picture; 0.98 in 22 % at twice the reach,
- * 0.94 in 11 % at half of it (docs/performance.md).
+ * 0.94 in 11 % at half of it (bench/MEASUREMENTS.md).
  */
 const BAND_REACH = 1 / 100;
 
