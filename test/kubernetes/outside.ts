@@ -22,7 +22,7 @@ export const STORAGE_URL = `s3://${STORAGE.bucket}/test?endpoint=http://${ADDRES
 export const DATABASE_URL = `mysql://matting:${PASSWORD}@${ADDRESS}:${DATABASE_PORT}/matting`;
 export const PROMETHEUS_URL = `http://${ADDRESS}:${PROMETHEUS_PORT}`;
 
-/** A server whose user has the rights that docs/operations.md asks for. */
+/** A server whose user has the rights that docs/security.md asks for. */
 export async function openDatabase(): Promise<void> {
   const listen = { host: ADDRESS, port: DATABASE_PORT };
   const server = await MariadbServer.create({ listen });

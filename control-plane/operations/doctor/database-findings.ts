@@ -23,7 +23,7 @@ import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/d
 const SUBJECT = 'database';
 const MIGRATIONS = 'migrations';
 const CLOCKS = 'clocks';
-const PAGE = 'docs/operations.md, "Database"';
+const PAGE = 'docs/database.md';
 /** One question; replicas and the database belong into one network. */
 const ANSWER_MS_WARN = 50;
 /** This machine's clock dates its log and checks certificates, no more. */

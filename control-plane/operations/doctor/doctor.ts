@@ -92,7 +92,7 @@ export async function examineControlPlane(
   }
   const storage = orUndefined(() => loadStorageConfig(env, packages.storageKinds));
   if (storage !== undefined) {
-    const advice = 'run matting storage check; see docs/operations.md, "Storage"';
+    const advice = 'run matting storage check; see docs/storage.md';
     findings.push(...(await look('storage', advice, () => storageFindings(storage))));
     if (database !== undefined) {
       const room = () => diskFindings(storage, database);
@@ -389,7 +389,7 @@ async function storageFindings({
   const findings = await triedFindings(storageUrl, 'MATTING_STORAGE_URL', storageKinds);
   if (fallbackUrl === undefined) return findings;
   const found = 'MATTING_STORAGE_FALLBACK_URL is set, so a move is in progress';
-  const moving = warning(SUBJECT, found, 'see docs/operations.md, "Moving to a bucket"');
+  const moving = warning(SUBJECT, found, 'see docs/storage.md, "Move to a bucket"');
   const variable = 'MATTING_STORAGE_FALLBACK_URL';
   const ofFallback = await triedFindings(fallbackUrl, variable, storageKinds);
   return [...findings, moving, ...ofFallback];
@@ -414,7 +414,7 @@ async function triedFindings(
   if (failed.length === 0) {
     return [ok(SUBJECT, `${kind} of ${variable} passed all ${tried.length} checks`)];
   }
-  const advice = 'see docs/operations.md, "Storage"; to test again, run matting storage check';
+  const advice = 'see docs/storage.md; to test again, run matting storage check';
   return failed.map(({ ability, problem }) =>
     failure(SUBJECT, `${kind} of ${variable}, ${ability}: ${problem}`, advice),
   );

@@ -63,7 +63,7 @@ async function check(context: CliContext): Promise<void> {
   );
   if (failed.length > 0) {
     throw new CommandError(
-      `the storage failed ${failed.length} of ${findings.length} checks; see docs/operations.md, "Storage"`,
+      `the storage failed ${failed.length} of ${findings.length} checks; see docs/storage.md`,
     );
   }
 }
