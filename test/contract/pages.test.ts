@@ -83,8 +83,8 @@ function anchorsOf(page: string): string[] {
   );
 }
 
-test('the sources and sections that docs/security.md names are there', t => {
-  const text = readPage('docs/security.md');
+test('the sources that the verification of security names are there', t => {
+  const text = readPage('docs/appendix/security-verification.md');
   const files = globSync(
     '{control-plane,inference-node,program,proto,test}/**/*.{ts,js,css,json}',
     {
