@@ -102,7 +102,7 @@ test('the sources that the verification of security names are there', t => {
 
 test('every link of the pages leads to a file, and to a heading of it', t => {
   const pages = globSync(
-    '{*.md,{docs,deploy,models,client,proto}/**/*.md,*/README.md,*/*/README.md}',
+    '{*.md,{bench,docs,deploy,models,client,proto}/**/*.md,*/README.md,*/*/README.md}',
     {
       cwd: ROOT,
       exclude: ['**/node_modules/**'],
