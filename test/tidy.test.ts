@@ -211,8 +211,10 @@ test('kernels import kernels alone, and each that is exported is called', t => {
   );
 });
 
-test('every variable that a program reads is in docs/operations.md', t => {
-  const page = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
+test('every variable that a program reads is in docs/operations.md or docs/install.md', t => {
+  const page = ['operations', 'install']
+    .map(name => readFileSync(path.join(ROOT, `docs/${name}.md`), 'utf8'))
+    .join('\n');
   const read = programs.flatMap(file =>
     [...file.text.matchAll(/\.\w+(?:<[^>()]*>)?\(\s*'(MATTING_[A-Z0-9_]+)'/g)].map(
       ([, name]) => name,

@@ -22,7 +22,7 @@ export function renderNotes(notes: Notes): string {
     entries,
     `## Upgrading from ${last}`,
     wayBack(notes),
-    'docs/operations.md, "Upgrading", has the steps.',
+    'docs/operate.md, "Upgrade", has the steps.',
     ...(images.length > 0 ? ['## Images', list(images)] : []),
     '## Files',
     list(checksums.length > 0 ? checksums : ['none yet']),

@@ -29,7 +29,8 @@ export async function tlsFindings(
     (await TlsFiles.open(settings, { log: silent })).close();
   } catch (error) {
     if (!(error instanceof TlsFileError)) throw error;
-    const advice = 'set files that belong together; see docs/operations.md, "TLS"';
+    const advice =
+      'set files that belong together; see docs/install.md, "Use TLS between the programs"';
     return [failure(SUBJECT, reasonOf(error), advice)];
   }
   const findings: Finding[] = [];

@@ -93,7 +93,7 @@ export function weaknessOfBytes(secret: Uint8Array): string | undefined {
 /** MATTING_NODE_TOKEN_ACCEPTED is for the time of a change. @param opened what it opens */
 export function secondTokenFinding(opened: string): Finding {
   const found = `MATTING_NODE_TOKEN_ACCEPTED is set, so ${opened} accepts a second token`;
-  const page = 'docs/operations.md, "Changing the node token"';
+  const page = 'docs/operate.md, "Change the node token"';
   const advice = `remove it when every node and control plane has the new token; see ${page}`;
   return warning('secrets', found, advice);
 }

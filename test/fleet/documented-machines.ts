@@ -1,4 +1,4 @@
-/** Machines by the files and commands of docs/operations.md as they stand, with the addresses of this one. */
+/** Machines by the files and commands of docs/install.md as they stand, with the addresses of this one. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -23,9 +23,9 @@ function blocksOf(page: string, heading: string): readonly string[] {
   );
 }
 
-/** Of "A service on several machines". */
+/** Of "Run it on several machines". */
 export function documentedMachines() {
-  const blocks = blocksOf('docs/operations.md', 'A service on several machines');
+  const blocks = blocksOf('docs/install.md', 'Run it on several machines');
   assert.equal(blocks.length, 5, 'a block of the section that this does not know');
   const [controlPlane, node, once, controlPlaneStart, nodeCommands] = blocks as [
     string,

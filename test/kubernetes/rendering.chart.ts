@@ -199,7 +199,7 @@ test('models are fetched before the node, which waits for them and has the same 
   t.is(pods('nodes.defaults.modelsFetch=[]').initContainers, undefined);
 });
 
-test('the token of the fleet can be changed in the rounds of docs/operations.md', t => {
+test('the token of the fleet can be changed in the rounds of docs/operate.md', t => {
   const deployments = rendered(...SMALLEST).filter(each => each.kind === 'Deployment');
   t.is(deployments.length, 2);
   for (const deployment of deployments) {

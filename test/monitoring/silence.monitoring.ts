@@ -1,6 +1,6 @@
 /**
  * No alert fires over a new service that is well: two control planes and two nodes on CPUs, by the
- * files of docs/operations.md and by those of deploy/compose, scraped from their first start, and
+ * files of docs/install.md and by those of deploy/compose, scraped from their first start, and
  * what was scraped continued to a day. Needs: object-storage.
  */
 import assert from 'node:assert/strict';
@@ -233,7 +233,7 @@ async function watch(t: ExecutionContext, files: Files): Promise<void> {
   t.is(alertsOf(await temporaryFolder(t), series), '');
 }
 
-test('two by two, by the files of docs/operations.md: no alert in a day', async t => {
+test('two by two, by the files of docs/install.md: no alert in a day', async t => {
   const { controlPlane, node } = documentedMachines();
   await watch(t, { controlPlane, node });
 });

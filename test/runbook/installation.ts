@@ -1,4 +1,4 @@
-/** A small service as docs/operations.md describes it, watched by a Prometheus. */
+/** A small service as docs/install.md describes it, watched by a Prometheus. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -127,7 +127,7 @@ export class Installation {
     await this.ready(options.startNodes === false ? 0 : this.nodes.length);
   }
 
-  /** Those of docs/operations.md before the first start, then the programs. */
+  /** Those of docs/install.md before the first start, then the programs. */
   async #begin(startNodes: boolean): Promise<void> {
     const asOwner = { MATTING_DATABASE_URL: this.database.migratorUrl };
     await this.matting('migrate', asOwner);

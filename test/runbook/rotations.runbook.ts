@@ -1,4 +1,4 @@
-/** Secrets are changed as docs/operations.md and docs/security.md say, while callers are served. */
+/** Secrets are changed as docs/operate.md and docs/security.md say, while callers are served. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';

@@ -1,4 +1,4 @@
-/** A service on Galera and a bucket, by docs/operations.md; each process is restarted once. */
+/** A service on Galera and a bucket, by docs/install.md; each process is restarted once. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

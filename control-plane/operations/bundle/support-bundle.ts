@@ -424,7 +424,7 @@ function json(value: unknown): string {
   return `${JSON.stringify(value, undefined, 1)}\n`;
 }
 
-const README = `What matting support-bundle gathered; docs/operations.md says what is in each file.
+const README = `What matting support-bundle gathered; docs/operate.md explains it.
 
 Left out by lists of what may be in: values of variables but numbers, truth values and fixed words;
 URLs, mail and IP addresses, names of accounts and of people; pictures; every field of a log line

@@ -79,7 +79,8 @@ export async function secretsFindings(config: LookedAtConfig): Promise<readonly 
   if (nodeTokenAccepted !== undefined) findings.push(secondTokenFinding('the registry'));
   if (secretsKeyPrevious !== undefined) {
     const found = 'MATTING_SECRETS_KEY_PREVIOUS is set, so a change of the key is in progress';
-    const advice = 'remove it 30 hours after the change; see docs/operations.md';
+    const advice =
+      'remove it 30 hours after the change; see docs/operate.md, "Change the secrets key"';
     findings.push(warning(SECRETS, found, advice));
   }
   for (const name of [SECRETS_KEY_FILE, NODE_TOKEN_FILE]) {

@@ -249,7 +249,7 @@ export async function ledgerFindings(stores: StoresWithoutEnds): Promise<readonl
 /* Whether the key that this control plane would start with opens what the database holds. */
 
 const WORK_FINDINGS_SUBJECT = 'secrets';
-const CHANGING = 'docs/operations.md, "Changing the secrets key"';
+const CHANGING = 'docs/operate.md, "Change the secrets key"';
 
 export async function secretsKeyFindings(
   { secretsCanary, outbox }: Pick<StoresWithoutEnds, 'secretsCanary' | 'outbox'>,
