@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, globSync } from 'node:fs';
 import path from 'node:path';
+import { status } from '@grpc/grpc-js';
 import test from 'ava';
 import { runCommand } from '../../control-plane/core/cli/program.ts';
 import { PACKAGES } from '../../control-plane/packages.ts';
@@ -71,6 +72,21 @@ test('what was tried and what was not are all the pages', t => {
 test('docs/errors.md has a heading for each code of the catalogue, and no other', t => {
   const headings = [...readPage('docs/errors.md').matchAll(/^### (.*)$/gm)].map(([, code]) => code);
   t.deepEqual(headings.toSorted(), Object.keys(ERROR_CATALOGUE).sort());
+});
+
+test('docs/errors.md says the status and the retry rule of each code', t => {
+  const text = readPage('docs/errors.md');
+  for (const [code, spec] of Object.entries(ERROR_CATALOGUE)) {
+    const [, line = ''] = new RegExp(`^### ${code}\n\n(.*)$`, 'm').exec(text) ?? [];
+    t.is(line.includes(`HTTP ${spec.http},`), spec.scope !== 'node', `${code}: ${line}`);
+    t.true(line.includes(`gRPC ${status[spec.grpc]},`), `${code}: ${line}`);
+    const rules = {
+      never: /, (?:not retryable|retryable by its cause)\.$/,
+      later: /, retryable\.$/,
+      'other-node': /, retryable on another node\.$/,
+    };
+    t.regex(line, rules[spec.retry], code);
+  }
 });
 
 /** As GitHub makes them of headings. */
