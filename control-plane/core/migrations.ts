@@ -1,10 +1,6 @@
-/** The core's tables, and what was changed of them since. */
+/** The migrations of the core's tables. */
 import type { MigrationSeries } from '@matting/database/migrate.ts';
-import { baseline } from './migrations/0001-baseline.ts';
-import { unsettledJobs } from './migrations/0002-unsettled-jobs.ts';
-import { models } from './migrations/0003-models.ts';
-import { noSubject } from './migrations/0004-no-subject.ts';
-import { thumbnails } from './migrations/0005-thumbnails.ts';
+import { baseline } from './migrations/0006-baseline.ts';
 
 export const OLDER_FOUND = 'the database was made by 0.1.0, which this version does not read';
 export const OLDER_ADVICE =
@@ -12,12 +8,13 @@ export const OLDER_ADVICE =
 
 /** It runs before those of the packages. */
 export const CORE_MIGRATIONS: MigrationSeries = {
-  migrations: dialect => ({
-    '0001-baseline': baseline(dialect),
-    '0002-unsettled-jobs': unsettledJobs(dialect),
-    '0003-models': models(dialect),
-    '0004-no-subject': noSubject(dialect),
-    '0005-thumbnails': thumbnails(dialect),
-  }),
+  migrations: dialect => ({ '0006-baseline': baseline(dialect) }),
+  folded: [
+    '0001-baseline',
+    '0002-unsettled-jobs',
+    '0003-models',
+    '0004-no-subject',
+    '0005-thumbnails',
+  ],
   unreadable: { migration: '0001-initial', why: `${OLDER_FOUND}: ${OLDER_ADVICE}` },
 };

@@ -21,6 +21,11 @@ export interface MigrationSeries {
   readonly package?: string;
   /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
   readonly migrations: (dialect: DatabaseDialect) => Readonly<Record<string, Migration>>;
+  /**
+   * Migrations that the first one took the place of. A database that ran some of them keeps their
+   * names, which replicas of that version ask for.
+   */
+  readonly folded?: readonly string[];
   /** A migration of databases that this version does not read, and what is said of them. */
   readonly unreadable?: { readonly migration: string; readonly why: string };
 }
@@ -65,17 +70,21 @@ export async function schemaState(database: Database, all: readonly MigrationSer
   };
 }
 
+type SeriesState = Awaited<ReturnType<typeof seriesStates>>[number];
+
 async function seriesStates(database: Database, all: readonly MigrationSeries[]) {
   const applied = await appliedMigrations(database, all);
   return all.map((series, index) => {
     const known = Object.keys(series.migrations(database.dialect));
     const entered = applied[index]!;
+    const folded = entered.filter(name => series.folded?.includes(name));
     const told = (names: readonly string[]) => names.map(name => toldName(series, name));
     return {
       series,
       older: entered.includes(series.unreadable?.migration ?? ''),
+      folded,
       pending: told(known.filter(name => !entered.includes(name))),
-      unknown: told(entered.filter(name => !known.includes(name))),
+      unknown: told(entered.filter(name => !known.includes(name) && !folded.includes(name))),
     };
   });
 }
@@ -107,8 +116,8 @@ export async function migrate(
   requireUsable(database, states);
   const ran: string[] = [];
   // Neither lock nor the right to change tables is needed to start on a current schema.
-  for (const { series, pending } of states.filter(({ pending }) => pending.length > 0)) {
-    ran.push(...(await runPending(database, series, pending.length)));
+  for (const state of states.filter(({ pending }) => pending.length > 0)) {
+    ran.push(...(await runPending(database, state)));
   }
   return ran;
 }
@@ -122,17 +131,16 @@ const ROUND_PAUSE_MS = 200;
 
 async function runPending(
   database: Database,
-  series: MigrationSeries,
-  pending: number,
+  { series, folded, pending }: SeriesState,
 ): Promise<string[]> {
   const ran: string[] = [];
   for (let round = 1; ; round += 1) {
-    const { error, results = [] } = await migratorOf(database, series).migrateToLatest();
+    const { error, results = [] } = await migratorOf(database, series, folded).migrateToLatest();
     const done = results.filter(({ status }) => status === 'Success');
     ran.push(...done.map(({ migrationName }) => toldName(series, migrationName)));
     if (error === undefined) return ran;
     const kind = databaseErrorKind(error);
-    if ((kind === 'duplicate' || kind === 'conflict') && round < pending + ROUNDS_MAX) {
+    if ((kind === 'duplicate' || kind === 'conflict') && round < pending.length + ROUNDS_MAX) {
       await delay(ROUND_PAUSE_MS * Math.min(round, ROUNDS_MAX));
       continue;
     }
@@ -143,15 +151,20 @@ async function runPending(
   }
 }
 
-/** One series alone. */
+/**
+ * One series alone.
+ * @param folded those that the database ran: Kysely asks for every one that is entered
+ */
 export function migratorOf(
   { kysely, dialect }: Pick<Database, 'kysely' | 'dialect'>,
   series: MigrationSeries,
+  folded: readonly string[] = [],
 ): Migrator {
   const table = tableOf(series);
+  const entered = Object.fromEntries(folded.map(name => [name, { up: () => Promise.resolve() }]));
   return new Migrator({
     db: kysely,
-    provider: { getMigrations: async () => series.migrations(dialect) },
+    provider: { getMigrations: async () => ({ ...entered, ...series.migrations(dialect) }) },
     migrationTableName: table,
     migrationLockTableName: `${table}_lock`,
   });
@@ -174,7 +187,7 @@ export async function requireCurrentSchema(
 /**
  * A newer version only adds, so that this one works on its schema, unless a name says otherwise.
  */
-function requireUsable(database: Database, states: Awaited<ReturnType<typeof seriesStates>>): void {
+function requireUsable(database: Database, states: readonly SeriesState[]): void {
   const older = states.find(state => state.older);
   if (older !== undefined) throw new SchemaError(older.series.unreadable?.why ?? '');
   const newer = states.filter(({ unknown }) => unknown.length > 0);
@@ -255,8 +268,29 @@ export interface TableDefinition {
   readonly indexes?: Readonly<Record<string, readonly string[]>>;
 }
 
-/** The table and its indexes; leaves alone what is there by that name. */
-export async function createTable(
+/**
+ * The tables and their indexes. A table that is there gets the nullable columns and the indexes
+ * that it lacks, and is left alone otherwise.
+ */
+export async function createTables(
+  db: Kysely<unknown>,
+  dialect: DatabaseDialect,
+  tables: readonly TableDefinition[],
+): Promise<void> {
+  const there = await db.introspection.getTables();
+  for (const table of tables) {
+    const had = there.find(({ name }) => name === table.name)?.columns.map(({ name }) => name);
+    if (had === undefined) await createTable(db, dialect, table);
+    const columns = Object.entries(table.nullable ?? {});
+    const lacking = columns.filter(([name]) => had && !had.includes(name));
+    await addColumns(db, dialect, table.name, Object.fromEntries(lacking));
+    for (const [index, columns] of Object.entries(table.indexes ?? {})) {
+      await createIndex(db, dialect, index, table.name, columns);
+    }
+  }
+}
+
+async function createTable(
   db: Kysely<unknown>,
   dialect: DatabaseDialect,
   table: TableDefinition,
@@ -281,9 +315,6 @@ export async function createTable(
       : sql`engine = InnoDB default character set utf8mb4 collate utf8mb4_bin`;
   const name = sql.table(table.name);
   await sql`create table if not exists ${name} (${sql.join(parts)}) ${options}`.execute(db);
-  for (const [index, columns] of Object.entries(table.indexes ?? {})) {
-    await createIndex(db, dialect, index, table.name, columns);
-  }
 }
 
 /** MySQL's ER_DUP_FIELDNAME. */

@@ -1,7 +1,7 @@
 /** The table of fleet reports; where the core's baseline made it once, it stays as it is. */
 
 import type { DatabaseDialect } from '@matting/database/engines.ts';
-import { ascii, createTable, INTEGER, type MigrationSeries } from '@matting/database/migrate.ts';
+import { ascii, createTables, INTEGER, type MigrationSeries } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';
 
 /** One row a control plane with a fleet that sleeps. */
@@ -28,20 +28,22 @@ export const FLEET_SIZE_MIGRATIONS: MigrationSeries = {
 };
 
 function createFleetReports(db: Kysely<unknown>, dialect: DatabaseDialect): Promise<void> {
-  return createTable(db, dialect, {
-    name: 'fleet_reports',
-    columns: {
-      replica: ascii(64),
-      reported_at: INTEGER,
-      inflow_pixels: INTEGER,
-      done_pixels: INTEGER,
-      node_ms: INTEGER,
-      wanted_nodes: INTEGER,
+  return createTables(db, dialect, [
+    {
+      name: 'fleet_reports',
+      columns: {
+        replica: ascii(64),
+        reported_at: INTEGER,
+        inflow_pixels: INTEGER,
+        done_pixels: INTEGER,
+        node_ms: INTEGER,
+        wanted_nodes: INTEGER,
+      },
+      primaryKey: ['replica'],
+      checks: {
+        fleet_reports_counts:
+          'inflow_pixels >= 0 and done_pixels >= 0 and node_ms >= 0 and wanted_nodes >= 0',
+      },
     },
-    primaryKey: ['replica'],
-    checks: {
-      fleet_reports_counts:
-        'inflow_pixels >= 0 and done_pixels >= 0 and node_ms >= 0 and wanted_nodes >= 0',
-    },
-  });
+  ]);
 }

@@ -185,7 +185,7 @@ declare module '@matting/database/database.ts' {
       test_event: string | null;
     };
     /** Notices before API keys expire, each once. */
-    key_ends_told: {
+    key_expiry_notices: {
       id: string;
       api_key_id: string;
       expires_at: number;

@@ -15,6 +15,7 @@ import type { Database } from '@matting/database/database.ts';
 import { migrate, requireCurrentSchema, schemaState } from '@matting/database/migrate.ts';
 import { SILENT_LOG } from '@matting/test-support/database.ts';
 import ava from 'ava';
+import { sql } from 'kysely';
 import { series as SERIES } from './fixtures.ts';
 
 const test = ava.serial;
@@ -36,7 +37,7 @@ async function tablesOfPortal(database: Database): Promise<string[]> {
   return PORTAL_TABLES.filter(name => found.includes(name));
 }
 
-onMigrations(test, 'migrations', ALL, (test, { onEmpty, onMigrated }) => {
+onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) => {
   test('of a package come to a database that has the core alone', t =>
     onEmpty(async (_, database) => {
       t.deepEqual(await migrate(database, ALONE), CORE_NAMES);
@@ -68,6 +69,43 @@ onMigrations(test, 'migrations', ALL, (test, { onEmpty, onMigrated }) => {
       await t.throwsAsync(migrate(database, SERIES), {
         message: /newer version \(portal\/0999-later-no-way-back\), and there is no way back/,
       });
+    }));
+
+  test('that were folded leave a database which gets what it lacks, and keep their names', t =>
+    onMigrated(async (_, database) => {
+      const made = await readSchemaShape(database);
+      const { schema } = database.kysely;
+      await schema.dropTable('unsettled_jobs').execute();
+      const index = schema.dropIndex('orders_reference');
+      await (dialect === 'sqlite' ? index : index.on('orders')).execute();
+      for (const [table, column] of [
+        ['jobs', 'model'],
+        ['nodes', 'models'],
+        ['orders', 'reference'],
+      ] as const) {
+        await schema.alterTable(table).dropColumn(column).execute();
+      }
+      const folds = SERIES.filter(({ folded = [] }) => folded.length > 0);
+      const lists = folds.map(one => `kysely_migration${one.package ? `_${one.package}` : ''}`);
+      for (const [index, { folded = [] }] of folds.entries()) {
+        await sql`delete from ${sql.table(lists[index]!)}`.execute(database.kysely);
+        for (const name of folded.slice(0, index + 1))
+          await enter(database, name, lists[index], '2026-01-01');
+      }
+      const folding = ['0006-baseline', 'portal/0004-baseline'];
+      const { pending, unknown } = await schemaState(database, SERIES);
+      t.deepEqual([pending, unknown], [folding, []]);
+      t.deepEqual(await migrate(database, SERIES), folding);
+      await requireCurrentSchema(database, SERIES);
+      const now = await readSchemaShape(database);
+      t.deepEqual([...brokenFor(made, now), ...brokenFor(now, made)], []);
+      const core = await sql<{
+        name: string;
+      }>`select name from kysely_migration order by name`.execute(database.kysely);
+      t.deepEqual(
+        core.rows.map(({ name }) => name),
+        ['0001-baseline', '0006-baseline'],
+      );
     }));
 
   test('of a package take over the tables that the core once made for it, with their rows', t =>

@@ -17,6 +17,7 @@ import {
   submitted,
   WITH_PICTURE,
 } from '@matting/core/test/fixtures.ts';
+import { brokenFor, readSchemaShape } from '@matting/core/test/schema-shape.ts';
 import type { Database } from '@matting/database/database.ts';
 import { migrate, requireCurrentSchema } from '@matting/database/migrate.ts';
 import {
@@ -85,6 +86,10 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
     await requireCurrentSchema(database, series);
     const balances = await stores.ledger.balances(legacy.accountId);
     t.is(balances?.available, legacy.available, 'no balance moved');
+    const fresh = await createTestDatabase(dialect, { series });
+    const made = await readSchemaShape(await fresh.open()).finally(() => fresh.close());
+    const now = await readSchemaShape(database);
+    t.deepEqual([...brokenFor(made, now), ...brokenFor(now, made)], [], 'as in a new database');
   });
 
   test('lets a replica of the last release go on, statement by statement', async t => {

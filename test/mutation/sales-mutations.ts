@@ -162,7 +162,7 @@ an order is refused where another drew its reference
   + throw error;
   = have a reference of their own, also where another order drew the same
 
-file control-plane/portal/migrations/0003-order-references.ts
+file control-plane/portal/migrations/0004-baseline.ts
 tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 two orders have one reference
   - const isUnique = true;

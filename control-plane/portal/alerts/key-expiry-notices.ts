@@ -46,7 +46,12 @@ export function expiryNoticeStore(database: Database) {
     /** For the sweeper: of keys that expired a day ago. */
     removeOld: (limit: number) => {
       const before = nowPlusMs(database.nowMs, -DAY_MS);
-      const expired = { table: 'key_ends_told', key: 'id', time: 'expires_at', before } as const;
+      const expired = {
+        table: 'key_expiry_notices',
+        key: 'id',
+        time: 'expires_at',
+        before,
+      } as const;
       return removeOldRows(database, expired, limit);
     },
   };
@@ -78,7 +83,7 @@ async function look(database: Database, after: string, limit: number) {
 
 function readQueued(db: Db, ids: readonly string[]) {
   return db
-    .selectFrom('key_ends_told')
+    .selectFrom('key_expiry_notices')
     .select(['api_key_id', 'expires_at'])
     .where('api_key_id', 'in', ids)
     .execute();
@@ -91,7 +96,7 @@ async function queueNotice(
 ): Promise<QueuedNotice | undefined> {
   const { id, key, mails, messagesMax } = notice;
   const row = { id, api_key_id: key.id, expires_at: key.expiresAtMs };
-  const isFirst = await isInserted(tx.insertInto('key_ends_told').values(row).execute());
+  const isFirst = await isInserted(tx.insertInto('key_expiry_notices').values(row).execute());
   if (!isFirst) return queuedBefore(tx, notice);
   const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'mail', recipient }));
   const kept = await takeFromToday(database, tx, key.accountId, messages, messagesMax);
@@ -105,7 +110,7 @@ async function queuedBefore(
   db: Db,
   { id, mails }: ExpiryNotice,
 ): Promise<QueuedNotice | undefined> {
-  const own = await db.selectFrom('key_ends_told').select('id').where('id', '=', id).execute();
+  const own = await db.selectFrom('key_expiry_notices').select('id').where('id', '=', id).execute();
   return own.length === 0 ? undefined : { mails: mails.length, withheld: [] };
 }
 

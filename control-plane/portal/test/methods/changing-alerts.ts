@@ -181,11 +181,11 @@ export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
     arrange: async ({ stores, database: { kysely } }) => {
       const notice = await expiryNoticeOf(stores, await watchedAccount(stores, 5, []));
       assert.ok(notice && (await stores.expiryNotices.queue(notice)));
-      await kysely.updateTable('key_ends_told').set({ expires_at: LONG_AGO_MS }).execute();
+      await kysely.updateTable('key_expiry_notices').set({ expires_at: LONG_AGO_MS }).execute();
       return {
         act: others => others.expiryNotices.removeOld(100),
         check: async () => {
-          assert.deepEqual(await kysely.selectFrom('key_ends_told').selectAll().execute(), []);
+          assert.deepEqual(await kysely.selectFrom('key_expiry_notices').selectAll().execute(), []);
         },
       };
     },

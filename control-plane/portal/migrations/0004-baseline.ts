@@ -8,7 +8,8 @@ import {
   ascii,
   BYTES,
   COUNT_FROM_0,
-  createTable,
+  createIndex,
+  createTables,
   HASH,
   ID,
   INTEGER,
@@ -21,7 +22,10 @@ import type { Migration } from 'kysely/migration';
 export function baseline(dialect: DatabaseDialect): Migration {
   return {
     async up(db: Kysely<unknown>) {
-      for (const table of TABLES) await createTable(db, dialect, table);
+      await createTables(db, dialect, TABLES);
+      // Orders of before have no reference, and SQLite adds no column that is unique.
+      const isUnique = true;
+      await createIndex(db, dialect, 'orders_reference', 'orders', ['reference'], { isUnique });
     },
   };
 }
@@ -74,6 +78,8 @@ const TABLES: readonly TableDefinition[] = [
       paid_by: ascii(16),
       payment: ascii(64),
       cancelled_at: INTEGER,
+      // What a payer writes into a transfer: short, and of one order.
+      reference: ascii(16),
     },
     primaryKey: ['id'],
     checks: {
@@ -223,6 +229,14 @@ const TABLES: readonly TableDefinition[] = [
       balance_alerts_told: `(told_at is null) = (told_credits is null)
           and (told_at is null) = (told_event is null)`,
     },
+  },
+  // Notices before API keys expire, each once (alerts/key-expiry-notices.ts).
+  {
+    name: 'key_expiry_notices',
+    columns: { id: ID, api_key_id: ID, expires_at: INTEGER },
+    primaryKey: ['id'],
+    unique: { key_expiry_notices_once: ['api_key_id', 'expires_at'] },
+    indexes: { key_expiry_notices_expiry: ['expires_at'] },
   },
   {
     name: 'account_webhooks',

@@ -19,7 +19,7 @@ import {
   BYTES,
   COUNT_FROM_0,
   createIndex,
-  createTable,
+  createTables,
   HASH,
   ID,
   INTEGER,
@@ -33,7 +33,7 @@ import type { Migration } from 'kysely/migration';
 export function baseline(dialect: DatabaseDialect): Migration {
   return {
     async up(db: Kysely<unknown>) {
-      for (const table of TABLES) await createTable(db, dialect, table);
+      await createTables(db, dialect, TABLES);
       // On SQLite without the rows that name none: statistics over those would make it read the
       // whole table instead.
       for (const column of ['input_blob', 'result_blob']) {
@@ -78,6 +78,7 @@ const TABLES: readonly TableDefinition[] = [
       networks: ascii(2048),
       purpose: ascii(16),
       made_by: ID,
+      models: LONG_TEXT,
     },
     primaryKey: ['id'],
     indexes: { api_keys_account: ['account_id', 'created_at'] },
@@ -177,6 +178,8 @@ const TABLES: readonly TableDefinition[] = [
       frame_pixels: INTEGER,
       background_url: text(2048),
       background: ascii(512),
+      model: ascii(64),
+      no_subject: ascii(8),
       started_at: INTEGER,
       finished_at: INTEGER,
       expires_at: INTEGER,
@@ -193,6 +196,8 @@ const TABLES: readonly TableDefinition[] = [
       result_height: INTEGER,
       result_sha256: HASH,
       result_sight: ascii(512),
+      result_models: LONG_TEXT,
+      result_thumbnail_bytes: INTEGER,
       failure_code: ascii(64),
       failure_detail: text(1024),
       failure_retryable: INTEGER,
@@ -241,6 +246,12 @@ const TABLES: readonly TableDefinition[] = [
       jobs_key_finished: ['api_key_id', 'state', 'finished_at', 'id'],
       jobs_result_expiry: ['result_blob_expires_at'],
     },
+  },
+  // What packages have left to do with jobs that ended (core/jobs/job-transactions.ts).
+  {
+    name: 'unsettled_jobs',
+    columns: { job_id: ID, package: ascii(64), created_at: INTEGER },
+    primaryKey: ['package', 'job_id'],
   },
   {
     name: 'lost_results',
@@ -366,6 +377,7 @@ const TABLES: readonly TableDefinition[] = [
       lease_expires_at: INTEGER,
       draining: INTEGER,
     },
+    nullable: { models: LONG_TEXT },
     primaryKey: ['node_id'],
     checks: { nodes_draining: 'draining in (0, 1)' },
   },
