@@ -173,7 +173,7 @@ function registerAccountArea(
       registerCreditRoutes(account, services);
       registerPackageRoutes(account, services);
       registerOrderRoutes(account, services.orders);
-      registerJobsRoutes(account, services);
+      registerJobsRoutes(account, services, baseUrl);
       registerPlaygroundRoutes(account, services, baseUrl);
       registerKeyRoutes(account, services.manageKeys, services.models, baseUrl);
       registerOverviewRoute(account, services, baseUrl);

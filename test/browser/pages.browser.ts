@@ -23,6 +23,8 @@ const PAGE_BYTES_MAX = 80_000;
 const DOCUMENT_BYTES_MAX = 100_000;
 const PHONE = 360;
 const DESK = 1280;
+/** Wider than the narrowest that must hold everything: what most phones have. */
+const PHONE_SHOWN = 390;
 const DOCUMENTS = ['/docs', '/docs/rest', '/docs/schemas', '/docs/errors'];
 /** Pages of an account that are another with what they are asked. */
 const ASKED = [
@@ -77,15 +79,24 @@ async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<s
     await visitor.page.setViewportSize({ width, height: 900 });
     const overflow = await visitor.overflow();
     if (overflow > 0) found.push(`is ${overflow} px wider than ${width} px`);
-    if (SHOTS) {
-      const file = path.join(SHOTS, `${page.name}-${shot}-${width}.png`);
-      await visitor.page.screenshot({ path: file, fullPage: true });
-    }
+    if (SHOTS) await keepShot(visitor, path.join(SHOTS, `${page.name}-${shot}`), width);
     // Colours are a theme's, names a language's: each is looked at once, and a phone once.
     if (shot !== 'en-light' && (shot !== 'zh-dark' || width === PHONE)) continue;
     found.push(...(await visitor.seriousViolations()));
   }
   return [...found, ...visitor.takeProblems()].map(what => `${page.url}: ${what}`);
+}
+
+/** All of the page, with the pictures that load once they are seen. */
+async function keepShot({ page }: Visitor, name: string, width: number): Promise<void> {
+  const shown = width === PHONE ? PHONE_SHOWN : width;
+  await page.setViewportSize({ width: shown, height: 900 });
+  await page.evaluate(`Promise.all([...document.images].map(image => {
+      image.loading = 'eager';
+      return image.checkVisibility() ? image.decode().catch(() => {}) : undefined;
+    }))`);
+  await page.screenshot({ path: `${name}-${shown}.png`, fullPage: true });
+  await page.setViewportSize({ width, height: 900 });
 }
 
 for (const theme of ['light', 'dark'] as const) {

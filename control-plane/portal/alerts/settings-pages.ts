@@ -17,7 +17,7 @@ import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
-import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, html } from '../page/html.ts';
 import { formOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';
@@ -244,14 +244,14 @@ function renderSettings(reply: FastifyReply, view: AlertView, shown: Shown): Fas
 
 function thresholdTable({ words, formats }: Visit, { thresholds }: AlertView): VNode {
   const { settings } = words;
-  const [before = '', after = ''] = settings.told.split('{time}');
-  const toldAt = (atMs: number): Child => html`${before}${ui.time(atMs, formats.dateTime)}${after}`;
   return ui.dataTable({
     caption: settings.thresholds,
     columns: [settings.credits, settings.state, settings.delivery],
     rows: thresholds.map(({ threshold, toldAtMs, delivery }) => [
       formats.credits(threshold),
-      toldAtMs === null ? settings.armed : toldAt(toldAtMs),
+      toldAtMs === null
+        ? settings.armed
+        : ui.phrase(settings.told, { time: ui.time(toldAtMs, formats.dateTime) }),
       delivery && deliveryWords(words, delivery),
     ]),
     empty: html`<p class="padded soft">${settings.none}</p>`,

@@ -296,6 +296,7 @@ function replacePart(id, page) {
   const here = document.getElementById(id);
   if (next === null || here === null) return;
   here.replaceChildren(...[...next.childNodes].map(node => document.importNode(node, true)));
+  here.dispatchEvent(new CustomEvent('part', { bubbles: true }));
 }
 
 /** compare.js does the rest. */

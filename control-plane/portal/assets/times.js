@@ -1,11 +1,13 @@
 /**
  * Moments stand in the page in UTC, and say so: here they become the reader's own, and pointing at
- * one tells UTC. Those of lists that say what happened lately are told as `3 min ago` for a day.
+ * one tells UTC. Those of lists that say what happened lately are told as `3 min ago` for a day. A
+ * script that puts a part into the page tells it by the event `part`.
  */
 // @ts-check
 
 const { lang } = document.documentElement;
 const language = lang === 'en' ? 'en-GB' : lang || undefined;
+const days = new Intl.DateTimeFormat(language, { dateStyle: 'medium' });
 const minutes = new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' });
 const seconds = new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'medium' });
 const relative = new Intl.RelativeTimeFormat(language, { numeric: 'auto', style: 'short' });
@@ -20,12 +22,13 @@ function ago(pastMs) {
   return relative.format(-Math.floor(pastMs / 1000), 'second');
 }
 
-/** @type {(() => void)[]} */
-const lists = [];
+/** Elements that are told anew every minute. @type {Map<HTMLElement, () => void>} */
+const lately = new Map();
 
-for (const time of document.querySelectorAll('time[datetime]')) {
+/** @param {HTMLElement} time */
+function localize(time) {
   const instant = new Date(time.getAttribute('datetime') ?? '');
-  if (!(time instanceof HTMLElement) || Number.isNaN(instant.getTime())) continue;
+  if (Number.isNaN(instant.getTime())) return;
   const utc = time.textContent;
   const isDay = !utc.endsWith('UTC');
   const own = (/:\d\d:\d\d/.test(utc) ? seconds : minutes).format(instant);
@@ -36,12 +39,26 @@ for (const time of document.querySelectorAll('time[datetime]')) {
     const pastMs = Date.now() - instant.getTime();
     time.textContent = isLately && pastMs >= 0 && pastMs < DAY_MS ? ago(pastMs) : own;
   };
-  if (!isDay) tell();
-  if (isLately) lists.push(tell);
+  if (isDay) time.textContent = days.format(instant);
+  else tell();
+  if (isLately) lately.set(time, tell);
 }
 
-if (lists.length > 0) {
-  setInterval(() => {
-    for (const tell of lists) tell();
-  }, MINUTE_MS);
+/** @param {ParentNode} place */
+function localizeAll(place) {
+  for (const time of place.querySelectorAll('time[datetime]')) {
+    if (time instanceof HTMLElement) localize(time);
+  }
 }
+
+localizeAll(document);
+document.addEventListener('part', ({ target }) => {
+  if (target instanceof HTMLElement) localizeAll(target);
+});
+
+setInterval(() => {
+  for (const [time, tell] of lately) {
+    if (time.isConnected) tell();
+    else lately.delete(time);
+  }
+}, MINUTE_MS);

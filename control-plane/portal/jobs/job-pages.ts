@@ -16,17 +16,18 @@ import {
 import { isJobCursor } from '@matting/core/jobs/job-lists.ts';
 import type { JobStore } from '@matting/core/jobs/job-store.ts';
 import type { ApiKeyStore } from '@matting/core/keys/api-key-store.ts';
-import { fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
+import { etagOf, fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
 import type { OperateWebhooks, ResendOutcome } from '@matting/core/webhooks/operate-webhooks.ts';
 import type { NotificationSummary, OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
 import { noteJob } from '@matting/http/answers.ts';
+import { judgeConditions } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
-import { type Child, html } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { pageOf } from '../page/paging.ts';
 import { resultStage } from '../page/stage.ts';
 import { may } from '../people/roles.ts';
@@ -155,6 +156,7 @@ export type JobRequest = FastifyRequest<{ Params: { jobId: string } }>;
 export function registerJobsRoutes(
   account: FastifyInstance,
   services: ResultServices & { readonly accountJobs: AccountJobs },
+  baseUrl: string,
 ): void {
   const { accountJobs } = services;
   const find = async (request: JobRequest): Promise<AccountJob> => {
@@ -167,7 +169,7 @@ export function registerJobsRoutes(
   account.get('/jobs/:jobId', READ, async (request: JobRequest, reply) => {
     const found = await find(request);
     const keys = await accountJobs.keys(visitOf(request).accountId);
-    return renderJob(reply, found, keys);
+    return renderJob(reply, found, keys, baseUrl);
   });
   account.get('/jobs/:jobId/result', READ_RESULT, async (request: JobRequest, reply) =>
     sendResultOf(reply, (await find(request)).job, services),
@@ -205,11 +207,21 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
         caption: said.title,
         columns: [said.created, said.state, said.key, ui.end(said.took), said.result, said.job],
         rows: jobs.map(job => rowOf(visit, job, keys)),
-        empty: ui.emptyState(question.after === undefined ? said.empty : said.emptyPage),
+        empty: ui.emptyState(nothing(visit, question)),
       })}
       ${ui.pager(words.common, PATH, { after: question.after, next }, queryFor(question))}
     </div>`,
   });
+}
+
+/** What to do next, where it is not the question that nothing answers to. */
+function nothing({ words, role }: Visit, question: AccountJobQuestion) {
+  const { empty, emptyPage, noneYet } = words.jobs;
+  if (question.after !== undefined) return emptyPage;
+  if (Object.values(queryFor(question)).some(asked => asked !== undefined)) return empty;
+  const href = `${ACCOUNT_PATH}/playground`;
+  const action = ui.linkButton({ href, label: words.overview.steps.try.action, kind: 'primary' });
+  return { title: empty.title, text: noneYet, action: may(role, 'playground.use') ? action : null };
 }
 
 const KEY_ID = /^[0-9A-Za-z]{12}$/;
@@ -278,7 +290,7 @@ function rowOf(visit: Visit, job: Job, keys: readonly JobKey[]): Child[] {
     keyName(words, keys, job.apiKeyId),
     job.finishedAtMs === null ? null : formats.duration(job.finishedAtMs - job.createdAtMs),
     resultText(words, formats, job),
-    html`<span class="mono soft">${job.id.slice(0, 8)}</span>`,
+    ui.shortId(job.id),
   ];
 }
 
@@ -316,6 +328,7 @@ function renderJob(
   reply: FastifyReply,
   { job, notification }: AccountJob,
   keys: readonly JobKey[],
+  baseUrl: string,
 ): FastifyReply {
   const visit = visitOf(reply.request);
   const { words } = visit;
@@ -331,10 +344,10 @@ function renderJob(
     main: html`<div>
       ${failure === null ? null : ui.notice('bad', `${failureText(words, failure.code)} ${again}`)}
       <div class="job-head">
-        ${cutOut(visit, job)}
+        ${cutOut(visit, job, baseUrl)}
         ${facts(visit, job, keyName(words, keys, job.apiKeyId))}
       </div>
-      ${result(visit, job)}
+      ${result(visit, job, baseUrl)}
       ${stages(visit, job)}
       ${notificationOf(visit, job, notification)}
     </div>`,
@@ -346,10 +359,7 @@ function facts({ words, formats }: Visit, job: Job, key: string): VNode {
   const instant = (ms: number | null) => ui.time(ms, formats.exactTime);
   const status = publicState(job);
   return ui.definitionList([
-    [
-      said.job,
-      html`<span class="copied"><span class="mono">${job.id}</span>${ui.copyButton(job.id, words.common)}</span>`,
-    ],
+    [said.job, ui.copyable(job.id, words.common)],
     [said.state, statusBadge(words, status)],
     [said.key, key],
     [said.mode, job.class === 'playground' ? said.playground : said.modes[job.class]],
@@ -401,20 +411,29 @@ export function sizeOf(words: Words, formats: Formats, { result }: Job): string 
   );
 }
 
-function cutOut(visit: Visit, job: Job): Child {
+function cutOut(visit: Visit, job: Job, baseUrl: string): Child {
   if (!hasThumbnail(visit, job)) return null;
-  const href = `${PATH}/${job.id}/result`;
   return html`<div class="cut-out">
-    <a href=${href} download>${thumbnail(visit, job, visit.words.jobs.result)}</a>
-    ${downloadButton(visit, href)}</div>`;
+    <a href=${resultPath(job)} download>${thumbnail(visit, job, visit.words.jobs.result)}</a>
+    ${resultActions(visit, job, baseUrl)}</div>`;
 }
 
-function downloadButton({ words }: Visit, href: string): VNode {
-  return ui.linkButton({ href, label: words.playground.download, download: true });
+function resultPath({ id }: Job): string {
+  return `${PATH}/${id}/result`;
+}
+
+/** The link is for members of the account: it asks for a session. */
+function resultActions({ words }: Visit, job: Job, baseUrl: string): VNode {
+  const href = resultPath(job);
+  const { copied } = words.common;
+  return ui.actions(
+    ui.linkButton({ href, label: words.playground.download, download: true }),
+    ui.copyButton(`${baseUrl}${href}`, { copy: words.jobs.copyLink, copied }),
+  );
 }
 
 /** The whole file is asked for only where it is opened, or where nothing smaller is there. */
-function result(visit: Visit, job: Job): Child {
+function result(visit: Visit, job: Job, baseUrl: string): Child {
   const { words, role } = visit;
   const said = words.jobs;
   const status = publicState(job);
@@ -424,7 +443,7 @@ function result(visit: Visit, job: Job): Child {
   if (!may(role, 'results.read')) {
     return section(said.result, html`<p class="soft">${said.notForViewers}</p>`);
   }
-  const href = `${PATH}/${job.id}/result`;
+  const href = resultPath(job);
   if (hasThumbnail(visit, job)) {
     const stage = resultStage(words, href, job.outputFormat, 'lazy');
     return html`<details class="section whole"><summary>${said.fullSize}</summary>${stage}</details>`;
@@ -432,7 +451,7 @@ function result(visit: Visit, job: Job): Child {
   return section(
     said.result,
     resultStage(words, href, job.outputFormat),
-    ui.actions(downloadButton(visit, href)),
+    resultActions(visit, job, baseUrl),
   );
 }
 
@@ -493,7 +512,11 @@ function section(title: string, ...children: Child[]): VNode {
     <div class="stack">${children}</div></section>`;
 }
 
-/** @throws PageError notFound: there is none, or not any more; ContractError as openForReader */
+/**
+ * A browser that has shown the file asks whether it is still the same, and saves it without another
+ * download.
+ * @throws PageError notFound: there is none, or not any more; ContractError as openForReader
+ */
 export async function sendResultOf(
   reply: FastifyReply,
   job: Job,
@@ -501,11 +524,15 @@ export async function sendResultOf(
 ): Promise<FastifyReply> {
   if (publicState(job) !== 'succeeded') throw new PageError('notFound');
   const file = resultDownload.fileOf(job, 'download');
+  const asked = { 'cache-control': 'private, no-cache' };
+  const headers = { ...fileHeaders(file), ...RESULT_HEADERS, ...asked };
+  const validators = { etag: etagOf(file), modifiedAtMs: file.createdAtMs };
+  if (judgeConditions(reply.request.headers, validators) === 'not-modified') {
+    return reply.code(304).headers(headers).send();
+  }
   try {
     const stream = await openForReader(reply, file, resultReaders);
-    const described = { ...fileHeaders(file), 'content-length': file.bytes };
-    const uncached = { 'cache-control': 'no-store' };
-    return reply.headers({ ...described, ...RESULT_HEADERS, ...uncached }).send(stream);
+    return reply.headers({ ...headers, 'content-length': file.bytes }).send(stream);
   } catch (error) {
     if (error instanceof ContractError && error.code === 'RESULT_EXPIRED') {
       throw new PageError('notFound', { cause: error });

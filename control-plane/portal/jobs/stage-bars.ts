@@ -3,7 +3,7 @@
 import type { StageTimings } from '@matting/core/jobs/job.ts';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
-import type { Visit } from '../session/visit.ts';
+import type { Locale } from '../session/visit.ts';
 
 const WIDTH = 1000;
 /** What took hardly any time is still to be seen. */
@@ -11,7 +11,7 @@ const BAR_MIN = 6;
 const WAITS: readonly string[] = ['queue', 'worker_wait', 'engine_wait'];
 
 /** Stages without a whole millisecond are left out. */
-export function stageBars({ words, formats }: Visit, timings: StageTimings): VNode {
+export function stageBars({ words, formats }: Locale, timings: StageTimings): VNode {
   const names: Readonly<Record<string, string>> = words.jobs.stages;
   const shown = Object.entries(timings).filter(([, ms]) => Math.round(ms) > 0);
   const totalMs = Math.max(

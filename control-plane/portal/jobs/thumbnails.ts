@@ -8,10 +8,9 @@ import type { ResultDownload, ResultReaders } from '@matting/core/results/result
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import type { FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { ACCOUNT_PATH, type Child, html, icon } from '../page/html.ts';
+import { ACCOUNT_PATH, type Child, html, icon, phrase, time } from '../page/html.ts';
 import { may } from '../people/roles.ts';
 import { PageError, type Visit } from '../session/visit.ts';
-import { fill } from '../words/words.ts';
 
 export const JOBS_PATH = `${ACCOUNT_PATH}/jobs`;
 
@@ -37,9 +36,9 @@ export function thumbnailStrip(visit: Visit, jobs: readonly Job[]): Child {
   const { role, words, formats } = visit;
   if (jobs.length === 0 || !may(role, 'results.read')) return null;
   return html`<ul class="strip">${jobs.map(job => {
-    const name = fill(words.jobs.thumbnail, { time: formats.dateTime(job.createdAtMs) });
-    return html`<li><a href=${`${JOBS_PATH}/${job.id}`} title=${name} aria-label=${name}>
-      ${thumbnail(visit, job, '')}</a></li>`;
+    const name = phrase(words.jobs.thumbnail, { time: time(job.createdAtMs, formats.dateTime) });
+    return html`<li><a href=${`${JOBS_PATH}/${job.id}`}>${thumbnail(visit, job, '')}
+      <span class="silent">${name}</span></a></li>`;
   })}</ul>`;
 }
 

@@ -326,7 +326,7 @@ test('keys › show a new key once, with a line that works', async t => {
   t.regex(answer.body, new RegExp(`data-copy="${token}"`));
   const toDocs = answer.body.match(/<a [^>]*href="\/docs"/g);
   t.is(toDocs?.length, 2, 'the documents, in the side column and beside the line');
-  t.regex(answer.body, /This key expires on \d{1,2} \w{3} 20\d\d/);
+  t.regex(answer.body, /This key expires on <time [^>]*>\d{1,2} \w{3} 20\d\d, [\d:]+ UTC/);
   t.regex((await made({ expires: 'never' })).answer.body, /This key does not expire/);
   t.is(await statusOf(token), 200);
   const page = (await owner.get(path)).body;

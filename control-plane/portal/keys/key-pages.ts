@@ -207,7 +207,7 @@ function renderMade(
   const oldSecret =
     previousSecret === null
       ? keys.oldEnded
-      : fill(keys.oldUntil, { time: formats.dateTime(previousSecret.endsAtMs) });
+      : ui.phrase(keys.oldUntil, { time: ui.time(previousSecret.endsAtMs, formats.dateTime) });
   const tryIt = () =>
     ui.panel(
       html`<p>${keys.tryIt}</p>`,
@@ -235,9 +235,9 @@ function renderMade(
   });
 }
 
-function endOf({ expiresAtMs }: ApiKey, { words: { keys }, formats }: Locale): string {
+function endOf({ expiresAtMs }: ApiKey, { words: { keys }, formats }: Locale): Child {
   if (expiresAtMs === null) return keys.endsNever;
-  return fill(keys.endsOn, { time: formats.dateTime(expiresAtMs) });
+  return ui.phrase(keys.endsOn, { time: ui.time(expiresAtMs, formats.dateTime) });
 }
 
 function isOverlap(text: string): text is RotationOverlap {
@@ -260,10 +260,7 @@ function facts(visit: Visit, row: ApiKey): VNode {
   const cap = capText(row, visit);
   const rate = policy.submissionsPerMinute;
   return ui.definitionList([
-    [
-      keys.key,
-      html`<span class="copied"><code>${row.prefix}</code>${ui.copyButton(row.prefix, common)}</span>`,
-    ],
+    [keys.key, ui.copyable(row.prefix, common)],
     [keys.state, stateBadge(row, words)],
     [keys.created, ui.time(row.createdAtMs, formats.dateTime)],
     [keys.lastUsed, ui.time(row.lastUsedAtMs, formats.dateTime, common.never)],
@@ -274,7 +271,7 @@ function facts(visit: Visit, row: ApiKey): VNode {
     [
       keys.cap,
       cap !== null && reset !== null
-        ? `${cap}; ${fill(keys.capReset, { time: formats.dateTime(reset) })}`
+        ? html`${cap}; ${ui.phrase(keys.capReset, { time: ui.time(reset, formats.dateTime) })}`
         : cap,
     ],
     [keys.rate, rate === undefined ? null : formats.credits(rate)],
@@ -309,14 +306,14 @@ function scopesText(scopes: readonly KeyScope[] | undefined, { keys }: Words): C
 
 function previousText(
   { endsAtMs, lastUsedAtMs }: NonNullable<ApiKey['previousSecret']>,
-  { words, formats }: Locale,
-): string {
-  const { keys } = words;
+  { words: { keys }, formats }: Locale,
+): Child {
   const used =
     lastUsedAtMs === null
       ? keys.previousUnused
-      : fill(keys.previousUsed, { time: formats.dateTime(lastUsedAtMs) });
-  return `${fill(keys.previousUntil, { time: formats.dateTime(endsAtMs) })}; ${used}`;
+      : ui.phrase(keys.previousUsed, { time: ui.time(lastUsedAtMs, formats.dateTime) });
+  const until = ui.phrase(keys.previousUntil, { time: ui.time(endsAtMs, formats.dateTime) });
+  return html`${until}; ${used}`;
 }
 
 function rotation({ words, formats, csrf }: Visit, { id, name, previousSecret }: ApiKey): VNode {
@@ -328,7 +325,9 @@ function rotation({ words, formats, csrf }: Visit, { id, name, previousSecret }:
       { action: `/account/keys/${id}/rotate`, csrf, class: 'form panel' },
       previousSecret === null
         ? null
-        : html`<p>${fill(keys.rotateAgain, { time: formats.dateTime(previousSecret.endsAtMs) })}</p>`,
+        : html`<p>${ui.phrase(keys.rotateAgain, {
+            time: ui.time(previousSecret.endsAtMs, formats.dateTime),
+          })}</p>`,
       ui.radioGroup({
         name: 'overlap',
         label: keys.overlap,
@@ -353,7 +352,7 @@ function revocation({ words, formats, csrf }: Visit, { id, name, lastUsedAtMs }:
   const used =
     lastUsedAtMs === null
       ? keys.revokeUnused
-      : fill(keys.revokeUsed, { time: formats.dateTime(lastUsedAtMs) });
+      : ui.phrase(keys.revokeUsed, { time: ui.time(lastUsedAtMs, formats.dateTime) });
   return ui.section(
     { title: keys.revokeTitle, lead: keys.revokeLead },
     ui.postForm(

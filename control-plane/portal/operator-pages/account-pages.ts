@@ -16,6 +16,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import {
   LISTED_ORDER_STATES,
+  OPERATOR,
   type OperateOrders,
   type OperatorListedOrder,
   type OperatorOrder,
@@ -138,12 +139,12 @@ async function renderAccount(
   const { request } = reply;
   const account = await services.operateAccounts.show(nameOrId);
   const credits = await services.operateCredits.show(account.account_id);
-  const { own, formats } = operatorVisitOf(request);
+  const { own, formats, words: all } = operatorVisitOf(request);
   const words = own.accounts;
   const figure = (label: string, count: number) => ({ label, value: formats.credits(count) });
   return renderOperatorPage(reply, {
     title: account.name,
-    lead: html`<code>${account.account_id}</code>`,
+    lead: ui.copyable(account.account_id, all.common),
     back: { href: ACCOUNTS_PATH, label: words.title },
     active: 'accounts',
     status: typed === undefined ? 200 : 422,
@@ -388,7 +389,7 @@ async function renderOrder(
   const isWhole = order.refunded_amount === order.amount;
   return renderOperatorPage(reply, {
     title: `${words.order} ${order.reference ?? ''}`,
-    lead: html`<code>${order.order_id}</code>`,
+    lead: ui.copyable(order.order_id, visit.words.common),
     back: { href: ORDERS_PATH, label: words.title },
     active: 'orders',
     status: refusal === undefined ? 200 : 422,
@@ -401,7 +402,7 @@ async function renderOrder(
       [own.created, instant(order.created_at, visit)],
       [words.expires, isPaid ? null : instant(order.expires_at, visit)],
       [words.paid, instant(order.paid_at, visit)],
-      [words.paidBy, order.paid_by],
+      [words.paidBy, order.paid_by && actorName(order.paid_by, visit)],
       [words.payment, order.payment && html`<code>${order.payment}</code>`],
       [words.refunded, order.refunded_amount > 0 ? money(order.refunded, order, visit) : null],
       [
@@ -432,8 +433,8 @@ function paymentTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode 
     rows: order.payments.map(one => [
       html`<code>${one.payment}</code>`,
       one.sum === null ? `${one.amount} ${one.currency}` : money(one.sum, one, visit),
-      html`<code>${one.outcome}</code>`,
-      one.told_by,
+      visit.words.orders.outcomes[one.outcome],
+      actorName(one.told_by, visit),
       instant(one.received_at, visit),
     ]),
   });
@@ -454,10 +455,15 @@ function refundTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
       html`<code>${one.refund}</code>`,
       money(one.sum, order, visit),
       visit.formats.credits(one.credits_revoked),
-      one.told_by,
+      actorName(one.told_by, visit),
       instant(one.created_at, visit),
     ]),
   });
+}
+
+/** @param name of the payment provider, or `operator` */
+function actorName(name: string, { words: { audit } }: OperatorVisit): string {
+  return name === OPERATOR ? audit.actors.operator : audit.actors.payment;
 }
 
 function confirmForm(order: OperatorOrder, visit: OperatorVisit): VNode {

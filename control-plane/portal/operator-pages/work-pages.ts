@@ -22,8 +22,9 @@ import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-store.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { JOB_TONES } from '../jobs/job-pages.ts';
+import { stageBars } from '../jobs/stage-bars.ts';
 import * as ui from '../page/html.ts';
-import { html } from '../page/html.ts';
+import { type Child, html } from '../page/html.ts';
 import { fill } from '../words/words.ts';
 import {
   type AccountNames,
@@ -236,22 +237,22 @@ function jobTable(
   return ui.dataTable({
     caption: words.caption,
     columns: [
-      words.job,
+      words.created,
       own.state,
       own.account,
-      words.created,
       words.holder,
       ui.end(words.lost),
       words.error,
+      words.job,
     ],
     rows: jobs.map(job => [
-      html`<a href=${`${JOBS_PATH}/${job.job_id}`}><code>${job.job_id}</code></a>`,
+      html`<a href=${`${JOBS_PATH}/${job.job_id}`}>${ui.ago(job.created_at, formats.exactTime)}</a>`,
       ui.badge(words.states[job.status], JOB_TONES[job.status]),
       accountLink(job.account_id, names),
-      ui.ago(job.created_at, formats.exactTime),
       job.lease?.holder ?? '–',
       formats.credits(job.lost_attempts),
       job.error?.code ?? '–',
+      ui.shortId(job.job_id),
     ]),
     empty: ui.emptyState({ title: words.empty, text: words.emptyText }),
   });
@@ -261,12 +262,13 @@ function renderJob(reply: FastifyReply, job: OperatorJob, names: AccountNames): 
   const { request } = reply;
   const visit = operatorVisitOf(request);
   const { own, formats } = visit;
+  const { common, jobs: said } = visit.words;
   const words = own.jobs;
   const isOpen = job.finished_at === null;
   const instant = (iso: string | null) => ui.time(iso, formats.exactTime);
   return renderOperatorPage(reply, {
     title: words.job,
-    lead: html`<code>${job.job_id}</code>`,
+    lead: ui.copyable(job.job_id, common),
     back: { href: JOBS_PATH, label: words.title },
     active: 'jobs',
     main: html`${ui.definitionList([
@@ -274,13 +276,13 @@ function renderJob(reply: FastifyReply, job: OperatorJob, names: AccountNames): 
       [words.error, job.error && html`<code>${job.error.code}</code> ${job.error.detail}`],
       [own.account, accountLink(job.account_id, names)],
       [words.key, html`<code>${job.key}</code>`],
-      [words.mode, job.mode],
+      [words.mode, job.playground ? said.playground : said.modes[job.mode]],
       [words.created, instant(job.created_at)],
       [words.started, instant(job.started_at)],
       [words.ended, instant(job.finished_at)],
       [words.expires, instant(job.expires_at)],
       [words.input, job.input && pictureText(job.input.format, job.input, formats)],
-      [words.format, job.output_format],
+      [words.format, job.output_format.toUpperCase()],
       [words.result, job.result && pictureText(undefined, job.result, formats)],
       [words.holder, job.lease?.holder],
       [words.lease, job.lease && instant(job.lease.expires_at)],
@@ -288,7 +290,7 @@ function renderJob(reply: FastifyReply, job: OperatorJob, names: AccountNames): 
       [words.lost, String(job.lost_attempts)],
       [words.takeovers, String(job.takeovers)],
     ])}
-    ${job.timings === null ? null : ui.section({ title: words.stages }, stageTable(job, visit))}
+    ${job.timings && ui.section({ title: words.stages }, stageBars(visit, job.timings))}
     ${
       isOpen
         ? ui.section(
@@ -306,17 +308,6 @@ function renderJob(reply: FastifyReply, job: OperatorJob, names: AccountNames): 
           )
         : null
     }`,
-  });
-}
-
-function stageTable(job: OperatorJob, { own, formats }: OperatorVisit): VNode {
-  const times = Object.entries(job.timings ?? {}).filter(
-    (entry): entry is [string, number] => typeof entry[1] === 'number',
-  );
-  return ui.dataTable({
-    caption: own.jobs.stages,
-    columns: [own.jobs.stage, ui.end(own.jobs.time)],
-    rows: times.map(([stage, ms]) => [html`<code>${stage}</code>`, formats.duration(ms)]),
   });
 }
 
@@ -399,12 +390,9 @@ async function renderNotifications(
   });
 }
 
-function notificationTable(
-  found: readonly OperatorNotification[],
-  { own, formats, csrf }: OperatorVisit,
-): VNode {
+function notificationTable(found: readonly OperatorNotification[], visit: OperatorVisit): VNode {
+  const { own, formats, csrf } = visit;
   const words = own.notifications;
-  const instant = (iso: string | null) => ui.time(iso, formats.exactTime, '–');
   return ui.dataTable({
     caption: words.caption,
     columns: [
@@ -413,7 +401,6 @@ function notificationTable(
       { label: words.receiver, cut: true },
       ui.end(words.attempts),
       words.last,
-      words.lastAt,
       words.nextAt,
       { label: own.actions, silent: true, align: 'end' },
     ],
@@ -422,9 +409,8 @@ function notificationTable(
       ui.badge(words.statuses[one.status], NOTIFICATION_TONES[one.status]),
       one.receiver,
       formats.credits(one.attempts),
-      one.last_status_code ?? one.last_failure ?? (one.attempts === 0 ? '–' : words.noAnswer),
-      instant(one.last_attempt_at),
-      instant(one.next_attempt_at),
+      lastAnswer(one, visit),
+      ui.time(one.next_attempt_at, formats.dateTime, '–'),
       one.status === 'delivered'
         ? null
         : ui.postForm(
@@ -444,8 +430,22 @@ function notificationTable(
   });
 }
 
+/** The last attempt: what came of it, and when. */
+function lastAnswer(
+  { last_status_code: status, last_failure: failure, last_attempt_at: at }: OperatorNotification,
+  { own, words, formats }: OperatorVisit,
+): Child {
+  if (at === null) return '–';
+  const why = failure === null ? own.notifications.noAnswer : words.jobs.failures[failure];
+  return html`${status === null ? why : `HTTP ${status}`}
+    <div class="soft">${ui.ago(at, formats.exactTime)}</div>`;
+}
+
 /** The job that ended; or the account's event, which has an id of its own and no page. */
 function subjectOf({ job_id: id, event }: OperatorNotification): VNode {
-  if (event === null) return html`<a href=${`${PAGES_PATH}/jobs/${id}`}><code>${id}</code></a>`;
-  return html`<span><code>${event}</code> <code>${id}</code></span>`;
+  const href = `${PAGES_PATH}/jobs/${id}`;
+  if (event === null) {
+    return html`<a href=${href} title=${id}><code>${id.slice(0, 8)}</code></a>`;
+  }
+  return html`<span>${event} ${ui.shortId(id)}</span>`;
 }

@@ -30,7 +30,7 @@ const ORDERS_LISTED_MAX = 1000;
 const ORDERS_LISTED_DEFAULT = 100;
 
 /** In `paid_by`, and of refunds. */
-const OPERATOR = 'operator';
+export const OPERATOR = 'operator';
 const ACTOR: ServiceActor = { kind: 'operator' };
 
 interface OrderQuestion {

@@ -329,6 +329,19 @@ export function copyButton(
     data-copied=${words.copied} hidden>${icon('copy')}<span aria-live="polite">${words.copy}</span></button>`;
 }
 
+/** What is copied more often than read: an id, a key's prefix. */
+export function copyable(
+  text: string,
+  words: { readonly copy: string; readonly copied: string },
+): VNode {
+  return html`<span class="copied"><code>${text}</code>${copyButton(text, words)}</span>`;
+}
+
+/** A row's id, in its last column: its first eight digits tell rows apart. */
+export function shortId(id: string): VNode {
+  return html`<span class="mono soft" title=${id}>${id.slice(0, 8)}</span>`;
+}
+
 // What a page shows: tables, pairs, figures, pages of a list, tabs, states.
 
 type Column = string | ColumnProps;
@@ -560,6 +573,14 @@ function timeElement(
   if (at === null) return none;
   const instant = new Date(at);
   return html`<time datetime=${instant.toISOString()} data-ago=${isLately || undefined}>${format(instant.getTime())}</time>`;
+}
+
+/** `fill` of words with children in their places: `until {time}`, with the moment as `time` has it. */
+export function phrase(text: string, values: Readonly<Record<string, Child>>): Child[] {
+  const parts = text.split(/\{(\w+)\}/);
+  return parts.map((part, index) =>
+    index % 2 === 1 && Object.hasOwn(values, part) ? values[part] : part,
+  );
 }
 
 /** A text of a machine that people copy: commands, secrets, addresses. */

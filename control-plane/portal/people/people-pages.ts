@@ -205,11 +205,11 @@ function madeLink(
   { mail, url, lifeMs }: NonNullable<Shown['made']>,
 ): VNode {
   const { people, common } = words;
-  const until = formats.dateTime(Date.now() + lifeMs);
-  if (url === undefined) return ui.notice('good', fill(people.sent, { mail, time: until }));
+  const time = ui.time(Date.now() + lifeMs, formats.dateTime);
+  if (url === undefined) return ui.notice('good', ui.phrase(people.sent, { mail, time }));
   return ui.notice(
     'good',
-    html`<p>${fill(people.link, { mail, time: until })}</p>
+    html`<p>${ui.phrase(people.link, { mail, time })}</p>
       ${ui.codeBlock(url, common, people.linkLabel)}`,
   );
 }

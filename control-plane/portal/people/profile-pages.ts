@@ -13,7 +13,7 @@ import { type PasswordFault, type Passwords, passwordFaultOf } from '../sign-in/
 import { hashOfSecret, type ListedSession, type SessionStore } from '../sign-in/session-store.ts';
 import type { KnownBrowsers, SignInThrottle } from '../sign-in/sign-in.ts';
 import { keepKnown, throttledText } from '../sign-in/sign-in-pages.ts';
-import { fill, isLanguage } from '../words/words.ts';
+import { isLanguage } from '../words/words.ts';
 import type { PeopleStore } from './people-store.ts';
 
 interface Self {
@@ -195,7 +195,7 @@ function passwordForm({ words, csrf, mail, method }: Visit, errors: PasswordErro
   const { profile } = words;
   const asksForCurrent = method !== 'link';
   return ui.postForm(
-    { action: '/account/profile/password', csrf },
+    { action: '/account/profile/password', csrf, class: 'form panel' },
     html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
     asksForCurrent
       ? ui.textField({
@@ -255,7 +255,7 @@ function sessionList(visit: Visit, rows: readonly ListedSession[]): VNode {
 function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSession) {
   const { sessions } = words;
   const browser = browserOf(row.agent) ?? sessions.unknownBrowser;
-  const began = formats.dateTime(row.createdAtMs);
+  const time = ui.time(row.createdAtMs, formats.dateTime);
   const isThis = row.id === sessionId;
   return [
     html`<span title=${row.agent}>${browser}</span>${
@@ -263,16 +263,15 @@ function sessionCells({ words, formats, csrf, sessionId }: Visit, row: ListedSes
     }`,
     html`<code>${row.address}</code>`,
     sessions.methods[row.method],
-    ui.time(row.createdAtMs, formats.dateTime),
+    time,
     ui.ago(row.seenAtMs, formats.dateTime),
     isThis
       ? null
       : ui.postForm(
           { action: `/account/sessions/${row.id}/end`, csrf, class: 'inline' },
           ui.button({
-            label: sessions.end,
+            label: html`${sessions.end} <span class="silent">${ui.phrase(sessions.endOf, { browser, time })}</span>`,
             kind: 'quiet',
-            describe: fill(sessions.endOf, { browser, time: began }),
           }),
         ),
   ];

@@ -182,9 +182,9 @@ function refusalNotice(visit: Visit, allowance: PlaygroundAllowance, refusal?: R
   const usedUp = () =>
     ui.notice(
       'warning',
-      fill(said.usedUp, {
+      ui.phrase(said.usedUp, {
         count: formats.credits(allowance.imagesMax),
-        time: formats.dateTime(allowance.resetsAtMs),
+        time: ui.time(allowance.resetsAtMs, formats.dateTime),
       }),
     );
   switch (refusal?.kind) {
@@ -286,7 +286,7 @@ function sendRow({ words, formats }: Visit, { left, resetsAtMs }: PlaygroundAllo
   const count = fill(left === 1 ? said.left.one : said.left.other, {
     count: formats.credits(left),
   });
-  const note = fill(said.leftNote, { time: formats.dateTime(resetsAtMs) });
+  const note = ui.phrase(said.leftNote, { time: ui.time(resetsAtMs, formats.dateTime) });
   return html`<div class="actions send-row">
     ${ui.button({ label: said.send, disabled: left === 0 })}
     <p class="hint"><b>${count}</b> ${note}</p>

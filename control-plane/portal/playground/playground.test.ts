@@ -85,7 +85,10 @@ test('the playground › makes a job of the form, shows it while it waits, and i
   t.regex(String(file.headers['content-security-policy']), /sandbox/);
   t.is(file.headers['x-content-type-options'], 'nosniff');
   t.regex(String(file.headers['content-disposition']), /^attachment/);
-  t.is(file.headers['cache-control'], 'no-store');
+  t.is(file.headers['cache-control'], 'private, no-cache');
+  const known = { headers: { 'if-none-match': String(file.headers.etag) } };
+  const same = await owner.get(`${PAGE}/${id}/result`, known);
+  t.deepEqual([same.statusCode, same.body], [304, '']);
   t.deepEqual(await fixture.stores.ledger.balances(fixture.accountId), {
     available: 0,
     reserved: 0,

@@ -246,11 +246,11 @@ function running({ words, formats }: Visit, list: Work['running']): VNode {
     { title: overview.running },
     ui.dataTable({
       caption: overview.running,
-      columns: [overview.job, overview.state, overview.since],
+      columns: [overview.since, overview.state, overview.job],
       rows: list.map(({ id, state, createdAtMs }) => [
-        jobLink(id),
+        jobLink(id, ui.ago(createdAtMs, formats.exactTime)),
         ui.badge(overview.states[state], state === 'processing' ? 'accent' : 'neutral'),
-        ui.ago(createdAtMs, formats.exactTime),
+        ui.shortId(id),
       ]),
     }),
   );
@@ -262,16 +262,16 @@ function failures({ words, formats }: Visit, list: Work['failures']): VNode {
     { title: overview.failures, lead: overview.failuresLead },
     ui.dataTable({
       caption: overview.failures,
-      columns: [overview.job, overview.why, overview.time],
+      columns: [overview.time, overview.why, overview.job],
       rows: list.map(({ id, code, endedAtMs }) => [
-        jobLink(id),
+        jobLink(id, ui.ago(endedAtMs, formats.exactTime)),
         failureText(words, code),
-        ui.ago(endedAtMs, formats.exactTime),
+        ui.shortId(id),
       ]),
     }),
   );
 }
 
-function jobLink(id: string): VNode {
-  return html`<a href=${`${JOBS_PATH}/${id}`}><code>${id.slice(0, 8)}</code></a>`;
+function jobLink(id: string, label: Child): VNode {
+  return html`<a href=${`${JOBS_PATH}/${id}`}>${label}</a>`;
 }
