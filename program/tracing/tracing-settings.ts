@@ -1,6 +1,6 @@
 /**
  * The standard variables of OpenTelemetry for traces (OTEL_*), as far as they mean something here.
- * Both programs read the same; docs/observability.md lists them.
+ * Both programs read the same; docs/settings.md lists them.
  */
 import type { EnvReader } from '../env.ts';
 

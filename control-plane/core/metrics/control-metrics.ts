@@ -1,4 +1,4 @@
-/** What the core counts: base units, no identifiers as labels. docs/operations.md has each name. */
+/** What the core counts: base units, no identifiers as labels. HELP lines say what each is. */
 
 import type { Answered } from '@matting/http/answers.ts';
 import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';

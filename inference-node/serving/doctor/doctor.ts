@@ -361,7 +361,7 @@ export async function heifFindings(
 ): Promise<readonly Finding[]> {
   if (choice === 'off') return [ok('codecs', 'refuses HEIC (MATTING_HEIF=off)')];
   const { decoder, failures } = await findHeifDecoder(choice, places);
-  const advice = 'see docs/operations.md, "HEIC"';
+  const advice = 'see docs/nodes.md, "HEIC"';
   const findings = failures.map(reason => warning('codecs', `HEIC: ${reason}`, advice));
   if (decoder === undefined) {
     const found = 'refuses HEIC: neither libheif-js nor libheif-examples work here';
