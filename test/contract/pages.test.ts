@@ -141,3 +141,9 @@ test('every link of the pages leads to a file, and to a heading of it', t => {
     [],
   );
 });
+
+test('the units that docs/install.md names are in deploy/systemd', t => {
+  const named = readPage('docs/install.md').match(/\bmatting-[a-z-]+\.timer\b/g) ?? [];
+  const timers = globSync('*.timer', { cwd: path.join(ROOT, 'deploy/systemd') });
+  t.deepEqual([...named].sort(), timers.sort());
+});
