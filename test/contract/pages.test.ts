@@ -147,3 +147,38 @@ test('the units that docs/install.md names are in deploy/systemd', t => {
   const timers = globSync('*.timer', { cwd: path.join(ROOT, 'deploy/systemd') });
   t.deepEqual([...named].sort(), timers.sort());
 });
+
+test('the tables of docs/scaling.md follow from its first section', t => {
+  const text = readPage('docs/scaling.md');
+  const rows = [...text.matchAll(/^\| (.*) \|$/gm)].map(([, row = '']) => row.split(' | '));
+  const cells = (name: string) => rows.find(([first]) => first === name) ?? [];
+  const sizes = cells('Result');
+  const models = ['`standard`', '`fast`', '`MATTING_MODEL=u2netp`'].map(name =>
+    Number.parseFloat(cells(name)[1] ?? ''),
+  );
+  const nodes = rows.flatMap(([photo = '', ...cores]) => {
+    const [, size = '', format = ''] = /^(\S+ MP), (\w+)$/.exec(photo) ?? [];
+    if (size === '') return [];
+    const picture = Number(cells(format)[sizes.indexOf(size)]);
+    const each = (model: number) =>
+      [1, 10, 100].map(rate => Math.ceil((rate * (model + picture)) / 0.7 - 1e-9)).join(', ');
+    return [{ photo, cores, expected: models.map(each) }];
+  });
+  t.true(nodes.length > 4);
+  for (const { photo, cores, expected } of nodes) t.deepEqual(cores, expected, photo);
+  const rates = [1, 10, 100, 5000];
+  const replicas = rates.map(rate => Math.max(2, Math.ceil((rate * 0.023) / 2 / 0.5) + 1));
+  const shown = (name: string) =>
+    cells(name)
+      .slice(1)
+      .map(cell => Number(cell.replace(',', '')));
+  t.deepEqual(shown('control planes of 2 cores and 1 GB'), replicas);
+  t.deepEqual(
+    shown('connections, 16 a control plane'),
+    replicas.map(count => 16 * count),
+  );
+  t.deepEqual(
+    shown('commits a second'),
+    rates.map(rate => 4 * rate),
+  );
+});
