@@ -39,10 +39,11 @@ inference_node='inference-node models'
   lay_out "$out/inference-node" $inference_node
   lay_out "$out/both" $control_plane $inference_node
 }
+install -D -m 755 "$source/deploy/systemd/matting-command" "$out/control-plane/usr/local/bin/matting-command"
 healthcheck "$out/control-plane" '${MATTING_PORT:-8080}'
 healthcheck "$out/inference-node" '${MATTING_NODE_HTTP_PORT:-50052}'
 healthcheck "$out/both" '${MATTING_PORT:-8080}'
 for tree in control-plane inference-node both; do chmod -R u=rwX,go=rX "$out/$tree"; done
-places "$out/control-plane" data
+places "$out/control-plane" data backups
 places "$out/inference-node" models
 places "$out/both" data models pictures

@@ -31,8 +31,10 @@ const PROXIES = {
     return ['-e', 'stderr', '-p', folder, '-c', path.join(folder, 'nginx.conf')];
   },
   caddy: (folder: string, port: number, upstreams: readonly string[]) => {
-    const own = read('Caddyfile').replace('\nmatting.example {', `\nhttp://127.0.0.1:${port} {`);
-    const main = `{\n\tadmin off\n}\n${withUpstreams(own, upstreams)}`;
+    const own = read('Caddyfile')
+      .replace(/\{\$SITE:[^}]+\}/, `http://127.0.0.1:${port}`)
+      .replace(/\{\$CONTROL_PLANES:[^}]+\}/, upstreams.join(' '));
+    const main = `{\n\tadmin off\n}\n${own}`;
     writeFileSync(path.join(folder, 'Caddyfile'), main);
     return ['run', '--config', path.join(folder, 'Caddyfile'), '--adapter', 'caddyfile'];
   },

@@ -19,9 +19,10 @@ const test = ava.serial.skipIf(isNotTested(skipReason()));
 const PROJECT = `matting-test-${process.pid}`;
 const START_MS_MAX = 280_000;
 const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
+const CONTROL_PLANES = ['control-plane-1', 'control-plane-2'];
 /** All of compose.yaml but Grafana. */
 const SERVICES = [
-  ...['database', 'storage', 'control-plane-1', 'control-plane-2'],
+  ...['database', 'storage', 'proxy', ...CONTROL_PLANES, 'schedule'],
   ...['models', 'node-1', 'node-2', 'prometheus', 'jaeger'],
 ];
 
@@ -34,6 +35,8 @@ const folder = mkdtempSync(path.join(tmpdir(), 'matting-compose-'));
 const compose = path.join(folder, 'compose');
 const env: NodeJS.ProcessEnv = { ...process.env, COMPOSE_PROJECT_NAME: PROJECT };
 const nameOf = (service: string) => `${PROJECT}_${service}_1`;
+const isReady = (service: string) =>
+  tried(['exec', nameOf(service), 'matting-healthcheck', 'readyz']).code === 0;
 const origin = (variable: string) => `http://127.0.0.1:${env[variable]}`;
 
 function down(): void {
@@ -41,12 +44,6 @@ function down(): void {
     cwd: compose,
     env,
   });
-}
-
-async function statusOf(url: string): Promise<number> {
-  const answer = await fetch(url).catch(() => undefined);
-  await answer?.body?.cancel();
-  return answer?.status ?? 0;
 }
 
 async function json<Value>(url: string): Promise<Value> {
@@ -67,11 +64,11 @@ let apiKey = '';
 ava.serial.before(async t => {
   t.timeout(2 * START_MS_MAX);
   makeStandIns();
-  for (const name of ['compose', 'grafana', 'prometheus']) {
+  for (const name of ['compose', 'grafana', 'prometheus', 'proxy']) {
     cpSync(path.join(ROOT, 'deploy', name), path.join(folder, name), { recursive: true });
   }
   rmSync(path.join(compose, '.env'), { force: true });
-  const variables = ['PORT_1', 'PORT_2', 'OPERATOR_PORT', 'PROMETHEUS_PORT', 'JAEGER_PORT'];
+  const variables = ['PORT', 'TLS_PORT', 'OPERATOR_PORT', 'PROMETHEUS_PORT', 'JAEGER_PORT'];
   const ports = await findFreePorts(variables.length);
   for (const [at, variable] of variables.entries()) env[variable] = String(ports[at]);
   env.PATH = `${path.dirname(findProgram('podman-compose') ?? '')}:${env.PATH}`;
@@ -80,10 +77,7 @@ ava.serial.before(async t => {
     encoding: 'utf8',
   });
   assert.equal(up.status, 0, up.stderr);
-  const ready = async () =>
-    (await statusOf(`${origin('PORT_1')}/readyz`)) === 200 &&
-    (await statusOf(`${origin('PORT_2')}/readyz`)) === 200;
-  await until(ready, {
+  await until(() => CONTROL_PLANES.every(isReady), {
     timeoutMs: START_MS_MAX,
     what: 'both control planes are ready',
     detail: () =>
@@ -118,23 +112,50 @@ test('has both nodes live', async t => {
   );
 });
 
-test('takes a photo at one control plane and gives the cut-out at the other', async t => {
-  const authorization = `Bearer ${apiKey}`;
-  const answer = await fetch(`${origin('PORT_1')}/v1/matting`, {
+/** The cut-out of a job, by its link. */
+async function requireCutout(jobId: string, key: string): Promise<void> {
+  const read = await fetch(`${origin('PORT')}/v1/matting/jobs/${jobId}`, {
+    headers: { authorization: `Bearer ${apiKey}`, 'idempotency-key': key },
+  });
+  const { result } = (await read.json()) as { result: { url: string } };
+  const link = new URL(result.url);
+  const picture = await fetch(`${origin('PORT')}${link.pathname}${link.search}`);
+  assert.equal(picture.status, 200);
+  await requireTeapot(new Uint8Array(await picture.arrayBuffer()));
+}
+
+let jobId = '';
+
+test('takes a photo at its one address and gives the cut-out there', async t => {
+  const answer = await fetch(`${origin('PORT')}/v1/matting`, {
     method: 'POST',
-    headers: { authorization, 'idempotency-key': 'compose-1', 'content-type': 'image/jpeg' },
+    headers: {
+      authorization: `Bearer ${apiKey}`,
+      'idempotency-key': 'compose-1',
+      'content-type': 'image/jpeg',
+    },
     body: PHOTO,
   });
   const job = (await answer.json()) as { status: string; job_id: string };
   t.is(answer.status, 200, JSON.stringify(job));
-  const read = await fetch(`${origin('PORT_2')}/v1/matting/jobs/${job.job_id}`, {
-    headers: { authorization, 'idempotency-key': 'compose-2' },
+  jobId = job.job_id;
+  await t.notThrowsAsync(requireCutout(jobId, 'compose-2'));
+});
+
+test('checks its ledger and has made a backup that can be restored', async t => {
+  const files = () => tried(['exec', nameOf('schedule'), 'ls', '-A', '/backups']).output;
+  await until(() => /\.done-restore-check/.test(files()), {
+    timeoutMs: START_MS_MAX,
+    what: 'all commands by the clock have passed',
+    detail: () => tried(['logs', nameOf('schedule')]).output,
   });
-  const { result } = (await read.json()) as { result: { url: string } };
-  const link = new URL(result.url);
-  const picture = await fetch(`${origin('PORT_2')}${link.pathname}${link.search}`);
-  t.is(picture.status, 200);
-  await requireTeapot(new Uint8Array(await picture.arrayBuffer()));
+  t.deepEqual(files().match(/\.done-\S+/g), [
+    ...['.done-backup', '.done-credits-check', '.done-credits-check-full', '.done-restore-check'],
+  ]);
+  const [day = ''] = /^20\S+/m.exec(files()) ?? [];
+  const said = podman(['exec', nameOf('schedule'), 'cat', `/backups/${day}/backup.json`]);
+  t.is(JSON.parse(said).database.kind, 'mysql', said);
+  t.is(tried(['healthcheck', 'run', nameOf('schedule')]).code, 0);
 });
 
 test('kept the picture in the bucket, brought there by the node', async t => {
@@ -161,4 +182,13 @@ test('is watched: all four programs, the rules, and the trace of the photo', asy
     },
     { timeoutMs: 60_000, what: 'Jaeger has spans of both programs' },
   );
+});
+
+test('gives the cut-out while either control plane is gone', async t => {
+  for (const name of CONTROL_PLANES) {
+    podman(['kill', nameOf(name)]);
+    await t.notThrowsAsync(requireCutout(jobId, `compose-without-${name}`));
+    podman(['start', nameOf(name)]);
+    await until(() => isReady(name), { timeoutMs: START_MS_MAX, what: `${name} is back` });
+  }
 });

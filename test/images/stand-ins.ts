@@ -54,6 +54,13 @@ const STAND_INS: readonly StandIn[] = [
       'CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]',
   },
   {
+    image: 'docker.io/library/caddy:2.10',
+    program: 'caddy',
+    containerfile:
+      'COPY caddy /usr/bin/caddy\n' +
+      'CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]',
+  },
+  {
     image: 'docker.io/jaegertracing/all-in-one:1.76.0',
     program: 'jaeger',
     containerfile: 'COPY jaeger /jaeger\nENTRYPOINT ["/jaeger"]',

@@ -8,6 +8,8 @@ import { findProgram, spawnBound } from '../support/foreign-program.ts';
 import { until } from '../support/processes.ts';
 import { ApiServer, requireProgram } from './api-server.ts';
 
+/** Where pods get images that are pushed: outside.ts. */
+export const REGISTRY = '10.244.0.1:5000';
 /** The machine's address, and that of the name server: the pods' gateway. */
 export const ADDRESS = '10.244.0.1';
 const MACHINE = 'machine';
@@ -17,7 +19,7 @@ const PAUSE_IMAGE = 'localhost/podman-pause:4.3.1-0';
 const PROGRAMS = [
   ...['helm', 'kubectl', 'etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-scheduler'],
   ...['kubelet', 'kube-proxy', 'coredns', 'containerd', 'ctr', 'runc', 'podman', 'iptables', 'ip'],
-  ...['unshare', 'mariadbd', 'versitygw', 'prometheus'],
+  ...['unshare', 'mariadbd', 'versitygw', 'prometheus', 'docker-registry', 'make'],
 ];
 const IMAGES = ['control-plane:dev', 'node:dev', 'node:dev-bare'];
 
@@ -50,13 +52,14 @@ export class Cluster {
     this.directory = api.directory;
   }
 
-  static async start(): Promise<Cluster> {
+  /** @param images that its pods have from the start */
+  static async start(images: readonly string[] = IMAGES.map(imageName)): Promise<Cluster> {
     openNetwork();
     // Mounts in it end with the namespace, so main.ts removes it.
     const directory = mkdtempSync(path.join(tmpdir(), 'cluster-'));
     const cluster = new Cluster(await ApiServer.start({ address: ADDRESS, directory }));
     await cluster.#startContainerd();
-    await cluster.#importImages();
+    await cluster.#importImages(images);
     await cluster.#startControllers();
     await cluster.#startKubelet();
     await cluster.#startNetwork();
@@ -80,10 +83,6 @@ export class Cluster {
     );
   }
 
-  tag(image: string, name: string): void {
-    this.#ctr('images', 'tag', '--force', image, name);
-  }
-
   file(name: string, text: string): string {
     const file = path.join(this.directory, name);
     writeFileSync(file, text);
@@ -95,13 +94,6 @@ export class Cluster {
     await this.api.close();
   }
 
-  #ctr(...args: readonly string[]): string {
-    const socket = path.join(this.directory, 'containerd.sock');
-    return execFileSync('ctr', ['--address', socket, '--namespace', 'k8s.io', ...args], {
-      encoding: 'utf8',
-    });
-  }
-
   async #startContainerd(): Promise<void> {
     const network = path.join(this.directory, 'cni');
     mkdirSync(network);
@@ -110,12 +102,12 @@ export class Cluster {
     await this.api.spawn('containerd', 'successfully booted', ['--config', config]);
   }
 
-  async #importImages(): Promise<void> {
+  async #importImages(images: readonly string[]): Promise<void> {
     if (!hasImage(PAUSE_IMAGE)) {
       execFileSync('podman', ['pod', 'create', '--name', 'matting-test-pause']);
       execFileSync('podman', ['pod', 'rm', 'matting-test-pause']);
     }
-    const names = [...IMAGES.map(imageName), PAUSE_IMAGE];
+    const names = [...images, PAUSE_IMAGE];
     const save = spawn('podman', ['save', '--quiet', '--multi-image-archive', ...names], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
@@ -221,6 +213,8 @@ state = "${directory}/containerd-state"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "${directory}/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry.mirrors."${REGISTRY}"]
+    endpoint = ["http://${REGISTRY}"]
 `;
 }
 

@@ -1,5 +1,6 @@
 /** A fleet upgraded and scaled under load. Needs: object-storage, removebg, mcp. */
 import assert from 'node:assert/strict';
+import { globSync } from 'node:fs';
 import ava from 'ava';
 import sharp from 'sharp';
 import { MattingClient } from '../../client/src/index.ts';
@@ -12,6 +13,7 @@ import { CHART, skipWithout } from './helm.ts';
 import {
   ask,
   DATABASE_URL,
+  makeVolume,
   makeWeights,
   openBucket,
   openDatabase,
@@ -39,6 +41,8 @@ const VALUES = {
   images: { registry: 'localhost', pullPolicy: 'Never' },
   database: { kind: 'mysql' },
   storage: { kind: 's3', url: STORAGE_URL },
+  schedules: { backup: '17 2 * * *', restoreCheck: '17 5 * * 0' },
+  backups: { size: '1Gi', storageClassName: 'backups' },
   controlPlane: {
     image: { tag: 'dev' },
     replicas: 2,
@@ -62,6 +66,8 @@ const VALUES = {
 
 let cluster: Cluster;
 let apiKey: string;
+/** The folder of this machine. */
+let backups: string;
 const values = () => ['--values', cluster.file('values.json', JSON.stringify(VALUES))];
 
 async function matting(...args: readonly string[]): Promise<string> {
@@ -88,6 +94,7 @@ test.before(async () => {
   const literals = Object.entries(secrets).map(([key, text]) => `--from-literal=${key}=${text}`);
   await cluster.api.kubectl(...PLACE, 'create', 'secret', 'generic', 'matting', ...literals);
   makeWeights(cluster, NAMESPACE, 'u2netp');
+  backups = makeVolume(cluster, 'backups', { storageClassName: 'backups' });
   await startPrometheus(cluster, NAMESPACE);
   await cluster.api.helm('install', 'matting', CHART, ...PLACE, ...values(), ...WAIT);
   await matting('accounts', 'create', 'shop');
@@ -222,4 +229,15 @@ test.skipIf(isNotTested(skipWithout('keda-operator', 'keda-adapter')))(
 test('the ledger is right after all of it', async t => {
   // It exits with 1 where anything disagrees.
   await t.notThrowsAsync(matting('credits', 'check', '--full'));
+});
+
+test('a backup is made, and every link proven, by the clock', async t => {
+  for (const name of ['backup', 'restore-check']) {
+    await cluster.api.kubectl(
+      ...[...PLACE, 'create', 'job', name, `--from=cronjob/matting-${name}`],
+    );
+    const done = ['--for=condition=complete', '--timeout=600s', `job/${name}`];
+    await t.notThrowsAsync(cluster.api.kubectl(...PLACE, 'wait', ...done), name);
+  }
+  t.is(globSync('20*/backup.json', { cwd: backups }).length, 1);
 });

@@ -101,5 +101,6 @@ export function requireOne(
 
 export function podOf({ kind, metadata, spec }: KubernetesObject): KubernetesObject | undefined {
   if (kind === 'Pod') return { metadata, spec };
-  return spec?.template?.spec === undefined ? undefined : spec.template;
+  const { template } = (kind === 'CronJob' ? spec.jobTemplate.spec : spec) ?? {};
+  return template?.spec === undefined ? undefined : template;
 }

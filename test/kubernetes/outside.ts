@@ -9,7 +9,7 @@ import { spawnBound } from '../support/foreign-program.ts';
 import { MariadbServer } from '../support/mariadb-server.ts';
 import { until } from '../support/processes.ts';
 import { customResources, requireProgram } from './api-server.ts';
-import { ADDRESS, type Cluster } from './cluster.ts';
+import { ADDRESS, type Cluster, REGISTRY } from './cluster.ts';
 
 const DATABASE_PORT = 3306;
 const STORAGE_PORT = 7070;
@@ -61,7 +61,12 @@ async function answers(url: string): Promise<void> {
   await until(asked, { timeoutMs: READY_MS_MAX, what: `${url} answers` });
 }
 
-export function makeVolume(cluster: Cluster, name: string, claim?: string): string {
+/** @returns its folder; `claim`: the namespace of a claim to it, which is made. */
+export function makeVolume(
+  cluster: Cluster,
+  name: string,
+  { claim, storageClassName = '' }: { claim?: string; storageClassName?: string } = {},
+): string {
   const directory = path.join(cluster.directory, `volume-${name}`);
   mkdirSync(directory);
   // No volume of the machine's own follows fsGroup.
@@ -70,7 +75,7 @@ export function makeVolume(cluster: Cluster, name: string, claim?: string): stri
     accessModes: ['ReadWriteOnce', 'ReadOnlyMany'],
     capacity: { storage: '20Gi' },
     hostPath: { path: directory },
-    storageClassName: claim === undefined ? '' : name,
+    storageClassName,
   };
   const objects: object[] = [
     { apiVersion: 'v1', kind: 'PersistentVolume', metadata: { name }, spec },
@@ -78,7 +83,7 @@ export function makeVolume(cluster: Cluster, name: string, claim?: string): stri
   if (claim !== undefined) {
     const wanted = {
       accessModes: ['ReadOnlyMany'],
-      storageClassName: name,
+      storageClassName,
       resources: { requests: { storage: '1Gi' } },
     };
     const metadata = { name, namespace: claim };
@@ -89,13 +94,32 @@ export function makeVolume(cluster: Cluster, name: string, claim?: string): stri
 }
 
 export function makeWeights(cluster: Cluster, namespace: string, model: string): void {
-  const directory = makeVolume(cluster, 'weights', namespace);
+  const directory = makeVolume(cluster, 'weights', {
+    claim: namespace,
+    storageClassName: 'weights',
+  });
   cpSync(path.join(ROOT, 'model-cache', model), path.join(directory, model), {
     recursive: true,
     dereference: true,
     filter: name => !name.includes('prepared'),
   });
   execFileSync('chmod', ['-R', 'a+rX', directory]);
+}
+
+/** A registry of images without TLS; podman is told so, by the environment. */
+export async function startRegistry(cluster: Cluster): Promise<void> {
+  const directory = path.join(cluster.directory, 'registry');
+  const config = {
+    version: '0.1',
+    log: { level: 'error' },
+    storage: { filesystem: { rootdirectory: directory } },
+    http: { addr: REGISTRY },
+  };
+  const file = cluster.file('registry.yaml', stringify(config));
+  spawnBound(requireProgram('docker-registry'), ['serve', file]).stderr?.resume();
+  const insecure = `[[registry]]\nlocation = "${REGISTRY}"\ninsecure = true\n`;
+  process.env.CONTAINERS_REGISTRIES_CONF = cluster.file('registries.conf', insecure);
+  await answers(`http://${REGISTRY}/v2/`);
 }
 
 /** Scrapes as docs/kubernetes.md says, beside the cluster, whose names it resolves. */

@@ -244,6 +244,41 @@ test('migrations run before new pods where there is a server, and wait for it', 
   t.deepEqual(urlOf(plane), { name: 'db', key: 'database-url' });
 });
 
+test('what is asked for daily runs by the clock, each alone, as a control plane is told', t => {
+  const long = `fullnameOverride="${'x'.repeat(40)}"`;
+  const jobsOf = (...values: readonly string[]) =>
+    rendered(...values).filter(({ kind }) => kind === 'CronJob');
+  const namesOf = (...values: readonly string[]) =>
+    jobsOf(...values).map(job => podOf(job)?.spec.containers[0].command.at(-1));
+  t.deepEqual(namesOf(...SMALLEST), ['credits-check', 'credits-check-full']);
+  const off = ['schedules.creditsCheck=""', 'schedules.creditsCheckFull=""'];
+  t.deepEqual(namesOf(...SMALLEST, ...valuesOf([], off)), []);
+  t.deepEqual(namesOf(...SMALLEST, ...valuesOf([], ['volume.persistent=false'])), []);
+  const objects = rendered(...valuesOf(['production'], [long]));
+  const jobs = objects.filter(({ kind }) => kind === 'CronJob');
+  const known = read('deploy/systemd/matting-command');
+  t.is(jobs.length, 4);
+  for (const job of jobs) {
+    const [container] = podOf(job)?.spec.containers ?? [];
+    const name = container.command.at(-1);
+    t.true(known.includes(`  ${name}) `) || known.includes(`  ${name})\n`), name);
+    t.true(job.metadata.name.length <= 52, job.metadata.name);
+    t.is(job.spec.concurrencyPolicy, 'Forbid');
+    t.true(job.spec.jobTemplate.spec.activeDeadlineSeconds > 0);
+    const plane = requireOne(objects, 'Deployment', `${'x'.repeat(40)}-control-plane`);
+    const [own] = podOf(plane)?.spec.containers ?? [];
+    const shared = container.env.filter(({ name }: KubernetesObject) => !/^BACKUP_/.test(name));
+    t.deepEqual([container.image, shared], [own.image, own.env]);
+  }
+  const [near] = jobsOf(...SMALLEST).map(podOf);
+  const data = ({ name }: KubernetesObject) => name === 'data';
+  t.is(near?.spec.volumes.find(data).persistentVolumeClaim.claimName, 'matting-data');
+  t.truthy(near?.spec.affinity.podAffinity);
+  const backup = podOf(requireOne(jobs, 'CronJob', `${'x'.repeat(33)}-backup`));
+  const { claimName } = backup?.spec.volumes.at(-1).persistentVolumeClaim ?? {};
+  requireOne(objects, 'PersistentVolumeClaim', claimName);
+});
+
 test('KEDA scales one pool by what the others leave, and Helm does not', t => {
   const set = ['nodes.pools.gpu={"enabled":true,"replicas":2,"modelCache":{"kind":"emptyDir"}}'];
   const objects = rendered(...valuesOf(['production', 'on-demand'], set));
@@ -302,6 +337,8 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/storage\/url/, ['storage.url="https://x"']],
   [/storage\.directEndpoints/, ['storage.directEndpoints=["https://x"]']],
   [/volume\.accessModes/, ['database.kind="mysql"', 'controlPlane.replicas=2']],
+  [/schedules\.backup/, ['schedules.backup="@daily"', 'volume.persistent=false']],
+  [/creditsCheck/, ['schedules.creditsCheck="daily"']],
   [/MATTING_PORT is set by the chart/, ['controlPlane.env.MATTING_PORT="1"']],
   [/nodes\.pools\.cpu\.env: MATTING_HOST/, ['nodes.pools.cpu.env.MATTING_HOST="::"']],
   [/MATTING_MODELS_FETCH is set by/, ['nodes.defaults.env.MATTING_MODELS_FETCH="best"']],

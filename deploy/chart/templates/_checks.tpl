@@ -13,6 +13,9 @@
 {{- if not $v.volume.persistent }}{{ fail "volume.persistent: several control planes share it, or use storage.kind s3" }}{{ end -}}
 {{- if and (not $v.volume.existingClaim) (not (has "ReadWriteMany" $v.volume.accessModes)) }}{{ fail "volume.accessModes: ReadWriteMany for several control planes, or use storage.kind s3" }}{{ end -}}
 {{- end -}}
+{{- if and (include "matting.needsVolume" .) (not $v.volume.persistent) -}}
+{{- range list "backup" "restoreCheck" }}{{ if get $v.schedules . }}{{ fail (printf "schedules.%s: needs volume.persistent" .) }}{{ end }}{{ end -}}
+{{- end -}}
 {{- if $v.tls.enabled -}}
 {{- range list "controlPlaneSecret" "nodeSecret" "serverName" }}{{ if not (get $v.tls .) }}{{ fail (printf "tls.%s: needed with tls.enabled" .) }}{{ end }}{{ end -}}
 {{- end -}}

@@ -55,7 +55,7 @@ app.kubernetes.io/component: inference-node
 {{- if .image.digest -}}
 {{- printf "%s@%s" $repository .image.digest -}}
 {{- else -}}
-{{- $tag := default .root.Chart.AppVersion .image.tag -}}
+{{- $tag := coalesce .image.tag .root.Values.images.tag .root.Chart.AppVersion -}}
 {{- with .image.variant }}{{ $tag = printf "%s-%s" $tag . }}{{ end -}}
 {{- printf "%s:%s" $repository $tag -}}
 {{- end -}}
