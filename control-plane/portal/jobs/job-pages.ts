@@ -216,8 +216,8 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
 
 /** What to do next, where it is not the question that nothing answers to. */
 function nothing({ words, role }: Visit, question: AccountJobQuestion) {
-  const { empty, emptyPage, noneYet } = words.jobs;
-  if (question.after !== undefined) return emptyPage;
+  const { empty, noneYet } = words.jobs;
+  if (question.after !== undefined) return words.jobs.emptyPage;
   if (Object.values(queryFor(question)).some(asked => asked !== undefined)) return empty;
   const href = `${ACCOUNT_PATH}/playground`;
   const action = ui.linkButton({ href, label: words.overview.steps.try.action, kind: 'primary' });

@@ -271,7 +271,7 @@ function facts(visit: Visit, row: ApiKey): VNode {
     [
       keys.cap,
       cap !== null && reset !== null
-        ? html`${cap}; ${ui.phrase(keys.capReset, { time: ui.time(reset, formats.dateTime) })}`
+        ? html`${cap}<div class="soft">${ui.phrase(keys.capReset, { time: ui.time(reset, formats.dateTime) })}</div>`
         : cap,
     ],
     [keys.rate, rate === undefined ? null : formats.credits(rate)],
@@ -313,7 +313,7 @@ function previousText(
       ? keys.previousUnused
       : ui.phrase(keys.previousUsed, { time: ui.time(lastUsedAtMs, formats.dateTime) });
   const until = ui.phrase(keys.previousUntil, { time: ui.time(endsAtMs, formats.dateTime) });
-  return html`${until}; ${used}`;
+  return html`${until}<div class="soft">${used}</div>`;
 }
 
 function rotation({ words, formats, csrf }: Visit, { id, name, previousSecret }: ApiKey): VNode {
@@ -379,7 +379,7 @@ function keyForm(
   const field = (name: 'name' | 'expires' | 'cap' | 'period' | 'rate' | 'networks') => ({
     name,
     label: keys[name],
-    hint: keys[`${name}Hint`],
+    hint: keys.hints[name],
     value: values[name],
     error: errors[name],
   });

@@ -184,7 +184,7 @@ function packageCard(visit: Visit, sold: PackageOnSale, notes: CardNotes): VNode
     <p class="package-head"><b>${creditsText(visit, credits)}</b>
       ${isRecommended ? ui.badge(label, 'accent') : null}</p>
     <p class="figure">${moneyOf(formats, price, currency)}</p>
-    <p class="soft">${unitLabel(words, sold)}: ${unitPrice(visit, sold)}
+    <p class="soft"><span class="named">${unitLabel(words, sold)}</span>${unitPrice(visit, sold)}
       ${saving === 0 ? null : html` ${ui.badge(`\u2212${formats.share(saving / 100)}`, 'good')}`}</p>
     <p class="hint">${lasts}</p>
     <a class=${`button ${isRecommended ? 'primary' : 'secondary'}`} href=${ui.withQuery(REVIEW_PATH, { credits, price })}

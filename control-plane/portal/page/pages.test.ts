@@ -1,7 +1,5 @@
 /** Pages of the account area by themselves: hostile text, headers, languages, and the door before the routes. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import cookie from '@fastify/cookie';
 import { createErrorHandler, pathOf } from '@matting/http/answers.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
@@ -11,7 +9,7 @@ import { askToSignIn, createSecret, csrfTokenOf, guardAccountArea } from '../ses
 import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
 import { AuthorityError, actingPerson, type FoundSession } from '../sign-in/session-store.ts';
 import { barChart } from '../usage/usage-chart.ts';
-import { fill, formatsIn, isLanguage, LANGUAGES, wordsIn } from '../words/words.ts';
+import { wordsIn } from '../words/words.ts';
 import { registerAssets } from './assets.ts';
 import { renderPage, wantsPage, writeErrorPage } from './frame.ts';
 import {
@@ -362,72 +360,4 @@ test('the door › leads from one name of this machine to the one that links hav
   const { headers } = await own.inject({ url, headers: { host: 'localhost:8080' } });
   t.is(headers.location, `http://127.0.0.1:8080${url}`);
   await own.close();
-});
-
-const FOLDER = path.resolve(import.meta.dirname, '../words');
-const [english, chinese] = LANGUAGES.map(
-  language => JSON.parse(readFileSync(path.join(FOLDER, `${language}.json`), 'utf8')) as unknown,
-);
-
-/** Every text with its place: `keys.said.revoked`. */
-function textsOf(words: unknown, at = ''): [place: string, text: string][] {
-  if (typeof words === 'string') return [[at, words]];
-  assert.ok(typeof words === 'object' && words !== null && !Array.isArray(words), at);
-  return Object.entries(words).flatMap(([name, inner]) =>
-    textsOf(inner, at === '' ? name : `${at}.${name}`),
-  );
-}
-
-function placesOf(text: string): string[] {
-  return [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? '').sort();
-}
-
-test('words › both languages have the same words, with the same places for values, and no markup', t => {
-  const other = new Map(textsOf(chinese));
-  t.deepEqual(
-    [...other.keys()].sort(),
-    textsOf(english)
-      .map(([place]) => place)
-      .sort(),
-  );
-  for (const [place, text] of textsOf(english)) {
-    t.deepEqual(placesOf(other.get(place) ?? ''), placesOf(text), place);
-  }
-  for (const [place, text] of [english, chinese].flatMap(words => textsOf(words))) {
-    assert.ok(text.trim() === text && text !== '', place);
-    t.notRegex(text, /<\/?[a-z]|&[a-z]+;/i, place);
-    t.notRegex(text.replaceAll(/\{\w+\}/g, ''), /[{}]/, place);
-  }
-});
-
-test('words › values are put into their places, and nothing else is', t => {
-  t.is(fill('Key {name} of {owner}', { name: '{owner}', owner: 'x' }), 'Key {owner} of x');
-  t.is(fill('{missing} {toString}', {}), '{missing} {toString}');
-});
-
-test('words › a language is one of the list', t => {
-  t.truthy(isLanguage('zh-CN'));
-  for (const other of ['zh', 'EN', '', 'constructor', undefined, ['en']]) {
-    t.true(!isLanguage(other), String(other));
-  }
-});
-
-test('words › times are those of UTC, and say so', t => {
-  const instant = Date.UTC(2026, 10, 21, 23, 5, 9);
-  t.is(formatsIn('en').dateTime(instant), '21 Nov 2026, 23:05 UTC');
-  t.is(formatsIn('zh-CN').dateTime(instant), '2026年11月21日 23:05 UTC');
-});
-
-test('words › numbers, money and sizes are written as the language does', t => {
-  const { credits, money, bytes, share, duration } = formatsIn('en');
-  t.is(credits(1_300_000), '1,300,000');
-  t.deepEqual(
-    [1200, 0.0125].map(sum => money(sum, 'CNY').replace('\u00a0', ' ')),
-    ['CNY 1,200.00', 'CNY 0.0125'],
-  );
-  t.is(bytes(52_428_800), '50 MiB');
-  t.is(share(0.251), '25.1%');
-  t.is(duration(2540), '2.5s');
-  t.is(duration(200_000), '3m 20s');
-  t.is(duration(3_599_900), '1h 0m');
 });

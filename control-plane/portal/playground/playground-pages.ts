@@ -63,10 +63,10 @@ export function registerPlaygroundRoutes(
   const show: Show = async (reply, shown) => {
     const { request } = reply;
     const visit = visitOf(request);
-    const { title, lead, off } = visit.words.playground;
+    const { title, lead } = visit.words.playground;
     const { status = 200, options = optionsOfQuery(request.query) } = shown;
     if (!playground.isOn) {
-      const main = html`<div class="panel">${ui.emptyState(off)}</div>`;
+      const main = html`<div class="panel">${ui.emptyState(visit.words.playground.off)}</div>`;
       return renderPage(reply, { title, lead, active: 'playground', status, main });
     }
     const offered = { models: models.list().models, accept: acceptOf(fleet.snapshots()) };

@@ -43,7 +43,7 @@ const MAKERS = {
     const answer = await owner.post('/account/playground', {}, sent);
     const jobId = /playground\/([0-9a-f-]{36})/.exec(String(answer.headers.location))?.[1];
     assert.ok(jobId, answer.body);
-    await succeedWithPicture(test, jobId);
+    await test.succeedJob(jobId, PICTURE);
     return jobId;
   },
   invitationId: async ({ test, accountId }: Of) => {
