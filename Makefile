@@ -25,7 +25,7 @@
 # make bench-card [ONLY=bare,service PROVIDER=cuda THREADS=4]: what this machine's GPU is worth, to size it (docs/gpu.md); half an hour
 # make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64 WITHOUT="portal object-storage" MODELS_FETCH=best]: container images by buildah or podman (docs/containers.md); some minutes
 # make test-images  [ONLY=name]: those images run, cut pictures out, are built twice and compared; compose.yaml as a whole; some minutes
-# make generate, make format   after a change of proto/*.proto, inference-node/kernels/ or deploy/grafana/source/; before a commit
+# make generate, make format   after a change of proto/*.proto, inference-node/kernels/, deploy/grafana/source/ or a setting; before a commit
 
 SHELL := /bin/sh
 NODE := sh bin/node24
@@ -186,6 +186,7 @@ generate: setup $(KERNELS_INSTALLED)
 	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" $(NODE) node_modules/@bufbuild/buf/bin/buf generate
 	@home=$(CURDIR) && cd $(KERNELS) && sh "$$home/bin/node24" node_modules/assemblyscript/bin/asc.js --config asconfig.json
 	@$(NODE) deploy/grafana/source/write.ts
+	@$(NODE) docs/source/write.ts
 
 format: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .

@@ -4,16 +4,18 @@
  */
 import path from 'node:path';
 import { EnvReader } from '@matting/program/env.ts';
+import {
+  PORTS,
+  readDataDir,
+  readGivenBaseUrl,
+  readHost,
+  readModelDirs,
+  readNodeTokens,
+} from '@matting/program/shared-settings.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '..');
 
-export interface Ports {
-  readonly http: number;
-  readonly registry: number;
-  readonly metrics: number;
-  readonly node: number;
-  readonly nodeHttp: number;
-}
+export type Ports = Readonly<Record<keyof typeof PORTS, number>>;
 
 export interface SupervisorConfig {
   /** Where the REST API listens; everything else of the single machine stays on loopback. */
@@ -32,41 +34,19 @@ export interface SupervisorConfig {
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** The variable that sets each port, for messages. */
-export const PORT_VARIABLES: Readonly<Record<keyof Ports, string>> = {
-  http: 'MATTING_PORT',
-  registry: 'MATTING_REGISTRY_PORT',
-  metrics: 'MATTING_METRICS_PORT',
-  node: 'MATTING_NODE_PORT',
-  nodeHttp: 'MATTING_NODE_HTTP_PORT',
-};
-
-const PORT_DEFAULTS: Readonly<Ports> = {
-  http: 8080,
-  registry: 50_050,
-  metrics: 9464,
-  node: 50_051,
-  nodeHttp: 50_052,
-};
-
 const PORT_MAX = 65_535;
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): SupervisorConfig {
   const reader = new EnvReader(env);
-  const dataDir = path.resolve(reader.string('MATTING_DATA_DIR', { default: 'data' }));
+  const dataDir = readDataDir(reader);
   const config: SupervisorConfig = {
-    host: reader.string('MATTING_HOST', { default: '127.0.0.1' }),
+    host: readHost(reader),
     ports: readPorts(reader),
     dataDir,
-    modelDir: path.resolve(reader.string('MATTING_MODEL_DIR', { default: 'model-cache' })),
-    addedModelsDir: path.resolve(
-      reader.string('MATTING_ADDED_MODELS_DIR', { default: path.join(dataDir, 'models') }),
-    ),
-    nodeToken: reader.string('MATTING_NODE_TOKEN', { default: undefined }),
-    baseUrl: reader
-      .url('MATTING_BASE_URL', { schemes: ['http', 'https'], default: undefined })
-      ?.replace(/\/+$/, ''),
+    ...readModelDirs(reader, dataDir),
+    nodeToken: readNodeTokens(reader, { default: undefined }).nodeToken,
+    baseUrl: readGivenBaseUrl(reader)?.replace(/\/+$/, ''),
     env: Object.fromEntries(
       Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined),
     ),
@@ -77,8 +57,10 @@ export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): Supe
 
 /** The two programs find each other by these: the system cannot choose one, nor two be the same. */
 function readPorts(reader: EnvReader): Ports {
-  const read = (name: keyof Ports) =>
-    reader.integer(PORT_VARIABLES[name], { min: 1, max: PORT_MAX, default: PORT_DEFAULTS[name] });
+  const read = (name: keyof Ports) => {
+    const { variable, ...declared } = PORTS[name];
+    return reader.integer(variable, { min: 1, max: PORT_MAX, ...declared });
+  };
   const ports: Ports = {
     http: read('http'),
     registry: read('registry'),
@@ -90,7 +72,7 @@ function readPorts(reader: EnvReader): Ports {
   for (const [index, name] of names.entries()) {
     const other = names.slice(0, index).find(before => ports[before] === ports[name]);
     if (other === undefined) continue;
-    reader.problem(PORT_VARIABLES[name], `another port than ${PORT_VARIABLES[other]}`);
+    reader.problem(PORTS[name].variable, `another port than ${PORTS[other].variable}`);
   }
   return ports;
 }

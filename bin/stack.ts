@@ -13,9 +13,10 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { makeDirectory } from '@matting/program/files.ts';
 import { findFreePorts } from '@matting/program/ports/free-ports.ts';
+import { PORTS } from '@matting/program/shared-settings.ts';
 import { CommandError } from 'matting-client/src/command/command-error.ts';
 import { endOf, killWithin, withinMs } from './child-end.ts';
-import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
+import { type Ports, ROOT, type SupervisorConfig } from './config.ts';
 import { mayUseGpu } from './gpu-hint.ts';
 import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
 import type { ProgramExit } from './supervised-program.ts';
@@ -216,7 +217,7 @@ async function requireFreePorts(config: SupervisorConfig): Promise<void> {
     const host = name === 'http' ? config.host : LOOPBACK;
     const code = await listenError(host, port);
     if (code === undefined) continue;
-    const variable = PORT_VARIABLES[name];
+    const variable = PORTS[name].variable;
     const why =
       code === 'EADDRINUSE'
         ? `port ${port} is in use; stop the program on it, or set ${variable} to a free port`

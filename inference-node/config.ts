@@ -4,6 +4,13 @@ import { EnvReader } from '@matting/program/env.ts';
 import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
 import { type LogSettings, readLogSettings } from '@matting/program/log.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
+import {
+  NODE_TOKEN,
+  readHost,
+  readNodeTokens,
+  readPort,
+  NODE_TOKEN_FORM as TOKEN_FORM,
+} from '@matting/program/shared-settings.ts';
 import { readTlsSettings, type TlsSettings } from '@matting/program/tls/tls-settings.ts';
 import {
   readTracingSettings,
@@ -50,12 +57,10 @@ export interface Config extends LogSettings, PoolSettings {
 
 /** What control planes accept as a node_id. */
 const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
-/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
-const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
-const TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
 const CALLER_TOKEN_FORM = 'name:token, the name of up to 64 letters, digits, ".", "_", "-"';
 /** A service that calls directly has one; more than a handful want a control plane. */
 const CALLER_TOKENS_MAX = 64;
+const DIRECT_CALLERS = 'Direct callers';
 const ADDRESS_FORM = 'host:port';
 const REGISTRIES_MAX = 16;
 
@@ -64,16 +69,21 @@ export function wholeEnvironment(): Environment {
 }
 
 /** @throws ConfigError naming every variable that is not usable. */
-export function loadConfig(env: Environment = process.env): Config {
-  const reader = new EnvReader(env);
-  const host = reader.string('MATTING_HOST', { default: '127.0.0.1' });
-  const port = reader.port('MATTING_NODE_PORT', { default: 50_051 });
+export function loadConfig(
+  env: Environment = process.env,
+  reader: EnvReader = new EnvReader(env),
+): Config {
+  const host = readHost(reader);
+  const addresses = reader.section('Addresses');
+  const port = readPort(addresses, 'node');
   const modelSettings = readModelSettings(reader, process.cwd());
   const config: Config = {
     host,
     port,
-    httpPort: reader.port('MATTING_NODE_HTTP_PORT', { default: 50_052 }),
-    nodeId: reader.string('MATTING_NODE_ID', {
+    httpPort: readPort(addresses, 'nodeHttp'),
+    nodeId: addresses.string('MATTING_NODE_ID', {
+      about: 'The name of the node. It stays the same over restarts, and no other node has it.',
+      otherwise: 'the host’s name and the port',
       pattern: NODE_ID,
       expected: '1 to 64 characters of A-Z, a-z, 0-9, ".", "_", "-"',
       default: defaultNodeId(port),
@@ -81,14 +91,20 @@ export function loadConfig(env: Environment = process.env): Config {
     ...readLogSettings(reader),
     traces: readTracingSettings(reader),
     ...readFleet(reader, host),
-    callerImagesMax: reader.integer('MATTING_NODE_CALLER_IMAGES_MAX', {
-      min: 1,
-      max: 10_000,
-      default: undefined,
+    callerImagesMax: reader.section(DIRECT_CALLERS).integer('MATTING_NODE_CALLER_IMAGES_MAX', {
+      about: 'The images that one direct caller may have on the node at once.',
+      otherwise: 'half of the node’s, all of them without a registry',
+      ...{ min: 1, max: 10_000, default: undefined },
     }),
     ...readPoolSettings(reader, { env, modelSettings, cwd: process.cwd() }),
-    refinement: reader.boolean('MATTING_REFINEMENT', { default: true }),
-    foregroundEstimation: reader.boolean('MATTING_FOREGROUND_ESTIMATION', { default: true }),
+    refinement: reader.section('Models').boolean('MATTING_REFINEMENT', {
+      about: 'Brings edges to the pixels of the photo, unless a caller says otherwise.',
+      default: true,
+    }),
+    foregroundEstimation: reader.section('Models').boolean('MATTING_FOREGROUND_ESTIMATION', {
+      about: 'Removes the background’s colour from soft edges, unless a caller says otherwise.',
+      default: true,
+    }),
     warnings: [warnOfUnknownVariables(env)].filter(line => line !== undefined),
   };
   if (config.port !== 0 && config.port === config.httpPort) {
@@ -98,8 +114,11 @@ export function loadConfig(env: Environment = process.env): Config {
   return config;
 }
 
-function readFleet(reader: EnvReader, host: string) {
+function readFleet(whole: EnvReader, host: string) {
+  const reader = whole.section('Addresses');
   const registryAddresses = reader.list('MATTING_REGISTRY_ADDRESS', ADDRESS_FORM, parseAddress, {
+    about: 'The control planes. The node tries them in turn.',
+    required: 'unless callers use the node directly',
     itemsMax: REGISTRIES_MAX,
     default: [],
   });
@@ -107,23 +126,20 @@ function readFleet(reader: EnvReader, host: string) {
     'MATTING_NODE_ADVERTISE_ADDRESS',
     `${ADDRESS_FORM} where control planes reach this node`,
     parseAddress,
-    { default: undefined },
+    {
+      about: 'The address at which control planes reach the node.',
+      required: 'with `MATTING_REGISTRY_ADDRESS` if `MATTING_HOST` is `0.0.0.0` or `::`',
+      otherwise: 'the host and the port',
+      default: undefined,
+    },
   );
-  const token = reader.string('MATTING_NODE_TOKEN', {
-    pattern: NODE_TOKEN,
-    expected: TOKEN_FORM,
-    default: undefined,
-  });
-  const tokenAccepted = reader.string('MATTING_NODE_TOKEN_ACCEPTED', {
-    pattern: NODE_TOKEN,
-    expected: TOKEN_FORM,
-    default: undefined,
-  });
+  const absent = { default: undefined };
+  const { nodeToken: token, nodeTokenAccepted: tokenAccepted } = readNodeTokens(whole, absent);
   if (tokenAccepted !== undefined && token === undefined) {
     reader.problem('MATTING_NODE_TOKEN_ACCEPTED', 'set only where MATTING_NODE_TOKEN is');
   }
-  const callerTokens = readCallerTokens(reader, [token, tokenAccepted]);
-  const tls = readTlsSettings(reader);
+  const callerTokens = readCallerTokens(whole.section(DIRECT_CALLERS), [token, tokenAccepted]);
+  const tls = readTlsSettings(whole);
   if (!reader.has('MATTING_NODE_TOKEN')) {
     const closed = callerTokens.length > 0 || tls.clientCaFile !== undefined;
     if (registryAddresses.length > 0) {
@@ -151,6 +167,8 @@ function readFleet(reader: EnvReader, host: string) {
 function readDirectOrigins(reader: EnvReader): readonly string[] {
   const variable = 'MATTING_DIRECT_STORAGE_ENDPOINTS';
   const origins = reader.list(variable, 'https://host or http://host:port', parseOrigin, {
+    about: `The origins of the object storage with which the node
+      [exchanges files directly](grpc.md#files-that-go-straight). It needs \`MATTING_NODE_TOKEN\`.`,
     itemsMax: DIRECT_ORIGINS_MAX,
     default: [],
   });
@@ -165,7 +183,10 @@ function readCallerTokens(reader: EnvReader, fleet: readonly (string | undefined
     'MATTING_NODE_CALLER_TOKENS',
     `${CALLER_TOKEN_FORM}, the token ${TOKEN_FORM} or commas`,
     parseCallerToken,
-    { itemsMax: CALLER_TOKENS_MAX, default: [] },
+    {
+      about: 'The callers that use the node [directly by gRPC](grpc.md), and their tokens.',
+      ...{ itemsMax: CALLER_TOKENS_MAX, default: [] },
+    },
   );
   const names = new Set(callerTokens.map(({ name }) => name));
   const tokens = new Set(callerTokens.map(({ token }) => token));

@@ -30,9 +30,30 @@ export class ConfigError extends Error {
 /** What a program exits with on a ConfigError: EX_CONFIG of sysexits.h. */
 export const CONFIG_EXIT_CODE = 78;
 
+/** What docs/settings.md says of a variable: each read declares it, and `make generate` collects. */
+export interface About {
+  /** One or two sentences in Markdown. The source may break their lines anywhere. */
+  readonly about: string;
+  /** When it must be set though it has a default here; reads on after "Required ". */
+  readonly required?: string;
+  /** The default in words, where it depends on the machine or on other variables. */
+  readonly otherwise?: string;
+}
+
 /** Without a default the variable is required. `undefined` as a default makes it optional. */
-export interface EnvOptions<Default> {
+export interface EnvOptions<Default> extends About {
   readonly default: Default;
+}
+
+type EnvRead<Default> = About & Partial<EnvOptions<Default>>;
+
+export interface Declaration extends About {
+  /** Absent: the variable is required. */
+  readonly default?: unknown;
+  readonly variable: string;
+  /** The form, as problems name it. */
+  readonly expected: string;
+  readonly section: string;
 }
 
 export interface StringOptions {
@@ -65,14 +86,25 @@ export function readEnvironment<T>(env: Environment, read: (reader: EnvReader) =
 
 export class EnvReader {
   readonly #env: Environment;
-  readonly problems: EnvProblem[] = [];
+  readonly #section: string;
+  readonly problems: EnvProblem[];
+  /** Of all that was read, in that order. */
+  readonly declarations: Declaration[];
 
-  constructor(env: Environment) {
+  constructor(env: Environment, section = '', { problems, declarations }: Partial<EnvReader> = {}) {
     this.#env = env;
+    this.#section = section;
+    this.problems = problems ?? [];
+    this.declarations = declarations ?? [];
+  }
+
+  /** The same reader, for variables that stand under this heading in docs/settings.md. */
+  section(title: string): EnvReader {
+    return new EnvReader(this.#env, title, this);
   }
 
   /** As given, untrimmed. */
-  string<D = never>(variable: string, options: StringOptions & Partial<EnvOptions<D>> = {}) {
+  string<D = never>(variable: string, options: StringOptions & EnvRead<D>) {
     const { lengthMin = 1, lengthMax = Number.POSITIVE_INFINITY, pattern } = options;
     const expected = options.expected ?? textOfLength(lengthMin, lengthMax);
     const parse = (text: string): string | undefined => {
@@ -83,27 +115,27 @@ export class EnvReader {
   }
 
   /** Decimal digits with an optional minus. */
-  integer<D = never>(variable: string, options: NumberRange & Partial<EnvOptions<D>> = {}) {
+  integer<D = never>(variable: string, options: NumberRange & EnvRead<D>) {
     const expected = `a whole number${rangeInWords(options)}`;
     const parse = (text: string) => inRange(text, /^-?\d{1,15}$/, options);
     return this.parsed<number, D>(variable, expected, parse, options);
   }
 
   /** Decimal digits with an optional fraction: never an exponent, Infinity or NaN. */
-  number<D = never>(variable: string, options: NumberRange & Partial<EnvOptions<D>> = {}) {
+  number<D = never>(variable: string, options: NumberRange & EnvRead<D>) {
     const expected = `a number${rangeInWords(options)}`;
     const parse = (text: string) => inRange(text, /^-?\d{1,15}(\.\d{1,15})?$/, options);
     return this.parsed<number, D>(variable, expected, parse, options);
   }
 
   /** 0 to 65535; 0 lets the system choose. */
-  port<D = never>(variable: string, options: Partial<EnvOptions<D>> = {}) {
+  port<D = never>(variable: string, options: EnvRead<D>) {
     const parse = (text: string) => inRange(text, /^\d{1,5}$/, { min: 0, max: 65_535 });
     return this.parsed<number, D>(variable, 'a port number, 0 to 65535', parse, options);
   }
 
   /** `true` or `false`, in any case; nothing else, so that `no` is not read as true. */
-  boolean<D = never>(variable: string, options: Partial<EnvOptions<D>> = {}) {
+  boolean<D = never>(variable: string, options: EnvRead<D>) {
     const parse = (text: string): boolean | undefined => {
       const lower = text.toLowerCase();
       return lower === 'true' ? true : lower === 'false' ? false : undefined;
@@ -114,7 +146,7 @@ export class EnvReader {
   oneOf<const T extends string, D = never>(
     variable: string,
     values: readonly T[],
-    options: Partial<EnvOptions<D>> = {},
+    options: EnvRead<D>,
   ) {
     const parse = (text: string): T | undefined => values.find(value => value === text);
     return this.parsed<T, D>(variable, `one of ${values.join(', ')}`, parse, options);
@@ -128,7 +160,7 @@ export class EnvReader {
     variable: string,
     expected: string,
     parse: (item: string) => T | undefined,
-    options: { readonly itemsMax?: number } & Partial<EnvOptions<D>> = {},
+    options: { readonly itemsMax?: number } & EnvRead<D>,
   ) {
     const itemsMax = options.itemsMax ?? LIST_ITEMS_MAX;
     const parseList = (text: string): readonly T[] | undefined => {
@@ -147,7 +179,7 @@ export class EnvReader {
     return this.parsed<readonly T[], D>(variable, form, parseList, options);
   }
 
-  url<D = never>(variable: string, options: UrlOptions & Partial<EnvOptions<D>> = {}) {
+  url<D = never>(variable: string, options: UrlOptions & EnvRead<D>) {
     const { schemes } = options;
     const forms = schemes?.map(scheme => `${scheme}://...`).join(' or ');
     const parse = (text: string): string | undefined => {
@@ -164,8 +196,9 @@ export class EnvReader {
     variable: string,
     expected: string,
     parse: (text: string) => T | undefined,
-    options: Partial<EnvOptions<D>> = {},
+    options: EnvRead<D>,
   ): T | D {
+    this.declarations.push({ ...options, variable, expected, section: this.#section });
     const text = this.#env[variable];
     if (text === undefined || text === '') {
       if (!('default' in options)) this.problem(variable, `set: ${expected}`);

@@ -59,14 +59,22 @@ export interface LogSettings {
   readonly logSampling: LogSampling | undefined;
 }
 
-export function readLogSettings(reader: EnvReader): LogSettings {
+export function readLogSettings(whole: EnvReader): LogSettings {
+  const reader = whole.section('Log');
   return {
-    logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+    logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, {
+      about: 'The program writes lines of this level and above.',
+      default: 'info',
+    }),
     logSampling: reader.parsed(
       'MATTING_LOG_SAMPLING',
       'two whole numbers from 1 to 1000000, as 100/50: how many lines of a message in a second, then every which',
       parseLogSampling,
-      { default: undefined },
+      {
+        about: `Leaves out lines that repeat. \`100/50\` writes the first 100 lines of each message in a
+          second, then every 50th. Errors are always written.`,
+        default: undefined,
+      },
     ),
   };
 }

@@ -16,8 +16,11 @@ export interface Config extends Settings {
 }
 
 /** @throws ConfigError naming every bad variable with the form it should have, never its value */
-export function loadConfig(env: Environment, packages: readonly Package[]): Config {
-  const reader = new EnvReader(env);
+export function loadConfig(
+  env: Environment,
+  packages: readonly Package[],
+  reader: EnvReader = new EnvReader(env),
+): Config {
   const settings = readSettings(reader, env, packages);
   const configured = packages.map(use => ({
     use,

@@ -1,8 +1,21 @@
 /** The core's variables. */
 import path from 'node:path';
 import { parseNetwork } from '@matting/http/outgoing/outgoing-url.ts';
-import { type Environment, type EnvReader, readEnvironment } from '@matting/program/env.ts';
+import {
+  type About,
+  type Environment,
+  type EnvReader,
+  readEnvironment,
+} from '@matting/program/env.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
+import {
+  readDataDir,
+  readGivenBaseUrl,
+  readHost,
+  readModelsOffered,
+  readNodeTokens,
+  readPort,
+} from '@matting/program/shared-settings.ts';
 import { readTlsSettings } from '@matting/program/tls/tls-settings.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './dispatch/job-needs.ts';
 import { SELECTABLE_NAME } from './models/selectable.ts';
@@ -30,6 +43,8 @@ const LOOPBACK = '127.0.0.1';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
+const DATABASE_FORM = 'mysql://user:password@host:3306/database or sqlite:/path/of/the/file';
+const PREVIOUS_KEY = 'MATTING_SECRETS_KEY_PREVIOUS';
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 
 /** Of libuv's pool; at most half of them, rounded up, resolve names. */
@@ -45,42 +60,22 @@ export function readCoreSettings(
   return {
     ...database,
     ...readListenAddress(reader),
-    ...readStorage(reader, database.dataDir, storageKinds),
-    /** What seals; 32 bytes. Undefined (with SQLite only): the one kept in the data directory. */
-    secretsKey: readSecretsKey(reader, database.databaseUrl),
-    /** What it sealed can still be opened. */
-    secretsKeyPrevious: reader.parsed(
-      'MATTING_SECRETS_KEY_PREVIOUS',
-      SECRETS_KEY_FORM,
-      parseSecretsKey,
-      { default: undefined },
-    ),
-    registryHost: reader.string('MATTING_REGISTRY_HOST', { default: LOOPBACK }),
-    registryPort: reader.port('MATTING_REGISTRY_PORT', { default: 50_050 }),
-    metricsHost: reader.string('MATTING_METRICS_HOST', { default: LOOPBACK }),
-    metricsPort: reader.port('MATTING_METRICS_PORT', { default: 9464 }),
-    ...readNodeTokens(reader),
+    ...readInnerPorts(reader.section('Addresses')),
+    trustedProxies: readNetworks(reader.section('Addresses'), 'MATTING_TRUSTED_PROXIES', {
+      about: 'The networks of your proxies. The service believes their `X-Forwarded-For`.',
+      required: 'behind a proxy',
+    }),
+    ...readStorage(reader.section('Database and storage'), database.dataDir, storageKinds),
+    ...readSecrets(reader, database.databaseUrl),
     /** Of the registry, and of the channels to nodes. */
     tls: readTlsSettings(reader),
-    /** Undefined: the operator's interface is off. */
-    operatorKey: reader.string('MATTING_OPERATOR_KEY', {
-      pattern: OPERATOR_KEY,
-      expected: '32 to 256 printable ASCII characters without blanks',
-      default: undefined,
-    }),
     ...readTimes(reader),
-    readsRequireIdempotencyKey: reader.boolean('MATTING_READS_REQUIRE_IDEMPOTENCY_KEY', {
-      default: true,
-    }),
-    ...readOutgoing(reader),
+    modelsOffered: readModelsOffered(reader, SELECTABLE_NAME),
+    ...readLimits(reader.section('Limits')),
+    ...readOutgoing(reader.section('URLs of callers and webhooks')),
     /** Names of callers' URLs that the system's resolver resolves at once. */
     systemLookupsMax: systemLookupsMax(env),
-    webhookScheduleMs: readWebhookSchedule(reader),
-    ...readLimits(reader),
-    onDemand: readOnDemand(reader),
-    /** Plans and models that requests may name; empty: the nodes' default plan alone. */
-    modelsOffered: readModelsOffered(reader),
-    trustedProxies: readNetworks(reader, 'MATTING_TRUSTED_PROXIES'),
+    onDemand: readOnDemand(reader.section('Nodes on demand')),
   };
 }
 
@@ -91,21 +86,51 @@ function systemLookupsMax(env: Environment): number {
   return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
 }
 
-function readOutgoing(reader: EnvReader) {
+function readInnerPorts(reader: EnvReader) {
   return {
-    fetchPorts: reader.list('MATTING_FETCH_PORTS', 'ports, 1 to 65535', parsePort, {
-      default: [80, 443],
+    registryHost: reader.string('MATTING_REGISTRY_HOST', {
+      about: 'The address on which nodes register, in their network. Callers must not reach it.',
+      required: 'if nodes run on other machines',
+      default: LOOPBACK,
     }),
-    allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', { default: false }),
-    allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', { default: false }),
-    /** CIDR blocks that they may reach though they are not public. */
-    allowedNetworks: readNetworks(reader, 'MATTING_ALLOWED_NETWORKS'),
+    registryPort: readPort(reader, 'registry'),
+    metricsHost: reader.string('MATTING_METRICS_HOST', {
+      about: 'The address of `/metrics` and `/operator`. Metrics need no key: keep callers out.',
+      default: LOOPBACK,
+    }),
+    metricsPort: readPort(reader, 'metrics'),
   };
 }
 
-function readNetworks(reader: EnvReader, variable: string) {
+function readOutgoing(reader: EnvReader) {
+  return {
+    fetchPorts: reader.list('MATTING_FETCH_PORTS', 'ports, 1 to 65535', parsePort, {
+      about: 'The ports that an `image_url` may name.',
+      default: [80, 443],
+    }),
+    allowedNetworks: readNetworks(reader, 'MATTING_ALLOWED_NETWORKS', {
+      about: `The private networks that URLs of callers may reach. The service judges
+        names by their addresses. Every start logs it. \`make start\` on loopback without
+        \`MATTING_BASE_URL\` sets \`127.0.0.0/8,::1/128\`, and allows callbacks by http.`,
+    }),
+    allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', {
+      about: `Lets URLs reach every private address and port. The system’s resolver then looks names up,
+        on 67 threads unless you set \`UV_THREADPOOL_SIZE\`. Use it in tests and trusted networks
+        only. Every start logs it.`,
+      default: false,
+    }),
+    allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', {
+      about: 'Lets a `callback_url` be http. Every start logs it.',
+      default: false,
+    }),
+    webhookScheduleMs: readWebhookSchedule(reader),
+  };
+}
+
+function readNetworks(reader: EnvReader, variable: string, about: About) {
   const expected = 'networks such as 10.1.0.0/16 or fd00:1::/32';
-  return reader.list(variable, expected, parseNetwork, { default: [] as readonly string[] });
+  const none = { ...about, default: [] as readonly string[] };
+  return reader.list(variable, expected, parseNetwork, none);
 }
 
 export function loadDatabaseConfig(env: Environment) {
@@ -127,73 +152,84 @@ export function loadKeyConfig(env: Environment) {
   });
 }
 
-export function readListenAddress(reader: EnvReader) {
-  const host = reader.string('MATTING_HOST', { default: LOOPBACK });
-  const port = reader.port('MATTING_PORT', { default: 8080 });
+export function readListenAddress(whole: EnvReader) {
+  const reader = whole.section('Addresses');
+  const host = readHost(reader);
+  const port = readPort(reader, 'http');
   return { host, port, baseUrl: readBaseUrl(reader, host, port) };
 }
 
 /** The URL holds a password, so it is never logged; paths are absolute. */
-function readDatabase(reader: EnvReader) {
-  const dataDir = path.resolve(reader.string('MATTING_DATA_DIR', { default: 'data' }));
-  const databaseUrl = reader.parsed(
-    'MATTING_DATABASE_URL',
-    'mysql://user:password@host:3306/database or sqlite:/path/of/the/file',
-    parseDatabaseUrl,
-    { default: `sqlite:${path.join(dataDir, 'matting.sqlite')}` },
-  );
+function readDatabase(whole: EnvReader) {
+  const reader = whole.section('Database and storage');
+  const dataDir = readDataDir(reader);
+  const databaseUrl = reader.parsed('MATTING_DATABASE_URL', DATABASE_FORM, parseDatabaseUrl, {
+    about: 'The database. MySQL and MariaDB both use `mysql://`.',
+    required: 'for several control planes',
+    otherwise: 'a SQLite file in `MATTING_DATA_DIR`',
+    default: `sqlite:${path.join(dataDir, 'matting.sqlite')}`,
+  });
   return { databaseUrl, dataDir };
 }
 
-function readTimes(reader: EnvReader) {
+function readTimes(whole: EnvReader) {
+  const reader = whole.section('Jobs and results');
   return {
-    syncWaitMs: reader.integer('MATTING_SYNC_WAIT_MS', { min: 0, max: HOUR_MS, default: 120_000 }),
+    syncWaitMs: reader.integer('MATTING_SYNC_WAIT_MS', {
+      about: 'How long a synchronous request waits. Then the answer is 202, and the job continues.',
+      ...{ min: 0, max: HOUR_MS, default: 120_000 },
+    }),
     resultTtlMs: reader.integer('MATTING_RESULT_TTL_MS', {
-      min: 1000,
-      max: 30 * DAY_MS,
-      default: DAY_MS,
+      about: 'How long a result link works.',
+      ...{ min: 1000, max: 30 * DAY_MS, default: DAY_MS },
     }),
     attemptTimeoutMs: reader.integer('MATTING_ATTEMPT_TIMEOUT_MS', {
-      min: 1000,
-      max: 2 * HOUR_MS,
-      default: 600_000,
+      about: 'How long a node has for one attempt. Then the control plane makes another attempt.',
+      ...{ min: 1000, max: 2 * HOUR_MS, default: 600_000 },
     }),
     noNodeGraceMs: reader.integer('MATTING_NO_NODE_GRACE_MS', {
-      min: 0,
-      max: HOUR_MS,
-      default: 60_000,
+      about: `How long the service accepts jobs that no node can take. Then submissions get 503, or the
+        error of the field that no node supports.`,
+      ...{ min: 0, max: HOUR_MS, default: 60_000 },
     }),
     jobRetentionMs:
       DAY_MS *
       reader.integer('MATTING_JOB_RETENTION_DAYS', {
-        min: JOB_RETENTION_DAYS_MIN,
-        max: JOB_RETENTION_DAYS_MAX,
+        about: 'How long the service keeps a finished job and its idempotency key.',
+        ...{ min: JOB_RETENTION_DAYS_MIN, max: JOB_RETENTION_DAYS_MAX },
         default: JOB_RETENTION_DAYS_DEFAULT,
       }),
+    readsRequireIdempotencyKey: reader.boolean('MATTING_READS_REQUIRE_IDEMPOTENCY_KEY', {
+      about: 'Requires an `Idempotency-Key` on reads too.',
+      default: true,
+    }),
   };
 }
 
 function readLimits(reader: EnvReader) {
   return {
     submissionsPerMinute: reader.integer('MATTING_SUBMISSIONS_PER_MINUTE', {
-      min: 1,
-      default: 1200,
+      about: 'The submissions that an account may send, over all control planes.',
+      ...{ min: 1, default: 1200 },
     }),
-    readsPerMinute: reader.integer('MATTING_READS_PER_MINUTE', { min: 1, default: 6000 }),
-    jobsInFlightMax: reader.integer('MATTING_JOBS_IN_FLIGHT_MAX', { min: 1, default: 1000 }),
+    readsPerMinute: reader.integer('MATTING_READS_PER_MINUTE', {
+      about: 'The reads that an account may send. They count apart from submissions.',
+      ...{ min: 1, default: 6000 },
+    }),
+    jobsInFlightMax: reader.integer('MATTING_JOBS_IN_FLIGHT_MAX', {
+      about: 'The jobs that an account may have open.',
+      ...{ min: 1, default: 1000 },
+    }),
     queueMegapixelsMax: reader.number('MATTING_QUEUE_MEGAPIXELS_MAX', {
-      min: 1,
-      default: QUEUE_MEGAPIXELS_MAX,
+      about: 'The size of the queue. Above it, accounts that hold more than their share get 503.',
+      ...{ min: 1, default: QUEUE_MEGAPIXELS_MAX },
     }),
   };
 }
 
 /** Without a trailing slash; links are made of it, never of the Host header. */
 function readBaseUrl(reader: EnvReader, host: string, port: number): string {
-  const given = reader.url('MATTING_BASE_URL', {
-    schemes: ['http', 'https'],
-    default: undefined,
-  });
+  const given = readGivenBaseUrl(reader);
   if (given === undefined) {
     if (port === 0) reader.problem('MATTING_BASE_URL', 'set where MATTING_PORT is 0');
     return `http://${dialableHost(host)}:${port}`;
@@ -210,16 +246,42 @@ function dialableHost(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
+function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
+  const reader = whole.section('Secrets');
+  return {
+    ...readNodeTokens(reader, {}),
+    /** What seals; 32 bytes. Undefined (with SQLite only): the one kept in the data directory. */
+    secretsKey: readSecretsKey(reader, databaseUrl),
+    secretsKeyPrevious: reader.parsed(PREVIOUS_KEY, SECRETS_KEY_FORM, parseSecretsKey, {
+      about: 'The old key while you [change it](operate.md#change-the-secrets-key).',
+      default: undefined,
+    }),
+    operatorKey: reader.string('MATTING_OPERATOR_KEY', {
+      about: 'The key of `/operator`, its JSON and its pages. Without it `/operator` is off.',
+      pattern: OPERATOR_KEY,
+      expected: '32 to 256 printable ASCII characters without blanks',
+      default: undefined,
+    }),
+  };
+}
+
 function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {
   // With SQLite there is one control plane and its key lies beside its database.
-  const absent = databaseUrl?.startsWith('sqlite:') ? [{ default: undefined }] : [];
-  return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, ...absent);
+  const absent = databaseUrl?.startsWith('sqlite:') ? { default: undefined } : {};
+  return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, {
+    about: `The key that encrypts callback secrets and the texts of waiting mails and notifications. Set
+      the same on all control planes.`,
+    required: 'with MySQL or MariaDB',
+    otherwise: 'generated with SQLite',
+    ...absent,
+  });
 }
 
 function readWebhookSchedule(reader: EnvReader): WebhookSchedule {
   const expected = 'waits in milliseconds, the first before attempt 1, all within 24 hours';
   const parse = (text: string) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined);
   const schedule = reader.list('MATTING_WEBHOOK_SCHEDULE_MS', expected, parse, {
+    about: 'The waits between attempts to deliver a notification. Each varies by up to 10 %.',
     default: WEBHOOK_SCHEDULE_MS,
   });
   if (isWebhookSchedule(schedule)) return schedule;
@@ -264,16 +326,6 @@ export function warnOfHosts(reader: EnvReader, config: CoreSettings): string[] {
   return warnings;
 }
 
-function readModelsOffered(reader: EnvReader): readonly string[] {
-  const none = { default: [] as readonly string[] };
-  const expected = 'names of plans and models';
-  return [...new Set(reader.list('MATTING_MODELS_OFFERED', expected, parseModel, none))];
-}
-
-function parseModel(text: string): string | undefined {
-  return SELECTABLE_NAME.test(text) ? text : undefined;
-}
-
 function parsePort(text: string): number | undefined {
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
   return port >= 1 && port <= 65_535 ? port : undefined;
@@ -285,25 +337,6 @@ function parseDatabaseUrl(text: string): string | undefined {
   if (!URL.canParse(text)) return undefined;
   const url = new URL(text);
   return url.protocol === 'mysql:' && url.pathname.length > 1 ? text : undefined;
-}
-
-/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
-const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
-const FORM = '16 to 256 printable ASCII characters without blanks';
-
-function readNodeTokens(reader: EnvReader) {
-  return {
-    nodeToken: reader.string('MATTING_NODE_TOKEN', {
-      pattern: NODE_TOKEN,
-      expected: `${FORM}, the same on every node`,
-    }),
-    /** Another that nodes may bring, while the fleet's is changed. */
-    nodeTokenAccepted: reader.string('MATTING_NODE_TOKEN_ACCEPTED', {
-      pattern: NODE_TOKEN,
-      expected: FORM,
-      default: undefined,
-    }),
-  };
 }
 
 /** Chosen by a day in simulated time (bench/MEASUREMENTS.md, "A fleet that sleeps"). */
@@ -319,18 +352,22 @@ const ITS_OWN = ['MATTING_QUEUE_WAIT_TARGET_S', 'MATTING_NODES_MIN', 'MATTING_NO
 
 /** Undefined: nodes are expected to live, and submissions are refused while none does. */
 function readOnDemand(reader: EnvReader) {
-  const isOn = reader.boolean('MATTING_NODES_ON_DEMAND', { default: false });
-  const waitTargetS = reader.integer('MATTING_QUEUE_WAIT_TARGET_S', {
-    min: 1,
-    max: WAIT_TARGET_S_MAX,
-    default: WAIT_TARGET_S_DEFAULT,
+  const isOn = reader.boolean('MATTING_NODES_ON_DEMAND', {
+    about: `Accepts jobs while no node lives, for nodes that
+      [come when there is work](scaling.md#start-nodes-on-demand). The next three settings need it.`,
+    default: false,
   });
-  const bounds = { min: 0, max: NODES_MAX_MAX };
-  const nodesMin = reader.integer('MATTING_NODES_MIN', { ...bounds, default: 0 });
+  const waitTargetS = reader.integer('MATTING_QUEUE_WAIT_TARGET_S', {
+    about: 'How soon waiting jobs should start. The wanted number of nodes follows from it.',
+    ...{ min: 1, max: WAIT_TARGET_S_MAX, default: WAIT_TARGET_S_DEFAULT },
+  });
+  const nodesMin = reader.integer('MATTING_NODES_MIN', {
+    about: 'The smallest wanted number of nodes.',
+    ...{ min: 0, max: NODES_MAX_MAX, default: 0 },
+  });
   const nodesMax = reader.integer('MATTING_NODES_MAX', {
-    ...bounds,
-    min: 1,
-    default: Math.max(NODES_MAX_DEFAULT, nodesMin),
+    about: 'The largest wanted number of nodes.',
+    ...{ min: 1, max: NODES_MAX_MAX, default: Math.max(NODES_MAX_DEFAULT, nodesMin) },
   });
   if (nodesMin > nodesMax) reader.problem('MATTING_NODES_MIN', 'at most MATTING_NODES_MAX');
   if (isOn) return { waitTargetMs: waitTargetS * 1000, nodesMin, nodesMax };

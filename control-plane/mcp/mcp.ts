@@ -3,7 +3,11 @@ import type { Package } from '@matting/core/package.ts';
 
 export const mcp: Package<boolean> = {
   name: 'mcp',
-  readSettings: reader => reader.boolean('MATTING_MCP', { default: true }),
+  readSettings: reader =>
+    reader.section('Interfaces of other services').boolean('MATTING_MCP', {
+      about: 'Serves the [Model Context Protocol](agents.md) at `/mcp`.',
+      default: true,
+    }),
   async open({ services, config, about }, isOn) {
     if (!isOn) return {};
     const { mcpInterface } = await import('./mcp-interface.ts');

@@ -34,14 +34,20 @@ export function loadLinkConfig(env: Environment) {
 }
 
 /** Undefined: it is off. */
-function readAccountArea(reader: EnvReader, baseUrl: string) {
-  const isOn = reader.boolean('MATTING_ACCOUNT_AREA', { default: true });
+function readAccountArea(whole: EnvReader, baseUrl: string) {
+  const reader = whole.section('Account area');
+  const isOn = reader.boolean('MATTING_ACCOUNT_AREA', {
+    about: 'Serves the [account area](accounts.md) at `/account`.',
+    default: true,
+  });
   const settings = {
     /** False: its pages say that the base URL is none to sign in at. */
     canSignIn: isSignInUrl(baseUrl),
-    oidc: readOidc(reader),
+    oidc: readOidc(whole.section('Sign-in by an OpenID provider')),
     /** Pictures of an account a day; 0: the playground is off. */
     playgroundImages: reader.integer('MATTING_PLAYGROUND_IMAGES', {
+      about: `The pictures that an account may make in the [playground](accounts.md#the-playground) each
+        UTC day without credits. 0 turns it off.`,
       min: 0,
       max: PLAYGROUND_IMAGES_MAX,
       default: PLAYGROUND_IMAGES_DEFAULT,
@@ -79,27 +85,52 @@ function readOidc(reader: EnvReader) {
     'MATTING_OIDC_ISSUER',
     'an https URL, such as https://id.shop.example (http only on this machine)',
     parseIssuer,
-    { default: undefined },
+    {
+      about: `The provider by which people may sign in. Register this redirect there:
+        \`<MATTING_BASE_URL>/account/sign-in/provider/back\`.`,
+      default: undefined,
+    },
   );
-  const clientId = reader.string('MATTING_OIDC_CLIENT_ID', { lengthMax: 255, default: undefined });
+  const clientId = reader.string('MATTING_OIDC_CLIENT_ID', {
+    about: 'The client that you registered.',
+    required: 'with `MATTING_OIDC_ISSUER`',
+    lengthMax: 255,
+    default: undefined,
+  });
   const settings = {
     /** Undefined: a public client, by PKCE alone. */
-    clientSecret: reader.string('MATTING_OIDC_CLIENT_SECRET', { default: undefined }),
+    clientSecret: reader.string('MATTING_OIDC_CLIENT_SECRET', {
+      about: 'The secret of that client. Without it the client is public and uses PKCE alone.',
+      default: undefined,
+    }),
     /** What the button calls it. */
-    name: reader.string('MATTING_OIDC_NAME', { lengthMax: 40, default: 'SSO' }),
+    name: reader.string('MATTING_OIDC_NAME', {
+      about: 'What the sign-in button calls the provider.',
+      ...{ lengthMax: 40, default: 'SSO' },
+    }),
     scopes: reader.list(
       'MATTING_OIDC_SCOPES',
       'scopes, openid among them',
       text => (SCOPE.test(text) ? text : undefined),
-      { default: ['openid', 'email', 'profile'] },
+      {
+        about: 'The scopes that the service asks for.',
+        default: ['openid', 'email', 'profile'],
+      },
     ),
     /** The claim that lists a person's groups. */
-    groupsClaim: reader.string('MATTING_OIDC_GROUPS_CLAIM', { lengthMax: 64, default: 'groups' }),
+    groupsClaim: reader.string('MATTING_OIDC_GROUPS_CLAIM', {
+      about: 'The claim that lists the groups of a person.',
+      ...{ lengthMax: 64, default: 'groups' },
+    }),
     grants: reader.list(
       'MATTING_OIDC_GROUPS',
-      'group=account:role, comma-separated, such as matting-owners=shop:owner',
+      'group=account:role, such as matting-owners=shop:owner',
       parseGrant,
-      { default: [] as readonly GroupGrant[] },
+      {
+        about: `The roles that groups of the provider have here. An account is a name or an id. Nothing
+          else makes a person of the provider a member of an account.`,
+        default: [] as readonly GroupGrant[],
+      },
     ),
   };
   if (issuer === undefined) return undefined;
@@ -129,9 +160,12 @@ function parseGrant(text: string): GroupGrant | undefined {
 
 // The mail server that invitations and warnings go through, and how many an account sends.
 
-function readMail(reader: EnvReader) {
+function readMail(whole: EnvReader) {
+  const reader = whole.section('Mail');
   // Of an account a day, and events to its own address: portal/alerts/messages.ts.
   const accountMails = reader.integer('MATTING_ACCOUNT_MAILS', {
+    about: `The mails that an account may send each UTC day. Events to its own address have a second
+      limit of the same size.`,
     min: 1,
     max: ACCOUNT_MAILS_MAX,
     default: ACCOUNT_MAILS_DEFAULT,
@@ -142,6 +176,8 @@ function readMail(reader: EnvReader) {
 /** Undefined: no mail is sent. The URL holds a password, so it is never logged. */
 function readServer(reader: EnvReader) {
   const smtpUrl = reader.url('MATTING_SMTP_URL', {
+    about: `The mail server, such as \`smtps://user:password@mail.shop.example:465\`. \`smtp://\` needs
+      STARTTLS, except on this machine. Without it the service sends no mail.`,
     schemes: ['smtp', 'smtps'],
     default: undefined,
   });
@@ -149,7 +185,11 @@ function readServer(reader: EnvReader) {
     'MATTING_MAIL_FROM',
     'a mail address, such as matting@shop.example',
     parseMail,
-    { default: undefined },
+    {
+      about: 'The address that mails come from.',
+      required: 'with `MATTING_SMTP_URL`',
+      default: undefined,
+    },
   );
   if (smtpUrl === undefined) return undefined;
   if (from === undefined) {
@@ -163,20 +203,27 @@ function readServer(reader: EnvReader) {
 
 const BRAND_NAME = /^(?! )[^\p{C}\p{Zl}\p{Zp}]{1,40}(?<! )$/u;
 
-function readBrand(reader: EnvReader): BrandSettings {
+function readBrand(whole: EnvReader): BrandSettings {
+  const reader = whole.section('Account area');
   return {
     name: reader.string('MATTING_BRAND_NAME', {
+      about: `Your name on pages and in mails
+        ([brand](accounts.md#your-name-colour-and-logo)).`,
       pattern: BRAND_NAME,
       expected: '1 to 40 characters in one line, without blanks at the ends',
       default: undefined,
     }),
     colour: reader.string('MATTING_BRAND_COLOUR', {
+      about: 'Your colour there.',
       pattern: /^#[\da-f]{6}$/i,
       expected: 'a colour such as #0a7d5c',
       default: undefined,
     }),
     /** Read where pages are served. */
-    logoFile: reader.string('MATTING_BRAND_LOGO_FILE', { default: undefined }),
+    logoFile: reader.string('MATTING_BRAND_LOGO_FILE', {
+      about: 'Your logo there: the path of an SVG or PNG file of at most 64 KiB.',
+      default: undefined,
+    }),
   };
 }
 
@@ -188,12 +235,19 @@ const PAYMENT_SECRET = /^[\x21-\x7e]{24,128}$/;
 /** Some lines: a bank account, what to write, whom to ask. */
 const INSTRUCTIONS_LENGTH_MAX = 2000;
 
-function readSales(reader: EnvReader) {
+function readSales(whole: EnvReader) {
+  const reader = whole.section('Orders');
   return {
     /** Whose packages people of accounts can order; `none`: nothing is sold. */
-    priceList: reader.oneOf('MATTING_PRICE_LIST', PRICE_LIST_NAMES, { default: 'credit' as const }),
+    priceList: reader.oneOf('MATTING_PRICE_LIST', PRICE_LIST_NAMES, {
+      about: `The price list whose packages account owners can [order](money.md#confirm-and-refund-orders). With
+        \`none\` they can order nothing.`,
+      default: 'credit' as const,
+    }),
     /** Signs notifications of payments; undefined: none are taken. */
     paymentSecret: reader.string('MATTING_PAYMENT_SECRET', {
+      about: `The secret that signs payment notifications to \`POST /account/payments/notifications\`. Set
+        the same on all control planes. Without it that path is 404.`,
       pattern: PAYMENT_SECRET,
       expected: '24 to 128 printable ASCII characters without blanks, or whsec_ and Base64',
       default: undefined,
@@ -203,7 +257,11 @@ function readSales(reader: EnvReader) {
       'MATTING_PAYMENT_INSTRUCTIONS',
       `text of at most ${INSTRUCTIONS_LENGTH_MAX} characters`,
       parseInstructions,
-      { default: undefined },
+      {
+        about: `How to pay, in your words, on every unpaid order. It is plain text; \`\\n\` breaks a
+          line.`,
+        default: undefined,
+      },
     ),
   };
 }

@@ -28,11 +28,18 @@ export const rembg: Package<RembgSettings | undefined> = {
 /** Undefined: it is off. */
 function readRembg(reader: EnvReader): RembgSettings | undefined {
   const isOn = readCompat(reader, 'rembg');
-  const standInKeyId = reader.parsed(
-    'MATTING_COMPAT_REMBG_ACCOUNT',
-    'the public part of an API key: mk_ and 12 characters, without its secret',
-    text => /^mk_([0-9A-Za-z]{12})$/.exec(text)?.[1],
-    { default: undefined },
-  );
+  const standInKeyId = reader
+    .section('Interfaces of other services')
+    .parsed(
+      'MATTING_COMPAT_REMBG_ACCOUNT',
+      'the public part of an API key: mk_ and 12 characters, without its secret',
+      text => /^mk_([0-9A-Za-z]{12})$/.exec(text)?.[1],
+      {
+        about: `The API key whose account pays for requests
+        [without a key](rembg.md#without-a-key), which programs of this machine and of private
+        networks may send to \`/compat/rembg\`. Every start logs it.`,
+        default: undefined,
+      },
+    );
   return isOn ? { standInKeyId } : undefined;
 }

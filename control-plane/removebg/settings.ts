@@ -8,15 +8,22 @@ export type RemovebgSettings = NonNullable<ReturnType<typeof readRemovebg>>;
 const REMOVEBG_WAIT_MS = 18_000;
 
 /** Undefined: it is off. */
-export function readRemovebg(reader: EnvReader) {
-  const isOn = reader.boolean('MATTING_REMOVEBG_API', { default: true });
+export function readRemovebg(whole: EnvReader) {
+  const reader = whole.section('Interfaces of other services');
+  const isOn = reader.boolean('MATTING_REMOVEBG_API', {
+    about: 'Serves the [remove.bg interface](removebg.md) under `/v1.0/`.',
+    default: true,
+  });
   const settings = {
     /** Of requests that name none. */
     defaultSize: reader.oneOf('MATTING_REMOVEBG_DEFAULT_SIZE', REMOVEBG_SIZES, {
+      about: 'The size for its requests that name none.',
       default: 'auto' as const,
     }),
     /** How long a request waits for its job. */
     waitMs: reader.integer('MATTING_REMOVEBG_WAIT_MS', {
+      about: `How long its requests wait. Then they get 503, and a retry finds the job. The official
+        client gives up after 20 s.`,
       min: 1000,
       max: 120_000,
       default: REMOVEBG_WAIT_MS,
@@ -24,9 +31,13 @@ export function readRemovebg(reader: EnvReader) {
     /** Origins that pages may call it from; `*` is every one. */
     origins: reader.list(
       'MATTING_REMOVEBG_CORS',
-      '* or origins such as https://shop.example, comma-separated',
+      '* or origins such as https://shop.example',
       parseOrigin,
-      { default: [] as readonly string[] },
+      {
+        about: `The origins whose pages may call it. Everyone who opens such a page can read the key in
+          it. Every start logs it.`,
+        default: [] as readonly string[],
+      },
     ),
   };
   return isOn ? settings : undefined;

@@ -12,6 +12,8 @@ import { SignalGate } from '../signal-gate.ts';
 
 const root = await temporaryFolder({ teardown: test.after.always });
 
+const about = 'What it does.';
+
 test('env › collects every problem, and shows none of the values', t => {
   const env = {
     A: 'secret-one',
@@ -23,14 +25,14 @@ test('env › collects every problem, and shows none of the values', t => {
     G: 'x'.repeat(9),
   };
   const read = new EnvReader(env);
-  read.integer('A', { min: 1 });
-  read.port('B', { default: 1 });
-  read.boolean('C', { default: true });
-  read.oneOf('D', ['red', 'green'], { default: 'red' });
-  read.url('E', { schemes: ['http', 'https'] });
-  read.list('F', 'ports', text => Number(text));
-  read.string('G', { lengthMin: 10 });
-  read.string('MISSING');
+  read.integer('A', { about, min: 1 });
+  read.port('B', { about, default: 1 });
+  read.boolean('C', { about, default: true });
+  read.oneOf('D', ['red', 'green'], { about, default: 'red' });
+  read.url('E', { about, schemes: ['http', 'https'] });
+  read.list('F', 'ports', text => Number(text), { about });
+  read.string('G', { about, lengthMin: 10 });
+  read.string('MISSING', { about });
   throwsWith(
     t,
     () => read.requireValid(),
@@ -56,14 +58,14 @@ test('env › collects every problem, and shows none of the values', t => {
 for (const text of ['1e3', '0x10', ' 5', '5.0', '', '+5', '9'.repeat(16), 'NaN', 'Infinity']) {
   test(`env › does not read ${JSON.stringify(text)} as an integer`, t => {
     const read = new EnvReader({ N: text });
-    read.integer('N');
+    read.integer('N', { about });
     t.is(read.problems.length, 1);
   });
 }
 
 test('env › holds both ends of a range', t => {
   const read = new EnvReader({ LOW: '1', HIGH: '8', UNDER: '0', OVER: '9', PART: '1.5' });
-  const range = { min: 1, max: 8 };
+  const range = { about, min: 1, max: 8 };
   t.is(read.integer('LOW', range), 1);
   t.is(read.integer('HIGH', range), 8);
   t.is(read.number('PART', range), 1.5);
@@ -79,20 +81,40 @@ test('env › holds both ends of a range', t => {
 test('env › bounds the items of a list', t => {
   const read = new EnvReader({ MANY: Array(65).fill('1').join(','), THREE: '1, 2 ,3' });
   t.deepEqual(
-    read.list('THREE', 'numbers', text => Number(text)),
+    read.list('THREE', 'numbers', text => Number(text), { about }),
     [1, 2, 3],
   );
-  read.list('MANY', 'numbers', text => Number(text));
+  read.list('MANY', 'numbers', text => Number(text), { about });
   t.is(read.problems.length, 1);
 });
 
 test('env › takes the default of what is unset or empty', t => {
   const read = new EnvReader({ EMPTY: '' });
-  t.is(read.string('EMPTY', { default: 'x' }), 'x');
-  t.is(read.port('UNSET', { default: 8080 }), 8080);
-  t.is(read.string('OPTIONAL', { default: undefined }), undefined);
+  t.is(read.string('EMPTY', { about, default: 'x' }), 'x');
+  t.is(read.port('UNSET', { about, default: 8080 }), 8080);
+  t.is(read.string('OPTIONAL', { about, default: undefined }), undefined);
   t.false(read.has('EMPTY'));
   read.requireValid();
+});
+
+test('env › declares what it reads, under its section and with the problems of the whole', t => {
+  const read = new EnvReader({ PORT: 'eighty' });
+  read.section('Addresses').port('PORT', { about, default: 8080 });
+  read.string('NAME', { about, required: 'always', default: undefined });
+  t.deepEqual(read.declarations, [
+    {
+      ...{ variable: 'PORT', expected: 'a port number, 0 to 65535', section: 'Addresses' },
+      ...{ about, default: 8080 },
+    },
+    {
+      ...{ variable: 'NAME', expected: 'text', section: '', required: 'always' },
+      ...{ about, default: undefined },
+    },
+  ]);
+  t.deepEqual(
+    read.problems.map(({ variable }) => variable),
+    ['PORT'],
+  );
 });
 
 test('names of variables › a name that nothing reads is told, with the one that was meant', t => {

@@ -15,14 +15,30 @@ export interface TlsSettings {
 const FILE_FORM = 'the path of a PEM file';
 const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/;
 
-export function readTlsSettings(reader: EnvReader): TlsSettings {
-  const file = (variable: string) =>
-    reader.string(variable, { expected: FILE_FORM, default: undefined });
-  const certFile = file('MATTING_TLS_CERT_FILE');
-  const keyFile = file('MATTING_TLS_KEY_FILE');
-  const clientCaFile = file('MATTING_TLS_CLIENT_CA_FILE');
-  const serverCaFile = file('MATTING_TLS_SERVER_CA_FILE');
+export function readTlsSettings(whole: EnvReader): TlsSettings {
+  const reader = whole.section('TLS');
+  const file = (variable: string, about: string) =>
+    reader.string(variable, { about, expected: FILE_FORM, default: undefined });
+  const certFile = file(
+    'MATTING_TLS_CERT_FILE',
+    `The program’s own certificate with its chain. Its gRPC port then speaks TLS only, and the
+      program shows the certificate to other programs.`,
+  );
+  const keyFile = file(
+    'MATTING_TLS_KEY_FILE',
+    'The key of that certificate, without a passphrase.',
+  );
+  const clientCaFile = file(
+    'MATTING_TLS_CLIENT_CA_FILE',
+    'The authorities of client certificates. The gRPC port then requires one of each client.',
+  );
+  const serverCaFile = file(
+    'MATTING_TLS_SERVER_CA_FILE',
+    'The authorities of the other programs. Connections to them then use TLS.',
+  );
   const serverName = reader.string('MATTING_TLS_SERVER_NAME', {
+    about: 'The name that the certificates of the other programs must have.',
+    otherwise: 'the host of their address',
     pattern: HOST_NAME,
     expected: 'a host name',
     default: undefined,

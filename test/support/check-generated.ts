@@ -42,6 +42,16 @@ function staleDashboards(): string[] {
   return differing('deploy/grafana', made, '*.json');
 }
 
+function staleSettings(): string[] {
+  const made = path.join(fresh, 'settings');
+  mkdirSync(made);
+  runNode(ROOT, path.join(ROOT, 'docs/source/write.ts'), made, made);
+  return [
+    ...differing('docs', made, 'settings.md'),
+    ...differing('program', made, 'variable-names.json'),
+  ];
+}
+
 function staleKernels(): string[] {
   const compiler = path.join(KERNELS, 'node_modules/assemblyscript/bin/asc.js');
   const outFile = path.join(fresh, 'kernels.wasm');
@@ -51,7 +61,7 @@ function staleKernels(): string[] {
 }
 
 try {
-  const stale = [...staleProto(), ...staleKernels(), ...staleDashboards()];
+  const stale = [...staleProto(), ...staleKernels(), ...staleDashboards(), ...staleSettings()];
   if (stale.length > 0) {
     console.error(`not current: ${stale.join(', ')}. Run: make generate`);
     process.exitCode = 1;

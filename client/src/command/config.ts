@@ -1,14 +1,22 @@
 /** What the command takes from the environment: a key on a command line could be read by everybody. */
 import { CommandError } from './command-error.ts';
 
-const API_KEY = 'MATTING_API_KEY';
+/** As docs/settings.md shows it. */
+export const API_KEY = {
+  variable: 'MATTING_API_KEY',
+  section: 'matting remove',
+  expected: 'an API key',
+  about: 'The key with which [`matting remove` and `matting-remove`](remove.md) call a service.',
+  required: 'unless you give `--key-file`',
+  default: undefined,
+};
 const CONFIG_EXIT_CODE = 78;
 
 /** A secret: never to be printed. @throws CommandError where there is none. */
 export function loadApiKey(env: Readonly<Record<string, string | undefined>> = process.env) {
-  const apiKey = env[API_KEY] ?? '';
+  const apiKey = env[API_KEY.variable] ?? '';
   if (/^[!-~]{1,4096}$/.test(apiKey)) return apiKey;
   const problem = apiKey === '' ? 'is not set' : 'is not an API key';
   const remedy = 'set it, or name a file with the key by --key-file';
-  throw new CommandError(`${API_KEY} ${problem}; ${remedy}`, CONFIG_EXIT_CODE);
+  throw new CommandError(`${API_KEY.variable} ${problem}; ${remedy}`, CONFIG_EXIT_CODE);
 }

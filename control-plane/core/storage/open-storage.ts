@@ -4,7 +4,7 @@ import { stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import type { EnvReader } from '@matting/program/env.ts';
+import type { EnvOptions, EnvReader } from '@matting/program/env.ts';
 import {
   BlobNotFoundError,
   type BlobStore,
@@ -29,12 +29,23 @@ export function readStorage(
   storageKinds: readonly StorageKind[],
 ) {
   // Where blobs of a bucket are gathered before they are sent.
-  const spoolDir = reader.string('MATTING_SPOOL_DIR', { default: tmpdir() });
-  const storageUrl = readStorageUrl(reader, STORAGE, {
-    storageKinds,
+  const spoolDir = reader.string('MATTING_SPOOL_DIR', {
+    about: 'With a bucket: the directory that holds files until the bucket has them.',
+    otherwise: 'the system’s temporary directory',
+    default: tmpdir(),
+  });
+  const storageUrl = readStorageUrl(reader, STORAGE, storageKinds, {
+    about:
+      'The storage of inputs and results: a directory that all control planes share, or a bucket.',
+    required: 'for several control planes',
+    otherwise: '`MATTING_DATA_DIR`',
     default: pathToFileURL(dataDir).href,
   });
-  const fallbackUrl = readStorageUrl(reader, FALLBACK, { storageKinds, default: undefined });
+  const fallbackUrl = readStorageUrl(reader, FALLBACK, storageKinds, {
+    about: `A second storage, only read, while you
+      [move to a bucket](storage.md#move-to-a-bucket) or back.`,
+    default: undefined,
+  });
   if (fallbackUrl === storageUrl) reader.problem(FALLBACK, `another than ${STORAGE}`);
   const isDirectory = storageKindOf(storageUrl, storageKinds) === undefined;
   const resultDownloads = readResultDownloads(reader, isDirectory);
@@ -46,7 +57,11 @@ export function readStorage(
 /** A result link answers with the file, or with a redirect to a URL that the storage signed. */
 function readResultDownloads(reader: EnvReader, isDirectory: boolean) {
   const variable = 'MATTING_RESULT_DOWNLOADS';
-  const downloads = reader.oneOf(variable, RESULT_DOWNLOADS, { default: 'stream' as const });
+  const downloads = reader.oneOf(variable, RESULT_DOWNLOADS, {
+    about: `\`redirect\`: with a bucket, a result link answers 302 to a URL that the bucket signed for at
+      most 60 s. Callers must be able to reach the bucket.`,
+    default: 'stream' as const,
+  });
   if (downloads === 'redirect' && isDirectory) {
     reader.problem(variable, `stream where ${STORAGE} is a directory, which signs no URL`);
   }
@@ -55,7 +70,11 @@ function readResultDownloads(reader: EnvReader, isDirectory: boolean) {
 
 /** Nodes that list the bucket's origin get and put files there; a directory nobody signs for. */
 function readDirectStorage(reader: EnvReader, isDirectory: boolean): boolean {
-  const direct = reader.boolean('MATTING_DIRECT_STORAGE', { default: false });
+  const direct = reader.boolean('MATTING_DIRECT_STORAGE', {
+    about: `With a bucket: nodes that list it in \`MATTING_DIRECT_STORAGE_ENDPOINTS\`
+      [exchange files with it directly](storage.md#let-nodes-use-the-bucket-directly).`,
+    default: false,
+  });
   if (direct && isDirectory) {
     reader.problem('MATTING_DIRECT_STORAGE', `false where ${STORAGE} is no s3:// bucket`);
   }
@@ -65,9 +84,9 @@ function readDirectStorage(reader: EnvReader, isDirectory: boolean): boolean {
 function readStorageUrl<D extends string | undefined>(
   reader: EnvReader,
   variable: string,
-  options: { readonly storageKinds: readonly StorageKind[]; readonly default: D },
+  storageKinds: readonly StorageKind[],
+  options: EnvOptions<D>,
 ): string | D {
-  const { storageKinds } = options;
   const forms = ['file:///path/of/a/directory', ...storageKinds.map(({ form }) => form)];
   const url = reader.parsed<string, D>(
     variable,

@@ -13,7 +13,7 @@ import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
 
 const SUBJECT = 'configuration';
 const SECRETS = 'secrets';
-const VARIABLES = 'docs/operations.md, "Environment"';
+const VARIABLES = 'docs/settings.md';
 /** Written by the first start beside a SQLite database. */
 const SECRETS_KEY_FILE = 'secrets.key';
 const NODE_TOKEN_FILE = 'node-token';

@@ -1,4 +1,5 @@
 import { EnvReader } from '@matting/program/env.ts';
+import { readModelsOffered } from '@matting/program/shared-settings.ts';
 import { type ModelSettings, readModelSettings } from '@matting/serving/models/plan.ts';
 import { MODEL_NAME } from '@matting/serving/models/prepared-model.ts';
 import { readChildEnv, readProviderDir } from '@matting/serving/start/pool-settings.ts';
@@ -19,14 +20,22 @@ export interface CliConfig {
   readonly childEnv: Readonly<Record<string, string>>;
 }
 
-export function readCliConfig(env: CliConfig['env'], cwd: string): CliConfig {
-  const reader = new EnvReader(env);
+export function readCliConfig(
+  env: CliConfig['env'],
+  cwd: string,
+  reader: EnvReader = new EnvReader(env),
+): CliConfig {
   const settings = readModelSettings(reader, cwd);
   const providerDir = readProviderDir(reader, settings, cwd);
+  const offered = readModelsOffered(reader, MODEL_NAME);
   const nameOf = (text: string) => (MODEL_NAME.test(text) ? text : undefined);
   const form = 'names of plans and models';
-  const offered = reader.list('MATTING_MODELS_OFFERED', form, nameOf, { default: [] });
-  const wanted = reader.list('MATTING_MODELS_FETCH', form, nameOf, { default: [] });
+  const wanted = reader.section('Models').list('MATTING_MODELS_FETCH', form, nameOf, {
+    about: `What \`models fetch\` without names and \`make start\` fetch beside the own plan, such as
+      \`best,birefnet-lite\`. They add a name of the catalogue as \`models add NAME --yes\` does, and
+      keep what is there ([other models](containers.md#other-models)).`,
+    default: [],
+  });
   reader.requireValid();
   return { settings, providerDir, offered, wanted, env, cwd, childEnv: readChildEnv(env) };
 }

@@ -56,7 +56,7 @@ import { readEngineEnvironment } from '../providers/provider-files.ts';
 import { chooseProvider } from '../start/gpus.ts';
 import type { Environment, PoolSettings } from '../start/pool-settings.ts';
 
-const VARIABLES = 'docs/operations.md, "Environment"';
+const VARIABLES = 'docs/settings.md';
 const BUG = 'this is a bug in the doctor; report it with this line';
 
 interface ExaminedConfig extends PoolSettings {

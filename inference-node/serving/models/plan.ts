@@ -5,6 +5,7 @@
 
 import { join, resolve } from 'node:path';
 import { ConfigError, type EnvProblem, EnvReader } from '@matting/program/env.ts';
+import { readDataDir, readModelDirs } from '@matting/program/shared-settings.ts';
 import { statOrNull } from './cache-files.ts';
 import {
   fieldError,
@@ -60,31 +61,46 @@ export const QUALITIES = ['fast', 'standard', 'best', 'permissive'] as const;
 type Quality = (typeof QUALITIES)[number];
 
 const DEFAULT_QUALITY: Quality = 'standard';
-const DEFAULT_MODEL_DIR = 'model-cache';
-const DEFAULT_DATA_DIR = 'data';
 
 /** Problems stay in the reader, for its requireValid. */
-export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings {
-  const weightsDir = reader.string('MATTING_WEIGHTS_DIR', { default: undefined });
+export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings {
+  const reader = whole.section('Models');
+  const weightsDir = reader.string('MATTING_WEIGHTS_DIR', {
+    about: `A directory of weights in the layout of \`MATTING_MODEL_DIR\`. The node looks here first,
+      checks them and only reads the directory.`,
+    default: undefined,
+  });
   const settings: ModelSettings = {
     model: reader.string('MATTING_MODEL', {
+      about: 'A single model in place of a plan.',
       default: undefined,
       pattern: MODEL_NAME,
       expected: 'the name of a model, as `models list` shows them',
     }),
-    quality: reader.oneOf('MATTING_QUALITY', QUALITIES, { default: DEFAULT_QUALITY }),
-    modelDir: resolve(cwd, reader.string('MATTING_MODEL_DIR', { default: DEFAULT_MODEL_DIR })),
+    quality: reader.oneOf('MATTING_QUALITY', QUALITIES, {
+      about: `The plan of models that makes a matte. \`fast\`: isnet at 768 px. \`standard\`: isnet,
+        modnet as a second opinion at edges, and a second look at a close-up if isnet is unsure.
+        \`best\`: the second look at every picture. \`permissive\`: u2netp and modnet, whose weights
+        allow commercial use. Not together with \`MATTING_MODEL\`.`,
+      default: DEFAULT_QUALITY,
+    }),
+    ...readModelDirs(whole, readDataDir(whole, cwd), cwd),
     weightsDir: weightsDir && resolve(cwd, weightsDir),
-    addedModelsDir: readAddedModelsDir(reader, cwd),
     inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
-      default: undefined,
-      min: 1,
-      max: INPUT_SIDE_MAX,
+      about: `With \`MATTING_MODEL\`: the side of the square that a picture is fitted to. A graph of one
+        size accepts no other.`,
+      otherwise: 'from the manifest',
+      ...{ default: undefined, min: 1, max: INPUT_SIDE_MAX },
     }),
     precision: reader.oneOf('MATTING_PRECISION', ['auto', ...PRECISIONS], {
+      about:
+        'With `MATTING_MODEL`: the [precision](nodes.md#precision). A named one is strict.',
       default: 'auto' as const,
     }),
     commercialUse: reader.oneOf('MATTING_COMMERCIAL_USE', COMMERCIAL_USE_GATES, {
+      about: `Refuses models by their [terms](../models/README.md#commercial-use). \`weights\` requires
+        weights that allow commercial use: modnet and u2netp. \`strict\` also requires such training
+        data, which no bundled model has. A refused model stops the start.`,
       default: undefined,
     }),
   };
@@ -102,15 +118,6 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
     }
   }
   return settings;
-}
-
-/** MATTING_DATA_DIR is the control plane's; a machine of one installation has both. */
-function readAddedModelsDir(reader: EnvReader, cwd: string): string {
-  const dataDir = reader.string('MATTING_DATA_DIR', { default: DEFAULT_DATA_DIR });
-  return resolve(
-    cwd,
-    reader.string('MATTING_ADDED_MODELS_DIR', { default: join(dataDir, 'models') }),
-  );
 }
 
 export function parseModelSettings(

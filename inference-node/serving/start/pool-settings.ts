@@ -70,46 +70,101 @@ const CHILD_VARIABLE_PREFIXES = [
 
 /** Problems stay in the reader, for its requireValid. */
 export function readPoolSettings(
-  reader: EnvReader,
+  whole: EnvReader,
   { env, modelSettings, cwd }: { env: Environment; modelSettings: ModelSettings; cwd: string },
 ): PoolSettings {
-  const optional = (max: number) => ({ min: 1, max, default: undefined });
+  const reader = whole.section('Engines and memory');
   return {
     executionProvider: reader.oneOf(
       'MATTING_EXECUTION_PROVIDER',
       ['auto', ...EXECUTION_PROVIDERS],
-      { default: 'auto' as const },
+      {
+        about: `What runs the models ([GPUs](gpu.md)). If you name a provider and it does not work, the
+          node does not start.`,
+        default: 'auto' as const,
+      },
     ),
     gpuDevices: readGpuDevices(reader),
-    engines: reader.integer('MATTING_ENGINES', optional(ENGINES_MAX)),
-    batchMax: reader.parsed(
-      'MATTING_BATCH_MAX',
-      `one of ${IMAGES_A_RUN.join(', ')}`,
-      text => IMAGES_A_RUN.find(images => String(images) === text),
-      { default: 1 },
-    ),
-    engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
-    engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, { default: 'latency' as const }),
-    pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
+    ...readEngines(reader),
     modelIdleMs: reader.integer('MATTING_MODEL_IDLE_MS', {
+      about: `How long the node keeps engines without work. This is for models
+        [beside the own plan](nodes.md#models-on-request).`,
       min: 0,
       max: MODEL_IDLE_MAX_MS,
       default: MODEL_IDLE_MS,
     }),
-    megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
-    heif: reader.oneOf('MATTING_HEIF', HEIF_CHOICES, { default: undefined }),
+    heif: reader.oneOf('MATTING_HEIF', HEIF_CHOICES, {
+      about: `What decodes [HEIC](nodes.md#heic). If you name a decoder and it does not work, the
+        node does not start. \`off\` refuses HEIC.`,
+      otherwise: 'what is installed: `js`, else `system`',
+      default: undefined,
+    }),
     modelSettings,
     providerDir: readProviderDir(reader, modelSettings, cwd),
     childEnv: readChildEnv(env),
   };
 }
 
+function readEngines(reader: EnvReader) {
+  const fromMachine = (max: number, about: string) => ({
+    ...{ about, otherwise: 'from the machine' },
+    ...{ min: 1, max, default: undefined },
+  });
+  return {
+    engines: reader.integer(
+      'MATTING_ENGINES',
+      fromMachine(
+        ENGINES_MAX,
+        'The engines of each model, never more than the memory holds beside a photo.',
+      ),
+    ),
+    batchMax: reader.parsed(
+      'MATTING_BATCH_MAX',
+      `one of ${IMAGES_A_RUN.join(', ')}`,
+      text => IMAGES_A_RUN.find(images => String(images) === text),
+      {
+        about: `The images that an engine takes [at once](gpu.md#several-images-at-once). On a CPU
+          a larger value costs memory and gains nothing.`,
+        default: 1,
+      },
+    ),
+    engineThreads: reader.integer(
+      'MATTING_ENGINE_THREADS',
+      fromMachine(THREADS_MAX, 'The threads of each engine.'),
+    ),
+    engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, {
+      about: `\`throughput\`: for models in int8, one engine a core, as many as fit into memory. The
+        node makes more images a second, but each takes longer.`,
+      default: 'latency' as const,
+    }),
+    pictureWorkers: reader.integer(
+      'MATTING_PICTURE_WORKERS',
+      fromMachine(
+        PICTURE_WORKERS_MAX,
+        `The processes that decode and encode pictures. The default is two more than the engines
+          take at once, on GPUs at least the cores less two.`,
+      ),
+    ),
+    megapixelsMax: reader.integer(
+      'MATTING_NODE_MEGAPIXELS_MAX',
+      fromMachine(
+        MEGAPIXELS_MAX,
+        'The images that the node accepts at once, by their memory: large results count more.',
+      ),
+    ),
+  };
+}
+
 function readGpuDevices(reader: EnvReader): WantedDevices {
   const named = reader.list(
     'MATTING_GPU_DEVICES',
-    'all, or GPUs by the numbers or the identifiers that nvidia-smi -L shows, comma-separated',
+    'all, or GPUs by the numbers or the identifiers that nvidia-smi -L shows',
     item => (item === 'all' || DEVICE_FORM.test(item) ? item : undefined),
-    { itemsMax: ENGINES_MAX, default: ['all'] },
+    {
+      about: `The [GPUs](gpu.md#several-gpus) that the node uses, with CUDA and TensorRT. If one that you
+        name does not work, the node does not start.`,
+      ...{ itemsMax: ENGINES_MAX, default: ['all'] },
+    },
   );
   if (!named.includes('all')) return named;
   if (named.length > 1) reader.problem('MATTING_GPU_DEVICES', 'all, or a list without it');
@@ -119,7 +174,12 @@ function readGpuDevices(reader: EnvReader): WantedDevices {
 /** What is there survives an installation of packages. */
 export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
   const inModelDir = path.join(modelDir, 'providers');
-  return path.resolve(cwd, reader.string('MATTING_PROVIDER_DIR', { default: inModelDir }));
+  const providerDir = reader.string('MATTING_PROVIDER_DIR', {
+    about: 'The directory of ONNX Runtime’s part for GPUs, which `providers install` fetches.',
+    otherwise: '`providers` in `MATTING_MODEL_DIR`',
+    default: inModelDir,
+  });
+  return path.resolve(cwd, providerDir);
 }
 
 export function readChildEnv(env: Environment): Record<string, string> {

@@ -1,0 +1,128 @@
+/** Variables that several programs read: here each has one form, one default and one text. */
+import path from 'node:path';
+import type { EnvOptions, EnvReader } from './env.ts';
+
+export function readHost(reader: EnvReader): string {
+  return reader.section('Basics').string('MATTING_HOST', {
+    about: `The address on which the program listens: a control plane for REST, a node for gRPC and
+      its HTTP port. Set \`0.0.0.0\` to accept connections from other machines.`,
+    default: '127.0.0.1',
+  });
+}
+
+export const PORTS = {
+  http: {
+    variable: 'MATTING_PORT',
+    about: 'The port of the REST API and the pages.',
+    default: 8080,
+  },
+  registry: {
+    variable: 'MATTING_REGISTRY_PORT',
+    about: 'The port on which nodes register.',
+    default: 50_050,
+  },
+  metrics: {
+    variable: 'MATTING_METRICS_PORT',
+    about: 'The port of `/metrics` and `/operator`.',
+    default: 9464,
+  },
+  node: {
+    variable: 'MATTING_NODE_PORT',
+    about: 'The gRPC port.',
+    default: 50_051,
+  },
+  nodeHttp: {
+    variable: 'MATTING_NODE_HTTP_PORT',
+    about: 'The port of `/livez`, `/readyz`, `/info` and `/metrics`. Callers must not reach it.',
+    default: 50_052,
+  },
+} as const satisfies Readonly<Record<string, EnvOptions<number> & { variable: string }>>;
+
+export function readPort(reader: EnvReader, name: keyof typeof PORTS): number {
+  const { variable, ...declared } = PORTS[name];
+  return reader.port(variable, declared);
+}
+
+export function readGivenBaseUrl(reader: EnvReader): string | undefined {
+  return reader.url('MATTING_BASE_URL', {
+    about: `The address at which callers reach the service. Links start with it. It has a scheme, a
+      host, a port and a path only.`,
+    required: 'behind a proxy, and if `MATTING_PORT` is 0',
+    otherwise: 'the host and the port',
+    schemes: ['http', 'https'],
+    default: undefined,
+  });
+}
+
+/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
+export const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
+export const NODE_TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
+
+/** @param absent `{}`: the token is required */
+export function readNodeTokens<D = never>(
+  whole: EnvReader,
+  absent: { readonly default?: D },
+): { readonly nodeToken: string | D; readonly nodeTokenAccepted: string | undefined } {
+  const reader = whole.section('Basics');
+  const form = { pattern: NODE_TOKEN, expected: NODE_TOKEN_FORM };
+  return {
+    nodeToken: reader.string<D>('MATTING_NODE_TOKEN', {
+      about: `The secret that control planes and nodes share. Set the same on all of them.
+        A node that listens beyond loopback without a control plane needs it, caller tokens or
+        client certificates. \`make start\` generates one.`,
+      required: 'by a control plane, and by a node with `MATTING_REGISTRY_ADDRESS`',
+      ...form,
+      ...absent,
+    }),
+    /** Another that peers may bring, while the fleet's is changed. */
+    nodeTokenAccepted: reader.string('MATTING_NODE_TOKEN_ACCEPTED', {
+      about: `A second token that the program accepts. Set it while you
+        [change the node token](operate.md#change-the-node-token).`,
+      ...form,
+      default: undefined,
+    }),
+  };
+}
+
+/** Absolute. */
+export function readDataDir(reader: EnvReader, cwd = ''): string {
+  const dataDir = reader.section('Basics').string('MATTING_DATA_DIR', {
+    about: 'The directory of the SQLite database, stored files and generated secrets.',
+    default: 'data',
+  });
+  return path.resolve(cwd, dataDir);
+}
+
+/** Absolute. */
+export function readModelDirs(whole: EnvReader, dataDir: string, cwd = '') {
+  const reader = whole.section('Models');
+  const modelDir = reader.string('MATTING_MODEL_DIR', {
+    about: 'The directory of fetched weights and prepared models.',
+    default: 'model-cache',
+  });
+  const addedModelsDir = reader.string('MATTING_ADDED_MODELS_DIR', {
+    about: `The directory of the manifests that \`models add\` or you put there. A manifest that
+      comes with the service keeps its name.`,
+    otherwise: '`models` in `MATTING_DATA_DIR`',
+    default: path.join(dataDir, 'models'),
+  });
+  return {
+    modelDir: path.resolve(cwd, modelDir),
+    addedModelsDir: path.resolve(cwd, addedModelsDir),
+  };
+}
+
+/** Plans and models that requests may name; empty: the nodes' own plan alone. */
+export function readModelsOffered(reader: EnvReader, isName: RegExp): readonly string[] {
+  const parse = (text: string) => (isName.test(text) ? text : undefined);
+  const offered = reader
+    .section('Models')
+    .list('MATTING_MODELS_OFFERED', 'names of plans and models', parse, {
+      about: `What requests may name as \`model\`, in the order of \`GET /v1/models\`. Set the same on
+        all control planes. \`models fetch\` and \`make start\` fetch these models too, so set it on
+        the machines of nodes as well.`,
+      otherwise: 'the nodes’ own plan',
+      default: [],
+    });
+  return [...new Set(offered)];
+}
