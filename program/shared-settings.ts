@@ -87,7 +87,8 @@ export function readNodeTokens<D = never>(
 /** Absolute. */
 export function readDataDir(reader: EnvReader, cwd = ''): string {
   const dataDir = reader.section('Basics').string('MATTING_DATA_DIR', {
-    about: 'The directory of the SQLite database, stored files and generated secrets.',
+    about: `The directory of the SQLite database, stored files and generated secrets. A node looks
+      there for added models only.`,
     default: 'data',
   });
   return path.resolve(cwd, dataDir);
@@ -120,7 +121,7 @@ export function readModelsOffered(reader: EnvReader, isName: RegExp): readonly s
     .list('MATTING_MODELS_OFFERED', 'names of plans and models', parse, {
       about: `What requests may name as \`model\`, in the order of \`GET /v1/models\`. Set the same on
         all control planes. \`models fetch\` and \`make start\` fetch these models too, so set it on
-        the machines of nodes as well.`,
+        the machines of nodes as well. They exit with 78 if they do not know a name.`,
       otherwise: 'the nodes’ own plan',
       default: [],
     });

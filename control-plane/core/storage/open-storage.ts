@@ -59,7 +59,8 @@ function readResultDownloads(reader: EnvReader, isDirectory: boolean) {
   const variable = 'MATTING_RESULT_DOWNLOADS';
   const downloads = reader.oneOf(variable, RESULT_DOWNLOADS, {
     about: `\`redirect\`: with a bucket, a result link answers 302 to a URL that the bucket signed for at
-      most 60 s. Callers must be able to reach the bucket.`,
+      most 60 s. Callers must reach the bucket. Answers that are a picture
+      stay streams.`,
     default: 'stream' as const,
   });
   if (downloads === 'redirect' && isDirectory) {

@@ -124,7 +124,8 @@ function readEngines(reader: EnvReader) {
       text => IMAGES_A_RUN.find(images => String(images) === text),
       {
         about: `The images that an engine takes [at once](gpu.md#several-images-at-once). On a CPU
-          a larger value costs memory and gains nothing.`,
+          a larger value gains nothing, and each image takes 0.16 GB (u2netp) to 0.5 GB (isnet in
+          fp32).`,
         default: 1,
       },
     ),
