@@ -159,14 +159,16 @@ async function makeImages(release: ReleaseTree): Promise<void> {
   const images = await imagesOf(version, tree);
   // Before the first is saved.
   for (const image of images) await requireRevision(image, release);
-  for (const image of images) {
-    const archive = ['save', '--format=oci-archive', '-o', path.join(out, archiveOf(image)), image];
-    await run('podman', archive, { cwd: tree });
-    const digest = await run('podman', ['image', 'inspect', '--format={{.Digest}}', image], {
-      cwd: tree,
-    });
-    await writeFile(path.join(out, 'IMAGES'), `${image} ${digest}\n`, { flag: 'a' });
-  }
+  for (const image of images) await saveImage(image, out);
+}
+
+/** Into IMAGES with the digest in the archive: saving compresses, which makes it another than here. */
+export async function saveImage(image: string, out: string): Promise<void> {
+  const archive = path.join(out, archiveOf(image));
+  await run('podman', ['save', '--format=oci-archive', '-o', archive, image], { cwd: out });
+  const index = await run('tar', ['-xOf', archive, 'index.json'], { cwd: out });
+  const [{ digest }] = JSON.parse(index).manifests;
+  await writeFile(path.join(out, 'IMAGES'), `${image} ${digest}\n`, { flag: 'a' });
 }
 
 /** Another tree may have left an image under a name of this release. @throws Error that names it */
@@ -204,7 +206,11 @@ async function makeImageSboms({ out }: ReleaseTree): Promise<void> {
   }
 }
 
-async function makeChart({ version, tree, out }: ReleaseTree): Promise<void> {
+export async function makeChart({
+  version,
+  tree,
+  out,
+}: Pick<ReleaseTree, 'version' | 'tree' | 'out'>): Promise<void> {
   const versions = [`--version=${version}`, `--app-version=${version}`];
   await run('helm', ['package', 'deploy/chart', ...versions, `--destination=${out}`], {
     cwd: tree,
