@@ -15,7 +15,7 @@
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, on a cluster and a bucket, and of hostile receivers; half an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
 # make test-upgrade   from the last release to this version, each process in turn and back, under load; some minutes
-# make test-release   the release command in a scratch clone: what it refuses, what it makes, what it leaves; before a release is cut; a minute
+# make test-release   the release command in a scratch clone, and a release (MATTING_TEST_RELEASE=release/0.2.0) by way of a registry: pushed, pulled, run, installed; some minutes
 # make test-webgpu       ONNX Runtime's WebGPU on this machine's adapter, or one in software from Debian's packages; two minutes
 # make test-cuda-stubs   ONNX Runtime's real CUDA provider, of the wheel MATTING_TEST_CUDA_WHEEL names, on stand-ins of CUDA's libraries; a minute
 # make soak    [ONLY=name]: tests too long for make test, about two hours in all; prints first how long each takes

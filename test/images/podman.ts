@@ -1,10 +1,18 @@
 /** Containers as the tests of the images start them: by podman, as little allowed as the images promise to need. */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
+import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ROOT } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
+import { requireTeapot } from '../support/teapot.ts';
+import { type Ending, temporaryFolder } from '../support/temporary-folder.ts';
 
 const PREFIX = process.env.MATTING_TEST_IMAGE_PREFIX ?? 'localhost/';
 const TAG = process.env.MATTING_TEST_IMAGE_TAG ?? 'dev';
+const START_MS_MAX = 280_000;
+const ASKED_EVERY_MS = 2000;
 const OUTPUT_BYTES_MAX = 256 * 1024 * 1024;
 
 export const CONTROL_PLANE = `${PREFIX}matting-control-plane:${TAG}`;
@@ -58,6 +66,37 @@ export function runContainer(
   assert.match(id, /^[0-9a-f]{64}$/);
   started.push(id);
   return id;
+}
+
+/**
+ * Each question starts a process in the container, which is to have the machine for itself.
+ * @param where options of podman's own: another storage
+ */
+export async function untilHealthy(
+  container: string,
+  page: string,
+  where: readonly string[] = [],
+): Promise<void> {
+  const endMs = performance.now() + START_MS_MAX;
+  while (tried([...where, 'exec', container, 'matting-healthcheck', page]).code !== 0) {
+    const logs = () => tried([...where, 'logs', '--tail', '20', container]).output;
+    assert.ok(performance.now() < endMs, `${page} is not 200: ${logs()}`);
+    await delay(ASKED_EVERY_MS);
+  }
+}
+
+/** The image of both programs, without a network. @param where as of `untilHealthy` */
+export async function cutsTeapotOut(
+  ending: Ending,
+  image: string,
+  where: readonly string[] = [],
+): Promise<void> {
+  const folder = await temporaryFolder(ending);
+  chmodSync(folder, 0o777);
+  copyFileSync(path.join(ROOT, 'docs/images/demo.jpg'), path.join(folder, 'teapot.jpg'));
+  const options = [...LOCKED, '--volume', `${folder}:/pictures`];
+  podman([...where, 'run', '--rm', ...options, image, 'cutout', 'teapot.jpg', '--out', 't.png']);
+  await requireTeapot(readFileSync(path.join(folder, 't.png')));
 }
 
 /** Runs JavaScript in the container's own Node and reads the JSON it prints. */

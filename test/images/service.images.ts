@@ -1,8 +1,6 @@
 /** The images of both programs, without a network. Needs: portal, operations. */
-import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { ROOT } from '../running-service.ts';
 import { until } from '../support/processes.ts';
@@ -19,11 +17,11 @@ import {
   skipWithoutPodman,
   stopContainer,
   tried,
+  untilHealthy,
 } from './podman.ts';
 
 const TOKEN = 'a-token-of-the-tests-0123456789';
 const START_MS_MAX = 280_000;
-const ASKED_EVERY_MS = 2000;
 const DEMO = path.join(ROOT, 'docs/images/demo.jpg');
 const PLANS = JSON.parse(readFileSync(path.join(ROOT, 'models/plans.json'), 'utf8'));
 
@@ -31,16 +29,6 @@ interface NodeInfo {
   readonly plan: string;
   readonly models: readonly { readonly model: string; readonly inputWidth: number }[];
   readonly limits: { readonly jxlPixelsMax: number };
-}
-
-/** Each question starts a process in the container, which is to have the machine for itself. */
-async function untilHealthy(container: string, page: string): Promise<void> {
-  const endMs = performance.now() + START_MS_MAX;
-  while (tried(['exec', container, 'matting-healthcheck', page]).code !== 0) {
-    const logs = () => tried(['logs', '--tail', '20', container]).output;
-    assert.ok(performance.now() < endMs, `${page} is not 200: ${logs()}`);
-    await delay(ASKED_EVERY_MS);
-  }
 }
 
 const skip = skipWithoutPodman();

@@ -112,7 +112,12 @@ test('finds one version in this project, at every place', t => {
   const versions = [...readVersions(ROOT).values()].flat();
   t.deepEqual([...new Set(versions)], [versions[0]]);
   const places = [...readVersions(ROOT).keys()];
-  for (const file of ['package.json', 'package-lock.json', 'client/package.json']) {
+  for (const file of [
+    'package.json',
+    'package-lock.json',
+    'client/package.json',
+    'docs/remove.md',
+  ]) {
     t.true(places.includes(file), file);
   }
 });

@@ -1,11 +1,12 @@
 /**
- * Records what this commit's stores say to a database, for releases to come:
+ * Records what the stores of a release say to a database, for releases to come:
  *
  *     sh bin/node24 control-plane/test/last-release/record.ts 0.2.0
  *
- * CONTRIBUTING.md says when. Needs MariaDB, as the tests do.
+ * docs/releasing.md says when. Needs MariaDB, as the tests do.
  */
 import { execFileSync } from 'node:child_process';
+import path from 'node:path';
 import { migrate } from '@matting/database/migrate.ts';
 import { createTestDatabase, DIALECTS } from '@matting/test-support/database.ts';
 import { openWatchedDatabase, type Unwatched } from '@matting/test-support/watched-database.ts';
@@ -18,8 +19,12 @@ import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';
 const CHANGES_TABLES = /^\s*(?:create|alter|drop|insert|update)\b/i;
 
 const [release] = process.argv.slice(2);
-if (release === undefined) throw new Error('the name of what is recorded is missing');
-const commit = execFileSync('git', ['rev-parse', 'HEAD'], { encoding: 'utf8' }).trim();
+if (release === undefined) throw new Error('the version that is recorded is missing');
+const git = (...args: string[]) => execFileSync('git', args, { encoding: 'utf8' }).trim();
+const commit = git('rev-parse', '--verify', `v${release}^{commit}`);
+const here = path.relative(process.cwd(), import.meta.dirname);
+const changed = git('diff', '--stat', commit, '--', 'control-plane', `:!${here}`);
+if (changed !== '') throw new Error(`the control plane is not that of v${release}:\n${changed}`);
 
 for (const dialect of DIALECTS) {
   const test = await createTestDatabase(dialect, { migrated: false });
