@@ -90,7 +90,7 @@ const replicas = (deployment = 'matting-control-plane') =>
     ...['--output', 'jsonpath={.spec.replicas}'],
   );
 
-test('Helm installs, upgrades, rolls back and leaves nothing but the volume', async t => {
+test('Helm installs, upgrades, rolls back and leaves nothing but volumes', async t => {
   const place = ['--namespace', NAMESPACE, '--no-hooks'];
   const without = ['metrics.monitors.enabled=false', 'metrics.rules.enabled=false'];
   const values = valuesOf(['production'], without);
@@ -103,12 +103,13 @@ test('Helm installs, upgrades, rolls back and leaves nothing but the volume', as
   t.is(await replicas(), '3');
   await server.helm('upgrade', 'matting', CHART, ...place, ...(VALUES.smallest ?? []));
   await server.helm('uninstall', 'matting', ...place);
-  const kinds = 'deployments,services,pvc,networkpolicies,poddisruptionbudgets,configmaps';
+  const kinds = 'deployments,cronjobs,services,pvc,networkpolicies,poddisruptionbudgets,configmaps';
   const selector = 'app.kubernetes.io/instance=matting';
   const left = await server.kubectl(
     ...['--namespace', NAMESPACE, 'get', kinds, '--selector', selector, '--output', 'name'],
   );
-  t.deepEqual(left.trim().split('\n'), ['persistentvolumeclaim/matting-data']);
+  const volumes = ['backups', 'data'].map(name => `persistentvolumeclaim/matting-${name}`);
+  t.deepEqual(left.trim().split('\n'), volumes);
 });
 
 const hasScaledObject =
