@@ -66,7 +66,7 @@ async function main(): Promise<void> {
 }
 
 async function upload(port: number, image: Buffer): Promise<number> {
-  const client = new NodeClient(`127.0.0.1:${port}`, TOKEN);
+  const client = new NodeClient(`127.0.0.1:${port}`, () => TOKEN);
   try {
     // A control plane's channel is open long before an image comes.
     await client.getNodeInfo();
@@ -100,7 +100,7 @@ function* pieces(image: Buffer): Generator<Buffer> {
 
 /** Time of one small call: what the relay's delay really is. */
 async function roundTrip(port: number): Promise<number> {
-  const client = new NodeClient(`127.0.0.1:${port}`, TOKEN);
+  const client = new NodeClient(`127.0.0.1:${port}`, () => TOKEN);
   await client.getNodeInfo();
   const startedMs = performance.now();
   await client.getNodeInfo();

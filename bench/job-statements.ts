@@ -33,6 +33,7 @@ import { OutgoingGuard } from '../control-plane/http/outgoing/outgoing-guard.ts'
 import { PACKAGES } from '../control-plane/packages.ts';
 import { SETTLED_STEPS } from '../control-plane/portal/settled-steps.ts';
 import { series } from '../control-plane/test/fixtures.ts';
+import { NodeTokens } from '../program/tokens.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { openMeteredDatabase } from '../test/support/statement-meter.ts';
 import { writeResults } from './results.ts';
@@ -64,6 +65,7 @@ const dispatch = composeDispatch({
   ...resources,
   config,
   log,
+  nodeTokens: new NodeTokens(config.nodeTokens, log),
   replicaId: 'replica',
   stores,
   fetcher: { fetchImage: () => Promise.reject(new Error('nothing is fetched')) },

@@ -10,8 +10,8 @@ import {
   readGivenBaseUrl,
   readHost,
   readModelDirs,
-  readNodeTokens,
 } from '@matting/program/shared-settings.ts';
+import { readNodeTokens } from '@matting/program/tokens.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '..');
 
@@ -27,6 +27,7 @@ export interface SupervisorConfig {
   readonly modelDir: string;
   /** Absolute. */
   readonly addedModelsDir: string;
+  /** Undefined: one is made, unless the programs have it in a file. */
   readonly nodeToken: string | undefined;
   /** What links start with, without a trailing slash; undefined: the address it listens on. */
   readonly baseUrl: string | undefined;
@@ -45,7 +46,7 @@ export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): Supe
     ports: readPorts(reader),
     dataDir,
     ...readModelDirs(reader, dataDir),
-    nodeToken: readNodeTokens(reader, { default: undefined }).nodeToken,
+    nodeToken: readNodeTokens(reader).items[0],
     baseUrl: readGivenBaseUrl(reader)?.replace(/\/+$/, ''),
     env: Object.fromEntries(
       Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined),

@@ -10,7 +10,8 @@ export const LOOPBACK = '127.0.0.1';
 
 export interface ProgramsOptions {
   readonly config: SupervisorConfig;
-  readonly token: string;
+  /** For both programs. */
+  readonly tokens: Readonly<Record<string, string>>;
   readonly logDir: string;
   /** Something the person at the terminal should know. */
   readonly say: (line: string) => void;
@@ -29,11 +30,11 @@ export class Programs {
 
   /** Resolves when it could not start. */
   startControlPlane(): Promise<ProgramExit> {
-    const { config, token, logDir, say } = this.#options;
+    const { config, tokens, logDir, say } = this.#options;
     this.#controlPlane = new SupervisedProgram({
       name: 'control plane',
       main: CONTROL_PLANE_MAIN,
-      env: { ...controlPlaneEnv(config), MATTING_NODE_TOKEN: token },
+      env: { ...controlPlaneEnv(config), ...tokens },
       logFile: path.join(logDir, 'control-plane.log'),
       say,
     });
@@ -42,11 +43,11 @@ export class Programs {
 
   /** Resolves when it could not start. */
   startNode(): Promise<ProgramExit> {
-    const { config, token, logDir, say } = this.#options;
+    const { config, tokens, logDir, say } = this.#options;
     this.#node = new SupervisedProgram({
       name: 'inference node',
       main: NODE_MAIN,
-      env: nodeEnv(config, token),
+      env: { ...nodeEnv(config), ...tokens },
       logFile: path.join(logDir, 'inference-node.log'),
       say,
     });
@@ -103,7 +104,7 @@ export function controlPlaneEnv(config: SupervisorConfig): Record<string, string
   };
 }
 
-function nodeEnv(config: SupervisorConfig, token: string): Record<string, string> {
+function nodeEnv(config: SupervisorConfig): Record<string, string> {
   return {
     ...config.env,
     MATTING_HOST: LOOPBACK,
@@ -111,7 +112,6 @@ function nodeEnv(config: SupervisorConfig, token: string): Record<string, string
     MATTING_NODE_HTTP_PORT: String(config.ports.nodeHttp),
     MATTING_NODE_ADVERTISE_ADDRESS: `${LOOPBACK}:${config.ports.node}`,
     MATTING_REGISTRY_ADDRESS: `${LOOPBACK}:${config.ports.registry}`,
-    MATTING_NODE_TOKEN: token,
     MATTING_MODEL_DIR: config.modelDir,
     MATTING_ADDED_MODELS_DIR: config.addedModelsDir,
   };

@@ -87,8 +87,7 @@ export async function startStack(
   await requireFreePorts(config);
   const logDir = path.join(config.dataDir, 'logs');
   await requireDirectory(logDir, 'MATTING_DATA_DIR');
-  const token = config.nodeToken ?? (await readOrMakeToken(config.dataDir));
-  const programs = new Programs({ config, token, logDir, say: setup.say });
+  const programs = new Programs({ config, tokens: await tokensOf(config), logDir, say: setup.say });
   const localUrl = `http://${urlHost(config.host)}:${config.ports.http}`;
   const over = new AbortController();
   const starting = AbortSignal.any([signal, over.signal]);
@@ -232,6 +231,12 @@ function listenError(host: string, port: number): Promise<string | undefined> {
     server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? 'unknown error'));
     server.listen(port, host, () => server.close(() => resolve(undefined)));
   });
+}
+
+async function tokensOf({ nodeToken, env, dataDir }: SupervisorConfig) {
+  // Both programs read the file, and follow it.
+  if (env.MATTING_NODE_TOKEN_FILE) return {};
+  return { MATTING_NODE_TOKEN: nodeToken ?? (await readOrMakeToken(dataDir)) };
 }
 
 /**

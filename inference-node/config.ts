@@ -4,19 +4,15 @@ import { EnvReader } from '@matting/program/env.ts';
 import { warnOfUnknownVariables } from '@matting/program/env-names.ts';
 import { type LogSettings, readLogSettings } from '@matting/program/log.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
-import {
-  NODE_TOKEN,
-  readHost,
-  readNodeTokens,
-  readPort,
-  NODE_TOKEN_FORM as TOKEN_FORM,
-} from '@matting/program/shared-settings.ts';
+import { readHost, readPort } from '@matting/program/shared-settings.ts';
 import { readTlsSettings, type TlsSettings } from '@matting/program/tls/tls-settings.ts';
+import { hasNodeToken, type Listed, readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
 import {
   readTracingSettings,
   type TracingSettings,
 } from '@matting/program/tracing/tracing-settings.ts';
 import { DIRECT_ORIGINS_MAX, parseOrigin } from '@matting/serving/direct/direct-origins.ts';
+import { readCallerTokens } from '@matting/serving/grpc/caller-tokens.ts';
 import type { CallerToken } from '@matting/serving/grpc/callers.ts';
 import { readModelSettings } from '@matting/serving/models/plan.ts';
 import {
@@ -34,12 +30,10 @@ export interface Config extends LogSettings, PoolSettings {
   /** 0: one that is free. */
   readonly httpPort: number;
   readonly nodeId: string;
-  /** The fleet's token. Undefined only without a registry. */
-  readonly token: string | undefined;
-  /** Another that is taken from control planes, while the fleet's is changed. */
-  readonly tokenAccepted: string | undefined;
-  /** Tokens of direct callers. With none, and no fleet token either, every caller is trusted. */
-  readonly callerTokens: readonly CallerToken[];
+  /** The fleet's: the first is shown, each is taken. Empty only without a registry. */
+  readonly nodeTokens: Listed<string>;
+  /** Of direct callers. With none, and no fleet token either, every caller is trusted. */
+  readonly callerTokens: Listed<CallerToken>;
   /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
   readonly callerImagesMax: number | undefined;
   readonly tls: TlsSettings;
@@ -57,9 +51,6 @@ export interface Config extends LogSettings, PoolSettings {
 
 /** What control planes accept as a node_id. */
 const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
-const CALLER_TOKEN_FORM = 'name:token, the name of up to 64 letters, digits, ".", "_", "-"';
-/** A service that calls directly has one; more than a handful want a control plane. */
-const CALLER_TOKENS_MAX = 64;
 const DIRECT_CALLERS = 'Direct callers';
 const ADDRESS_FORM = 'host:port';
 const REGISTRIES_MAX = 16;
@@ -133,15 +124,12 @@ function readFleet(whole: EnvReader, host: string) {
       default: undefined,
     },
   );
-  const absent = { default: undefined };
-  const { nodeToken: token, nodeTokenAccepted: tokenAccepted } = readNodeTokens(whole, absent);
-  if (tokenAccepted !== undefined && token === undefined) {
-    reader.problem('MATTING_NODE_TOKEN_ACCEPTED', 'set only where MATTING_NODE_TOKEN is');
-  }
-  const callerTokens = readCallerTokens(whole.section(DIRECT_CALLERS), [token, tokenAccepted]);
+  const nodeTokens = readNodeTokens(whole);
+  const callerTokens = readCallerTokens(whole.section(DIRECT_CALLERS), nodeTokens);
   const tls = readTlsSettings(whole);
-  if (!reader.has('MATTING_NODE_TOKEN')) {
-    const closed = callerTokens.length > 0 || tls.clientCaFile !== undefined;
+  if (!hasNodeToken(reader)) {
+    const named = callerTokens.items.length > 0 || callerTokens.file !== undefined;
+    const closed = named || tls.clientCaFile !== undefined;
     if (registryAddresses.length > 0) {
       reader.problem('MATTING_NODE_TOKEN', `set as on the control planes: ${TOKEN_FORM}`);
     } else if (!isLoopback(host) && !closed) {
@@ -158,7 +146,7 @@ function readFleet(whole: EnvReader, host: string) {
   }
   const directOrigins = readDirectOrigins(reader);
   return {
-    ...{ registryAddresses, advertiseAddress, token, tokenAccepted, callerTokens },
+    ...{ registryAddresses, advertiseAddress, nodeTokens, callerTokens },
     ...{ tls, directOrigins },
   };
 }
@@ -172,37 +160,10 @@ function readDirectOrigins(reader: EnvReader): readonly string[] {
     itemsMax: DIRECT_ORIGINS_MAX,
     default: [],
   });
-  if (origins.length > 0 && !reader.has('MATTING_NODE_TOKEN')) {
+  if (origins.length > 0 && !hasNodeToken(reader)) {
     reader.problem('MATTING_NODE_TOKEN', `set where ${variable} is: ${TOKEN_FORM}`);
   }
   return origins;
-}
-
-function readCallerTokens(reader: EnvReader, fleet: readonly (string | undefined)[]) {
-  const callerTokens = reader.list(
-    'MATTING_NODE_CALLER_TOKENS',
-    `${CALLER_TOKEN_FORM}, the token ${TOKEN_FORM} or commas`,
-    parseCallerToken,
-    {
-      about: 'The callers that use the node [directly by gRPC](grpc.md), and their tokens.',
-      ...{ itemsMax: CALLER_TOKENS_MAX, default: [] },
-    },
-  );
-  const names = new Set(callerTokens.map(({ name }) => name));
-  const tokens = new Set(callerTokens.map(({ token }) => token));
-  if (names.size < callerTokens.length || tokens.size < callerTokens.length) {
-    reader.problem('MATTING_NODE_CALLER_TOKENS', 'a list in which names and tokens differ');
-  }
-  if (fleet.some(token => token !== undefined && tokens.has(token))) {
-    reader.problem('MATTING_NODE_CALLER_TOKENS', 'other tokens than the fleet’s own');
-  }
-  return callerTokens;
-}
-
-function parseCallerToken(text: string): CallerToken | undefined {
-  const [, name, token] = /^([A-Za-z0-9._-]{1,64}):(.+)$/.exec(text) ?? [];
-  if (name === undefined || token === undefined || !NODE_TOKEN.test(token)) return undefined;
-  return { name, token };
 }
 
 /** The same for every start on this machine and port. */

@@ -29,6 +29,7 @@ import { VERSION } from '@matting/program/version.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { DirectFiles } from '@matting/serving/direct/direct-files.ts';
 import { type DrainSteps, drainNode } from '@matting/serving/drain.ts';
+import { followTokens } from '@matting/serving/grpc/caller-tokens.ts';
 import { Callers } from '@matting/serving/grpc/callers.ts';
 import { Registration } from '@matting/serving/grpc/registration.ts';
 import { openNodeServer } from '@matting/serving/grpc/server.ts';
@@ -65,6 +66,7 @@ const log = createLog({
 const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: VERSION };
 const direct = new DirectFiles(config.directOrigins);
 const callers = createCallers();
+let [shownToken] = config.nodeTokens.items;
 let tracing: Tracing | undefined;
 const service = composeService({ identity, callers, log, direct, tracing: () => tracing });
 const { status, metrics, matte, watchers } = service;
@@ -85,14 +87,14 @@ let ending: Promise<void> | undefined;
 
 /** A control plane must always find room: one direct caller gets half of a node, at least one image. */
 function createCallers(): Callers {
-  const { token, tokenAccepted, callerTokens, callerImagesMax, registryAddresses, tls } = config;
+  const { nodeTokens, callerTokens, callerImagesMax, registryAddresses, tls } = config;
+  const lists = [nodeTokens, callerTokens];
   const half = (nodeImagesMax: number) => Math.max(1, Math.floor(nodeImagesMax / 2));
   const all = (nodeImagesMax: number) => nodeImagesMax;
   const byDefault = registryAddresses.length > 0 ? half : all;
   return new Callers({
-    token,
-    tokenAccepted,
-    callerTokens,
+    tokens: { fleet: nodeTokens.items, direct: callerTokens.items },
+    isOpen: lists.every(({ items, file }) => items.length === 0 && file === undefined),
     certificatesChecked: tls.clientCaFile !== undefined,
     imagesMax: callerImagesMax === undefined ? byDefault : () => callerImagesMax,
   });
@@ -149,6 +151,11 @@ async function listen() {
   const { registry } = metrics;
   const tls = await TlsFiles.open(config.tls, { log });
   ports.push(tls);
+  const following = followTokens(config, log, tokens => {
+    callers.know(tokens);
+    [shownToken] = tokens.fleet;
+  });
+  if (following !== undefined) ports.push(following);
   // What grpc-js says about a failed bind is in the error that we throw.
   const grpcLog = (message: unknown) => log.debug({ from: 'grpc-js' }, String(message));
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
@@ -170,11 +177,12 @@ async function listen() {
 }
 
 function register({ tls, http, server }: Awaited<ReturnType<typeof listen>>): Registration {
-  const { registryAddresses, token, advertiseAddress, host } = config;
+  const { registryAddresses, advertiseAddress, host } = config;
   const ownHost = host.includes(':') ? `[${host}]` : host;
   const address = advertiseAddress ?? `${ownHost}:${server.port}`;
   return new Registration({
-    ...{ registryAddresses, identity, address, token, log },
+    ...{ registryAddresses, identity, address, log },
+    token: () => shownToken,
     httpAddress: `${address.slice(0, address.lastIndexOf(':'))}:${http.port}`,
     security: tls.channelSecurity(),
     onDrainCommand: drain => {

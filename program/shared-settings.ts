@@ -54,36 +54,6 @@ export function readGivenBaseUrl(reader: EnvReader): string | undefined {
   });
 }
 
-/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
-export const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
-export const NODE_TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
-
-/** @param absent `{}`: the token is required */
-export function readNodeTokens<D = never>(
-  whole: EnvReader,
-  absent: { readonly default?: D },
-): { readonly nodeToken: string | D; readonly nodeTokenAccepted: string | undefined } {
-  const reader = whole.section('Basics');
-  const form = { pattern: NODE_TOKEN, expected: NODE_TOKEN_FORM };
-  return {
-    nodeToken: reader.string<D>('MATTING_NODE_TOKEN', {
-      about: `The secret that control planes and nodes share. Set the same on all of them.
-        A node that listens beyond loopback without a control plane needs it, caller tokens or
-        client certificates. \`make start\` generates one.`,
-      required: 'by a control plane, and by a node with `MATTING_REGISTRY_ADDRESS`',
-      ...form,
-      ...absent,
-    }),
-    /** Another that peers may bring, while the fleet's is changed. */
-    nodeTokenAccepted: reader.string('MATTING_NODE_TOKEN_ACCEPTED', {
-      about: `A second token that the program accepts. Set it while you
-        [change the node token](operate.md#change-the-node-token).`,
-      ...form,
-      default: undefined,
-    }),
-  };
-}
-
 /** Absolute. */
 export function readDataDir(reader: EnvReader, cwd = ''): string {
   const dataDir = reader.section('Basics').string('MATTING_DATA_DIR', {

@@ -20,6 +20,7 @@ import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { listening, openFilesMax } from '@matting/program/ports/listening.ts';
 import { type ChannelSecurity, TlsFiles } from '@matting/program/tls/tls-files.ts';
+import { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { openTracing } from '@matting/program/tracing/open-tracing.ts';
 import type { Logger } from 'pino';
@@ -127,6 +128,7 @@ export async function openCore(
     log,
     replicaId,
     timing: { ...TIMING, ...timing },
+    nodeTokens: new NodeTokens(config.nodeTokens, log),
     events: new JobEvents(),
     guard: new OutgoingGuard({ policy: config, systemLookupsMax: config.systemLookupsMax }),
     metrics,
@@ -217,6 +219,7 @@ interface Base extends Awaited<ReturnType<typeof openResources>> {
   readonly log: Logger;
   readonly replicaId: string;
   readonly timing: Timing;
+  readonly nodeTokens: NodeTokens;
   readonly events: JobEvents;
   readonly guard: OutgoingGuard;
   readonly metrics: ControlMetrics;
@@ -234,6 +237,7 @@ async function compose(base: Base) {
     return { ...running, steps: composeDrain(base, running) };
   } catch (error) {
     base.tls.close();
+    base.nodeTokens.close();
     await base.stores.close();
     await base.tracing?.close();
     throw error;
@@ -289,13 +293,9 @@ interface DispatchParts
     > {
   readonly config: Pick<
     Config,
-    | 'nodeToken'
-    | 'attemptTimeoutMs'
-    | 'resultTtlMs'
-    | 'noNodeGraceMs'
-    | 'onDemand'
-    | 'modelsOffered'
+    'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand' | 'modelsOffered'
   >;
+  readonly nodeTokens: Pick<NodeTokens, 'shown'>;
   readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
   readonly security: ChannelSecurity;
   readonly tracing?: Tracing | undefined;
@@ -306,7 +306,7 @@ export function composeDispatch(parts: DispatchParts) {
   const fleet = new Fleet({
     listMembers: () => stores.nodes.listLive(),
     noteModels: ({ nodeId, bootId }, models) => stores.nodes.noteModels(nodeId, bootId, models),
-    nodeToken: config.nodeToken,
+    nodeToken: parts.nodeTokens.shown,
     security: parts.security,
     log: (level, message, fields) => log[level](fields, message),
   });
@@ -504,7 +504,7 @@ function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
   return new RegistryServer({
     host: config.registryHost,
     port: config.registryPort,
-    nodeTokens: [config.nodeToken, config.nodeTokenAccepted],
+    nodeTokens: base.nodeTokens.accepted,
     credentials: base.tls.serverCredentials(),
     membership: base.stores.nodes,
     timing: base.timing.nodes,
@@ -558,7 +558,7 @@ function composeGauges(base: Base, running: Running): void {
   });
 }
 
-function composeDrain({ tls, stores, tracing }: Base, running: Running): DrainSteps {
+function composeDrain({ tls, nodeTokens, stores, tracing }: Base, running: Running): DrainSteps {
   const { fleet, dispatcher, registry, background, readiness, services } = running;
   const { delivery } = background;
   const { app } = running.publicPort;
@@ -580,6 +580,7 @@ function composeDrain({ tls, stores, tracing }: Base, running: Running): DrainSt
       () => services.keyUses.stop(),
       () => fleet.close(),
       async () => tls.close(),
+      async () => nodeTokens.close(),
       () => running.operatorPort.close(),
       () => stores.close(),
       // Last: every span has ended, and a collector that hangs holds nothing else back.

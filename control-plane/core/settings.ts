@@ -13,10 +13,10 @@ import {
   readGivenBaseUrl,
   readHost,
   readModelsOffered,
-  readNodeTokens,
   readPort,
 } from '@matting/program/shared-settings.ts';
 import { readTlsSettings } from '@matting/program/tls/tls-settings.ts';
+import { readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './dispatch/job-needs.ts';
 import { SELECTABLE_NAME } from './models/selectable.ts';
 import {
@@ -249,7 +249,8 @@ function dialableHost(host: string): string {
 function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
   const reader = whole.section('Secrets');
   return {
-    ...readNodeTokens(reader, {}),
+    /** The first is shown to nodes, each is accepted of them. */
+    nodeTokens: readNodeTokens(reader, `set: ${TOKEN_FORM}`),
     /** What seals; 32 bytes. Undefined (with SQLite only): the one kept in the data directory. */
     secretsKey: readSecretsKey(reader, databaseUrl),
     secretsKeyPrevious: reader.parsed(PREVIOUS_KEY, SECRETS_KEY_FORM, parseSecretsKey, {

@@ -304,13 +304,13 @@ onDatabases(
     test('has a doctor that calls a token of an example weak, and prints no secret', async t => {
       const weak = { ...env, MATTING_NODE_TOKEN: 'A-LONG-RANDOM-TOKEN' };
       const { out } = await run(weak, 'doctor');
-      t.regex(out, /^warning +secrets +MATTING_NODE_TOKEN /m);
+      t.regex(out, /^warning +secrets +the node token /m);
       for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) t.false(out.includes(secret));
       // A second token opens the registry: one more warning, and another where it is weak too.
       const warnings = async (token: string) =>
         (await doctor({ ...env, MATTING_NODE_TOKEN_ACCEPTED: token }))
           .of('secrets')
-          .filter(line => line.startsWith('warning: MATTING_NODE_TOKEN_ACCEPTED')).length;
+          .filter(line => line.includes('second node token')).length;
       t.is(await warnings(randomBytes(24).toString('hex')), 1);
       t.is(await warnings('change-me-change-me'), 2);
     });

@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
 import { ConfigError } from '@matting/program/env.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import test from 'ava';
 import { loadConfig } from '../config.ts';
 
@@ -55,7 +58,7 @@ test('knows direct callers by name, each by a token of its own', t => {
   const tokens = 'shop:0123456789abcdef,lab:colons:are:fine:here';
   const env = { MATTING_NODE_CALLER_TOKENS: tokens, MATTING_HOST: '10.0.0.1' };
   t.deepEqual(problems(env), []);
-  t.deepEqual(loadConfig(env).callerTokens, [
+  t.deepEqual(loadConfig(env).callerTokens.items, [
     { name: 'shop', token: '0123456789abcdef' },
     { name: 'lab', token: 'colons:are:fine:here' },
   ]);
@@ -101,11 +104,47 @@ test('takes a second token of the fleet beside the first, which no direct caller
   const accepted = { MATTING_NODE_TOKEN_ACCEPTED: 'another-token-of-the-fleet' };
   t.deepEqual(problems(accepted), ['MATTING_NODE_TOKEN_ACCEPTED']);
   const both = { ...accepted, MATTING_NODE_TOKEN: TOKEN };
-  t.is(loadConfig(both).tokenAccepted, 'another-token-of-the-fleet');
+  t.deepEqual(loadConfig(both).nodeTokens.items, [TOKEN, 'another-token-of-the-fleet']);
   const shared = { ...both, MATTING_NODE_CALLER_TOKENS: 'shop:another-token-of-the-fleet' };
   t.deepEqual(problems(shared), ['MATTING_NODE_CALLER_TOKENS']);
   t.deepEqual(problems({ ...both, MATTING_NODE_TOKEN_ACCEPTED: 'short' }), [
     'MATTING_NODE_TOKEN_ACCEPTED',
+  ]);
+});
+
+test('takes tokens from files, one a line, in place of the variables', async t => {
+  const home = await temporaryFolder(t);
+  const write = async (name: string, text: string) => {
+    await writeFile(path.join(home, name), text);
+    return path.join(home, name);
+  };
+  const registry = { MATTING_REGISTRY_ADDRESS: '127.0.0.1:50050' };
+  const own = await write('own', `${TOKEN}\n# the next\n the-next-token-of-the-fleet \n`);
+  const callers = await write('callers', '# nobody yet\n');
+  const files = { MATTING_NODE_TOKEN_FILE: own, MATTING_NODE_CALLER_TOKENS_FILE: callers };
+  const { nodeTokens, callerTokens } = loadConfig({ ...registry, ...files });
+  t.deepEqual(nodeTokens, { items: [TOKEN, 'the-next-token-of-the-fleet'], file: own });
+  t.deepEqual(callerTokens, { items: [], file: callers });
+  await writeFile(
+    callers,
+    'shop:0123456789abcdef,lab:fedcba9876543210\ndesk:the-token-of-a-desk\n',
+  );
+  const named = loadConfig({ ...registry, ...files }).callerTokens.items;
+  t.deepEqual(
+    named.map(({ name }) => name),
+    ['shop', 'lab', 'desk'],
+  );
+  const both = { MATTING_NODE_TOKEN: TOKEN, MATTING_NODE_CALLER_TOKENS: 'shop:0123456789abcdef' };
+  t.deepEqual(problems({ ...files, ...both }), Object.keys(both));
+  const wrong = ['', ' \n', '# alone\n', 'short\n', Array(5).fill(TOKEN).join('\n')];
+  for (const [index, text] of wrong.entries()) {
+    const file = await write(`wrong-${index}`, text);
+    t.deepEqual(problems({ MATTING_NODE_TOKEN_FILE: file }), ['MATTING_NODE_TOKEN_FILE'], text);
+  }
+  t.deepEqual(problems({ MATTING_NODE_TOKEN_FILE: home }), ['MATTING_NODE_TOKEN_FILE']);
+  const shared = await write('shared', `shop:${TOKEN}\n`);
+  t.deepEqual(problems({ ...files, MATTING_NODE_CALLER_TOKENS_FILE: shared }), [
+    'MATTING_NODE_CALLER_TOKENS_FILE',
   ]);
 });
 

@@ -56,8 +56,8 @@ test('misses the weights, and tells registries that answer from those that do no
     t.regex(of('models').join('\n'), /^failure: u2netp: u2netp\.onnx is missing$/m);
     t.regex(of('models').join('\n'), /^warning: 1 of 1 are not prepared yet$/m);
     const [weak, second, ...others] = of('secrets');
-    t.regex(weak ?? '', /^warning: MATTING_NODE_TOKEN_ACCEPTED .*placeholder/);
-    t.regex(second ?? '', /^warning: MATTING_NODE_TOKEN_ACCEPTED is set/);
+    t.regex(weak ?? '', /^warning: the second node token .*placeholder/);
+    t.regex(second ?? '', /^warning: this node accepts a second node token/);
     t.deepEqual(others, []);
     t.regex(of('provider').join(), /^ok: cpu runs here/);
     t.deepEqual(of('registry'), [

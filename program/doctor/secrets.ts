@@ -1,4 +1,5 @@
 /** Secrets: kept out of what a doctor says, and judged by how hard they are to guess. */
+import { readFile } from 'node:fs/promises';
 import { type Finding, warning } from './findings.ts';
 
 /** Names of variables, ours and others', whose values nobody else may see. */
@@ -34,6 +35,16 @@ export class SecretsOut {
   of(text: string): string {
     return this.#secrets.reduce((rest, secret) => rest.replaceAll(secret, LEFT_OUT), text);
   }
+}
+
+/** The tokens of files that the environment names; what cannot be read cannot be said either. */
+export async function secretsOfFiles(env: Environment): Promise<string[]> {
+  const files = ['MATTING_NODE_TOKEN_FILE', 'MATTING_NODE_CALLER_TOKENS_FILE'].flatMap(
+    name => env[name] || [],
+  );
+  const texts = await Promise.all(files.map(file => readFile(file, 'utf8').catch(() => '')));
+  const lines = texts.flatMap(text => text.split('\n').map(line => line.trim()));
+  return lines.flatMap(line => [line, line.slice(line.indexOf(':') + 1)]).filter(Boolean);
 }
 
 function secretsOf([name, value]: readonly [string, string | undefined]): string[] {
@@ -90,9 +101,14 @@ export function weaknessOfBytes(secret: Uint8Array): string | undefined {
   return bits < BITS_MIN ? `has at most ${Math.floor(bits)} bits` : undefined;
 }
 
-/** MATTING_NODE_TOKEN_ACCEPTED is for the time of a change. @param opened what it opens */
+/** Of the fleet's tokens, in their order. */
+export function nodeTokenName(index: number): string {
+  return index === 0 ? 'the node token' : 'the second node token';
+}
+
+/** A second token is for the time of a change. @param opened what it opens */
 export function secondTokenFinding(opened: string): Finding {
-  const found = `MATTING_NODE_TOKEN_ACCEPTED is set, so ${opened} accepts a second token`;
+  const found = `${opened} accepts a second node token`;
   const page = 'docs/operate.md, "Change the node token"';
   const advice = `remove it when every node and control plane has the new token; see ${page}`;
   return warning('secrets', found, advice);

@@ -1,16 +1,15 @@
 /**
- * Certificates out of files, for gRPC servers and channels, followed while the program runs: the
- * files are read every POLL_MS, and what is new and fits together is used for the connections made
- * from then on. Those that are open go on as they are.
+ * Certificates out of files, for gRPC servers and channels, followed while the program runs: what
+ * is new and fits together is used for the connections made from then on. Those that are open go on
+ * as they are.
  *
  * | files                                        | at the start     | later                         |
  * |----------------------------------------------|------------------|-------------------------------|
  * | readable, key and certificate belong together | used             | used for new connections      |
+ * | the same, the certificate expired            | used, a warning  | a warning; the last good stay |
  * | anything else                                | TlsFileError     | a warning; the last good stay |
  *
  * So a rotation that writes one file after the other meets a moment of the last row and no more.
- * Polled, since files mounted from a secret are replaced by renaming a directory above them, which
- * watches do not see.
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -22,9 +21,9 @@ import {
   experimental,
   ServerCredentials,
 } from '@grpc/grpc-js';
+import { Followed, type FollowLog } from '../followed.ts';
 import type { TlsSettings } from './tls-settings.ts';
 
-const POLL_MS = 10_000;
 /** A chain of certificates or a bundle of authorities. */
 const FILE_BYTES_MAX = 1024 * 1024;
 
@@ -41,13 +40,8 @@ export interface ChannelSecurity {
   readonly options: ChannelOptions;
 }
 
-export interface TlsLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}
-
 export interface TlsFilesOptions {
-  readonly log: TlsLog;
+  readonly log: FollowLog;
   readonly pollMs?: number;
 }
 
@@ -64,13 +58,11 @@ interface Content {
 
 export class TlsFiles {
   readonly #settings: TlsSettings;
-  readonly #log: TlsLog;
+  readonly #log: FollowLog;
   readonly #identity: Source<Identity>;
   readonly #clientCa: Source<Buffer>;
   readonly #serverCa: Source<Buffer>;
-  readonly #timer: NodeJS.Timeout | undefined;
-  #reading: Promise<void> | undefined;
-  #complaint = '';
+  readonly #followed: Followed<Content> | undefined;
 
   private constructor(settings: TlsSettings, content: Content, options: TlsFilesOptions) {
     this.#settings = settings;
@@ -80,9 +72,9 @@ export class TlsFiles {
     this.#serverCa = new Source(content.serverCa);
     if (Object.values(content).every(part => part === undefined)) return;
     this.#tell('TLS files read', content);
-    this.#timer = setInterval(() => void this.reload(), options.pollMs ?? POLL_MS);
-    // What holds a program open is its ports.
-    this.#timer.unref();
+    const onChange = (changed: Content) => this.#change(changed);
+    const read = () => this.#readAgain();
+    this.#followed = new Followed(content, read, { what: 'TLS files', ...options, onChange });
   }
 
   static async open(settings: TlsSettings, options: TlsFilesOptions): Promise<TlsFiles> {
@@ -118,37 +110,30 @@ export class TlsFiles {
     };
   }
 
-  reload(): Promise<void> {
-    this.#reading ??= this.#readAgain().finally(() => {
-      this.#reading = undefined;
-    });
-    return this.#reading;
+  async reload(): Promise<void> {
+    await this.#followed?.reload();
   }
 
   /** Ends the following; connections and credentials stay as they are. */
   close(): void {
-    clearInterval(this.#timer);
+    this.#followed?.close();
   }
 
-  async #readAgain(): Promise<void> {
-    let content: Content;
-    try {
-      content = await readContent(this.#settings);
-    } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      // The same complaint every ten seconds would hide the others.
-      if (reason !== this.#complaint) this.#log.warn({ reason }, 'TLS files not usable; kept');
-      this.#complaint = reason;
-      return;
+  async #readAgain(): Promise<Content> {
+    const content = await readContent(this.#settings);
+    const [next, own] = [content.identity, this.#identity.current];
+    if (next !== undefined && own !== undefined && isExpired(next) && !isExpired(own)) {
+      throw new TlsFileError('MATTING_TLS_CERT_FILE', 'the certificate has expired');
     }
-    this.#complaint = '';
+    return content;
+  }
+
+  #change(content: Content): void {
     // The authorities first: a certificate of a new one must find it.
-    const changes = [
-      this.#clientCa.update(content.clientCa),
-      this.#serverCa.update(content.serverCa),
-      this.#identity.update(content.identity),
-    ];
-    if (changes.includes(true)) this.#tell('TLS files changed; new connections use them', content);
+    this.#clientCa.update(content.clientCa);
+    this.#serverCa.update(content.serverCa);
+    this.#identity.update(content.identity);
+    this.#tell('TLS files changed; new connections use them', content);
   }
 
   #tell(message: string, { identity, clientCa, serverCa }: Content): void {
@@ -159,7 +144,7 @@ export class TlsFiles {
       callersAreChecked: clientCa !== undefined,
       serversAreChecked: serverCa !== undefined,
     };
-    const expired = own !== undefined && own.validToDate.getTime() < Date.now();
+    const expired = identity !== undefined && isExpired(identity);
     this.#log[expired ? 'warn' : 'info'](fields, expired ? `${message}; EXPIRED` : message);
   }
 
@@ -190,13 +175,11 @@ class Source<T extends Buffer | Identity> {
     return this.#current;
   }
 
-  /** True where it is another. */
-  update(next: T | undefined): boolean {
-    if (next === undefined || this.#current === undefined || isDeepStrictEqual(next, this.#current))
-      return false;
+  update(next: T | undefined): void {
+    if (next === undefined || this.#current === undefined) return;
+    if (isDeepStrictEqual(next, this.#current)) return;
     this.#current = next;
     for (const listener of this.#listeners.values()) listener(next);
-    return true;
   }
 
   follow(key: unknown, listener: (value: T) => void): void {
@@ -210,6 +193,10 @@ class Source<T extends Buffer | Identity> {
   leave(key: unknown): void {
     this.#listeners.delete(key);
   }
+}
+
+function isExpired({ certificate }: Identity): boolean {
+  return new X509Certificate(certificate).validToDate.getTime() < Date.now();
 }
 
 /** @throws TlsFileError naming the variable whose file is not usable. */

@@ -76,7 +76,7 @@ test.before(async () => {
     identity: { nodeId: 'node-1', bootId, version: '0.0.0' },
     address: node.address,
     httpAddress: '',
-    token: TEST_TOKEN,
+    token: () => TEST_TOKEN,
     log: SILENT,
     security: { credentials: ChannelCredentials.createInsecure(), options: {} },
     onDrainCommand: () => undefined,

@@ -199,18 +199,26 @@ test('models are fetched before the node, which waits for them and has the same 
   t.is(pods('nodes.defaults.modelsFetch=[]').initContainers, undefined);
 });
 
-test('the token of the fleet can be changed in the rounds of docs/operate.md', t => {
-  const deployments = rendered(...SMALLEST).filter(each => each.kind === 'Deployment');
-  t.is(deployments.length, 2);
-  for (const deployment of deployments) {
-    const { env } = podOf(deployment)?.spec.containers[0] ?? {};
-    const token = env.find(({ name }: KubernetesObject) => name === 'MATTING_NODE_TOKEN_ACCEPTED');
-    t.deepEqual(token?.valueFrom.secretKeyRef, {
-      name: 'matting',
-      key: 'node-token-accepted',
-      optional: true,
-    });
-  }
+test('tokens are files of the Secret, which programs follow; callers have theirs where a Service lets them in', t => {
+  const named = ({ name }: KubernetesObject, wanted: string) => name === wanted;
+  const itemsOf = (...set: readonly string[]) =>
+    rendered(...SMALLEST, ...valuesOf([], set))
+      .filter(each => each.kind === 'Deployment')
+      .map(deployment => {
+        const { containers, volumes } = podOf(deployment)?.spec ?? {};
+        const { env, volumeMounts } = containers[0];
+        t.true(volumeMounts.some((each: KubernetesObject) => named(each, 'tokens')));
+        const { secret } = volumes.find((each: KubernetesObject) => named(each, 'tokens'));
+        t.is(secret.secretName, 'matting');
+        const files = env
+          .filter(({ name }: KubernetesObject) => /^MATTING_NODE_.*TOKENS?_FILE$/.test(name))
+          .map(({ value }: KubernetesObject) => value);
+        const mounted = secret.items.map(({ path: file }: KubernetesObject) => `/tokens/${file}`);
+        t.deepEqual(files, mounted);
+        return mounted.length;
+      });
+  t.deepEqual(itemsOf(), [1, 1]);
+  t.deepEqual(itemsOf('nodes.defaults.callerService=true').toSorted(), [1, 2]);
 });
 
 test('with a bucket a control plane asks for the room that pictures need on their way', t => {

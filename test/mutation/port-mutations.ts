@@ -123,4 +123,23 @@ sign-ins that succeed take hashes without an end
   + void waitMs;
   +       await this.#store.giveBack(keys);
   = counts those that succeed, too, once there are very many of one mail
+
+file inference-node/serving/grpc/callers.ts
+tests inference-node/serving/grpc/callers.test.ts: tokens of files
+a node whose last token went is open to all
+  - return this.#isOpen ? FLEET : undefined;
+  + return this.#known.length === 0 ? FLEET : undefined;
+  = open the node to nobody when the last one goes
+a token that was taken out of its file still opens the node
+  - this.#known = [
+  + this.#known = [
+  +       ...this.#known,
+  = work both while they change, and the old one no more once it is gone
+
+file program/tls/tls-files.ts
+tests program/tls/test/tls-files.test.ts: TLS files that change
+an expired certificate takes the place of a good one
+  - isExpired(next) && !isExpired(own)
+  + isExpired(next) && isExpired(own)
+  = are not used where the new certificate has expired and the old one has not
 `;

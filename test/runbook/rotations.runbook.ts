@@ -1,5 +1,7 @@
 /** Secrets are changed as docs/operate.md and docs/security.md say, while callers are served. */
 import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import ava from 'ava';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
@@ -69,23 +71,36 @@ async function attemptsThatFailed(): Promise<number> {
 }
 
 test('the node token', async t => {
-  const accepted = (token: string, other: string) => ({
-    MATTING_NODE_TOKEN: token,
-    MATTING_NODE_TOKEN_ACCEPTED: other,
-  });
+  const file = path.join(service.directory, 'node-token');
+  const [node] = service.nodes;
+  assert.ok(node);
+  await writeFile(file, NODE_TOKEN);
+  const inFile = { MATTING_NODE_TOKEN: '', MATTING_NODE_TOKEN_FILE: file };
+  await restartAll(inFile);
+  const programs = [...service.planes, ...service.nodes];
+  const pids = programs.map(({ pid }) => pid);
+  const steps = [[NODE_TOKEN, NEXT_TOKEN], [NEXT_TOKEN, NODE_TOKEN], [NEXT_TOKEN]];
+  const changesOf = ({ lines }: (typeof programs)[number]) =>
+    lines.flatMap(({ msg, nodeTokens }) => (msg === 'token files changed' ? [nodeTokens] : []));
   const jobs = await underLoad(async () => {
-    await restartAll(accepted(NODE_TOKEN, NEXT_TOKEN));
-    await restartAll(accepted(NEXT_TOKEN, NODE_TOKEN));
-    await restartAll(TOKEN);
+    for (const [index, tokens] of steps.entries()) {
+      await writeFile(file, tokens.join('\n'));
+      const isTold = () => programs.every(program => changesOf(program).length > index);
+      await service.until('every program has read it', isTold);
+    }
   });
+  for (const program of programs) t.deepEqual(changesOf(program), [2, 2, 1]);
   t.true(jobs > 0);
   t.is(await attemptsThatFailed(), 0);
+  t.deepEqual(
+    programs.map(({ pid }) => pid),
+    pids,
+  );
   // What the old one opens: nothing.
-  const [node] = service.nodes;
-  await node?.restart();
+  await node.restart();
   const refused = await service.planes[0]?.line('a node was refused');
   t.is(refused?.cause, 'token');
-  await node?.restart(TOKEN);
+  await node.restart(inFile);
   await service.ready();
 });
 

@@ -44,8 +44,15 @@ export class TestAuthority {
     });
   }
 
-  /** @param hosts IPv4 addresses and DNS names that a server with it may have. */
-  issue(subject: string, hosts: readonly string[] = ['127.0.0.1', 'localhost']): Certificate {
+  /**
+   * @param hosts IPv4 addresses and DNS names that a server with it may have
+   * @param endsMs from now; negative: it has expired
+   */
+  issue(
+    subject: string,
+    hosts: readonly string[] = ['127.0.0.1', 'localhost'],
+    endsMs?: number,
+  ): Certificate {
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const names = hosts.map(host =>
       isIPv4(host)
@@ -59,6 +66,7 @@ export class TestAuthority {
         issuer: this.name,
         publicKey: createPublicKey(privateKey),
         signer: this.#key,
+        endsMs,
         extensions: names.length === 0 ? [] : [extension('551d11', false, sequence(...names))],
       }),
     };
@@ -70,6 +78,7 @@ interface CertificateFields {
   readonly issuer: string;
   readonly publicKey: KeyObject;
   readonly signer: KeyObject;
+  readonly endsMs?: number | undefined;
   readonly extensions: readonly Buffer[];
 }
 
@@ -81,7 +90,7 @@ function certificate(fields: CertificateFields): string {
     der(0x02, Buffer.concat([Buffer.from([1]), randomBytes(8)])),
     algorithm,
     name(fields.issuer),
-    sequence(instant(Date.now() - HOUR_MS), instant(Date.now() + 24 * HOUR_MS)),
+    sequence(instant(Date.now() - HOUR_MS), instant(Date.now() + (fields.endsMs ?? 24 * HOUR_MS))),
     name(fields.subject),
     fields.publicKey.export({ type: 'spki', format: 'der' }),
     ...(fields.extensions.length === 0 ? [] : [der(0xa3, sequence(...fields.extensions))]),

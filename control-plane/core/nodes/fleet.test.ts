@@ -33,7 +33,7 @@ test.beforeEach(async () => {
       if (members instanceof Error) throw members;
       return members;
     },
-    nodeToken: TEST_TOKEN,
+    nodeToken: () => TEST_TOKEN,
     log: (_level, message, fields) => said.push(`${message} ${JSON.stringify(fields)}`),
     now: () => nowMs,
   });

@@ -89,19 +89,22 @@ const PLAIN_TEXT: ChannelSecurity = {
 /** One node's MatteService, with back-pressure both ways: a slow node never fills this process. */
 export class NodeClient {
   readonly #client: MatteServiceClient;
-  readonly #metadata = new Metadata();
+  readonly #nodeToken: () => string;
   readonly #admissionTimeoutMs: number;
 
-  /** @param address host:port. Connects lazily; `close` ends it. */
+  /**
+   * @param address host:port. Connects lazily; `close` ends it
+   * @param nodeToken asked for each call: it may change
+   */
   constructor(
     address: string,
-    nodeToken: string,
+    nodeToken: () => string,
     { credentials, options }: ChannelSecurity = PLAIN_TEXT,
     admissionTimeoutMs = ADMISSION_TIMEOUT_MS,
   ) {
     this.#admissionTimeoutMs = admissionTimeoutMs;
     this.#client = new MatteServiceClient(address, credentials, { ...CHANNEL_OPTIONS, ...options });
-    this.#metadata.set('authorization', `Bearer ${nodeToken}`);
+    this.#nodeToken = nodeToken;
   }
 
   /** Calls in flight end with UNAVAILABLE or run to their end, as the channel decides. */
@@ -112,7 +115,7 @@ export class NodeClient {
   getNodeInfo(): Promise<GetNodeInfoResponse> {
     const deadline = Date.now() + NODE_INFO_TIMEOUT_MS;
     return new Promise((resolve, reject) => {
-      this.#client.getNodeInfo({}, this.#metadata, { deadline }, (error, response) => {
+      this.#client.getNodeInfo({}, this.#metadata(), { deadline }, (error, response) => {
         if (error === null) resolve(response);
         else reject(error);
       });
@@ -120,7 +123,7 @@ export class NodeClient {
   }
 
   watchCapacity(): ClientReadableStream<WatchCapacityResponse> {
-    return this.#client.watchCapacity({}, this.#metadata);
+    return this.#client.watchCapacity({}, this.#metadata());
   }
 
   matte(request: MatteCall): Promise<AttemptOutcome> {
@@ -150,11 +153,17 @@ export class NodeClient {
     }
   }
 
+  #metadata(): Metadata {
+    const metadata = new Metadata();
+    metadata.set('authorization', `Bearer ${this.#nodeToken()}`);
+    return metadata;
+  }
+
   /** The node's spans go under the one that calls it, and are made where that one is. */
   #tracedMetadata(): Metadata {
+    const metadata = this.#metadata();
     const carrier = activeCarrier();
-    if (carrier === undefined) return this.#metadata;
-    const metadata = this.#metadata.clone();
+    if (carrier === undefined) return metadata;
     metadata.set('traceparent', carrier.traceparent);
     if (carrier.tracestate) metadata.set('tracestate', carrier.tracestate);
     return metadata;
@@ -234,7 +243,7 @@ class NodeLink {
   #directOrigins: readonly string[] = [];
   #report: WatchCapacityResponse | undefined;
 
-  constructor(member: FleetMember, nodeToken: string, options: NodeLinkOptions) {
+  constructor(member: FleetMember, nodeToken: () => string, options: NodeLinkOptions) {
     this.member = member;
     this.client = new NodeClient(member.address, nodeToken, options.security);
     this.#draining = member.draining;
@@ -495,7 +504,7 @@ interface FleetOptions {
     { nodeId, bootId }: FleetMember,
     models: readonly NamedSum[],
   ) => Promise<unknown>;
-  readonly nodeToken: string;
+  readonly nodeToken: () => string;
   readonly security?: ChannelSecurity;
   readonly log: LinkLog;
   readonly now?: () => number;

@@ -22,7 +22,7 @@ let client: NodeClient;
 
 test.before(async () => {
   node = await ScriptedNode.start();
-  client = new NodeClient(node.address, TEST_TOKEN);
+  client = new NodeClient(node.address, () => TEST_TOKEN);
 });
 
 test.after.always(async () => {
@@ -35,7 +35,7 @@ test('lets a node send ahead further than http2 alone would', async t => {
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const connected = once(server, 'session') as Promise<[ServerHttp2Session]>;
-  const own = new NodeClient(`127.0.0.1:${port}`, TEST_TOKEN);
+  const own = new NodeClient(`127.0.0.1:${port}`, () => TEST_TOKEN);
   const asked = own.getNodeInfo().catch(() => undefined);
   const [session] = await connected;
   await once(session, 'remoteSettings');
@@ -226,9 +226,9 @@ test('an end › by our own abort is aborted, and the node is told', async t => 
 test('an end › with a wrong token, or of a node that does not answer, is a refusal', async t => {
   node.script = exchange => exchange.cancelled;
   const refusing: readonly [NodeClient, ErrorCode][] = [
-    [new NodeClient(node.address, 'another-token'), 'INVALID_NODE_TOKEN'],
-    [new NodeClient('127.0.0.1:1', TEST_TOKEN), 'NODE_UNAVAILABLE'],
-    [new NodeClient(node.address, TEST_TOKEN, undefined, 200), 'NODE_UNAVAILABLE'],
+    [new NodeClient(node.address, () => 'another-token'), 'INVALID_NODE_TOKEN'],
+    [new NodeClient('127.0.0.1:1', () => TEST_TOKEN), 'NODE_UNAVAILABLE'],
+    [new NodeClient(node.address, () => TEST_TOKEN, undefined, 200), 'NODE_UNAVAILABLE'],
   ];
   for (const [one, code] of refusing) {
     const outcome = await one.matte(callOf(INPUT));

@@ -38,6 +38,7 @@ let membership: Membership;
 let server: RegistryServer;
 let client: NodeRegistryClient;
 let changes = 0;
+let nodeTokens = [TEST_TOKEN, NEXT_TOKEN];
 const failures: unknown[] = [];
 const refusals: NodeRefusal[] = [];
 
@@ -46,7 +47,7 @@ test.before(async () => {
   server = new RegistryServer({
     host: '127.0.0.1',
     port: 0,
-    nodeTokens: [TEST_TOKEN, NEXT_TOKEN],
+    nodeTokens: () => nodeTokens,
     membership: {
       register: (...args) => membership.register(...args),
       heartbeat: (...args) => membership.heartbeat(...args),
@@ -124,8 +125,15 @@ test('a stranger › is refused without the token', async t => {
 });
 
 test('a stranger › may bring the other token while the fleet changes from one to the other', async t => {
-  await register(request({ nodeId: 'node-next' }), withToken(NEXT_TOKEN));
+  const next = () => register(request({ nodeId: 'node-next' }), withToken(NEXT_TOKEN));
+  await next();
   t.deepEqual(refused(), []);
+  nodeTokens = [TEST_TOKEN];
+  await rejectsWith(t, next(), endsWith(status.UNAUTHENTICATED));
+  nodeTokens = [NEXT_TOKEN];
+  await next();
+  await rejectsWith(t, register(request()), endsWith(status.UNAUTHENTICATED));
+  nodeTokens = [TEST_TOKEN, NEXT_TOKEN];
 });
 
 const bad: Record<string, Partial<RegisterRequest>> = {
@@ -225,7 +233,7 @@ class Guarded {
     this.server = new RegistryServer({
       host: '127.0.0.1',
       port: 0,
-      nodeTokens: [TEST_TOKEN],
+      nodeTokens: () => [TEST_TOKEN],
       membership: harness.stores.nodes,
       onMembersChanged: () => undefined,
       onRefused: () => undefined,

@@ -59,8 +59,8 @@ interface RegistryServerOptions {
   readonly host: string;
   /** 0 lets the system choose. */
   readonly port: number;
-  /** The fleet's token, and another that is accepted beside it; undefined: none. */
-  readonly nodeTokens: readonly (string | undefined)[];
+  /** Each is accepted. Asked for each call: they may change. */
+  readonly nodeTokens: () => readonly string[];
   readonly credentials?: ServerCredentials;
   readonly membership: Membership;
   readonly timing?: NodeTiming;
@@ -86,16 +86,12 @@ export class RegistryServer {
   readonly #server: Server;
   readonly #guard: GrpcGuard;
   readonly #options: RegistryServerOptions;
-  readonly #expectedTokens: readonly Buffer[];
   readonly #timing: NodeTiming;
   #port = 0;
 
   constructor(options: RegistryServerOptions) {
     this.#options = options;
     this.#timing = options.timing ?? NODE_TIMING;
-    this.#expectedTokens = options.nodeTokens
-      .filter(token => token !== undefined)
-      .map(token => digest(`Bearer ${token}`));
     this.#server = new Server({
       'grpc.max_receive_message_length': MESSAGE_BYTES_SMALL,
       'grpc.max_send_message_length': MESSAGE_BYTES_SMALL,
@@ -169,7 +165,9 @@ export class RegistryServer {
     // Digests are of one length, so the comparison reveals nothing about the token's.
     const brought = digest(String(given[0]));
     // Compares with all, so that the time does not show which one it was.
-    const found = this.#expectedTokens.filter(known => timingSafeEqual(known, brought));
+    const found = this.#options
+      .nodeTokens()
+      .filter(token => timingSafeEqual(digest(`Bearer ${token}`), brought));
     return given.length === 1 && found.length > 0;
   }
 

@@ -184,7 +184,6 @@ export class Harness {
     const { blobs = this.blobs } = options;
     const { fleet, dispatcher } = composeDispatch({
       config: {
-        nodeToken: TEST_TOKEN,
         attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
         resultTtlMs: 60_000,
         noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
@@ -192,6 +191,7 @@ export class Harness {
         modelsOffered: [],
       },
       log: silent,
+      nodeTokens: { shown: () => TEST_TOKEN },
       replicaId: options.holder ?? 'replica',
       stores: { jobs: options.jobs ?? this.stores.jobs, nodes: this.stores.nodes },
       blobs,

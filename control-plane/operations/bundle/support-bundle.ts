@@ -27,7 +27,7 @@ import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { dependencyVersions, VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
 import { zipSync } from 'fflate';
-import { secretsOfDirectory, withSupervisorsToken } from '../doctor/configuration-findings.ts';
+import { secretsInFiles, withSupervisorsToken } from '../doctor/configuration-findings.ts';
 import { missingFile } from '../doctor/database-findings.ts';
 import { examineControlPlane } from '../doctor/doctor.ts';
 
@@ -452,8 +452,7 @@ async function gather(context: CliContext, file: string, options: BundleCommand)
   const { log: logs = [] } = options;
   if (logs.length > LOGS_MAX) throw new CommandError(`--log takes at most ${LOGS_MAX} files`);
   const env = context.environment;
-  const secrets = await secretsOfDirectory(env.MATTING_DATA_DIR || 'data');
-  const secretsOut = new SecretsOut(env, secrets);
+  const secretsOut = new SecretsOut(env, await secretsInFiles(env));
   const files = await collectBundle({ env, packages: context.packages, logs, secretsOut });
   const place = path.resolve(file);
   const bytes = await writeBundle(place, files).catch((error: NodeJS.ErrnoException) => {

@@ -4,7 +4,9 @@ import path from 'node:path';
 import type { CliPackages, LookedAtConfig } from '@matting/core/cli/context.ts';
 import { type Finding, failure, ok, warning } from '@matting/program/doctor/findings.ts';
 import {
+  nodeTokenName,
   secondTokenFinding,
+  secretsOfFiles,
   weaknessOf,
   weaknessOfBytes,
 } from '@matting/program/doctor/secrets.ts';
@@ -48,23 +50,24 @@ export async function withSupervisorsToken(
   env: Environment,
   dataDir: string,
 ): Promise<Environment> {
-  if ((env.MATTING_NODE_TOKEN ?? '') !== '') return env;
+  if (env.MATTING_NODE_TOKEN || env.MATTING_NODE_TOKEN_FILE) return env;
   const token = await textOf(path.join(dataDir, NODE_TOKEN_FILE));
   return token === undefined ? env : { ...env, MATTING_NODE_TOKEN: token };
 }
 
-/** What the data directory holds that nobody else may see; for what must not be printed. */
-export async function secretsOfDirectory(dataDir: string): Promise<string[]> {
+/** What files hold that nobody else may see; for what must not be printed. */
+export async function secretsInFiles(env: Environment): Promise<string[]> {
+  const dataDir = env.MATTING_DATA_DIR || 'data';
   const files = [SECRETS_KEY_FILE, NODE_TOKEN_FILE].map(name => textOf(path.join(dataDir, name)));
-  return (await Promise.all(files)).filter(text => text !== undefined);
+  const own = (await Promise.all(files)).filter(text => text !== undefined);
+  return [...own, ...(await secretsOfFiles(env))];
 }
 
 export async function secretsFindings(config: LookedAtConfig): Promise<readonly Finding[]> {
-  const { nodeToken, nodeTokenAccepted, operatorKey, secretsKey } = config;
+  const { nodeTokens, operatorKey, secretsKey } = config;
   const { secretsKeyPrevious, dataDir } = config;
   const weak: (readonly [string, string | undefined])[] = [
-    ['MATTING_NODE_TOKEN', weaknessOf(nodeToken)],
-    ['MATTING_NODE_TOKEN_ACCEPTED', nodeTokenAccepted && weaknessOf(nodeTokenAccepted)],
+    ...nodeTokens.items.map((token, at) => [nodeTokenName(at), weaknessOf(token)] as const),
     ['MATTING_OPERATOR_KEY', operatorKey && weaknessOf(operatorKey)],
     ['MATTING_SECRETS_KEY', secretsKey && weaknessOfBytes(secretsKey)],
     ...Object.entries(config.secrets).map(
@@ -76,7 +79,7 @@ export async function secretsFindings(config: LookedAtConfig): Promise<readonly 
       ? []
       : [warning(SECRETS, `${variable} ${weakness}`, 'make a new one: openssl rand -hex 32')],
   );
-  if (nodeTokenAccepted !== undefined) findings.push(secondTokenFinding('the registry'));
+  if (nodeTokens.items.length > 1) findings.push(secondTokenFinding('the registry'));
   if (secretsKeyPrevious !== undefined) {
     const found = 'MATTING_SECRETS_KEY_PREVIOUS is set, so a change of the key is in progress';
     const advice =

@@ -53,7 +53,7 @@ import type { Command } from 'commander';
 import {
   examineConfiguration,
   secretsFindings,
-  secretsOfDirectory,
+  secretsInFiles,
   withSupervisorsToken,
 } from './configuration-findings.ts';
 import {
@@ -199,8 +199,7 @@ export function addDoctorCommand(program: Command, context: CliContext): void {
 async function examine(context: CliContext, options: DoctorOptions): Promise<void> {
   const { environment } = context;
   const findings = await examineControlPlane(environment, context.packages);
-  const dataDir = environment.MATTING_DATA_DIR || 'data';
-  const secretsOut = new SecretsOut(environment, await secretsOfDirectory(dataDir));
+  const secretsOut = new SecretsOut(environment, await secretsInFiles(environment));
   const { failures, warnings } = summaryOf(findings);
   const text = context.json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
   context.print(secretsOut.of(text));

@@ -76,6 +76,20 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* Tokens as files, which the programs follow. Takes { root, callers }. */}}
+{{- define "matting.tokensVolume" -}}
+{{- $keys := .root.Values.secret.keys -}}
+name: tokens
+secret:
+  secretName: {{ .root.Values.secret.name }}
+  defaultMode: 288
+  items:
+    - { key: {{ $keys.nodeToken }}, path: node-token }
+    {{- if .callers }}
+    - { key: {{ $keys.callerTokens }}, path: caller-tokens }
+    {{- end }}
+{{- end }}
+
 {{/* Files of TLS: mounted at /tls. Takes the Secret's name and the root. */}}
 {{- define "matting.tlsVariables" -}}
 - name: MATTING_TLS_CERT_FILE

@@ -20,9 +20,16 @@ import {
   warning,
 } from '@matting/program/doctor/findings.ts';
 import { openFilesFinding, tlsFindings } from '@matting/program/doctor/program-findings.ts';
-import { SecretsOut, secondTokenFinding, weaknessOf } from '@matting/program/doctor/secrets.ts';
+import {
+  nodeTokenName,
+  SecretsOut,
+  secondTokenFinding,
+  secretsOfFiles,
+  weaknessOf,
+} from '@matting/program/doctor/secrets.ts';
 import { ConfigError } from '@matting/program/env.ts';
 import type { TlsSettings } from '@matting/program/tls/tls-settings.ts';
+import type { Listed } from '@matting/program/tokens.ts';
 import { VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
 import pino from 'pino';
@@ -62,9 +69,8 @@ const BUG = 'this is a bug in the doctor; report it with this line';
 interface ExaminedConfig extends PoolSettings {
   readonly host: string;
   readonly httpPort: number;
-  readonly token: string | undefined;
-  readonly tokenAccepted: string | undefined;
-  readonly callerTokens: readonly CallerToken[];
+  readonly nodeTokens: Listed<string>;
+  readonly callerTokens: Listed<CallerToken>;
   readonly tls: TlsSettings;
   readonly registryAddresses: readonly string[];
   readonly warnings: readonly string[];
@@ -109,22 +115,21 @@ async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding
 }
 
 function configurationFindings(config: ExaminedConfig): Finding[] {
-  const { warnings, token, tokenAccepted, callerTokens } = config;
+  const { warnings, nodeTokens, callerTokens } = config;
   const findings = warnings.map(line =>
     warning('configuration', line, `correct it unless you mean it: ${VARIABLES}`),
   );
   const tokens = [
-    ['MATTING_NODE_TOKEN', token] as const,
-    ['MATTING_NODE_TOKEN_ACCEPTED', tokenAccepted] as const,
-    ...callerTokens.map(({ name, token: text }) => [`the caller token of ${name}`, text] as const),
+    ...nodeTokens.items.map((text, index) => [nodeTokenName(index), text] as const),
+    ...callerTokens.items.map(({ name, token }) => [`the caller token of ${name}`, token] as const),
   ];
   for (const [name, text] of tokens) {
-    const weakness = text === undefined ? undefined : weaknessOf(text);
+    const weakness = weaknessOf(text);
     if (weakness === undefined) continue;
     const advice = 'make a new one: openssl rand -hex 32';
     findings.push(warning('secrets', `${name} ${weakness}`, advice));
   }
-  if (tokenAccepted !== undefined) findings.push(secondTokenFinding('this node'));
+  if (nodeTokens.items.length > 1) findings.push(secondTokenFinding('this node'));
   return [...findings, ok('configuration', 'all variables are valid')];
 }
 
@@ -407,7 +412,7 @@ export async function doctor(
 ): Promise<boolean> {
   const findings = await examineNode(load);
   const text = options.json ? JSON.stringify(jsonOf(findings)) : pageOf(findings).join('\n');
-  out.write(`${new SecretsOut(env).of(text)}\n`);
+  out.write(`${new SecretsOut(env, await secretsOfFiles(env)).of(text)}\n`);
   const { failures, warnings } = summaryOf(findings);
   return failures === 0 && (options.strict !== true || warnings === 0);
 }

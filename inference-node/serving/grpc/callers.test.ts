@@ -1,7 +1,7 @@
 /** Who may call a node and how much of it one caller gets, over plain connections and over TLS. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { connect as connectHttp2, constants } from 'node:http2';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,6 +11,7 @@ import { MatteServiceClient } from '@matting/proto/gen/matting/v1/matte_service.
 import { type Certificate, NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
 import ava from 'ava';
 import { chunk, header, MatteCaller, openTestNode, type TestNode } from '../test/test-node.ts';
+import { followTokens } from './caller-tokens.ts';
 import { Callers, tokenMetadata } from './callers.ts';
 
 const test = ava.serial;
@@ -31,7 +32,7 @@ test.afterEach.always(async () => {
 
 test('a control plane › is known by the token of the fleet, and by the one that the node accepts beside it', t => {
   const [next, own] = ['the-next-token-of-the-fleet', FLEET_TOKEN];
-  const callers = new Callers({ token: own, tokenAccepted: next, callerTokens: [SHOP] });
+  const callers = new Callers({ tokens: { fleet: [own, next], direct: [SHOP] }, isOpen: false });
   const kindOf = (token: string) => callers.identify(tokenMetadata(token), {})?.kind;
   const known = ['fleet', 'fleet', 'direct'];
   t.deepEqual([own, next, SHOP.token].map(kindOf), known);
@@ -59,7 +60,7 @@ test('a direct caller › is let in by its own token and by no other', async t =
   }
   const twice = tokenMetadata(SHOP.token);
   twice.add('authorization', `Bearer ${FLEET_TOKEN}`);
-  const options = { token: FLEET_TOKEN, callerTokens: [SHOP] };
+  const options = { tokens: { fleet: [FLEET_TOKEN], direct: [SHOP] }, isOpen: false };
   t.is(new Callers(options).identify(twice, {}), undefined);
 });
 
@@ -94,6 +95,86 @@ test('a direct caller › has its place back however its image ended', async t =
   for (let image = 0; image < 3; image += 1) {
     await t.notThrowsAsync(call(SHOP.token).refused({ code: 'NODE_OVERLOADED' }));
   }
+});
+
+/** As Kubernetes mounts a Secret: files are links through one, which is replaced by a rename. */
+class Mounted {
+  readonly directory: string;
+  #revision = 0;
+
+  constructor(directory: string) {
+    this.directory = directory;
+  }
+
+  file(name: string): string {
+    return path.join(this.directory, name);
+  }
+
+  async write(files: Readonly<Record<string, string>>): Promise<void> {
+    this.#revision += 1;
+    const revision = `..${this.#revision}`;
+    await mkdir(this.file(revision));
+    for (const [name, text] of Object.entries(files)) {
+      await writeFile(this.file(path.join(revision, name)), text);
+      if (this.#revision === 1) await symlink(path.join('..data', name), this.file(name));
+    }
+    await symlink(revision, this.file('..next'));
+    await rename(this.file('..next'), this.file('..data'));
+  }
+}
+
+test('tokens of files › work both while they change, and the old one no more once it is gone', async t => {
+  const [old, next] = [FLEET_TOKEN, 'the-next-token-of-the-fleet'];
+  const directory = await mkdtemp(path.join(tmpdir(), 'matting-tokens-'));
+  endings.push(() => rm(directory, { recursive: true }));
+  const mounted = new Mounted(directory);
+  await mounted.write({ own: old, callers: `shop:${SHOP.token}` });
+  node = await openTestNode({ token: old, callers: { callerTokens: [SHOP] } });
+  const said: string[] = [];
+  const say = (fields: object, message: string) =>
+    said.push(`${message} ${JSON.stringify(fields)}`);
+  const settings = {
+    nodeTokens: { items: [old], file: mounted.file('own') },
+    callerTokens: { items: [SHOP], file: mounted.file('callers') },
+  };
+  const following = followTokens(settings, { info: say, warn: say }, tokens =>
+    node!.callers.know(tokens),
+  );
+  assert.ok(following);
+  endings.push(() => following.close());
+  const opens = (token: string) => new MatteCaller(node!, { token }).serve('12345');
+  const isRefused = (token: string) => call(token).refused({ code: 'INVALID_NODE_TOKEN' });
+  const held = await new MatteCaller(node, { token: old }).announce();
+
+  await isRefused(next);
+  await mounted.write({ own: `${old}\n${next}`, callers: `lab:${LAB.token}` });
+  await following.reload();
+  for (const token of [old, next, LAB.token]) await opens(token);
+  await isRefused(SHOP.token);
+  for (const own of ['', 'half-of-it', `${LAB.token}`]) {
+    await mounted.write({ own, callers: `lab:${LAB.token}` });
+    await following.reload();
+    await following.reload();
+    await opens(old);
+  }
+  await mounted.write({ own: next, callers: '# nobody' });
+  await following.reload();
+  await opens(next);
+  for (const token of [old, LAB.token]) await isRefused(token);
+  await new MatteCaller(node).send(header()).refused({ code: 'INVALID_NODE_TOKEN' });
+  // What was begun with the old one ends well.
+  held.send(chunk('12345')).call.end();
+  t.is(await held.ended, undefined);
+  t.is(said.filter(line => line.startsWith('token files changed')).length, 2);
+  t.is(said.filter(line => line.startsWith('files not usable')).length, 2);
+  for (const token of [old, next, LAB.token]) t.false(said.join().includes(token));
+});
+
+test('tokens of files › open the node to nobody when the last one goes', t => {
+  const callers = new Callers({ tokens: { fleet: [], direct: [SHOP] }, isOpen: false });
+  t.is(callers.identify(tokenMetadata(SHOP.token), {})?.kind, 'direct');
+  callers.know({ fleet: [], direct: [] });
+  t.is(callers.identify(new Metadata(), {}), undefined);
 });
 
 class Party {

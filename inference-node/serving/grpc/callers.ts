@@ -21,11 +21,16 @@ export interface CallerToken {
   readonly token: string;
 }
 
+export interface KnownTokens {
+  /** Several while the fleet's token changes from one to the other. */
+  readonly fleet: readonly string[];
+  readonly direct: readonly CallerToken[];
+}
+
 export interface CallersOptions {
-  readonly token: string | undefined;
-  /** Also the fleet's, while it changes from one to the other. */
-  readonly tokenAccepted?: string | undefined;
-  readonly callerTokens?: readonly CallerToken[];
+  readonly tokens: KnownTokens;
+  /** Without tokens and certificates, at loopback: every caller is the operator. */
+  readonly isOpen: boolean;
   /** The server lets no connection in without a certificate that it checked. */
   readonly certificatesChecked?: boolean;
   /** Images that one direct caller may have on the node at once. Undefined: as many as it takes. */
@@ -46,18 +51,23 @@ const FLEET: Caller = { kind: 'fleet' };
 export class Callers {
   readonly #options: CallersOptions;
   /** Digests have one length, so a comparison reveals nothing about a token's. */
-  readonly #known: readonly { readonly digest: Buffer; readonly caller: Caller }[];
+  #known: readonly { readonly digest: Buffer; readonly caller: Caller }[] = [];
+  /** As it was begun: a list that lost its last token opens the node to nobody. */
+  readonly #isOpen: boolean;
   readonly #images = new Map<string, number>();
 
   constructor(options: CallersOptions) {
     this.#options = options;
-    const { token, tokenAccepted, callerTokens = [] } = options;
+    this.#isOpen = options.isOpen;
+    this.know(options.tokens);
+  }
+
+  /** For calls from now on; those under way go on. */
+  know({ fleet, direct }: KnownTokens): void {
     this.#known = [
-      ...[token, tokenAccepted]
-        .filter(own => own !== undefined)
-        .map(own => ({ digest: digestOf(`Bearer ${own}`), caller: FLEET })),
-      ...callerTokens.map(({ name, token: own }) => ({
-        digest: digestOf(`Bearer ${own}`),
+      ...fleet.map(token => ({ digest: digestOf(`Bearer ${token}`), caller: FLEET })),
+      ...direct.map(({ name, token }) => ({
+        digest: digestOf(`Bearer ${token}`),
         caller: { kind: 'direct', name } as const,
       })),
     ];
@@ -79,7 +89,7 @@ export class Callers {
       const { subject, fingerprint256 } = certificate;
       return { kind: 'direct', name: `${subject.CN} (${fingerprint256})` };
     }
-    return this.#known.length === 0 ? FLEET : undefined;
+    return this.#isOpen ? FLEET : undefined;
   }
 
   /** Returns what takes it back, once. @throws ContractError CALLER_OVER_LIMIT */

@@ -15,6 +15,8 @@ import { Registration } from './registration.ts';
 const test = ava.serial;
 
 const TOKEN = 'a-token-of-sixteen-or-more';
+const NEXT_TOKEN = 'the-next-token-of-the-fleet';
+let token = TOKEN;
 const BOUNDS = {
   callTimeoutMs: 2000,
   backoffMinMs: 10,
@@ -105,7 +107,7 @@ function begin(...registryAddresses: string[]): Registration {
     identity: { nodeId: 'node-1', bootId: 'boot-1', version: '1.2.3' },
     address: '10.0.0.1:50051',
     httpAddress: '10.0.0.1:50052',
-    token: TOKEN,
+    token: () => token,
     security: { credentials: credentials.createInsecure(), options: {} },
     onDrainCommand: drain => commands.push(drain),
     log: pino({ level: 'info' }, { write: line => lines.push(JSON.parse(line)) }),
@@ -173,6 +175,18 @@ test('registers with its token, beats with its boot id, and deregisters', async 
   const heartbeats = registry.count('heartbeat');
   await new Promise(resolve => setTimeout(resolve, 50));
   t.is(registry.count('heartbeat'), heartbeats);
+});
+
+test('shows the token that is the first now', async t => {
+  const { registry, address } = await openRegistry();
+  begin(address);
+  await registry.until('heartbeat');
+  token = NEXT_TOKEN;
+  registry.command = Command.COMMAND_REGISTER;
+  await registry.until('register', 2);
+  token = TOKEN;
+  const shown = registry.seen.flatMap(seen => (seen.kind === 'register' ? seen.token : []));
+  t.deepEqual(shown.slice(0, 2), [`Bearer ${TOKEN}`, `Bearer ${NEXT_TOKEN}`]);
 });
 
 test('takes the next control plane where one does not answer, or goes away', async t => {

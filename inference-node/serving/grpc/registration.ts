@@ -37,7 +37,8 @@ export interface RegistrationOptions {
   readonly address: string;
   /** host:port of metrics and health. */
   readonly httpAddress: string;
-  readonly token: string | undefined;
+  /** Asked for each call: it may change. */
+  readonly token: () => string | undefined;
   readonly security: ChannelSecurity;
   /** COMMAND_DRAIN: `true`, COMMAND_UNDRAIN: `false`. */
   readonly onDrainCommand: (drain: boolean) => void;
@@ -73,7 +74,6 @@ export class Registration {
     readonly address: string;
     readonly client: NodeRegistryClient;
   }[];
-  readonly #metadata: Metadata;
   readonly #stop = new AbortController();
   readonly #running: Promise<void>;
   #left: Promise<void> | undefined;
@@ -86,7 +86,6 @@ export class Registration {
   constructor(options: RegistrationOptions) {
     this.#options = options;
     this.#bounds = options.bounds ?? REGISTRATION_BOUNDS;
-    this.#metadata = tokenMetadata(options.token);
     const { credentials, options: channelOptions } = options.security;
     this.#registries = options.registryAddresses.map(address => {
       const client = new NodeRegistryClient(address, credentials, {
@@ -198,8 +197,9 @@ export class Registration {
 
   #call<T>(call: Unary<T>): Promise<T> {
     const deadline = Date.now() + this.#bounds.callTimeoutMs;
+    const metadata = tokenMetadata(this.#options.token());
     return new Promise((resolve, reject) => {
-      call(this.#registry.client, this.#metadata, deadline, (error, response) => {
+      call(this.#registry.client, metadata, deadline, (error, response) => {
         if (error) reject(error);
         else resolve(response);
       });

@@ -24,7 +24,7 @@ import { type Logger, pino } from 'pino';
 import { Admission, type AdmissionLimits } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ProviderChoice } from '../engine/choice/execution-provider.ts';
-import { Callers, type CallersOptions, tokenMetadata } from '../grpc/callers.ts';
+import { Callers, type CallersOptions, type CallerToken, tokenMetadata } from '../grpc/callers.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../grpc/matte-exchange.ts';
 import { openNodeServer } from '../grpc/server.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
@@ -50,7 +50,9 @@ export interface TestNodeOptions {
   readonly guardBounds?: Partial<GuardBounds>;
   readonly matteSilenceMaxMs?: number;
   readonly connectionAgeMaxMs?: number;
-  readonly callers?: Omit<CallersOptions, 'token'>;
+  readonly callers?: Omit<CallersOptions, 'tokens' | 'isOpen'> & {
+    readonly callerTokens?: readonly CallerToken[];
+  };
   /** Plain text where absent. */
   readonly credentials?: ServerCredentials;
   readonly model?: Partial<PreparedModel>;
@@ -96,12 +98,22 @@ export async function openTestNode(options: TestNodeOptions = {}) {
   return { gates, engines, pictures, ...shell };
 }
 
+function callersOf(options: TestNodeOptions): Callers {
+  const { callerTokens: direct = [], ...rules } = options.callers ?? {};
+  const fleet = options.token === undefined ? [] : [options.token];
+  return new Callers({
+    tokens: { fleet, direct },
+    isOpen: fleet.length + direct.length === 0,
+    ...rules,
+  });
+}
+
 export async function openShell(
   run: PlanRun,
   pictures: PicturePool,
   options: TestNodeOptions = {},
 ) {
-  const callers = new Callers({ token: options.token, ...options.callers });
+  const callers = callersOf(options);
   const service = composeService({
     identity: { nodeId: 'node-1', bootId: options.bootId ?? 'boot-1', version: '0.0.0' },
     callers,
@@ -162,9 +174,9 @@ export async function openShell(
     await server.close();
   };
   const { connections } = server;
-  const inside = { status, metrics, admission, pipeline, plan, selectables, matte, watchers };
-  const shell = { ...inside, address, client };
-  return { ...shell, close, connections, ended };
+  const seen = { callers, status, metrics, matte, watchers };
+  const inside = { ...seen, admission, pipeline, plan, selectables };
+  return { ...inside, address, client, close, connections, ended };
 }
 
 /** Resolves once nothing is admitted; a leak makes the test run into its time-out. */

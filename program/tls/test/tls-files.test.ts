@@ -163,6 +163,19 @@ test('TLS files that change › are not used while they do not fit together, or 
   t.is(await subject(), 'second');
 });
 
+test('TLS files that change › are not used where the new certificate has expired and the old one has not', async t => {
+  t.teardown(cleanUp);
+  await serve();
+  const [expired, next] = [authority.issue('expired', undefined, -1000), authority.issue('next')];
+  await write({ 'cert.pem': expired.cert, 'key.pem': expired.key });
+  await files.reload();
+  t.is(await subject(), 'first');
+  t.regex(JSON.stringify(lines.at(-1)), /MATTING_TLS_CERT_FILE: the certificate has expired/);
+  await write({ 'cert.pem': next.cert, 'key.pem': next.key });
+  await files.reload();
+  t.is(await subject(), 'next');
+});
+
 test('TLS files that change › say that a certificate is there, never what the key is', async t => {
   t.teardown(cleanUp);
   await serve();

@@ -19,14 +19,15 @@
   value: /data
 - name: MATTING_SPOOL_DIR
   value: /tmp
-{{ include "matting.secretVariable" (dict "root" . "variable" "MATTING_NODE_TOKEN" "key" "nodeToken") }}
+- name: MATTING_NODE_TOKEN_FILE
+  value: /tokens/node-token
 {{ include "matting.databaseVariable" . }}
 {{- if eq $v.database.kind "mysql" }}
 {{ include "matting.secretVariable" (dict "root" . "variable" "MATTING_SECRETS_KEY" "key" "secretsKey") }}
 {{- else }}
 {{ include "matting.secretVariable" (dict "root" . "variable" "MATTING_SECRETS_KEY" "key" "secretsKey" "optional" true) }}
 {{- end }}
-{{- $optional := dict "MATTING_NODE_TOKEN_ACCEPTED" "nodeTokenAccepted" "MATTING_SECRETS_KEY_PREVIOUS" "secretsKeyPrevious" "MATTING_OPERATOR_KEY" "operatorKey" "MATTING_PAYMENT_SECRET" "paymentSecret" "MATTING_OIDC_CLIENT_SECRET" "oidcClientSecret" "MATTING_SMTP_URL" "smtpUrl" -}}
+{{- $optional := dict "MATTING_SECRETS_KEY_PREVIOUS" "secretsKeyPrevious" "MATTING_OPERATOR_KEY" "operatorKey" "MATTING_PAYMENT_SECRET" "paymentSecret" "MATTING_OIDC_CLIENT_SECRET" "oidcClientSecret" "MATTING_SMTP_URL" "smtpUrl" -}}
 {{- range $variable := keys $optional | sortAlpha }}
 {{ include "matting.secretVariable" (dict "root" $ "variable" $variable "key" (get $optional $variable) "optional" true) }}
 {{- end }}

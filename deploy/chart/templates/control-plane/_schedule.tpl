@@ -75,6 +75,7 @@ spec:
               volumeMounts:
                 - { name: data, mountPath: /data }
                 - { name: tmp, mountPath: /tmp }
+                - { name: tokens, mountPath: /tokens, readOnly: true }
                 {{- if eq .name "backup" }}
                 - { name: backups, mountPath: /backups }
                 {{- end }}
@@ -90,6 +91,7 @@ spec:
               {{- end }}
             - name: tmp
               emptyDir: {}
+            - {{- include "matting.tokensVolume" (dict "root" .root) | nindent 14 }}
             {{- if eq .name "backup" }}
             - name: backups
               persistentVolumeClaim: { claimName: {{ include "matting.backupsClaim" .root }} }

@@ -22,10 +22,11 @@
   value: {{ join "," .pool.modelsFetch | quote }}
 - name: MATTING_EXECUTION_PROVIDER
   value: {{ include "matting.executionProvider" .pool }}
-{{ include "matting.secretVariable" (dict "root" .root "variable" "MATTING_NODE_TOKEN" "key" "nodeToken") }}
-{{ include "matting.secretVariable" (dict "root" .root "variable" "MATTING_NODE_TOKEN_ACCEPTED" "key" "nodeTokenAccepted" "optional" true) }}
+- name: MATTING_NODE_TOKEN_FILE
+  value: /tokens/node-token
 {{- if .pool.callerService }}
-{{ include "matting.secretVariable" (dict "root" .root "variable" "MATTING_NODE_CALLER_TOKENS" "key" "callerTokens" "optional" true) }}
+- name: MATTING_NODE_CALLER_TOKENS_FILE
+  value: /tokens/caller-tokens
 {{- end }}
 {{- with $v.storage.directEndpoints }}
 - name: MATTING_DIRECT_STORAGE_ENDPOINTS
@@ -53,6 +54,7 @@ securityContext: {{- toYaml .root.Values.containerSecurityContext | nindent 2 }}
 volumeMounts:
   - { name: models, mountPath: /models }
   - { name: tmp, mountPath: /tmp }
+  - { name: tokens, mountPath: /tokens, readOnly: true }
   {{- if .pool.weightsClaim }}
   - { name: weights, mountPath: /weights, readOnly: true }
   {{- end }}

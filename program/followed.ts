@@ -1,0 +1,79 @@
+/**
+ * What a program reads out of files and follows while it runs: it is read every POLL_MS.
+ *
+ * | the files               | what happens                                            |
+ * |-------------------------|---------------------------------------------------------|
+ * | as before               | nothing                                                 |
+ * | usable, and say another | it is the current value; `onChange`                     |
+ * | not usable              | the value stays; one warning until the reason changes   |
+ *
+ * Polled, since files mounted from a secret are replaced by renaming a directory above them, which
+ * watches do not see.
+ */
+import { isDeepStrictEqual } from 'node:util';
+
+const POLL_MS = 10_000;
+
+export interface FollowLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
+
+export interface FollowOptions<T> {
+  /** For the log. */
+  readonly what: string;
+  readonly log: FollowLog;
+  readonly onChange: (value: T) => void;
+  readonly pollMs?: number | undefined;
+}
+
+export class Followed<T> {
+  readonly #read: () => Promise<T>;
+  readonly #options: FollowOptions<T>;
+  readonly #timer: NodeJS.Timeout;
+  #current: T;
+  #reading: Promise<void> | undefined;
+  #complaint: string | undefined;
+
+  /** @param read rejects where the files are not usable, with a reason that holds no content */
+  constructor(current: T, read: () => Promise<T>, options: FollowOptions<T>) {
+    this.#current = current;
+    this.#read = read;
+    this.#options = options;
+    this.#timer = setInterval(() => void this.reload(), options.pollMs ?? POLL_MS);
+    // What holds a program open is its ports.
+    this.#timer.unref();
+  }
+
+  /** Never rejects. */
+  reload(): Promise<void> {
+    this.#reading ??= this.#readAgain().finally(() => {
+      this.#reading = undefined;
+    });
+    return this.#reading;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  async #readAgain(): Promise<void> {
+    const { what, log, onChange } = this.#options;
+    let value: T;
+    try {
+      value = await this.#read();
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      // The same complaint every ten seconds would hide the others.
+      if (reason !== this.#complaint) log.warn({ what, reason }, 'files not usable; kept');
+      this.#complaint = reason;
+      return;
+    }
+    const isNew = !isDeepStrictEqual(value, this.#current);
+    if (this.#complaint !== undefined && !isNew) log.info({ what }, 'files usable again');
+    this.#complaint = undefined;
+    if (!isNew) return;
+    this.#current = value;
+    onChange(value);
+  }
+}

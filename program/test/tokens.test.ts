@@ -1,0 +1,38 @@
+/** The fleet's tokens in a file: what a control plane takes while it runs. */
+import { rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import test from 'ava';
+import { NodeTokens } from '../tokens.ts';
+
+const OLD = 'the-old-token-of-the-fleet';
+const NEXT = 'the-next-token-of-the-fleet';
+
+test('node tokens › are followed in their file: the first is shown, each accepted, a broken file changes nothing', async t => {
+  const file = path.join(await temporaryFolder(t), 'node-token');
+  const said: string[] = [];
+  const say = (_fields: object, message: string) => said.push(message);
+  const tokens = new NodeTokens({ items: [OLD], file }, { info: say, warn: say }, 5);
+  t.teardown(() => tokens.close());
+  const until = async (message: string) => {
+    while (said.at(-1) !== message) await new Promise(resolve => setTimeout(resolve, 5));
+  };
+  // It is not there yet.
+  await until('files not usable; kept');
+  t.is(tokens.shown(), OLD);
+  await writeFile(file, `${OLD}\n`);
+  await until('files usable again');
+  await writeFile(file, `${NEXT}\n${OLD}\n`);
+  await until('token files changed');
+  t.is(tokens.shown(), NEXT);
+  t.deepEqual(tokens.accepted(), [NEXT, OLD]);
+  await rm(file);
+  await until('files not usable; kept');
+  t.deepEqual(tokens.accepted(), [NEXT, OLD]);
+  tokens.close();
+  const lines = said.length;
+  await writeFile(file, OLD);
+  await new Promise(resolve => setTimeout(resolve, 50));
+  t.is(said.length, lines);
+  t.is(tokens.shown(), NEXT);
+});

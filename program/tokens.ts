@@ -1,0 +1,172 @@
+/**
+ * Tokens of variables or of files, which are followed while a program runs: MATTING_NODE_TOKEN*,
+ * which both programs read, and the form of every token between them.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import type { About, EnvReader } from './env.ts';
+import { Followed, type FollowLog } from './followed.ts';
+
+/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
+const FORM = /^[\x21-\x7e]{16,256}$/;
+export const TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
+/** The old one and the new one, and room for a change that was not finished. */
+const NODE_TOKENS_MAX = 4;
+const FILE_CHARACTERS_MAX = 65_536;
+
+/** A list, and the file that it was read from; undefined: it is a variable's, and stays. */
+export interface Listed<T> {
+  readonly items: readonly T[];
+  readonly file: string | undefined;
+}
+
+export function parseToken(text: string): string | undefined {
+  return FORM.test(text) ? text : undefined;
+}
+
+interface ListForm<T> {
+  /** Of the file, `…_FILE`. */
+  readonly variable: string;
+  /** Of an item. */
+  readonly form: string;
+  readonly parse: (line: string) => T | undefined;
+  /** Between items; by default the end of a line. */
+  readonly separator?: RegExp;
+  readonly itemsMin: number;
+  readonly itemsMax: number;
+}
+
+const TOKEN = 'MATTING_NODE_TOKEN';
+const ACCEPTED = 'MATTING_NODE_TOKEN_ACCEPTED';
+const NODE_TOKENS: ListForm<string> = {
+  variable: 'MATTING_NODE_TOKEN_FILE',
+  form: TOKEN_FORM,
+  parse: parseToken,
+  itemsMin: 1,
+  itemsMax: NODE_TOKENS_MAX,
+};
+
+/**
+ * The first is shown to others, each is accepted. Empty where nothing is set.
+ * @param expected reads on after "must be "; given where one must be set
+ */
+export function readNodeTokens(whole: EnvReader, expected?: string): Listed<string> {
+  const reader = whole.section('Basics');
+  const read = (variable: string, about: About) =>
+    reader.parsed(variable, TOKEN_FORM, parseToken, { ...about, default: undefined });
+  const own = read(TOKEN, {
+    about: `The secret that control planes and nodes share. Set the same on all of them, here or in
+      \`${NODE_TOKENS.variable}\`. A node that listens beyond loopback without a control plane
+      needs it, caller tokens or client certificates. \`make start\` generates one.`,
+    required: 'by a control plane, and by a node with `MATTING_REGISTRY_ADDRESS`',
+  });
+  const second = read(ACCEPTED, {
+    about: `A second token that the program accepts. Set it while you
+      [change the node token](operate.md#change-the-node-token) without a file.`,
+  });
+  const listed = readListFile(reader, NODE_TOKENS, {
+    about: `A file with the node token, in place of \`${TOKEN}\` and \`${ACCEPTED}\`. It has one token
+      a line: the program shows the first and accepts each. It
+      [follows the file](operate.md#change-settings-without-a-restart).`,
+  });
+  if (listed !== undefined) {
+    for (const variable of [TOKEN, ACCEPTED].filter(name => reader.has(name))) {
+      reader.problem(variable, `unset where ${NODE_TOKENS.variable} is set`);
+    }
+    return listed;
+  }
+  if (!hasNodeToken(reader)) {
+    if (expected !== undefined) reader.problem(TOKEN, expected);
+    if (reader.has(ACCEPTED)) reader.problem(ACCEPTED, `set only where ${TOKEN} is`);
+  }
+  return { items: [own, second].filter(token => token !== undefined), file: undefined };
+}
+
+export function hasNodeToken(reader: EnvReader): boolean {
+  return reader.has(TOKEN) || reader.has(NODE_TOKENS.variable);
+}
+
+/** As it is now. @throws Error with the variable and the reason, never with content */
+export function nodeTokensNow(listed: Listed<string>): Promise<readonly string[]> {
+  return listNow(listed, NODE_TOKENS);
+}
+
+/** Undefined where the variable is not set. */
+export function readListFile<T>(
+  reader: EnvReader,
+  list: ListForm<T>,
+  about: About,
+): Listed<T> | undefined {
+  const parse = (file: string): Listed<T> | undefined => {
+    try {
+      const items = itemsOf(readFileSync(file, 'utf8'), list);
+      return items && { items, file };
+    } catch {
+      return undefined;
+    }
+  };
+  const expected = `a readable file of ${formOf(list)}`;
+  return reader.parsed(list.variable, expected, parse, { ...about, default: undefined });
+}
+
+export async function listNow<T>(
+  { items, file }: Listed<T>,
+  list: ListForm<T>,
+): Promise<readonly T[]> {
+  if (file === undefined) return items;
+  const text = await readFile(file, 'utf8').catch((cause: NodeJS.ErrnoException) => {
+    const code = cause.code ?? 'unknown error';
+    throw new Error(`${list.variable}: the file cannot be read (${code})`, { cause });
+  });
+  const now = itemsOf(text, list);
+  if (now === undefined)
+    throw new Error(`${list.variable}: the file is not one of ${formOf(list)}`);
+  return now;
+}
+
+function formOf({ form, itemsMax }: ListForm<unknown>): string {
+  return `at most ${itemsMax} lines, each ${form}`;
+}
+
+/** Lines that begin with "#" are for people. A file without any text is one that is being written. */
+function itemsOf<T>(text: string, list: ListForm<T>): readonly T[] | undefined {
+  const { parse, itemsMin, itemsMax } = list;
+  if (text.trim() === '' || text.length > FILE_CHARACTERS_MAX) return undefined;
+  const lines = text.split(list.separator ?? '\n').map(line => line.trim());
+  const items = lines.filter(line => line !== '' && !line.startsWith('#')).map(parse);
+  if (items.length < itemsMin || items.length > itemsMax) return undefined;
+  const parsed = items.filter(item => item !== undefined);
+  return parsed.length === items.length ? parsed : undefined;
+}
+
+/** The fleet's tokens as they are now. */
+export class NodeTokens {
+  readonly #followed: Followed<readonly string[]> | undefined;
+  #tokens: readonly string[];
+
+  constructor(listed: Listed<string>, log: FollowLog, pollMs?: number) {
+    this.#tokens = listed.items;
+    if (listed.file === undefined) return;
+    this.#followed = new Followed(listed.items, () => nodeTokensNow(listed), {
+      what: 'token files',
+      ...{ log, pollMs },
+      onChange: tokens => {
+        this.#tokens = tokens;
+        log.info({ nodeTokens: tokens.length }, 'token files changed');
+      },
+    });
+  }
+
+  readonly accepted = (): readonly string[] => this.#tokens;
+
+  readonly shown = (): string => {
+    const [token] = this.#tokens;
+    assert(token !== undefined, 'a control plane has a node token');
+    return token;
+  };
+
+  close(): void {
+    this.#followed?.close();
+  }
+}
