@@ -82,15 +82,22 @@ const ALWAYS_BELIEVED: FramedRules = {
   cutOffShareMin: 0,
   sideShareMax: Number.POSITIVE_INFINITY,
   unsureShareMax: Number.POSITIVE_INFINITY,
+  keptShareMin: 0,
+  agreementLossMax: 1,
+  agreementMin: 0,
 };
-const FRAMED_CANDIDATES: readonly FramedRules[] = UNSURE_FROM.flatMap(unsureShareMin =>
-  [0, 0.05, 0.15].flatMap(cutOffShareMin =>
-    [0.2, 0.4, 0.6, 0.9].flatMap(sideShareMax =>
-      [0.5, 0.65, 0.8].map(unsureShareMax => {
-        return { unsureShareMin, cutOffShareMin, sideShareMax, unsureShareMax };
-      }),
-    ),
-  ),
+const FRAMED_VALUES: Readonly<Record<keyof FramedRules, readonly number[]>> = {
+  unsureShareMin: UNSURE_FROM,
+  cutOffShareMin: [0, 0.05],
+  sideShareMax: [0.2, 0.4, 0.9],
+  unsureShareMax: [0.5, 0.6, 0.8],
+  keptShareMin: [0, 0.9, 0.95],
+  agreementLossMax: [0, 0.05, 1],
+  agreementMin: [0.8, Number.POSITIVE_INFINITY],
+};
+const FRAMED_CANDIDATES = Object.entries(FRAMED_VALUES).reduce<readonly FramedRules[]>(
+  (all, [name, options]) => all.flatMap(rules => options.map(one => ({ ...rules, [name]: one }))),
+  [FRAMED_RULES],
 );
 /** What is shown of a picture of nothing weighs so much, to what is wrong in another. */
 const INVENTED_WEIGHT = 3;
@@ -151,8 +158,10 @@ async function measurePair(sample: Sample): Promise<Pair> {
   const mattes = await inferPlan(entries, models, picture, { framed: NEVER_FRAMED });
   const first = at(mattes, 0).alpha;
   const all = await inferPlan(entries, models, picture, { framed: ALWAYS_BELIEVED });
-  const look = at(all, 0);
-  const isFramed = look.alpha.length !== first.length;
+  const [look, ...others] = all.map(({ alpha, role, width, height }) => {
+    return { alpha, role, size: { width, height } };
+  });
+  const isFramed = look !== undefined && look.alpha.length !== first.length;
   return {
     source: sample.source,
     plain: judge(mattes),
@@ -160,7 +169,7 @@ async function measurePair(sample: Sample): Promise<Pair> {
     counts: rules =>
       isFramed &&
       pictureUnsureShare(first) >= rules.unsureShareMin &&
-      isBelieved(look.alpha, look, rules),
+      isBelieved(look, others, rules),
   };
 }
 

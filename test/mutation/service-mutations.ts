@@ -475,17 +475,25 @@ a framed look that is not believed is the last one
 file inference-node/serving/picture/framed-look.ts
 tests inference-node/serving/picture/framed-look.test.ts: a framed look
 a picture of nothing becomes the subject of its frame
-  - if (Math.min(...sides) >= sideShareMax) return false;
-  + void sideShareMax;
+  - return Math.min(...sides) < rules.sideShareMax;
+  + return sides.length > 0;
   = is not believed where it shows the picture itself
 a thing that lies whole in the picture is taken for a close-up
-  - if (Math.max(...sides) < cutOffShareMin) return false;
-  + void cutOffShareMin;
+  - if (Math.max(...sides) < rules.cutOffShareMin) return false;
+  + void rules.cutOffShareMin;
   = is not believed where the border does not cut the subject off
 a look that saw nothing clearly becomes the subject
-  - return unsureShare(alpha) < unsureShareMax;
-  + return unsureShareMax > 0;
+  - if (unsureShare(framed.alpha) >= rules.unsureShareMax) return false;
+  + void rules.unsureShareMax;
   = is not believed where it shows nothing clearly
+a framed look takes away what the first look shows
+  - if (first !== undefined && keptShare(framed, first) < rules.keptShareMin) return false;
+  + void keptShare;
+  = is not believed where it loses some of what the first look shows
+a framed look adds what the opinion denies
+  - if (agreement < agreementOf(first, opinion) - rules.agreementLossMax) return false;
+  + void rules.agreementLossMax;
+  = is not believed where the opinion sees what the first look sees
 
 file inference-node/serving/engine/pool/engine.ts
 tests inference-node/serving/engine/pool/engine-pool.test.ts

@@ -18,7 +18,15 @@ function framed(alphaAt: (x: number, y: number) => number, around = 0): Uint8Arr
   });
 }
 
-const matte = (role: MatteRole) => ({ alpha: new Uint8Array(4), role });
+const matte = (role: MatteRole, alpha = new Uint8Array(4), size = { width: 2, height: 2 }) => {
+  return { alpha, size, role };
+};
+/** What another model, or the same without a frame, shows of the picture: so much from its left. */
+const leftOf = (role: MatteRole, share: number) => {
+  const size = { width: 40, height: 20 };
+  const alpha = Uint8Array.from({ length: 800 }, (_, i) => (i % 40 < share * 40 ? 255 : 0));
+  return matte(role, alpha, size);
+};
 const look = (alpha: Uint8Array) => withFramedLook([matte('subject')], { alpha, size: SIZE });
 
 test('a framed look › is of the picture alone, which lies in the middle of the input', t => {
@@ -82,6 +90,36 @@ test('a framed look › is not believed where it shows nothing clearly', t => {
     look(framed((x, y) => (y >= 16 ? 0 : (x * 37) % 64 < share * 64 ? 128 : 255)));
   t.not(unsure(unsureShareMax - 0.05), undefined);
   t.is(unsure(unsureShareMax + 0.05), undefined);
+});
+
+test('a framed look › is not believed where it loses some of what the first look shows', t => {
+  const shows = (share: number) =>
+    withFramedLook([leftOf('subject', 0.5)], {
+      alpha: framed(x => (x < share * BOX.width ? 255 : 0)),
+      size: SIZE,
+    });
+  t.not(shows(0.5), undefined);
+  t.not(shows(0.9), undefined, 'more than the first look shows is what it is for');
+  t.is(shows(0.45), undefined);
+});
+
+test('a framed look › is not believed where the opinion sees what the first look sees', t => {
+  const seenBy = (opinion: number) =>
+    withFramedLook([leftOf('subject', 0.25), leftOf('opinion', opinion)], {
+      alpha: framed(x => (x < 0.5 * BOX.width ? 255 : 0)),
+      size: SIZE,
+    });
+  t.is(seenBy(0.25), undefined);
+  t.not(seenBy(0.5), undefined);
+  t.not(seenBy(0), undefined, 'an opinion that sees neither decides nothing');
+});
+
+test('a framed look › of the picture itself is believed where the opinion sees the same', t => {
+  const whole = { alpha: framed(() => 255), size: SIZE };
+  const seenBy = (opinion: number) =>
+    withFramedLook([leftOf('subject', 0.25), leftOf('opinion', opinion)], whole);
+  t.not(seenBy(FRAMED_RULES.agreementMin + 0.05), undefined);
+  t.is(seenBy(FRAMED_RULES.agreementMin - 0.05), undefined);
 });
 
 test('a framed look › is worth it where the first model is unsure of a third, and looks again', t => {

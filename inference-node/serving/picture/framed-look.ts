@@ -14,7 +14,7 @@ const FRAME_SCALE = 1.5;
  * Judged by cross-validation, and surer than what that chooses (bench/quality-subject.ts,
  * bench/MEASUREMENTS.md).
  */
-export const FRAMED_RULES: FramedRules = {
+export const FRAMED_RULES = {
   /** Unsure share of the first look, from which on a further one is taken in a frame. */
   unsureShareMin: 0.3,
   /** Of a side of the picture what the framed look shows, on one of the four: it is cut off. */
@@ -22,12 +22,16 @@ export const FRAMED_RULES: FramedRules = {
   /** The same, on each of the four: from it on it shows the picture itself. */
   sideShareMax: 0.2,
   /** Unsure share of the framed look, from which on it saw nothing clearly. */
-  unsureShareMax: 0.65,
+  unsureShareMax: 0.6,
+  /** Of what the first look shows: a framed look that shows less of it saw another subject. */
+  keptShareMin: 0.95,
+  /** By how much less than with the first look the opinion may agree with the framed one. */
+  agreementLossMax: 0.05,
+  /** Agreement with the opinion, from which on two models see the same, whatever its sides say. */
+  agreementMin: 0.8,
 };
 
-export type FramedRules = Readonly<
-  Record<'unsureShareMin' | 'cutOffShareMin' | 'sideShareMax' | 'unsureShareMax', number>
->;
+export type FramedRules = Readonly<Record<keyof typeof FRAMED_RULES, number>>;
 
 /**
  * Only of a further look by the plan's first model: how others take a frame was not measured.
@@ -37,7 +41,7 @@ export function isWorthFraming(
   run: { readonly role: MatteRole; readonly model: string },
   firstModel: string | undefined,
   subject: Uint8Array,
-  rules = FRAMED_RULES,
+  rules: FramedRules = FRAMED_RULES,
 ): boolean {
   const decides = run.role === 'secondLook' || run.role === 'subject';
   if (!decides || run.model !== firstModel) return false;
@@ -54,6 +58,16 @@ export function boxInFrame({ width, height }: Size): Box {
   return { left: x.start, top: y.start, width: x.length, height: y.length };
 }
 
+/** One byte a pixel, rows first. */
+interface SizedAlpha {
+  readonly alpha: Uint8Array;
+  readonly size: Size;
+}
+
+interface SizedMatte extends SizedAlpha {
+  readonly role: MatteRole;
+}
+
 interface FramedSubject {
   readonly alpha: Buffer;
   readonly size: Size;
@@ -65,29 +79,76 @@ interface FramedSubject {
  * believed.
  * @param framed the matte of a framed input, of `size`.
  */
-export function withFramedLook<Matte extends { readonly role: MatteRole }>(
-  [first, ...others]: readonly Matte[],
-  { alpha: framed, size: inputSize }: { readonly alpha: Uint8Array; readonly size: Size },
-  rules = FRAMED_RULES,
+export function withFramedLook<Matte extends SizedMatte>(
+  mattes: readonly Matte[],
+  { alpha: framed, size: inputSize }: SizedAlpha,
+  rules: FramedRules = FRAMED_RULES,
 ): (Matte | FramedSubject)[] | undefined {
   const { left, top, width, height } = boxInFrame(inputSize);
   const alpha = cutOut(framed, inputSize.width, { left, top, width, height });
   const size = { width, height };
-  if (!isBelieved(alpha, size, rules)) return undefined;
+  if (!isBelieved({ alpha, size }, mattes, rules)) return undefined;
+  const [first, ...others] = mattes;
   const heard = first === undefined ? [] : [{ ...first, role: 'secondLook' as const }];
   return [{ alpha, size, role: 'subject' }, ...heard, ...others];
 }
 
-/** Not what shows the picture itself, what is not cut off, or nothing clearly. */
+/**
+ * Not what shows nothing clearly, what contradicts the first look, or what shows the picture
+ * itself or is not cut off, unless the opinion sees it too.
+ * @param mattes of the picture without a frame, the first look first.
+ */
 export function isBelieved(
-  alpha: Uint8Array,
-  size: Size,
-  { cutOffShareMin, sideShareMax, unsureShareMax }: FramedRules,
+  framed: SizedAlpha,
+  [first, ...others]: readonly SizedMatte[],
+  rules: FramedRules,
 ): boolean {
-  const sides = sideShares(alpha, size);
-  if (Math.max(...sides) < cutOffShareMin) return false;
-  if (Math.min(...sides) >= sideShareMax) return false;
-  return unsureShare(alpha) < unsureShareMax;
+  if (unsureShare(framed.alpha) >= rules.unsureShareMax) return false;
+  if (first !== undefined && keptShare(framed, first) < rules.keptShareMin) return false;
+  const opinion = others.find(({ role }) => role === 'opinion');
+  if (first !== undefined && opinion !== undefined) {
+    const agreement = agreementOf(framed, opinion);
+    if (agreement < agreementOf(first, opinion) - rules.agreementLossMax) return false;
+    if (agreement >= rules.agreementMin) return true;
+  }
+  const sides = sideShares(framed);
+  if (Math.max(...sides) < rules.cutOffShareMin) return false;
+  return Math.min(...sides) < rules.sideShareMax;
+}
+
+/** Of what `other` shows. */
+function keptShare(own: SizedAlpha, other: SizedAlpha): number {
+  const { both, others } = countShown(own, other);
+  return others === 0 ? 1 : both / others;
+}
+
+/** What both show of what either does; 0 where neither shows anything. */
+function agreementOf(own: SizedAlpha, other: SizedAlpha): number {
+  const { both, owns, others } = countShown(own, other);
+  return both === 0 ? 0 : both / (owns + others - both);
+}
+
+/** A point in so many pixels each way: shares of areas need no more. */
+const GRID_STEP = 2;
+
+/** Points of one grid over the picture at which both, and each, are at least half opaque. */
+function countShown(own: SizedAlpha, other: SizedAlpha) {
+  const { width, height } = own.size;
+  const [columns, rows] = [other.size.width / width, other.size.height / height];
+  let [both, owns, others] = [0, 0, 0];
+  for (let y = 0; y < height; y += GRID_STEP) {
+    const row = y * width;
+    const otherRow = Math.floor((y + 0.5) * rows) * other.size.width;
+    for (let x = 0; x < width; x += GRID_STEP) {
+      // Inside: both have width * height elements, and a column's middle is below the width.
+      const isOwn = own.alpha[row + x]! >>> 7;
+      const isOther = other.alpha[otherRow + Math.floor((x + 0.5) * columns)]! >>> 7;
+      owns += isOwn;
+      others += isOther;
+      both += isOwn & isOther;
+    }
+  }
+  return { both, owns, others };
 }
 
 function cutOut(alpha: Uint8Array, width: number, box: Box): Buffer {
@@ -103,7 +164,7 @@ function cutOut(alpha: Uint8Array, width: number, box: Box): Buffer {
 const SIDE_INSET = 1 / 128;
 
 /** Of the pixels along each side those that are at least half opaque. */
-function sideShares(alpha: Uint8Array, { width, height }: Size): readonly number[] {
+function sideShares({ alpha, size: { width, height } }: SizedAlpha): readonly number[] {
   const shareOf = (start: number, step: number, length: number) => {
     let shown = 0;
     // Inside: alpha has width * height elements.
