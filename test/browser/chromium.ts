@@ -118,6 +118,14 @@ export class Visitor {
     return widths[0] - widths[1];
   }
 
+  /** CSS pixels by which the widest table is wider than its place: it scrolls by itself. */
+  tableOverflow(): Promise<number> {
+    return this.page.evaluate<number>(
+      `Math.max(0, ...[...document.querySelectorAll('.table')]
+        .map(table => table.scrollWidth - table.clientWidth))`,
+    );
+  }
+
   close(): Promise<void> {
     return this.context.close();
   }

@@ -269,6 +269,7 @@ test('the playground takes a picture that is dropped, and gives the cut-out for 
   const file = path.join(folder, 'playground.png');
   await download.saveAs(file);
   await requireTeapot(await readFile(file));
+  t.regex((await page.locator('.send-row time').getAttribute('title')) ?? '', /UTC$/);
   await page.getByLabel('Black').check();
   await page.getByRole('slider').fill('30');
   t.is(await page.locator('.canvas').evaluate(shareOfOriginal), '30%');

@@ -79,6 +79,8 @@ async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<s
     await visitor.page.setViewportSize({ width, height: 900 });
     const overflow = await visitor.overflow();
     if (overflow > 0) found.push(`is ${overflow} px wider than ${width} px`);
+    const cut = await visitor.tableOverflow();
+    if (cut > 0) found.push(`has a table ${cut} px wider than its place at ${width} px`);
     if (SHOTS) await keepShot(visitor, path.join(SHOTS, `${page.name}-${shot}`), width);
     // Colours are a theme's, names a language's: each is looked at once, and a phone once.
     if (shot !== 'en-light' && (shot !== 'zh-dark' || width === PHONE)) continue;
@@ -142,7 +144,22 @@ test('of jobs show their pictures small, and load a whole result only where it i
   const whole = page.waitForRequest(/\/result$/);
   await page.getByText('Full size').click();
   await whole;
+  await page.evaluate(`document.querySelector('.whole img').decode()`);
+  const statuses: number[] = [];
+  site.test.app.server.on('request', (_request, answer) => {
+    answer.once('finish', () => statuses.push(answer.statusCode));
+  });
+  const saved = page.waitForEvent('download');
+  await page.getByRole('link', { name: 'Download' }).click();
+  await (await saved).path();
+  t.deepEqual(statuses, [304], 'what was shown is saved');
+  const thumbnail = (await page.locator('.cut-out img').getAttribute('src')) ?? '';
   t.deepEqual(visitor.takeProblems(), []);
+  t.is(await visitor.go(thumbnail), 200);
+  const other = await Visitor.open(browser, { origins: [site.origin] });
+  await other.signInAs(site.theirs.people.owner.cookies);
+  t.is(await other.go(thumbnail), 404);
+  await other.close();
   await visitor.close();
 });
 
@@ -157,6 +174,10 @@ test('tell times in the zone of their reader, and in UTC where one is pointed at
     new Intl.DateTimeFormat('en-GB', { timeZone, dateStyle: 'medium', timeStyle: 'short' });
   t.is(await time.innerText(), inZone(timezone).format(instant));
   t.is(await time.getAttribute('title'), `${inZone('UTC').format(instant)} UTC`);
+  await visitor.go('/account/playground');
+  const within = visitor.page.locator('.send-row time');
+  const reset = new Date((await within.getAttribute('datetime')) ?? '');
+  t.is(await within.innerText(), inZone(timezone).format(reset));
   await visitor.go('/account/sessions');
   const lately = visitor.page.locator('time[data-ago]').first();
   t.regex(await lately.innerText(), /^(now|\d+ (sec|min)\.? ago)$/);

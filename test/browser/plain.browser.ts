@@ -48,6 +48,7 @@ test('works without scripts', async t => {
   await page.getByRole('button', { name: 'Cancel order' }).click();
   await page.getByText('Order cancelled.').waitFor();
   await visitor.go('/account/playground');
+  t.regex(await page.locator('.send-row').innerText(), /Resets at .* UTC\./);
   await page.getByRole('button', { name: 'Rubber duck' }).click();
   await page.waitForURL(/\/playground\/[0-9a-f-]{36}/);
   await page.getByText('Waiting in the queue…').first().waitFor();

@@ -205,7 +205,14 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
       ${filters(visit, question, keys)}
       ${ui.dataTable({
         caption: said.title,
-        columns: [said.created, said.state, said.key, ui.end(said.took), said.result, said.job],
+        columns: [
+          said.created,
+          said.state,
+          { label: said.key, cut: true },
+          ui.end(said.took),
+          said.result,
+          said.job,
+        ],
         rows: jobs.map(job => rowOf(visit, job, keys)),
         empty: ui.emptyState(nothing(visit, question)),
       })}
@@ -414,7 +421,7 @@ export function sizeOf(words: Words, formats: Formats, { result }: Job): string 
 function cutOut(visit: Visit, job: Job, baseUrl: string): Child {
   if (!hasThumbnail(visit, job)) return null;
   return html`<div class="cut-out">
-    <a href=${resultPath(job)} download>${thumbnail(visit, job, visit.words.jobs.result)}</a>
+    <a href=${resultPath(job)}>${thumbnail(visit, job, visit.words.jobs.result)}</a>
     ${resultActions(visit, job, baseUrl)}</div>`;
 }
 
@@ -427,7 +434,7 @@ function resultActions({ words }: Visit, job: Job, baseUrl: string): VNode {
   const href = resultPath(job);
   const { copied } = words.common;
   return ui.actions(
-    ui.linkButton({ href, label: words.playground.download, download: true }),
+    ui.linkButton({ href, label: words.playground.download }),
     ui.copyButton(`${baseUrl}${href}`, { copy: words.jobs.copyLink, copied }),
   );
 }
@@ -514,7 +521,7 @@ function section(title: string, ...children: Child[]): VNode {
 
 /**
  * A browser that has shown the file asks whether it is still the same, and saves it without another
- * download.
+ * download; it would not by a link that has the attribute `download`.
  * @throws PageError notFound: there is none, or not any more; ContractError as openForReader
  */
 export async function sendResultOf(

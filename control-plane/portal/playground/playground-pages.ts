@@ -439,7 +439,7 @@ function succeeded({ words, formats }: Visit, job: Job): Child {
   return html`${resultStage(words, path, job.outputFormat)}
     ${warned ? ui.notice('warning', warned) : null}
     <div class="actions result-row">
-      ${ui.linkButton({ href: path, label: said.download, kind: 'primary', download: true })}
+      ${ui.linkButton({ href: path, label: said.download, kind: 'primary' })}
       <span class="hint">${sizeOf(words, formats, job)}</span>
     </div>`;
 }
