@@ -225,7 +225,7 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
 function nothing({ words, role }: Visit, question: AccountJobQuestion) {
   const { empty, noneYet } = words.jobs;
   if (question.after !== undefined) return words.jobs.emptyPage;
-  if (Object.values(queryFor(question)).some(asked => asked !== undefined)) return empty;
+  if (isFiltered(question)) return empty;
   const href = `${ACCOUNT_PATH}/playground`;
   const action = ui.linkButton({ href, label: words.overview.steps.try.action, kind: 'primary' });
   return { title: empty.title, text: noneYet, action: may(role, 'playground.use') ? action : null };
@@ -253,6 +253,10 @@ function queryFor({ group, apiKeyId, days }: AccountJobQuestion) {
     key: apiKeyId,
     days: days === 30 ? undefined : days,
   };
+}
+
+function isFiltered(question: AccountJobQuestion): boolean {
+  return Object.values(queryFor(question)).some(asked => asked !== undefined);
 }
 
 function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly JobKey[]): VNode {
@@ -284,7 +288,9 @@ function filters({ words }: Visit, question: AccountJobQuestion, keys: readonly 
       })),
     }),
     ui.button({ label: words.common.apply, kind: 'secondary' }),
-    ui.linkButton({ href: PATH, label: words.common.clear, kind: 'quiet' }),
+    isFiltered(question)
+      ? ui.linkButton({ href: PATH, label: words.common.clear, kind: 'quiet' })
+      : null,
   );
 }
 

@@ -27,6 +27,7 @@ import {
   sizeOf,
   warningsText,
 } from '../jobs/job-pages.ts';
+import { hasThumbnail, thumbnail } from '../jobs/thumbnails.ts';
 import { renderPage } from '../page/frame.ts';
 import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';
@@ -432,11 +433,15 @@ function outcome(visit: Visit, job: Job | undefined): Child {
   </section>`;
 }
 
-function succeeded({ words, formats }: Visit, job: Job): Child {
+function succeeded(visit: Visit, job: Job): Child {
+  const { words, formats } = visit;
   const said = words.playground;
   const path = `/account/playground/${job.id}/result`;
   const warned = warningsText(words, job);
-  return html`${resultStage(words, path, job.outputFormat)}
+  // What no browser shows is seen small.
+  const isSmall = job.outputFormat === 'jxl' && hasThumbnail(visit, job);
+  return html`${isSmall ? html`<div class="cut-out">${thumbnail(visit, job, said.result)}</div>` : null}
+    ${resultStage(words, path, job.outputFormat)}
     ${warned ? ui.notice('warning', warned) : null}
     <div class="actions result-row">
       ${ui.linkButton({ href: path, label: said.download, kind: 'primary' })}

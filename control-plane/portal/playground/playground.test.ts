@@ -95,6 +95,16 @@ test('the playground › makes a job of the form, shows it while it waits, and i
   });
 });
 
+test('the playground › shows by its thumbnail what browsers do not show', async t => {
+  const id = await sent([...formParts(), text('output_format', 'jxl'), picture]);
+  fixture.thumbnail = Buffer.from('its picture');
+  await fixture.succeedJob(id);
+  fixture.thumbnail = undefined;
+  const { body } = await owner.get(`${PAGE}/${id}`);
+  t.regex(body, new RegExp(`src="/account/jobs/${id}/thumbnail"`));
+  t.notRegex(body, /src="[^"]*\/result"/);
+});
+
 test('the playground › lets a picture fail in which no subject is seen', async t => {
   const answer = await send([...formParts(), text('no_subject', 'fail'), picture]);
   const path = String(answer.headers.location);
