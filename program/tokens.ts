@@ -31,8 +31,8 @@ interface ListForm<T> {
   /** Of an item. */
   readonly form: string;
   readonly parse: (line: string) => T | undefined;
-  /** Between items; by default the end of a line. */
-  readonly separator?: RegExp;
+  /** Between the items of a line; undefined: a line is an item. */
+  readonly separator?: string;
   readonly itemsMin: number;
   readonly itemsMax: number;
 }
@@ -131,10 +131,12 @@ function formOf({ form, itemsMax }: ListForm<unknown>): string {
 
 /** Lines that begin with "#" are for people. A file without any text is one that is being written. */
 function itemsOf<T>(text: string, list: ListForm<T>): readonly T[] | undefined {
-  const { parse, itemsMin, itemsMax } = list;
+  const { parse, separator, itemsMin, itemsMax } = list;
   if (text.trim() === '' || text.length > FILE_CHARACTERS_MAX) return undefined;
-  const lines = text.split(list.separator ?? '\n').map(line => line.trim());
-  const items = lines.filter(line => line !== '' && !line.startsWith('#')).map(parse);
+  const lines = text.split('\n').filter(line => !line.trim().startsWith('#'));
+  // A comment ends with its line: a comma in it begins no item.
+  const parts = lines.flatMap(line => (separator === undefined ? [line] : line.split(separator)));
+  const items = parts.flatMap(part => (part.trim() === '' ? [] : [parse(part.trim())]));
   if (items.length < itemsMin || items.length > itemsMax) return undefined;
   const parsed = items.filter(item => item !== undefined);
   return parsed.length === items.length ? parsed : undefined;

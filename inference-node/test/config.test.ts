@@ -127,7 +127,8 @@ test('takes tokens from files, one a line, in place of the variables', async t =
   t.deepEqual(callerTokens, { items: [], file: callers });
   await writeFile(
     callers,
-    'shop:0123456789abcdef,lab:fedcba9876543210\ndesk:the-token-of-a-desk\n',
+    'shop:0123456789abcdef,lab:fedcba9876543210\ndesk:the-token-of-a-desk\n' +
+      '# gone: mill:the-token-of-a-mill,yard:the-token-of-a-yard\n',
   );
   const named = loadConfig({ ...registry, ...files }).callerTokens.items;
   t.deepEqual(

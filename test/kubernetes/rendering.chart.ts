@@ -282,6 +282,9 @@ test('what is asked for daily runs by the clock, each alone, as a control plane 
   const data = ({ name }: KubernetesObject) => name === 'data';
   t.is(near?.spec.volumes.find(data).persistentVolumeClaim.claimName, 'matting-data');
   t.truthy(near?.spec.affinity.podAffinity);
+  // Two machines that open one SQLite file damage it.
+  const wide = valuesOf([], ['volume.accessModes=["ReadWriteMany"]']);
+  t.truthy(podOf(jobsOf(...SMALLEST, ...wide)[0])?.spec.affinity?.podAffinity);
   const backup = podOf(requireOne(jobs, 'CronJob', `${'x'.repeat(33)}-backup`));
   const { claimName } = backup?.spec.volumes.at(-1).persistentVolumeClaim ?? {};
   requireOne(objects, 'PersistentVolumeClaim', claimName);

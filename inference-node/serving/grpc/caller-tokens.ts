@@ -21,7 +21,7 @@ const CALLER_TOKENS = {
   form: FORM,
   parse: parseCallerToken,
   // As the variable has them, so that a Secret can be either.
-  separator: /[\n,]/,
+  separator: ',',
   itemsMin: 0,
   itemsMax: CALLER_TOKENS_MAX,
 };

@@ -47,8 +47,8 @@ spec:
           {{- with $plane.tolerations }}
           tolerations: {{- toYaml . | nindent 12 }}
           {{- end }}
-          {{- if and $kept (not (has "ReadWriteMany" $v.volume.accessModes)) }}
-          # Where the volume is mounted already.
+          {{- if and $kept (include "matting.oneAtATime" .root) }}
+          # Where the volume is mounted already, and SQLite's writers share its memory.
           affinity:
             podAffinity:
               requiredDuringSchedulingIgnoredDuringExecution:
