@@ -10,6 +10,7 @@ import {
   readGivenBaseUrl,
   readHost,
   readModelDirs,
+  readProfile,
 } from '@matting/program/shared-settings.ts';
 import { readNodeTokens } from '@matting/program/tokens.ts';
 
@@ -29,6 +30,8 @@ export interface SupervisorConfig {
   readonly addedModelsDir: string;
   /** Undefined: one is made, unless the programs have it in a file. */
   readonly nodeToken: string | undefined;
+  /** Undefined: the node takes what the machine has. */
+  readonly profile: 'small' | undefined;
   /** What links start with, without a trailing slash; undefined: the address it listens on. */
   readonly baseUrl: string | undefined;
   /** The environment as given, handed on to the programs. */
@@ -46,6 +49,7 @@ export function loadSupervisorConfig(env: NodeJS.ProcessEnv = process.env): Supe
     ports: readPorts(reader),
     dataDir,
     ...readModelDirs(reader, dataDir),
+    profile: readProfile(reader),
     nodeToken: readNodeTokens(reader).items[0],
     baseUrl: readGivenBaseUrl(reader)?.replace(/\/+$/, ''),
     env: Object.fromEntries(

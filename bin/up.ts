@@ -44,6 +44,11 @@ export async function up(
     terminal.quiet();
     terminal.line(`Ready: ${stack.baseUrl}   (Ctrl-C stops it; logs: ${stack.logDir})`);
     terminal.line(`Models: ${terms}`);
+    if (config.profile === 'small') {
+      terminal.line(
+        'Profile small: the models are unloaded when idle, so a picture after that takes longer',
+      );
+    }
     const hint = await hinted;
     if (hint !== undefined) say(hint);
     if (apiKey !== undefined) {

@@ -97,3 +97,11 @@ export function readModelsOffered(reader: EnvReader, isName: RegExp): readonly s
     });
   return [...new Set(offered)];
 }
+
+export function readProfile(whole: EnvReader): 'small' | undefined {
+  return whole.section('Engines and memory').oneOf('MATTING_PROFILE', ['small'], {
+    about: `\`small\`: for a machine with [little memory](nodes.md#a-small-machine). The node has one
+      engine a model and one picture worker, and no engines while it has no work.`,
+    default: undefined,
+  });
+}

@@ -23,6 +23,7 @@ import {
   requireParity,
 } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/devices.ts';
+import type { EnginePool, EnginePoolOptions } from './engine/pool/engine-pool.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import type { NodeMetrics } from './metrics.ts';
 import type { PlanOutline } from './models/plan.ts';
@@ -38,6 +39,7 @@ import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { buildPlan, detectInstructionSet, type MakePrepared } from './prepared/load-prepared.ts';
 import { BufferPool } from './process/frames.ts';
 import { readEngineEnvironment } from './providers/provider-files.ts';
+import { IdleEngines } from './selectables/idle-engines.ts';
 import type { Selectables } from './selectables/selectables.ts';
 import {
   type ChosenProvider,
@@ -111,6 +113,13 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   await requireParityOf(prepared, selected, parts);
   ending.throwIfAborted();
   const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, prepared, cpuShare);
+  if (config.unloadsOwnPlan) {
+    const { modelIdleMs: idleMs } = config;
+    log.info(
+      { engines: layout.engines, workers, idleMs },
+      'a small machine: engines end when idle',
+    );
+  }
   const buffers = new BufferPool();
   const openPictures = async () => {
     const { childEnv } = config;
@@ -311,6 +320,20 @@ function readCpuThreads({ cpuShare }: EngineParts): number {
   return Math.max(1, Math.floor(cpuShare));
 }
 
+function openOwnEngines(
+  {
+    config: { unloadsOwnPlan, modelIdleMs: idleMs },
+    metrics,
+  }: Pick<PoolParts, 'config' | 'metrics'>,
+  model: PreparedModel,
+  options: Omit<EnginePoolOptions, 'model'>,
+): EnginePool {
+  if (!unloadsOwnPlan) return openEnginePool({ model, ...options });
+  const { engines, log } = options;
+  const open = () => openEnginePool({ model, ...options });
+  return new IdleEngines(model, { engines, idleMs, log, metrics, open });
+}
+
 async function openEngines(
   {
     engineEnv: childEnv,
@@ -319,6 +342,7 @@ async function openEngines(
     opened,
     fail,
     buffers,
+    ...parts
   }: EngineParts & { readonly buffers: BufferPool },
   { models }: Plan,
   layout: EngineLayout,
@@ -331,7 +355,7 @@ async function openEngines(
   for (const { model, role } of models) {
     ending.throwIfAborted();
     const options = { ...layout, devices, sharesCores, childEnv, log, buffers };
-    const engines = openEnginePool({ model, ...options });
+    const engines = openOwnEngines(parts, model, options);
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
     const ready = namingSettings(engines.ready(), model, onEach);

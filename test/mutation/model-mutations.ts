@@ -31,4 +31,11 @@ a refusal of a model's engines keeps every picture away
   - if (held.other !== undefined) {
   + if (held.other === '') {
   = that is refused keeps its model away until the next report, and nothing else
+
+file inference-node/serving/selectables/idle-engines.ts
+tests inference-node/serving/selectables/idle-engines.test.ts: engines of a small machine
+engines of a small machine are opened beside those that have not gone
+  - room: () => within(before),
+  + room: () => within(Promise.resolve(before && undefined)),
+  = wait for the last process of those before
 `;

@@ -1,4 +1,4 @@
-/** The engines of one prepared model that the own plan does not have. */
+/** The engines of one prepared model, loaded when an image wants them. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
 import { engineBytes } from '../admission.ts';
@@ -25,7 +25,7 @@ const GONE_ASKED_EACH_MS = 1000;
 
 export interface EngineSetParts {
   readonly engines: number;
-  readonly memory: EngineMemory;
+  readonly memory: Pick<EngineMemory, 'take'>;
   readonly idleMs: number;
   readonly log: Logger;
   /**

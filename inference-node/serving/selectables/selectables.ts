@@ -25,6 +25,7 @@ export const TURN_MS = 10_000;
 export const LOOK_EACH_MS = 5000;
 
 export interface SelectablesParts extends Omit<EngineSetParts, 'engines' | 'onTurn'> {
+  readonly memory: EngineMemory;
   readonly own: RunnablePlan & Pick<Selectable, 'kind' | 'goodFor'>;
   readonly look: Look;
   /** How many of a model are opened at once. */

@@ -1,6 +1,7 @@
 /** The variables that say what computes on this machine: provider, models, engines and workers. */
 import path from 'node:path';
 import type { EnvReader } from '@matting/program/env.ts';
+import { readProfile } from '@matting/program/shared-settings.ts';
 import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
 import { DEVICE_FORM, type WantedDevices } from '../engine/devices/devices.ts';
 import type { ModelSettings } from '../models/plan.ts';
@@ -28,6 +29,8 @@ export interface PoolSettings {
   readonly pictureWorkers: number | undefined;
   /** Engines beside the own plan's that have had no image for so long are ended. */
   readonly modelIdleMs: number;
+  /** The own plan's, too: the machine is small. */
+  readonly unloadsOwnPlan: boolean;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
   /** What decodes HEIC; undefined: what is installed. */
@@ -42,6 +45,7 @@ const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MEGAPIXELS_MAX = 100_000;
 const MODEL_IDLE_MS = 900_000;
+const MODEL_IDLE_SMALL_MS = 300_000;
 /** A week. */
 const MODEL_IDLE_MAX_MS = 604_800_000;
 
@@ -74,6 +78,7 @@ export function readPoolSettings(
   { env, modelSettings, cwd }: { env: Environment; modelSettings: ModelSettings; cwd: string },
 ): PoolSettings {
   const reader = whole.section('Engines and memory');
+  const isSmall = readProfile(whole) === 'small';
   return {
     executionProvider: reader.oneOf(
       'MATTING_EXECUTION_PROVIDER',
@@ -85,13 +90,15 @@ export function readPoolSettings(
       },
     ),
     gpuDevices: readGpuDevices(reader),
-    ...readEngines(reader),
+    ...readEngines(reader, isSmall),
+    unloadsOwnPlan: isSmall,
     modelIdleMs: reader.integer('MATTING_MODEL_IDLE_MS', {
       about: `How long the node keeps engines without work. This is for models
-        [beside the own plan](nodes.md#models-on-request).`,
+        [beside the own plan](nodes.md#models-on-request), and for all models of a small machine.`,
+      otherwise: '`900000`; `300000` with `MATTING_PROFILE=small`',
       min: 0,
       max: MODEL_IDLE_MAX_MS,
-      default: MODEL_IDLE_MS,
+      default: isSmall ? MODEL_IDLE_SMALL_MS : MODEL_IDLE_MS,
     }),
     heif: reader.oneOf('MATTING_HEIF', HEIF_CHOICES, {
       about: `What decodes [HEIC](nodes.md#heic). If you name a decoder and it does not work, the
@@ -105,19 +112,20 @@ export function readPoolSettings(
   };
 }
 
-function readEngines(reader: EnvReader) {
+function readEngines(reader: EnvReader, isSmall: boolean) {
   const fromMachine = (max: number, about: string) => ({
     ...{ about, otherwise: 'from the machine' },
     ...{ min: 1, max, default: undefined },
   });
+  const oneIfSmall = isSmall ? { default: 1 } : {};
   return {
-    engines: reader.integer(
-      'MATTING_ENGINES',
-      fromMachine(
+    engines: reader.integer('MATTING_ENGINES', {
+      ...fromMachine(
         ENGINES_MAX,
         'The engines of each model, never more than the memory holds beside a photo.',
       ),
-    ),
+      ...oneIfSmall,
+    }),
     batchMax: reader.parsed(
       'MATTING_BATCH_MAX',
       `one of ${IMAGES_A_RUN.join(', ')}`,
@@ -138,14 +146,14 @@ function readEngines(reader: EnvReader) {
         node makes more images a second, but each takes longer.`,
       default: 'latency' as const,
     }),
-    pictureWorkers: reader.integer(
-      'MATTING_PICTURE_WORKERS',
-      fromMachine(
+    pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', {
+      ...fromMachine(
         PICTURE_WORKERS_MAX,
         `The processes that decode and encode pictures. The default is two more than the engines
           take at once, on GPUs at least the cores less two.`,
       ),
-    ),
+      ...oneIfSmall,
+    }),
     megapixelsMax: reader.integer(
       'MATTING_NODE_MEGAPIXELS_MAX',
       fromMachine(
