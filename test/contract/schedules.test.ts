@@ -54,12 +54,14 @@ test('a database is checked, backed up and proven by the command of each timer',
   const [today = ''] = globSync('20*', { cwd: backups });
   t.true(existsSync(path.join(backups, today, 'backup.json')));
   t.deepEqual([existsSync(old), existsSync(kept), existsSync(picture)], [false, true, false]);
-  // Again on a day that has one, with links that live longer than the picture is old.
+  // Another of the day, as before an upgrade; links live longer than the picture is old.
   writeFileSync(picture, '');
-  utimesSync(picture, Date.now() / 1000 - 2 * DAY_S, Date.now() / 1000 - 2 * DAY_S);
+  const before = Date.now() / 1000 - 2 * DAY_S;
+  utimesSync(picture, before, before);
   const again = { ...env, MATTING_RESULT_TTL_MS: `${7 * DAY_S * 1000}` };
   execFileSync(COMMAND, ['backup'], { cwd: ROOT, env: again, stdio: 'pipe' });
   t.true(existsSync(picture));
+  t.is(globSync('20*/backup.json', { cwd: backups }).length, 2);
   t.throws(() => execFileSync(COMMAND, ['else'], { cwd: ROOT, env, stdio: 'pipe' }));
 });
 
