@@ -161,10 +161,13 @@ export class SteadyLoad {
   }
 }
 
-/** Uniform, of a size and a brightness of its own: its cut-out's size and alpha tell whose it is. */
+/**
+ * Uniform, of a size and a brightness of its own: its cut-out's size and alpha tell whose it is. Bright
+ * enough that its matte is solid: the remove.bg interface refuses an image without a subject.
+ */
 export async function uniformPicture(number: number): Promise<Picture> {
   const [width, height] = [16 + (number % 97), 16 + (number % 89)];
-  const brightness = 140 + ((number * 7) % 116);
+  const brightness = 164 + ((number * 7) % 92);
   const background = { r: brightness, g: brightness, b: brightness };
   const file = await sharp({ create: { width, height, channels: 3, background } })
     .png()
