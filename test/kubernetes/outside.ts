@@ -106,8 +106,8 @@ export function makeWeights(cluster: Cluster, namespace: string, model: string):
   execFileSync('chmod', ['-R', 'a+rX', directory]);
 }
 
-/** A registry of images without TLS; podman is told so, by the environment. */
-export async function startRegistry(cluster: Cluster): Promise<void> {
+/** A registry of images without TLS. @returns the configuration that tells podman so */
+export async function startRegistry(cluster: Cluster): Promise<string> {
   const directory = path.join(cluster.directory, 'registry');
   const config = {
     version: '0.1',
@@ -118,8 +118,8 @@ export async function startRegistry(cluster: Cluster): Promise<void> {
   const file = cluster.file('registry.yaml', stringify(config));
   spawnBound(requireProgram('docker-registry'), ['serve', file]).stderr?.resume();
   const insecure = `[[registry]]\nlocation = "${REGISTRY}"\ninsecure = true\n`;
-  process.env.CONTAINERS_REGISTRIES_CONF = cluster.file('registries.conf', insecure);
   await answers(`http://${REGISTRY}/v2/`);
+  return cluster.file('registries.conf', insecure);
 }
 
 /** Scrapes as docs/kubernetes.md says, beside the cluster, whose names it resolves. */
