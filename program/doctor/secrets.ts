@@ -43,7 +43,7 @@ export async function secretsOfFiles(env: Environment): Promise<string[]> {
     name => env[name] || [],
   );
   const texts = await Promise.all(files.map(file => readFile(file, 'utf8').catch(() => '')));
-  const lines = texts.flatMap(text => text.split('\n').map(line => line.trim()));
+  const lines = texts.flatMap(text => text.split(/[\n,]/).map(line => line.trim()));
   return lines.flatMap(line => [line, line.slice(line.indexOf(':') + 1)]).filter(Boolean);
 }
 

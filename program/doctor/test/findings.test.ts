@@ -8,7 +8,7 @@ import ava from 'ava';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
 import { failure, look, ok, pageOf, warning } from '../findings.ts';
 import { tlsFindings } from '../program-findings.ts';
-import { SecretsOut, weaknessOf, weaknessOfBytes } from '../secrets.ts';
+import { SecretsOut, secretsOfFiles, weaknessOf, weaknessOfBytes } from '../secrets.ts';
 
 const test = ava.serial;
 
@@ -52,6 +52,14 @@ const ENV = {
   HTTPS_PROXY: 'http://me:proxy-password@proxy.example:3128',
   MATTING_TLS_KEY_FILE: '/etc/matting/key.pem',
 };
+
+test('secrets › leaves out every token of a file that the environment names', async t => {
+  const file = path.join(directory, 'caller-tokens');
+  await writeFile(file, 'shop:first-secret-token,desk:second-secret-token\nlab:third-secret-token');
+  const more = await secretsOfFiles({ MATTING_NODE_CALLER_TOKENS_FILE: file });
+  const said = new SecretsOut({}, more).of('first-secret-token third-secret-token');
+  t.notRegex(said, /secret-token/);
+});
 
 test('secrets › leaves out every secret of the environment, however it is written', t => {
   const secretsOut = new SecretsOut(ENV, ['the content of a file']);
