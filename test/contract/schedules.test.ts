@@ -1,7 +1,8 @@
 /** What the timers of deploy/systemd run, run. Needs: operations. */
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, globSync, mkdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { promisify } from 'node:util';
 import ava from 'ava';
 import { spawnMatting } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
@@ -64,6 +65,13 @@ test('a database is checked, backed up and proven by the command of each timer',
   execFileSync(COMMAND, ['backup'], { cwd: ROOT, env: again, stdio: 'pipe' });
   t.true(existsSync(picture));
   t.is(globSync('20*/backup.json', { cwd: backups }).length, 2);
+  // By the clock and by hand at once: one after the other, each in a place of its own.
+  const both = [1, 2].map(() => promisify(execFile)(COMMAND, ['backup'], { cwd: ROOT, env }));
+  t.deepEqual(
+    (await Promise.allSettled(both)).map(({ status }) => status),
+    ['fulfilled', 'fulfilled'],
+  );
+  t.is(globSync('20*/backup.json', { cwd: backups }).length, 4);
   t.throws(() => execFileSync(COMMAND, ['else'], { cwd: ROOT, env, stdio: 'pipe' }));
 });
 
