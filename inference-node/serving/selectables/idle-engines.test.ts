@@ -90,6 +90,15 @@ test('engines of a small machine › wait for the last process of those before',
   t.is((await image).alpha.length, 16);
 });
 
+test('engines of a small machine › fail the node where those before do not die', async t => {
+  const { engines, opened, started, isUnloaded, run } = open(t);
+  (await opened(1)).leavesAtOnce = false;
+  await started();
+  await isUnloaded();
+  await t.throwsAsync(run(), { code: 'NODE_FAULT' });
+  t.is(engines.snapshot().state, 'failed');
+});
+
 test('engines of a small machine › that cannot be loaded again fail the node, and a second opinion is left out', async t => {
   const { engines, opened, started, isUnloaded, run } = open(t);
   await started();

@@ -134,8 +134,8 @@ async function within(gone: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
-      const detail = 'The engines before these did not end in time.';
-      reject(new ContractError('NODE_SHORT_OF_MEMORY', detail));
+      // No refusal: they are stuck, and a node that says it is ready would take no image again.
+      reject(new Error('the engines before these were killed and do not die'));
     }, ROOM_WAIT_MAX_MS);
   });
   await Promise.race([gone, late]).finally(() => clearTimeout(timer));
