@@ -57,7 +57,7 @@ const STAND_INS: readonly StandIn[] = [
     image: 'docker.io/library/caddy:2.10',
     program: 'caddy',
     containerfile:
-      'COPY caddy /usr/bin/caddy\n' +
+      'COPY caddy /usr/bin/caddy\nENV XDG_DATA_HOME=/data XDG_CONFIG_HOME=/config\n' +
       'CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]',
   },
   {
