@@ -93,8 +93,7 @@ export function readModelSettings(whole: EnvReader, cwd: string): ModelSettings 
       ...{ default: undefined, min: 1, max: INPUT_SIDE_MAX },
     }),
     precision: reader.oneOf('MATTING_PRECISION', ['auto', ...PRECISIONS], {
-      about:
-        'With `MATTING_MODEL`: the [precision](nodes.md#precision). A named one is strict.',
+      about: 'With `MATTING_MODEL`: the [precision](nodes.md#precision). A named one is strict.',
       default: 'auto' as const,
     }),
     commercialUse: reader.oneOf('MATTING_COMMERCIAL_USE', COMMERCIAL_USE_GATES, {
