@@ -323,9 +323,12 @@ test('a second look › is taken of a picture in which the subject is unsure, an
 
 /** The upper rows of an input, in a frame or not. */
 const UPPER_ROWS = new Uint8Array(16).fill(255, 0, 8);
+/** What it shows of them is unsure. */
+const FAINT_UPPER_ROWS = new Uint8Array(16).fill(200, 0, 8);
 
 test('a second look by the same model › is taken in a frame where the subject is quite unsure, and decides', async t => {
-  const { pictures, opinion: second, process } = openPlan('secondLook', 'first');
+  const { pictures, subject, opinion: second, process } = openPlan('secondLook', 'first');
+  subject.engines.alpha = FAINT_UPPER_ROWS;
   second.engines.alpha = UPPER_ROWS;
   const { runs, timings } = await process();
   t.deepEqual(
@@ -363,7 +366,8 @@ test('a second look by the same model › is taken of the picture as it is where
 });
 
 test('a second look by the same model › is taken in a frame too where every picture gets it', async t => {
-  const { pictures, opinion: second, process } = openPlan('subject', 'first');
+  const { pictures, subject, opinion: second, process } = openPlan('subject', 'first');
+  subject.engines.alpha = FAINT_UPPER_ROWS;
   second.engines.alpha = UPPER_ROWS;
   const { timings } = await process();
   t.deepEqual(pictures.framed, [{ width: 4, height: 4 }]);
