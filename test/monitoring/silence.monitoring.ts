@@ -85,6 +85,7 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
     MATTING_NODE_TOKEN: TOKEN,
     MATTING_OPERATOR_KEY: 'a-long-random-operator-key-of-this-test',
     MATTING_BASE_URL: url,
+    MATTING_TRUSTED_PROXIES: '172.31.97.0/24',
     MATTING_DIRECT_STORAGE: 'true',
     MATTING_DIRECT_STORAGE_ENDPOINTS: store.endpoint,
     MATTING_MODELS_OFFERED: '',
