@@ -72,8 +72,11 @@ const picked = ({ names }: Names, values: Env): Env =>
 async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
   const directory = await temporaryFolder(t);
   const database = await createTestDatabase('mysql', { migrated: false });
+  t.teardown(() => database.close());
   const store = await createObjectStore('stand-in');
+  t.teardown(() => store.close());
   const collector = await FakeCollector.open();
+  t.teardown(() => collector.close());
   const page = documentedMachines();
   const ports = await findFreePorts(10);
   const [url = ''] = [`http://127.0.0.1:${ports[0]}`];
@@ -119,9 +122,6 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
   });
   t.teardown(async () => {
     for (const program of [...planes, ...nodes]) await program.kill();
-    await collector.close();
-    await store.close();
-    await database.close();
   });
   const key = await setUpOnce(rootOf('control-1'), page.once, MODELS);
   const start = async () => {
