@@ -125,6 +125,11 @@ export class Installation {
     this.prometheus = await PrometheusServer.start(targets, options.scrapeS);
     await this.#begin(options.startNodes ?? true);
     await this.ready(options.startNodes === false ? 0 : this.nodes.length);
+    // Of a counter's first sample Prometheus does not know what it grew by.
+    await this.until('Prometheus has seen the control planes', async () => {
+      const seen = await this.prometheus.query('up{job="matting-control"} == 1');
+      return seen.length === this.planes.length;
+    });
   }
 
   /** Those of docs/install.md before the first start, then the programs. */
