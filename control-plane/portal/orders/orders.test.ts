@@ -130,7 +130,9 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
   test('are bounded in number, pending and a day, however many come at once', async t => {
     const account = await fundedAccount(stores, 0);
     for (let index = 1; index < ORDERS_PENDING_MAX; index += 1) await placed(stores, account);
-    // One more has room. The first gives a second half a second to come as far: it must not.
+    // One more has room. The first gives a second half a second to come as far: it must not, but
+    // where nodes certify. There it is counted again.
+    const mayMeet = database.engine.conflicts === 'certification';
     let asked = 0;
     const second = new AbortController();
     const person: ActingPerson = {
@@ -141,7 +143,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
       async refusal() {
         asked += 1;
         if (asked > 1) second.abort();
-        else await delay(500, undefined, second).catch(() => t.fail('two count at once'));
+        else await delay(500, undefined, second).catch(() => mayMeet || t.fail('two at once'));
         return undefined;
       },
     };
