@@ -18,6 +18,9 @@ const RUN_MS_MAX = 60_000;
 /** Hooks may wait half a minute for what a failed test left open: they are given so long. */
 const CLOSING_MS = 1_000;
 const RESULT = /^(not )?ok 1 - /m;
+const FAILED = /^not ok 1 - /m;
+/** What breaks a race alone may win it once. */
+const RUNS_MAX = 3;
 
 /** The server that tests on MySQL share, instead of starting one for each mutation. */
 let server: Promise<string> | undefined;
@@ -82,10 +85,14 @@ for (const [number, mutation] of MUTATIONS.entries()) {
   const { name, caughtBy } = mutation;
   const skip = needsServer(caughtBy.test) && skipReason('mysql') !== false;
   test.skipIf(skip)(`a service in which ${name} does not pass its test`, async t => {
-    const output = await processors.run({}, () => runMutated(number, mutation));
-    t.regex(output, /^mutated file:/m, output);
-    t.regex(output, /^(not )?ok 1 - /m, `no test is called that:\n${output}`);
-    const failed = output.split('\n').find(line => line.startsWith('not ok 1 - ')) ?? '';
+    let output = '';
+    for (let runs = 1; runs <= RUNS_MAX && !FAILED.test(output); runs += 1) {
+      if (runs > 1) t.log(`unnoticed by run ${runs - 1} of ${caughtBy.test}`);
+      output = await processors.run({}, () => runMutated(number, mutation));
+      t.regex(output, /^mutated file:/m, output);
+      t.regex(output, RESULT, `no test is called that:\n${output}`);
+    }
+    const failed = output.split('\n').find(line => FAILED.test(line)) ?? '';
     t.true(failed.includes(caughtBy.test), `nothing noticed:\n${output}`);
     t.notRegex(output, /\b(Syntax|Reference|Type)Error\b/, 'it broke everything');
   });

@@ -43,6 +43,8 @@ const CALLS_MIN = 6;
 /** Ends a test that would wait for ever; an answer takes milliseconds. */
 const ANSWER_MS_MAX = 20_000;
 const POLLS_MAX = 2000;
+/** The flood fills up twenty times meanwhile. */
+const IDLE_POLLS_MAX = 100;
 const FORM = 'Content-Type: application/x-www-form-urlencoded';
 const SALES = {
   priceList: 'credit',
@@ -81,8 +83,13 @@ async function answersDuring(
   const answers: number[] = [];
   flood.start();
   try {
-    // The port has had more than it takes before the first call.
-    while (flood.began <= connections) await delay(5);
+    // A port that makes no room is full before the first call, and stays so.
+    for (let idle = 0, began = 0; began <= 4 * connections; idle += 1) {
+      if (flood.began > began) idle = 0;
+      began = flood.began;
+      assert.ok(idle < IDLE_POLLS_MAX, 'no room is made for whoever comes new');
+      await delay(5);
+    }
     const untilMs = performance.now() + FLOOD_MS;
     while (performance.now() < untilMs || answers.length < CALLS_MIN) answers.push(await call());
     return answers;
