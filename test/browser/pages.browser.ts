@@ -126,6 +126,9 @@ test('follow the dark theme', async t => {
   t.not(colours[0], colours[1]);
 });
 
+/** On the page, once the picture has come. Rejects where it is none. */
+const decode = (image: unknown) => (image as { decode(): Promise<void> }).decode();
+
 test('of jobs show their pictures small, and load a whole result only where it is opened', async t => {
   const visitor = await Visitor.open(browser, { origins: [site.origin] });
   await visitor.signInAs(site.ours.people.owner.cookies);
@@ -133,9 +136,7 @@ test('of jobs show their pictures small, and load a whole result only where it i
   const asked: string[] = [];
   page.on('request', request => asked.push(new URL(request.url()).pathname));
   const isDrawn = (place: string) =>
-    page.waitForFunction(
-      `document.querySelector('${place} img[src$=thumbnail]')?.naturalWidth > 0`,
-    );
+    page.locator(`${place} img[src$=thumbnail]`).first().evaluate(decode);
   await visitor.go('/account/jobs');
   await isDrawn('tbody');
   await page.locator('tbody a:has(img)').first().click();
