@@ -29,7 +29,7 @@ export interface WireJob {
     readonly expiresAt: string;
   };
   readonly error?: { readonly code: string; readonly detail: string; readonly retryable: boolean };
-  /** Absent: the request named none. */
+  /** Of a succeeded or expired job. */
   readonly models?: readonly { readonly name: string; readonly role: string }[];
   /** Code of a problem+json answer. */
   readonly code?: string;

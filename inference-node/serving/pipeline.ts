@@ -23,7 +23,7 @@ import type {
 } from './engine/pool/engine-pool.ts';
 import { inputTerms, sizeInInput } from './models/input-size.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
-import { isWorthFraming, withFramedLook } from './picture/framed-look.ts';
+import { inferPlan, type Look, type NoLook } from './picture/infer-plan.ts';
 import { type FinishChoices, requireMakeable } from './picture/makeable.ts';
 import {
   type DecodedPicture,
@@ -34,7 +34,6 @@ import {
   type PicturePoolSnapshot,
   workerWaitMs,
 } from './picture/pool/picture-pool.ts';
-import { isWorthRunning } from './picture/worth-running.ts';
 
 export interface PlanRun {
   readonly model: PreparedModel;
@@ -268,7 +267,7 @@ export class Pipeline {
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
     const inputs = new ModelInputs(lease, required, decoded);
-    const inference = await inferPlan(order, inputs, signal);
+    const inference = await runPlan(order, inputs, signal);
 
     signal.throwIfAborted();
     this.#enter(order, 'encoding', exchange);
@@ -323,7 +322,7 @@ class ModelInputs {
 
   /** Undefined: the run refines `mattes`, and nothing in them is unsure. */
   async of(
-    { run, framed }: Look,
+    { run, framed }: Look<PlanRun>,
     mattes: readonly MattePart[],
     signal: AbortSignal,
   ): Promise<Pick<EngineRun, 'rgb' | 'size'> | undefined> {
@@ -340,54 +339,30 @@ class ModelInputs {
   }
 }
 
-/** A run of a plan's model about the picture, or about the picture in a frame. */
-interface Look {
-  readonly run: PlanRun;
-  readonly framed: boolean;
-}
-
-/** Runs a plan's models one after the other; all but subjects only where the first is unsure. */
-async function inferPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, signal: AbortSignal) {
-  let mattes: MattePart[] = [];
-  const runs: PlanRun[] = [];
-  const missing: PlanRun[] = [];
+/** Runs a plan's models one after the other, and sums up how long they waited and ran. */
+async function runPlan({ plan, priority }: ImageOrder, inputs: ModelInputs, signal: AbortSignal) {
   let waitMs = 0;
   let inferMs = 0;
   let secondLookMs = 0;
-  for (const run of plan.runs) {
-    const [first] = mattes;
-    if (first !== undefined && !isWorthRunning(run.role, first.alpha)) continue;
-    for (const framed of looksOf(run, plan, first)) {
-      const answer = await tracedModel({ run, framed }, inputs, mattes, { priority, signal });
-      if (answer === 'missing') missing.push(run);
-      if (answer === 'missing' || answer === 'unneeded') break;
-      waitMs += answer.waitMs;
-      if (run.role === 'secondLook') secondLookMs += answer.inferMs;
-      else inferMs += answer.inferMs;
-      const { alpha, size } = answer;
-      const joined = framed
-        ? withFramedLook(mattes, answer)
-        : [...mattes, { alpha, size, role: run.role }];
-      // It is not believed: the picture as it is comes next.
-      if (joined === undefined) continue;
-      mattes = joined;
-      runs.push(run);
-      break;
-    }
-  }
-  return { mattes, runs, missing, waitMs, inferMs, secondLookMs };
-}
-
-/** Whether each is framed, in their order; a later one is taken where none before is believed. */
-function looksOf({ role, model: { model } }: PlanRun, plan: RunnablePlan, first?: MattePart) {
-  const firstModel = plan.runs[0]?.model.model;
-  const isFramed = first && isWorthFraming({ role, model }, firstModel, first.alpha);
-  return isFramed ? [true, false] : [false];
+  const inference = await inferPlan(plan.runs, async (look, mattes) => {
+    const answer = await tracedModel(look, inputs, mattes, { priority, signal });
+    if (typeof answer === 'string') return answer;
+    waitMs += answer.waitMs;
+    if (look.run.role === 'secondLook') secondLookMs += answer.inferMs;
+    else inferMs += answer.inferMs;
+    return answer;
+  });
+  return { ...inference, waitMs, inferMs, secondLookMs };
 }
 
 type Call = Pick<EngineRun, 'priority' | 'signal'>;
 
-function tracedModel(look: Look, inputs: ModelInputs, mattes: readonly MattePart[], call: Call) {
+function tracedModel(
+  look: Look<PlanRun>,
+  inputs: ModelInputs,
+  mattes: readonly MattePart[],
+  call: Call,
+) {
   const { model, role } = look.run;
   const attributes = { 'matting.model': model.model, 'matting.model.role': role };
   return traced({ name: 'engine', attributes }, async () => {
@@ -403,16 +378,13 @@ function tracedModel(look: Look, inputs: ModelInputs, mattes: readonly MattePart
   });
 }
 
-/**
- * missing: no subject's, and its engines are down; only subjects' are waited for. unneeded: it
- * refines, and nothing is unsure.
- */
+/** The image waits for the engines of subjects alone. */
 async function runModel(
-  look: Look,
+  look: Look<PlanRun>,
   inputs: ModelInputs,
   mattes: readonly MattePart[],
   call: Call,
-): Promise<EngineResult | 'missing' | 'unneeded'> {
+): Promise<EngineResult | NoLook> {
   const { engines, role } = look.run;
   if (role !== 'subject' && engines.snapshot().enginesReady === 0) return 'missing';
   const picture = await inputs.of(look, mattes, call.signal);

@@ -136,7 +136,8 @@ test('a model is chosen of those that are offered, and its job says what ran', a
     t.deepEqual(names, ['standard', 'fast']);
     const { models } = await client.run({ image: newPicture(), model: 'fast' });
     t.deepEqual(models, [{ name: 'fast', role: 'subject' }]);
-    t.is((await client.run({ image: newPicture() })).models, undefined);
+    const unnamed = await client.run({ image: newPicture() });
+    t.deepEqual(unnamed.models, [{ name: 'isnet', role: 'subject' }]);
     const fieldErrors = [{ field: 'model', detail: 'must be one of standard, fast' }];
     const wrong = client.run({ image: newPicture(), model: 'best' });
     await rejectsWith(t, wrong, isError('INVALID_PARAMETER', { fieldErrors }));

@@ -166,6 +166,8 @@ test('lines of both programs › name the trace that they were written under, in
   const control = ofTrace(0);
   for (const msg of ['answered', 'job', 'notification']) t.true(control.has(msg), msg);
   t.true(ofTrace(1).has('image done'));
+  const done = programs[1]?.lines.find(({ msg }) => msg === 'image done');
+  t.deepEqual(done?.models, [{ model: 'tiny', input_size: '4', role: 'subject' }]);
   const untraced = ['listening', 'draining', 'drained', 'signal', 'node state', 'state', 'serving'];
   for (const { msg, trace_id } of programs.flatMap(({ lines }) => lines)) {
     if (untraced.includes(msg)) t.is(trace_id, undefined, msg);

@@ -465,7 +465,7 @@ what had nothing to refine is told of as missing
   + if (picture === undefined) return 'missing';
   = does not run where nothing is unsure, and is not missed
 
-file inference-node/serving/pipeline.ts
+file inference-node/serving/picture/infer-plan.ts
 tests inference-node/serving/http-endpoints.test.ts: a second look by the same model
 a framed look that is not believed is the last one
   - if (joined === undefined) continue;

@@ -424,8 +424,7 @@ export class ClaimedJob {
       await this.#removeResult(blob);
       return await this.#fail(STORAGE_FAILED);
     }
-    const { format, bytes, width, height, sha256, sight, plan } = result;
-    const models = job.model === null ? null : result.models;
+    const { format, bytes, width, height, sha256, sight, models, plan } = result;
     const token = this.#dependencies.resultTokens.make(job.id);
     const file = { blob, ...token, format, bytes, width, height, sha256 };
     const stored = { ...file, sight, models, thumbnailBytes: await thumbnail };

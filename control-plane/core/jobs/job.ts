@@ -67,7 +67,7 @@ export interface JobResult {
   /** Hexadecimal; the link's ETag. */
   readonly sha256: string;
   readonly sight: Sight | null;
-  /** null: the request named none. */
+  /** null: a version before this field made the result. */
   readonly models: readonly JobModel[] | null;
   /** null: there is none. */
   readonly thumbnailBytes: number | null;

@@ -60,12 +60,12 @@ test('a key with another model, or none, is a conflict', async t => {
   }
 });
 
-test('a request without a name is what it was', async t => {
+test('a request without a name has the default, and its job says what made it, too', async t => {
   const made = (await app.post(ASYNC, imageBody())).json();
   t.is((await app.stores.jobs.find(made.job_id))?.model, null);
   await app.succeedJob(made.job_id);
   const read = await app.get(`${ASYNC}/${made.job_id}`);
-  t.false('models' in read.json());
+  t.deepEqual(read.json().models, [{ name: 'isnet', role: 'subject' }]);
 });
 
 test('the job says what made it once it is made: read, replayed, and when it has expired', async t => {

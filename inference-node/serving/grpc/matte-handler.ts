@@ -33,7 +33,7 @@ import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
-import { type ImageExchange, type Pipeline, runLabels } from '../pipeline.ts';
+import { type ImageExchange, type Pipeline, type RunLabels, runLabels } from '../pipeline.ts';
 import type { Selectables } from '../selectables/selectables.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
@@ -150,6 +150,8 @@ class MatteCallRun {
   readonly #startedMs = performance.now();
   #order: MatteOrder | undefined;
   #permit: Permit | undefined;
+  /** The models that made the result. */
+  #models: readonly RunLabels[] = [];
   #caller: Caller | undefined;
 
   constructor(call: MatteCall, signal: AbortSignal, options: MatteHandlerOptions) {
@@ -209,7 +211,7 @@ class MatteCallRun {
     const leave = room.enter();
     try {
       await this.#exchange.writeAdmitted(permit.queuePosition, waitMs, this.#signal);
-      const exchange = this.#watchDegradation(this.#exchange.forOrder(order));
+      const exchange = this.#watchRuns(this.#exchange.forOrder(order));
       const timings = await work.pipeline.process(order, exchange, this.#signal);
       await this.#exchange.writeDone(timings, this.#signal);
       return timings;
@@ -219,10 +221,11 @@ class MatteCallRun {
     }
   }
 
-  #watchDegradation(exchange: ImageExchange): ImageExchange {
+  #watchRuns(exchange: ImageExchange): ImageExchange {
     return {
       ...exchange,
       send: (result, signal) => {
+        this.#models = result.runs.map(runLabels);
         const missing = result.missing.map(runLabels);
         for (const labels of missing) this.#options.metrics.imageDegraded(labels);
         if (missing.length > 0) {
@@ -241,7 +244,7 @@ class MatteCallRun {
     const total = Math.round(durationMs);
     describeSpan({ ...this.#attributes(), 'rpc.response.status_code': 'OK' });
     this.#options.log.info(
-      { ...this.#fields(), durationMs: total, ...rounded(timings) },
+      { ...this.#fields(), models: this.#models, durationMs: total, ...rounded(timings) },
       'image done',
     );
   }

@@ -159,3 +159,13 @@ test('a further run › depends on how much of what is visible is unsure, an opi
     t.true(isWorthRunning('subject', matte), name);
   }
 });
+
+test('a further run › depends on what lies in a buffer now, not on what it held before', t => {
+  const buffer = matteOf(PIXELS, 6);
+  t.false(isWorthRunning('opinion', buffer));
+  buffer.set(matteOf(PIXELS, 14));
+  t.true(isWorthRunning('opinion', buffer));
+  t.true(isWorthRunning('secondLook', buffer));
+  buffer.set(matteOf(PIXELS, 6));
+  t.false(isWorthRunning('opinion', buffer));
+});

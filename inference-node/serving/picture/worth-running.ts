@@ -10,6 +10,7 @@ export const CERTAIN_ABOVE = 250;
  * by cross-validation (bench/quality-choose.ts, bench/MEASUREMENTS.md).
  */
 export const UNSURE_SHARE_MIN = { opinion: 0.085, secondLook: 0.13 } as const;
+export type UnsureShares = Readonly<Record<keyof typeof UNSURE_SHARE_MIN, number>>;
 /** Odd, so that it runs through all columns. */
 const SAMPLE_STEP = 7;
 
@@ -20,27 +21,24 @@ const UNSURE = Uint8Array.from({ length: 256 }, (_none, alpha) =>
 );
 
 /**
- * What refines runs wherever there is an unsure band, which matte/trimap.ts looks for.
+ * A refining model always runs: matte/trimap.ts looks for the unsure band that it decides in.
  * @param subject the matte of the plan's first subject, one byte a pixel.
  */
-export function isWorthRunning(role: MatteRole, subject: Uint8Array): boolean {
+export function isWorthRunning(
+  role: MatteRole,
+  subject: Uint8Array,
+  least: UnsureShares = UNSURE_SHARE_MIN,
+): boolean {
   if (role === 'subject' || role === 'refine') return true;
-  return unsureShare(subject) >= UNSURE_SHARE_MIN[role];
+  return unsureShare(subject) >= least[role];
 }
 
+/**
+ * The share of what a matte shows that is unsure, of every seventh pixel. It is counted at every
+ * call: mattes lie in buffers that are used again, so nothing may be kept by their identity.
+ * Tables in place of branches: a matte of 1 MP takes 0.2 ms in place of 0.6.
+ */
 export function unsureShare(alpha: Uint8Array): number {
-  const known = SHARES.get(alpha);
-  if (known !== undefined) return known;
-  const share = countShare(alpha);
-  SHARES.set(alpha, share);
-  return share;
-}
-
-/** Each matte is asked about once for every further run. */
-const SHARES = new WeakMap<Uint8Array, number>();
-
-/** By tables and without branches: a matte of 1 MP takes 0.2 ms in place of 0.6. */
-function countShare(alpha: Uint8Array): number {
   let unsure = 0;
   let shown = 0;
   for (let at = 0; at < alpha.length; at += SAMPLE_STEP) {

@@ -300,7 +300,7 @@ export class TestApp<S extends Stores = Stores> {
       height: 1,
       sha256: 'ab'.repeat(32),
       sight: this.sight,
-      models: job?.model ? [{ name: job.model, role: 'subject' }] : null,
+      models: [{ name: job?.model ?? 'isnet', role: 'subject' }],
       thumbnailBytes: this.thumbnail?.length ?? null,
     };
     assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
