@@ -21,6 +21,7 @@ import { setLogger } from '@grpc/grpc-js';
 import { CONFIG_EXIT_CODE, ConfigError } from '@matting/program/env.ts';
 import { collectYoungBuffers, letHeapGrow } from '@matting/program/heap.ts';
 import { createLog } from '@matting/program/log.ts';
+import { hostIn } from '@matting/program/ports/keyless.ts';
 import { SignalGate } from '@matting/program/signal-gate.ts';
 import { TlsFiles } from '@matting/program/tls/tls-files.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
@@ -162,6 +163,7 @@ async function listen() {
   const http = await openHttpEndpoints({
     ...{ host, port: httpPort, status, registry },
     info: () => started.value && describeNode(started.value),
+    ownHosts: [config.host, config.advertiseAddress ?? ''].flatMap(text => hostIn(text) ?? []),
   });
   ports.push(http);
   const server = await openNodeServer({

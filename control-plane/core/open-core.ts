@@ -490,9 +490,9 @@ function composeOperatorPort(
   services: OperatorServices,
   plugged: readonly PackageParts[],
 ) {
-  const { baseUrl, operatorKey } = config;
+  const { baseUrl, metricsHost: host, operatorKey } = config;
   return buildOperatorApp(services, {
-    ...{ baseUrl, operatorKey, metrics: metrics.registry, logger: log },
+    ...{ baseUrl, host, operatorKey, metrics: metrics.registry, logger: log },
     pages: app => {
       for (const { operatorPages } of plugged) operatorPages?.(app);
     },

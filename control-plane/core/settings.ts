@@ -95,7 +95,8 @@ function readInnerPorts(reader: EnvReader) {
     }),
     registryPort: readPort(reader, 'registry'),
     metricsHost: reader.string('MATTING_METRICS_HOST', {
-      about: 'The address of `/metrics` and `/operator`. Metrics need no key: keep callers out.',
+      about: `The address of \`/metrics\` and \`/operator\`. Metrics need
+        [no key](security.md#metrics-without-a-key): keep callers out.`,
       default: LOOPBACK,
     }),
     metricsPort: readPort(reader, 'metrics'),

@@ -1,15 +1,16 @@
 /**
  * Requests without a key, where an API key of the operator's choice stands in for theirs: of
- * programs on this machine or in a private network, which no proxy passed on and no browser sent.
- * An address says who asks only where nobody stands in between. A page of anybody may ask for
- * addresses that its reader's browser reaches, and for this one under a name of its own (DNS
- * rebinding): then it is of the same origin, and may choose its User-Agent.
+ * programs on this machine or in a private network, which no proxy passed on and neither a browser
+ * nor a service like this one sent. An address says who asks only where nobody stands in between.
+ * A page of anybody may ask for addresses that its reader's browser reaches, and for this one under
+ * a name of its own (DNS rebinding): then it is of the same origin, and may choose its User-Agent.
+ * A caller's image_url may name this interface: then this service asks itself.
  */
-import { isIP } from 'node:net';
 import type { Authenticator } from '@matting/core/accounts/account.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import { isIpInNetworks } from '@matting/http/networks.ts';
-import { hostOf, isPrivateName } from '@matting/http/outgoing/outgoing-url.ts';
+import { hostOf } from '@matting/program/ports/addresses.ts';
+import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';
 import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyRequest } from 'fastify';
@@ -22,8 +23,6 @@ const OF_PROXIES = /^(?:forwarded|via|x-real-ip|x-forwarded-.*)$/;
 /** Of every browser. It sends no Sec-Fetch-Site to http addresses but this machine's. */
 const BROWSER = /^Mozilla\//;
 const OF_BROWSERS = ['origin', 'referer', 'sec-fetch-site', 'sec-purpose', 'purpose'];
-/** A host, and its port. */
-const HOST = /^(\[[\da-f:.]+\]|[^\s:/\\@?#[\]]+)(?::\d{1,5})?$/i;
 
 interface Entrance {
   readonly trustedProxies: readonly string[];
@@ -43,17 +42,10 @@ export function requireLocalProgram(
   if (isPassedOn || isIpInNetworks(address, trustedProxies)) throw keyWanted('through a proxy');
   const says = OF_BROWSERS.some(name => headers[name] !== undefined);
   if (says || BROWSER.test(headers['user-agent'] ?? '')) throw keyWanted('from a browser');
-  if (!isOwnHost(headers.host ?? '', baseUrl)) {
+  if (isSentByService(headers)) throw keyWanted('that a service like this one sends');
+  if (!isOwnHost(headers.host ?? '', [hostOf(new URL(baseUrl))])) {
     throw keyWanted('to a host name that is neither private nor that of MATTING_BASE_URL');
   }
-}
-
-/** Nobody else can have a page under an address, a private name or the operator's own. */
-function isOwnHost(text: string, baseUrl: string): boolean {
-  const url = HOST.test(text) ? URL.parse(`http://${text}`) : null;
-  if (url === null) return false;
-  const host = hostOf(url);
-  return isIP(host) !== 0 || isPrivateName(host) || host === hostOf(new URL(baseUrl));
 }
 
 function keyWanted(where: string): ContractError {

@@ -230,6 +230,11 @@ const WHO: readonly [string, IncomingHttpHeaders, refused?: RegExp][] = [
   ['127.0.0.1', { 'sec-fetch-site': 'none' }, /browser/],
   ['127.0.0.1', { 'sec-purpose': 'prefetch' }, /browser/],
   ['127.0.0.1', { purpose: 'prefetch' }, /browser/],
+  ['127.0.0.1', { 'user-agent': 'matting-service/1 (image fetch)' }, /service like this one/],
+  ['127.0.0.1', { 'user-agent': 'matting-service/1 (webhook)' }, /service like this one/],
+  ['10.1.2.3', { 'user-agent': 'Matting-Service/2' }, /service like this one/],
+  ['127.0.0.1', { 'user-agent': 'matting-services/1' }],
+  ['127.0.0.1', { 'user-agent': 'a client of matting-service/1' }],
   // Neither header goes to an http address that is not this machine's.
   ['192.168.1.7', BROWSER, /browser/],
 ];

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
 import { connect } from 'node:net';
 import { PIPELINED_MAX } from '@matting/program/ports/http-guard.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -28,6 +29,7 @@ test.beforeEach(async () => {
     status,
     registry,
     info: () => info,
+    ownHosts: ['node-7.example'],
   });
 });
 
@@ -64,6 +66,30 @@ test('the HTTP side › is ready only while the node serves', async t => {
 test('the HTTP side › tells what the node is', async t => {
   info = { plan: 'tiny' };
   t.deepEqual(JSON.parse((await get('/info')).text), { state: 'starting', plan: 'tiny' });
+});
+
+const SERVICE = { 'user-agent': 'matting-service/1 (image fetch)' };
+const WHO: readonly [host: string, headers: Record<string, string>, status: number][] = [
+  ['10.4.0.7:50052', {}, 200],
+  ['node-1:50052', {}, 200],
+  ['node-7.example:50052', {}, 200],
+  ['evil.example:50052', {}, 403],
+  ['node-7.example.evil.example', {}, 403],
+  ['127.0.0.1', SERVICE, 403],
+];
+
+test('the HTTP side › tells figures to nobody who was led here by somebody else', async t => {
+  const ask = async (path: string, headers: Record<string, string>) => {
+    const sent = request({ port: endpoints.port, path, headers, agent: false }).end();
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+    answer.resume();
+    return answer.statusCode;
+  };
+  for (const [host, more, status] of WHO) {
+    const headers = { host, ...more };
+    for (const path of ['/metrics', '/info']) t.is(await ask(path, headers), status, host);
+    t.is(await ask('/livez', headers), 200, 'a probe tells only that it lives');
+  }
 });
 
 test('the HTTP side › ends a connection on which many requests come before their answers', async t => {

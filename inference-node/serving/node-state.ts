@@ -21,6 +21,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
+import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';
 import { listening } from '@matting/program/ports/listening.ts';
 import type { Registry } from 'prom-client';
 import type { EnginePool } from './engine/pool/engine-pool.ts';
@@ -92,6 +93,8 @@ interface HttpEndpointsOptions {
   readonly status: NodeStatus;
   readonly registry: Registry;
   readonly info: () => object | undefined;
+  /** Hosts of the operator's choice at which the node is asked. */
+  readonly ownHosts: readonly string[];
 }
 
 const CONNECTIONS_MAX = 64;
@@ -135,7 +138,9 @@ export async function openHttpEndpoints(options: HttpEndpointsOptions) {
 
 async function answer(request: IncomingMessage, options: HttpEndpointsOptions): Promise<Answer> {
   if (request.method !== 'GET' && request.method !== 'HEAD') return text(405, 'GET or HEAD only');
-  const { status, registry, info } = options;
+  const { status, registry, info, ownHosts } = options;
+  const { headers } = request;
+  const isChosen = !isSentByService(headers) && isOwnHost(headers.host ?? '', ownHosts);
   switch (request.url?.split('?', 1)[0]) {
     case '/livez':
       return text(200, 'ok');
@@ -144,15 +149,21 @@ async function answer(request: IncomingMessage, options: HttpEndpointsOptions): 
       return text(state === 'serving' ? 200 : 503, state);
     }
     case '/info': {
+      if (!isChosen) return text(403, NOT_CHOSEN);
       const body = JSON.stringify({ state: status.state, ...info() }, null, 2);
       return { status: 200, type: 'application/json', body: `${body}\n` };
     }
     case '/metrics':
+      if (!isChosen) return text(403, NOT_CHOSEN);
       return { status: 200, type: registry.contentType, body: await registry.metrics() };
     default:
       return text(404, 'there is /livez, /readyz, /info and /metrics');
   }
 }
+
+const NOT_CHOSEN =
+  'a service like this one asks, or under a Host that is neither an address nor a private name nor ' +
+  'that of MATTING_NODE_ADVERTISE_ADDRESS or MATTING_HOST: ask by an address';
 
 function text(status: number, line: string): Answer {
   return { status, type: 'text/plain; charset=utf-8', body: `${line}\n` };

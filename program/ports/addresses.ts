@@ -1,4 +1,4 @@
-/** What an address says: whose network it is of, and whether only this machine reaches it. */
+/** What an address or a host name says: whose network it is of, and who reaches it. */
 import { isIPv6 } from 'node:net';
 
 /** An IPv4 address as a socket of both families shows it. */
@@ -28,4 +28,30 @@ export function networkOf(address: string): string {
 /** Whether only this machine reaches a listener on that host. A name but localhost is not looked up. */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
+}
+
+/** Names of private networks, by RFC 6761, 6762, 8375 and 9476 or by habit. */
+const PRIVATE_SUFFIXES = [
+  'localhost',
+  'local',
+  'internal',
+  'intranet',
+  'lan',
+  'home.arpa',
+  'corp',
+  'home',
+  'private',
+  'alt',
+];
+
+/** The host as resolvers and sockets take it: no brackets, no trailing dot. */
+export function hostOf(url: URL): string {
+  return url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
+}
+
+/** No public resolver answers for it. @param host of hostOf */
+export function isPrivateName(host: string): boolean {
+  // A name without a dot is completed by the resolver's search list.
+  if (!host.includes('.')) return true;
+  return PRIVATE_SUFFIXES.some(suffix => host.endsWith(`.${suffix}`));
 }

@@ -120,18 +120,32 @@ a page of a reader’s own browser needs no key
   - if (says || BROWSER.test(headers['user-agent'] ?? '')) throw
   + if (BROWSER.test(headers['user-agent'] ?? '')) throw
   = without a key may ask who is near, by no proxy, from no browser
-a page under a name that leads here needs no key
-  - return isIP(host) !== 0 || isPrivateName(host) || host
-  + return host !== '' || host
-  = without a key may ask who is near, by no proxy, from no browser
-a host name is believed up to an @
-  - const url = HOST.test(text) ?
-  + const url = text !== '' ?
+a service asks itself without a key
+  - if (isSentByService(headers)) throw
+  + if (!headers) throw
   = without a key may ask who is near, by no proxy, from no browser
 a revoked key goes on standing in
   - key === undefined || key.state === 'revoked'
   + key === undefined
   = without a key the operator’s pays, and what its policy says holds
+
+file program/ports/keyless.ts
+tests control-plane/rembg/rembg.test.ts
+a page under a name that leads here needs no key
+  - (isIP(host) !== 0 || isPrivateName(host) || own.includes(host))
+  + host !== ''
+  = without a key may ask who is near, by no proxy, from no browser
+a host name is believed up to an @
+  - const url = HOST.test(text) ?
+  + const url = text !== '' ?
+  = without a key may ask who is near, by no proxy, from no browser
+
+file program/ports/keyless.ts
+tests control-plane/rembg/led-here.test.ts
+a service asks itself by another spelling
+  - return OF_SERVICES.test(agent ?? '');
+  + return agent === OWN_AGENT;
+  = a download of this service is no program nearby, where any address is open
 
 file control-plane/rembg/rembg-interface.ts
 tests control-plane/rembg/rembg.test.ts

@@ -49,6 +49,24 @@ the operator's port awaits bodies without a bound
   + void [awaitBodies, room];
   = from one network keep no scraper and no key out
 
+file control-plane/core/http/operator-app.ts
+tests control-plane/core/http/operator-app.test.ts
+metrics go to a page whose name leads here
+  - isSentByService(headers) || !isOwnHost(headers.host ?? '', own)
+  + isSentByService(headers)
+  = metrics › need no key where their reader chose to ask
+metrics go to a download of the service
+  - isSentByService(headers) || !isOwnHost(headers.host ?? '', own)
+  + !isOwnHost(headers.host ?? '', own)
+  = metrics › need no key where their reader chose to ask
+
+file inference-node/serving/node-state.ts
+tests inference-node/serving/http-endpoints.test.ts
+a node tells figures to everybody who was led to it
+  - const isChosen = !isSentByService(headers) && isOwnHost(headers.host ?? '', ownHosts);
+  + const isChosen = isOwnHost('', ownHosts) || headers !== undefined;
+  = the HTTP side › tells figures to nobody who was led here by somebody else
+
 file control-plane/http/bodies.ts
 tests control-plane/portal/session/half-sent-forms.test.ts: half-sent forms on the public port
 a form may take half a minute

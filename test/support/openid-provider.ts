@@ -24,6 +24,8 @@ export class OpenIdProvider {
   readonly clientSecret = randomBytes(24).toString('hex');
   /** By subject; may be changed between sign-ins. */
   readonly people = new Map<string, OpenIdPerson>();
+  /** User-Agents that asked it. */
+  readonly agents = new Set<string | undefined>();
   readonly #server: Server;
 
   private constructor(server: Server, { redirectUris }: OpenIdProviderOptions) {
@@ -32,6 +34,7 @@ export class OpenIdProvider {
     const provider = new Provider(this.issuer, this.#configuration(redirectUris));
     const answerOther = provider.callback();
     server.on('request', (request, answer) => {
+      this.agents.add(request.headers['user-agent']);
       if (!request.url?.startsWith(SIGN_IN)) return answerOther(request, answer);
       this.#signIn(provider, request, answer).catch((error: Error) => {
         answer.writeHead(500).end(error.message);

@@ -7,10 +7,10 @@ import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import {
   type CallbackPolicy,
   ForbiddenUrlError,
-  hostOf,
   requirePublicHost,
   wrongWithCallbackUrl,
 } from '@matting/http/outgoing/outgoing-url.ts';
+import { hostOf } from '@matting/program/ports/addresses.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 
 const RESOLVE_MS = 2_000;

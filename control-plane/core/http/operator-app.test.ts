@@ -200,6 +200,44 @@ test("the operator's key › that is not configured leaves everything behind it 
   await app.close();
 });
 
+const AGENT = 'matting-service/1 (image fetch)';
+const WHO: readonly [headers: Record<string, string>, isChosen: boolean][] = [
+  // Prometheus by address, by the name of a container, of a service and of the operator's choice.
+  [{ host: '10.4.0.7:9464' }, true],
+  [{ host: '[fd00::7]:9464' }, true],
+  [{ host: 'control-plane-1:9464' }, true],
+  [{ host: 'matting.shop.svc.cluster.local:9464' }, true],
+  [{ host: 'links.example' }, true],
+  [{ host: 'Metrics.Example:9464' }, true],
+  // A page of anybody whose name leads here.
+  [{ host: 'evil.example:9464' }, false],
+  [{ host: 'links.example.evil.example' }, false],
+  [{ host: 'evil.example@127.0.0.1' }, false],
+  // The service itself, by the URL of a caller.
+  [{ host: '127.0.0.1:9464', 'user-agent': AGENT }, false],
+  [{ host: '127.0.0.1:9464', 'user-agent': 'Prometheus/3.4' }, true],
+];
+
+test('metrics › need no key where their reader chose to ask', async t => {
+  const app = appOn(stores);
+  const off = appOn(stores, { operatorKey: undefined });
+  for (const [headers, isChosen] of WHO) {
+    const what = JSON.stringify(headers);
+    const answer = await app.inject({ url: '/metrics', headers });
+    t.is(answer.statusCode, isChosen ? 200 : 401, what);
+    if (!isChosen) t.is(codeOf(answer), 'INVALID_OPERATOR_KEY', what);
+    t.is((await off.inject({ url: '/metrics', headers })).statusCode, answer.statusCode, what);
+    const keyed = { ...headers, ...AUTHORIZED };
+    t.is((await app.inject({ url: '/metrics', headers: keyed })).statusCode, 200, what);
+    t.is((await app.inject({ url: '/operator/nodes', headers: keyed })).statusCode, 200, what);
+    const wrong = { ...headers, authorization: 'Bearer undefined' };
+    const shown = await off.inject({ url: '/metrics', headers: wrong });
+    t.is(shown.statusCode, answer.statusCode, what);
+  }
+  await app.close();
+  await off.close();
+});
+
 test("the operator's key › that is missing, wrong or not the only one opens nothing", async t => {
   const app = appOn(stores);
   await fundedAccount(stores, 1);

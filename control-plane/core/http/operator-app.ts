@@ -7,7 +7,9 @@ import { answeredCodeOf, checkRequests, onAnswerEnd } from '@matting/http/answer
 import { finishUnreadBody } from '@matting/http/bodies.ts';
 import { awaitBodies, createPort, operatorConnectionsMax } from '@matting/http/connections.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
+import { hostOf } from '@matting/program/ports/addresses.ts';
 import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
+import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type {
   FastifyBaseLogger,
@@ -38,6 +40,8 @@ const UNREAD_ANSWERS_MAX = 32;
 
 interface OperatorAppOptions {
   readonly baseUrl: string;
+  /** As it was set: an address, or a name by which the port is asked. */
+  readonly host: string;
   /** Undefined: /operator is off. */
   readonly operatorKey: string | undefined;
   readonly metrics: { readonly contentType: string; metrics(): Promise<string> };
@@ -78,7 +82,7 @@ export function buildOperatorApp(
   checkRequests(app);
   app.addHook('onSend', finishUnreadBody);
 
-  app.get('/metrics', async (_request, reply) =>
+  app.get('/metrics', { onRequest: requireChosen(options) }, async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.metrics()),
   );
   options.pages?.(app);
@@ -91,6 +95,29 @@ export function buildOperatorApp(
   return app;
 }
 
+/**
+ * Metrics need no key where the caller chose to ask. The pages and /operator need one under every
+ * name, so they answer under every name: operators have proxies of their own.
+ * @throws ContractError INVALID_OPERATOR_KEY
+ */
+function requireChosen({ baseUrl, host, operatorKey }: OperatorAppOptions): onRequestHookHandler {
+  const own = [hostOf(new URL(baseUrl)), host.toLowerCase()];
+  return (request, _reply, done) => {
+    const { headers } = request.raw;
+    if (isSentByService(headers) || !isOwnHost(headers.host ?? '', own)) {
+      requireKey(request, operatorKey, METRICS_KEY);
+    }
+    done();
+  };
+}
+
+const SEND_KEY = 'Send it once, as Authorization: Bearer <key>.';
+
+const METRICS_KEY =
+  '/metrics needs the operator key if a service like this one asks, or if Host is neither an ' +
+  'address, a private name nor the host of MATTING_BASE_URL or MATTING_METRICS_HOST. ' +
+  `Ask by an address, or send the key. ${SEND_KEY}`;
+
 const BEARER = /^Bearer +([\x21-\x7e]{1,256})$/i;
 
 /** @throws ContractError NOT_FOUND: the operator's interface is off; INVALID_OPERATOR_KEY */
@@ -101,14 +128,16 @@ function requireOperatorKey(key: string | undefined): onRequestHookHandler {
         'The operator interface is off. Set MATTING_OPERATOR_KEY on this control plane.';
       throw new ContractError('NOT_FOUND', detail);
     }
-    const given = bearerOf(request);
-    if (given === undefined || !isOperatorKey(key, given)) {
-      const detail =
-        'The operator key is missing or not valid. Send it once, as Authorization: Bearer <key>.';
-      throw new ContractError('INVALID_OPERATOR_KEY', detail);
-    }
+    requireKey(request, key, `The operator key is missing or not valid. ${SEND_KEY}`);
     done();
   };
+}
+
+/** @throws ContractError INVALID_OPERATOR_KEY */
+function requireKey(request: FastifyRequest, key: string | undefined, detail: string): void {
+  const given = bearerOf(request);
+  if (key !== undefined && given !== undefined && isOperatorKey(key, given)) return;
+  throw new ContractError('INVALID_OPERATOR_KEY', detail);
 }
 
 /** Digests have one length, so the comparison reveals nothing about the key's length. */

@@ -44,7 +44,12 @@ export function appOn(
     readQueue: new ReadQueue(stores, 50_000),
   };
   const { pages, ...given } = changes;
-  const options = { baseUrl: 'http://links.example', operatorKey: KEY, ...given };
+  const options = {
+    baseUrl: 'http://links.example',
+    host: 'metrics.example',
+    operatorKey: KEY,
+    ...given,
+  };
   return buildOperatorApp(services, {
     ...{ ...options, metrics: new Registry() },
     pages: pages?.(services, options),

@@ -7,6 +7,7 @@ import {
 } from '@matting/http/outgoing/guarded-post.ts';
 import type { SlotLimits } from '@matting/http/outgoing/shared-slots.ts';
 import { signMessage } from '@matting/http/outgoing/webhook-signature.ts';
+import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import {
   activeCarrier,
   asSpan,
@@ -172,7 +173,7 @@ const GONE = 410;
 /** The same for all: receivers see which service sends, and nothing of the account. */
 const HEADERS = {
   'content-type': 'application/json',
-  'user-agent': 'matting-service/1 (webhook)',
+  'user-agent': `${OWN_AGENT} (webhook)`,
   accept: '*/*',
   'accept-encoding': 'identity',
 };

@@ -2,10 +2,12 @@
  * A GET of a caller's URL through the outgoing guard, which checks every redirect too, bounded in
  * time and bytes.
  */
+import { hostOf } from '@matting/program/ports/addresses.ts';
+import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import type { Client, Dispatcher } from 'undici';
 import { parseContentType } from '../request-headers.ts';
 import type { OutgoingGuard } from './outgoing-guard.ts';
-import { ForbiddenUrlError, hostOf, requireOutgoingUrl } from './outgoing-url.ts';
+import { ForbiddenUrlError, requireOutgoingUrl } from './outgoing-url.ts';
 
 export type FetchLimits = typeof FETCH_LIMITS;
 
@@ -22,7 +24,7 @@ export const FETCH_LIMITS = {
 
 /** The same header for all accounts: sources see this service, not its caller. */
 const REQUEST_HEADERS = {
-  'user-agent': 'matting-service/1 (image fetch)',
+  'user-agent': `${OWN_AGENT} (image fetch)`,
   accept: 'image/*, */*;q=0.5',
   'accept-encoding': 'identity',
 };

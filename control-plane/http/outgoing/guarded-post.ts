@@ -3,12 +3,12 @@
  * body as much is read as lets a receiver finish it.
  */
 
+import { hostOf } from '@matting/program/ports/addresses.ts';
 import type { Dispatcher } from 'undici';
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
 import {
   type CallbackPolicy,
   ForbiddenUrlError,
-  hostOf,
   requirePublicHost,
   wrongWithCallbackUrl,
 } from './outgoing-url.ts';

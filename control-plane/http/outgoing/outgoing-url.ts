@@ -9,6 +9,7 @@
 
 import { BlockList, isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import { hostOf, isPrivateName } from '@matting/program/ports/addresses.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 
 const SPECIAL_IPV4: readonly (readonly [net: string, prefix: number])[] = [
@@ -117,37 +118,11 @@ const DEFAULT_PORTS = new Map([
   ['https:', 443],
 ]);
 
-/** Names of private networks, by RFC 6761, 6762, 8375 and 9476 or by habit. */
-const PRIVATE_SUFFIXES = [
-  'localhost',
-  'local',
-  'internal',
-  'intranet',
-  'lan',
-  'home.arpa',
-  'corp',
-  'home',
-  'private',
-  'alt',
-];
-
 export const NOT_PUBLIC = 'the host is not a public address';
-
-/** The host as resolvers and sockets take it: no brackets, no trailing dot. */
-export function hostOf(url: URL): string {
-  return url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
-}
 
 /** RFC 6761: such a name is this machine, and no resolver is asked. */
 export function isLocalhost(host: string): boolean {
   return host === 'localhost' || host.endsWith('.localhost');
-}
-
-/** No public resolver answers for it. @param host of hostOf */
-export function isPrivateName(host: string): boolean {
-  // A name without a dot is completed by the resolver's search list.
-  if (!host.includes('.')) return true;
-  return PRIVATE_SUFFIXES.some(suffix => host.endsWith(`.${suffix}`));
 }
 
 function requirePort(url: URL, policy: OutgoingPolicy): void {

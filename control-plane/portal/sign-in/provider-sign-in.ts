@@ -5,6 +5,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { AccountStore } from '@matting/core/accounts/account-store.ts';
+import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import { Remembered } from '@matting/program/remembered.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -232,6 +233,7 @@ export class OpenIdConnect {
       clientSecret === undefined ? client.None() : undefined,
       {
         timeout: PROVIDER_TIMEOUT_S,
+        [client.customFetch]: fetchAsService,
         // Signatures count also where TLS has said who speaks. Plain HTTP is of this machine alone:
         // the configuration takes no other.
         execute: [
@@ -242,6 +244,13 @@ export class OpenIdConnect {
     );
   }
 }
+
+/** The provider names the addresses: none of them takes this service for a program nearby. */
+const fetchAsService: client.CustomFetch = (url, { headers, ...options }) =>
+  fetch(url, {
+    ...(options as RequestInit),
+    headers: { ...headers, 'user-agent': `${OWN_AGENT} (sign-in)` },
+  });
 
 /** @throws Error for a subject that is no ASCII text of the length that the standard allows */
 function personOf(

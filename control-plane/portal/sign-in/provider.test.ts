@@ -119,6 +119,13 @@ test('see the way to it, and come in and back to where they were', async t => {
   t.false(own.cookies.has('__Host-matting-flow'));
 });
 
+test('are looked up by requests that name this service', async t => {
+  provider.agents.clear();
+  await signInAs(somebody(['shop-owners']).subject);
+  // The browser of this test is the other one.
+  t.deepEqual(provider.agents, new Set(['node', 'matting-service/1 (sign-in)']));
+});
+
 test('are never taken for who has their mail', async t => {
   const known = await signIn(fixture, { mail: 'boss@example.org' });
   const { subject } = somebody(['other-staff'], 'boss@example.org');

@@ -3,6 +3,7 @@
  * is for this machine. What is relied on is what huggingface.co, github.com and object storage do.
  */
 import { isLoopback } from '@matting/program/ports/addresses.ts';
+import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { type Dispatcher, EnvHttpProxyAgent, request } from 'undici';
 import { isInterruption, networkReason } from './fetch-reasons.ts';
@@ -35,7 +36,7 @@ const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 /** Of the Hub's answers, redirects too: the commit that a branch or tag stands for. */
 const COMMIT_HEADER = 'x-repo-commit';
 const COMMIT = /^[0-9a-f]{40}$/;
-const AGENT = 'matting-service/1 (models)';
+const AGENT = `${OWN_AGENT} (models)`;
 
 /** The answer is another one later: it was cut, is overloaded, or is too slow. */
 export class InterruptedError extends Error {}
