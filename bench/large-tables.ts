@@ -55,7 +55,7 @@ interface Latency {
 }
 
 async function fill(): Promise<void> {
-  const database = await openDatabase(`sqlite:${file}`, { log: SILENT_LOG });
+  const database = await openDatabase(`sqlite:${file}`, { log: SILENT_LOG, create: true });
   try {
     await migrate(database, migrationsOf(PACKAGES));
     const sizes = { jobs: jobs + OLD_JOBS, oldJobs: OLD_JOBS, lean: true };

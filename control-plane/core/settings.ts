@@ -35,8 +35,6 @@ import {
 
 export type CoreSettings = ReturnType<typeof readCoreSettings>;
 
-export type DatabaseConfig = ReturnType<typeof readDatabase>;
-
 export type StorageSettings = ReturnType<typeof loadStorageConfig>;
 
 const LOOPBACK = '127.0.0.1';

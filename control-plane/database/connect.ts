@@ -3,7 +3,7 @@
  * share; MySQL and MariaDB take any number of machines. Everything above sees one `Database`.
  */
 
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { makeDirectory } from '@matting/program/files.ts';
 import { Kysely, sql } from 'kysely';
@@ -11,7 +11,7 @@ import type { PoolOptions, SslOptions } from 'mysql2';
 import { type Database, RequestShares, type Schema, type StoreLog } from './database.ts';
 import { type DatabaseDialect, SQLITE } from './engines.ts';
 import { requireAgreeingClocks } from './member-clocks.ts';
-import { type MigrationSeries, migrate, requireCurrentSchema } from './migrate.ts';
+import { ELSEWHERE, type MigrationSeries, migrate, requireCurrentSchema } from './migrate.ts';
 import type { Member } from './mysql.ts';
 import { COMMITTED_TOGETHER_MAX, sqliteDialect } from './sqlite.ts';
 import { databaseNowMs } from './statements.ts';
@@ -29,6 +29,8 @@ export class DatabaseOpenError extends Error {
 
 interface OpenDatabaseOptions {
   readonly log: StoreLog;
+  /** Makes a SQLite file that is not there, and its directory; otherwise its absence is an error. */
+  readonly create?: boolean;
   /** Time for one statement on a server; for tests. */
   readonly statementMsMax?: number;
 }
@@ -44,11 +46,13 @@ export async function openDatabase(
   const dialect: DatabaseDialect = databaseUrl.startsWith('sqlite:') ? 'sqlite' : 'mysql';
   const { kysely, requestsMax, member, newMember } =
     dialect === 'sqlite'
-      ? openSqlite(databaseUrl.slice('sqlite:'.length))
+      ? openSqlite(databaseUrl.slice('sqlite:'.length), options.create ?? false)
       : await openMysql(databaseUrl, options);
+  const place = placeOf(databaseUrl);
   const database: Database = {
     kysely,
     dialect,
+    place,
     get engine() {
       return member()?.engine ?? SQLITE;
     },
@@ -63,9 +67,8 @@ export async function openDatabase(
     else await sql`select count(*) from sqlite_schema`.execute(kysely);
   } catch (error) {
     await kysely.destroy();
-    // A file is named; a server's URL holds a password.
-    const which = dialect === 'sqlite' ? ` ${databaseUrl.slice('sqlite:'.length)}` : '';
-    throw new DatabaseOpenError(`the database${which} cannot be opened: ${reasonOf(error)}`, error);
+    const found = `the database ${place} cannot be opened: ${reasonOf(error)}`;
+    throw new DatabaseOpenError(found, error);
   }
   return database;
 }
@@ -77,12 +80,23 @@ interface Opened extends Pick<Database, 'kysely' | 'newMember'> {
   readonly member: () => Member | undefined;
 }
 
-function openSqlite(path: string): Opened {
+/** As operators recognise it: a file's path, or a server's URL without the password. */
+function placeOf(databaseUrl: string): string {
+  if (databaseUrl.startsWith('sqlite:')) return databaseUrl.slice('sqlite:'.length);
+  const { user, host = '', port, socketPath, database } = parseMysqlUrl(databaseUrl);
+  const at = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+  return `mysql://${user}@${socketPath ?? at}/${database}`;
+}
+
+function openSqlite(path: string, create: boolean): Opened {
   if (path === '' || path.startsWith(':')) {
     throw new DatabaseOpenError('the database URL names no file: sqlite:/path/of/the/file');
   }
+  if (!create && !existsSync(path)) {
+    throw new DatabaseOpenError(`there is no database at ${path}; ${ELSEWHERE}`);
+  }
   try {
-    makeDirectory(dirname(path), 0o700);
+    if (create) makeDirectory(dirname(path), 0o700);
   } catch (error) {
     throw new DatabaseOpenError(`the database's directory: ${reasonOf(error)}`, error);
   }
@@ -145,7 +159,7 @@ function reasonOf(error: unknown): string {
 interface OpenOptions {
   readonly log: StoreLog;
   /**
-   * 'run': pending ones are run, and clocks of members that differ too much are an error.
+   * 'run': a file is made, pending ones are run, and clocks of members that differ too much are an error.
    * 'require': pending ones are an error.
    */
   readonly migrations: 'run' | 'require';
@@ -160,7 +174,7 @@ export async function openCurrentDatabase(
   databaseUrl: string,
   { log, migrations, packages }: OpenOptions,
 ): Promise<Database> {
-  const database = await openDatabase(databaseUrl, { log });
+  const database = await openDatabase(databaseUrl, { log, create: migrations === 'run' });
   try {
     if (migrations === 'run') {
       await requireAgreeingClocks(database).catch(error => {

@@ -30,6 +30,8 @@ export type StoreLog = Pick<Logger, 'info' | 'warn'>;
 export interface Database {
   readonly kysely: Kysely<Schema>;
   readonly dialect: DatabaseDialect;
+  /** For people: a file's path, or a server's URL without the password. */
+  readonly place: string;
   /** What answers at the moment: an address may lead to another server, and of another engine. */
   readonly engine: Engine;
   /** By which requests have statements under way here. */

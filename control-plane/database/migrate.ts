@@ -81,6 +81,7 @@ async function seriesStates(database: Database, all: readonly MigrationSeries[])
     const told = (names: readonly string[]) => names.map(name => toldName(series, name));
     return {
       series,
+      entered,
       older: entered.includes(series.unreadable?.migration ?? ''),
       folded,
       pending: told(known.filter(name => !entered.includes(name))),
@@ -170,6 +171,11 @@ export function migratorOf(
   });
 }
 
+/** What an operator does who looks at another database than the service's, or at none. */
+export const ELSEWHERE =
+  'set MATTING_DATA_DIR or MATTING_DATABASE_URL as the control planes have them, or run ' +
+  '"npm run matting -- migrate" to make a database';
+
 /** @throws SchemaError unless the schema has all that this version needs. Changes nothing. */
 export async function requireCurrentSchema(
   database: Database,
@@ -177,6 +183,9 @@ export async function requireCurrentSchema(
 ): Promise<void> {
   const states = await seriesStates(database, all);
   requireUsable(database, states);
+  if (states.every(({ entered }) => entered.length === 0)) {
+    throw new SchemaError(`there are no tables of a service in ${database.place}; ${ELSEWHERE}`);
+  }
   const pending = states.flatMap(({ pending }) => pending);
   if (pending.length > 0) {
     const lacks = `the database lacks ${pending.join(', ')}`;

@@ -415,8 +415,8 @@ test('the doctor before the first start › makes nothing, and says what is not 
     MATTING_PORT: '0',
     MATTING_BASE_URL: 'http://matting.example',
   });
-  t.is(code, 0);
-  t.regex(of('database').join(), /^warning: the file .*matting\.sqlite/);
+  t.is(code, 1);
+  t.regex(of('database').join(), /^failure: there is no database at .*matting\.sqlite/);
   t.regex(of('storage').join(), /^warning: .*MATTING_STORAGE_URL/);
   t.true(!existsSync(dataDir));
 });

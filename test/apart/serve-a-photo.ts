@@ -16,7 +16,7 @@ const replicas = await Replicas.open('sqlite', {
     dialect: 'sqlite',
     url,
     open: async () => {
-      const database = await openDatabase(url, { log: SILENT_LOG });
+      const database = await openDatabase(url, { log: SILENT_LOG, create: true });
       opened.push(database);
       return database;
     },

@@ -119,7 +119,7 @@ export async function createTestDatabase(
     dialect,
     url: place.url,
     open: async (log = SILENT_LOG) => {
-      const database = await openDatabase(place.url, { log });
+      const database = await openDatabase(place.url, { log, create: true });
       handles.push(database);
       return database;
     },

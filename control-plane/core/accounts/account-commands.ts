@@ -66,13 +66,10 @@ export async function bootstrap(
     lines: [],
   }),
 ): Promise<void> {
-  const { made, done } = await context.withStores(
-    async (stores, database) => ({
-      made: await stores.bootstrap(account, credits),
-      done: await also(stores, database),
-    }),
-    { migrations: 'run' },
-  );
+  const { made, done } = await context.withStores(async (stores, database) => ({
+    made: await stores.bootstrap(account, credits),
+    done: await also(stores, database),
+  }));
   const value = made.created
     ? { created: true, account_id: made.accountId, api_key: made.token }
     : { created: false };

@@ -53,6 +53,8 @@ export class CliContext {
   readonly packages: CliPackages;
   /** Set before the command runs: `--json` was given. */
   json = false;
+  /** Set before the command runs: it may make the database. */
+  setsUp = false;
 
   constructor(output: CliOutput, environment: Environment, packages: CliPackages) {
     this.#output = output;
@@ -90,27 +92,25 @@ export class CliContext {
   }
 
   /**
-   * Opens the stores for `work` and closes them. A SQLite file is one machine's own and is brought
-   * up to date here; a server may be shared with replicas of another version, so there the operator
-   * runs `migrate`, and only commands that set up ('run') do so too.
+   * Opens the stores for `work` and closes them. Only a command that sets up makes a database or
+   * brings it up to date; for any other one it must be there, and current.
    */
   async withStores<T>(
     work: (stores: StoresWithoutEnds, database: Database) => Promise<T>,
-    options: { readonly migrations?: 'run' } = {},
   ): Promise<T> {
     const { databaseUrl } = loadDatabaseConfig(this.environment);
-    const own = databaseUrl.startsWith('sqlite:');
     const database = await openCurrentDatabase(databaseUrl, {
       log: this.log,
-      migrations: own ? 'run' : (options.migrations ?? 'require'),
+      migrations: this.setsUp ? 'run' : 'require',
       packages: this.packages.migrations,
     });
     return closing(database, () => work(createStores(database), database));
   }
 
+  /** Whatever its tables are. */
   async withDatabase<T>(work: (database: Database) => Promise<T>): Promise<T> {
     const { databaseUrl } = loadDatabaseConfig(this.environment);
-    const database = await openDatabase(databaseUrl, { log: this.log });
+    const database = await openDatabase(databaseUrl, { log: this.log, create: this.setsUp });
     return closing(database, () => work(database));
   }
 

@@ -40,6 +40,12 @@ const HELP_ORDER = [
   ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],
 ];
 
+/**
+ * They alone may make a database, or change its tables. Beside them a control plane does as it
+ * starts, and `restore`, of a backup.
+ */
+const SETTING_UP: readonly string[] = ['migrate', 'bootstrap'];
+
 /** @returns the exit code of one command; errors have been printed on `err` */
 export async function runCommand(
   args: readonly string[],
@@ -116,6 +122,7 @@ function createProgram(
   (program.commands as Command[]).sort((a, b) => place(a) - place(b));
   return program.hook('preAction', (_, command) => {
     context.json = command.opts().json === true;
+    context.setsUp = command.parent === program && SETTING_UP.includes(command.name());
   });
 }
 

@@ -106,15 +106,15 @@ async function repayLost(
   { dryRun = false, allMissing = false }: RepayOptions,
 ) {
   const config = loadStorageConfig(context.environment, context.packages.storageKinds);
-  // An empty place where a disk belongs would make a loss of everything.
-  const [missing] = await missingOfStorage(config.storageUrl, config.storageKinds);
-  if (missing !== undefined)
-    throw new CommandError(`${missing} is missing; check that it is mounted`);
-  const blobs = await openStorages(config, {}, openStorageToRead);
-  const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
-  const repaid = await context.withStores(stores =>
-    repayAll({ ...stores, hasFile }, { dryRun, all: allMissing }),
-  );
+  const repaid = await context.withStores(async stores => {
+    // An empty place where a disk belongs would make a loss of everything.
+    const [missing] = await missingOfStorage(config.storageUrl, config.storageKinds);
+    if (missing !== undefined)
+      throw new CommandError(`${missing} is missing; check that it is mounted`);
+    const blobs = await openStorages(config, {}, openStorageToRead);
+    const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
+    return await repayAll({ ...stores, hasFile }, { dryRun, all: allMissing });
+  });
   context.report({ dry_run: dryRun, ...repaid }, () => [
     ...(allMissing ? [`${repaid.looked} results checked, ${repaid.found} missing`] : []),
     `${repaid.repaid} credits ${dryRun ? 'would be returned' : 'returned'}`,

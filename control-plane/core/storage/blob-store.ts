@@ -580,6 +580,9 @@ export async function checkDirectory(root: string): Promise<readonly StorageFind
   };
   let store: BlobStore | undefined;
   await attempt('open', async () => {
+    // Trying it would make it, with this user's rights in place of the service's.
+    const [missing] = await missingDirectories(root);
+    requireThat(missing === undefined, `${missing} does not exist; a control plane makes it`);
     store = await openDirectoryBlobStore(root);
   });
   if (store === undefined) return findings;

@@ -1,16 +1,11 @@
 /** `backup` and `restore`, and the proof that what was restored is whole. */
-import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
 import { FINAL_STATES, type Job, OPEN_STATES } from '@matting/core/jobs/job.ts';
 import { SecretBox } from '@matting/core/secrets/secret-box.ts';
 import { parseSecretsKey, readSecretsKey } from '@matting/core/secrets/secrets-key.ts';
-import {
-  type DatabaseConfig,
-  loadDatabaseConfig,
-  loadStorageConfig,
-} from '@matting/core/settings.ts';
+import { loadDatabaseConfig, loadStorageConfig } from '@matting/core/settings.ts';
 import { BlobNotFoundError, type BlobStore, hashOf } from '@matting/core/storage/blob-store.ts';
 import {
   absoluteStorage,
@@ -81,11 +76,11 @@ async function backup(
     throw new CommandError('use either --blobs-to or --no-blobs');
   }
   const place = path.resolve(directory);
-  const { databaseUrl } = requireDatabase(context);
-  await prepareDirectory(place);
+  const { databaseUrl } = loadDatabaseConfig(context.environment);
   const signal = context.interruption();
   const taken = await context.withDatabase(async database => {
     await requireCurrentSchema(database, context.packages.migrations);
+    await prepareDirectory(place);
     return await takeBackup(place, {
       database,
       databaseUrl,
@@ -110,13 +105,6 @@ async function backup(
         ]),
     ...(manifest.secrets_key_id === null ? [] : [keyLine(context, manifest.secrets_key_id)]),
   ]);
-}
-
-function requireDatabase(context: CliContext): DatabaseConfig {
-  const config = loadDatabaseConfig(context.environment);
-  const file = /^sqlite:(.+)$/.exec(config.databaseUrl)?.[1];
-  if (file === undefined || existsSync(file)) return config;
-  throw new CommandError(`no database at ${file}; check MATTING_DATA_DIR and MATTING_DATABASE_URL`);
 }
 
 /** A restored service does not start without it, and it is not in the backup. */
@@ -148,15 +136,14 @@ async function restore(
   if ((options.check === true) === (directory !== undefined)) {
     throw new CommandError('name a directory, or use --check');
   }
-  if (directory === undefined) requireDatabase(context);
-  else await restoreFrom(context, path.resolve(directory), options);
+  if (directory !== undefined) await restoreFrom(context, path.resolve(directory), options);
   const { spoolDir, ...storage } = loadStorageConfig(
     context.environment,
     context.packages.storageKinds,
   );
   // A proof alone makes no directory that is missing.
   const open = directory === undefined ? openStorageToRead : openStorage;
-  await checkRestored(context, options, await openStorages(storage, { spoolDir }, open));
+  await checkRestored(context, options, () => openStorages(storage, { spoolDir }, open));
 }
 
 async function restoreFrom(
@@ -166,8 +153,9 @@ async function restoreFrom(
 ): Promise<void> {
   const manifest = await readManifest(directory);
   await requireKey(context, manifest.secrets_key_id);
-  const { databaseUrl } =
-    manifest.database === null ? requireDatabase(context) : loadDatabaseConfig(context.environment);
+  const { databaseUrl } = loadDatabaseConfig(context.environment);
+  // Pictures alone need a database that names them, before a directory is made for them.
+  if (manifest.database === null) await context.withDatabase(async () => undefined);
   const { blobsFrom } = options;
   const given =
     blobsFrom === undefined
@@ -215,7 +203,7 @@ async function requireKey(context: CliContext, keyId: string | null): Promise<vo
 async function checkRestored(
   context: CliContext,
   options: RestoreOptions,
-  blobs: BlobStore,
+  openBlobs: () => Promise<BlobStore>,
 ): Promise<void> {
   const findings: Finding[] = [];
   await context.withDatabase(async database => {
@@ -223,6 +211,7 @@ async function checkRestored(
     const stores = createStores(database);
     findings.push(await clockFinding(stores));
     const { sizesOnly = false } = options;
+    const blobs = await openBlobs();
     findings.push(...(await restoredFindings({ stores, blobs, sizesOnly })));
   });
   const value = jsonOf(findings);

@@ -16,7 +16,12 @@ import { requireWrites, type StoresWithoutEnds } from '@matting/core/stores.ts';
 import { openDatabase } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
 import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '@matting/database/member-clocks.ts';
-import { leavesNoWayBack, type MigrationSeries, schemaState } from '@matting/database/migrate.ts';
+import {
+  ELSEWHERE,
+  leavesNoWayBack,
+  type MigrationSeries,
+  schemaState,
+} from '@matting/database/migrate.ts';
 import { probeDatabase, readRights } from '@matting/database/probe.ts';
 import { type Finding, failure, ok, reasonOf, warning } from '@matting/program/doctor/findings.ts';
 
@@ -51,9 +56,8 @@ export async function examineDatabase(
 ): Promise<ExaminedDatabase> {
   const missing = await missingFile(databaseUrl);
   if (missing !== undefined) {
-    const found = `the file ${missing} does not exist yet`;
-    const advice = 'start a control plane, which creates it, or correct MATTING_DATABASE_URL';
-    return { findings: [warning(SUBJECT, found, advice)], database: undefined, current: false };
+    const found = `there is no database at ${missing}`;
+    return { findings: [failure(SUBJECT, found, ELSEWHERE)], database: undefined, current: false };
   }
   const findings: Finding[] = [];
   const warn = (_: unknown, message?: string) => {

@@ -12,6 +12,7 @@ import {
 import {
   checkStorage,
   openStorage,
+  openStorageToRead,
   StorageConfigError,
   storageKindOf,
 } from '@matting/core/storage/open-storage.ts';
@@ -100,7 +101,10 @@ async function migrate(
     context.environment,
     context.packages.storageKinds,
   );
-  const from = await openStorage(fromUrl, { spoolDir, storageKinds, setting: '<from>' });
+  const ofFrom = { spoolDir, storageKinds, setting: '<from>' };
+  // A directory that is not there would be made, and nothing copied.
+  const read = await openStorageToRead(fromUrl, ofFrom);
+  const from = options.remove === true ? await openStorage(fromUrl, ofFrom) : read;
   const to = await openStorage(toUrl, { spoolDir, storageKinds, setting: '<to>' });
   let toldAtMs = performance.now();
   const summary = await moveBlobs(from, to, {
