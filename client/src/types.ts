@@ -130,7 +130,7 @@ export interface Subject {
   readonly share: number;
 }
 
-/** What made a result, where the request named a model. */
+/** A model that made a result, and what for. */
 export interface JobModel {
   readonly name: string;
   /** In its plan: subject, opinion, second_look, refine. */

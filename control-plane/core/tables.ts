@@ -155,7 +155,7 @@ export interface JobsTable {
   result_sha256: string | null;
   /** JSON of what the node saw. */
   result_sight: string | null;
-  /** JSON of JobModel[], where the request named a model. */
+  /** JSON of JobModel[]; null: none yet, or an earlier version made the result. */
   result_models: string | null;
   /** Of the blob beside result_blob; null: there is none. */
   result_thumbnail_bytes: number | null;

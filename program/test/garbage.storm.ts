@@ -3,13 +3,20 @@ import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import test from 'ava';
 
-/** Garbage of buffers, 3 MB at a time and 300 MB in all, in a process of its own. */
+/**
+ * Garbage of buffers, 3 MB at a time and 300 MB in all, in a process of its own. Its heap holds as
+ * much as a program's does and was collected before the count: V8 adds what lies outside a heap to
+ * it, so how soon it collects a small one depends on what loading the modules left there.
+ */
 function majorCollections(collecting: boolean): number {
   const module = JSON.stringify(path.join(import.meta.dirname, '../heap.ts'));
   const script = `
     import { PerformanceObserver, constants } from 'node:perf_hooks';
     import { setTimeout as delay } from 'node:timers/promises';
-    import { collectYoungBuffers } from ${module};
+    import { collectYoungBuffers, letHeapGrow } from ${module};
+    letHeapGrow();
+    globalThis.live = Array.from({ length: 250_000 }, (_none, index) => ({ index, text: '' + index }));
+    globalThis.gc();
     let major = 0;
     new PerformanceObserver(list => {
       for (const { detail } of list.getEntries()) {
@@ -23,7 +30,7 @@ function majorCollections(collecting: boolean): number {
     }
     console.log(major);
   `;
-  const args = ['--input-type=module', '--eval', script];
+  const args = ['--expose-gc', '--input-type=module', '--eval', script];
   return Number(execFileSync(process.execPath, args, { encoding: 'utf8' }));
 }
 

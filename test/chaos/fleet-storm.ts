@@ -57,6 +57,8 @@ interface FleetStormOptions {
   readonly kills: Readonly<Partial<Record<Victim, number>>>;
   /** Between kills. */
   readonly pauseMs?: readonly [number, number];
+  /** The models of the nodes' own plan, in their order. */
+  readonly ownModels: readonly string[];
   /** Images take turns at them. */
   readonly manners: readonly Manner[];
   /** No two alike. */
@@ -205,7 +207,7 @@ class FleetStorm {
       }
       assert.deepEqual(
         job.models?.map(({ name }) => name),
-        manner.models,
+        manner.models ?? this.#options.ownModels,
         what,
       );
       const link = new URL(job.result!.url);

@@ -30,6 +30,7 @@ describeStorm(ava.serial, 'a fleet under kills', skipReason('mysql'), () => ({
     'picture worker': KILLS_OF_EACH,
     database: KILLS_OF_EACH,
   },
+  ownModels: ['u2netp'],
   manners: MANNERS,
   picture: discOf,
   hostileAccounts: 2,

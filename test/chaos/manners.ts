@@ -23,7 +23,7 @@ export interface Manner {
   readonly name: string;
   /** @param key of the image; in the Idempotency-Key, where the manner has one */
   submissions(file: Buffer, key: string): readonly Submission[];
-  /** Of the job; undefined: it names none. */
+  /** The models that must have made the result; undefined: those of the nodes' own plan. */
   readonly models?: readonly string[];
   /** The detail of the 400 that every request in this manner gets. */
   readonly refusal?: RegExp;

@@ -92,6 +92,7 @@ describeStorm(
     },
     // Between them models are loaded and unloaded.
     pauseMs: [1000, 5000],
+    ownModels: ['tiny-paced'],
     manners: [
       PLAIN,
       byModel('red'),

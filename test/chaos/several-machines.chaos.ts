@@ -22,6 +22,7 @@ describeStorm(
       env: { MATTING_SYNC_WAIT_MS: '3000', MATTING_REMOVEBG_WAIT_MS: '3000' },
     },
     kills: { 'control plane': 4 * KILLS, node: 3 * KILLS, store: 2 * KILLS, database: KILLS },
+    ownModels: ['tiny-paced'],
     manners: [PLAIN, REMOVE_BG],
     picture: uniformPicture,
     hostileAccounts: 0,
