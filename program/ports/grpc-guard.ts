@@ -9,6 +9,7 @@
  * | strangersMax           | all strangers        | the network with most of them loses its oldest |
  * | tokenWaitMaxMs         | a stranger           | it is closed                                   |
  * | probeAgeMaxMs          | a stranger           | the same, where it made calls open to all      |
+ * | STRANGER_WINDOW_BYTES  | a call of a stranger | more of it waits until it has shown a token    |
  * | strangerBytesMax       | a stranger           | it is closed: it floods                        |
  * | strangerCallsMax       | a stranger           | it is asked to connect again                   |
  * | STRANGER_STREAMS_MAX   | a stranger           | a call more waits for another's end            |
@@ -57,6 +58,12 @@ export const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
 /** Messages of all methods but those that carry files. */
 export const MESSAGE_BYTES_SMALL = 4096;
 export const STRANGER_STREAMS_MAX = 8;
+/**
+ * What a call sends before its caller has shown a token. gRPC's clients read a server's settings
+ * before their first call, so one that streams a file without waiting sends this much of it, and
+ * its refusal finds it. Two messages of methods for all.
+ */
+export const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
 
 export const GUARD_BOUNDS = {
@@ -65,8 +72,11 @@ export const GUARD_BOUNDS = {
   tokenWaitMaxMs: 10_000,
   /** The same of a connection that only makes calls that need no token, as probes do. */
   probeAgeMaxMs: 60_000,
-  /** As they come over the wire, frames and TLS included. */
-  strangerBytesMax: 32 * 1024,
+  /**
+   * As they come over the wire, frames and TLS included: more than `strangerCallsMax` calls that
+   * each fill their window, so that a caller with a wrong token hears of that and of no flood.
+   */
+  strangerBytesMax: 1024 * 1024,
   /** Of one connection over its life: a probe each second until it must reconnect. */
   strangerCallsMax: 100,
   knownMax: 256,
@@ -238,6 +248,7 @@ export class GrpcGuard {
 
   watch(http2Server: Http2Server): Http2Server {
     http2Server.updateSettings({
+      initialWindowSize: STRANGER_WINDOW_BYTES,
       maxConcurrentStreams: STRANGER_STREAMS_MAX,
       maxHeaderListSize: HEADER_LIST_BYTES_MAX,
     });

@@ -18,6 +18,10 @@ tests control-plane/core/nodes/registry-server.test.ts: a connection to the regi
 strangers may have as many connections to a gRPC port as they like
   - if (this.#strangers > this.#bounds.strangersMax) this.#makeRoom();
   = without the token keeps no node out
+tests inference-node/serving/grpc/strangers.test.ts: a call with a wrong token
+a call without a token sends as much as one with a token before it is refused
+  - initialWindowSize: STRANGER_WINDOW_BYTES,
+  = that sends its file at once hears why, in messages of a megabyte
 
 file program/ports/http-guard.ts
 tests program/ports/test/http-guard.test.ts: bodies on their way

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { connect as connectHttp2, constants } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
-import { type Server, ServerCredentials, status } from '@grpc/grpc-js';
+import { credentials, type Server, ServerCredentials, status } from '@grpc/grpc-js';
 import {
   CONNECTION_WINDOW_BYTES,
   GUARD_BOUNDS,
@@ -13,8 +13,10 @@ import {
   STRANGER_STREAMS_MAX,
   STREAM_WINDOW_BYTES,
 } from '@matting/program/ports/grpc-guard.ts';
+import { ERROR_CODE_TRAILER } from '@matting/proto/contract/grpc-status.ts';
 import {
   type MatteRequest,
+  MatteServiceClient,
   MatteServiceService,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { TestAuthority } from '@matting/test-support/certificates.ts';
@@ -110,12 +112,13 @@ test('half a message › over the bound is refused by its prefix, before its byt
 test('half a message › that is sent again and again ends its connection', async t => {
   await openNode();
   const connection = await openConnection();
-  const calls = Array.from({ length: 40 }, () => connection.call(CHECK));
+  const count = GUARD_BOUNDS.strangerCallsMax;
+  const calls = Array.from({ length: count }, () => connection.call(CHECK));
   for (const { stream } of calls) stream.write(framed(Buffer.alloc(20_000), 1_000_000));
   await connection.closed;
-  t.is(connection.goaway, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  t.is(connection.goaway, constants.NGHTTP2_NO_ERROR);
   await until(() => node.connections.strangers === 0);
-  t.is(causes().flood, 1);
+  t.like(causes(), { message_too_large: count, no_token: 1 });
 });
 
 test('half a message › over the bound is refused with a token too, but for the bytes of Matte', async t => {
@@ -296,6 +299,39 @@ test('a connection without a token › is refused beyond those that known caller
   t.is(causes().over_limit, 3);
 });
 
+for (const [what, messages, bytes] of [
+  ['in small messages', 5, 16 * 1024],
+  ['in one message', 1, 78_000],
+  ['in messages of a megabyte', 8, 1024 * 1024],
+] as const) {
+  test(`a call with a wrong token › that sends its file at once hears why, ${what}`, async t => {
+    await openNode();
+    const client = () => new MatteServiceClient(node.address, credentials.createInsecure());
+    const refusals = async (calls: number, clientOf: () => MatteServiceClient) => {
+      for (let count = 0; count < calls; count += 1) {
+        const caller = new MatteCaller(
+          { client: clientOf() },
+          { token: 'another-token-of-sixteen' },
+        );
+        caller.send(header({ contentLength: messages * bytes }));
+        for (let sent = 0; sent < messages; sent += 1) caller.send(chunk(Buffer.alloc(bytes)));
+        caller.call.end();
+        const error = await caller.ended;
+        t.is(error?.code, status.UNAUTHENTICATED, `call ${count}: ${error?.message}`);
+        t.is(error?.metadata.get(ERROR_CODE_TRAILER)[0], 'INVALID_NODE_TOKEN');
+      }
+    };
+    const one = client();
+    opened.push(one);
+    await refusals(20, () => one);
+    await refusals(5, () => {
+      const each = client();
+      opened.push(each);
+      return each;
+    });
+  });
+}
+
 test('a connection without a token › is ended for a flood of pings', async t => {
   await openNode({ guardBounds: { strangerBytesMax: 4000, tokenWaitMaxMs: 60_000 } });
   const connection = await openConnection();
@@ -326,7 +362,7 @@ test('a connection that keeps no rule of HTTP/2 › ends alone: with more calls 
     send(headers(1), frame(0, 0, 1, Buffer.alloc(10)).subarray(0, 12)),
     // Ended with its first call, while the others are on their way up.
     send(
-      ...many(5, () => frame(0x20, 0, 0, Buffer.alloc(16_000))),
+      ...many(70, () => frame(0x20, 0, 0, Buffer.alloc(16_000))),
       ...many(STRANGER_STREAMS_MAX, headers),
     ),
   ]);
