@@ -142,7 +142,7 @@ function createRun({ input_size, role }: (typeof LABELS)[number], index: number)
   engines.set({ ...numbers, running: 1000 * n, ...more });
   engines.metrics = () => ({
     runsByImages: { 1: n, 4: 10 * n },
-    runs: { succeeded: n, failed: 10 * n, lost: 100 * n, dropped: 1000 * n },
+    runs: { succeeded: n, refused: 0, failed: 10 * n, lost: 100 * n, dropped: 1000 * n },
     deaths: {
       load: n,
       idle: 10 * n,
@@ -150,6 +150,7 @@ function createRun({ input_size, role }: (typeof LABELS)[number], index: number)
       watchdog: 1000 * n,
       fault: 10_000 * n,
       device: 0,
+      memory: 100_000 * n,
     },
     busyS: n,
     loadMs: 1000 * n,
@@ -214,6 +215,7 @@ test('gauges › so are the ends of runs and engines, their memory and their pre
     ['engine_runs_total', 'outcome', 'lost', [100, 200, 300]],
     ['engine_runs_by_images_total', 'images', '4', [10, 20, 30]],
     ['engine_deaths_total', 'cause', 'watchdog', [1000, 2000, 3000]],
+    ['engine_deaths_total', 'cause', 'memory', [100_000, 200_000, 300_000]],
     ['engine_resident_memory_bytes', 'engine', '0', [1, 2, 3]],
     ['precision_fallback', 'selected', 'fp32', [1, 0, 0]],
   ] as const;

@@ -8,13 +8,16 @@ import '@matting/test-support/tiny-plan-hook.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { createUniformRgb, encodeTinyModel } from '@matting/test-support/tiny-model.ts';
 import { outlineOf } from '@matting/test-support/tiny-plan.ts';
+import { encodeTrap, TRAP_PEAK_BYTES } from '@matting/test-support/trap-model.ts';
+import sharp from 'sharp';
 import { NodeMetrics } from './metrics.ts';
-import type { OpenedPool } from './open-pools.ts';
+import type { OpenedPool, Pools } from './open-pools.ts';
+import type { ImageResult, RunnablePlan } from './pipeline.ts';
 import type { MakePrepared } from './prepared/load-prepared.ts';
 import { runtimeVersion } from './providers/provider-files.ts';
 import type { SelectablePlan, Selectables } from './selectables/selectables.ts';
 import type { PoolSettings } from './start/pool-settings.ts';
-import { addTinyModel } from './test/added-model.ts';
+import { type AddedFolders, addGraph, addTinyModel } from './test/added-model.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
 import { poolSettings } from './test/pool-settings.ts';
 
@@ -31,6 +34,7 @@ interface HostOptions {
   readonly answered?: boolean;
   readonly make?: MakePrepared;
   readonly added?: readonly string[];
+  readonly prepare?: (folders: AddedFolders) => Promise<void>;
 }
 
 async function open(context: ExecutionContext, options: HostOptions) {
@@ -44,6 +48,7 @@ async function open(context: ExecutionContext, options: HostOptions) {
   const { modelDir, addedModelsDir } = config.modelSettings;
   if (answered) await recordAnswer(modelDir);
   for (const name of added) await addTinyModel({ addedModelsDir, modelDir }, name);
+  await options.prepare?.({ addedModelsDir, modelDir });
   const { log, lines } = collectLog();
   const opened: OpenedPool[] = [];
   context.teardown(() => Promise.all(opened.map(({ pool }) => pool.close(0))));
@@ -140,6 +145,72 @@ test('an added model is found, loaded when it is wanted, and answers', async t =
   t.is(selectables.processes().length, 1);
   await selectables.close(0);
   t.deepEqual(selectables.processes(), []);
+});
+
+const MEASURED = { peakBytes: TRAP_PEAK_BYTES, loadedBytes: 1e8, seconds: 0.01, provider: 'cpu' };
+
+/** A picture of one brightness as a PNG through the whole pipeline; the middle of its mask. */
+async function maskOf({ pipeline }: Pools, plan: RunnablePlan, brightness: number) {
+  const background = { r: brightness, g: brightness, b: brightness };
+  const image = await sharp({ create: { width: 64, height: 64, channels: 3, background } })
+    .png()
+    .toBuffer();
+  const sent: ImageResult[] = [];
+  const exchange = {
+    receive: async () => ({ image }),
+    stageBegan: () => undefined,
+    send: async (result: ImageResult) => void sent.push(result),
+  };
+  const order = {
+    ...({ plan, declared: undefined, priority: 'sync', outputFormat: 'png' } as const),
+    ...({ resultKind: 'mask', refinement: false, foregroundEstimation: false } as const),
+  };
+  await pipeline.process(order, exchange, new AbortController().signal);
+  const { data } = await sharp(sent[0]?.file).raw().toBuffer({ resolveWithObject: true });
+  return data[data.length / 2];
+}
+
+test('what graphs of others do with a white picture costs no picture beside it anything', async t => {
+  const addedModelsDir = await temporaryFolder(t);
+  const env = {
+    ...{ MATTING_EXECUTION_PROVIDER: 'cpu', MATTING_ADDED_MODELS_DIR: addedModelsDir },
+    MATTING_PICTURE_WORKERS: '2',
+  };
+  const traps = {
+    expands: encodeTrap({ kind: 'expands', expandBytes: 2e9 }),
+    enlarges: encodeTrap({ kind: 'enlarges', enlargePx: 12_000 }),
+  };
+  const { pools: opening } = await open(t, {
+    ...{ env, make: async () => undefined },
+    prepare: async folders => {
+      for (const [name, bytes] of Object.entries(traps)) {
+        await addGraph(folders, name, bytes, { measured: MEASURED });
+      }
+    },
+  });
+  const pools = await opening;
+  const { selectables, plan, pictures } = pools;
+  const [{ pid } = {}] = plan.runs[0]?.engines.processes() ?? [];
+  const workers = pictures.processes().map(worker => worker.pid);
+  for (const name of Object.keys(traps)) {
+    const trap = named(selectables, name);
+    const leave = selectables.roomFor(trap, 1).enter();
+    const refused = t.throwsAsync(maskOf(pools, trap, 255), { code: 'PROCESSING_FAILED' });
+    // The own plan's model takes its time over what is bright: it is in an engine meanwhile.
+    const beside = await Promise.all([maskOf(pools, plan, 250), maskOf(pools, plan, 240)]);
+    t.deepEqual(beside, [250, 240]);
+    await refused;
+    t.is(await maskOf(pools, trap, 100), 100, 'the model serves on');
+    leave();
+  }
+  t.is(plan.runs[0]?.engines.processes()[0]?.pid, pid);
+  t.deepEqual(
+    pictures.processes().map(worker => worker.pid),
+    workers,
+  );
+  for (const { residentBytes = 0 } of selectables.processes()) {
+    t.true(residentBytes < 3 * TRAP_PEAK_BYTES, `${residentBytes}`);
+  }
 });
 
 test('on GPUs it has an engine on each, and one that does not run there takes none from the others', async t => {

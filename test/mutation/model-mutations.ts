@@ -32,6 +32,41 @@ a refusal of a model's engines keeps every picture away
   + if (held.other === '') {
   = that is refused keeps its model away until the next report, and nothing else
 
+file inference-node/serving/engine/pool/engine.ts
+tests inference-node/serving/engine/pool/added-engines.test.ts
+an engine of an added model gets all memory that there is
+  - dataBytesMax: bounds.dataBytesMax,
+  + dataBytesMax: undefined,
+  = a graph that wants gigabytes for a picture does not get them, and serves the next one
+an engine keeps memory that nobody counts
+  - if (keptBytes <= keptBytesMax) return undefined;
+  + if (keptBytes >= 0) return undefined;
+  = an engine that keeps more than is counted for it is restarted, and its picture is served
+an image is told that the engine is lost where the model had no memory for it
+  - return { cause: cause === 'run' && isOver ? 'memory' : cause, message, broken: false } as const;
+  + return { cause: isOver ? cause : cause, message, broken: false } as const;
+  = pictures of which an engine dies for want of memory are at fault, however many they are
+
+file inference-node/serving/engine/child/form-ends.ts
+tests inference-node/serving/engine/child/loaded-model.test.ts
+a matte of any size is taken of a graph
+  - requireAnswerSize(output);
+  = an answer over the bound is refused, as it is in a probe
+
+file inference-node/serving/engine/child/loaded-model.ts
+tests inference-node/serving/engine/child/loaded-model.test.ts
+what a graph does with a picture is the node's fault
+  - if (this.#spec.form === undefined || !(await this.#answersCheckPicture())) throw error;
+  + if (this.#spec.form === undefined || (await this.#answersCheckPicture())) throw error;
+  = an error of a graph is the fault of the picture where the check picture is answered
+
+file inference-node/serving/process/frames.ts
+tests inference-node/serving/process/frames.test.ts: frames
+a child sends more than the bound of its answers
+  - if (total > this.#partsBytesMax)
+  + if (total > PARTS_BYTES_MAX)
+  = a child whose answers are bounded sends no larger part
+
 file inference-node/serving/selectables/idle-engines.ts
 tests inference-node/serving/selectables/idle-engines.test.ts: engines of a small machine
 engines of a small machine are opened beside those that have not gone

@@ -7,8 +7,7 @@ import {
   parseManifest,
   type WeightsFile,
 } from '@matting/serving/models/manifest.ts';
-import { INPUT_SIDE_MAX } from '@matting/serving/models/prepared-model.ts';
-import type { Probe } from '../probing/probe.ts';
+import { longestSide, type Probe } from '../probing/probe.ts';
 import type { CatalogueModel } from './catalogue.ts';
 import type { Facts } from './facts.ts';
 
@@ -59,15 +58,17 @@ function placeOf(source: ModelSource): string {
   return source.type === 'address' ? new URL(source.url).hostname : 'a file';
 }
 
-/** Larger ones cost more than was measured: twice the side is four times the memory. */
-function sizesOf({ graph, multipleOf: measured }: Probe, { multipleOf: stated }: Facts) {
+function sizesOf(
+  { graph, multipleOf: measured, shortestSide = 1 }: Probe,
+  { multipleOf: stated }: Facts,
+) {
   const { inputWidth, inputHeight } = graph;
   const side = Math.min(inputWidth, inputHeight);
   const fits = (of: number) => inputWidth % of === 0 && inputHeight % of === 0;
   const multipleOf = [stated, measured].find(of => of !== undefined && fits(of)) ?? 1;
-  const twice = Math.min(2 * side, INPUT_SIDE_MAX - (INPUT_SIDE_MAX % multipleOf));
-  const max = Math.max(twice, inputWidth, inputHeight);
-  return { default: side, listed: [side], multipleOf, min: multipleOf, max };
+  const max = Math.max(longestSide(side, multipleOf), inputWidth, inputHeight);
+  const min = multipleOf * Math.max(1, Math.ceil(shortestSide / multipleOf));
+  return { default: side, listed: [side], multipleOf, min, max };
 }
 
 /** Licences that let anybody sell with what they cover. */

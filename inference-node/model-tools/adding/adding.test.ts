@@ -4,7 +4,12 @@ import { mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promi
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { listManifests, loadManifest } from '@matting/serving/models/manifest.ts';
+import {
+  listManifests,
+  loadManifest,
+  type ModelManifest,
+} from '@matting/serving/models/manifest.ts';
+import { describePrepared } from '@matting/serving/prepared/load-prepared.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
@@ -397,6 +402,27 @@ test('only what is stated nowhere and cannot be measured is asked for, and measu
     await fixture.add(fixture.url, { flags: { normalisation: IMAGENET, size } }, ofTall)
   ).manifest;
   t.like(inputSize, { default: 64, multipleOf: 32, max: 512 });
+  const fit = 'short-side' as const;
+  const ofNarrow = {
+    ...own,
+    probe: async () => ({ ...FOUND, graph, multipleOf: 32, shortestSide: 33 }),
+  };
+  const narrow = await fixture.add(
+    fixture.url,
+    { flags: { normalisation: IMAGENET, size, fit } },
+    ofNarrow,
+  );
+  t.like(narrow.manifest.inputSize, { default: 64, multipleOf: 32, min: 64, max: 128 });
+  const key = {
+    ...({ precision: 'fp32', provider: 'cpu', instructionSet: 'vnni' } as const),
+    ...{ inputWidth: 64, inputHeight: 64 },
+  };
+  const sidesOf = (manifest: ModelManifest) =>
+    describePrepared(manifest, key, '/m.onnx', 'sum').form?.sides;
+  t.deepEqual(sidesOf(narrow.manifest), { multipleOf: 32, min: 64, max: 128 });
+  // A model that was added before keeps its checksum in fleets.
+  const before = { ...narrow.manifest, inputSize: { ...narrow.manifest.inputSize, min: 32 } };
+  t.deepEqual(sidesOf(before), { multipleOf: 32, max: 128 });
   const itself = { probe: async () => ({ ...FOUND, normalisesItself: true }) };
   t.deepEqual((await fixture.add(fixture.url, { flags: {} }, itself)).manifest.normalisation, {
     ...{ mean: [0, 0, 0], std: [1, 1, 1] },

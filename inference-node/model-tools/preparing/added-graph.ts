@@ -7,6 +7,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { answerOnce } from '@matting/serving/engine/choice/answer-picture.ts';
 import { readCpuShare } from '@matting/serving/engine/choice/engine-layout.ts';
+import { saysMemoryRanOut } from '@matting/serving/engine/engine-protocol.ts';
 import { hashFile } from '@matting/serving/models/cache-files.ts';
 import type { PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import { drawCheckInput } from '@matting/serving/prepared/answer-check.ts';
@@ -23,7 +24,6 @@ import {
 } from '@matting/serving/prepared/prepared-cache.ts';
 import { alteredWeights } from '@matting/serving/prepared/weights-cache.ts';
 import { DIFFERENCES_OUTPUT } from '../onnx/compare-blocks.ts';
-import { saysMemoryRanOut } from '../probing/cause.ts';
 import { PROBE_MEMORY_MAX_BYTES } from '../probing/probe.ts';
 import { FORMS, mendApart } from './mend-apart.ts';
 

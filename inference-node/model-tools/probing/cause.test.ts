@@ -1,5 +1,6 @@
+import { saysMemoryRanOut } from '@matting/serving/engine/engine-protocol.ts';
 import test from 'ava';
-import { causeOf, saysMemoryRanOut } from './cause.ts';
+import { causeOf } from './cause.ts';
 import { whatElseItIs } from './not-onnx.ts';
 
 const ARENA =

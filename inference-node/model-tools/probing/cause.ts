@@ -21,9 +21,3 @@ export function causeOf(message: string): string {
   if (operator === undefined) return what;
   return `${operator}${node ? ` ${JSON.stringify(node)}` : ''}: ${what}`;
 }
-
-export function saysMemoryRanOut(message: string): boolean {
-  return /Failed to allocate memory|bad_alloc|bad array new|heap out of memory|Array buffer allocation failed|Cannot allocate memory|Out of memory/i.test(
-    message,
-  );
-}

@@ -2,10 +2,16 @@
 
 // First: what follows imports ONNX Runtime.
 import '@matting/serving/engine/child/runtime-redirect.ts';
-import { formEnds, numbersOf, type TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
+import {
+  formEnds,
+  numbersOf,
+  type TensorFacts,
+  valuesIn,
+} from '@matting/serving/engine/child/form-ends.ts';
 import type { GraphValue } from '@matting/serving/engine/child/graph-ends.ts';
 import { createNative, tensorOf } from '@matting/serving/engine/child/loaded-model.ts';
 import type { InferenceSession } from '@matting/serving/engine/child/onnx-runtime.ts';
+import { ANSWER_VALUES_MAX } from '@matting/serving/engine/engine-protocol.ts';
 import type { Frame } from '@matting/serving/process/frames.ts';
 import { readPeakBytes, readResidentBytes } from '@matting/serving/process/proc-files.ts';
 import { serveParent } from '@matting/serving/process/serve-parent.ts';
@@ -14,7 +20,6 @@ import {
   type FromProbeChild,
   MESSAGE_LENGTH_MAX,
   NAME_LENGTH_MAX,
-  OUTPUT_VALUES_MAX,
   type OutputValues,
   TENSORS_MAX,
   type ToProbeChild,
@@ -91,8 +96,8 @@ async function run(
 
 /** Empty: of what holds no numbers, or too many. */
 function floatsOf(value: GraphValue | undefined): Float32Array {
-  const count = value?.dims?.reduce((product, dim) => product * dim, 1) ?? 0;
-  if (value === undefined || count > OUTPUT_VALUES_MAX) return new Float32Array();
+  // A value that is no tensor has no dims, whatever the types of the runtime say.
+  if (value?.dims === undefined || valuesIn(value) > ANSWER_VALUES_MAX) return new Float32Array();
   const numbers = numbersOf(value);
   return numbers instanceof Float32Array ? numbers : Float32Array.from(numbers);
 }

@@ -6,6 +6,7 @@ import {
   ElementType,
   encodeModel,
   float32Tensor,
+  type Graph,
   type GraphNode,
   int64Tensor,
   integer,
@@ -16,10 +17,12 @@ import {
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
+import { encodeTrap } from '@matting/test-support/trap-model.ts';
 import test, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import { stockDeformable } from '../test/stock-deformable.ts';
 import { drawCheckPictures } from './check-pictures.ts';
+import { openMendedCopy } from './mended-copy.ts';
 import type { Probe, ProbeLimits, ProbeWishes } from './probe.ts';
 import { probeGraph } from './probe-graph.ts';
 
@@ -175,6 +178,70 @@ test('an open size is measured: what it costs, and which sides run', async t => 
   const refused = probe(t, IN_EIGHTHS, { size: { width: 100, height: 100 } });
   const said = /multiples of 8: it does not run at 100x100: Add "skip\\u001b\[2J": /;
   await rejectsWith(t, refused, isModelError('settings', said));
+});
+
+test('a graph of any size is tried with narrow pictures too: the least side that runs is told', async t => {
+  const size = { width: 256, height: 256 };
+  const wishes: ProbeWishes = { fit: 'short-side', activation: 'none', size, ...BYTES };
+  const reflects = encodeTrap({ kind: 'reflects' });
+  t.like(await probe(t, reflects, wishes), { multipleOf: 32, shortestSide: 64 });
+  t.like(await probe(t, IN_EIGHTHS, { fit: 'short-side' }), { multipleOf: 8, shortestSide: 8 });
+  // Of another fit every picture has the same sides.
+  const { fit: _, ...stretched } = wishes;
+  t.is((await probe(t, reflects, stretched)).shortestSide, undefined);
+  // Squares, and what is nearly square, are all that it runs with.
+  const crop = nodeOf('Slice', ['x', 'from', 'to', 'axes'], 'window');
+  const squares: WarmGraph = {
+    ...{ input: [1, 3, null, null], output: [1, 1, null, null] },
+    constants: {
+      ...{ from: int64Tensor([-200, -200], [2]), to: int64Tensor([9999, 9999], [2]) },
+      ...{ axes: int64Tensor([2, 3], [2]), window200: int64Tensor([1, 3, 200, 200], [4]) },
+      zero: scalar(0),
+    },
+    before: [
+      crop,
+      nodeOf('Reshape', ['window', 'window200'], 'fixed'),
+      nodeOf('ReduceMax', ['fixed'], 'most', [integer('keepdims', 0)]),
+      nodeOf('Mul', ['most', 'zero'], 'nothing'),
+      nodeOf('Add', ['x', 'nothing'], 'rgb'),
+    ],
+  };
+  const side = { width: 220, height: 220 };
+  const found = await probe(t, squares, { ...wishes, activation: 'sigmoid', size: side });
+  t.is(found.shortestSide, 220);
+  t.regex(found.warnings.join(), /it fails with narrow pictures: the service refuses them/);
+});
+
+const BYTES = { mean: [0, 0, 0], std: [255, 255, 255] } as const;
+
+/** The mask is flat before its Reshape: mended, the convolution gets three sides of it, not four. */
+function maskOfThreeSides(): Graph {
+  const stock = stockDeformable({ outputs: 1 });
+  const flat = nodeOf('Reshape', ['mask', 'flat.shape'], 'mask.flat');
+  const nodes = stock.nodes.flatMap(node => {
+    const readsMask = node.outputs[0] === 'mask.taps';
+    if (!readsMask) return [node];
+    const [, shape = ''] = node.inputs;
+    return [flat, { ...node, inputs: ['mask.flat', shape] }];
+  });
+  const shape = int64Tensor([1, 9, 9 * 7], [3]);
+  const initialisers = new Map([...stock.initialisers, ['flat.shape', shape] as const]);
+  return { ...stock, nodes, initialisers };
+}
+
+test('a graph that runs is measured as it is where its mended copy does not run', async t => {
+  const graph = maskOfThreeSides();
+  const file = join(await temporaryFolder(t), 'flat.onnx');
+  const bytes = Buffer.concat([...encodeModel(graph)]);
+  await writeFile(file, bytes);
+  // The premise: there is something to mend, and what comes of it does not run.
+  await using copy = await openMendedCopy(file, 'cpu');
+  t.true(copy.isMended);
+  const mended = probeGraph(copy.path, {}, { asItIs: true });
+  await rejectsWith(t, mended, isModelError('prepare', /DeformConv/));
+  const found = await probeGraph(file, { activation: 'sigmoid' });
+  t.is(found.mended, undefined);
+  t.like(found.graph, { inputWidth: 7, inputHeight: 9 });
 });
 
 test('what was asked for stands, and is warned of by name where values speak against it', async t => {

@@ -28,6 +28,7 @@ import { judge, type KnownGraph, matteOf, type PictureRun } from './judge.ts';
 import { openMendedCopy } from './mended-copy.ts';
 import { HEAD_BYTES, whatElseItIs } from './not-onnx.ts';
 import {
+  longestSide,
   type NamedNormalisation,
   NORMALISATIONS,
   type Probe,
@@ -51,13 +52,42 @@ export async function probeGraph(
     intraOpThreads: Math.max(1, Math.floor(await readCpuShare())),
   };
   const whole = path.resolve(file);
-  await using copy = limits.asItIs ? undefined : await openMendedCopy(whole, runtime.provider);
+  const found = limits.asItIs ? undefined : await probeMended(whole, runtime, wishes, limits);
+  return found ?? (await probeFile(whole, runtime, wishes, limits));
+}
+
+/**
+ * Undefined where nothing of the file is mended, or the mended graph does not run: preparing falls
+ * back to the file itself then, and so does the probe.
+ */
+async function probeMended(
+  whole: string,
+  runtime: RuntimeSpec,
+  wishes: ProbeWishes,
+  limits: ProbeLimits,
+): Promise<Probe | undefined> {
+  await using copy = await openMendedCopy(whole, runtime.provider);
+  if (!copy.isMended) return undefined;
+  try {
+    return { ...(await probeFile(copy.path, runtime, wishes, limits)), mended: true };
+  } catch (error) {
+    limits.signal?.throwIfAborted();
+    if (error instanceof ModelError && error.kind === 'prepare') return undefined;
+    throw error;
+  }
+}
+
+async function probeFile(
+  file: string,
+  runtime: RuntimeSpec,
+  wishes: ProbeWishes,
+  limits: ProbeLimits,
+): Promise<Probe> {
   const child = new ProbeProcess(limits);
   try {
-    const loaded = await child.load({ ...runtime, path: copy?.path ?? whole });
+    const loaded = await child.load({ ...runtime, path: file });
     const graph = await settleChannels(openGraph(child, loaded, runtime, wishes));
-    const probe = await measure(await chooseMatte(graph));
-    return copy?.isMended ? { ...probe, mended: true } : probe;
+    return await measure(await chooseMatte(graph));
   } finally {
     await child.close();
   }
@@ -250,6 +280,34 @@ async function findMultiple(graph: OpenGraph) {
   return undefined;
 }
 
+/**
+ * The least side that runs beside the longest, lying and standing: a layer may be larger than what
+ * a narrow picture leaves of it. Not above the side that was measured; undefined: not even that.
+ */
+async function findShortest(graph: OpenGraph, multipleOf: number): Promise<number | undefined> {
+  const { child, spec, form, output, picture } = graph;
+  const [person] = drawCheckPictures();
+  const { width: side } = picture.size;
+  const long = longestSide(side, multipleOf);
+  const stretched = { ...spec, form: { ...form, fit: 'stretch' } as const };
+  for (let short = multipleOf; short <= side; short *= 2) {
+    try {
+      for (const [width, height] of [
+        [long, short],
+        [short, long],
+      ] as const) {
+        const sized = { ...stretched, inputWidth: width, inputHeight: height };
+        const size = { width, height };
+        await child.run(sized, [output.name], inputOf(graph, person, size), size);
+      }
+      return short;
+    } catch (error) {
+      if (!(error instanceof RunFailed)) throw error;
+    }
+  }
+  return undefined;
+}
+
 /** Before a run: for as many there has to be time, so that sizes and files are not left out. */
 const RUNS_IN_RESERVE = 3;
 /** A graph that made a matte within the bound is not endless: it has time for further ones. */
@@ -280,20 +338,39 @@ async function measure(graph: OpenGraph): Promise<Probe> {
   const verdict = judge(graph, checked, shown);
   const sides = input.dynamic && hasTime() ? await findMultiple(graph) : 1;
   const { peakBytes } = second;
+  const narrow = await measureNarrow(graph, sides, hasTime);
   const mattes = (run: PictureRun) => mattesOf(graph, seen, matteOf(graph, run, verdict));
   const left =
     shown.length < normalisations.length ? ['there was no time for all of the sheet'] : [];
   const squares = sides === undefined ? ['it takes squares alone'] : [];
   return {
-    ...{ ...verdict, graph: factsOf(graph), multipleOf: sides ?? 1 },
+    ...{ ...verdict, graph: factsOf(graph), multipleOf: sides ?? 1, ...narrow.found },
     inputs: loaded.inputs.map(describeTensor).map(printable),
     outputs: loaded.outputs.map(describeTensor).map(printable),
     ...{ peakBytes, seconds, loadedBytes: loaded.loadedBytes, provider: graph.spec.provider },
-    warnings: [...graph.warnings, ...verdict.warnings, ...squares, ...left].map(printable),
+    warnings: [...graph.warnings, ...verdict.warnings, ...squares, ...narrow.warnings, ...left].map(
+      printable,
+    ),
     shown: shown.map(({ normalisation: { of } }) => of),
     sheet: await createSheet(seen.picture, shown.map(mattes)),
     cutout: await createCutout(seen.picture, mattes(own)),
   };
+}
+
+/** Pictures of other proportions have other sides by fit short-side alone. */
+async function measureNarrow(
+  graph: OpenGraph,
+  multipleOf: number | undefined,
+  hasTime: () => boolean,
+): Promise<{ readonly found?: { readonly shortestSide: number }; readonly warnings: string[] }> {
+  const { fit } = graph.form;
+  if (fit !== 'short-side' || multipleOf === undefined) return { warnings: [] };
+  if (!hasTime()) return { warnings: ['there was no time to try pictures that are narrow'] };
+  const shortestSide = await findShortest(graph, multipleOf);
+  if (shortestSide !== undefined) return { found: { shortestSide }, warnings: [] };
+  const { width: side } = graph.picture.size;
+  const why = 'it fails with narrow pictures: the service refuses them';
+  return { found: { shortestSide: side }, warnings: [why] };
 }
 
 function factsOf({ spec, form, picture, loaded }: OpenGraph): Probe['graph'] {

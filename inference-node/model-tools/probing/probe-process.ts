@@ -1,12 +1,13 @@
 /** The child of a probe: asked for one thing at a time, bounded in time and memory. */
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { SessionSpec } from '@matting/serving/engine/engine-protocol.ts';
-import { RUNTIME_RESERVED_BYTES, spawnRuntimeChild } from '@matting/serving/engine/pool/engine.ts';
+import { type SessionSpec, saysMemoryRanOut } from '@matting/serving/engine/engine-protocol.ts';
+import { spawnRuntimeChild } from '@matting/serving/engine/pool/engine.ts';
+import { RUNTIME_RESERVED_BYTES } from '@matting/serving/engine/pool/engine-bounds.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import type { Child, ChildExit } from '@matting/serving/process/child.ts';
 import type { Frame } from '@matting/serving/process/frames.ts';
-import { causeOf, saysMemoryRanOut } from './cause.ts';
+import { causeOf } from './cause.ts';
 import { PROBE_MEMORY_MAX_BYTES, PROBE_TIMEOUT_MS, type ProbeLimits } from './probe.ts';
 import type { FromProbeChild, LoadSpec, OutputValues, ToProbeChild } from './probe-protocol.ts';
 

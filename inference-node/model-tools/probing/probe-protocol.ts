@@ -38,7 +38,7 @@ export interface OutputValues {
   readonly range: readonly [least: number, most: number];
   /** A value is infinite or none. */
   readonly notFinite: boolean;
-  /** 0: it holds no numbers, or over OUTPUT_VALUES_MAX. */
+  /** 0: it holds no numbers, or over ANSWER_VALUES_MAX (serving/engine/engine-protocol.ts). */
   readonly count: number;
 }
 
@@ -70,5 +70,3 @@ export interface FromProbeChild {
 export const TENSORS_MAX = 64;
 export const NAME_LENGTH_MAX = 256;
 export const MESSAGE_LENGTH_MAX = 4000;
-/** Of two classes at 4096x4096. */
-export const OUTPUT_VALUES_MAX = 2 * 4096 ** 2;

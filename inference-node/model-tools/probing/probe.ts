@@ -1,12 +1,13 @@
 /** What a probe of an ONNX file is told, and what it finds. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Measured, ModelManifest, SourceGraph } from '@matting/serving/models/manifest.ts';
-import type {
-  Activation,
-  Fit,
-  InputType,
-  Layout,
-  Normalisation,
+import {
+  type Activation,
+  type Fit,
+  INPUT_SIDE_MAX,
+  type InputType,
+  type Layout,
+  type Normalisation,
 } from '@matting/serving/models/prepared-model.ts';
 import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
 
@@ -38,6 +39,11 @@ export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
 export const PROBE_TIMEOUT_MS = 120_000;
 export const PROBE_SIDE_PX = 512;
 
+/** Of an open size that was measured at `side`: twice that costs four times as much memory. */
+export function longestSide(side: number, multipleOf: number): number {
+  return Math.min(2 * side, INPUT_SIDE_MAX - (INPUT_SIDE_MAX % multipleOf));
+}
+
 /** The fields of a manifest, with what it may leave out. Its size is the one that was measured. */
 export type ProbedGraph = Omit<SourceGraph, 'file'> & {
   readonly inputType: InputType;
@@ -53,6 +59,8 @@ export interface Probe extends Measured {
   readonly graph: ProbedGraph;
   /** Of an open size: what its sides have to be multiples of. 1: any side runs. */
   readonly multipleOf: number;
+  /** Of fit short-side: the least side that runs beside the longest, pixels. */
+  readonly shortestSide?: number;
   /** That asked for, else the one measured. Absent: the values fit several. */
   readonly activation?: Activation;
   readonly inverted?: true;

@@ -51,6 +51,12 @@ export interface SessionSpec
   readonly keepsNoMemory?: boolean;
 }
 
+/**
+ * Values of an answer, of two classes at 4096x4096. A probe takes no larger one for a matte
+ * (model-tools/probing), and an engine refuses it before it makes anything of it.
+ */
+export const ANSWER_VALUES_MAX = 2 * 4096 ** 2;
+
 /** One byte a pixel of each picture, in their order. */
 export interface Answer<Alpha extends Uint8Array = Uint8Array> {
   readonly alphas: readonly Alpha[];
@@ -123,6 +129,16 @@ export function saysDeviceIsGone(message: string): boolean {
   return code !== undefined && DEVICE_FAILURES.has(Number(code));
 }
 
+/** What the runtime, Node or the C library say where the kernel gives no more memory. */
+const MEMORY_RAN_OUT =
+  /Failed to allocate memory|bad_alloc|bad array new|heap out of memory|Array buffer allocation failed|Cannot allocate memory|Out of memory/i;
+
+/** Of a process whose memory is bounded. */
+export function saysMemoryRanOut(message: string): boolean {
+  return MEMORY_RAN_OUT.test(message);
+}
+
+/** Of a GPU's memory. */
 export function saysMemoryIsShort(message: string): boolean {
   return MEMORY_FAILURES.some(failure => failure.test(message));
 }

@@ -17,16 +17,16 @@ export function sizeInInput({ width, height, fit, sides }: InputTerms, picture: 
   if (fit === undefined || fit === 'stretch') return { width, height };
   const longer = Math.max(picture.width, picture.height);
   const shorter = Math.min(picture.width, picture.height);
-  // One pixel, or one multiple, of a picture that is a line.
+  // One pixel, or the least of sides, of a picture that is a line.
   if (sides === undefined) {
     const scale = Math.min(width / picture.width, height / picture.height);
     const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));
     return { width: side(picture.width), height: side(picture.height) };
   }
-  const { multipleOf, max } = sides;
+  const { multipleOf, min = multipleOf, max } = sides;
   const scale = Math.min(width / shorter, max / longer);
-  const most = Math.floor(max / multipleOf);
+  const [least, most] = [Math.ceil(min / multipleOf), Math.floor(max / multipleOf)];
   const side = (pixels: number) =>
-    multipleOf * Math.min(most, Math.max(1, Math.round((pixels * scale) / multipleOf)));
+    multipleOf * Math.min(most, Math.max(least, Math.round((pixels * scale) / multipleOf)));
   return { width: side(picture.width), height: side(picture.height) };
 }

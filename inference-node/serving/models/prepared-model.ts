@@ -50,9 +50,11 @@ export type Layout = (typeof LAYOUTS)[number];
 export const FITS = ['stretch', 'letterbox', 'top-left', 'short-side'] as const;
 export type Fit = (typeof FITS)[number];
 
-/** Of fit short-side: inputs' sides are multiples of one, the long one `max` pixels at most. */
+/** Of fit short-side: inputs' sides are multiples of one, from `min` to `max` pixels. */
 export interface InputSides {
   readonly multipleOf: number;
+  /** Absent: one multiple. */
+  readonly min?: number;
   readonly max: number;
 }
 

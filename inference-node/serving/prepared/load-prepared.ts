@@ -278,8 +278,10 @@ function peakBytesOf(model: PreparedModel, { measured, graph }: ModelManifest): 
 
 function formOf({ graph, inputSize, fit = 'stretch', inverted }: ModelManifest): GraphForm {
   const { inputType = 'float32', layout = 'nchw', trimap } = graph;
-  const { multipleOf, max } = inputSize;
-  const sides = fit === 'short-side' && { sides: { multipleOf, max } };
+  const { multipleOf, min, max } = inputSize;
+  // Left out where it says nothing, so that a model keeps the checksum that fleets know it by.
+  const least = min > multipleOf && { min };
+  const sides = fit === 'short-side' && { sides: { multipleOf, ...least, max } };
   const form = { inputType, layout, fit, ...sides, inverted: inverted === true };
   return trimap ? { ...form, trimap } : form;
 }

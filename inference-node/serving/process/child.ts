@@ -39,6 +39,8 @@ export interface SpawnChildOptions<Incoming> {
   readonly dataBytesMax?: number | undefined;
   readonly onOutput: (text: string) => void;
   readonly onFrame: (frame: Frame<Incoming>) => void;
+  /** All parts of a frame of it: a larger one is malformed. Undefined: what any frame may have. */
+  readonly partsBytesMax?: number | undefined;
   /** Where the parts of its frames are put. Undefined: in new memory. */
   readonly buffers?: BufferPool | undefined;
   /** Called once, after the last frame, however the child ended; never from the constructor. */
@@ -95,8 +97,8 @@ export class Child<Incoming> {
     // Out of descriptors, Node gives a process without pipes and reports it through 'error'.
     const pipe = child.stdio?.[3] as Socket | undefined;
     if (pipe === undefined) return;
-    const { onFrame, buffers } = options;
-    this.#channel = new FrameChannel({ pipe }, onFrame, buffers);
+    const { onFrame, buffers, partsBytesMax } = options;
+    this.#channel = new FrameChannel({ pipe }, onFrame, { buffers, partsBytesMax });
     const { socket } = this.#channel;
     socket.on('error', error => {
       // The socket of a dying child is reset; its exit says more.

@@ -79,6 +79,19 @@ for (const [what, bytes, message] of [
   });
 }
 
+test('frames › a child whose answers are bounded sends no larger part', t => {
+  const frames: Frame<unknown>[] = [];
+  const reader = new FrameReader<unknown>(frame => frames.push(frame), Buffer.allocUnsafeSlow, 4);
+  const push = (bytes: Buffer) => {
+    bytes.copy(reader.space());
+    return reader.received(bytes.length);
+  };
+  t.is(push(Buffer.concat(encodeFrame({ n: 1 }, [Buffer.alloc(4)]))), undefined);
+  t.is(frames.length, 1);
+  const malformed = push(Buffer.concat(encodeFrame({ n: 2 }, [Buffer.alloc(5)])));
+  t.regex(malformed?.message ?? '', /parts over their bound/);
+});
+
 test('frames › a frame over its bounds is refused where it is sent', t => {
   const parts = Array.from({ length: PARTS_MAX + 1 }, () => Buffer.alloc(1));
   t.throws(() => encodeFrame({}, parts), { instanceOf: MalformedFrameError });
@@ -159,7 +172,7 @@ function open(pipe: Socket, buffers?: BufferPool) {
     if (taker === undefined) frames.push(frame);
     else taker(frame);
   };
-  const channel = new FrameChannel<Head>({ pipe }, onFrame, buffers);
+  const channel = new FrameChannel<Head>({ pipe }, onFrame, { buffers });
   const next = async () => frames.shift() ?? new Promise<Frame<Head>>(done => waiting.push(done));
   return { channel, next, frames };
 }

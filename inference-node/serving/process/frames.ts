@@ -59,6 +59,7 @@ const SMALL_BYTES = 4096;
 export class FrameReader<Incoming> {
   readonly #onFrame: (frame: Frame<Incoming>) => void;
   readonly #allocate: (bytes: number) => Buffer;
+  readonly #partsBytesMax: number;
   readonly #small = Buffer.allocUnsafeSlow(SMALL_BYTES);
   readonly #fixed = Buffer.alloc(FIXED_BYTES);
   #section: Section = 'fixed';
@@ -72,9 +73,11 @@ export class FrameReader<Incoming> {
   constructor(
     onFrame: (frame: Frame<Incoming>) => void,
     allocate: (bytes: number) => Buffer = Buffer.allocUnsafeSlow,
+    partsBytesMax: number = PARTS_BYTES_MAX,
   ) {
     this.#onFrame = onFrame;
     this.#allocate = allocate;
+    this.#partsBytesMax = partsBytesMax;
   }
 
   /** Where the next bytes belong, at least one. It is good until they are `received`. */
@@ -137,7 +140,7 @@ export class FrameReader<Incoming> {
       this.#partBytes.push(lengths.readUInt32LE(at));
     }
     const total = this.#partBytes.reduce((sum, bytes) => sum + bytes, 0);
-    if (total > PARTS_BYTES_MAX) return new MalformedFrameError('parts over their bound');
+    if (total > this.#partsBytesMax) return new MalformedFrameError('parts over their bound');
     this.#fill('head', Buffer.alloc(this.#headBytes));
     return undefined;
   }
@@ -212,6 +215,11 @@ export class BufferPool {
 
 type Connection = { readonly fd: number } | { readonly pipe: Socket };
 
+interface ReadingOptions {
+  readonly buffers?: BufferPool | undefined;
+  readonly partsBytesMax?: number | undefined;
+}
+
 /** A malformed frame destroys the socket with a MalformedFrameError; nothing is read after it. */
 export class FrameChannel<Incoming> {
   readonly socket: Socket;
@@ -219,7 +227,7 @@ export class FrameChannel<Incoming> {
   constructor(
     connection: Connection,
     onFrame: (frame: Frame<Incoming>) => void,
-    buffers?: BufferPool,
+    { buffers, partsBytesMax }: ReadingOptions = {},
   ) {
     const reader = new FrameReader<Incoming>(
       frame => {
@@ -227,6 +235,7 @@ export class FrameChannel<Incoming> {
         if (!this.socket.destroyed) onFrame(frame);
       },
       buffers && (bytes => buffers.take(bytes)),
+      partsBytesMax,
     );
     const onread: OnReadOpts = {
       buffer: () => reader.space(),

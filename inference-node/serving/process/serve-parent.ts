@@ -42,7 +42,13 @@ export function serveParent<Incoming>(
   const guard = new Worker(GUARD_PROGRAM, {
     eval: true,
     workerData: parentPid,
-    resourceLimits: { maxOldGenerationSizeMb: 8, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },
+    resourceLimits: {
+      maxOldGenerationSizeMb: 8,
+      maxYoungGenerationSizeMb: 2,
+      stackSizeMb: 1,
+      // Left out, V8 reserves 512 MB for it, which the bound of a child (RLIMIT_DATA) counts.
+      codeRangeSizeMb: 8,
+    },
   });
   guard.unref();
   const channel = new FrameChannel({ fd: 3 }, onFrame);

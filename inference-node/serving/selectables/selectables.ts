@@ -194,7 +194,7 @@ export class Selectables {
     return () => this.#listeners.delete(listener);
   }
 
-  processes(): readonly { readonly pid: number }[] {
+  processes(): readonly { readonly pid: number; readonly residentBytes: number | undefined }[] {
     return this.#allSets().flatMap(set => set.processes());
   }
 

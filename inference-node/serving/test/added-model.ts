@@ -14,12 +14,21 @@ export interface AddedFolders {
 }
 
 export async function addTinyModel(
-  { addedModelsDir, modelDir }: AddedFolders,
+  folders: AddedFolders,
   name: string,
   fields: object = {},
   options: TinyModelOptions = {},
 ): Promise<void> {
-  const bytes = encodeTinyModel(options);
+  await addGraph(folders, name, encodeTinyModel(options), fields);
+}
+
+/** A graph from `input` to `output` of 32 pixels a side. */
+export async function addGraph(
+  { addedModelsDir, modelDir }: AddedFolders,
+  name: string,
+  bytes: Uint8Array,
+  fields: object = {},
+): Promise<void> {
   const manifest = {
     ...{ name, version: '1.0.0', description: 'A tiny graph.', goodFor: 'tests' },
     source: { type: 'file' },

@@ -3,6 +3,7 @@
 import './runtime-redirect.ts';
 import { flushCompileCache } from 'node:module';
 import type { Frame } from '../../process/frames.ts';
+import { goFirstWhereMemoryIsOut } from '../../process/oom-order.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import { type FromEngine, shortenNativeError, type ToEngine } from '../engine-protocol.ts';
 import { LoadedModel, NoMatteError } from './loaded-model.ts';
@@ -22,6 +23,8 @@ function reply(message: FromEngine, parts?: readonly Uint8Array[]): Promise<void
 async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   if (head.kind === 'init') {
     try {
+      // Before the graph takes memory: loading it may be what takes most.
+      if (head.spec.form !== undefined) goFirstWhereMemoryIsOut('addedEngine');
       const loaded = await LoadedModel.load(head.spec, parts[0]);
       model = loaded.model;
       await reply({ kind: 'ready', warmMs: loaded.warmMs });

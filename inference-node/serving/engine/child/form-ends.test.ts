@@ -358,6 +358,19 @@ test('by its short side each picture has a size of its own, in one engine', asyn
   }
 });
 
+test('no side is below the least that a model of any size runs with', t => {
+  const terms = { width: 256, height: 256, fit: 'short-side' } as const;
+  const picture = { width: 3000, height: 60 };
+  const sized = (min?: number) => {
+    const sides = { multipleOf: 32, ...(min && { min }), max: 512 };
+    return sizeInInput({ ...terms, sides }, picture);
+  };
+  t.deepEqual(sized(), { width: 512, height: 32 });
+  t.deepEqual(sized(64), { width: 512, height: 64 });
+  // Written by hand: the next multiple.
+  t.deepEqual(sized(70), { width: 512, height: 96 });
+});
+
 test('a picture is inside of every fit, its own shape but for stretching', t => {
   for (const fit of FITS) {
     for (const [width, height] of [

@@ -9,7 +9,7 @@ import {
   channelsOf,
   type GraphForm,
 } from '../../models/prepared-model.ts';
-import type { SessionSpec } from '../engine-protocol.ts';
+import { ANSWER_VALUES_MAX, type SessionSpec } from '../engine-protocol.ts';
 import {
   createPlaneTables,
   type GraphEnds,
@@ -56,6 +56,7 @@ export function formEnds(
     answer(outputs) {
       const output = outputs[outputName];
       if (output === undefined) throw new Error(`the graph gave no output ${outputName}`);
+      requireAnswerSize(output);
       const matte = readMatte(output, { form, activation, images });
       const { alpha, size } = cutOut(matte, canvas.size, canvas.place);
       return { alphas: [alpha], size };
@@ -220,6 +221,17 @@ const OPACITIES: Readonly<Record<Activation, (value: number) => number>> = {
 
 function sigmoid(value: number): number {
   return 1 / (1 + Math.exp(-value));
+}
+
+export function valuesIn({ dims }: Pick<GraphValue, 'dims'>): number {
+  return dims.reduce((product, dim) => product * dim, 1);
+}
+
+function requireAnswerSize(output: GraphValue): void {
+  const values = valuesIn(output);
+  if (values > 0 && values <= ANSWER_VALUES_MAX) return;
+  const is = `the graph's output is ${output.type} ${output.dims.join('x')}`;
+  throw new Error(values === 0 ? `${is}: nothing` : `${is}: over ${ANSWER_VALUES_MAX} values`);
 }
 
 interface Reading {

@@ -9,7 +9,7 @@ import { hashFile } from '../../models/cache-files.ts';
 import { drawCheckInput } from '../../prepared/answer-check.ts';
 import type { Answer, SessionSpec } from '../engine-protocol.ts';
 import { formEnds } from './form-ends.ts';
-import { type GraphEnds, type GraphInput, NotNumbersError, preparedEnds } from './graph-ends.ts';
+import { type GraphEnds, type GraphInput, preparedEnds } from './graph-ends.ts';
 import { env, InferenceSession, Tensor } from './onnx-runtime.ts';
 
 // Before the first session: ONNX Runtime warns on stderr of what is normal.
@@ -113,25 +113,40 @@ export class LoadedModel {
   }
 
   /**
-   * HWC bytes, as many as a graph takes. Returns alphas, good until the next run. A maker's graph
-   * may divide by zero over a flat picture: the check picture tells whether the engine is sound.
+   * HWC bytes, as many as a graph takes. Returns alphas, good until the next run.
+   *
+   * A maker's graph may fail for one picture: it divides by zero over a flat one, its layers are
+   * larger than a narrow one, it wants more memory than there is. The check picture then tells who
+   * is at fault. If the graph still answers it, the engine is sound, and the picture is at fault.
+   * @throws NoMatteError where the picture is at fault
    */
   async run(pictures: readonly Uint8Array[], size?: Size): Promise<Answer> {
+    const graph = this.#graphFor(pictures);
+    const input = graph.ends.input(pictures, size);
     try {
-      return await this.#run(pictures, size);
+      return await answerOf(graph, input);
     } catch (error) {
-      if (!(error instanceof NotNumbersError) || this.#spec.form === undefined) throw error;
-      await this.#run([this.#checkPicture()]);
-      throw new NoMatteError(error);
+      if (this.#spec.form === undefined || !(await this.#answersCheckPicture())) throw error;
+      throw new NoMatteError(error as Error);
     }
   }
 
-  async #run(pictures: readonly Uint8Array[], size?: Size): Promise<Answer> {
+  #graphFor(pictures: readonly Uint8Array[]): LoadedGraph {
     const graph = this.#graphs.get(pictures.length);
     if (graph === undefined) throw new Error(`no graph takes ${pictures.length} pictures at once`);
-    const { native, ends } = graph;
-    const feeds = { [ends.inputName]: tensorOf(ends.input(pictures, size)) };
-    return ends.answer(await native.run(feeds, ends.outputNames));
+    return graph;
+  }
+
+  async #answersCheckPicture(): Promise<boolean> {
+    const pictures = [this.#checkPicture()];
+    const graph = this.#graphFor(pictures);
+    try {
+      await answerOf(graph, graph.ends.input(pictures));
+      return true;
+    } catch {
+      // The caller reports the first error, which says more than that it came again.
+      return false;
+    }
   }
 
   /** Of a prepared graph flat grey, on which one that rescales by its least and most is 0/0. */
@@ -145,10 +160,11 @@ export class LoadedModel {
     const { provider } = this.#spec;
     const picture = this.#checkPicture();
     const pictures = Array.from({ length: images }, () => picture);
+    const graph = this.#graphFor(pictures);
     let warmMs = 0;
     for (let i = 0; i < (provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
       const start = performance.now();
-      await this.#run(pictures);
+      await answerOf(graph, graph.ends.input(pictures));
       warmMs = performance.now() - start;
     }
     return warmMs;
@@ -158,6 +174,11 @@ export class LoadedModel {
 interface LoadedGraph {
   readonly native: InferenceSession;
   readonly ends: GraphEnds;
+}
+
+async function answerOf({ native, ends }: LoadedGraph, input: GraphInput): Promise<Answer> {
+  const feeds = { [ends.inputName]: tensorOf(input) };
+  return ends.answer(await native.run(feeds, ends.outputNames));
 }
 
 async function loadGraph(

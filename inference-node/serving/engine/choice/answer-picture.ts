@@ -5,7 +5,8 @@ import { takingAtMost } from '../../models/prepared-model.ts';
 import type { Answering, AnswerRuns, Matte } from '../../prepared/answer-check.ts';
 import { runtimeVersion } from '../../providers/provider-files.ts';
 import { type Answer, type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
-import { RUNTIME_RESERVED_BYTES, spawnEngineChild } from '../pool/engine.ts';
+import { spawnEngineChild } from '../pool/engine.ts';
+import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
 const ANSWER_TIMEOUT_MS = 120_000;

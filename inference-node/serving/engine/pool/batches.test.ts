@@ -109,7 +109,7 @@ test('a caller that goes before its run leaves the queue; within, the others are
   await t.throwsAsync(dropped, { message: /went within/ });
   t.is((await kept).alpha[0], 3);
   t.is(runs()[2], 1);
-  t.deepEqual(ends(), { succeeded: 2, failed: 0, lost: 0, dropped: 1 });
+  t.deepEqual(ends(), { succeeded: 2, refused: 0, failed: 0, lost: 0, dropped: 1 });
 });
 
 test('one picture whose matte is not a number fails alone', async t => {
@@ -131,7 +131,7 @@ test('one picture whose matte is not a number fails alone', async t => {
   t.is((await first)?.alpha[0], 140);
   const alphas = (await Promise.all(others)).map(({ alpha }) => alpha[0]);
   t.deepEqual(alphas, bright);
-  t.deepEqual(pool.metrics().runs, { succeeded: 5, failed: 1, lost: 0, dropped: 0 });
+  t.deepEqual(pool.metrics().runs, { succeeded: 5, refused: 0, failed: 1, lost: 0, dropped: 0 });
   // The run of four was lost, and the picture's own.
   t.is(pool.metrics().deaths.fault, 2);
   t.deepEqual([runsOf(pool)[4], pool.snapshot().state], [1, 'ready']);
@@ -163,7 +163,7 @@ test('an engine that dies under several pictures: each runs again alone, in orde
   await Promise.all([lost, left, ...neighbours]);
   t.deepEqual(order, [10, 20, 30]);
   t.deepEqual(runsOf(pool), { 1: 5, 2: 0, 4: 1, 8: 0 });
-  t.like(pool.metrics().runs, { succeeded: 4, failed: 0, lost: 1 });
+  t.like(pool.metrics().runs, { succeeded: 4, refused: 0, failed: 0, lost: 1 });
   t.is(pool.snapshot().state, 'ready');
 });
 

@@ -16,6 +16,7 @@ import {
   RUN_TIMEOUT_MIN_MS,
   type RunTask,
 } from './engine.ts';
+import { boundsOf } from './engine-bounds.ts';
 import type { EngineDeathCause, EnginePoolOptions, EngineTiming, RunQueue } from './engine-pool.ts';
 
 export const FAILURE_DEATHS_MAX = 3;
@@ -183,6 +184,7 @@ export function createGroups(
     sharesCores: options.sharesCores ?? false,
     allowCpuNodes: true,
   };
+  const bounds = boundsOf(model, options.threadsPerEngine);
   const groups: EngineGroup[] = [];
   for (let index = 0; index < engines; index++) {
     const device = devices?.[index];
@@ -193,7 +195,7 @@ export function createGroups(
     }
     const childEnv = device?.envOf(options.childEnv) ?? options.childEnv;
     const { buffers } = options;
-    const place = { index, spec, childEnv, timing, opening: device?.opening, buffers };
+    const place = { index, spec, bounds, childEnv, timing, opening: device?.opening, buffers };
     group.engines.push(new Engine(place, listener));
   }
   return { groups, timing };
@@ -205,7 +207,10 @@ export function groupOf(groups: readonly EngineGroup[], engine: Engine): EngineG
   return group;
 }
 
-/** Undefined: others' memory keeps it from loading, and its group serves: it is tried again. */
+/**
+ * Undefined: nothing that counts against the group. Others' memory keeps the engine from loading
+ * while its group serves; or one picture took an added model over its bound.
+ */
 export function deathOf(
   group: EngineGroup,
   engine: Engine,
@@ -213,6 +218,7 @@ export function deathOf(
 ): EngineDeath | undefined {
   const { cause, tasks, started, message } = loss;
   if (cause === 'load' && group.serves && saysMemoryIsShort(message)) return undefined;
+  if (cause === 'memory') return undefined;
   const digest = createHash('sha256');
   for (const { rgb } of tasks) digest.update(rgb);
   const imageDigest = started ? digest.digest('hex') : undefined;

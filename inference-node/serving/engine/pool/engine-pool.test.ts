@@ -63,7 +63,7 @@ test('aborted while running, and closed: told at once, but nothing overtakes nat
   process.kill(pid, 'SIGCONT');
   t.is((await next).alpha[0], QUICK);
   t.is(pidOf(pool), pid, 'the engine was not killed');
-  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 0, dropped: 1 });
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 0, failed: 0, lost: 0, dropped: 1 });
   // Closed during a run: it finishes, the queued are refused, none is left.
   await stop(pid);
   const running = run(pool, QUICK);
@@ -193,7 +193,7 @@ test('killed while idle, or before it began an image: no image pays for it', asy
   killStopped(pid);
   await Promise.all([first, second]);
   t.deepEqual(order, ['first', 'second']);
-  t.deepEqual(pool.metrics().runs, { succeeded: 3, failed: 0, lost: 0, dropped: 0 });
+  t.deepEqual(pool.metrics().runs, { succeeded: 3, refused: 0, failed: 0, lost: 0, dropped: 0 });
   // One that has run is idle again.
   process.kill(pidOf(pool), 'SIGKILL');
   await untilPool(pool, () => pool.snapshot().enginesReady === 0);
@@ -212,7 +212,7 @@ test('one image that kills its engine every time does not take the node with it'
   t.is(pool.snapshot().state, 'ready');
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   t.is(pool.metrics().deaths.run, 3);
-  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 3, dropped: 0 });
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 0, failed: 0, lost: 3, dropped: 0 });
   // One whose caller has gone is lost with its engine too, and told once.
   const caller = new AbortController();
   const gone = t.throwsAsync(run(pool, SLOW, { signal: caller.signal }), { message: /went away/ });
@@ -221,7 +221,7 @@ test('one image that kills its engine every time does not take the node with it'
   await gone;
   process.kill(pidOf(pool), 'SIGKILL');
   await untilPool(pool, () => pool.snapshot().running === 0);
-  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 3, dropped: 1 });
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 0, failed: 0, lost: 3, dropped: 1 });
 });
 
 test('a run over its time is killed by the watchdog, and its image ends though the engine does not die', async t => {
@@ -343,7 +343,7 @@ test('an answer that is not a number is NODE_FAULT, and the engine is replaced',
   });
   t.is((await run(pool, 200)).alpha[0], 200);
   t.not(pidOf(pool), before);
-  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 1, lost: 0, dropped: 0 });
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 0, failed: 1, lost: 0, dropped: 0 });
   t.is(pool.metrics().deaths.fault, 1);
 });
 
@@ -360,5 +360,5 @@ test('pictures of which a graph of others makes no matte end alone, their engine
   }
   t.is((await run(pool, 200)).alpha[0], 200);
   t.is(pidOf(pool), pid);
-  t.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 5, lost: 0, dropped: 0 });
+  t.deepEqual(pool.metrics().runs, { succeeded: 1, refused: 5, failed: 0, lost: 0, dropped: 0 });
 });

@@ -47,18 +47,28 @@ export interface EnginePoolSnapshot {
 }
 
 /**
- * succeeded: an alpha came back. failed: the engine reported an error. lost: it died under the
- * image. dropped: the caller had gone. One lost with others has not ended: it runs again.
+ * succeeded: an alpha came back. refused: the model makes no matte of this picture, and made one of
+ * the check picture. failed: the engine reported an error. lost: it died under the image. dropped:
+ * the caller had gone. One lost with others has not ended: it runs again.
  */
-export const RUN_OUTCOMES = ['succeeded', 'failed', 'lost', 'dropped'] as const;
+export const RUN_OUTCOMES = ['succeeded', 'refused', 'failed', 'lost', 'dropped'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 
 /**
  * Counted when it ended or was killed. load: not ready yet. idle: no image in it. run: under one.
  * watchdog: its run took too long. fault: its run reported an error, so its context is not trusted.
- * device: its GPU is out.
+ * device: its GPU is out. memory: an added model's took, or kept, more than its bound
+ * (engine-bounds.ts).
  */
-export const ENGINE_DEATH_CAUSES = ['load', 'idle', 'run', 'watchdog', 'fault', 'device'] as const;
+export const ENGINE_DEATH_CAUSES = [
+  'load',
+  'idle',
+  'run',
+  'watchdog',
+  'fault',
+  'device',
+  'memory',
+] as const;
 export type EngineDeathCause = (typeof ENGINE_DEATH_CAUSES)[number];
 
 /** Totals since the pool was opened. */
@@ -86,7 +96,8 @@ export interface EnginePool {
   ready(): Promise<void>;
   /**
    * Sync before async. Rejects with ContractError ENGINE_LOST (its engine died), NODE_FAULT (an
-   * error of the engine), PROCESSING_FAILED (the model makes no matte of this picture),
+   * error of the engine), PROCESSING_FAILED (the model makes no matte of this picture, or takes too
+   * much memory for it),
    * NODE_UNAVAILABLE (the pool closes, failed, or its GPU is out), NODE_OVERLOADED, or the signal's
    * reason. Where an engine dies before the run, or under several, it goes back to the head of the
    * queue. `rgb` is not copied: it must not change until then.

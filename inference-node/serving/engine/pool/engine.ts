@@ -5,13 +5,16 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { Child, type ChildExit, OutputLines, type SpawnChildOptions } from '../../process/child.ts';
 import type { BufferPool, Frame } from '../../process/frames.ts';
+import { readResidentBytes } from '../../process/proc-files.ts';
 import type { OpeningMutex } from '../devices/devices.ts';
 import {
   type Answer,
   type FromEngine,
   RUNTIME_FOLDER_VARIABLE,
   type SessionSpec,
+  saysMemoryRanOut,
 } from '../engine-protocol.ts';
+import type { EngineBounds } from './engine-bounds.ts';
 import type { EngineDeathCause, EngineResult, EngineRun, EngineTiming } from './engine-pool.ts';
 
 const PROGRAM = path.join(import.meta.dirname, '../child/engine-child.ts');
@@ -28,9 +31,6 @@ export function spawnEngineChild(
 ): Child<FromEngine> {
   return spawnRuntimeChild(PROGRAM, childEnv, options);
 }
-
-/** What V8 and the runtime reserve of their own and do not use: 0.58 GB before a graph is loaded. */
-export const RUNTIME_RESERVED_BYTES = 640 * 1024 ** 2;
 
 /** A program that loads ONNX Runtime as engines do. */
 export function spawnRuntimeChild<Incoming>(
@@ -104,6 +104,13 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
         'The engine took too long to process this image.',
         options,
       );
+    // For another image the model has enough: it answered the check picture before.
+    case 'memory':
+      return new ContractError(
+        'PROCESSING_FAILED',
+        'The model takes too much memory to process this image.',
+        options,
+      );
     // The image did nothing: the control plane must not count it among those that kill engines.
     case 'device':
       return new ContractError(
@@ -127,7 +134,8 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
  *   state     entered                                      left
  *   loading   open(); after the respawn delay              ready -> idle; exit -> down
  *   idle      ready; the run ended                         take() -> running; exit -> down
- *   running   take()                                       done -> idle; failed, late -> stopping
+ *   running   take()                                       done -> idle; failed, late, done with
+ *                                                          too much memory -> stopping
  *   stopping  killed by us, its process not gone yet       exit -> down; KILL_WAIT_MAX_MS -> stuck
  *   stuck     killed, and it does not die                  exit -> down
  *   down      its process is gone, or its GPU out          its turn, after the delay -> loading
@@ -151,6 +159,9 @@ const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
 
 /** A load that takes this long is told of, again and again: TensorRT builds kernels for minutes. */
 const LOADING_TOLD_EACH_MS = 30_000;
+
+/** Enough for what a runtime says of the memory that it does not get. */
+const LAST_WORDS_LENGTH_MAX = 4096;
 
 /** Unknown: later than any other engine, and a number that can be added up. */
 const STUCK_FREE_IN_MS = 3_600_000;
@@ -180,6 +191,7 @@ export interface EngineListener {
 interface EngineOptions {
   readonly index: number;
   readonly spec: SessionSpec;
+  readonly bounds: EngineBounds;
   readonly childEnv: Readonly<Record<string, string>>;
   readonly timing: EngineTiming;
   readonly opening?: OpeningMutex | undefined;
@@ -203,6 +215,10 @@ export class Engine {
   #timer: NodeJS.Timeout | undefined;
   #progressTimer: NodeJS.Timeout | undefined;
   #parked = false;
+  /** When it was ready, before any picture of a caller. */
+  #readyBytes = 0;
+  /** The end of what its process wrote. */
+  #said = '';
 
   constructor(options: EngineOptions, listener: EngineListener) {
     this.index = options.index;
@@ -288,8 +304,15 @@ export class Engine {
     }, LOADING_TOLD_EACH_MS);
     const output = new OutputLines(line => this.#listener.onOutput(this, line));
     this.#output = output;
+    this.#said = '';
+    const { bounds } = this.#options;
     const child = spawnEngineChild(this.#options.childEnv, {
-      onOutput: text => output.push(text),
+      dataBytesMax: bounds.dataBytesMax,
+      partsBytesMax: bounds.answerBytesMax,
+      onOutput: text => {
+        this.#said = (this.#said + text).slice(-LAST_WORDS_LENGTH_MAX);
+        output.push(text);
+      },
       onFrame: frame => this.#onFrame(frame),
       buffers: this.#options.buffers,
       onExit: exit => this.#onExit(exit),
@@ -390,6 +413,7 @@ export class Engine {
     this.#disarm();
     this.#leaveOpening();
     this.#loadMs = performance.now() - this.#sinceMs;
+    this.#readyBytes = this.#residentBytes();
     this.#enter('idle');
     this.#listener.onReady(this, warmMs);
   }
@@ -413,12 +437,34 @@ export class Engine {
     this.#stop('fault', head.kind === 'failed' ? head.message : 'an alpha has a wrong size');
   }
 
+  /** Its run has ended well. The listener is told of an engine that is lost all the same. */
   #endRun(): void {
     this.#disarm();
     this.#tasks = [];
     this.#started = false;
     this.#lossesInARow = 0;
-    this.#enter('idle');
+    const tooMuch = this.#describeTooMuch();
+    if (tooMuch === undefined) this.#enter('idle');
+    else this.#stop('memory', tooMuch);
+  }
+
+  /** Memory that it keeps is nobody's count: a runtime gives it back with its process alone. */
+  #describeTooMuch(): string | undefined {
+    const { resident } = this.#options.bounds;
+    if (resident === undefined) return undefined;
+    const { countedBytes, growthBytesMax } = resident;
+    const keptBytes = this.#residentBytes();
+    const keptBytesMax = Math.max(countedBytes, this.#readyBytes) + growthBytesMax;
+    if (keptBytes <= keptBytesMax) return undefined;
+    const [kept, most, counted] = [keptBytes, keptBytesMax, countedBytes].map(bytes =>
+      Math.round(bytes / 1e6),
+    );
+    return `it kept ${kept} MB after a run, over ${most} MB: ${counted} MB are counted for it`;
+  }
+
+  #residentBytes(): number {
+    const { pid } = this;
+    return (pid === undefined ? undefined : readResidentBytes(pid)) ?? 0;
   }
 
   #isWhole({ width, height }: Size, alphas: readonly Buffer[]): boolean {
@@ -467,7 +513,10 @@ export class Engine {
   #describeEnd({ error, signal, code }: ChildExit, before: EngineState) {
     const how = error?.message ?? `signal ${signal}, code ${code}`;
     const message = `the process ended: ${how}`;
-    return { cause: this.#causeIn(before), message, broken: false };
+    const cause = this.#causeIn(before);
+    // Without a bound it is the machine that has no more, whatever the picture.
+    const isOver = this.#options.bounds.dataBytesMax !== undefined && saysMemoryRanOut(this.#said);
+    return { cause: cause === 'run' && isOver ? 'memory' : cause, message, broken: false } as const;
   }
 
   #causeIn(state: EngineState): EngineDeathCause {

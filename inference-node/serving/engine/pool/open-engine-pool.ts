@@ -64,6 +64,11 @@ export function openEnginePool(options: EnginePoolOptions): EnginePool {
   return new ChildEnginePool(options);
 }
 
+const OUTCOMES_OF_LOSS: Partial<Record<EngineDeathCause, RunOutcome>> = {
+  fault: 'failed',
+  memory: 'refused',
+};
+
 class ChildEnginePool implements EnginePool, EngineListener {
   readonly #options: EnginePoolOptions;
   readonly #timing: EngineTiming;
@@ -225,7 +230,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#accounts.addRun(tasks);
     const detail = `The model ${this.#of.model} cannot process this image.`;
     for (const task of tasks) {
-      this.#endTask(task, 'failed');
+      this.#endTask(task, 'refused');
       task.reject(new ContractError('PROCESSING_FAILED', detail, { cause: new Error(reason) }));
     }
     this.#afterRun();
@@ -234,7 +239,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   onLoss(engine: Engine, loss: EngineLoss): void {
     const { cause, message: reason } = loss;
     this.#accounts.deaths[cause]++;
-    this.#log.warn({ engine: engine.index, cause, reason }, 'engine lost');
+    this.#log.warn({ engine: engine.index, ...this.#of, cause, reason }, 'engine lost');
     const again = this.#loseRun(loss);
     if (cause !== 'device') this.#judgeLoss(engine, loss, again);
     if (cause === 'load') this.#leaveWhereDown(() => true);
@@ -267,7 +272,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   onStuck(engine: Engine, pid: number): void {
     const { index, state } = engine;
-    this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
+    const facts = { engine: index, ...this.#of, enginePid: pid };
+    this.#log.error(facts, 'engine was killed and does not die');
     if (state === 'closed') return;
     const group = groupOf(this.#groups, engine);
     if (this.#closing === undefined && group.mostStuck) {
@@ -335,7 +341,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     const ended = tasks.filter(task => !again.includes(task));
     if (started || ended.length > 0) this.#accounts.addRun(tasks);
     for (const task of ended) {
-      this.#endTask(task, cause === 'fault' ? 'failed' : 'lost');
+      this.#endTask(task, OUTCOMES_OF_LOSS[cause] ?? 'lost');
       task.reject(gone && mayRunAgain(task) ? gone : createLossError(cause, message));
     }
     return again;
@@ -363,8 +369,11 @@ class ChildEnginePool implements EnginePool, EngineListener {
     if (this.#state === 'failed') return;
     this.#state = 'failed';
     this.#failureReason = message;
-    this.#log.error({ reason: message }, 'engines failed: no more images are taken');
     const { model, provider } = this.#of;
+    const failed = { model, provider, reason: message };
+    // The node serves on with its own plan: only what names this model is refused.
+    if (this.#options.sparesDevices) this.#log.error(failed, 'engines of one model failed');
+    else this.#log.error(failed, 'engines failed: no more images are taken');
     this.#ready.reject(new Error(`model ${model} does not run on ${provider}: ${message}`));
     const gone = this.#gone();
     for (const task of this.#queue.drain()) task.reject(gone);

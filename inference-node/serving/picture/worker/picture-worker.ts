@@ -1,5 +1,4 @@
 /** The program of a picture worker: one image at a time, whose pixels never leave its process. */
-import { writeFileSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -7,6 +6,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { sizeInInput } from '../../models/input-size.ts';
 import type { Frame } from '../../process/frames.ts';
+import { goFirstWhereMemoryIsOut } from '../../process/oom-order.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
@@ -21,9 +21,6 @@ import { decodeBackground, finishPicture, warmUp } from './finish.ts';
 const CAUSE_LENGTH_MAX = 500;
 /** Pixels and files live outside V8's heap, so V8 has no reason to collect them by itself. */
 const COLLECT_AFTER_BYTES = 32 * 1024 * 1024;
-
-/** -1000 to 1000: out of memory the kernel should kill a worker, not the node or its engines. */
-const OOM_SCORE_ADJUSTMENT = '500';
 
 /**
  * Engines go first: their threads wait for each other at every operator, so a delay of one delays
@@ -42,7 +39,7 @@ let bytesSinceCollection = 0;
 
 // Before the codecs' threads start: they inherit it.
 setPriority(PRIORITY);
-preferForOomKiller();
+goFirstWhereMemoryIsOut('pictureWorker');
 
 /** Frames are served one after the other, the first once the codecs are warm. */
 let served: Promise<void> = warmUp()
@@ -179,14 +176,4 @@ function describeFailure(error: unknown): FromPictureWorker {
   const text = cause instanceof Error ? cause.message : cause === undefined ? cause : String(cause);
   const line = text?.replaceAll(/\s*\n\s*/g, ' ').slice(0, CAUSE_LENGTH_MAX);
   return { kind: 'failed', code, detail, cause: line };
-}
-
-function preferForOomKiller(): void {
-  try {
-    writeFileSync('/proc/self/oom_score_adj', OOM_SCORE_ADJUSTMENT);
-  } catch (error) {
-    // Not on Linux, or /proc is not writable: then the kernel decides by itself.
-    const { code } = error as NodeJS.ErrnoException;
-    if (code !== 'ENOENT' && code !== 'EACCES' && code !== 'EROFS') throw error;
-  }
 }
