@@ -39,3 +39,8 @@ export const TESTED_DECODERS: readonly TestedDecoder[] = (['js', 'system'] as co
     return decoder;
   },
 }));
+
+/** The one that starts fastest; undefined: this machine has none. */
+export async function findTestedDecoder(): Promise<HeifDecoder | undefined> {
+  return await TESTED_DECODERS.findLast(({ untested }) => !untested)?.find();
+}

@@ -103,15 +103,19 @@ function writeMeta(
 }
 
 function writeProperties(items: readonly HeifItem[]): Buffer {
+  const known = new Map<Buffer, number>();
   const indices = new Map<string, number>();
   const written: Buffer[] = [];
+  // Items share the buffers of long properties: their bytes are compared once.
   const indexOf = (property: Buffer): number => {
-    const key = property.toString('latin1');
-    const known = indices.get(key);
-    if (known !== undefined) return known;
-    written.push(property);
-    indices.set(key, written.length);
-    return written.length;
+    const index = known.get(property) ?? indexOfBytes(property.toString('latin1'), property);
+    known.set(property, index);
+    return index;
+  };
+  const indexOfBytes = (key: string, property: Buffer): number => {
+    const index = indices.get(key) ?? written.push(property);
+    indices.set(key, index);
+    return index;
   };
   const associations = items.map(({ id, properties }) => {
     const list = properties.map(

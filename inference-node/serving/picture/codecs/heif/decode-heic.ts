@@ -9,6 +9,7 @@ import {
 import type { PlaneOrder } from '../../children/libheif-child.ts';
 import {
   type ChildLimits,
+  type LimitedRun,
   limitsFor,
   readAll,
   readWhole,
@@ -18,6 +19,7 @@ import {
 import { readPngSamples } from '../codec-sharp.ts';
 import type { Samples } from '../colour/source-colour.ts';
 import { damage, type HeicPicture, type HeicPlane, writePicture, writeTiles } from './heic-file.ts';
+import { findDamage } from './hevc/coded-picture.ts';
 
 /**
  * To RGBA as it is coded: not cropped, not turned, in the file's own colours; opaque without alpha.
@@ -46,7 +48,7 @@ async function decodeByModule(
   const command = moduleCommand({ module, colours: ofColours, alpha: ofAlpha, isDeep });
   return await withFiles(writeTiles(picture), async (input, output) => {
     const files = [input, output];
-    const failure = await runLimited({ command, files, limits, within, onNode: true });
+    const failure = await runChecked(picture, { command, files, limits, within, onNode: true });
     if (failure !== undefined) throw await faultOf(failure, output);
     const samples = await readSamples(output, 4 * colours.width * colours.height, isDeep, 0);
     if (alpha === undefined) return samples;
@@ -57,6 +59,35 @@ async function decodeByModule(
     return samples;
   });
 }
+
+/**
+ * Decoders fill in what they cannot read, and say nothing of it (libde265 1.0 and 1.1): in green,
+ * or in what their memory held before. So the codes are read here, while the decoder works in its
+ * process.
+ * @throws ContractError PROCESSING_FAILED where they are damaged
+ */
+async function runChecked(picture: HeicPicture, run: LimitedRun): Promise<Error | undefined> {
+  const running = runLimited(run);
+  const found = damageIn(picture);
+  // The files are in use until the decoder ends.
+  const failure = await running;
+  if (failure === undefined && found !== undefined) throw damage(found);
+  return failure;
+}
+
+function damageIn({ colours, alpha }: HeicPicture): string | undefined {
+  for (const { tiles, tileSize: size } of alpha === undefined ? [colours] : [colours, alpha]) {
+    for (const { data, properties } of tiles) {
+      const configuration = properties[0]?.subarray(BOX_HEAD_BYTES) ?? Buffer.alloc(0);
+      const found = findDamage({ configuration, data, size });
+      if (found !== undefined) return found;
+    }
+  }
+  return undefined;
+}
+
+/** Of a property: its length and its type. */
+const BOX_HEAD_BYTES = 8;
 
 async function faultOf({ message }: Error, output: FileHandle) {
   await requireRoom(output);
@@ -87,7 +118,8 @@ async function decodeByProgram(
   const command = programCommand(decoder);
   const { within } = decoder;
   return await withFiles(writePicture(picture), async (input, output) => {
-    const failure = await runLimited({ command, files: [input, output], limits, within });
+    const files = [input, output];
+    const failure = await runChecked(picture, { command, files, limits, within });
     if (failure !== undefined) throw await faultOf(failure, output);
     return await readPngSamples(await readAll(output), picture.colours);
   });

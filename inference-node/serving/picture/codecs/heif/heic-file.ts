@@ -2,6 +2,7 @@
  * The picture of a HEIC (ISO/IEC 23008-12) as planes of tiles, and HEIC files with nothing in them
  * but those tiles: decoders see no other item, property or reference of a caller's file.
  */
+import { createHash } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
@@ -39,7 +40,10 @@ export interface HeicPlane extends Size {
 
 export interface HeicTile {
   readonly data: Buffer;
-  /** hvcC, and nclx where the file names the numbers of its colours. */
+  /**
+   * hvcC, and nclx where the file names the numbers of its colours. Tiles that are coded alike
+   * share one array.
+   */
   readonly properties: readonly Buffer[];
 }
 
@@ -52,7 +56,7 @@ export interface HeicPicture {
 const TILES_MAX = 8192;
 /** Ways in which the tiles of a picture are coded: real files have one for colours, one for alpha. */
 const CODINGS_MAX = 32;
-/** Of an hvcC or a colr, which each tile copies: an encoder's own notes in it take 2 KB. */
+/** Of an hvcC or a colr: an encoder's own notes in it take 2 KB. */
 const PROPERTY_BYTES_MAX = 16 * 1024;
 const CODED = ['hvc1', 'hev1'];
 /** Where HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1) has the depth of luma. */
@@ -74,11 +78,13 @@ export async function readHeic(file: Buffer): Promise<HeicPicture> {
 class PictureReader {
   readonly #file: Buffer;
   readonly #items: FileItems;
+  readonly #codings: Codings;
   #bytesLeft: number;
 
   constructor(file: Buffer, items: FileItems) {
     this.#file = file;
     this.#items = items;
+    this.#codings = new Codings(file);
     // Items of the same bytes many times over would fill the memory.
     this.#bytesLeft = file.length;
   }
@@ -93,9 +99,6 @@ class PictureReader {
     const isOther = (of: Size) => of.width !== colours.width || of.height !== colours.height;
     // Decoders differ in what they make of it: old ones leave most of the picture transparent.
     if (alpha !== undefined && isOther(alpha)) throw damage('its alpha is of another size');
-    const tiles = [...colours.tiles, ...(alpha?.tiles ?? [])];
-    const codings = new Set(tiles.map(tile => Buffer.concat(tile.properties).toString('latin1')));
-    if (codings.size > CODINGS_MAX) throw damage('its parts are coded in too many ways');
     return { colours, alpha };
   }
 
@@ -135,11 +138,6 @@ class PictureReader {
     );
   }
 
-  #copyOf({ type, start, end }: Box): Buffer {
-    if (end - start > PROPERTY_BYTES_MAX) throw damage(`a ${type} has ${end - start} bytes`);
-    return box(type, this.#file.subarray(start, end));
-  }
-
   /** @param numbers of its grid, which come before its own */
   #readTile(id: number, numbers = this.#numbersOf(id)): HeicTile {
     const extents = this.#items.extents.get(id);
@@ -153,8 +151,40 @@ class PictureReader {
     if (hvcC === undefined) throw damage(`item ${id} has no configuration`);
     return {
       data: Buffer.concat(extents.map(cut)),
-      properties: [this.#copyOf(hvcC), ...(numbers === undefined ? [] : [this.#copyOf(numbers)])],
+      properties: this.#codings.of(numbers === undefined ? [hvcC] : [hvcC, numbers]),
     };
+  }
+}
+
+/** The ways in which the tiles of a file are coded: each property is copied and compared once. */
+class Codings {
+  readonly #file: Buffer;
+  /** By the places of their properties in the file. */
+  readonly #byPlaces = new Map<string, readonly Buffer[]>();
+  /** By what they say: an encoder may write the same properties for every tile. */
+  readonly #byContent = new Map<string, readonly Buffer[]>();
+
+  constructor(file: Buffer) {
+    this.#file = file;
+  }
+
+  /** @throws ContractError PROCESSING_FAILED where they are too many or too long */
+  of(properties: readonly Box[]): readonly Buffer[] {
+    const places = properties.map(({ start }) => start).join();
+    const known = this.#byPlaces.get(places);
+    if (known !== undefined) return known;
+    const copies = properties.map(property => this.#copyOf(property));
+    const content = copies.map(copy => createHash('sha256').update(copy).digest('hex')).join();
+    const coding = this.#byContent.get(content) ?? copies;
+    this.#byPlaces.set(places, coding);
+    this.#byContent.set(content, coding);
+    if (this.#byContent.size > CODINGS_MAX) throw damage('its parts are coded in too many ways');
+    return coding;
+  }
+
+  #copyOf({ type, start, end }: Box): Buffer {
+    if (end - start > PROPERTY_BYTES_MAX) throw damage(`a ${type} has ${end - start} bytes`);
+    return box(type, this.#file.subarray(start, end));
   }
 }
 

@@ -16,6 +16,7 @@ import {
   writeJxl,
 } from '../../pictures.ts';
 import { writeGrid } from '../codecs/avif-grids.ts';
+import { cutTiles, encode, encodeFile, hasHeifEnc, writeHeic } from '../codecs/heic-files.ts';
 import { codestreamOf } from '../codecs/jxl-files.ts';
 
 const WIDTH = 120;
@@ -195,13 +196,28 @@ async function jxlForms(): Promise<Record<string, Buffer>> {
   };
 }
 
-export async function createForms(): Promise<Form[]> {
+/** None without heif-enc. The grid's files have a gain map and a thumbnail, which are no part of the picture. */
+async function heicForms(): Promise<Record<string, Buffer>> {
+  if (!hasHeifEnc) return {};
+  const pixels = await rawRgb();
+  const tiles = await encode(await cutTiles(pixels, 64), { chroma: '420', quality: 70 });
+  return {
+    '4:2:0': await encodeFile([pixels], { chroma: '420', quality: 70 }),
+    '4:4:4, 10 bits': await encodeFile([pixels], { bits: 10 }),
+    alpha: await encodeFile([PICTURE]),
+    grid: writeHeic({ width: WIDTH, height: HEIGHT, columns: 2, tiles }).file,
+  };
+}
+
+/** @param hasHeic whether HEIC can be read */
+export async function createForms({ hasHeic }: { readonly hasHeic: boolean }): Promise<Form[]> {
   const byFormat = {
     jpeg: await jpegForms(),
     png: await pngForms(),
     webp: await webpForms(),
     avif: await avifForms(),
     jxl: await jxlForms(),
+    heic: hasHeic ? await heicForms() : {},
   };
   return Object.entries(byFormat).flatMap(([format, forms]) =>
     Object.entries(forms).map(([name, file]) => ({

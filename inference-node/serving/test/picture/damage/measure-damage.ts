@@ -5,6 +5,7 @@ import type { InputFormat } from '@matting/proto/contract/formats.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import { Random } from '@matting/test-support/random.ts';
 import { pino } from 'pino';
+import type { HeifDecoder } from '../../../picture/children/heif-decoder.ts';
 import { openPicturePool } from '../../../picture/pool/open-picture-pool.ts';
 import type { PicturePool } from '../../../picture/pool/picture-pool.ts';
 import type { Form } from './forms.ts';
@@ -26,6 +27,8 @@ export interface DamageOptions {
   readonly flips: number;
   readonly seed: number;
   readonly workers: number;
+  /** Undefined: no form is HEIC. */
+  readonly heif?: HeifDecoder | undefined;
 }
 
 export interface DamageCounts {
@@ -61,7 +64,8 @@ export async function measureDamage(
   options: DamageOptions,
 ): Promise<DamageReport> {
   const log = pino({ level: 'silent' });
-  const pool = await openPicturePool({ workers: options.workers, childEnv: {}, log });
+  const { workers, heif } = options;
+  const pool = await openPicturePool({ workers, childEnv: {}, log, heif });
   const violations: string[] = [];
   try {
     const measured: FormDamage[] = [];

@@ -82,5 +82,8 @@ async function heicForms(): Promise<Record<string, Buffer>> {
 export async function createSeedFiles(withHeic: boolean): Promise<SeedFile[]> {
   const heic = withHeic ? await heicForms() : {};
   const others = Object.entries({ ...(await otherwiseColoured()), ...heic });
-  return [...(await createForms()), ...others.map(([name, file]) => ({ name, file }))];
+  return [
+    ...(await createForms({ hasHeic: false })),
+    ...others.map(([name, file]) => ({ name, file })),
+  ];
 }
