@@ -34,7 +34,7 @@ import { followTokens } from '@matting/serving/grpc/caller-tokens.ts';
 import { Callers } from '@matting/serving/grpc/callers.ts';
 import { Registration } from '@matting/serving/grpc/registration.ts';
 import { openNodeServer } from '@matting/serving/grpc/server.ts';
-import { registerConnectionsGauge } from '@matting/serving/metrics.ts';
+import { registerCertificatesGauge, registerConnectionsGauge } from '@matting/serving/metrics.ts';
 import { describeTerms } from '@matting/serving/models/licence.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import { admittedOutlineOf } from '@matting/serving/models/plan.ts';
@@ -152,6 +152,7 @@ async function listen() {
   const { registry } = metrics;
   const tls = await TlsFiles.open(config.tls, { log });
   ports.push(tls);
+  registerCertificatesGauge(tls, registry);
   const following = followTokens(config, log, tokens => {
     callers.know(tokens);
     [shownToken] = tokens.fleet;

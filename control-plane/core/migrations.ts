@@ -1,6 +1,7 @@
 /** The migrations of the core's tables. */
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { baseline } from './migrations/0006-baseline.ts';
+import { sightings } from './migrations/0007-sightings.ts';
 
 export const OLDER_FOUND = 'the database was made by 0.1.0, which this version does not read';
 export const OLDER_ADVICE =
@@ -8,7 +9,10 @@ export const OLDER_ADVICE =
 
 /** It runs before those of the packages. */
 export const CORE_MIGRATIONS: MigrationSeries = {
-  migrations: dialect => ({ '0006-baseline': baseline(dialect) }),
+  migrations: dialect => ({
+    '0006-baseline': baseline(dialect),
+    '0007-sightings': sightings(dialect),
+  }),
   folded: [
     '0001-baseline',
     '0002-unsettled-jobs',

@@ -12,13 +12,14 @@ import { randomUUID } from 'node:crypto';
 import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
-import { openCurrentDatabase } from '@matting/database/connect.ts';
+import { databaseCertificates, openCurrentDatabase } from '@matting/database/connect.ts';
 import { CLOCK_LOOK_MS, watchClocks } from '@matting/database/member-clocks.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import { GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { listening, openFilesMax } from '@matting/program/ports/listening.ts';
+import { warnOfEnds } from '@matting/program/tls/certificate-ends.ts';
 import { type ChannelSecurity, TlsFiles } from '@matting/program/tls/tls-files.ts';
 import { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
@@ -48,6 +49,7 @@ import { ControlMetrics } from './metrics/control-metrics.ts';
 import { registerGauges } from './metrics/gauges.ts';
 import { OfferedModels } from './models/offered-models.ts';
 import { Fleet } from './nodes/fleet.ts';
+import { NoteSightings } from './nodes/note-sightings.ts';
 import { OperateNodes } from './nodes/operate-nodes.ts';
 import { NODE_TIMING, noteRefusals, RegistryServer } from './nodes/registry-server.ts';
 import { type About, type Core, migrationsOf, type PackageParts } from './package.ts';
@@ -168,6 +170,9 @@ export async function openResources(
       migrations: 'run',
       packages: migrationsOf(config.packages.map(({ use }) => use)),
     });
+    // The pool keeps what it read at the start.
+    const databaseEnds = databaseCertificates(config.databaseUrl);
+    warnOfEnds(databaseEnds, log);
     const ends: JobCompletionOptions = {
       renderOutboxBody: job =>
         secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
@@ -176,7 +181,8 @@ export async function openResources(
       webhookFirstWaitMs: config.webhookScheduleMs[0],
     };
     const stores = createStores(database, ends);
-    return { tls, blobs, direct, database, stores, secretsKey, secrets, resultTokens, views };
+    const opened = { blobs, direct, database, stores, secretsKey, secrets, resultTokens, views };
+    return { tls, databaseEnds, ...opened };
   } catch (error) {
     tls.close();
     throw error;
@@ -264,7 +270,7 @@ async function composeRunning(base: Base) {
     ...conditions,
     services,
     registry: composeRegistry(base, fleet),
-    background: composeBackground(base, services, plugged),
+    background: composeBackground(base, fleet, services, plugged),
     publicPort: composePublicPort(base, services, plugged),
     operatorPort: composeOperatorPort(base, operatorServices, plugged),
   };
@@ -417,7 +423,12 @@ export function composeServices(parts: ServiceParts) {
   };
 }
 
-function composeBackground(base: Base, { losses }: Services, plugged: readonly PackageParts[]) {
+function composeBackground(
+  base: Base,
+  fleet: Fleet,
+  { losses }: Services,
+  plugged: readonly PackageParts[],
+) {
   const { config, stores, secrets, events, guard, metrics, log, replicaId: holder } = base;
   const delivery = webhookDelivery({
     outbox: stores.outbox,
@@ -432,8 +443,14 @@ function composeBackground(base: Base, { losses }: Services, plugged: readonly P
     () => clockWatch.look(),
     err => log.warn({ err }, 'the clocks of the database were not read'),
   );
+  const sightings = new NoteSightings({
+    replica: holder,
+    seen: () => fleet.seen(),
+    store: stores.sightings,
+    onFailed: err => log.warn({ err }, 'what is seen of the nodes was not noted'),
+  });
   const sweeper = composeSweeper(base, losses, plugged);
-  const loops = [...plugged.flatMap(({ loops = [] }) => loops), sweeper, clockLooks];
+  const loops = [...plugged.flatMap(({ loops = [] }) => loops), sweeper, clockLooks, sightings];
   return {
     delivery,
     clockWatch,
@@ -542,6 +559,7 @@ function composeGauges(base: Base, running: Running): void {
     fleet: () => fleet.counts(),
     running: () => dispatcher.running,
     downloading: () => dispatcher.downloading,
+    certificateEnds: () => [...base.tls.ends, ...base.databaseEnds],
     uploads: () => services.uploads,
     databaseWaiting: () => stores.shares.waiting,
     connections: () => running.publicPort.connections.open,

@@ -18,6 +18,7 @@ import { createApiKeyToken } from './keys/authenticate.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 import { createNodeStore } from './nodes/node-store.ts';
+import { createSightingStore } from './nodes/sighting-store.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
 import { createLostResultStore } from './results/lost-results.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
@@ -63,6 +64,7 @@ function storesWithoutEnds(database: Database) {
     outbox: createOutboxStore(database),
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
+    sightings: createSightingStore(database),
     sweeps: createSweepStore(database),
     shares: database.shares,
     bootstrap: (accountName: string, credits: number) => bootstrap(database, accountName, credits),

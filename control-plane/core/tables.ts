@@ -300,6 +300,15 @@ export interface SweepsTable {
   look_after_id: string | null;
 }
 
+/** A row a replica: what it sees of the nodes (core/nodes/sighting-store.ts). */
+export interface SightingsTable {
+  replica: string;
+  /** JSON: `StoredNode` of each. */
+  nodes: string;
+  noted_at: number;
+  expires_at: number;
+}
+
 declare module '@matting/database/database.ts' {
   interface Schema {
     accounts: AccountsTable;
@@ -316,5 +325,6 @@ declare module '@matting/database/database.ts' {
     nodes: NodesTable;
     sweeps: SweepsTable;
     secrets_canary: SecretsCanaryTable;
+    sightings: SightingsTable;
   }
 }

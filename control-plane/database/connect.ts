@@ -6,6 +6,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { makeDirectory } from '@matting/program/files.ts';
+import { type CertificateEnd, endsOfFiles } from '@matting/program/tls/certificate-ends.ts';
 import { Kysely, sql } from 'kysely';
 import type { PoolOptions, SslOptions } from 'mysql2';
 import { type Database, RequestShares, type Schema, type StoreLog } from './database.ts';
@@ -277,6 +278,21 @@ function sslOptions(parameters: URLSearchParams): { ssl?: SslOptions } {
     ...pem(parameters, 'key'),
   };
   return { ssl };
+}
+
+/**
+ * The certificates that the database URL names files of, as they are read now: an empty list where
+ * it is not TLS.
+ * @throws DatabaseOpenError
+ */
+export function databaseCertificates(databaseUrl: string): CertificateEnd[] {
+  if (databaseUrl.startsWith('sqlite:')) return [];
+  const { ssl } = parseMysqlUrl(databaseUrl);
+  if (ssl === undefined || typeof ssl === 'string') return [];
+  return endsOfFiles([
+    ['MATTING_DATABASE_URL ssl-ca', ssl.ca?.toString(), 'authorities'],
+    ['MATTING_DATABASE_URL ssl-cert', ssl.cert?.toString(), 'chain'],
+  ]);
 }
 
 function pem(parameters: URLSearchParams, name: 'ca' | 'cert' | 'key'): SslOptions {

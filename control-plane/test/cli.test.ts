@@ -254,6 +254,10 @@ onStores(
       await refuse(/no job/, 1, 'jobs', 'show', 'x');
       const node = { nodeId: 'n1', bootId: 'b', address: 'h:1', httpAddress: '', version: '1' };
       await stores.nodes.register(node, 60_000);
+      const cause = 'its certificate has expired';
+      const seen = { nodeId: 'n1', bootId: 'b', state: 'unreachable', cause, forMs: 0 } as const;
+      await stores.sightings.note('replica-1', [seen], 60_000);
+      t.regex(await succeed('nodes', 'list'), /^n1 +unreachable .* its certificate has expired$/m);
       await succeed('nodes', 'drain', 'n1');
       t.is(JSON.parse(await succeed('nodes', 'list', '--json'))[0].state, 'draining');
       await succeed('nodes', 'undrain', 'n1');

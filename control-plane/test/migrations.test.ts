@@ -92,7 +92,7 @@ onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) =
         for (const name of folded.slice(0, index + 1))
           await enter(database, name, lists[index], '2026-01-01');
       }
-      const folding = ['0006-baseline', 'portal/0004-baseline'];
+      const folding = ['0006-baseline', '0007-sightings', 'portal/0004-baseline'];
       const { pending, unknown } = await schemaState(database, SERIES);
       t.deepEqual([pending, unknown], [folding, []]);
       t.deepEqual(await migrate(database, SERIES), folding);
@@ -104,7 +104,7 @@ onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) =
       }>`select name from kysely_migration order by name`.execute(database.kysely);
       t.deepEqual(
         core.rows.map(({ name }) => name),
-        ['0001-baseline', '0006-baseline'],
+        ['0001-baseline', '0006-baseline', '0007-sightings'],
       );
     }));
 

@@ -15,6 +15,7 @@ import {
   GUARD_CAUSES,
   type GuardCause,
 } from '@matting/program/ports/grpc-guard.ts';
+import type { TlsFiles } from '@matting/program/tls/tls-files.ts';
 import {
   SPAN_FATES,
   type SpanFate,
@@ -241,6 +242,15 @@ export function registerConnectionsGauge(
     show(connections.strangers, { kind: 'stranger' });
   };
   gauge(registry, 'matting_node_grpc_connections', help, read, ['kind']);
+}
+
+/** @param tls its certificates in use */
+export function registerCertificatesGauge(tls: Pick<TlsFiles, 'ends'>, registry: Registry): void {
+  const help = 'When the certificates of a file in use expire.';
+  const read = (show: Show) => {
+    for (const { file, endMs } of tls.ends) show(endMs / 1000, { file });
+  };
+  gauge(registry, 'matting_node_tls_expires_timestamp_seconds', help, read, ['file']);
 }
 
 export function registerGauges(sources: MetricSources, registry: Registry): void {

@@ -22,6 +22,7 @@ import {
   ServerCredentials,
 } from '@grpc/grpc-js';
 import { Followed, type FollowLog } from '../followed.ts';
+import { type CertificateEnd, endsOfFiles, warnOfEnds } from './certificate-ends.ts';
 import type { TlsSettings } from './tls-settings.ts';
 
 /** A chain of certificates or a bundle of authorities. */
@@ -81,6 +82,15 @@ export class TlsFiles {
     return new TlsFiles(settings, await readContent(settings), options);
   }
 
+  /** Of the files in use, which are the last good ones. */
+  get ends(): CertificateEnd[] {
+    return endsOf({
+      identity: this.#identity.current,
+      clientCa: this.#clientCa.current,
+      serverCa: this.#serverCa.current,
+    });
+  }
+
   /** Whether callers' certificates are checked: every connection has brought a good one then. */
   get checksCallers(): boolean {
     return this.#settings.clientCaFile !== undefined;
@@ -136,7 +146,8 @@ export class TlsFiles {
     this.#tell('TLS files changed; new connections use them', content);
   }
 
-  #tell(message: string, { identity, clientCa, serverCa }: Content): void {
+  #tell(message: string, content: Content): void {
+    const { identity, clientCa, serverCa } = content;
     const own = identity && new X509Certificate(identity.certificate);
     const fields = {
       subject: own?.subject,
@@ -146,6 +157,7 @@ export class TlsFiles {
     };
     const expired = identity !== undefined && isExpired(identity);
     this.#log[expired ? 'warn' : 'info'](fields, expired ? `${message}; EXPIRED` : message);
+    warnOfEnds(endsOf(content), this.#log);
   }
 
   /** The own identity and one of the authorities, as grpc-js asks for them. */
@@ -197,6 +209,14 @@ class Source<T extends Buffer | Identity> {
 
 function isExpired({ certificate }: Identity): boolean {
   return new X509Certificate(certificate).validToDate.getTime() < Date.now();
+}
+
+function endsOf({ identity, clientCa, serverCa }: Content): CertificateEnd[] {
+  return endsOfFiles([
+    ['MATTING_TLS_CERT_FILE', identity?.certificate, 'chain'],
+    ['MATTING_TLS_CLIENT_CA_FILE', clientCa, 'authorities'],
+    ['MATTING_TLS_SERVER_CA_FILE', serverCa, 'authorities'],
+  ]);
 }
 
 /** @throws TlsFileError naming the variable whose file is not usable. */

@@ -14,6 +14,7 @@ import { registerGauges } from '../../control-plane/core/metrics/gauges.ts';
 import { MetricSet } from '../../control-plane/core/metrics/metric-set.ts';
 import { registerWanted } from '../../control-plane/fleet-size/fleet-sizing.ts';
 import { portalMetrics } from '../../control-plane/portal/portal-metrics.ts';
+import { registerCertificatesGauge } from '../../inference-node/serving/metrics.ts';
 import {
   FakeEnginePool,
   StageGates,
@@ -154,6 +155,7 @@ const READABLE = {
   fleet: () => ({ members: 3, routable: 2, imagesFree: 4, attemptsInFlight: 5 }),
   running: () => 6,
   downloading: () => 17,
+  certificateEnds: () => [{ file: 'MATTING_TLS_CERT_FILE', endMs: 26_000 }],
   uploads: () => ({ open: 7, waiting: 8 }),
   databaseWaiting: () => 11,
   connections: () => 9,
@@ -261,6 +263,7 @@ test.before(async () => {
   const model = { ...TINY_MODEL, model: 'second' };
   const engines = new FakeEnginePool(new StageGates());
   node = await openTestNode({ opinion: { model, engines, role: 'opinion' } });
+  registerCertificatesGauge({ ends: [] }, node.metrics.registry);
   ofControl = await seriesOf(control.registry);
   ofNode = await seriesOf(node.metrics.registry);
 });
@@ -324,6 +327,10 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   const text = await shown.text();
   t.regex(text, /^matting_control_storage_free_bytes 10$/m);
   t.regex(text, /^matting_control_uploads_waiting 8$/m);
+  t.regex(
+    text,
+    /^matting_control_tls_expires_timestamp_seconds\{file="MATTING_TLS_CERT_FILE"\} 26$/m,
+  );
   t.regex(text, /^matting_control_database_waiting 11$/m);
   t.regex(text, /^matting_control_database_clock_difference_seconds 25$/m);
   t.regex(text, /^matting_control_nodes\{state="unroutable"\} 1$/m);

@@ -101,13 +101,15 @@ procedure('MattingNodesRefused', async (page, t) => {
   await service.ready();
 });
 
-procedure('MattingNoNode', async page => {
+procedure('MattingNoNode', async (page, t) => {
   for (const node of service.nodes) await node.kill();
   await page.fires();
   await service.until('node-0 is silent', async () => {
     const { out } = await page.run('npm run matting -- nodes list');
     return /^node-0 +silent /m.test(out);
   });
+  const { out } = await page.run('npm run matting -- doctor', {}, { code: 1 });
+  t.regex(out, /^failure +nodes +none of 2 takes images/m);
   await service.matting('nodes drain node-0');
   for (const node of service.nodes) node.start();
   await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });

@@ -30,7 +30,8 @@ export class TestAuthority {
   readonly cert: string;
   readonly #key: KeyObject;
 
-  constructor(name = `authority ${randomBytes(4).toString('hex')}`) {
+  /** @param endsMs from now, of its own certificate */
+  constructor(name = `authority ${randomBytes(4).toString('hex')}`, endsMs?: number) {
     this.name = name;
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     this.#key = privateKey;
@@ -40,6 +41,7 @@ export class TestAuthority {
       issuer: name,
       publicKey: createPublicKey(privateKey),
       signer: privateKey,
+      endsMs,
       extensions,
     });
   }

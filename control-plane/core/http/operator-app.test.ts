@@ -62,6 +62,9 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     t.is(codeOf(await ask(app, '/operator/nodes/n%C3%B6de')), 'NOT_FOUND');
     const bootId = await register(stores, nodeId, '10.0.0.7:50052');
     const state = async () => (await ask(app, `/operator/nodes/${nodeId}`)).json().state;
+    t.is(await state(), 'joining');
+    const seen = { nodeId, bootId, state: 'serving', cause: null, forMs: 0 } as const;
+    await stores.sightings.note('replica-1', [seen], LEASE_MS);
     t.is(await state(), 'live');
     const told = await ask(app, `/operator/nodes/${nodeId}/drain`, 'POST');
     t.deepEqual(told.json(), { node_id: nodeId, draining: true });
@@ -73,6 +76,31 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     const { nodes } = (await ask(app, '/operator/nodes')).json();
     const found = nodes.find((node: { node_id: string }) => node.node_id === nodeId);
     t.is(found.http_address, '10.0.0.7:50052');
+  });
+
+  test('says of a node that no control plane reaches why, and of one that some do not, how many', async t => {
+    const nodeId = `node-${randomUUID()}`;
+    const bootId = await register(stores, nodeId, '');
+    const cause = 'its certificate has expired';
+    const unreachable = { nodeId, bootId, state: 'unreachable', cause, forMs: 60_000 } as const;
+    const shown = async () => (await ask(app, `/operator/nodes/${nodeId}`)).json();
+    for (const replica of ['one', 'two']) {
+      await stores.sightings.note(replica, [unreachable], LEASE_MS);
+    }
+    const none = await shown();
+    t.deepEqual([none.state, none.cause, none.seen_by.length], ['unreachable', cause, 2]);
+    t.deepEqual(Object.keys(none.seen_by[0]), ['control_plane', 'state', 'cause', 'since']);
+    t.true(Date.parse(none.seen_by[0].since) < Date.parse(none.heartbeat_at));
+    await stores.sightings.note('two', [{ ...unreachable, state: 'serving', cause: null }], 1e5);
+    const some = await shown();
+    t.deepEqual([some.state, some.cause], ['live', `${cause} (as 1 of 2 control planes see it)`]);
+    // A replica that was killed says nothing for longer than its lease.
+    await stores.sightings.note('two', [{ ...unreachable, state: 'serving', cause: null }], -1);
+    t.is((await shown()).state, 'unreachable');
+    // What was seen of the process before says nothing of this one.
+    await register(stores, nodeId, '');
+    t.is((await shown()).state, 'joining');
+    for (const replica of ['one', 'two']) await stores.sightings.remove(replica);
   });
 
   test('refuses questions it does not understand, naming each', async t => {

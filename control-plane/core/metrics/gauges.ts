@@ -1,5 +1,6 @@
 /** What the core's gauges show, read at a scrape. */
 
+import type { CertificateEnd } from '@matting/program/tls/certificate-ends.ts';
 import type { QueuedWork } from '../jobs/job-rows.ts';
 import type { FleetCounts } from '../nodes/fleet.ts';
 import { READINESS_CAUSES, type Readiness } from '../readiness.ts';
@@ -13,6 +14,8 @@ export interface MetricSources {
   readonly fleet: () => FleetCounts;
   readonly running: () => number;
   readonly downloading: () => number;
+  /** Of the certificates in use. */
+  readonly certificateEnds: () => readonly CertificateEnd[];
   readonly uploads: () => { readonly open: number; readonly waiting: number };
   readonly databaseWaiting: () => number;
   readonly connections: () => number;
@@ -70,6 +73,11 @@ function gaugesOfProcess(metrics: MetricSet, sources: MetricSources): Gauges {
       () => seconds(sources.clockDifferenceMs()),
     ],
     matting_control_uploads_waiting: ['Images that wait to be received', () => uploads().waiting],
+    matting_control_tls_expires_timestamp_seconds: [
+      'When the certificates of a file in use expire',
+      () => sources.certificateEnds().map(({ file, endMs }) => [endMs / 1000, { file }]),
+      ['file'],
+    ],
     matting_control_storage_free_bytes: ['What the storage still takes', free(bytes => bytes)],
   };
 }

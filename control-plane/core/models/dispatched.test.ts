@@ -63,6 +63,8 @@ test('a node with another sum than most gets no job of that name', async t => {
   t.deepEqual(taking.map(({ nodeId }) => nodeId).sort(), most.map(({ nodeId }) => nodeId).sort());
   for (let job = 0; job < 6; job += 1) t.is((await naming('heavy')).state, 'succeeded');
   t.is(other.headers.length, 0);
+  const seen = fleet.seen().map(one => ({ ...one, forMs: 0 }));
+  await harness.stores.sightings.note('replica', seen, 60_000);
   const leftOut = async () => {
     const nodes = await new OperateNodes(harness.stores).list();
     return nodes.flatMap(({ node_id, models_left_out: names }) =>

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { InputFormat, NodeState } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import sinon from 'sinon';
-import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
+import { FAULTS_IN_A_ROW_MAX, type NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import { until } from '../test/harness.ts';
 import { cutOutAfter } from '../test/scripted-exchange.ts';
 import {
@@ -231,4 +231,44 @@ test('the time without a routable node › counts from the start, is 0 while the
   await follow();
   nowMs = 10_700;
   t.is(fleet.unroutableMs(), 700);
+});
+
+test('what is seen of a node › is what dispatch goes by, and why', async t => {
+  const node = await started();
+  node.state = NodeState.NODE_STATE_STARTING;
+  await follow(node);
+  const seen = () => fleet.seen().map(({ state, cause }) => ({ state, cause }));
+  t.deepEqual(seen(), [], 'nothing is said before the first answer');
+  for (const [state, expected] of [
+    [NodeState.NODE_STATE_STARTING, 'starting'],
+    [NodeState.NODE_STATE_SERVING, 'serving'],
+    [NodeState.NODE_STATE_DRAINING, 'draining'],
+    [NodeState.NODE_STATE_FAILED, 'failed'],
+    [NodeState.NODE_STATE_SERVING, 'serving'],
+  ] as const) {
+    node.state = state;
+    node.report();
+    await until(() => seen()[0]?.state === expected);
+    t.is(routable().length === 1, expected === 'serving');
+    t.is(seen()[0]?.cause === null, expected === 'serving');
+  }
+  await node.down();
+  await until(() => seen()[0]?.cause === 'it refuses the connection');
+  t.is(seen()[0]?.state, 'unreachable');
+  t.deepEqual(routable(), []);
+  await node.up();
+  await until(() => seen()[0]?.state === 'serving');
+  t.pass();
+});
+
+test('what is seen of a node › that dispatch has ejected is not serving, until it may serve again', async t => {
+  const node = await joined();
+  const offer = fleet.offer(theOnly(), { megapixels: 1 });
+  for (let fault = 0; fault < FAULTS_IN_A_ROW_MAX; fault += 1) offer?.judge('fault');
+  offer?.end();
+  t.is(fleet.seen()[0]?.state, 'ejected');
+  t.regex(fleet.seen()[0]?.cause ?? '', /lost too many images/);
+  nowMs += theOnly().ejectedUntilMs;
+  t.is(fleet.seen()[0]?.nodeId, node.nodeId);
+  t.is(fleet.seen()[0]?.state, 'serving');
 });

@@ -50,6 +50,8 @@ import {
 } from '../models/selectable.ts';
 import { type AttemptOutcome, type MatteCall, MatteExchange, outcomeOf } from './matte-exchange.ts';
 import { NODE_TIMING } from './registry-server.ts';
+import type { SightedNode, SightedState } from './sighting-store.ts';
+import { unreachableCause } from './unreachable-cause.ts';
 
 /** Sent ahead on one connection: by the default, 64 KiB, 40 MB over 2 ms take seconds. */
 const FLOW_CONTROL_WINDOW_BYTES = 4 * 1024 * 1024;
@@ -242,6 +244,8 @@ class NodeLink {
   #asking = false;
   #directOrigins: readonly string[] = [];
   #report: WatchCapacityResponse | undefined;
+  /** Why no call reaches it; undefined: one does, or the first is under way. */
+  #unreachable: string | undefined;
 
   constructor(member: FleetMember, nodeToken: () => string, options: NodeLinkOptions) {
     this.member = member;
@@ -262,6 +266,21 @@ class NodeLink {
 
   get attemptsInFlight(): number {
     return this.#offers.size;
+  }
+
+  /** For people; undefined while the first call is under way. */
+  get seen(): SightedNode | undefined {
+    const { nodeId, bootId } = this.member;
+    const as = (state: SightedState, cause: string | null) => ({ nodeId, bootId, state, cause });
+    if (this.#report === undefined) {
+      return this.#unreachable === undefined ? undefined : as('unreachable', this.#unreachable);
+    }
+    const said = NOT_SERVING.get(this.#report.state);
+    if (said !== undefined) return as(...said);
+    const { ejectedUntilMs = 0 } = this.#view?.snapshot() ?? {};
+    return ejectedUntilMs > this.#options.now()
+      ? as('ejected', 'it lost too many images in a row, and gets none for up to 5 minutes')
+      : as('serving', null);
   }
 
   /** As the node says, whatever others say of these names; the same object until that changes. */
@@ -354,10 +373,12 @@ class NodeLink {
         said = '';
       } catch (error) {
         const message = error instanceof Error ? error.message : String(error);
+        const cause = unreachableCause(error);
+        this.#unreachable = cause;
         // The same complaint every second would hide the others.
-        if (!signal.aborted && message !== said)
-          this.#say('warn', 'node not reachable', { message });
-        said = message;
+        if (!signal.aborted && cause !== said)
+          this.#say('warn', 'node not reachable', { message, cause });
+        said = cause;
       }
       this.#lost();
       if (signal.aborted) break;
@@ -420,6 +441,7 @@ class NodeLink {
   #take(report: WatchCapacityResponse): void {
     const before = this.#report?.state;
     this.#report = report;
+    this.#unreachable = undefined;
     this.#view?.take(readReport(report), this.#options.now());
     if (before !== report.state) {
       this.#say('info', 'node state', { state: stateName(report.state) });
@@ -451,6 +473,7 @@ class NodeLink {
   #lost(): void {
     if (this.#report === undefined) return;
     this.#report = undefined;
+    this.#unreachable ??= 'the connection to it broke off';
     this.#view?.lost();
     if (!this.#closed.signal.aborted) this.#say('warn', 'node lost', {});
     this.#options.onTurned();
@@ -462,6 +485,13 @@ class NodeLink {
     this.#options.log(level, message, { nodeId, bootId, ...fields });
   }
 }
+
+/** Another state than these is that of a node which takes images. */
+const NOT_SERVING: ReadonlyMap<NodeState, [SightedState, string]> = new Map([
+  [NodeState.NODE_STATE_STARTING, ['starting', 'its engines are loading']],
+  [NodeState.NODE_STATE_DRAINING, ['draining', 'it finishes its images and takes no new ones']],
+  [NodeState.NODE_STATE_FAILED, ['failed', 'its engines keep ending; see its log']],
+]);
 
 function readReport(report: WatchCapacityResponse): NodeReport {
   const decodeRates = report.decodeRates.map(
@@ -582,6 +612,11 @@ export class Fleet {
     }
     if (asked.model !== undefined && link.model(asked.model) === undefined) return undefined;
     return link.offer(asked);
+  }
+
+  /** What this replica sees of each node that it knows; those it has not reached once are left out. */
+  seen(): SightedNode[] {
+    return [...this.#links.values()].flatMap(link => link.seen ?? []);
   }
 
   get hasBeenRoutable(): boolean {

@@ -7,12 +7,12 @@ export function addNodeCommands(program: Command, context: CliContext): void {
   const nodes = program.command('nodes').description('list and drain inference nodes');
   nodes
     .command('list')
-    .description('list the registered nodes, silent ones included')
+    .description('list the registered nodes, whether they get images, and why not')
     .action(async () => {
       const all = await context.withStores(stores => new OperateNodes(stores).list());
       context.report(all, () =>
         table(
-          ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT', 'NO JOBS FOR'],
+          ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT', 'NO JOBS FOR', 'CAUSE'],
           all.map(node => [
             node.node_id,
             node.state,
@@ -20,6 +20,7 @@ export function addNodeCommands(program: Command, context: CliContext): void {
             node.version,
             node.heartbeat_at,
             node.models_left_out.join(', ') || '-',
+            node.cause ?? '-',
           ]),
         ),
       );

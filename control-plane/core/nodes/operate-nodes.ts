@@ -2,23 +2,33 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { isoTime } from '../jobs/job.ts';
 import { standingSums } from '../models/selectable.ts';
+import { type SeenMember, seenMembers } from './node-state.ts';
 import type { NodeMember, NodeStore } from './node-store.ts';
+import type { SightingStore } from './sighting-store.ts';
+
+interface Stores {
+  readonly nodes: NodeStore;
+  readonly sightings: Pick<SightingStore, 'list'>;
+}
 
 export type OperatorNode = ReturnType<typeof viewNode>;
 
 export class OperateNodes {
   readonly #nodes: NodeStore;
+  readonly #sightings: Pick<SightingStore, 'list'>;
   readonly #onChanged: (() => void) | undefined;
 
-  constructor({ nodes }: { readonly nodes: NodeStore }, onChanged?: () => void) {
+  constructor({ nodes, sightings }: Stores, onChanged?: () => void) {
     this.#nodes = nodes;
+    this.#sightings = sightings;
     this.#onChanged = onChanged;
   }
 
   async list() {
     const members = await this.#nodes.listAll();
-    const leftOut = namesLeftOut(members);
-    return members.map(member => viewNode(member, leftOut));
+    const seen = seenMembers(members, await this.#sightings.list());
+    const leftOut = namesLeftOut(seen);
+    return seen.map(one => viewNode(one, leftOut));
   }
 
   async show(nodeId: string): Promise<OperatorNode> {
@@ -55,15 +65,18 @@ function notFound(nodeId: string): ContractError {
   return new ContractError('NOT_FOUND', `There is no node "${nodeId}".`);
 }
 
-/** By node id: names of which it has another sum than they stand for, so that it gets no such job. */
-export function namesLeftOut(members: readonly NodeMember[]): ReadonlyMap<string, string[]> {
+/**
+ * By node id: names of which it has another sum than they stand for, so that it gets no such job.
+ * Nodes that get images decide what a name stands for.
+ */
+export function namesLeftOut(nodes: readonly SeenMember[]): ReadonlyMap<string, string[]> {
   const standing = standingSums(
-    members.flatMap(({ live, draining, models, registeredAtMs }) =>
-      live && !draining && models ? [{ models, registeredAtMs }] : [],
+    nodes.flatMap(({ state, member: { models, registeredAtMs } }) =>
+      state === 'live' && models ? [{ models, registeredAtMs }] : [],
     ),
   );
   return new Map(
-    members.map(({ nodeId, models }) => {
+    nodes.map(({ member: { nodeId, models } }) => {
       const others = (models ?? []).filter(({ name, sha256 }) => {
         return (standing.get(name) ?? sha256) !== sha256;
       });
@@ -72,10 +85,17 @@ export function namesLeftOut(members: readonly NodeMember[]): ReadonlyMap<string
   );
 }
 
-function viewNode(member: NodeMember, leftOut: ReadonlyMap<string, string[]>) {
+function viewNode(
+  { member, state, cause, sightings }: SeenMember,
+  leftOut: ReadonlyMap<string, string[]>,
+) {
   return {
     node_id: member.nodeId,
-    state: nodeState(member),
+    state,
+    cause,
+    seen_by: sightings.map(({ replica, state: seen, cause: why, sinceMs }) => {
+      return { control_plane: replica, state: seen, cause: why, since: isoTime(sinceMs) };
+    }),
     draining: member.draining,
     address: member.address,
     http_address: member.httpAddress === '' ? null : member.httpAddress,
@@ -85,11 +105,4 @@ function viewNode(member: NodeMember, leftOut: ReadonlyMap<string, string[]>) {
     registered_at: isoTime(member.registeredAtMs),
     heartbeat_at: isoTime(member.heartbeatAtMs),
   };
-}
-
-/** live, draining: its lease is valid. gone: it deregistered. silent: its lease ran out. */
-function nodeState(member: NodeMember): 'live' | 'draining' | 'gone' | 'silent' {
-  if (member.gone) return 'gone';
-  if (!member.live) return 'silent';
-  return member.draining ? 'draining' : 'live';
 }

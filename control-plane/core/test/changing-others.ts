@@ -150,6 +150,46 @@ function ofNode(
   };
 }
 
+/** `renew` of a lease that has ended: what was said counts again. */
+function ofSighting(method: 'note' | 'renew' | 'remove'): ChangingMethod {
+  return {
+    name: `sightings.${method}`,
+    arrange: async ({ stores }) => {
+      const replica = `replica-${randomUUID().slice(0, 8)}`;
+      const { nodeId, bootId } = registration();
+      const cause = 'its certificate has expired';
+      const seen = { nodeId, bootId, state: 'unreachable', cause } as const;
+      if (method !== 'note') {
+        await stores.sightings.note(
+          replica,
+          [{ ...seen, forMs: 0 }],
+          method === 'renew' ? -1 : 1e6,
+        );
+      }
+      const calls = {
+        note: ({ sightings }: Stores) =>
+          sightings.note(replica, [{ ...seen, forMs: 1000 }], LEASE_MS),
+        renew: ({ sightings }: Stores) => sightings.renew(replica, LEASE_MS),
+        remove: ({ sightings }: Stores) => sightings.remove(replica),
+      };
+      return {
+        act: calls[method],
+        check: async outcome => {
+          if (method === 'renew') assert.equal(outcome, true);
+          const { replicas, all } = await stores.sightings.list();
+          const expected = method === 'remove' ? [] : [{ ...seen, replica }];
+          const own = all.filter(one => one.replica === replica);
+          assert.deepEqual(
+            own.map(({ sinceMs: _, ...rest }) => rest),
+            expected,
+          );
+          assert.equal(replicas.includes(replica), method !== 'remove');
+        },
+      };
+    },
+  };
+}
+
 const canary = (keyId: string): SecretsCanary => ({ keyId, ciphertext: new Uint8Array([7, 8]) });
 
 async function begun({ stores, database }: Fixture): Promise<SweepClaim> {
@@ -305,6 +345,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
     { live: true, gone: false, draining: false },
     true,
   ),
+  ...(['note', 'renew', 'remove'] as const).map(ofSighting),
   {
     name: 'rateQuotas.lease',
     arrange: async ({ stores, database }) => {

@@ -191,6 +191,7 @@ export const READING: Readonly<Record<string, Exercise>> = {
   'nodes.listLive': ({ nodes }) => nodes.listLive(),
   'nodes.listAll': ({ nodes }) => nodes.listAll(),
   'nodes.find': ({ nodes }) => nodes.find('node-1'),
+  'sightings.list': ({ sightings }) => sightings.list(),
   'jobs.openUnpaid': bounded(
     3 * UNPAID_OPEN_MAX,
     'counts entries of an index, as many as may be open',

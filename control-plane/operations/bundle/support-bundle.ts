@@ -10,6 +10,7 @@ import path from 'node:path';
 import type { CliPackages, LookedAtConfig } from '@matting/core/cli/context.ts';
 import { type CliContext, CommandError } from '@matting/core/cli/context.ts';
 import { modeOf } from '@matting/core/jobs/job.ts';
+import { seenMembers } from '@matting/core/nodes/node-state.ts';
 import type { NodeMember } from '@matting/core/nodes/node-store.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '@matting/core/retention/retention.ts';
 import { loadDatabaseConfig } from '@matting/core/settings.ts';
@@ -362,16 +363,19 @@ async function workOf(stores: StoresWithoutEnds, jobRetentionMs: number) {
   };
 }
 
-async function addNodes(add: Add, { nodes }: StoresWithoutEnds): Promise<void> {
+async function addNodes(add: Add, { nodes, sightings }: StoresWithoutEnds): Promise<void> {
   let members: readonly NodeMember[] = [];
   await add('nodes.json', async () => {
     members = await nodes.listAll();
     return json(
-      members.map(({ nodeId, version, live, gone, draining, registeredAtMs, heartbeatAtMs }) => ({
-        node_id: scrubbed(nodeId),
-        ...{ version, live, gone, draining },
-        registered_at: registeredAtMs,
-        heartbeat_at: heartbeatAtMs,
+      seenMembers(members, await sightings.list()).map(({ member, state, cause }) => ({
+        node_id: scrubbed(member.nodeId),
+        state,
+        cause: cause && scrubbed(cause),
+        version: member.version,
+        draining: member.draining,
+        registered_at: member.registeredAtMs,
+        heartbeat_at: member.heartbeatAtMs,
       })),
     );
   });

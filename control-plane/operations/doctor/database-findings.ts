@@ -193,8 +193,17 @@ const MAILS_MS_MAX = 600 * SECOND_MS;
 const SWEEP_MS_MAX = HOUR_MS;
 const AUDIT_MS_MAX = 48 * HOUR_MS;
 
-export async function queueFindings(stores: StoresWithoutEnds): Promise<readonly Finding[]> {
-  const { jobs, oldestAgeMs } = await stores.jobs.queued();
+/** @param megapixelsMax MATTING_QUEUE_MEGAPIXELS_MAX; undefined: not known */
+export async function queueFindings(
+  stores: StoresWithoutEnds,
+  megapixelsMax = Number.POSITIVE_INFINITY,
+): Promise<readonly Finding[]> {
+  const { jobs, megapixels, oldestAgeMs } = await stores.jobs.queued();
+  if (megapixels >= megapixelsMax) {
+    const full = `the queue is full: ${jobs} jobs of ${Math.round(megapixels)} megapixels wait`;
+    const advice = 'add nodes; callers with more than their share of the queue get 503 meanwhile';
+    return [warning('queue', full, advice)];
+  }
   const found =
     jobs === 0
       ? 'no jobs wait'

@@ -14,8 +14,6 @@ import {
   CommandError,
   type LookedAtConfig,
 } from '@matting/core/cli/context.ts';
-import type { NodeMember } from '@matting/core/nodes/node-store.ts';
-import { namesLeftOut } from '@matting/core/nodes/operate-nodes.ts';
 import { JOB_RETENTION_DAYS_DEFAULT } from '@matting/core/retention/retention.ts';
 import {
   type CoreSettings,
@@ -31,8 +29,9 @@ import {
   storageKindOf,
 } from '@matting/core/storage/open-storage.ts';
 import { createStores } from '@matting/core/stores.ts';
+import { DatabaseOpenError, databaseCertificates } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';
-import { askHttp, baseOf, refusalOf } from '@matting/program/doctor/ask.ts';
+import { askHttp, baseOf } from '@matting/program/doctor/ask.ts';
 import {
   counted,
   type Finding,
@@ -45,7 +44,11 @@ import {
   summaryOf,
   warning,
 } from '@matting/program/doctor/findings.ts';
-import { openFilesFinding, tlsFindings } from '@matting/program/doctor/program-findings.ts';
+import {
+  expiryFindings,
+  openFilesFinding,
+  tlsFindings,
+} from '@matting/program/doctor/program-findings.ts';
 import { SecretsOut } from '@matting/program/doctor/secrets.ts';
 import { ConfigError, type Environment } from '@matting/program/env.ts';
 import { VERSION } from '@matting/program/version.ts';
@@ -65,6 +68,7 @@ import {
   secretsKeyFindings,
   sweepFindings,
 } from './database-findings.ts';
+import { nodeFindings } from './node-findings.ts';
 
 const DAY_MS = 86_400_000;
 /** Node's major version that the project brings and is tested with. */
@@ -87,6 +91,8 @@ export async function examineControlPlane(
     findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
   }
   if (database !== undefined) {
+    const ends = orUndefined(() => databaseCertificates(database.databaseUrl)) ?? [];
+    findings.push(...expiryFindings(ends));
     const open = () => examineDatabase(database.databaseUrl, packages.migrations);
     findings.push(...(await databaseFindings(open, config, env)));
   }
@@ -128,7 +134,7 @@ function orUndefined<T>(load: () => T): T | undefined {
   try {
     return load();
   } catch (error) {
-    if (error instanceof ConfigError) return undefined;
+    if (error instanceof ConfigError || error instanceof DatabaseOpenError) return undefined;
     throw error;
   }
 }
@@ -162,14 +168,20 @@ async function contentFindings(
 ): Promise<Finding[]> {
   const stores = createStores(database);
   const retentionMs = config?.jobRetentionMs ?? JOB_RETENTION_DAYS_DEFAULT * DAY_MS;
-  const onDemand = env.MATTING_NODES_ON_DEMAND?.toLowerCase() === 'true';
   const looks: readonly (readonly [string, () => Promise<readonly Finding[]>])[] = [
     ['secrets', async () => (config === undefined ? [] : secretsKeyFindings(stores, config))],
     [
       'nodes',
-      async () => nodeFindings(await stores.nodes.listAll(), onDemand, config?.modelsOffered),
+      async () =>
+        nodeFindings({
+          members: await stores.nodes.listAll(),
+          sightings: await stores.sightings.list(),
+          queued: await stores.jobs.queued(),
+          onDemand: env.MATTING_NODES_ON_DEMAND?.toLowerCase() === 'true',
+          offered: config?.modelsOffered,
+        }),
     ],
-    ['queue', () => queueFindings(stores)],
+    ['queue', () => queueFindings(stores, config?.queueMegapixelsMax)],
     ['webhooks', () => deliveryFindings(stores)],
     ['sweeper', () => sweepFindings(stores, retentionMs)],
     ['ledger', () => ledgerFindings(stores)],
@@ -207,13 +219,9 @@ async function examine(context: CliContext, options: DoctorOptions): Promise<voi
   if (options.strict && warnings > 0) throw new CommandError(counted(warnings, 'warning'));
 }
 
-/* The programs that run: this machine's control plane, and the nodes that registered. */
+/* The program that runs: this machine's control plane. */
 
 const CONTROL_PLANE = 'control plane';
-const NODES = 'nodes';
-/** Beyond it a page says no more than the first ones do. */
-const NODES_ASKED_MAX = 64;
-const NODES_AT_ONCE_MAX = 8;
 
 /** What listens at the addresses of this configuration; no other machine is asked. */
 async function controlPlaneFindings(config: CoreSettings): Promise<readonly Finding[]> {
@@ -241,134 +249,6 @@ async function controlPlaneFindings(config: CoreSettings): Promise<readonly Find
   const why = causes.map(([, cause]) => cause).join(', ') || `/readyz is ${ready.status}`;
   const advice = 'see the line "not ready" in its log';
   return [...findings, failure(CONTROL_PLANE, `not ready: ${why}`, advice)];
-}
-
-/** @param onDemand nodes come when there is work */
-export async function nodeFindings(
-  members: readonly NodeMember[],
-  onDemand: boolean,
-  offered: readonly string[] = [],
-): Promise<readonly Finding[]> {
-  const live = members.filter(({ live: isLive }) => isLive);
-  const findings = [
-    ...membershipFindings(members, live, onDemand),
-    ...modelFindings(members, offered),
-  ];
-  const asked = live.slice(0, NODES_ASKED_MAX);
-  const answers: (readonly Finding[])[] = [];
-  const queue = asked.entries();
-  const work = async () => {
-    for (const [index, member] of queue) {
-      const name = `node ${member.nodeId}`;
-      answers[index] = await look(name, 'see the log of the node', () => oneNode(name, member));
-    }
-  };
-  await Promise.all(Array.from({ length: NODES_AT_ONCE_MAX }, work));
-  findings.push(...answers.flat());
-  if (live.length > asked.length) {
-    findings.push(ok(NODES, `${live.length - asked.length} more were not checked`));
-  }
-  return findings;
-}
-
-function modelFindings(members: readonly NodeMember[], offered: readonly string[]): Finding[] {
-  const findings: Finding[] = [];
-  for (const [nodeId, models] of namesLeftOut(members)) {
-    if (models.length === 0) continue;
-    const found = `${nodeId} differs from most nodes in ${models.join(', ')}: it gets no such jobs`;
-    findings.push(warning(NODES, found, 'copy the same models to it, or remove them from it'));
-  }
-  const there = new Set(
-    members.flatMap(({ live, models }) => (live && models ? models.map(({ name }) => name) : [])),
-  );
-  const missing = there.size === 0 ? [] : offered.filter(name => !there.has(name));
-  if (missing.length > 0) {
-    const found = `MATTING_MODELS_OFFERED lists ${missing.join(', ')}, but no node has it`;
-    findings.push(
-      warning(NODES, found, 'run matting models fetch on the nodes, or remove it from the list'),
-    );
-  }
-  return findings;
-}
-
-function membershipFindings(
-  members: readonly NodeMember[],
-  live: readonly NodeMember[],
-  onDemand: boolean,
-): Finding[] {
-  const findings: Finding[] = [];
-  const taking = live.filter(({ draining }) => !draining);
-  if (taking.length > 0 || onDemand) {
-    findings.push(ok(NODES, `${taking.length} of ${members.length} take images`));
-  } else {
-    const found = `none of ${members.length} takes images`;
-    const advice = 'start a node; if one runs, check its log, token and registry address';
-    findings.push(failure(NODES, found, advice));
-  }
-  const names = (some: readonly NodeMember[]) =>
-    some
-      .slice(0, 10)
-      .map(({ nodeId }) => nodeId)
-      .join(', ');
-  const draining = live.filter(node => node.draining);
-  if (draining.length > 0) {
-    const found = `${draining.length} are drained: ${names(draining)}`;
-    findings.push(warning(NODES, found, 'to use one again, run matting nodes undrain NODE'));
-  }
-  const silent = members.filter(node => !node.live && !node.gone);
-  if (silent.length > 0) {
-    const found = `${silent.length} are silent: ${names(silent)}`;
-    const advice = 'check the machine and its network; the list drops it after a week';
-    findings.push(warning(NODES, found, advice));
-  }
-  const others = live.filter(({ version }) => version !== VERSION);
-  if (others.length > 0) {
-    const versions = [...new Set(others.map(({ version }) => version))].join(', ');
-    const found = `${others.length} run ${versions}, and this is ${VERSION}`;
-    findings.push(warning(NODES, found, 'restart them to finish the upgrade'));
-  }
-  return findings;
-}
-
-/** As control planes reach it: at the addresses it registered. */
-async function oneNode(name: string, { address, httpAddress }: NodeMember): Promise<Finding[]> {
-  const closed = await refusalOf(address);
-  if (closed !== undefined) {
-    const found = `cannot reach ${address} from here: ${closed}`;
-    const advice = 'check its MATTING_NODE_ADVERTISE_ADDRESS and the network';
-    return [failure(name, found, advice)];
-  }
-  const info = httpAddress === '' ? undefined : await askHttp(`http://${httpAddress}/info`);
-  const said = info === undefined ? undefined : capacityOf(info.text);
-  if (said !== undefined) return [ok(name, said)];
-  const found = `takes connections at ${address}, but its HTTP port does not answer`;
-  return [warning(name, found, 'open its MATTING_NODE_HTTP_PORT to the control planes')];
-}
-
-interface NodeInfo {
-  readonly version: string;
-  readonly plan: string;
-  readonly executionProviderSelected: string;
-  readonly executionProviderRequested: string;
-  readonly engines: number;
-  readonly pictureWorkers: number;
-  readonly limits: { readonly megapixelsMax: number; readonly imagesMax: number };
-}
-
-function capacityOf(text: string): string | undefined {
-  let info: Partial<NodeInfo> | null;
-  try {
-    info = JSON.parse(text) as Partial<NodeInfo> | null;
-  } catch {
-    return undefined;
-  }
-  if (typeof info?.version !== 'string' || typeof info.limits?.imagesMax !== 'number') {
-    return undefined;
-  }
-  const { version, plan, executionProviderSelected: provider, limits } = info;
-  const room = `${limits.imagesMax} images, ${Math.round(limits.megapixelsMax)} megapixels at once`;
-  const { engines, pictureWorkers } = info;
-  return `${version}, ${plan} on ${provider}, ${engines} engines, ${pictureWorkers} workers: ${room}`;
 }
 
 /* The storage, and the disks that fill up. */

@@ -41,6 +41,9 @@ import {
 const NODES_PATH = `${PAGES_PATH}/nodes`;
 const NODE_TONES: Readonly<Record<OperatorNode['state'], ui.Tone>> = {
   live: 'good',
+  joining: 'neutral',
+  unready: 'warning',
+  unreachable: 'bad',
   draining: 'warning',
   gone: 'neutral',
   silent: 'bad',
@@ -89,7 +92,8 @@ function nodeTable(nodes: readonly OperatorNode[], visit: OperatorVisit): VNode 
     ],
     rows: nodes.map(node => [
       node.node_id,
-      ui.badge(words.states[node.state], NODE_TONES[node.state]),
+      html`${ui.badge(words.states[node.state], NODE_TONES[node.state])}
+        ${node.cause && html`<div class="soft">${node.cause}</div>`}`,
       html`<code>${node.address}</code>`,
       node.version,
       ui.ago(node.heartbeat_at, formats.exactTime),
@@ -120,7 +124,7 @@ function renderOverview(reply: FastifyReply, queue: QueueView, nodes: readonly O
   const visit = operatorVisitOf(reply.request);
   const { formats, own } = visit;
   const words = own.overview;
-  const live = nodes.filter(({ state }) => state === 'live' || state === 'draining');
+  const live = nodes.filter(({ state }) => state === 'live');
   const note = fill(words.ofMax, {
     share: formats.share(queue.megapixels / queue.megapixelsMax),
     max: formats.credits(queue.megapixelsMax),

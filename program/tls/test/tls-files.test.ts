@@ -141,8 +141,29 @@ test('TLS files that change › are used for new connections, and old ones go on
   assert.ok(!session.closed && !session.destroyed);
   session.destroy();
   // A check between the two files logs a warning and does no harm.
-  const told = lines.map(({ message }) => message).filter(line => !/not usable/.test(line));
+  const told = lines.map(({ message }) => message).filter(line => line.startsWith('TLS files '));
   t.deepEqual(told, ['TLS files read', 'TLS files changed; new connections use them']);
+});
+
+test('TLS files that change › end when those end that are in use, and the log says so in time', async t => {
+  t.teardown(cleanUp);
+  await serve();
+  const dayMs = 86_400_000;
+  const daysLeft = () => files.ends.map(({ file, endMs }) => [file, (endMs - Date.now()) / dayMs]);
+  t.true(lines.some(({ message }) => message.startsWith('a certificate expires soon')));
+  const next = authority.issue('renewed', undefined, 90 * dayMs);
+  await write({ 'cert.pem': next.cert, 'key.pem': next.key });
+  lines = [];
+  await files.reload();
+  const [[file, days] = []] = daysLeft();
+  t.is(file, 'MATTING_TLS_CERT_FILE');
+  t.is(Math.round(Number(days)), 90);
+  t.false(lines.some(({ message }) => message.startsWith('a certificate ')));
+  // A file that is not used says nothing of what is.
+  const expired = authority.issue('expired', undefined, -dayMs);
+  await write({ 'cert.pem': expired.cert, 'key.pem': expired.key });
+  await files.reload();
+  t.is(Math.round(Number(daysLeft()[0]?.[1])), 90);
 });
 
 test('TLS files that change › are not used while they do not fit together, or are gone', async t => {

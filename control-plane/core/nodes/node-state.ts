@@ -1,0 +1,71 @@
+/**
+ * What callers meet of a node, from its membership and from what the replicas see: whether any
+ * replica would send it an image, as dispatch decides it, and if not, why.
+ *
+ * | state       | its lease | what the replicas see of this boot                              |
+ * |-------------|-----------|-----------------------------------------------------------------|
+ * | live        | valid     | one at least would send it an image                             |
+ * | joining     | valid     | none has reached it or failed to, yet                           |
+ * | unready     | valid     | one at least reaches it; it takes no image for now              |
+ * | unreachable | valid     | none reaches it                                                 |
+ * | draining    | valid     | the operator drained it, whatever they see                      |
+ * | silent      | ran out   | nothing counts                                                  |
+ * | gone        | ended     | nothing counts                                                  |
+ */
+import type { NodeMember } from './node-store.ts';
+import type { Sighting, Sightings } from './sighting-store.ts';
+
+export type NodeState =
+  | 'live'
+  | 'joining'
+  | 'unready'
+  | 'unreachable'
+  | 'draining'
+  | 'silent'
+  | 'gone';
+
+export interface SeenMember {
+  readonly member: NodeMember;
+  readonly state: NodeState;
+  /** In words, also where some replicas alone do not send it images; null: there is none. */
+  readonly cause: string | null;
+  /** Of this boot. */
+  readonly sightings: readonly Sighting[];
+}
+
+export function seenMembers(
+  members: readonly NodeMember[],
+  { all }: Pick<Sightings, 'all'>,
+): readonly SeenMember[] {
+  const byNode = Map.groupBy(all, ({ nodeId }) => nodeId);
+  return members.map(member => {
+    const known = member.live ? (byNode.get(member.nodeId) ?? []) : [];
+    const sightings = known.filter(({ bootId }) => bootId === member.bootId);
+    const state = stateOf(member, sightings);
+    return { member, state, cause: causeOf(state, sightings), sightings };
+  });
+}
+
+function stateOf({ gone, live, draining }: NodeMember, sightings: readonly Sighting[]): NodeState {
+  if (gone) return 'gone';
+  if (!live) return 'silent';
+  if (draining) return 'draining';
+  if (sightings.length === 0) return 'joining';
+  if (sightings.some(({ state }) => state === 'serving')) return 'live';
+  return sightings.every(({ state }) => state === 'unreachable') ? 'unreachable' : 'unready';
+}
+
+function causeOf(state: NodeState, sightings: readonly Sighting[]): string | null {
+  if (state === 'joining') return 'no control plane has called it yet';
+  const whole = sightings.length;
+  const counts = new Map<string, number>();
+  for (const { state: seen, cause } of sightings) {
+    // The operator drained it: that it says so too is no cause.
+    if (cause === null || (state === 'draining' && seen === 'draining')) continue;
+    counts.set(cause, (counts.get(cause) ?? 0) + 1);
+  }
+  const causes = [...counts].map(([cause, count]) =>
+    count === whole ? cause : `${cause} (as ${count} of ${whole} control planes see it)`,
+  );
+  return causes.length === 0 ? null : causes.join('; ');
+}
