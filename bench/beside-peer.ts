@@ -1,14 +1,12 @@
 /**
  * Plans beside another background remover (peer.ts) on real photos of three kinds: images a second
  * over REST, saturated, and the processor time of an image, both sides in turns in one run. The mix
- * is a third of each kind. Prints which photos it took and how unsure a model is of them.
+ * is a third of each kind. Prints which photos it took.
  *
- * Usage: beside-peer.ts [--plans fast,isnet,standard] [--sizes 2] [--rounds 2] [--photos 4] [--keep
- *   DIRECTORY] FOLDER...   --photos: of each kind; --sizes: the smallest so many; --keep: models'
- *   mattes, for the next time
+ * Usage: beside-peer.ts [--plans fast,isnet,standard] [--sizes 2] [--rounds 2] [--photos 4]
+ *   FOLDER...   --photos: of each kind; --sizes: the smallest so many
  */
 import { parseArgs } from 'node:util';
-import { loadPlanOutlines } from '../inference-node/serving/models/plan.ts';
 import type { OutputFormat } from '../proto/contract/formats.ts';
 import { at } from '../test/support/at.ts';
 import { openPeer, type Peer } from './peer.ts';
@@ -21,6 +19,7 @@ import {
   toBenchPhoto,
 } from './photo-kinds.ts';
 import type { BenchPhoto } from './photos.ts';
+import { planSetting } from './quality/plan-node.ts';
 import { writeResults } from './results.ts';
 import { median, openService, type Service } from './service.ts';
 
@@ -31,7 +30,6 @@ const { values, positionals } = parseArgs({
     sizes: { type: 'string', default: `${KIND_SIZES.length}` },
     rounds: { type: 'string', default: '2' },
     photos: { type: 'string', default: '4' },
-    keep: { type: 'string' },
   },
 });
 if (positionals.length === 0) throw new Error('usage: beside-peer.ts [options] FOLDER...');
@@ -113,22 +111,22 @@ function round2(value: number): number {
   return Number(value.toFixed(2));
 }
 
-const judged = await judgePhotos(positionals, values.keep);
+const judged = await judgePhotos(positionals);
 const sizes = KIND_SIZES.slice(0, Number(values.sizes));
 const chosen = PHOTO_KINDS.map(kind => {
   const photos = choosePhotos(judged, kind, Number(values.photos));
   if (photos.length === 0) throw new Error(`none of the photos is ${kind}`);
-  const names = photos.map(({ file, unsure }) => `${file} (${unsure.toFixed(3)})`);
   const share = judged.filter(photo => photo.kind === kind).length / judged.length;
-  console.log(`${kind}, ${Math.round(100 * share)} % of the folders' photos: ${names.join(', ')}`);
+  console.log(
+    `${kind}, ${Math.round(100 * share)} % of the folders' photos: ${photos.map(({ file }) => file).join(', ')}`,
+  );
   return [kind, photos] as const;
 });
-const known = (await loadPlanOutlines()).map(({ name }) => name);
 const rows: Awaited<ReturnType<typeof measure>> = [];
 const peer = openPeer();
 try {
   for (const plan of values.plans.split(',')) {
-    const named = known.includes(plan) ? { MATTING_QUALITY: plan } : { MATTING_MODEL: plan };
+    const named = await planSetting(plan);
     const service = await openService({ MATTING_ENGINE_GOAL: 'throughput', ...named });
     try {
       for (const size of sizes) {

@@ -5,6 +5,7 @@
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import sharp from 'sharp';
+import { fillAlpha } from '../inference-node/serving/engine/child/graph-ends.ts';
 import {
   type InferenceSession,
   Tensor,
@@ -32,10 +33,10 @@ export async function inferAlpha(
   const input = new Tensor('float32', toPlanes(rgb, manifest), [1, 3, side, side]);
   const outputs = await session.run({ [inputName]: input }, [outputName]);
   const values = outputs[outputName]?.data as Float32Array;
-  if (manifest.activation === 'sigmoid') {
-    return Buffer.from(Uint8ClampedArray.from(values, v => 255 / (1 + Math.exp(-v))).buffer);
-  }
-  return Buffer.from(Uint8ClampedArray.from(values, value => value * 255).buffer);
+  const alpha = new Uint8ClampedArray(values.length);
+  if (!fillAlpha(values, alpha, manifest.activation))
+    throw new Error('the matte is not of numbers');
+  return Buffer.from(alpha.buffer);
 }
 
 export async function judge(

@@ -1,4 +1,4 @@
-/** One image through a node's gRPC interface, as a direct caller sends it. */
+/** Images through a node's gRPC interface, as a direct caller sends them. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { credentials, Metadata } from '@grpc/grpc-js';
@@ -11,15 +11,23 @@ import {
   type MatteResponse,
   MatteServiceClient,
   Priority,
+  type ResultHeader,
 } from '../proto/gen/matting/v1/matte_service.ts';
 import type { BenchPhoto } from './photos.ts';
 
 const WINDOW_BYTES = 4 * 1024 * 1024;
 
+export interface NodeAnswer {
+  readonly header: ResultHeader;
+  readonly file: Buffer;
+}
+
 export interface NodeCaller {
   /** Images that the node admits at once. */
   imagesMax(): Promise<number>;
-  /** Resolves with the bytes of the cut-out. */
+  /** Sends a photo for the node's own plan and settings. */
+  send(photo: Omit<BenchPhoto, 'name'>, format: OutputFormat): Promise<NodeAnswer>;
+  /** Does the same and resolves with the bytes of the cut-out. */
   cutOut(photo: BenchPhoto, format: OutputFormat): Promise<number>;
   close(): void;
 }
@@ -32,9 +40,9 @@ export function openNodeCaller(address: string, token: string): NodeCaller {
   });
   const metadata = new Metadata();
   metadata.set('authorization', `Bearer ${token}`);
-  const cutOut = async ({ file, width, height }: BenchPhoto, format: OutputFormat) => {
+  const send: NodeCaller['send'] = async ({ file, width, height }, format) => {
     const call = client.matte(metadata);
-    const header = MatteHeader.create({
+    const request = MatteHeader.create({
       contentLength: file.length,
       sha256: createHash('sha256').update(file).digest(),
       width,
@@ -42,8 +50,9 @@ export function openNodeCaller(address: string, token: string): NodeCaller {
       outputFormat: outputFormatToProto(format),
       priority: Priority.PRIORITY_SYNC,
     });
-    call.write({ message: { $case: 'header', value: header } });
-    let bytes = 0;
+    call.write({ message: { $case: 'header', value: request } });
+    const chunks: Uint8Array[] = [];
+    let header: ResultHeader | undefined;
     for await (const { message } of call as AsyncIterable<MatteResponse>) {
       if (message?.$case === 'admitted') {
         for (let at = 0; at < file.length; at += CHUNK_BYTES_MAX) {
@@ -55,9 +64,11 @@ export function openNodeCaller(address: string, token: string): NodeCaller {
         }
         call.end();
       }
-      if (message?.$case === 'chunk') bytes += message.value.data.length;
+      if (message?.$case === 'resultHeader') header = message.value;
+      if (message?.$case === 'chunk') chunks.push(message.value.data);
     }
-    return bytes;
+    if (header === undefined) throw new Error('the node sent no result header');
+    return { header, file: Buffer.concat(chunks) };
   };
   const imagesMax = () =>
     new Promise<number>((resolve, reject) => {
@@ -66,5 +77,7 @@ export function openNodeCaller(address: string, token: string): NodeCaller {
         else resolve(info.limits?.imagesMax ?? 1);
       });
     });
-  return { imagesMax, cutOut, close: () => client.close() };
+  const cutOut: NodeCaller['cutOut'] = async (photo, format) =>
+    (await send(photo, format)).file.length;
+  return { imagesMax, send, cutOut, close: () => client.close() };
 }

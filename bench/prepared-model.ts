@@ -12,10 +12,10 @@ import { prepareModel } from '../inference-node/model-tools/preparing/prepare.ts
 import { InferenceSession, Tensor } from '../inference-node/serving/engine/child/onnx-runtime.ts';
 import { createAnswering } from '../inference-node/serving/engine/choice/answer-picture.ts';
 import { loadManifest, type ModelManifest } from '../inference-node/serving/models/manifest.ts';
-import type { PreparedModel } from '../inference-node/serving/models/prepared-model.ts';
 import { detectInstructionSet } from '../inference-node/serving/prepared/load-prepared.ts';
 import { requireWeights } from '../inference-node/serving/prepared/weights-cache.ts';
 import { at } from '../test/support/at.ts';
+import { toPlanes } from './model-photo.ts';
 import { writeResults } from './results.ts';
 import { machine } from './service.ts';
 
@@ -65,8 +65,8 @@ function drawSubject(side: number): Sharp {
   return sharp(Buffer.from(svg));
 }
 
-async function readInput(prepared: PreparedModel, photo: string | undefined): Promise<Tensor> {
-  const { inputWidth: width, inputHeight: height, normalisation } = prepared;
+async function readInput(manifest: ModelManifest, photo: string | undefined): Promise<Tensor> {
+  const { inputWidth: width, inputHeight: height } = manifest.graph;
   const picture = photo === undefined ? drawSubject(width) : sharp(photo);
   const rgb = await picture
     .removeAlpha()
@@ -74,14 +74,7 @@ async function readInput(prepared: PreparedModel, photo: string | undefined): Pr
     .resize(width, height, { fit: 'fill' })
     .raw()
     .toBuffer();
-  const planes = new Float32Array(3 * width * height);
-  for (let channel = 0; channel < 3; channel += 1) {
-    const [mean, std] = [at(normalisation.mean, channel), at(normalisation.std, channel)];
-    for (let pixel = 0; pixel < width * height; pixel += 1) {
-      planes[channel * width * height + pixel] = (at(rgb, pixel * 3 + channel) - mean) / std;
-    }
-  }
-  return new Tensor('float32', planes, [1, 3, height, width]);
+  return new Tensor('float32', toPlanes(rgb, manifest), [1, 3, height, width]);
 }
 
 async function openSession(graph: string, threads: number) {
@@ -146,7 +139,7 @@ const prepared = await prepareModel({
   answering: createAnswering({ childEnv: {}, threads: options.threads }),
 });
 const source = weights.get(manifest.graph.file) as string;
-const input = await readInput(prepared, options.photo);
+const input = await readInput(manifest, options.photo);
 const [before, after] = await measure([source, prepared.path], manifest, input, options);
 const [exportedMs, preparedMs] = [summary(before.runMs), summary(after.runMs)];
 const ratio = preparedMs.median / exportedMs.median;

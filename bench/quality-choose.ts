@@ -1,7 +1,8 @@
 /**
  * Judges the constants of worth-running.ts, merge-mattes.ts and fill-areas.ts by cross-validation:
  * every photo, with all its variants, is judged by the constants that are best on the others. What
- * helps only in sample shows.
+ * helps only in sample shows. It takes the mattes of a node's engines once, and decides over them by
+ * the product's own functions.
  *
  * Usage: quality-choose.ts [--plan standard] [--variants asTaken,cut] [--keep DIRECTORY] [--largest
  *   0.7] [--differ 2] FOLDER...   --largest: megapixels to which larger photos are scaled down for
@@ -9,29 +10,24 @@
  *   makes about 200 candidates, 8, the whole grid, 21,600, which takes many times as long. Each
  *   picture is counted on standard error, with the time that the rest will take
  */
+import { createHash } from 'node:crypto';
 import { parseArgs } from 'node:util';
-import {
-  decideAreas,
-  findAreas,
-  gridSize,
-} from '../inference-node/serving/picture/matte/fill-areas.ts';
+import { LOOK_RULES, type LookRules } from '../inference-node/serving/picture/infer-plan.ts';
 import {
   MERGE_RULES,
   type MergeRules,
-  type RoleMatte,
+  mergeMattes,
 } from '../inference-node/serving/picture/matte/merge-mattes.ts';
 import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
-import { resample } from '../inference-node/serving/picture/matte/resample.ts';
-import { UNSURE_SHARE_MIN, unsureShare } from '../inference-node/serving/picture/worth-running.ts';
 import { at } from '../test/support/at.ts';
 import { leastLoss, leaveOneOut } from './quality/cross-validation.ts';
 import { colourError, cutOut, plainMatte } from './quality/cutout-errors.ts';
 import { measureHoles } from './quality/holes.ts';
 import { mean } from './quality/intervals.ts';
 import { measureQuickly } from './quality/matte-metrics.ts';
-import { openModelRunner } from './quality/model-runner.ts';
+import { type ModelRunner, openModelRunner } from './quality/model-runner.ts';
 import { findPhotos, loadPhoto, type Photo } from './quality/photos.ts';
-import { entriesOf, inferPlan } from './quality/plan-runner.ts';
+import { entriesOf, openReplay, type Replay } from './quality/plan-runner.ts';
 import { scaleDown } from './quality/scale-down.ts';
 import { makeVariant } from './quality/variants.ts';
 import { writeResults } from './results.ts';
@@ -47,7 +43,6 @@ type Outcome = Readonly<Record<(typeof RATIO_NAMES | typeof SHARE_NAMES)[number]
 
 interface Sample {
   readonly group: string;
-  readonly unsure: number;
   readonly plain: Outcome;
   /** One a candidate. */
   readonly outcomes: readonly Outcome[];
@@ -57,8 +52,8 @@ interface Sample {
 
 const PRESENT: Constants = {
   ...MERGE_RULES,
-  opinionFrom: UNSURE_SHARE_MIN.opinion,
-  secondLookFrom: UNSURE_SHARE_MIN.secondLook,
+  opinionFrom: LOOK_RULES.unsureShareMin.opinion,
+  secondLookFrom: LOOK_RULES.unsureShareMin.secondLook,
 };
 /** Everything runs and counts; areas are left. */
 const PLAIN_MEAN: Constants = {
@@ -80,16 +75,8 @@ const VALUES: Readonly<Partial<Record<keyof Constants, readonly number[]>>> = {
   keptEnclosedMin: [0.3, 0.5, 0.7, Number.POSITIVE_INFINITY],
   sureKeptEnclosedMin: [0, 0.3, Number.POSITIVE_INFINITY],
 };
-const AREA_CONSTANTS = [
-  'cellsMin',
-  'enclosedMin',
-  'precisionMin',
-  'sureFrom',
-  'keptEnclosedMin',
-  'sureKeptEnclosedMin',
-] as const;
 /** Processor time on one thread to that of isnet at 1024 in int8; isnet's other size is 768. */
-const COSTS = { opinion: 0.39, secondLook: 0.56, refine: 0 } as const;
+const COSTS = { subject: 1, opinion: 0.39, secondLook: 0.56, refine: 0 } as const;
 /** What a run of isnet at 1024 weighs beside all of the errors of plain isnet. */
 const COST_WEIGHT = 0.03;
 /** What a whole photo of holes or ghosts weighs beside them. */
@@ -147,63 +134,39 @@ function measure(photo: Photo, alpha: Uint8Array, estimate: boolean): Outcome {
   return { ...measureQuickly(matte, reference), ...measureHoles(matte, reference), foreground };
 }
 
-const worth = (role: RoleMatte['role'], unsure: number, constants: Constants) =>
-  (role !== 'opinion' || unsure >= constants.opinionFrom) &&
-  (role !== 'secondLook' || unsure >= constants.secondLookFrom);
+const looksBy = ({ opinionFrom, secondLookFrom }: Constants): LookRules => ({
+  ...LOOK_RULES,
+  unsureShareMin: { opinion: opinionFrom, secondLook: secondLookFrom },
+});
 
-/** Candidates that hear the same looks and decide the same areas are measured once. */
-function outcomesOf(photo: Photo, mattes: readonly RoleMatte[], unsure: number) {
-  const grid = gridSize(photo.picture);
-  const looks = mattes.map(({ alpha, role, width, height }) => ({
-    alpha: resample({ data: alpha, width, height }, grid),
-    decides: role !== 'opinion',
-  }));
-  const shown = looks.map(({ alpha }) => shownAgain(at(looks, 0).alpha, alpha));
-  const areas = new Map<string, ReturnType<typeof findAreas>>();
-  const decided = new Map<string, Outcome>();
+const costOf = ({ taken }: Replay) => taken.reduce((sum, { entry }) => sum + COSTS[entry.role], 0);
+
+/** Candidates that merge the same alpha are measured once. */
+async function judgePhoto(full: Photo, models: ModelRunner): Promise<Omit<Sample, 'group'>> {
+  const photo = await scaleDown(full, 1e6 * Number(values.largest));
+  const replay = openReplay(entries, models, full.picture);
+  const outcomes: Outcome[] = [];
+  const costs: number[] = [];
   const measured = new Map<string, Outcome>();
-  return all.map(constants => {
-    const heard = mattes.map(
-      ({ role }, index) =>
-        worth(role, unsure, constants) &&
-        (role === 'opinion' || at(shown, index) >= constants.shownAgainMin),
-    );
-    const key = [...heard, ...AREA_CONSTANTS.map(name => constants[name])].join();
-    const known = decided.get(key);
-    if (known !== undefined) return known;
-    const some = looks.filter((_, index) => heard[index]);
-    const found = areas.get(heard.join()) ?? findAreas(some, grid);
-    areas.set(heard.join(), found);
-    const { trusted, filled, kept, sureKept } = decideAreas(found, some, constants);
-    const marks = found.map(area => [filled, kept, sureKept].findIndex(own => own.includes(area)));
-    const decisions = [...heard, ...(filled.length > 0 ? trusted : []), ...marks].join();
-    const chosen = mattes.filter((_, index) => heard[index]);
-    // The looks are chosen already.
-    const rules = { ...constants, shownAgainMin: 0 };
+  for (const constants of all) {
+    const replayed = await replay(looksBy(constants));
+    const { mattes } = replayed;
+    const merged = mergeMattes(mattes, photo.picture, constants);
+    const key = createHash('sha256').update(merged).digest('hex');
     const outcome =
-      measured.get(decisions) ?? measure(photo, refineMatte(chosen, photo.picture, rules), true);
-    measured.set(decisions, outcome);
-    decided.set(key, outcome);
-    return outcome;
-  });
-}
-
-function shownAgain(own: Uint8Array, other: Uint8Array): number {
-  const shown = own.reduce((sum, value) => sum + (value >>> 7), 0);
-  const again = own.reduce((sum, value, i) => sum + ((value & at(other, i)) >>> 7), 0);
-  return shown === 0 ? 1 : again / shown;
-}
-
-function costOf(roles: readonly RoleMatte['role'][], unsure: number, constants: Constants): number {
-  const further = roles.filter(role => role !== 'subject' && worth(role, unsure, constants));
-  return 1 + further.reduce((sum, role) => sum + (role === 'subject' ? 1 : COSTS[role]), 0);
+      measured.get(key) ?? measure(photo, refineMatte(mattes, photo.picture, constants), true);
+    measured.set(key, outcome);
+    outcomes.push(outcome);
+    costs.push(costOf(replayed));
+  }
+  const first = await models.run(at(entries, 0), full.picture);
+  const plain = measure(photo, plainMatte(first, photo.picture), false);
+  return { plain, outcomes, costs };
 }
 
 async function takeSamples(): Promise<Sample[]> {
-  const entries = await entriesOf(values);
   const models = openModelRunner(values.keep);
   const samples: Sample[] = [];
-  const largest = 1e6 * Number(values.largest);
   try {
     const stems = findPhotos(positionals);
     const variants = values.variants.split(',');
@@ -211,19 +174,9 @@ async function takeSamples(): Promise<Sample[]> {
     for (const variant of variants) {
       for (const [index, stem] of stems.entries()) {
         const other = await loadPhoto(at(stems, (index + GROUND_STEP) % stems.length));
-        const full = await makeVariant(variant, await loadPhoto(stem), other);
-        const first = await models.run(at(entries, 0), full.picture);
-        const mattes = await inferPlan(entries, models, full.picture, { isWorth: () => true });
-        const photo = await scaleDown(full, largest);
-        const unsure = unsureShare(first.alpha);
-        const roles = mattes.map(({ role }) => role);
-        samples.push({
-          group: photo.name.slice(photo.name.lastIndexOf('/') + 1),
-          unsure,
-          plain: measure(photo, plainMatte(first, photo.picture), false),
-          outcomes: outcomesOf(photo, mattes, unsure),
-          costs: all.map(constants => costOf(roles, unsure, constants)),
-        });
+        const photo = await makeVariant(variant, await loadPhoto(stem), other);
+        const group = photo.name.slice(photo.name.lastIndexOf('/') + 1);
+        samples.push({ group, ...(await judgePhoto(photo, models)) });
         count();
       }
     }
@@ -233,6 +186,7 @@ async function takeSamples(): Promise<Sample[]> {
   return samples;
 }
 
+const entries = await entriesOf(values.plan);
 const all = candidates(Number(values.differ));
 const samples = await takeSamples();
 const plainMeans = new Map(LOSS_NAMES.map(name => [name, mean(samples, s => s.plain[name])]));

@@ -1,16 +1,18 @@
 /**
- * How good the cut-outs are: the errors of the literature for each photo and in the mean, of the
- * plan's first model alone, plainly stretched, and of the whole plan refined; a contact sheet to
- * inspect; and how it compares with what was measured before.
+ * How good the cut-outs are that callers get. Photos with reference mattes, and variants of them,
+ * go through a node of each plan, in both orders through one process. Prints the errors of the
+ * literature relative to plain isnet (its own matte, stretched) with intervals, holes and ghosts
+ * photo by photo, because means hide them, the models that the node ran, and how the means compare
+ * with a baseline.
  *
- * Usage: quality.ts [--plan standard | --model isnet] [--sheet FILE.png] [--baseline FILE.json]
- *   [--save-baseline] [--keep DIRECTORY] FOLDER... each with NAME.jpg,
- *   NAME_alpha.png and, perhaps, NAME_fg.png; --keep: models' mattes, for the next time
+ * Usage: quality.ts [--plans standard,isnet] [--variants asTaken,cut] [--once] [--photos] [--sheet
+ *   FILE.png] [--save-baseline] [--keep DIRECTORY] FOLDER... each with NAME.jpg, NAME_alpha.png
+ *   and, perhaps, NAME_fg.png; --once: not in the reverse order; --photos: each variant's holes
+ *   too; --keep: plain isnet's mattes, for the next time
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { refineMatte } from '../inference-node/serving/picture/matte/refine.ts';
 import { at } from '../test/support/at.ts';
 import { ContactSheet } from './quality/contact-sheet.ts';
 import {
@@ -22,86 +24,177 @@ import {
   measureCutout,
   plainMatte,
 } from './quality/cutout-errors.ts';
-import { openModelRunner } from './quality/model-runner.ts';
+import { HOLE_ERROR_NAMES } from './quality/holes.ts';
+import { bootstrap, mean } from './quality/intervals.ts';
+import { type ModelRunner, openModelRunner } from './quality/model-runner.ts';
 import { findPhotos, loadPhoto, type Photo } from './quality/photos.ts';
-import { entriesOf, inferPlan } from './quality/plan-runner.ts';
+import { encodeSent, openPlanNode, type PlanNode, type SentFile } from './quality/plan-node.ts';
+import { makeVariant, VARIANT_NAMES } from './quality/variants.ts';
 import { writeResults } from './results.ts';
 
-interface Measured {
-  readonly name: string;
+interface Sample {
+  readonly variant: string;
+  readonly photo: string;
+  readonly sent: SentFile;
   readonly plain: CutoutErrors;
-  readonly refined: CutoutErrors;
+  /** The errors of the node's answer. */
+  readonly found: CutoutErrors;
+  readonly alpha: Buffer;
+  readonly roles: readonly string[];
   /** The estimator given the true matte; 0 where the true colour is not known. */
   readonly foregroundOfTruth: number;
 }
 
-/** An image that loses more than this in SAD against the plain matte is listed. */
+const PLAIN = { model: 'isnet', inputSize: 1024, role: 'subject' } as const;
+const RATIO_NAMES = [
+  'sad',
+  'mse',
+  'gradient',
+  'connectivity',
+  'mae',
+  'softMae',
+  'foreground',
+] as const;
+/** A photo that loses more than this in SAD against plain isnet is listed. */
 const WORSE_RATIO = 1.05;
 /** Ratio to the baseline that is tolerated: ONNX Runtime's kernels differ by machine. */
 const BASELINE_TOLERANCE = 1.02;
+/** The ground of a photo's variant is another's, this many further on: of another kind. */
+const GROUND_STEP = 7;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
-    plan: { type: 'string' },
-    model: { type: 'string' },
+    plans: { type: 'string', default: 'standard' },
+    variants: { type: 'string', default: 'asTaken' },
+    once: { type: 'boolean', default: false },
+    photos: { type: 'boolean', default: false },
     sheet: { type: 'string' },
-    baseline: { type: 'string' },
     keep: { type: 'string' },
     'save-baseline': { type: 'boolean', default: false },
   },
 });
-if (positionals.length === 0) throw new Error('usage: quality.ts [options] FOLDER...');
-const name = values.model ?? values.plan ?? 'standard';
-const baselineFile =
-  values.baseline ?? path.join(import.meta.dirname, 'quality', `baseline-${name}.json`);
+if (positionals.length === 0) {
+  throw new Error(`usage: quality.ts [options] FOLDER..., --variants of ${VARIANT_NAMES.join()}`);
+}
+const stems = findPhotos(positionals);
+const variants = values.variants.split(',');
 
-async function measurePhoto(photo: Photo, sheet: ContactSheet) {
+async function measurePhoto(
+  variant: string,
+  photo: Photo,
+  node: PlanNode,
+  models: ModelRunner,
+  sheet: ContactSheet,
+): Promise<Sample> {
   const { picture } = photo;
-  const plainAlpha = plainMatte(await models.run(at(entries, 0), picture), picture);
-  const refinedAlpha = refineMatte(await inferPlan(entries, models, picture), picture);
+  const sent = photo.sent ?? (await encodeSent(picture));
+  const { cutout, alpha, roles } = await node.cutOut(sent);
+  const plainAlpha = plainMatte(await models.run(PLAIN, picture), picture);
   const plain = cutOut(picture, plainAlpha, false);
-  const refined = cutOut(picture, refinedAlpha, true);
-  if (values.sheet !== undefined) await sheet.add(picture, [plain, refined]);
-  // The photo's own colours are compared where the refined result shows something.
-  const untouched = cutOut(picture, refinedAlpha, false);
+  if (values.sheet !== undefined) await sheet.add(picture, [plain, cutout]);
+  // The photo's own colours are compared where the node's result shows something.
+  const untouched = cutOut(picture, alpha, false);
   const truth = cutOut(picture, photo.alpha, true);
-  const measured: Measured = {
-    name: photo.name,
+  return {
+    ...{ variant, photo: photo.name, sent, alpha: Buffer.from(alpha), roles },
     plain: {
       ...measureCutout(photo, plainAlpha, plain),
-      foreground: colourError(photo, refinedAlpha, untouched),
+      foreground: colourError(photo, alpha, untouched),
     },
-    refined: measureCutout(photo, refinedAlpha, refined),
+    found: measureCutout(photo, alpha, cutout),
     foregroundOfTruth: colourError(photo, photo.alpha, truth),
   };
-  return measured;
 }
 
-function mean(all: readonly Measured[], pick: (measured: Measured) => number): number {
-  return all.reduce((sum, measured) => sum + pick(measured), 0) / all.length;
+/** Sends every photo with its variants, in their order. */
+async function measureAll(node: PlanNode, models: ModelRunner, sheet: ContactSheet) {
+  const samples: Sample[] = [];
+  for (const variant of variants) {
+    for (const [index, stem] of stems.entries()) {
+      const other = await loadPhoto(at(stems, (index + GROUND_STEP) % stems.length));
+      const photo = await makeVariant(variant, await loadPhoto(stem), other);
+      const sample = await measurePhoto(variant, photo, node, models, sheet);
+      samples.push(sample);
+      printRow(sample.photo, error => [sample.plain[error], sample.found[error]]);
+    }
+  }
+  return samples;
+}
+
+/** Sends the same files in reverse order; returns the photos whose alpha or models differ. */
+async function differentInReverse(node: PlanNode, samples: readonly Sample[]): Promise<string[]> {
+  const different: string[] = [];
+  for (const { photo, sent, alpha, roles } of samples.toReversed()) {
+    const again = await node.cutOut(sent);
+    if (!alpha.equals(again.alpha) || roles.join() !== again.roles.join()) different.push(photo);
+  }
+  return different;
 }
 
 function printRow(label: string, pick: (error: CutoutErrorName) => readonly number[]): void {
   const cells = CUTOUT_ERROR_NAMES.map(error =>
     pick(error)
-      .map(value => value.toPrecision(3).padStart(8))
+      .map(value => value.toPrecision(3).padStart(10))
       .join(''),
   );
-  console.log(label.padEnd(28) + cells.join('  '));
+  console.log(label.padEnd(36) + cells.join('  '));
 }
 
-function compareWithBaseline(means: Record<string, number>): void {
-  const photos = all.map(measured => measured.name);
+/** Prints the photos that have any, in percent of their deep pixels. */
+function printHoles(samples: readonly Sample[]): void {
+  console.log('\nfaint and blind holes, ghosts (%)');
+  for (const { photo, found } of samples) {
+    if (found.holes < 1e-4 && found.ghosts < 1e-4) continue;
+    const cells = [found.faint, found.blind, found.ghosts].map(share =>
+      (100 * share).toFixed(2).padStart(7),
+    );
+    console.log(photo.padEnd(36) + cells.join(''));
+  }
+}
+
+/** Variants of a photo, and the same subject in two folders, are one group. */
+const groupOf = ({ photo }: Sample) => photo.slice(photo.lastIndexOf('/') + 1);
+
+function summarise(samples: readonly Sample[]): Record<string, unknown> {
+  const row: Record<string, unknown> = { photos: samples.length };
+  for (const error of RATIO_NAMES) {
+    const { value, low, high } = bootstrap(
+      samples,
+      groupOf,
+      drawn => mean(drawn, s => s.found[error]) / mean(drawn, s => s.plain[error]),
+    );
+    row[error] = `${value.toFixed(3)} (${low.toFixed(2)} to ${high.toFixed(2)})`;
+  }
+  const percent = (pick: (sample: Sample) => number) => (100 * mean(samples, pick)).toFixed(2);
+  for (const error of HOLE_ERROR_NAMES) {
+    row[`${error} %, plain`] = `${percent(s => s.found[error])}, ${percent(s => s.plain[error])}`;
+  }
+  for (const role of ['opinion', 'second_look']) {
+    row[`with ${role}`] = samples.filter(({ roles }) => roles.includes(role)).length;
+  }
+  const ratio = ({ plain, found }: Sample) => found.sad / plain.sad;
+  const worse = samples.filter(sample => ratio(sample) > WORSE_RATIO);
+  row.worse = worse.length;
+  row.worst = Math.max(...samples.map(ratio)).toFixed(2);
+  return row;
+}
+
+function compareWithBaseline(plan: string, samples: readonly Sample[]): void {
+  const file = path.join(import.meta.dirname, 'quality', `baseline-${plan}.json`);
+  const photos = samples.map(({ photo }) => photo.slice(photo.indexOf('/') + 1));
+  const means = Object.fromEntries(
+    CUTOUT_ERROR_NAMES.map(error => [error, mean(samples, ({ found }) => found[error])]),
+  );
   if (values['save-baseline']) {
-    writeFileSync(baselineFile, `${JSON.stringify({ photos, means }, undefined, 2)}\n`);
+    writeFileSync(file, `${JSON.stringify({ photos, means }, undefined, 2)}\n`);
     return;
   }
-  if (!existsSync(baselineFile)) {
-    console.log(`no baseline at ${baselineFile}: --save-baseline keeps this one`);
+  if (!existsSync(file)) {
+    console.log(`no baseline at ${file}: --save-baseline keeps this one`);
     return;
   }
-  const before = JSON.parse(readFileSync(baselineFile, 'utf8')) as {
+  const before = JSON.parse(readFileSync(file, 'utf8')) as {
     readonly photos: readonly string[];
     readonly means: Readonly<Record<string, number>>;
   };
@@ -117,39 +210,47 @@ function compareWithBaseline(means: Record<string, number>): void {
   }
 }
 
-const entries = await entriesOf(values);
+async function measurePlan(plan: string, models: ModelRunner, sheet: ContactSheet) {
+  console.log(
+    `\n${plan}\n${'plain, found'.padEnd(36)}${CUTOUT_ERROR_NAMES.map(n => n.padStart(20)).join('  ')}`,
+  );
+  const node = await openPlanNode(plan);
+  try {
+    const samples = await measureAll(node, models, sheet);
+    const different = values.once ? 'not tried' : await differentInReverse(node, samples);
+    if (different.length > 0 && !values.once) process.exitCode = 1;
+    return { samples, different };
+  } finally {
+    await node.close();
+  }
+}
+
 const models = openModelRunner(values.keep);
 const sheet = new ContactSheet();
-const all: Measured[] = [];
+const tables: Record<string, unknown> = {};
 try {
-  console.log(
-    `${'plain, refined'.padEnd(28)}${CUTOUT_ERROR_NAMES.map(n => n.padStart(16)).join('  ')}`,
-  );
-  for (const stem of findPhotos(positionals)) {
-    const photo = await loadPhoto(stem);
-    const measured = await measurePhoto(photo, sheet);
-    all.push(measured);
-    printRow(measured.name, error => [measured.plain[error], measured.refined[error]]);
+  for (const plan of values.plans.split(',')) {
+    const { samples, different } = await measurePlan(plan, models, sheet);
+    const byVariant = Map.groupBy(samples, ({ variant }) => variant);
+    for (const [variant, some] of byVariant) {
+      if (values.photos || variant === 'asTaken') printHoles(some);
+      if (variant === 'asTaken') compareWithBaseline(plan, some);
+    }
+    const rows = [...byVariant].map(([variant, some]) => [variant, summarise(some)] as const);
+    const worse = samples.flatMap(({ photo, plain, found }) =>
+      found.sad > WORSE_RATIO * plain.sad ? [[photo, (found.sad / plain.sad).toFixed(2)]] : [],
+    );
+    const known = samples.filter(sample => sample.foregroundOfTruth > 0);
+    tables[plan] = {
+      ...Object.fromEntries([...rows, ['all', summarise(samples)]]),
+      differentInReverse: different,
+      worse: Object.fromEntries(worse),
+      foregroundOfTruthRatio:
+        mean(known, s => s.foregroundOfTruth) / mean(known, s => s.plain.foreground),
+    };
   }
 } finally {
   await models.close();
 }
 if (values.sheet !== undefined) await sheet.write(values.sheet);
-const plainOf = (error: CutoutErrorName) => mean(all, ({ plain }) => plain[error]);
-const refinedOf = (error: CutoutErrorName) => mean(all, ({ refined }) => refined[error]);
-printRow('mean', error => [plainOf(error), refinedOf(error)]);
-const means = Object.fromEntries(CUTOUT_ERROR_NAMES.map(error => [error, refinedOf(error)]));
-const ratios = Object.fromEntries(
-  CUTOUT_ERROR_NAMES.map(error => [error, Number((refinedOf(error) / plainOf(error)).toFixed(4))]),
-);
-const worse = all.filter(({ plain, refined }) => refined.sad > WORSE_RATIO * plain.sad);
-writeResults(`quality-${name}`, {
-  images: all.length,
-  ratios,
-  foregroundOfTruthRatio: mean(all, m => m.foregroundOfTruth) / plainOf('foreground'),
-  worse: Object.fromEntries(
-    worse.map(m => [m.name, Number((m.refined.sad / m.plain.sad).toFixed(2))]),
-  ),
-  means,
-});
-compareWithBaseline(means);
+writeResults('quality', tables);

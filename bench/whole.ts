@@ -125,7 +125,7 @@ try {
   const engineMb = inProcess.engineMemory() / MEGABYTE;
   writeResults('whole', {
     model: inProcess.description,
-    layout: inProcess.layout,
+    engines: inProcess.engines,
     engineMb,
     nodeMb: rss / MEGABYTE,
     nodeProportionalMb: pss / MEGABYTE,

@@ -72,6 +72,20 @@ for (const { rule, from, to } of PROHIBITIONS) {
   });
 }
 
+/** Which models look at a picture, and what of a matte is filled. */
+const DECISIONS =
+  /^inference-node\/serving\/picture\/(worth-running|framed-look|matte\/fill-areas)\.ts$/;
+
+test('only picture decides about looks: benches and tools ask its infer-plan.ts, or a node', t => {
+  const deciders = sources.filter(({ imports }) => imports.some(name => DECISIONS.test(name)));
+  const others = deciders.filter(({ name }) => !name.startsWith('inference-node/serving/picture/'));
+  t.true(deciders.length > others.length);
+  t.deepEqual(
+    others.map(({ name }) => name),
+    [],
+  );
+});
+
 test('no circle of imports, type-only ones included', t => {
   const graph = new Map(sources.map(file => [file.name, file.imports]));
   t.deepEqual(circlesOf(graph), []);

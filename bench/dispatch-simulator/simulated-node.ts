@@ -9,6 +9,7 @@ import type {
   NodeReport,
 } from '../../control-plane/core/dispatch/dispatch-policy.ts';
 import type { Selectable, Selectables } from '../../control-plane/core/models/selectable.ts';
+import { workerWaitMs } from '../../inference-node/serving/picture/pool/picture-pool.ts';
 import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
 import type { EventQueue } from './event-queue.ts';
 import {
@@ -26,8 +27,6 @@ const REPEAT_INTERVAL_MS = 1000;
 /** Images admitted beyond those in work, as a node with engines + 2 picture workers has. */
 const PLACES_BESIDE_ENGINES = 3;
 const MEGAPIXELS_MAX = 400;
-/** For an image that outlasts its mean (inference-node/serving/picture/pool/picture-pool.ts). */
-const OVERRUN_SHARE = 0.2;
 /** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;
 
@@ -201,16 +200,12 @@ export class SimulatedNode {
   #estimatedWaitMs({ engines, readyAtMs, running, waiting }: Line): number {
     const { nowMs } = this.#events;
     const loadMs = Math.max(0, readyAtMs - nowMs);
-    const freeIn = Array.from({ length: engines - running.size }, () => loadMs);
-    for (const { job, startedMs } of running) {
-      const elapsedMs = nowMs - startedMs;
-      freeIn.push(Math.max(OVERRUN_SHARE * elapsedMs, this.#expectedMs(job) - elapsedMs));
-    }
-    for (const { job } of waiting) {
-      const firstMs = Math.min(...freeIn);
-      freeIn[freeIn.indexOf(firstMs)] = firstMs + this.#expectedMs(job);
-    }
-    return Math.min(...freeIn);
+    const held = [...running].map(({ job, startedMs }) => {
+      return { elapsedMs: nowMs - startedMs, expectedMs: this.#expectedMs(job) };
+    });
+    const waitingMs = waiting.map(({ job }) => this.#expectedMs(job));
+    // While a model loads nothing runs.
+    return loadMs + workerWaitMs(engines, held, waitingMs);
   }
 
   #expectedMs(job: SimulatedJob): number {

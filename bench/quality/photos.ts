@@ -4,6 +4,7 @@ import path from 'node:path';
 import sharp from 'sharp';
 import { decodeFile } from '../../inference-node/serving/picture/codecs/decode.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
+import type { SentFile } from './plan-node.ts';
 
 export interface Photo {
   /** Its folder's name and its own. */
@@ -13,6 +14,8 @@ export interface Photo {
   readonly alpha: Uint8Array;
   /** RGB. */
   readonly foreground: Uint8Array | undefined;
+  /** The file it was read from; absent if a bench made the picture. */
+  readonly sent?: SentFile;
 }
 
 const REFERENCE = '_alpha.png';
@@ -28,10 +31,11 @@ export function findPhotos(folders: readonly string[]): string[] {
 
 /** NAME.jpg (or .jpeg, .png, .webp) beside NAME_alpha.png and, perhaps, NAME_fg.png. */
 export async function loadPhoto(stem: string): Promise<Photo> {
-  const [file] = globSync(`${stem}.{jpg,jpeg,png,webp}`);
-  if (file === undefined) throw new Error(`no photo for ${stem}${REFERENCE}`);
+  const [name] = globSync(`${stem}.{jpg,jpeg,png,webp}`);
+  if (name === undefined) throw new Error(`no photo for ${stem}${REFERENCE}`);
+  const file = readFileSync(name);
   const options = { declared: undefined, onOpened: () => undefined };
-  const picture = await decodeFile(readFileSync(file), options);
+  const picture = await decodeFile(file, options);
   const reference = await sharp(`${stem}${REFERENCE}`)
     .extractChannel(0)
     .raw()
@@ -42,6 +46,9 @@ export async function loadPhoto(stem: string): Promise<Photo> {
   const [trueColours] = globSync(`${stem}_fg.png`);
   const foreground =
     trueColours === undefined ? undefined : await sharp(trueColours).removeAlpha().raw().toBuffer();
-  const name = `${path.basename(path.dirname(stem))}/${path.basename(stem)}`;
-  return { name, picture, alpha: reference.data, foreground };
+  return {
+    name: `${path.basename(path.dirname(stem))}/${path.basename(stem)}`,
+    ...{ picture, alpha: reference.data, foreground },
+    sent: { file, width, height },
+  };
 }

@@ -1,54 +1,51 @@
-/** A plan's models, run in its order. */
+/** Runs a plan over recorded mattes by the product's own decisions, so that constants can be tried. */
 import {
   outlineOf,
   type PlanEntry,
   parseModelSettings,
 } from '../../inference-node/serving/models/plan.ts';
-import {
-  FRAMED_RULES,
-  isWorthFraming,
-  withFramedLook,
-} from '../../inference-node/serving/picture/framed-look.ts';
+import { inferPlan, type LookRules } from '../../inference-node/serving/picture/infer-plan.ts';
 import type { RoleMatte } from '../../inference-node/serving/picture/matte/merge-mattes.ts';
 import type { RgbaPicture } from '../../inference-node/serving/picture/rgba-picture.ts';
-import { isWorthRunning } from '../../inference-node/serving/picture/worth-running.ts';
 import type { ModelRunner } from './model-runner.ts';
 
-/** @throws ModelError */
-export async function entriesOf(of: {
-  readonly plan?: string | undefined;
-  readonly model?: string | undefined;
-}): Promise<readonly PlanEntry[]> {
-  const env = { MATTING_MODEL: of.model, MATTING_QUALITY: of.plan };
-  return (await outlineOf(parseModelSettings(env, process.cwd()))).entries;
+export interface Replay {
+  readonly mattes: readonly RoleMatte[];
+  /** Every look that was taken, including those that do not count. */
+  readonly taken: readonly { readonly entry: PlanEntry; readonly framed: boolean }[];
 }
 
-/**
- * As a node runs them: a subject first, without what it would not run or not believe. By other
- * rules than a node's where they are given.
- */
-export async function inferPlan(
+/** @throws ModelError */
+export async function entriesOf(plan: string): Promise<readonly PlanEntry[]> {
+  const settings = parseModelSettings({ MATTING_QUALITY: plan }, process.cwd());
+  return (await outlineOf(settings)).entries;
+}
+
+/** Takes each look of the picture once, however many rules ask for it. */
+export function openReplay(
   entries: readonly PlanEntry[],
   models: ModelRunner,
   picture: RgbaPicture,
-  { isWorth = isWorthRunning, framed: rules = FRAMED_RULES } = {},
-): Promise<RoleMatte[]> {
-  let mattes: SizedMatte[] = [];
-  for (const entry of entries) {
-    const [first] = mattes;
-    if (first !== undefined && !isWorth(entry.role, first.alpha)) continue;
-    if (first !== undefined && isWorthFraming(entry, entries[0]?.model, first.alpha, rules)) {
-      const joined = withFramedLook(mattes, sized(await models.run(entry, picture, true)), rules);
-      mattes = joined ?? mattes;
-      if (joined !== undefined) continue;
-    }
-    mattes.push(sized(await models.run(entry, picture)));
-  }
-  return mattes.map(({ alpha, size, role }) => ({ alpha, ...size, role }));
-}
-
-type SizedMatte = ReturnType<typeof sized>;
-
-function sized({ alpha, width, height, role }: RoleMatte) {
-  return { alpha, size: { width, height }, role };
+): (rules?: LookRules) => Promise<Replay> {
+  const plan = entries.map(entry => ({ model: entry, role: entry.role, entry }));
+  const looks = new Map<string, Promise<RoleMatte>>();
+  return async rules => {
+    const taken: Replay['taken'][number][] = [];
+    const { mattes } = await inferPlan(
+      plan,
+      async ({ run: { entry }, framed }) => {
+        taken.push({ entry, framed });
+        const key = `${entries.indexOf(entry)} ${framed}`;
+        const look = looks.get(key) ?? models.run(entry, picture, framed);
+        looks.set(key, look);
+        const { alpha, width, height } = await look;
+        return { alpha: Buffer.from(alpha.buffer, alpha.byteOffset), size: { width, height } };
+      },
+      rules,
+    );
+    return {
+      mattes: mattes.map(({ alpha, size, role }) => ({ alpha, ...size, role })),
+      taken,
+    };
+  };
 }

@@ -7,6 +7,9 @@ import test from 'ava';
 import { parseSample, percentile } from '../../bench/card/card.ts';
 import { type Loads, limitOf, spentBy, sumOf } from '../../bench/card/service-load.ts';
 import { CHILD_PROGRAMS, type ProcessTimes, timesOf } from '../../bench/processes.ts';
+import { openReplay } from '../../bench/quality/plan-runner.ts';
+import type { PlanEntry } from '../../inference-node/serving/models/plan.ts';
+import { LOOK_RULES } from '../../inference-node/serving/picture/infer-plan.ts';
 
 const IDLE: Loads = {
   ...{ cores: 16, gpuBusy: 0.5, machineCores: 4, clientBusy: 0.2 },
@@ -97,4 +100,43 @@ test('an engine below another process has its role and its time', async t => {
     process.kill(-(shell.pid ?? 0), 'SIGKILL');
     await gone;
   }
+});
+
+test('a replay decides by the rules that it is given, and takes each look once', async t => {
+  const entries: readonly PlanEntry[] = [
+    { model: 'a', role: 'subject' },
+    { model: 'b', role: 'opinion' },
+    { model: 'a', inputSize: 64, role: 'secondLook' },
+  ];
+  const runs: string[] = [];
+  const side = 96;
+  const run = async ({ model, role }: PlanEntry, _picture: unknown, framed = false) => {
+    runs.push(`${model} ${role} ${framed}`);
+    // A tenth is unsure, in the middle of a body that meets no side.
+    const alpha = Uint8Array.from({ length: side * side }, (_none, i) => {
+      const [x, y] = [i % side, Math.floor(i / side)];
+      if (Math.min(x, y) < 16 || Math.max(x, y) >= side - 16) return 0;
+      return y < 23 ? 128 : 255;
+    });
+    return { alpha, width: side, height: side, role };
+  };
+  const models = { run, close: async () => undefined };
+  const picture = { rgba: new Uint32Array(1), width: 1, height: 1, translucent: false };
+  const replay = openReplay(entries, models, picture);
+  const takenBy = async (secondLook: number, unsureShareMin: number) => {
+    const { mattes, taken } = await replay({
+      unsureShareMin: { opinion: 0.05, secondLook },
+      framed: { ...LOOK_RULES.framed, unsureShareMin },
+    });
+    return {
+      taken: taken.map(({ entry, framed }) => `${entry.role} ${framed}`),
+      mattes: mattes.length,
+    };
+  };
+  const two = ['subject false', 'opinion false'];
+  t.deepEqual(await takenBy(0.5, 0.5), { taken: two, mattes: 2 });
+  t.deepEqual(await takenBy(0.05, 0.5), { taken: [...two, 'secondLook false'], mattes: 3 });
+  const { taken } = await takenBy(0.05, 0.05);
+  t.deepEqual(taken.slice(0, 3), [...two, 'secondLook true']);
+  t.is(new Set(runs).size, runs.length);
 });

@@ -11,7 +11,7 @@ import { unsureShare } from './worth-running.ts';
 const FRAME_SCALE = 1.5;
 
 /**
- * Judged by cross-validation, and surer than what that chooses (bench/quality-subject.ts,
+ * Judged by cross-validation, and surer than what that chooses (bench/quality-framed.ts,
  * bench/MEASUREMENTS.md).
  */
 export const FRAMED_RULES = {
