@@ -8,6 +8,7 @@ import type {
   NodeAbilities,
   NodeReport,
 } from '../../control-plane/core/dispatch/dispatch-policy.ts';
+import { admittedMegapixels } from '../../control-plane/core/dispatch/job-needs.ts';
 import type { Selectable, Selectables } from '../../control-plane/core/models/selectable.ts';
 import { workerWaitMs } from '../../inference-node/serving/picture/pool/picture-pool.ts';
 import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
@@ -26,7 +27,7 @@ const CHANGE_INTERVAL_MS = 20;
 const REPEAT_INTERVAL_MS = 1000;
 /** Images admitted beyond those in work, as a node with engines + 2 picture workers has. */
 const PLACES_BESIDE_ENGINES = 3;
-const MEGAPIXELS_MAX = 400;
+const PLENTY = { megapixelsMax: 400, megapixelsAloneMax: 400 } as const;
 /** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;
 
@@ -69,7 +70,7 @@ export class SimulatedNode {
   /** @param onAdmitted called with each image */
   constructor(
     index: number,
-    { slowness, engines }: NodeKind,
+    { slowness, engines, memory = PLENTY }: NodeKind,
     events: EventQueue,
     onAdmitted: (job: SimulatedJob) => void = () => undefined,
   ) {
@@ -84,10 +85,9 @@ export class SimulatedNode {
       outputFormats: new Set<OutputFormat>(['png', 'webp', 'avif']),
       imagePixelsMax: 100_000_000,
       jxlPixelsMax: 0,
-      megapixelsAloneMax: MEGAPIXELS_MAX,
       engines,
       imagesMax: engines + PLACES_BESIDE_ENGINES,
-      megapixelsMax: MEGAPIXELS_MAX,
+      ...memory,
       models: MODELS,
     };
     this.#rates = {
@@ -144,6 +144,7 @@ export class SimulatedNode {
   /** False: refused. `ended` is called with the instant an engine took it. 0: any wait. */
   admit(job: SimulatedJob, waitMsMax: number, ended: (startedMs: number) => void): boolean {
     if (this.draining || this.#inFlight >= this.abilities.imagesMax) return false;
+    if (admittedMegapixels(job) > this.#megapixelsFree) return false;
     const line = this.#lineFor(job);
     if (waitMsMax > 0 && this.#estimatedWaitMs(line) > waitMsMax) return false;
     this.#onAdmitted(job);
@@ -173,6 +174,16 @@ export class SimulatedNode {
       images += running.size + waiting.length;
     }
     return images;
+  }
+
+  get #megapixelsFree(): number {
+    const { megapixelsMax, megapixelsAloneMax } = this.abilities;
+    if (this.#inFlight === 0) return Math.max(megapixelsMax, megapixelsAloneMax);
+    let megapixels = 0;
+    for (const { running, waiting } of [this.#own, ...this.#others.values()]) {
+      for (const { job } of [...running, ...waiting]) megapixels += admittedMegapixels(job);
+    }
+    return Math.max(0, megapixelsMax - megapixels);
   }
 
   #next(line: Line): void {
@@ -234,7 +245,7 @@ export class SimulatedNode {
     this.onReport({
       imagesInFlight: inFlight,
       imagesFree: this.abilities.imagesMax - inFlight,
-      megapixelsFree: MEGAPIXELS_MAX,
+      megapixelsFree: this.#megapixelsFree,
       enginesReady: this.#own.engines,
       estimatedWaitMs: this.#estimatedWaitMs(this.#own),
       inferMs: inferMs(this.slowness),

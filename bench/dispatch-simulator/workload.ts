@@ -40,6 +40,8 @@ export interface NodeKind {
   readonly slowness: number;
   readonly engines: number;
   readonly share: number;
+  /** Of a node with little memory: for all images together, and for one alone. */
+  readonly memory?: { readonly megapixelsMax: number; readonly megapixelsAloneMax: number };
 }
 
 /** Kinds of nodes: a few fast ones, some with two engines, some old. */

@@ -32,6 +32,17 @@ a refusal of a model's engines keeps every picture away
   + if (held.other === '') {
   = that is refused keeps its model away until the next report, and nothing else
 
+file control-plane/core/dispatch/large-turns.ts
+tests control-plane/core/dispatch/large-turns.test.ts
+small images keep a large one from a node with little memory
+  - return nodes.filter(({ nodeId }) => nodeId !== turn.nodeId);
+  + return nodes;
+  = an image that has waited for memory has the node for itself, until it begins
+large images keep small ones from a node with little memory
+  - this.#nextAtMs = nowMs + TURN_PAUSE_MS;
+  + this.#nextAtMs = nowMs;
+  = an image that has waited for memory has the node for itself, until it begins
+
 file inference-node/serving/engine/pool/engine.ts
 tests inference-node/serving/engine/pool/added-engines.test.ts
 an engine of an added model gets all memory that there is

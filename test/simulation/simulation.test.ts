@@ -7,7 +7,14 @@ import {
   settled,
   simulate,
 } from '../../bench/dispatch-simulator/simulation.ts';
-import type { Scenario } from '../../bench/dispatch-simulator/workload.ts';
+import {
+  createRandom,
+  type Scenario,
+  type SimulatedJob,
+  STARTED_MS,
+  serviceMs,
+} from '../../bench/dispatch-simulator/workload.ts';
+import { TURN_AFTER_MS, TURN_PAUSE_MS } from '../../control-plane/core/dispatch/large-turns.ts';
 
 const RATIO_MAX = 1.3;
 
@@ -81,3 +88,41 @@ test('lets what names no model wait for none that is named: 10 nodes, both model
   const longer = quantileOf('beside', 1) - quantileOf('alone', 1);
   t.true(longer < 750, `the longest by ${longer} ms, and three runs of the own plan are 750`);
 });
+
+const LARGE_PIXELS = 12e6;
+/** A node takes a large image alone, and small ones come faster than it can work. */
+const CROWDED = { nodes: 1, load: 1.2, jobs: 1000, seed: 5 } as const;
+const SMALL_NODE = {
+  ...{ slowness: 1, engines: 1, share: 1 },
+  memory: { megapixelsMax: 12, megapixelsAloneMax: 13 },
+};
+
+function crowdedJobs({ jobs, load, seed }: Pick<Scenario, 'jobs' | 'load' | 'seed'>) {
+  const random = createRandom(seed);
+  const base = { class: 'sync', inputFormat: 'jpeg', outputFormat: 'png', luck: 1 } as const;
+  const small = { ...base, pixels: 1e6, index: 0, arrivesMs: 0, accountId: '', apiKeyId: '' };
+  const eachMs = serviceMs(small, SMALL_NODE.slowness) / load;
+  let arrivesMs = STARTED_MS;
+  const all = Array.from({ length: jobs }, (_, at): SimulatedJob => {
+    arrivesMs += -Math.log(1 - random()) * eachMs;
+    const accountId = `account-${at % 6}`;
+    return { ...small, accountId, apiKeyId: accountId, arrivesMs };
+  });
+  for (const atMs of [20_000, 60_000, 100_000, 140_000]) {
+    const large = { accountId: 'large', apiKeyId: 'large', pixels: LARGE_PIXELS };
+    all.push({ ...small, ...large, arrivesMs: atMs });
+  }
+  return all.toSorted((a, b) => a.arrivesMs - b.arrivesMs).map((job, index) => ({ ...job, index }));
+}
+
+for (const replicas of [1, 2]) {
+  test(`lets a large image through beside small ones that never end: ${replicas} replicas`, t => {
+    const scenario = { ...CROWDED, replicas };
+    const { ours } = runRounds(scenario, [SMALL_NODE], crowdedJobs(scenario));
+    const waits = [...ours].flatMap(([{ pixels }, { waitMs }]) =>
+      pixels === LARGE_PIXELS ? [waitMs] : [],
+    );
+    t.is(waits.length, 4);
+    for (const waitMs of waits) t.true(waitMs < TURN_AFTER_MS + TURN_PAUSE_MS, `${waitMs} ms`);
+  });
+}

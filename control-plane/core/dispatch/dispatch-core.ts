@@ -21,6 +21,7 @@ import {
   type JobNeeds,
   needsOf,
 } from './job-needs.ts';
+import { LargeTurns } from './large-turns.ts';
 
 /** In a round: more than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
@@ -98,6 +99,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   readonly #options: DispatchCoreOptions<Offer, Download>;
   readonly #lanes = new KnownLanes();
   readonly #running = new Map<string, J>();
+  readonly #turns = new LargeTurns();
   /** Jobs of this step that wait for another node, not for room: no report lets them begin. */
   readonly #unable = new Set<string>();
   /** Jobs may wait in the table that no round has read. */
@@ -250,6 +252,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
         wakeInMs = sooner(wakeInMs, step.wakeInMs);
       }
     };
+    this.#chooseTurn(ordered);
     tryAll(ordered.filter(job => !isUnpaid(job)));
     // Their lanes are chosen behind all others: where one was read, so were those of the others.
     const othersUnread = !all && !lanes.some(isUnpaid);
@@ -294,7 +297,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
     const { room, random, now } = this.#options;
     const memory = this.memories.find(job.id);
-    const choice = pickNode(room.snapshots(), needs, {
+    const choice = pickNode(this.#turns.openTo(job.id, room.snapshots()), needs, {
       excludedBoots: memory?.excludedBoots,
       avoidedNodes: memory?.avoidedNodes,
       random,
@@ -337,7 +340,24 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   #begin(job: J, placement: Placement<Offer, Download>): Step<J, Offer, Download> {
     this.#running.set(job.id, job);
+    this.#turns.began(job.id, this.#options.now());
     return { placed: [{ job, placement }], wakeInMs: undefined };
+  }
+
+  /**
+   * Of jobs that are paid for: nobody waits for the playground's. A job that names a model may wait
+   * for its engines, and memory for those is the node's to find.
+   */
+  #chooseTurn(ordered: readonly J[]): void {
+    const { room, now } = this.#options;
+    const waiting = ordered.flatMap(job => {
+      const { id: jobId, input } = job;
+      if (isUnpaid(job) || isNamed(job) || needsDownload(job) || input === null) return [];
+      const needs = needsOf(input, job);
+      const excludedBoots = this.memories.find(jobId)?.excludedBoots;
+      return [{ jobId, waitedMs: job.readAtMs - job.createdAtMs, needs, excludedBoots }];
+    });
+    this.#turns.chooseNext(waiting, room.snapshots(), now());
   }
 
   #failureDue(job: J): JobFailure | undefined {

@@ -376,6 +376,25 @@ export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
   return node.imagesInFlight <= 0 || megapixels <= node.megapixelsFree;
 }
 
+/**
+ * Of the nodes that lack memory for the job, and nothing else, the first by its id: every replica
+ * finds the same one. Undefined: one of the nodes has room for it, or none would have.
+ */
+export function nodeShortOfMemory(
+  nodes: readonly NodeSnapshot[],
+  needs: JobNeeds,
+  excludedBoots?: ReadonlySet<string>,
+): NodeSnapshot | undefined {
+  const able = nodes.filter(node => !excludedBoots?.has(node.bootId) && canDo(node, needs));
+  if (able.some(node => hasRoomFor(node, needs))) return undefined;
+  const megapixels = admittedMegapixels(needs);
+  const isShort = ({ enginesReady, imagesInFlight, megapixelsFree, ...node }: NodeSnapshot) =>
+    enginesReady > 0 &&
+    imagesInFlight > 0 &&
+    megapixels > Math.min(megapixelsFree, node.megapixelsRefused ?? Number.POSITIVE_INFINITY);
+  return able.filter(isShort).toSorted((a, b) => (a.nodeId < b.nodeId ? -1 : 1))[0];
+}
+
 /** Milliseconds until an engine would take one more image, our unreported ones before it. */
 export function expectedWaitMs(
   node: NodeSnapshot,
