@@ -1,9 +1,11 @@
-import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import fsPromises, { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
-import test, { type ExecutionContext } from 'ava';
+import ava, { type ExecutionContext } from 'ava';
+import sinon from 'sinon';
 import { loadManifest } from '../models/manifest.ts';
 import { admittedOutlineOf, type CommercialUseGate, parseModelSettings } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
@@ -12,6 +14,9 @@ import { addTinyModel } from '../test/added-model.ts';
 import { isModelError } from '../test/is-model-error.ts';
 import { sha256 } from '../test/test-node.ts';
 import { lookAround } from './look.ts';
+
+// One after the other: a test counts what is read.
+const test = ava.serial;
 
 async function open(t: ExecutionContext) {
   const modelDir = await temporaryFolder(t);
@@ -114,6 +119,26 @@ test('what cannot be read is told of, and keeps no other from being asked for', 
   );
   t.is(problems.length, 2);
   t.regex(problems.join(), /plans\.json: .*must be an object.*odd\/manifest\.json: colourOrder/s);
+});
+
+test('a look reads a model once, however many plans name it', async t => {
+  const { folders, names, writePlans } = await open(t);
+  await addTinyModel(folders, 'mine');
+  const models = [entry('mine')];
+  const plans = Array.from({ length: 200 }, (_, at) => [`plan-${at}`, { goodFor: 'a', models }]);
+  await writePlans(Object.fromEntries(plans));
+  const read: string[] = [];
+  const spied = sinon.spy(fsPromises, 'readFile');
+  syncBuiltinESMExports();
+  try {
+    t.is((await names()).length, 201);
+    for (const { args } of spied.getCalls()) read.push(String(args[0]));
+  } finally {
+    spied.restore();
+    syncBuiltinESMExports();
+  }
+  const ofMine = read.filter(file => file.endsWith(path.join('mine', 'manifest.json')));
+  t.is(ofMine.length, 1);
 });
 
 test('a model whose terms are refused is in no list, nor a plan with it', async t => {

@@ -1,5 +1,10 @@
 /** What a request may name here: looks into the folders of models, plans and prepared graphs. */
-import { listManifests, loadManifest, MANIFEST_DIRECTORY } from '../models/manifest.ts';
+import {
+  listManifests,
+  loadManifest,
+  MANIFEST_DIRECTORY,
+  type ModelManifest,
+} from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
 import {
   loadAddedPlans,
@@ -9,7 +14,7 @@ import {
   refusalsOf,
   requireRole,
 } from '../models/plan.ts';
-import type { ExecutionProvider, PlanModel } from '../models/prepared-model.ts';
+import type { ExecutionProvider, PlanModel, PreparedModel } from '../models/prepared-model.ts';
 import type { Selectable } from '../models/selectable.ts';
 import { glanceAtModel } from '../prepared/load-prepared.ts';
 
@@ -33,6 +38,7 @@ export interface LookOptions {
 
 export async function lookAround(options: LookOptions): Promise<Found> {
   const { addedModelsDir } = options.settings;
+  const models = new ModelsOfLook(options);
   const problems: string[] = [];
   const selectable: Selectable[] = [];
   const attempt = async <Value>(read: () => Promise<Value>): Promise<Value | undefined> => {
@@ -52,7 +58,7 @@ export async function lookAround(options: LookOptions): Promise<Found> {
   const find = async (kind: Selectable['kind'], outline: PlanOutline) => {
     const { name } = outline;
     if (names.has(name)) return;
-    const found = await attempt(() => findModels(outline, options));
+    const found = await attempt(() => findModels(outline, options, models));
     if (found === undefined) return;
     names.add(name);
     selectable.push({
@@ -66,7 +72,7 @@ export async function lookAround(options: LookOptions): Promise<Found> {
   const planNames = new Set(plans.map(({ name }) => name));
   for (const name of await listManifests(MANIFEST_DIRECTORY, addedModelsDir)) {
     if (planNames.has(name)) continue;
-    const manifest = await attempt(() => loadManifest(name, MANIFEST_DIRECTORY, addedModelsDir));
+    const manifest = await attempt(() => models.manifest(name));
     // What refines is of use in plans alone.
     if (manifest === undefined || manifest.graph.trimap) continue;
     const entries = [{ model: name, inputSize: undefined, role: 'subject' }] as const;
@@ -78,22 +84,56 @@ export async function lookAround(options: LookOptions): Promise<Found> {
 /** Undefined: a model of them is not here, or its terms are refused. */
 async function findModels(
   { name: plan, entries }: PlanOutline,
-  { settings, provider, instructionSet }: LookOptions,
+  { settings }: LookOptions,
+  known: ModelsOfLook,
 ): Promise<{ models: PlanModel[]; goodFor: string } | undefined> {
-  const { modelDir: cacheDir, weightsDir, addedModelsDir, commercialUse } = settings;
   const models: PlanModel[] = [];
   let goodFor = '';
   for (const { model: name, inputSize: side, role } of entries) {
-    const manifest = await loadManifest(name, MANIFEST_DIRECTORY, addedModelsDir);
+    const manifest = await known.manifest(name);
     requireRole(manifest, role, plan);
-    if (refusalsOf(manifest, commercialUse).length > 0) return undefined;
-    const inputSize = side === undefined ? undefined : { width: side, height: side };
-    const folders = { cacheDir, weightsDir };
-    const wanted = { ...folders, manifest, inputSize, provider, instructionSet };
-    const model = await glanceAtModel(wanted);
+    if (refusalsOf(manifest, settings.commercialUse).length > 0) return undefined;
+    const model = await known.model(name, side);
     if (model === undefined) return undefined;
     models.push({ model, role });
     goodFor = manifest.goodFor ?? '';
   }
   return { models, goodFor };
+}
+
+/** Reads each model once in a look, however many plans name it. */
+class ModelsOfLook {
+  readonly #options: LookOptions;
+  readonly #manifests = new Map<string, Promise<ModelManifest>>();
+  readonly #models = new Map<string, Promise<PreparedModel | undefined>>();
+
+  constructor(options: LookOptions) {
+    this.#options = options;
+  }
+
+  /** @throws ModelError, the same one each time */
+  manifest(name: string): Promise<ModelManifest> {
+    const { addedModelsDir } = this.#options.settings;
+    const known = this.#manifests.get(name);
+    const manifest = known ?? loadManifest(name, MANIFEST_DIRECTORY, addedModelsDir);
+    this.#manifests.set(name, manifest);
+    return manifest;
+  }
+
+  /** @param side of its input, pixels; the manifest's own where undefined */
+  model(name: string, side: number | undefined): Promise<PreparedModel | undefined> {
+    const key = `${name} ${side}`;
+    const model = this.#models.get(key) ?? this.#glance(name, side);
+    this.#models.set(key, model);
+    return model;
+  }
+
+  async #glance(name: string, side: number | undefined): Promise<PreparedModel | undefined> {
+    const { settings, provider, instructionSet } = this.#options;
+    const { modelDir: cacheDir, weightsDir } = settings;
+    const manifest = await this.manifest(name);
+    const inputSize = side === undefined ? undefined : { width: side, height: side };
+    const wanted = { cacheDir, weightsDir, manifest, inputSize, provider, instructionSet };
+    return await glanceAtModel(wanted);
+  }
 }
