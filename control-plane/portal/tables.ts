@@ -172,6 +172,10 @@ declare module '@matting/database/database.ts' {
       /** available + reserved when it was told. */
       told_credits: number | null;
       told_event: string | null;
+      /** When the account's quota last kept a notice or a part of it back; null: nothing waits. */
+      withheld_at: number | null;
+      /** What waits (alerts/notices.ts). */
+      withheld_rest: string | null;
     };
     /** At most one row an account: where its own events go. */
     account_webhooks: {
@@ -188,6 +192,15 @@ declare module '@matting/database/database.ts' {
     key_expiry_notices: {
       id: string;
       api_key_id: string;
+      expires_at: number;
+      /** As in balance_alerts. */
+      withheld_at: number | null;
+      withheld_rest: string | null;
+    };
+    /** Sessions of the operator's pages that were signed out, until they would have expired. */
+    ended_operator_sessions: {
+      /** SHA-256 of what the cookie holds, hexadecimal. */
+      token_hash: string;
       expires_at: number;
     };
     /** What was sent on a day (UTC) of an account's, or to an address: alerts/messages.ts. */

@@ -92,7 +92,12 @@ onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) =
         for (const name of folded.slice(0, index + 1))
           await enter(database, name, lists[index], '2026-01-01');
       }
-      const folding = ['0006-baseline', '0007-sightings', 'portal/0004-baseline'];
+      const folding = [
+        '0006-baseline',
+        '0007-sightings',
+        'portal/0004-baseline',
+        'portal/0005-withheld-and-ended',
+      ];
       const { pending, unknown } = await schemaState(database, SERIES);
       t.deepEqual([pending, unknown], [folding, []]);
       t.deepEqual(await migrate(database, SERIES), folding);

@@ -49,16 +49,21 @@ the operator's forms are taken from other sites
   - URL.canParse(origin) && new URL(origin).host === request.headers.host
   + URL.canParse(origin)
   = changes nothing by a form of another site or another session
+
+file control-plane/portal/operator-pages/operator-sessions.ts
 tests control-plane/portal/operator-pages/operator-pages.test.ts: a form of the operator that is held
-the operator's session goes on after it was signed out
-  - nowMs || this.#ended.has(token ?? '')
-  + nowMs
+the operator's session continues after it was signed out
+  - nowMs || (await this.#ended.has(hashOf(token)));
+  + nowMs;
   = makes nothing once its session was signed out, or is over
 tests control-plane/portal/operator-pages/operator-pages.test.ts: a session of the operator
 a session of the operator never ends
   - const isOver = Number(endMs) <= nowMs ||
   + const isOver =
   = ends after its hours, with another key, and where a character differs
+a session that was signed out is noted nowhere
+  - await this.#ended.add(hashOf(token), Number(token.split('.', 1)[0]));
+  = that was signed out ends at every control plane, also after a restart
 
 file control-plane/portal/session/guard.ts
 tests control-plane/portal/operator-pages/operator-pages.test.ts: pages of the operator

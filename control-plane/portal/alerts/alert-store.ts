@@ -6,8 +6,12 @@
  * | threshold | entered by                                | left by                              |
  * |-----------|-------------------------------------------|--------------------------------------|
  * | armed     | an owner sets it; the balance is above it | available <= threshold: it is told   |
- * | told      | it is told                                | available > threshold, and credits   |
+ * | told      | a message of the notice is in the outbox  | available > threshold, and credits   |
  * |           |                                           | were added, or an hour has passed    |
+ *
+ * A notice that the account's quota of the day keeps back leaves the threshold armed, and one of which
+ * it keeps a part back leaves it told with a rest (`withheld_at`, `withheld_rest`). The first round of
+ * the next day (UTC) that still finds the balance low sends the rest.
  *
  * Credits of jobs that fail come back: without the second condition an account whose jobs fail at a
  * threshold would be told at every one of them. Credits were added for certain where available and
@@ -15,15 +19,17 @@
  */
 
 import type { Balances } from '@matting/core/ledger/ledger.ts';
-import {
-  type AccountEventRow,
-  insertMail,
-  insertWebhook,
-  type NewMail,
-} from '@matting/core/webhooks/outbox-store.ts';
+import type { AccountEventRow, NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
-import { matchesOne } from '@matting/database/statements.ts';
-import { type Message, removeOldCounts, takeFromToday, type Withheld } from './messages.ts';
+import { matchesOne, startOfDay } from '@matting/database/statements.ts';
+import { removeOldCounts } from './messages.ts';
+import {
+  EVERYTHING,
+  isWithheldToday,
+  type QueuedNotice,
+  type Rest,
+  writeNotice,
+} from './notices.ts';
 
 export interface AlertCursor {
   readonly accountId: string;
@@ -43,14 +49,6 @@ export interface LowBalanceNotice {
   readonly mails: readonly NewMail[];
   /** As many mails, and events, as the account sends a day. */
   readonly messagesMax: number;
-}
-
-interface QueuedNotice {
-  /** Those that are sent; `event`: whether there is one. */
-  readonly mails: number;
-  readonly event: boolean;
-  /** Of its event and mails, those that were not sent: the account has sent its part of today. */
-  readonly withheld: readonly Withheld[];
 }
 
 /** Owners of an account who are written to: the first ones by their ids. */
@@ -73,6 +71,7 @@ export function alertLooking(database: Database) {
           db
             .updateTable('balance_alerts')
             .set({ told_at: null, told_credits: null, told_event: null })
+            .set({ withheld_at: null, withheld_rest: null })
             .where('account_id', '=', accountId)
             .where('threshold', '=', threshold)
             .where('told_at', '=', told?.atMs ?? -1),
@@ -98,6 +97,7 @@ async function look(database: Database, after: AlertCursor, limit: number) {
       .selectFrom(page.as('alert'))
       .leftJoin('accounts as account', 'account.id', 'alert.account_id')
       .select(['alert.account_id', 'alert.threshold', 'alert.told_at', 'alert.told_credits'])
+      .select(['alert.withheld_at', 'alert.withheld_rest'])
       .select(['account.name', 'account.available', 'account.reserved'])
       .select(() => database.nowMs.as('seen_at'))
       .orderBy('alert.account_id')
@@ -114,6 +114,8 @@ async function look(database: Database, after: AlertCursor, limit: number) {
       accountName: name,
       threshold: row.threshold,
       told,
+      rest: row.withheld_rest,
+      isWithheldToday: isWithheldToday(row, row.seen_at),
       balances: { available, reserved },
       seenAtMs: row.seen_at,
     };
@@ -139,19 +141,20 @@ async function queueNotice(
   tx: Db,
   notice: LowBalanceNotice,
 ): Promise<QueuedNotice | undefined> {
-  const { alert, eventId, event, mails, messagesMax } = notice;
-  const { accountId, threshold, balances } = alert;
+  const { alert, eventId } = notice;
+  const { accountId, threshold, balances, told, rest: wanted } = alert;
+  const { nowMs } = database;
   const isFirst = await matchesOne(
     tx
       .updateTable('balance_alerts')
-      .set({
-        told_at: database.nowMs,
-        told_credits: balances.available + balances.reserved,
-        told_event: eventId,
-      })
+      .set({ withheld_at: nowMs })
       .where('account_id', '=', accountId)
       .where('threshold', '=', threshold)
-      .where('told_at', 'is', null)
+      .where('told_at', told === null ? 'is' : '=', told?.atMs ?? null)
+      .where('withheld_rest', wanted === null ? 'is' : '=', wanted)
+      .where(eb =>
+        eb.or([eb('withheld_at', 'is', null), eb('withheld_at', '<', startOfDay(nowMs))]),
+      )
       .where(eb =>
         eb.exists(
           eb
@@ -163,16 +166,22 @@ async function queueNotice(
       ),
   );
   if (!isFirst) return queuedBefore(tx, notice);
-  const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'mail', recipient }));
-  if (event !== undefined) messages.unshift({ kind: 'event' });
-  const kept = await takeFromToday(database, tx, accountId, messages, messagesMax);
-  const sendsEvent = event !== undefined && kept[0] === undefined;
-  if (sendsEvent) await insertWebhook(database, tx, event);
-  const ofMails = event === undefined ? kept : kept.slice(1);
-  const sent = mails.filter((_, index) => ofMails[index] === undefined);
-  for (const mail of sent) await insertMail(database, tx, mail);
-  const withheld = kept.filter(one => one !== undefined);
-  return { mails: sent.length, event: sendsEvent, withheld };
+  const { queued, rest } = await writeNotice(
+    database,
+    tx,
+    { ...notice, accountId },
+    wanted ?? EVERYTHING,
+  );
+  const credits = balances.available + balances.reserved;
+  const isTold = rest === null || queued.mails > 0 || queued.event;
+  await tx
+    .updateTable('balance_alerts')
+    .set(isTold ? { told_at: nowMs, told_credits: credits, told_event: eventId } : {})
+    .set({ withheld_at: rest === null ? null : nowMs, withheld_rest: rest })
+    .where('account_id', '=', accountId)
+    .where('threshold', '=', threshold)
+    .execute();
+  return queued;
 }
 
 /** By an earlier try, whose answer was lost. */
@@ -206,16 +215,23 @@ export interface AlertState {
   readonly threshold: number;
   /** null: armed. */
   readonly told: { readonly atMs: number; readonly credits: number } | null;
+  /** What the account's quota kept back; null: nothing. */
+  readonly rest: Rest | null;
+  /** Of today: the next try is tomorrow's. */
+  readonly isWithheldToday: boolean;
 }
 
 type AlertStep = 'notify' | 'arm' | 'none';
 
 export function alertStep(
-  { threshold, told }: AlertState,
+  { threshold, told, rest, isWithheldToday }: AlertState,
   { available, reserved }: Balances,
   nowMs: number,
 ): AlertStep {
-  if (available <= threshold) return told === null ? 'notify' : 'none';
+  if (available <= threshold) {
+    const isUntold = told === null || rest !== null;
+    return isUntold && !isWithheldToday ? 'notify' : 'none';
+  }
   if (told === null) return 'none';
   const added = available + reserved > told.credits;
   return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';

@@ -25,7 +25,9 @@ import {
   BY_SYSTEM,
   eventOf,
   HOOK_URL,
+  inviteAtMost,
   lowBalanceNoticeOf,
+  nextDay,
   SEALED,
   seenOf,
   watchedAccount,
@@ -42,6 +44,8 @@ const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
 
 onStoresInCi(test, 'low balances under two replicas', (test, { databases, database, stores }) => {
   let watches: BalanceWatch[];
+  /** Of an account a day. */
+  let mailsMax = 100;
 
   test.before(async () => {
     const replicas = [stores, storesOn(await databases.open())];
@@ -54,15 +58,20 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
       settings: replica.alertSettings,
       secrets,
       mails: true,
-      messagesMax: 100,
-      onWithheld: () => assert.fail('as many as may be are not reached'),
+      get messagesMax() {
+        return mailsMax;
+      },
+      onWithheld: () => assert.ok(mailsMax < 100, 'as many as may be are not reached'),
       pageUrl: 'https://matting.example/account',
       observer: { balanceTold: () => undefined },
       log: silent,
     });
   }
 
-  const look = () => Promise.all([...watches, ...watches].map(watch => watch.look()));
+  async function look(max = 100): Promise<void> {
+    mailsMax = max;
+    await Promise.all([...watches, ...watches].map(watch => watch.look()));
+  }
 
   async function watched(credits: number, thresholds: readonly number[]): Promise<string> {
     const accountId = await watchedAccount(stores, credits, thresholds);
@@ -127,6 +136,49 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     await look();
     await look();
     t.deepEqual((await told(accountId)).thresholds, [10, 10]);
+  });
+
+  test('reaches owners whom other accounts have invited as often as they may', async t => {
+    const accountId = await watched(5, [10]);
+    const to = `ada@${accountId}.test`;
+    const strangers = await Promise.all([fundedAccount(stores, 0), fundedAccount(stores, 0)]);
+    for (const stranger of strangers) await inviteAtMost(stores, stranger, to);
+    t.is(await inviteAtMost(stores, await fundedAccount(stores, 0), to), 0, 'they used it up');
+    await look();
+    t.deepEqual(await told(accountId), { thresholds: [10], mails: ['ada', 'bob'] });
+  });
+
+  test('is not noted as told while the quota keeps it back, and is told on the next day', async t => {
+    const accountId = await watched(5, [10]);
+    const state = () =>
+      rowsOf(database.kysely, 'balance_alerts', { account_id: accountId }).then(([row]) => row);
+    await look(0);
+    t.is((await state())?.told_at, null);
+    await look();
+    t.deepEqual(await told(accountId), { thresholds: [], mails: [] }, 'one try a day');
+    await nextDay(database);
+    await look(1);
+    t.is((await told(accountId)).mails.length, 1, 'one owner is told');
+    t.not((await state())?.told_at, null);
+    await nextDay(database);
+    await look();
+    await nextDay(database);
+    await look();
+    t.deepEqual(await told(accountId), { thresholds: [10], mails: ['ada', 'bob'] });
+    t.like(await state(), { withheld_at: null, withheld_rest: null });
+  });
+
+  test('is told to nobody more once the balance has risen before the next day', async t => {
+    const accountId = await watched(5, [10]);
+    await look(1);
+    await stores.ledger.grant(accountId, 100, 'more');
+    await look();
+    await nextDay(database);
+    await look();
+    t.is((await told(accountId)).mails.length, 1);
+    await stores.ledger.revoke(accountId, 99, 'spent');
+    await look();
+    t.is((await told(accountId)).mails.length, 3, 'another fall is told on its day');
   });
 
   test('is not told at every job that fails at the threshold', async t => {

@@ -121,12 +121,13 @@ export class BalanceWatch {
     const notice = await this.#noticeOf(alert);
     const queued = await alerts.queue(notice);
     if (queued === undefined) return;
-    observer.balanceTold();
     const { accountId, threshold } = alert;
+    for (const withheld of queued.withheld) onWithheld(accountId, withheld);
+    if (queued.withheld.length > 0 && queued.mails === 0 && !queued.event) return;
+    observer.balanceTold();
     const { eventId } = notice;
     const sent = { mails: queued.mails, webhook: queued.event };
     log.info({ accountId, threshold, ...sent, eventId }, 'a low balance notice was queued');
-    for (const withheld of queued.withheld) onWithheld(accountId, withheld);
   }
 
   async #noticeOf(alert: SeenAlert): Promise<LowBalanceNotice> {

@@ -5,7 +5,7 @@ import { fundedAccount, OPERATOR } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import ava from 'ava';
-import { addOwner } from '../test/alerts-fixtures.ts';
+import { addOwner, inviteAtMost, nextDay } from '../test/alerts-fixtures.ts';
 import { onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
 import { EXPIRY_NOTICE_MS, expiryMail, KeyExpiryWatch } from './key-expiry-notices.ts';
 import type { Withheld } from './messages.ts';
@@ -101,6 +101,38 @@ onStoresInCi(
       await look(1);
       t.is((await mailsOf(accountId)).length, 1);
       t.deepEqual(withheld, [{ reason: 'account', isFirst: true }]);
+    });
+
+    test('that the quota keeps back go to whom they have not reached on the next day, once', async t => {
+      const accountId = await accountWithOwners();
+      await keyOf(accountId, 3 * DAY_MS);
+      const whom = async () => (await mailsOf(accountId)).map(({ address }) => address.slice(0, 3));
+      await look(0);
+      t.deepEqual(await whom(), []);
+      withheld.length = 0;
+      await look();
+      t.deepEqual([await whom(), withheld], [[], []], 'one try a day');
+      await nextDay(database);
+      await look(1);
+      const [first] = await whom();
+      t.is((await whom()).length, 1);
+      await nextDay(database);
+      await look();
+      await nextDay(database);
+      await look();
+      t.deepEqual((await whom()).sort(), ['ada', 'bob'], `after ${first}`);
+    });
+
+    test('reach an owner whom other accounts have invited as often as they may', async t => {
+      const accountId = await accountWithOwners();
+      const to = `ada@${accountId}.test`;
+      const strangers = await Promise.all([fundedAccount(stores, 0), fundedAccount(stores, 0)]);
+      for (const stranger of strangers) await inviteAtMost(stores, stranger, to);
+      await keyOf(accountId, DAY_MS);
+      withheld.length = 0;
+      await look();
+      t.is((await mailsOf(accountId)).length, 2);
+      t.deepEqual(withheld, []);
     });
 
     test('cover more keys than a page has', async t => {

@@ -1,25 +1,45 @@
 /**
  * Mails the owners of an account before one of its API keys expires: once for each expiry of a key,
  * EXPIRY_NOTICE_MS before it. Every replica with a mail server reads all keys, a page at a time.
- * The mails commit with a row whose unique key lets one replica queue them.
+ * The mails commit with a row whose unique key lets one replica queue them. The row also says what the
+ * account's quota of the day kept back; a look on the next day (UTC) sends that.
  */
 import { randomUUID } from 'node:crypto';
 import { publicPrefix } from '@matting/core/keys/authenticate.ts';
 import type { CallbackSecrets } from '@matting/core/secrets/secret-box.ts';
-import { insertMail, type NewMail } from '@matting/core/webhooks/outbox-store.ts';
+import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
-import { isInserted, nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
+import {
+  isInserted,
+  matchesOne,
+  nowPlusMs,
+  removeOldRows,
+  startOfDay,
+} from '@matting/database/statements.ts';
 import type { Logger } from 'pino';
 import type { AlertStore } from './alert-store.ts';
-import { type Message, takeFromToday, type Withheld } from './messages.ts';
+import {
+  EVERYTHING,
+  isWithheldToday,
+  type QueuedNotice,
+  type Rest,
+  writeNotice,
+} from './notices.ts';
 import { type MailText, nameInMail, type OnWithheld, ownersMails } from './owners-mails.ts';
 
 const DAY_MS = 86_400_000;
 /** Time to change the key where it is used. */
 export const EXPIRY_NOTICE_MS = 14 * DAY_MS;
 
-export type ExpiringKey = Awaited<ReturnType<typeof look>>['expiring'][number];
+export interface ExpiringKey {
+  readonly id: string;
+  readonly name: string;
+  readonly accountId: string;
+  readonly expiresAtMs: number;
+  /** What the quota of an earlier day kept back; null: no notice of this expiry was begun. */
+  readonly rest: Rest | null;
+}
 
 interface ExpiryNotice {
   readonly key: ExpiringKey;
@@ -28,11 +48,6 @@ interface ExpiryNotice {
   readonly mails: readonly NewMail[];
   /** As many as the account sends a day. */
   readonly messagesMax: number;
-}
-
-interface QueuedNotice {
-  readonly mails: number;
-  readonly withheld: readonly Withheld[];
 }
 
 export type ExpiryNoticeStore = ReturnType<typeof expiryNoticeStore>;
@@ -71,20 +86,23 @@ async function look(database: Database, after: string, limit: number) {
   const near = rows.flatMap(({ expires_at: expiresAtMs, seen_at: seenAtMs, ...row }) => {
     if (expiresAtMs === null || row.revoked_at !== null) return [];
     if (expiresAtMs <= seenAtMs || expiresAtMs > seenAtMs + EXPIRY_NOTICE_MS) return [];
-    return [{ id: row.id, name: row.name, accountId: row.account_id, expiresAtMs }];
+    return [{ id: row.id, name: row.name, accountId: row.account_id, expiresAtMs, seenAtMs }];
   });
   const ids = near.map(({ id }) => id);
   const queued = ids.length === 0 ? [] : await query(database, db => readQueued(db, ids));
-  const isQueued = (key: (typeof near)[number]) =>
-    queued.some(row => row.api_key_id === key.id && row.expires_at === key.expiresAtMs);
-  const expiring = near.filter(key => !isQueued(key));
+  const expiring = near.flatMap(({ seenAtMs, ...key }): ExpiringKey[] => {
+    const row = queued.find(one => one.api_key_id === key.id && one.expires_at === key.expiresAtMs);
+    if (row === undefined) return [{ ...key, rest: null }];
+    const { withheld_rest: rest } = row;
+    return rest === null || isWithheldToday(row, seenAtMs) ? [] : [{ ...key, rest }];
+  });
   return { expiring, next: rows.length < limit ? undefined : rows.at(-1)?.id };
 }
 
 function readQueued(db: Db, ids: readonly string[]) {
   return db
     .selectFrom('key_expiry_notices')
-    .select(['api_key_id', 'expires_at'])
+    .select(['api_key_id', 'expires_at', 'withheld_at', 'withheld_rest'])
     .where('api_key_id', 'in', ids)
     .execute();
 }
@@ -94,15 +112,40 @@ async function queueNotice(
   tx: Db,
   notice: ExpiryNotice,
 ): Promise<QueuedNotice | undefined> {
-  const { id, key, mails, messagesMax } = notice;
-  const row = { id, api_key_id: key.id, expires_at: key.expiresAtMs };
-  const isFirst = await isInserted(tx.insertInto('key_expiry_notices').values(row).execute());
+  const { id, key } = notice;
+  const isFirst = await (key.rest === null ? begin(tx, notice) : takeUp(database, tx, notice));
   if (!isFirst) return queuedBefore(tx, notice);
-  const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'mail', recipient }));
-  const kept = await takeFromToday(database, tx, key.accountId, messages, messagesMax);
-  const sent = mails.filter((_, index) => kept[index] === undefined);
-  for (const mail of sent) await insertMail(database, tx, mail);
-  return { mails: sent.length, withheld: kept.filter(one => one !== undefined) };
+  const { queued, rest } = await writeNotice(
+    database,
+    tx,
+    { ...notice, accountId: key.accountId },
+    key.rest ?? EVERYTHING,
+  );
+  if (rest === key.rest && rest === null) return queued;
+  await tx
+    .updateTable('key_expiry_notices')
+    .set({ withheld_at: rest === null ? null : database.nowMs, withheld_rest: rest })
+    .where('id', '=', id)
+    .execute();
+  return queued;
+}
+
+function begin(tx: Db, { id, key }: ExpiryNotice): Promise<boolean> {
+  const row = { id, api_key_id: key.id, expires_at: key.expiresAtMs };
+  return isInserted(tx.insertInto('key_expiry_notices').values(row).execute());
+}
+
+/** Takes the row over from the try of another day, which left a rest. */
+function takeUp({ nowMs }: Database, tx: Db, { id, key }: ExpiryNotice): Promise<boolean> {
+  return matchesOne(
+    tx
+      .updateTable('key_expiry_notices')
+      .set({ id, withheld_at: nowMs })
+      .where('api_key_id', '=', key.id)
+      .where('expires_at', '=', key.expiresAtMs)
+      .where('withheld_rest', '=', key.rest)
+      .where('withheld_at', '<', startOfDay(nowMs)),
+  );
 }
 
 /** By an earlier try, whose answer was lost. */
@@ -111,7 +154,13 @@ async function queuedBefore(
   { id, mails }: ExpiryNotice,
 ): Promise<QueuedNotice | undefined> {
   const own = await db.selectFrom('key_expiry_notices').select('id').where('id', '=', id).execute();
-  return own.length === 0 ? undefined : { mails: mails.length, withheld: [] };
+  if (own.length === 0) return undefined;
+  const ids = mails.map(mail => mail.id);
+  const written =
+    ids.length === 0
+      ? []
+      : await db.selectFrom('outbox').select('id').where('id', 'in', ids).execute();
+  return { mails: written.length, event: false, withheld: [] };
 }
 
 interface ExpiryMail {
@@ -201,8 +250,9 @@ export class KeyExpiryWatch {
     const mails = ownersMails(owners, { accountId, secrets, textOf });
     const queued = await expiryNotices.queue({ key, id: randomUUID(), mails, messagesMax });
     if (queued === undefined) return;
+    for (const withheld of queued.withheld) onWithheld(accountId, withheld);
+    if (queued.withheld.length > 0 && queued.mails === 0) return;
     const apiKeyId = key.id;
     log.info({ accountId, apiKeyId, mails: queued.mails }, 'a key expiry notice was queued');
-    for (const withheld of queued.withheld) onWithheld(accountId, withheld);
   }
 }

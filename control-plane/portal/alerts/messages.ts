@@ -1,8 +1,9 @@
 /**
- * What an account sends a day (UTC) in the operator's name: mails to its owners and to whom it
- * invites, and events to its own address, counted apart. Whoever is written to gets no more than
- * RECIPIENT_MAILS_MAX of all accounts, and half of them of one: none closes an address to the
- * others. The operator's own mails are not counted.
+ * What an account sends a day (UTC) in the operator's name: invitations, notices to its own owners,
+ * and events to its own address. Mails and events are counted apart. Anybody can invite an address,
+ * so all accounts together send it at most RECIPIENT_MAILS_MAX invitations, and one account half of
+ * them. A notice goes to who owns the account: only what that account sends counts for it, so no
+ * other account can keep a warning back. The operator's own mails are not counted.
  *
  * Counted over all replicas in the transactions that write them: a row what is counted by, by its
  * hash, so that no address outlives its mail here. The rows of a message are raised first, in one
@@ -20,11 +21,13 @@ import { mailKeyOf } from '../people/mail-address.ts';
 export const ACCOUNT_MAILS_DEFAULT = 100;
 export const ACCOUNT_MAILS_MAX = 1_000_000;
 export const RECIPIENT_MAILS_MAX = 20;
-/** Of them, from one account. */
+/** Of invitations to one address from one account, and of notices to one owner of an account. */
 export const RECIPIENT_ACCOUNT_MAILS_MAX = RECIPIENT_MAILS_MAX / 2;
 
 export type Message =
-  | { readonly kind: 'mail'; readonly recipient: string }
+  | { readonly kind: 'invitation'; readonly recipient: string }
+  /** To an owner of the account. */
+  | { readonly kind: 'notice'; readonly recipient: string }
   /** To the address that the account's owners set. */
   | { readonly kind: 'event' };
 
@@ -40,11 +43,15 @@ interface MessageCount {
 
 /** What a message of an account is counted by; it is sent where none of them is at its end. */
 export function countsOf(accountId: string, message: Message, max: number): MessageCount[] {
-  const { kind } = message;
-  const ofAccount: MessageCount = { name: `${kind} of ${accountId}`, max, reason: 'account' };
-  if (kind === 'event') return [ofAccount];
+  const kept = message.kind === 'event' ? 'event' : 'mail';
+  const ofAccount: MessageCount = { name: `${kept} of ${accountId}`, max, reason: 'account' };
+  if (message.kind === 'event') return [ofAccount];
   const to = addresseeOf(message.recipient);
   const reason = 'recipient';
+  if (message.kind === 'notice') {
+    const name = `notice of ${accountId} to ${to}`;
+    return [ofAccount, { name, max: RECIPIENT_ACCOUNT_MAILS_MAX, reason }];
+  }
   return [
     ofAccount,
     { name: `mail of ${accountId} to ${to}`, max: RECIPIENT_ACCOUNT_MAILS_MAX, reason },

@@ -30,14 +30,16 @@ import {
 import { dayOf, dayOfIso, isoOfDay, usageQuestionOf } from '../usage/usage-store.ts';
 
 const NOW = 1_800_000_000_000;
+const NOTHING_KEPT = { rest: null, isWithheldToday: false };
 const told = (agoMs: number, credits: number): AlertState => ({
   threshold: 10,
   told: { atMs: NOW - agoMs, credits },
+  ...NOTHING_KEPT,
 });
 const has = (available: number, reserved = 0) => ({ available, reserved });
 
 test('a balance › a threshold is told at it and below, and armed above it', t => {
-  const armed: AlertState = { threshold: 10, told: null };
+  const armed: AlertState = { threshold: 10, told: null, ...NOTHING_KEPT };
   t.is(alertStep(armed, has(11), NOW), 'none');
   t.is(alertStep(armed, has(10), NOW), 'notify');
   t.is(alertStep(armed, has(0), NOW), 'notify');
@@ -45,7 +47,11 @@ test('a balance › a threshold is told at it and below, and armed above it', t 
   t.is(alertStep(told(5, 10), has(11), NOW), 'arm', 'credits were added');
   t.is(alertStep(told(5, 12), has(11, 1), NOW), 'none', 'those of a job came back');
   t.is(alertStep(told(TOLD_AGAIN_MS, 12), has(11, 1), NOW), 'arm');
-  t.is(alertStep({ threshold: 0, told: null }, has(0, 5), NOW), 'notify');
+  t.is(alertStep({ ...armed, threshold: 0 }, has(0, 5), NOW), 'notify');
+  const kept = { rest: '*', isWithheldToday: true };
+  t.is(alertStep({ ...armed, ...kept }, has(10), NOW), 'none', 'one try a day');
+  t.is(alertStep({ ...told(5, 10), ...kept }, has(10), NOW), 'none');
+  t.is(alertStep({ ...told(5, 10), ...kept, isWithheldToday: false }, has(10), NOW), 'notify');
 });
 
 test('a balance › thresholds are read from what people type', t => {
@@ -75,7 +81,7 @@ test('a balance › what is told names the account, the threshold and what is le
   }
 });
 
-const mailTo = (recipient: string): Message => ({ kind: 'mail', recipient });
+const mailTo = (recipient: string): Message => ({ kind: 'invitation', recipient });
 
 /** What keeps each of these back, in their order, where nothing was sent before. */
 function sending(messages: readonly (readonly [account: string, Message])[], max: number) {
@@ -101,6 +107,17 @@ test('messages of a day › reach one address from one account half as often as 
   const many = ['one', 'two', 'three', 'four'].flatMap(account => to(account, 9));
   const sent = sending(many, 100).filter(reason => reason === undefined);
   t.is(sent.length, RECIPIENT_MAILS_MAX, 'accounts together have one bound');
+});
+
+test('messages of a day › to owners count for their own account alone', t => {
+  const all = ['one', 'two', 'three'].flatMap(account =>
+    Array.from({ length: RECIPIENT_MAILS_MAX }, () => [account, mailTo('a@a.test')] as const),
+  );
+  const notice: Message = { kind: 'notice', recipient: 'a@a.test' };
+  const notices = Array.from({ length: RECIPIENT_MAILS_MAX }, () => ['one', notice] as const);
+  const kept = sending([...all, ...notices], 100).slice(all.length);
+  t.is(kept.filter(reason => reason === undefined).length, RECIPIENT_ACCOUNT_MAILS_MAX);
+  t.is(kept.at(-1), 'recipient');
 });
 
 test('messages of a day › count what one person reads as one address', t => {

@@ -291,7 +291,7 @@ async function takeLetter(
   { accountId, letter, messagesMax }: NewLink,
 ): Promise<Withheld | undefined> {
   if (letter === undefined || messagesMax === undefined) return undefined;
-  const message = { kind: 'mail', recipient: letter.recipient } as const;
+  const message = { kind: 'invitation', recipient: letter.recipient } as const;
   const [withheld] = await takeFromToday(database, tx, accountId, [message], messagesMax);
   return withheld;
 }

@@ -4,10 +4,37 @@ import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { mailOf } from '@matting/core/test/mails.ts';
 import type { AccountEventRow } from '@matting/core/webhooks/outbox-store.ts';
 import type { Database } from '@matting/database/database.ts';
+import { addTo } from '@matting/database/test/rows.ts';
 import type { LowBalanceNotice, SeenAlert } from '../alerts/alert-store.ts';
+import { RECIPIENT_MAILS_MAX } from '../alerts/messages.ts';
 import type { Stores } from './fixtures.ts';
+import { newLink, OPERATOR } from './people.ts';
+
+const DAY_MS = 86_400_000;
 
 export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
+
+/** Invites that address from that account until the bound keeps an invitation back. */
+export async function inviteAtMost(
+  stores: Stores,
+  accountId: string,
+  recipient: string,
+): Promise<number> {
+  for (let sent = 0; sent <= RECIPIENT_MAILS_MAX; sent += 1) {
+    const id = randomUUID();
+    const letter = { id, accountId, recipient, subject: 'x', body: 'y' };
+    const link = newLink(accountId, { id, mail: recipient, letter, messagesMax: 100 });
+    if ((await stores.links.create(link, OPERATOR)) !== 'created') return sent;
+  }
+  throw new Error('the bound kept no invitation back');
+}
+
+/** What was counted and kept back today was yesterday's. */
+export async function nextDay({ kysely }: Database): Promise<void> {
+  await addTo(kysely, 'message_counts', {}, { day_at: -DAY_MS });
+  await addTo(kysely, 'balance_alerts', {}, { withheld_at: -DAY_MS });
+  await addTo(kysely, 'key_expiry_notices', {}, { withheld_at: -DAY_MS });
+}
 
 export const SEALED = { secret: Uint8Array.of(1, 2, 3), secretKeyId: 'a-key' };
 /** Of tests of an account's address. */

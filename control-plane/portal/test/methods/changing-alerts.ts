@@ -4,12 +4,14 @@ import { randomUUID } from 'node:crypto';
 import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
 import type { MessageClaim } from '@matting/core/webhooks/deliver-messages.ts';
 import { at } from '@matting/test-support/at.ts';
+import { EVERYTHING } from '../../alerts/notices.ts';
 import {
   BY_SYSTEM,
   eventOf,
   expiryNoticeOf,
   HOOK_URL,
   lowBalanceNoticeOf,
+  nextDay,
   SEALED,
   seenOf,
   TEST_BOUNDS,
@@ -163,15 +165,21 @@ export const CHANGING_ALERTS: readonly ChangingMethod<Stores>[] = [
       return {
         act: stores => stores.expiryNotices.queue(notice),
         check: async outcome => {
-          assert.deepEqual(outcome, { mails: 1, withheld: [] });
+          assert.deepEqual(outcome, { mails: 1, event: false, withheld: [] });
           assert.equal(await rowsOf(fixture, 'outbox', accountId), 1);
         },
       };
     },
-    late: async ({ stores }) => {
+    late: async ({ stores, database }) => {
       const notice = await expiryNoticeOf(stores, await watchedAccount(stores, 5, []));
-      assert.ok(notice && (await stores.expiryNotices.queue(notice)));
-      const again = { ...notice, id: randomUUID() };
+      assert.ok(notice);
+      const kept = await stores.expiryNotices.queue({ ...notice, messagesMax: 0 });
+      assert.equal(kept?.withheld.length, 1);
+      await nextDay(database);
+      const key = { ...notice.key, rest: EVERYTHING };
+      const sent = await stores.expiryNotices.queue({ ...notice, key, id: randomUUID() });
+      assert.equal(sent?.mails, 1);
+      const again = { ...notice, key, id: randomUUID() };
       return { act: others => others.expiryNotices.queue(again), told: undefined };
     },
   },

@@ -70,7 +70,12 @@ const KEY = { hash: 'a'.repeat(64), failuresMax: 100 };
 /** A row that is past its time, and whether it is gone. */
 function removing(
   name: string,
-  table: 'sessions' | 'one_time_links' | 'sign_in_throttles' | 'audit_entries',
+  table:
+    | 'sessions'
+    | 'one_time_links'
+    | 'sign_in_throttles'
+    | 'audit_entries'
+    | 'ended_operator_sessions',
   call: (stores: Stores) => Promise<number>,
 ): ChangingMethod<Stores> {
   return {
@@ -80,6 +85,7 @@ function removing(
       const account = await fundedAccount(stores, 0);
       await personOfAccount(stores, account);
       await stores.signInThrottles.take([KEY]);
+      await stores.endedOperatorSessions.add(sha256(account), 1);
       const its = { account_id: account };
       await setIn(kysely, 'sessions', its, { expires_at: 1 });
       await setIn(kysely, 'one_time_links', its, { expires_at: 1 });
@@ -328,6 +334,21 @@ export const CHANGING_PEOPLE: readonly ChangingMethod<Stores>[] = [
   },
   removing('people.removeEndedSessions', 'sessions', ({ people }) =>
     people.removeEndedSessions(50),
+  ),
+  {
+    name: 'endedOperatorSessions.add',
+    arrange: async ({ stores }) => {
+      const token = sha256(randomUUID());
+      return {
+        act: faulty => faulty.endedOperatorSessions.add(token, Date.now() + 60_000),
+        check: async () => assert.ok(await stores.endedOperatorSessions.has(token)),
+      };
+    },
+  },
+  removing(
+    'endedOperatorSessions.removeOld',
+    'ended_operator_sessions',
+    ({ endedOperatorSessions }) => endedOperatorSessions.removeOld(50),
   ),
   removing('people.removeOldLinks', 'one_time_links', ({ people }) => people.removeOldLinks(50)),
   removing('people.removeOldThrottles', 'sign_in_throttles', ({ people }) =>

@@ -91,6 +91,8 @@ export const READING: Readonly<Record<string, Exercise<Stores>>> = {
     assert.ok(await people.findByMail(personMailOf(9).toUpperCase())),
   'people.listMembers': async ({ people }) =>
     assert.ok((await people.listMembers(accountOf(0))).length > 100),
+  'endedOperatorSessions.has': async ({ endedOperatorSessions }) =>
+    assert.equal(await endedOperatorSessions.has('0'.repeat(64)), false),
   'sessions.list': async ({ sessions }) =>
     assert.equal((await sessions.list(personOf(4))).length, 1),
   'alerts.look': async s => {
