@@ -154,12 +154,14 @@ function loopsOf({ core, settings, stores, onWithheld }: Parts, observer: Portal
 }
 
 /** Each a page of old rows. */
-function sweepStepsOf({ alerts, expiryNotices, people, usage }: PortalStores): SweepStep[] {
+function sweepStepsOf(stores: PortalStores): SweepStep[] {
+  const { alerts, endedOperatorSessions, expiryNotices, people, usage } = stores;
   return [
     removalStep('old usage', size => usage.removeOld(size)),
     removalStep('old counts of messages', size => alerts.removeOldCounts(size)),
     removalStep('old key expiry notices', size => expiryNotices.removeOld(size)),
     removalStep('ended sessions', size => people.removeEndedSessions(size)),
+    removalStep('ended operator sessions', size => endedOperatorSessions.removeOld(size)),
     removalStep('old links', size => people.removeOldLinks(size)),
     removalStep('old failures of sign-in', size => people.removeOldThrottles(size)),
   ];

@@ -3,6 +3,7 @@ import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
 import { expiryNoticeStore } from './alerts/key-expiry-notices.ts';
+import { createEndedOperatorSessions } from './operator-pages/operator-sessions.ts';
 import { createLedgerLineStore } from './orders/ledger-lines.ts';
 import { createOrderStore } from './orders/order-store.ts';
 import { createLinkStore } from './people/link-store.ts';
@@ -20,6 +21,7 @@ export function createPortalStores(database: Database) {
   return {
     alerts: alertLooking(database),
     alertSettings: alertSettings(database),
+    endedOperatorSessions: createEndedOperatorSessions(database),
     expiryNotices: expiryNoticeStore(database),
     identities: createIdentityStore(database),
     links: createLinkStore(database),

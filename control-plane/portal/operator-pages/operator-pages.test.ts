@@ -14,7 +14,8 @@ import { operatorAppOn } from '../test/operator-app.ts';
 import { placed } from '../test/orders.ts';
 import { openTestApp } from '../test/portal-app.ts';
 import { signIn as signInPerson } from '../test/signed-in-browser.ts';
-import { KEY_GUESSES, OperatorSessions, SESSION_MS } from './operator-pages.ts';
+import { KEY_GUESSES } from './operator-pages.ts';
+import { OperatorSessions, SESSION_MS } from './operator-sessions.ts';
 
 const test = ava.serial;
 
@@ -25,6 +26,8 @@ const FORM = 'application/x-www-form-urlencoded';
 type Fields = Readonly<Record<string, string>>;
 
 const { stores } = useStores(test);
+const NONE_ENDED = { add: async () => true, has: async () => false };
+const sessions = new OperatorSessions(KEY, NONE_ENDED);
 let app: FastifyInstance;
 let cookie: string;
 
@@ -138,7 +141,7 @@ test('pages of the operator › changes nothing by a form of another site or ano
     await send(page, url, fields, { origin: 'https://evil.example' }),
     await send(page, url, fields, { origin: 'http://localhost:1' }),
     await send(page, url, { ...fields, csrf: '' }),
-    await send(page, url, { ...fields, csrf: csrfTokenOf(new OperatorSessions(KEY).create()) }),
+    await send(page, url, { ...fields, csrf: csrfTokenOf(sessions.create()) }),
   ];
   for (const { statusCode } of refusals) t.is(statusCode, 403);
   const anonymous = await send(page, url, fields, { cookie: '' });
@@ -291,23 +294,37 @@ function cookieOf(answer: LightMyRequestResponse): string {
   return String(answer.headers['set-cookie']).split(';')[0] ?? '';
 }
 
-const sessions = new OperatorSessions(KEY);
-
-test('a session of the operator › ends after its hours, with another key, and where a character differs', t => {
+test('a session of the operator › ends after its hours, with another key, and where a character differs', async t => {
   const token = sessions.create(1000);
-  t.truthy(sessions.isValid(token, 1000));
-  t.truthy(sessions.isValid(token, 999 + SESSION_MS));
-  t.true(!sessions.isValid(token, 1000 + SESSION_MS));
-  t.true(!new OperatorSessions(`${KEY}x`).isValid(token, 1000));
+  t.truthy(await sessions.isValid(token, 1000));
+  t.truthy(await sessions.isValid(token, 999 + SESSION_MS));
+  t.true(!(await sessions.isValid(token, 1000 + SESSION_MS)));
+  t.true(!(await new OperatorSessions(`${KEY}x`, NONE_ENDED).isValid(token, 1000)));
   for (let at = 0; at < token.length; at += 1) {
     const other = token[at] === 'A' ? 'B' : 'A';
     const forged = token.slice(0, at) + other + token.slice(at + 1);
     // The last character of Base64 has bits that say nothing; they are compared as text.
-    t.true(!sessions.isValid(forged, 1000), `character ${at}`);
+    t.true(!(await sessions.isValid(forged, 1000)), `character ${at}`);
   }
   for (const nonsense of [undefined, '', '..', '9.a.b', `${token}.`, ` ${token}`]) {
-    t.true(!sessions.isValid(nonsense, 1000));
+    t.true(!(await sessions.isValid(nonsense, 1000)));
   }
+});
+
+test('a session of the operator › that was signed out ends at every control plane, also after a restart', async t => {
+  const other = operatorAppOn(stores);
+  t.teardown(() => other.close());
+  const ended = cookieOf(await signIn(KEY));
+  const at = (door: FastifyInstance) =>
+    door.inject({ url: '/operator', headers: { host: HOST, cookie: ended } });
+  t.is((await at(other)).statusCode, 200);
+  await send('/operator', '/operator/sign-out', {}, { cookie: ended });
+  const restarted = operatorAppOn(stores);
+  t.teardown(() => restarted.close());
+  for (const door of [app, other, restarted]) {
+    t.is((await at(door)).headers.location, '/operator/sign-in');
+  }
+  t.is((await read('/operator')).statusCode, 200, 'others go on');
 });
 
 test('the two doors › are opened by no session of the other', async t => {
@@ -317,7 +334,7 @@ test('the two doors › are opened by no session of the other', async t => {
   const owner = await signInPerson(fixture);
   t.is((await owner.get('/account/profile')).statusCode, 200);
   const names = ['__Host-matting-session', '__Host-matting-operator', 'matting-operator'];
-  const token = new OperatorSessions(KEY).create();
+  const token = sessions.create();
   for (const name of names) {
     const asOperator = { url: '/operator', headers: { cookie: `${name}=${owner.secret}` } };
     t.is((await operator.inject(asOperator)).headers.location, '/operator/sign-in', name);

@@ -4,7 +4,6 @@
  * an Authorization header opens no page.
  */
 
-import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import cookie from '@fastify/cookie';
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
 import { isOperatorKey } from '@matting/core/http/operator-app.ts';
@@ -16,7 +15,7 @@ import { OperateOrders } from '../orders/operate-orders.ts';
 import { registerAssets } from '../page/assets.ts';
 import { assetsOf, type Brand } from '../page/brand.ts';
 import { button, postForm, textField } from '../page/html.ts';
-import { csrfTokenOf, guardRoutes, isSameText } from '../session/guard.ts';
+import { csrfTokenOf, guardRoutes } from '../session/guard.ts';
 import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
 import { AttemptWindows } from '../sign-in/attempt-windows.ts';
 import { AuthorityError } from '../sign-in/session-store.ts';
@@ -32,6 +31,7 @@ import {
   renderOperatorPage,
   writeOperatorError,
 } from './operator-frame.ts';
+import { type EndedOperatorSessions, OperatorSessions, SESSION_MS } from './operator-sessions.ts';
 import { registerJobPages, registerNodePages, registerNotificationPages } from './work-pages.ts';
 
 interface OperatorPagesOptions {
@@ -43,22 +43,31 @@ interface OperatorPagesOptions {
 
 export function operatorPages(
   services: OperatorServices,
-  stores: ConstructorParameters<typeof OperateOrders>[0],
+  stores: ConstructorParameters<typeof OperateOrders>[0] & {
+    readonly endedOperatorSessions: EndedOperatorSessions;
+  },
   options: OperatorPagesOptions,
 ): (app: FastifyInstance) => void {
+  const { operatorKey } = options;
+  // Without a key there are no pages.
+  if (operatorKey === undefined) return () => undefined;
   const all = { ...services, operateOrders: new OperateOrders(stores) };
-  return app => registerOperatorPages(app, all, options);
+  const sessions = new OperatorSessions(operatorKey, stores.endedOperatorSessions);
+  return app => registerOperatorPages(app, all, { ...options, operatorKey, sessions });
 }
 
 function registerOperatorPages(
   app: FastifyInstance,
   services: OperatorServices & OrderPageServices,
-  { baseUrl, operatorKey, brand }: OperatorPagesOptions,
+  {
+    baseUrl,
+    operatorKey,
+    brand,
+    sessions,
+  }: OperatorPagesOptions & { readonly operatorKey: string; readonly sessions: OperatorSessions },
 ): void {
-  if (operatorKey === undefined) return;
   app.register(async pages => {
     await pages.register(cookie);
-    const sessions = new OperatorSessions(operatorKey);
     pages.setErrorHandler(errorHandlerOf(baseUrl));
     pages.addHook('onRequest', async request => note(request, { brand }));
     guardOperatorPages(pages, sessions);
@@ -87,50 +96,6 @@ function errorHandlerOf(baseUrl: string) {
   };
 }
 
-export const SESSION_MS = 8 * 3_600_000;
-/** Sessions that were signed out and are remembered; the one that was first makes room. */
-const ENDED_MAX = 1000;
-const RANDOM_BYTES = 16;
-const TOKEN = /^(\d{1,15})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
-
-/**
- * Nobody by name, somebody who knew the operator key. The cookie is signed,
- * `<end>.<random>.<signature>`, by a key derived of the operator key: a new operator key ends every
- * session, and every control plane takes it. One that was signed out is remembered where it was.
- */
-export class OperatorSessions {
-  readonly #key: Buffer;
-  readonly #ended = new Set<string>();
-
-  constructor(operatorKey: string) {
-    const about = 'sessions of the operator pages';
-    this.#key = Buffer.from(hkdfSync('sha256', operatorKey, '', about, 32));
-  }
-
-  create(nowMs = Date.now()): string {
-    const signed = `${nowMs + SESSION_MS}.${randomBytes(RANDOM_BYTES).toString('base64url')}`;
-    return `${signed}.${this.#sign(signed)}`;
-  }
-
-  isValid(token: string | undefined, nowMs = Date.now()): boolean {
-    const [, endMs, random, signature] = TOKEN.exec(token ?? '') ?? [];
-    if (signature === undefined) return false;
-    const expected = this.#sign(`${endMs}.${random}`);
-    const isOver = Number(endMs) <= nowMs || this.#ended.has(token ?? '');
-    return isSameText(signature, expected) && !isOver;
-  }
-
-  end(token: string): void {
-    this.#ended.add(token);
-    const [first] = this.#ended;
-    if (first !== undefined && this.#ended.size > ENDED_MAX) this.#ended.delete(first);
-  }
-
-  #sign(text: string): string {
-    return createHmac('sha256', this.#key).update(`session ${text}`).digest('base64url');
-  }
-}
-
 /** Over TLS with the prefix that lets no other host plant it; on this machine without. */
 const SECURE_COOKIE = '__Host-matting-operator';
 const PLAIN_COOKIE = 'matting-operator';
@@ -148,17 +113,23 @@ function beginSession(reply: FastifyReply, sessions: OperatorSessions, isSecure:
   });
 }
 
-function endSessions(reply: FastifyReply, sessions: OperatorSessions): FastifyReply {
-  for (const token of tokensOf(reply.request, sessions)) sessions.end(token);
-  return reply
+async function endSessions(reply: FastifyReply, sessions: OperatorSessions): Promise<void> {
+  for (const token of await tokensOf(reply.request, sessions)) await sessions.end(token);
+  reply
     .clearCookie(SECURE_COOKIE, cookieOptions(true))
     .clearCookie(PLAIN_COOKIE, cookieOptions(false));
 }
 
 /** Cookies of sessions that are valid: a browser may have one of each name. */
-function tokensOf({ cookies }: FastifyRequest, sessions: OperatorSessions): string[] {
-  const given = [cookies[SECURE_COOKIE], cookies[PLAIN_COOKIE]];
-  return given.filter(token => token !== undefined && sessions.isValid(token)) as string[];
+async function tokensOf(
+  { cookies }: FastifyRequest,
+  sessions: OperatorSessions,
+): Promise<string[]> {
+  const valid: string[] = [];
+  for (const token of [cookies[SECURE_COOKIE], cookies[PLAIN_COOKIE]]) {
+    if (token !== undefined && (await sessions.isValid(token))) valid.push(token);
+  }
+  return valid;
 }
 
 function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions): void {
@@ -169,8 +140,8 @@ function guardOperatorPages(pages: FastifyInstance, sessions: OperatorSessions):
     /** This port has no name of its own but the one it is asked by. */
     isOwnOrigin: (origin, request) =>
       URL.canParse(origin) && new URL(origin).host === request.headers.host,
-    admit(request) {
-      const [token] = tokensOf(request, sessions);
+    async admit(request) {
+      const [token] = await tokensOf(request, sessions);
       note(request, { csrf: token && csrfTokenOf(token) });
       const isOpen = request.routeOptions.config.public === true;
       if (token === undefined && !isOpen) throw new AuthorityError('signed-out');
@@ -221,9 +192,10 @@ function registerSignIn(
     request.log.info({ command: 'sign-in' }, 'operator');
     return beginSession(reply, sessions, isSecure).redirect(OPERATOR_PATH, 303);
   });
-  pages.post(`${OPERATOR_PATH}/sign-out`, (_request, reply) =>
-    endSessions(reply, sessions).redirect(SIGN_IN_PATH, 303),
-  );
+  pages.post(`${OPERATOR_PATH}/sign-out`, async (_request, reply) => {
+    await endSessions(reply, sessions);
+    return reply.redirect(SIGN_IN_PATH, 303);
+  });
   pages.post(`${OPERATOR_PATH}/language`, (request, reply) => {
     const language = formOf(request).text('language');
     if (!isLanguage(language)) throw new PageError('badForm');

@@ -1,0 +1,93 @@
+/**
+ * Sessions of the operator's pages: nobody by name, somebody who knew the operator key. The cookie is
+ * signed, `<end>.<random>.<signature>`, by a key derived of the operator key: a new operator key ends
+ * every session, and every control plane takes it. Those that were signed out are rows until they
+ * would have expired, so that each control plane refuses them, also after a restart.
+ */
+
+import { createHmac, hash, hkdfSync, randomBytes } from 'node:crypto';
+import { type Database, query } from '@matting/database/database.ts';
+import { isInserted, removeOldRows } from '@matting/database/statements.ts';
+import { isSameText } from '../session/guard.ts';
+
+export const SESSION_MS = 8 * 3_600_000;
+const RANDOM_BYTES = 16;
+const TOKEN = /^(\d{1,15})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
+
+/** @param database with the portal's tables */
+export function createEndedOperatorSessions(database: Database) {
+  return {
+    /** Once, however often it is asked for. */
+    add: (tokenHash: string, expiresAtMs: number): Promise<boolean> =>
+      query(database, db =>
+        isInserted(
+          db
+            .insertInto('ended_operator_sessions')
+            .values({ token_hash: tokenHash, expires_at: expiresAtMs })
+            .execute(),
+        ),
+      ),
+    has: async (tokenHash: string): Promise<boolean> => {
+      const row = await query(database, db =>
+        db
+          .selectFrom('ended_operator_sessions')
+          .select('expires_at')
+          .where('token_hash', '=', tokenHash)
+          .executeTakeFirst(),
+      );
+      return row !== undefined;
+    },
+    /** For the sweeper: rows of sessions that have expired, `limit` at most; their number. */
+    removeOld: (limit: number): Promise<number> =>
+      removeOldRows(
+        database,
+        {
+          table: 'ended_operator_sessions',
+          key: 'token_hash',
+          time: 'expires_at',
+          before: database.nowMs,
+        },
+        limit,
+      ),
+  };
+}
+
+export type EndedOperatorSessions = ReturnType<typeof createEndedOperatorSessions>;
+
+export class OperatorSessions {
+  readonly #key: Buffer;
+  readonly #ended: Pick<EndedOperatorSessions, 'add' | 'has'>;
+
+  constructor(operatorKey: string, ended: Pick<EndedOperatorSessions, 'add' | 'has'>) {
+    const about = 'sessions of the operator pages';
+    this.#key = Buffer.from(hkdfSync('sha256', operatorKey, '', about, 32));
+    this.#ended = ended;
+  }
+
+  create(nowMs = Date.now()): string {
+    const signed = `${nowMs + SESSION_MS}.${randomBytes(RANDOM_BYTES).toString('base64url')}`;
+    return `${signed}.${this.#sign(signed)}`;
+  }
+
+  /** Asks the database about a token that this key signed and that has not expired, and of no other. */
+  async isValid(token: string | undefined, nowMs = Date.now()): Promise<boolean> {
+    const [, endMs, random, signature] = TOKEN.exec(token ?? '') ?? [];
+    if (token === undefined || signature === undefined) return false;
+    if (!isSameText(signature, this.#sign(`${endMs}.${random}`))) return false;
+    const isOver = Number(endMs) <= nowMs || (await this.#ended.has(hashOf(token)));
+    return !isOver;
+  }
+
+  /** @param token one that is valid */
+  async end(token: string): Promise<void> {
+    await this.#ended.add(hashOf(token), Number(token.split('.', 1)[0]));
+  }
+
+  #sign(text: string): string {
+    return createHmac('sha256', this.#key).update(`session ${text}`).digest('base64url');
+  }
+}
+
+function hashOf(token: string): string {
+  return hash('sha256', token, 'hex');
+}
