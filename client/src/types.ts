@@ -45,7 +45,7 @@ export interface MattingFields {
   readonly output_height?: number | undefined;
   /** Only together with callback_secret. */
   readonly callback_url?: string | undefined;
-  /** 24 to 128 printable ASCII characters. */
+  /** 24 to 128 printable ASCII characters; after `whsec_`, the Base64 of 24 to 64 bytes. */
   readonly callback_secret?: string | undefined;
 }
 

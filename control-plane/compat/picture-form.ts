@@ -212,6 +212,17 @@ function jsonFields<Text extends string, Picture extends string>(
   };
 }
 
+/** What X-Ignored-Fields lists: unknown names, then what was sent and has no effect. */
+export function ignoredOf<Text extends string>(
+  {
+    unknown,
+    texts,
+  }: { readonly unknown: readonly string[]; readonly texts: ReadonlyMap<Text, unknown> },
+  withoutEffect: readonly Text[],
+): string[] {
+  return [...unknown, ...withoutEffect.filter(name => texts.has(name))];
+}
+
 /** Names that an answer lists: more than any client sends; the header stays small. */
 const NAMES_MAX = 16;
 const NAME = /^[A-Za-z0-9_.[\]-]{1,64}$/;

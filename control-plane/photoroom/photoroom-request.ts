@@ -8,7 +8,7 @@ import {
   requireMatteAlone,
   requireShort,
 } from '@matting/compat/field-values.ts';
-import type { FormBody, FormFields } from '@matting/compat/picture-form.ts';
+import { type FormBody, type FormFields, ignoredOf } from '@matting/compat/picture-form.ts';
 import type { AskedPicture } from '@matting/compat/picture-route.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
@@ -71,6 +71,6 @@ export function askOf({ texts: given, pictures, unknown }: FormBody<Text, Pictur
       callback: undefined,
     },
     backgroundGiven: false,
-    ignored: [...unknown, ...(texts.has('despill') ? ['despill'] : [])],
+    ignored: ignoredOf({ unknown, texts }, ['despill']),
   };
 }

@@ -1,6 +1,7 @@
 /** The portal's variables: the account area, its mails, and what is sold there. */
 
 import { readListenAddress } from '@matting/core/settings.ts';
+import { isReadableSecret } from '@matting/http/outgoing/webhook-signature.ts';
 import { type Environment, type EnvReader, readEnvironment } from '@matting/program/env.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/messages.ts';
@@ -232,6 +233,12 @@ function readBrand(whole: EnvReader): BrandSettings {
 const PRICE_LIST_NAMES = ['credit', 'image', 'none'] as const satisfies readonly ListOnSale[];
 /** As callback_secret: text, or `whsec_` and Base64. */
 const PAYMENT_SECRET = /^[\x21-\x7e]{24,128}$/;
+const PAYMENT_SECRET_FORM =
+  '24 to 128 printable ASCII characters without blanks; after whsec_, the Base64 of 24 to 64 bytes';
+
+function parsePaymentSecret(text: string): string | undefined {
+  return PAYMENT_SECRET.test(text) && isReadableSecret(text) ? text : undefined;
+}
 /** Some lines: a bank account, what to write, whom to ask. */
 const INSTRUCTIONS_LENGTH_MAX = 2000;
 
@@ -245,13 +252,16 @@ function readSales(whole: EnvReader) {
       default: 'credit' as const,
     }),
     /** Signs notifications of payments; undefined: none are taken. */
-    paymentSecret: reader.string('MATTING_PAYMENT_SECRET', {
-      about: `The secret that signs payment notifications to \`POST /account/payments/notifications\`. Set
+    paymentSecret: reader.parsed(
+      'MATTING_PAYMENT_SECRET',
+      PAYMENT_SECRET_FORM,
+      parsePaymentSecret,
+      {
+        about: `The secret that signs payment notifications to \`POST /account/payments/notifications\`. Set
         the same on all control planes. Without it that path is 404.`,
-      pattern: PAYMENT_SECRET,
-      expected: '24 to 128 printable ASCII characters without blanks, or whsec_ and Base64',
-      default: undefined,
-    }),
+        default: undefined,
+      },
+    ),
     /** Words of the operator on every unpaid order: plain text, `\n` breaks a line. */
     paymentInstructions: reader.parsed(
       'MATTING_PAYMENT_INSTRUCTIONS',

@@ -4,6 +4,7 @@ import { oneOf, requireShort, type Texts } from '@matting/compat/field-values.ts
 import {
   type FormBody,
   type FormFields,
+  ignoredOf,
   noteIgnored,
   readFormBody,
 } from '@matting/compat/picture-form.ts';
@@ -96,7 +97,7 @@ export function askOf(
       callback: undefined,
     },
     backgroundGiven: false,
-    ignored: [...unknown, ...WITHOUT_EFFECT.filter(name => texts.has(name))],
+    ignored: ignoredOf({ unknown, texts }, WITHOUT_EFFECT),
   };
 }
 

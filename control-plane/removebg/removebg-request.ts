@@ -11,7 +11,7 @@ import {
   requireShort,
   type Texts,
 } from '@matting/compat/field-values.ts';
-import type { FormBody } from '@matting/compat/picture-form.ts';
+import { type FormBody, ignoredOf } from '@matting/compat/picture-form.ts';
 import type { AskedPicture } from '@matting/compat/picture-route.ts';
 import {
   type MattingRequest,
@@ -38,6 +38,7 @@ import {
   scaleOf,
   sizeOf,
   typeLevelOf,
+  withoutEffect,
 } from './removebg-values.ts';
 
 /**
@@ -213,7 +214,7 @@ export function askOf(
   return {
     request,
     backgroundGiven: fields.pictures.has('bg_image_file'),
-    ignored: unknown,
+    ignored: ignoredOf({ unknown, texts: fields.texts }, withoutEffect(saysType)),
     saysType,
     requireImage: ({ width, height }) => {
       if (region !== undefined && width !== null && height !== null) {

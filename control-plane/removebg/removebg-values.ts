@@ -120,6 +120,19 @@ export function requireUnrendered(texts: Texts<string>): void {
   }
 }
 
+/** Text fields that change nothing of an answer. @param saysType of the request's type_level */
+export function withoutEffect(saysType: boolean): readonly RemovebgText[] {
+  return saysType ? ['type', 'type_level', ...UNRENDERED] : ['type', ...UNRENDERED];
+}
+
+const UNRENDERED = [
+  'add_shadow',
+  'shadow_type',
+  'shadow_opacity',
+  'shadow_method',
+  'semitransparency',
+] as const;
+
 export function typeLevelOf(texts: Texts<string>): string {
   return oneOf(texts, 'type_level', TYPE_LEVELS);
 }

@@ -457,6 +457,30 @@ test('the answer › names the fields that it knows nothing of, and is made with
   t.is(hostile.headers['x-ignored-fields'], undefined);
 });
 
+test('the answer › names the fields that have no effect, whatever their value', async t => {
+  succeeding(t);
+  const lost = {
+    type: 'car',
+    type_level: '2',
+    add_shadow: 'true',
+    shadow_type: 'car',
+    shadow_opacity: '60',
+    shadow_method: 'legacy',
+    semitransparency: 'false',
+  };
+  const names = Object.keys(lost).join(', ');
+  for (const answer of [
+    await client.form({ ...lost, foo: '1' }),
+    await client.json({ ...lost, foo: '1', image_file_b64: BASE64 }),
+  ]) {
+    t.is(answer.statusCode, 200, answer.body.slice(0, 200));
+    t.is(answer.headers['x-ignored-fields'], `foo, ${names}`);
+  }
+  const kept = await client.form({ type_level: 'none', size: 'auto', add_shadow: 'false' });
+  t.is(kept.headers['x-ignored-fields'], 'add_shadow', 'type_level=none leaves out X-Type');
+  t.is((await client.form({ size: 'auto', type: '' })).headers['x-ignored-fields'], undefined);
+});
+
 test('the answer › is given to the key in either header, in any case', async t => {
   succeeding(t);
   for (const headers of [

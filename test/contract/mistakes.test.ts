@@ -219,6 +219,14 @@ const MISTAKES: Mistakes = {
     'callback_secret',
   ],
   'a short secret': [withCallback('https://hooks.example.com/', 'secret'), '24 to 128'],
+  'a whsec_ secret of too few bytes': [
+    withCallback('https://hooks.example.com/', `whsec_${'QUJD'.repeat(5)}`),
+    /after whsec_ send the Base64 of 24 to 64 bytes.*openssl rand -base64 32/,
+  ],
+  'a whsec_ secret of the URL-safe alphabet': [
+    withCallback('https://hooks.example.com/', `whsec_${'QUJ-'.repeat(10)}`),
+    /after whsec_ send the Base64/,
+  ],
   // The interface of remove.bg.
   'remove.bg: no key': [
     ofRemovebg({ ...file('x'), headers: { 'x-api-key': undefined } }),

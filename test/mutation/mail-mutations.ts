@@ -9,6 +9,13 @@ the body of a notification waits unsealed
   + renderOutboxBody(views, job)
   = a job shows its callback in every state, the notification does not
 
+file control-plane/core/submission/submit-matting.ts
+tests control-plane/core/webhooks/callbacks.test.ts
+a secret is taken that receivers read otherwise
+  - if (!isReadableSecret(callback.secret)) {
+  + if (false as boolean) {
+  = half a pair, wrong text, wrong secret: refused, and nothing is left of it
+
 file control-plane/core/webhooks/send-webhooks.ts
 tests control-plane/core/webhooks/deliver-webhooks.test.ts: several replicas
 a body that is not the notification’s own is sent

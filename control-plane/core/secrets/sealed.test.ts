@@ -1,7 +1,7 @@
 /** What a row has of secrets and of the tokens of links, and who can open it. */
 import assert from 'node:assert/strict';
 import { hash, randomBytes, randomUUID } from 'node:crypto';
-import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
+import { isReadableSecret, signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import test from 'ava';
 import { ResultTokens } from '../results/job-view.ts';
 import { CallbackSecrets, mailBody, notificationBody, SecretBox } from './secret-box.ts';
@@ -68,15 +68,19 @@ test('a secret › Base64 behind whsec_ is decoded where it makes 24 to 64 bytes
   }
 });
 
-test('a secret › anything else is used as it is', t => {
+test('a secret › any other text is used as it is', t => {
+  const base64 = randomBytes(32).toString('base64');
+  for (const text of ['s'.repeat(24), base64, `WHSEC_${base64}`, ` whsec_${base64}`]) {
+    t.deepEqual(signingKeyOf(text), Buffer.from(text), text);
+  }
+});
+
+test('a secret › that begins with whsec_ and cannot be decoded is not taken for its own text', t => {
   const base64 = randomBytes(32).toString('base64');
   for (const text of [
-    's'.repeat(24),
-    base64,
     prefixed(18),
     prefixed(23),
     prefixed(65),
-    `WHSEC_${base64}`,
     `whsec_${base64} `,
     `whsec_ ${base64}`,
     `whsec_${base64.slice(0, 42)}-_`,
@@ -84,7 +88,8 @@ test('a secret › anything else is used as it is', t => {
     `whsec_${'A'.repeat(33)}`,
     `whsec_${'='.repeat(24)}`,
   ]) {
-    t.deepEqual(signingKeyOf(text), Buffer.from(text), text);
+    t.false(isReadableSecret(text), text);
+    t.throws(() => signingKeyOf(text), undefined, text);
   }
 });
 

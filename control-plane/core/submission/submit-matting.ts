@@ -1,7 +1,8 @@
 /**
  * A submission becomes a job, or meets the one its Idempotency-Key already made. The order is the
  * contract's: the body, then replay, join or conflict, then what no node can do, the callback's
- * address, jobs in flight, saturation and credits, which never refuse a join or a replay.
+ * secret behind `whsec_` and its address, jobs in flight, saturation and credits, which never refuse
+ * a join or a replay.
  */
 
 import { NotBegunError } from '@matting/database/database.ts';
@@ -13,6 +14,7 @@ import {
   type OutgoingPolicy,
   requireOutgoingUrl,
 } from '@matting/http/outgoing/outgoing-url.ts';
+import { isReadableSecret, UNREADABLE_SECRET } from '@matting/http/outgoing/webhook-signature.ts';
 import { Remembered } from '@matting/program/remembered.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
 import {
@@ -235,7 +237,12 @@ export class SubmitMatting {
     this.#dependencies.models.require(model, caller.policy);
     const behind = { input: (background && uploadedOf(background)) ?? null };
     acceptance.requireAble({ ...request, background: behind }, uploadedOf(image));
-    if (callback !== undefined) await callbackAddresses.require(callback.url, caller.accountId);
+    if (callback !== undefined) {
+      if (!isReadableSecret(callback.secret)) {
+        throw invalidCallback('callback_secret', UNREADABLE_SECRET);
+      }
+      await callbackAddresses.require(callback.url, caller.accountId);
+    }
     if (this.#draining) {
       throw new ContractError(
         'SERVICE_UNAVAILABLE',

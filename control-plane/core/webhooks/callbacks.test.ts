@@ -1,11 +1,13 @@
 /** The callback pair of a submission: what is refused, what is stored, what is told of it. */
-import { randomUUID } from 'node:crypto';
+import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { openDatabase } from '@matting/database/connect.ts';
+import type { Database } from '@matting/database/database.ts';
 import { hold } from '@matting/http/test/held-form.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
+import { fingerprintOf } from '../submission/pictures.ts';
 import { linesLogger } from '../test/support/raw-http.ts';
 import { imageBody, openTestApp, TEST_SECRETS_KEY, useTestApp } from '../test/support/test-app.ts';
 
@@ -16,6 +18,17 @@ const ASYNC = '/v1/matting/jobs';
 const SECRETS = new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY));
 const SECRET = 'callback secret in the clear';
 const HOOK = { callback_url: 'https://hooks.example.com:8443/x?y=1', callback_secret: SECRET };
+const base64Of = (bytes: number) => randomBytes(bytes).toString('base64');
+const UNREADABLE_SECRETS = [
+  base64Of(16),
+  base64Of(23),
+  base64Of(65),
+  base64Of(32).toUpperCase().replace(/.{4}/, '-_-_'),
+  randomBytes(32).toString('hex').replace(/^./, '#'),
+  ` ${base64Of(32)}`,
+  `${base64Of(32)}=`,
+  '#'.repeat(30),
+].map(text => `whsec_${text}`);
 const IMAGE_FAULT = { code: 'PROCESSING_FAILED', detail: 'broken', retryable: false } as const;
 const SERVICE_FAULT = { code: 'PROCESSING_FAILED', detail: 'lost', retryable: true } as const;
 const PENDING = {
@@ -66,19 +79,20 @@ function bodyIn(row: { readonly id: string; readonly body: string }) {
   return JSON.parse(SECRETS.openText(row.body, notificationBody(row.id)) ?? '');
 }
 
-async function outboxOf(jobId: string) {
+async function onDatabase<T>(work: (database: Database) => Promise<T>): Promise<T> {
   const log = { info: () => undefined, warn: () => undefined };
   const database = await openDatabase(`sqlite:${app.databaseFile}`, { log });
   try {
-    return await database.kysely
-      .selectFrom('outbox')
-      .selectAll()
-      .where('id', '=', jobId)
-      .executeTakeFirst();
+    return await work(database);
   } finally {
     await database.close();
   }
 }
+
+const outboxOf = (jobId: string) =>
+  onDatabase(({ kysely }) =>
+    kysely.selectFrom('outbox').selectAll().where('id', '=', jobId).executeTakeFirst(),
+  );
 
 async function submit(more: Record<string, unknown> = HOOK, key: string = randomUUID()) {
   return app.post(ASYNC, imageBody(more), { 'idempotency-key': key });
@@ -93,12 +107,38 @@ test('half a pair, wrong text, wrong secret: refused, and nothing is left of it'
     [{ callback_url, callback_secret: null }, 'callback_secret'],
     [{ ...HOOK, callback_secret: 's'.repeat(23) }, 'callback_secret'],
     [{ ...HOOK, callback_url: 'http://a.example.com' }, 'callback_url'],
+    // What a receiver that follows Standard Webhooks would read otherwise than the service.
+    ...UNREADABLE_SECRETS.map(
+      callback_secret => [{ ...HOOK, callback_secret }, 'callback_secret'] as const,
+    ),
     // As CallbackAddressCheck says, of the text and of what the name stands for.
     [{ ...HOOK, callback_url: 'https://127.0.0.1/' }, 'callback_url'],
     [{ ...HOOK, callback_url: 'https://moved.example.com/' }, 'callback_url'],
   ] as const) {
     await assertRefused(t, imageBody(fields), field);
   }
+});
+
+test('a secret that is not Base64 behind whsec_ goes on where a request is repeated', async t => {
+  const hook = { ...HOOK, callback_secret: `whsec_${'#'.repeat(30)}` };
+  const key = randomUUID();
+  // As an earlier version stored it.
+  const { job_id: jobId } = (await submit(HOOK, key)).json();
+  const image = Buffer.from(String(imageBody().image_base64), 'base64');
+  const fingerprint = fingerprintOf({
+    source: { imageSha256: hash('sha256', image, 'hex') },
+    outputFormat: 'png',
+    callback: { url: hook.callback_url, secret: hook.callback_secret },
+  });
+  await onDatabase(({ kysely }) =>
+    kysely.updateTable('jobs').set({ fingerprint }).where('id', '=', jobId).execute(),
+  );
+  t.is((await submit(hook, key)).json().job_id, jobId, 'a join');
+  t.is((await submit(HOOK, key)).json().code, 'IDEMPOTENCY_CONFLICT');
+  const other = { ...hook, output_format: 'webp' };
+  t.is((await submit(other, key)).json().code, 'IDEMPOTENCY_CONFLICT', 'a conflict comes first');
+  await app.succeedJob(jobId);
+  t.is((await submit(hook, key)).headers['idempotent-replayed'], 'true');
 });
 
 test('the lengths at their bounds', async t => {

@@ -3,7 +3,12 @@
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { signingKeyOf, wrongWithSignature } from '@matting/http/outgoing/webhook-signature.ts';
+import {
+  isReadableSecret,
+  signingKeyOf,
+  UNREADABLE_SECRET,
+  wrongWithSignature,
+} from '@matting/http/outgoing/webhook-signature.ts';
 import { forgetOldest } from '@matting/program/remembered.ts';
 import { type Command, Option } from 'commander';
 import { wholeNumber } from '../cli/arguments.ts';
@@ -189,6 +194,7 @@ async function listen(context: CliContext, options: ListenOptions): Promise<void
   if (!SECRET.test(secret)) {
     throw new CommandError('--secret must have 24 to 128 printable ASCII characters');
   }
+  if (!isReadableSecret(secret)) throw new CommandError(`--secret ${UNREADABLE_SECRET}`);
   const listener = await openWebhookListener({ port, secret, status }, delivery =>
     context.report(deliveryJson(delivery), () => deliveryLines(delivery)),
   ).catch((error: NodeJS.ErrnoException) => {

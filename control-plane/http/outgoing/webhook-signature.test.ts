@@ -8,7 +8,12 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import ava from 'ava';
 import { Webhook } from 'standardwebhooks';
-import { signingKeyOf, signMessage, wrongWithSignature } from './webhook-signature.ts';
+import {
+  isReadableSecret,
+  signingKeyOf,
+  signMessage,
+  wrongWithSignature,
+} from './webhook-signature.ts';
 
 const test = ava.serial;
 
@@ -19,6 +24,20 @@ const nowS = Math.floor(Date.now() / 1000);
 function verifierOf(secret: string): Webhook {
   return secret.startsWith('whsec_') ? new Webhook(secret) : new Webhook(secret, { format: 'raw' });
 }
+
+test('a secret › that the service takes makes the same key in the library, or is refused by both', t => {
+  for (const bytes of [16, 23, 24, 25, 26, 32, 64, 65]) {
+    const base64 = randomBytes(bytes).toString('base64');
+    const forms = [base64, base64.replace(/=+$/, ''), base64.replace(/^./, '-'), ` ${base64}`];
+    for (const text of forms.map(form => `whsec_${form}`)) {
+      const isTaken = /^whsec_[A-Za-z0-9+/]+=*$/.test(text) && bytes >= 24 && bytes <= 64;
+      t.is(isReadableSecret(text), isTaken, text);
+      const message = { id: ID, timestampS: nowS, body: Buffer.from('{}') };
+      if (isTaken)
+        t.notThrows(() => verifierOf(text).verify('{}', signMessage(signingKeyOf(text), message)));
+    }
+  }
+});
 
 for (const [kind, secret] of [
   ['a whsec_ secret of 24 bytes', `whsec_${randomBytes(24).toString('base64')}`],

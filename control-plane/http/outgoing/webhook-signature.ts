@@ -4,19 +4,43 @@
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-/** Standard Webhooks' form; its Base64 with or without padding. */
+/**
+ * Standard Webhooks' form. Its libraries decode what follows the prefix: all of them the standard
+ * alphabet, some of them also without padding, none of them anything else. Every text that this
+ * takes makes the same bytes in each library that takes it.
+ */
+const PREFIX = 'whsec_';
 const PREFIXED = /^whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?)$/;
 const PREFIXED_BYTES_MIN = 24;
 const PREFIXED_BYTES_MAX = 64;
 
-/** What `whsec_` and the Base64 of 24 to 64 bytes stand for; of any other text its bytes. */
+/** What follows a field's or an option's name where `isReadableSecret` is false. */
+export const UNREADABLE_SECRET =
+  'cannot be read: after whsec_ send the Base64 of 24 to 64 bytes, ' +
+  'such as the output of openssl rand -base64 32';
+
+/** False: it begins with `whsec_`, and the Base64 of 24 to 64 bytes does not follow. */
+export function isReadableSecret(secret: string): boolean {
+  return keyOf(secret) !== undefined;
+}
+
+/**
+ * What `whsec_` and the Base64 of 24 to 64 bytes stand for; of any other text its bytes.
+ * @throws Error for a secret that isReadableSecret refuses
+ */
 export function signingKeyOf(secret: string): Buffer {
+  const key = keyOf(secret);
+  if (key === undefined) throw new Error('a whsec_ secret was taken that cannot be read');
+  return key;
+}
+
+function keyOf(secret: string): Buffer | undefined {
+  if (!secret.startsWith(PREFIX)) return Buffer.from(secret, 'utf8');
   const base64 = PREFIXED.exec(secret)?.[1];
-  if (base64 !== undefined) {
-    const key = Buffer.from(base64, 'base64');
-    if (key.length >= PREFIXED_BYTES_MIN && key.length <= PREFIXED_BYTES_MAX) return key;
-  }
-  return Buffer.from(secret, 'utf8');
+  if (base64 === undefined) return undefined;
+  const key = Buffer.from(base64, 'base64');
+  const isInBounds = key.length >= PREFIXED_BYTES_MIN && key.length <= PREFIXED_BYTES_MAX;
+  return isInBounds ? key : undefined;
 }
 
 /** A receiver that is further off in time than this should not believe a message. */

@@ -1,8 +1,8 @@
 /**
  * Mails the owners of an account before one of its API keys expires: once for each expiry of a key,
  * EXPIRY_NOTICE_MS before it. Every replica with a mail server reads all keys, a page at a time.
- * The mails commit with a row whose unique key lets one replica queue them. The row also says what the
- * account's quota of the day kept back; a look on the next day (UTC) sends that.
+ * The mails commit with a row whose unique key lets one replica queue them. The row also says what
+ * the account's quota of the day kept back; a look on the next day (UTC) sends that.
  */
 import { randomUUID } from 'node:crypto';
 import { publicPrefix } from '@matting/core/keys/authenticate.ts';
