@@ -587,6 +587,39 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     await assertBalanced(stores, account);
   });
 
+  test('takes most results for lost only where it is told so once more', async t => {
+    t.teardown(cleanUp);
+    await prepare();
+    for (let count = 0; count < 12; count += 1) await succeeded();
+    const right = storage;
+    t.teardown(() => rm(right, { recursive: true }));
+    // The folders of a storage in which a service has started once, and no file.
+    storage = await mkdtemp(path.join(tmpdir(), 'repay-other-'));
+    await openDirectoryBlobStore(storage);
+    for (const also of [[], ['--dry-run']]) {
+      const { code, out, err } = await run('--all-missing', ...also);
+      t.deepEqual([code, out], [1, '']);
+      t.regex(err, /12 of 12 .*mounted.*MATTING_STORAGE_URL.*--even-most/s);
+    }
+    t.is((await json()).repaid, 0, 'nothing is on record');
+    t.is(await available(), 8);
+    t.is((await run('--even-most')).code, 1, 'alone it says nothing');
+    t.is((await json('--all-missing', '--even-most')).repaid, 12);
+    t.is(await available(), 20);
+    await assertBalanced(stores, account);
+  });
+
+  test('takes some of many results for lost without a second word', async t => {
+    t.teardown(cleanUp);
+    await prepare();
+    const results = [];
+    for (let count = 0; count < 12; count += 1) results.push(await succeeded());
+    for (const { file } of results.slice(6)) await unlink(file);
+    t.is((await json('--all-missing')).repaid, 6);
+    // Those on record count neither way: six are left, and none of them is gone.
+    t.is((await json('--all-missing')).found, 0);
+  });
+
   test('gives nothing back for what cost nothing', async t => {
     t.teardown(cleanUp);
     await prepare();

@@ -91,6 +91,9 @@ a lost result that cost nothing is repaid
   - charge?.kind === 'charge' ? 'paid' : 'unpaid'
   + charge?.kind !== undefined ? 'paid' : 'unpaid'
   = gives nothing back for what cost nothing
+most results are taken for lost at the first word
+  - if (options.all && !options.evenMost) await requireFewMissing(dependencies);
+  = takes most results for lost only where it is told so once more
 
 file control-plane/core/results/lost-results.ts
 tests control-plane/core/results/results.test.ts: no lost result

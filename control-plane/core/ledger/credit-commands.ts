@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { requireAccount } from '../accounts/operate-accounts.ts';
 import { parseCredits, parseReference } from '../cli/arguments.ts';
 import { type CliContext, CommandError } from '../cli/context.ts';
-import { repayLost as repayAll } from '../results/lost-results.ts';
+import { MostMissingError, repayLost as repayAll } from '../results/lost-results.ts';
 import { loadStorageConfig } from '../settings.ts';
 import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
 import { OperateCredits } from './operate-credits.ts';
@@ -19,6 +19,7 @@ const PROGRESS_INTERVAL_MS = 5_000;
 interface RepayOptions {
   readonly dryRun?: boolean;
   readonly allMissing?: boolean;
+  readonly evenMost?: boolean;
 }
 
 export function addCreditCommands(program: Command, context: CliContext): void {
@@ -69,6 +70,7 @@ export function addCreditCommands(program: Command, context: CliContext): void {
       '--all-missing',
       'first look for every result with a valid link, and treat missing files as lost',
     )
+    .option('--even-most', 'with --all-missing: also if most of the files are missing')
     .action((options: RepayOptions) => repayLost(context, options));
 }
 
@@ -103,8 +105,9 @@ async function enter(
 
 async function repayLost(
   context: CliContext,
-  { dryRun = false, allMissing = false }: RepayOptions,
+  { dryRun = false, allMissing = false, evenMost = false }: RepayOptions,
 ) {
+  if (evenMost && !allMissing) throw new CommandError('--even-most needs --all-missing; add it');
   const config = loadStorageConfig(context.environment, context.packages.storageKinds);
   const repaid = await context.withStores(async stores => {
     // An empty place where a disk belongs would make a loss of everything.
@@ -113,7 +116,10 @@ async function repayLost(
       throw new CommandError(`${missing} is missing; check that it is mounted`);
     const blobs = await openStorages(config, {}, openStorageToRead);
     const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
-    return await repayAll({ ...stores, hasFile }, { dryRun, all: allMissing });
+    const options = { dryRun, all: allMissing, evenMost };
+    return await repayAll({ ...stores, hasFile }, options).catch(error => {
+      throw error instanceof MostMissingError ? mostMissing(error) : error;
+    });
   });
   context.report({ dry_run: dryRun, ...repaid }, () => [
     ...(allMissing ? [`${repaid.looked} results checked, ${repaid.found} missing`] : []),
@@ -121,6 +127,15 @@ async function repayLost(
     `${repaid.returned} files found again`,
     ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing`]),
   ]);
+}
+
+function mostMissing({ missing, looked }: MostMissingError): CommandError {
+  return new CommandError(
+    `${missing} of ${looked} results are missing, so this may be another storage than that of the ` +
+      'service; nothing was changed. Check that the disk is mounted, and that MATTING_STORAGE_URL ' +
+      'names the same directory, or the same bucket and prefix, as for the control planes. If the ' +
+      'files are gone for good, add --even-most.',
+  );
 }
 
 async function check(

@@ -13,7 +13,8 @@
  *
  * A disk that is not mounted or a prefix that was changed must not make a loss of every result:
  * what the operator can undo stays retryable, and is told as one incident. Where the files are gone
- * for good he says so (`credits repay-lost`).
+ * for good he says so (`credits repay-lost --all-missing`), and once more where most are gone
+ * (`--even-most`): the command, too, may look at another storage than the service.
  */
 
 import { randomUUID } from 'node:crypto';
@@ -433,17 +434,36 @@ interface RepayDependencies {
 
 interface RepayOptions {
   readonly dryRun: boolean;
-  /** Looks at every live result first, and takes what is gone for lost, however many that are. */
+  /** Looks at every live result first, and takes what is gone for lost. */
   readonly all: boolean;
+  /** Also where that is most of them. */
+  readonly evenMost: boolean;
 }
+
+/** Most live results are not in the storage that was looked at: nothing was put on record. */
+export class MostMissingError extends Error {
+  readonly missing: number;
+  readonly looked: number;
+
+  constructor({ missing, looked }: { readonly missing: number; readonly looked: number }) {
+    super(`${missing} of ${looked} results are missing`);
+    this.missing = missing;
+    this.looked = looked;
+  }
+}
+
+/** As few may be gone whatever share they are: who has three results can lose two. */
+const MISSING_FEW_MAX = 5;
 
 /**
  * `credits repay-lost`: gives the credit of each lost result back, once, unless its file is there
  * again. `repaid`: jobs whose credit was granted again; with a dry run those whose would be.
  * `unpaid`: nothing was charged for them; 0 with a dry run. `looked` and `found`: 0 without `all`.
- * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again
+ * @throws ContractError SERVICE_UNAVAILABLE: what was done until then stays; say it again.
+ *   MostMissingError, before anything is done
  */
 export async function repayLost(dependencies: RepayDependencies, options: RepayOptions) {
+  if (options.all && !options.evenMost) await requireFewMissing(dependencies);
   const look = options.all
     ? await lookAtAll(dependencies, options)
     : { looked: 0, found: 0, due: 0 };
@@ -484,9 +504,21 @@ async function isThere({ jobs, hasFile }: RepayDependencies, jobId: string): Pro
   return await hasFile(job.result.blob);
 }
 
-/** `due`: would be on record but for the dry run. */
-async function lookAtAll({ lostResults, hasFile }: RepayDependencies, { dryRun }: RepayOptions) {
-  const counts = { looked: 0, found: 0, due: 0 };
+/** Looks at all before any of them is on record. @throws MostMissingError */
+async function requireFewMissing(dependencies: RepayDependencies): Promise<void> {
+  const { looked, known, found: missing } = await lookAtAll(dependencies, { dryRun: true });
+  const judged = looked - known;
+  if (missing > MISSING_FEW_MAX && missing * 2 > judged) {
+    throw new MostMissingError({ missing, looked: judged });
+  }
+}
+
+/** `due`: would be on record but for the dry run. `known`: were on record before. */
+async function lookAtAll(
+  { lostResults, hasFile }: RepayDependencies,
+  { dryRun }: Pick<RepayOptions, 'dryRun'>,
+) {
+  const counts = { looked: 0, known: 0, found: 0, due: 0 };
   let after = FIRST_RESULT;
   for (;;) {
     const page = await lostResults.live(after, 0, PAGE);
@@ -495,6 +527,7 @@ async function lookAtAll({ lostResults, hasFile }: RepayDependencies, { dryRun }
     const lookAtSome = async () => {
       for (const { jobId, accountId, blob } of left) {
         counts.looked += 1;
+        if (known.has(jobId)) counts.known += 1;
         if (known.has(jobId) || (await hasFile(blob))) continue;
         counts.found += 1;
         if (dryRun) counts.due += 1;
