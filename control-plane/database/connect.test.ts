@@ -5,16 +5,18 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '@matting/test-support/at.ts';
+import { TestAuthority } from '@matting/test-support/certificates.ts';
 import {
   onDatabases,
   SILENT_LOG,
   skipReason,
   useTestDatabase,
 } from '@matting/test-support/database.ts';
+import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import { DatabaseOpenError, openDatabase, parseMysqlUrl } from './connect.ts';
+import { DatabaseOpenError, databaseCertificates, openDatabase, parseMysqlUrl } from './connect.ts';
 import { type Database, query, transact } from './database.ts';
 import { databaseErrorKind } from './engines.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from './sqlite.ts';
@@ -45,6 +47,26 @@ for (const [url, message] of wrong) {
     );
   });
 }
+
+test('the URL of a MySQL server › says when the certificates of its files end', async t => {
+  const folder = await temporaryFolder(t);
+  const dayMs = 86_400_000;
+  const authority = new TestAuthority('database', 30 * dayMs);
+  const own = authority.issue('service', undefined, 10 * dayMs);
+  const files = { ca: authority.cert, cert: own.cert, key: own.key };
+  for (const [name, text] of Object.entries(files)) writeFileSync(path.join(folder, name), text);
+  const named = Object.keys(files).map(name => `ssl-${name}=${path.join(folder, name)}`);
+  const url = (mode: string) => `mysql://u:p@h/db?ssl-mode=${mode}&${named.join('&')}`;
+  const ends = databaseCertificates(url('VERIFY_CA')).map(({ file, endMs }) => {
+    return [file, Math.round((endMs - Date.now()) / dayMs)];
+  });
+  t.deepEqual(ends, [
+    ['MATTING_DATABASE_URL ssl-ca', 30],
+    ['MATTING_DATABASE_URL ssl-cert', 10],
+  ]);
+  t.deepEqual(databaseCertificates(url('DISABLED')), []);
+  t.deepEqual(databaseCertificates('sqlite:/data/matting.sqlite'), []);
+});
 
 test('the URL of a MySQL server › is taken apart', t => {
   const options = parseMysqlUrl('mysql://us%40er:p%3Aw@[::1]:3307/m%5Fx?connection-limit=3');

@@ -51,6 +51,11 @@ service.use(test, {
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
 
 procedure('MattingCertificateExpiresSoon', async (page, t) => {
+  const files = await service.prometheus.query('matting_control_tls_expires_timestamp_seconds');
+  t.deepEqual(
+    files.map(({ metric }) => metric.file),
+    ['MATTING_TLS_SERVER_CA_FILE'],
+  );
   await renew(10);
   const [firing] = await page.fires();
   t.deepEqual([firing?.job, firing?.file], ['matting-node', 'MATTING_TLS_CERT_FILE']);

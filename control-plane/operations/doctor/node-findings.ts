@@ -81,8 +81,7 @@ function takingFindings(
   const why = called.length === 0 ? '' : `: ${named(called)}`;
   const { jobs, oldestAgeMs } = queued;
   const waited = Math.round(oldestAgeMs / SECOND_MS);
-  const waiting =
-    jobs === 0 ? '' : `; ${counted(jobs, 'job')} waited for up to ${waited} s, so callers get 503`;
+  const waiting = jobs === 0 ? '' : `; ${counted(jobs, 'job')} waited for up to ${waited} s`;
   const advice =
     called.length === 0
       ? 'start a node; if one runs, check its log, token and registry address'

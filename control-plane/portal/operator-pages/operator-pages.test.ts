@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { claimed, fundedAccount, newJob, submitted } from '@matting/core/test/fixtures.ts';
-import { ask, KEY } from '@matting/core/test/operator-port.ts';
+import { ask, KEY, register } from '@matting/core/test/operator-port.ts';
 import { hold, listening } from '@matting/http/test/held-form.ts';
 import ava from 'ava';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
@@ -84,6 +84,24 @@ test('pages of the operator › have the name and colour of the operator', async
   t.regex(body, /<span>Studio<\/span>/);
   const [style = ''] = /\/operator\/assets\/\w+\/brand\.css/.exec(body) ?? [];
   t.is((await own.inject(style)).statusCode, 200);
+});
+
+test('pages of the operator › say of a node that no control plane reaches why, and do not count it as live', async t => {
+  const bootId = await register(stores, 'expired-1', '');
+  const live = async () => {
+    const { body } = await read('/operator');
+    return /Live nodes[\s\S]*?(\d+)[\s\S]*?of (\d+) registered/.exec(body)?.slice(1);
+  };
+  const seen = { nodeId: 'expired-1', bootId, state: 'serving', cause: null, forMs: 0 } as const;
+  await stores.sightings.note('replica-1', [seen], 60_000);
+  t.deepEqual(await live(), ['1', '1']);
+  const cause = 'its certificate has expired <b>';
+  await stores.sightings.note('replica-1', [{ ...seen, state: 'unreachable', cause }], 60_000);
+  t.deepEqual(await live(), ['0', '1']);
+  const { body } = await read('/operator/pages/nodes');
+  t.regex(body, /Unreachable[\s\S]*its certificate has expired &lt;b/);
+  t.false(body.includes('<b>'));
+  await stores.nodes.deregister('expired-1', bootId);
 });
 
 test('pages of the operator › opens nothing of the JSON interface by the session', async t => {
