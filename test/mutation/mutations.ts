@@ -1,4 +1,5 @@
 /** Every mutation: one guard each, gone or wrong by itself (mutate.ts). */
+import { ACCESS_MUTATIONS } from './access-mutations.ts';
 import { DIRECT_MUTATIONS } from './direct-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
@@ -24,6 +25,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...KEY_MUTATIONS,
   ...SALES_MUTATIONS,
   ...PEOPLE_MUTATIONS,
+  ...ACCESS_MUTATIONS,
   ...PAGE_MUTATIONS,
   ...PORT_MUTATIONS,
   ...DIRECT_MUTATIONS,

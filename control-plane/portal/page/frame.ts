@@ -8,7 +8,7 @@ import { problemHeaders } from '@matting/http/answers.ts';
 import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import type { Role } from '../people/roles.ts';
+import { may, type Permission } from '../people/roles.ts';
 import {
   brandOf,
   type Locale,
@@ -274,19 +274,19 @@ function signOutForm({ path, csrf, words }: FrameProps): VNode | null {
 const LANGUAGE_NAMES: Readonly<Record<Language, string>> = { en: 'English', 'zh-CN': '简体中文' };
 
 const ENTRIES = [
-  { name: 'overview', path: '' },
-  { name: 'keys', path: '/keys' },
-  { name: 'credits', path: '/credits' },
-  { name: 'usage', path: '/usage' },
-  { name: 'jobs', path: '/jobs' },
-  { name: 'playground', path: '/playground', roles: ['owner', 'member'] },
-  { name: 'people', path: '/people', roles: ['owner'] },
-  { name: 'settings', path: '/settings', roles: ['owner'] },
-  { name: 'audit', path: '/audit', roles: ['owner'] },
+  { name: 'overview', path: '', permission: 'overview.read' },
+  { name: 'keys', path: '/keys', permission: 'keys.read' },
+  { name: 'credits', path: '/credits', permission: 'credits.read' },
+  { name: 'usage', path: '/usage', permission: 'usage.read' },
+  { name: 'jobs', path: '/jobs', permission: 'jobs.read' },
+  { name: 'playground', path: '/playground', permission: 'playground.use' },
+  { name: 'people', path: '/people', permission: 'people.manage' },
+  { name: 'settings', path: '/settings', permission: 'settings.manage' },
+  { name: 'audit', path: '/audit', permission: 'audit.read' },
 ] as const satisfies readonly {
   name: IconName & keyof Words['nav'];
   path: string;
-  roles?: readonly Role[];
+  permission: Permission;
 }[];
 
 interface Page extends PageContent {
@@ -297,9 +297,7 @@ export function renderPage(reply: FastifyReply, page: Page): FastifyReply {
   const { request } = reply;
   const person = maybeSignedIn(request);
   const { words } = localeOf(request);
-  const seen = ENTRIES.filter(
-    entry => person && (!('roles' in entry) || entry.roles.some(role => role === person.role)),
-  );
+  const seen = ENTRIES.filter(({ permission }) => person && may(person.role, permission));
   const entries = seen.map(({ name, path }) => ({
     href: `${ACCOUNT_PATH}${path}`,
     label: words.nav[name],

@@ -1,62 +1,84 @@
-/** The routes of the account area; one added here meets every attack. */
+/** The routes of the account area and who may ask each. A route added here meets every attack. */
+import type { Role } from '../../people/roles.ts';
 import type { ThingName } from './things.ts';
+
+/**
+ * The roles stand here as words. A table that is computed from the permissions of the routes, or of
+ * roles.ts, would call a route right that is open to everybody.
+ */
+const OWNERS: readonly Role[] = ['owner'];
+const WORKERS: readonly Role[] = ['owner', 'member'];
+const EVERYONE: readonly Role[] = ['owner', 'member', 'viewer'];
 
 /** What a route is asked with: enough of a form that it is not refused for its fields alone. */
 export interface AppRoute {
+  /** Who may ask it in their own account. Every other role gets 403. */
+  readonly roles: readonly Role[];
   readonly params?: Readonly<Record<string, ThingName>>;
   readonly fields?: Readonly<Record<string, string>>;
   readonly things?: Readonly<Record<string, ThingName>>;
 }
 
 export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
-  'GET /account': {},
-  'GET /account/audit': {},
-  'GET /account/credits': {},
-  'GET /account/credits/export': {},
-  'GET /account/jobs': {},
-  'GET /account/jobs/:jobId': { params: { jobId: 'jobId' } },
-  'GET /account/jobs/:jobId/result': { params: { jobId: 'jobId' } },
-  'GET /account/jobs/:jobId/thumbnail': { params: { jobId: 'jobId' } },
-  'GET /account/keys': {},
-  'GET /account/keys/:id': { params: { id: 'keyId' } },
-  'GET /account/keys/new': {},
-  'GET /account/orders': {},
-  'GET /account/orders/:id': { params: { id: 'orderId' } },
-  'GET /account/orders/new': {},
-  'GET /account/orders/packages': {},
-  'GET /account/people': {},
-  'GET /account/playground': {},
-  'GET /account/playground/:jobId': { params: { jobId: 'playgroundJobId' } },
-  'GET /account/playground/:jobId/result': { params: { jobId: 'playgroundJobId' } },
-  'GET /account/profile': {},
-  'GET /account/sessions': {},
-  'GET /account/settings': {},
-  'GET /account/usage': {},
-  'GET /account/usage.csv': {},
-  'POST /account/jobs/:jobId/resend': { params: { jobId: 'jobId' } },
-  'POST /account/keys': {},
-  'POST /account/keys/:id': { params: { id: 'keyId' } },
-  'POST /account/keys/:id/revoke': { params: { id: 'keyId' } },
-  'POST /account/keys/:id/rotate': { params: { id: 'keyId' }, fields: { overlap: '1h' } },
-  'POST /account/language': { fields: { language: 'en' } },
-  'POST /account/orders': {},
-  'POST /account/orders/:id/cancel': { params: { id: 'orderId' } },
-  'POST /account/people/:id/remove': { params: { id: 'userId' } },
-  'POST /account/people/:id/revoke-keys': { params: { id: 'formerUserId' } },
-  'POST /account/people/:id/role': { params: { id: 'userId' }, fields: { role: 'viewer' } },
-  'POST /account/people/invitations/:id/resend': { params: { id: 'invitationId' } },
-  'POST /account/people/invitations/:id/withdraw': { params: { id: 'invitationId' } },
-  'POST /account/people/invite': {},
-  'POST /account/playground': {},
-  'POST /account/profile/password': {},
-  'POST /account/sessions/:id/end': { params: { id: 'sessionId' } },
-  'POST /account/sessions/end-others': {},
-  'POST /account/settings/thresholds': {},
-  'POST /account/settings/webhook': {},
-  'POST /account/settings/webhook/remove': {},
-  'POST /account/settings/webhook/test': {},
-  'POST /account/sign-out': {},
-  'POST /account/switch': { things: { account: 'accountId' } },
+  'GET /account': { roles: EVERYONE },
+  'GET /account/audit': { roles: OWNERS },
+  'GET /account/credits': { roles: EVERYONE },
+  'GET /account/credits/export': { roles: EVERYONE },
+  'GET /account/jobs': { roles: EVERYONE },
+  'GET /account/jobs/:jobId': { roles: EVERYONE, params: { jobId: 'jobId' } },
+  'GET /account/jobs/:jobId/result': { roles: WORKERS, params: { jobId: 'jobId' } },
+  'GET /account/jobs/:jobId/thumbnail': { roles: WORKERS, params: { jobId: 'jobId' } },
+  'GET /account/keys': { roles: EVERYONE },
+  'GET /account/keys/:id': { roles: EVERYONE, params: { id: 'keyId' } },
+  'GET /account/keys/new': { roles: WORKERS },
+  'GET /account/orders': { roles: EVERYONE },
+  'GET /account/orders/:id': { roles: EVERYONE, params: { id: 'orderId' } },
+  'GET /account/orders/new': { roles: OWNERS },
+  'GET /account/orders/packages': { roles: OWNERS },
+  'GET /account/people': { roles: OWNERS },
+  'GET /account/playground': { roles: WORKERS },
+  'GET /account/playground/:jobId': { roles: WORKERS, params: { jobId: 'playgroundJobId' } },
+  'GET /account/playground/:jobId/result': { roles: WORKERS, params: { jobId: 'playgroundJobId' } },
+  'GET /account/profile': { roles: EVERYONE },
+  'GET /account/sessions': { roles: EVERYONE },
+  'GET /account/settings': { roles: OWNERS },
+  'GET /account/usage': { roles: EVERYONE },
+  'GET /account/usage.csv': { roles: EVERYONE },
+  'POST /account/jobs/:jobId/resend': { roles: WORKERS, params: { jobId: 'jobId' } },
+  'POST /account/keys': { roles: WORKERS },
+  'POST /account/keys/:id': { roles: WORKERS, params: { id: 'keyId' } },
+  'POST /account/keys/:id/revoke': { roles: WORKERS, params: { id: 'keyId' } },
+  'POST /account/keys/:id/rotate': {
+    roles: WORKERS,
+    params: { id: 'keyId' },
+    fields: { overlap: '1h' },
+  },
+  'POST /account/language': { roles: EVERYONE, fields: { language: 'en' } },
+  'POST /account/orders': { roles: OWNERS },
+  'POST /account/orders/:id/cancel': { roles: OWNERS, params: { id: 'orderId' } },
+  'POST /account/people/:id/remove': { roles: OWNERS, params: { id: 'userId' } },
+  'POST /account/people/:id/revoke-keys': { roles: OWNERS, params: { id: 'formerUserId' } },
+  'POST /account/people/:id/role': {
+    roles: OWNERS,
+    params: { id: 'userId' },
+    fields: { role: 'viewer' },
+  },
+  'POST /account/people/invitations/:id/resend': { roles: OWNERS, params: { id: 'invitationId' } },
+  'POST /account/people/invitations/:id/withdraw': {
+    roles: OWNERS,
+    params: { id: 'invitationId' },
+  },
+  'POST /account/people/invite': { roles: OWNERS },
+  'POST /account/playground': { roles: WORKERS },
+  'POST /account/profile/password': { roles: EVERYONE },
+  'POST /account/sessions/:id/end': { roles: EVERYONE, params: { id: 'sessionId' } },
+  'POST /account/sessions/end-others': { roles: EVERYONE },
+  'POST /account/settings/thresholds': { roles: OWNERS },
+  'POST /account/settings/webhook': { roles: OWNERS },
+  'POST /account/settings/webhook/remove': { roles: OWNERS },
+  'POST /account/settings/webhook/test': { roles: OWNERS },
+  'POST /account/sign-out': { roles: EVERYONE },
+  'POST /account/switch': { roles: EVERYONE, things: { account: 'accountId' } },
 };
 
 export const OPEN_ROUTES: readonly string[] = [

@@ -5,7 +5,7 @@ import { BASE_URL, pngHeader, type ScopedRoute } from '@matting/core/test/suppor
 import { requestOwner } from '@matting/program/request-owner.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import { may, ROLES } from '../../people/roles.ts';
+import { ROLES, type Role } from '../../people/roles.ts';
 import { createSecret, csrfTokenOf } from '../../session/guard.ts';
 import { FORM_BYTES_MAX } from '../../session/visit.ts';
 import { APP_ROUTES, OPEN_ROUTES } from '../area/app-routes.ts';
@@ -45,6 +45,9 @@ const requestOf = (route: ScopedRoute, things: Partial<Things>) => {
     fields: { ...fields, ...Object.fromEntries(chosen) } as Record<string, string>,
   };
 };
+/** By the line of app-routes.ts alone: what the route itself names is what these tests judge. */
+const isFor = (role: Role, route: ScopedRoute): boolean =>
+  APP_ROUTES[nameOf(route)]?.roles.includes(role) ?? false;
 const thingsIn = (route: ScopedRoute): ThingName[] => {
   const { params = {}, things = {} } = APP_ROUTES[nameOf(route)] ?? {};
   return [...Object.values(params), ...Object.values(things)];
@@ -97,8 +100,7 @@ for (const role of ROLES) {
       const person = isForm ? await world.join(accountId, role) : people[role];
       const things = await ownThings(route, person);
       const answer = await ask(person, route, things, await person.token());
-      const { permission } = route.config;
-      const isAllowed = permission !== undefined && may(role, permission);
+      const isAllowed = isFor(role, route);
       const text = `${role} ${nameOf(route)}: ${answer.statusCode} ${startOf(answer.body)}`;
       t.true(answer.statusCode < 500, text);
       if (!isAllowed) t.is(answer.statusCode, 403, text);
@@ -114,8 +116,7 @@ for (const role of ROLES) {
     for (const route of guarded().filter(one => thingsIn(one).length > 0)) {
       const { url } = requestOf(route, things);
       const answer = await ask(person, route, things, csrf);
-      const { permission } = route.config;
-      const isAllowed = permission !== undefined && may(role, permission);
+      const isAllowed = isFor(role, route);
       const text = `${role} ${nameOf(route)}: ${answer.statusCode} ${startOf(answer.body)}`;
       t.is(answer.statusCode, isAllowed ? 404 : 403, text);
       // The page's own address is in its forms.
@@ -135,6 +136,27 @@ const sentWith = ({ config }: ScopedRoute, csrf: string | null): Sent => {
   }
   return { csrf };
 };
+
+test('who may › the navigation leads each role to the pages that it may see, and to no other', async t => {
+  const entries = new Set<string>();
+  const shownTo = new Map<Role, readonly string[]>();
+  for (const role of ROLES) {
+    const { body } = await world.ours.people[role].get('/account');
+    const [nav = ''] = /<nav class="side"[\s\S]*?<\/nav>/.exec(body) ?? [];
+    const hrefs = [...nav.matchAll(/href="(\/account[^"]*)"/g)].map(([, href = '']) => href);
+    shownTo.set(role, hrefs);
+    for (const href of hrefs) entries.add(href);
+  }
+  t.true(entries.size >= 9, `the navigation was not found: ${[...entries].join(', ')}`);
+  for (const href of entries) {
+    const roles = APP_ROUTES[`GET ${href}`]?.roles;
+    t.deepEqual(
+      ROLES.filter(role => shownTo.get(role)?.includes(href)),
+      roles,
+      href,
+    );
+  }
+});
 
 test('other sites › methods of the area are GET and POST alone', t => {
   const methods = new Set(routes.map(({ method }) => method));

@@ -1,0 +1,93 @@
+/**
+ * Who may ask each route of the public port, by a table of its own: no line of it is computed from
+ * the service. The account area has its table beside its tests. Needs: fleet-size, removebg,
+ * photoroom, rembg, mcp, portal.
+ */
+import { randomUUID } from 'node:crypto';
+import ava from 'ava';
+import { imageBody } from '../../control-plane/core/test/support/test-app.ts';
+import { useTestApp } from '../../control-plane/test/app.ts';
+import { routesOf } from '../support/printed-routes.ts';
+import { sameNames } from '../support/same-names.ts';
+
+const test = ava.serial;
+
+const SCOPES = ['submit', 'read', 'account'] as const;
+
+/** What a request needs: nothing, a key of whatever scopes, or a key with the scope. */
+type Needed = 'nothing' | 'a key' | (typeof SCOPES)[number];
+
+const NEEDED: Readonly<Record<string, Needed>> = {
+  'GET /': 'nothing',
+  'GET /compat/rembg/api/remove': 'submit',
+  'GET /docs': 'nothing',
+  'GET /docs/errors': 'nothing',
+  'GET /docs/rest': 'nothing',
+  'GET /docs/schemas': 'nothing',
+  'GET /livez': 'nothing',
+  'GET /readyz': 'nothing',
+  'GET /v1.0/account': 'account',
+  'GET /v1.0/openapi.json': 'nothing',
+  'GET /v1/account': 'account',
+  'GET /v1/account/keys': 'account',
+  'GET /v1/account/packages': 'account',
+  'GET /v1/account/usage': 'account',
+  'GET /v1/matting/jobs/:jobId': 'read',
+  'GET /v1/models': 'a key',
+  'GET /v1/openapi.json': 'nothing',
+  'GET /v1/results/:token': 'nothing',
+  'POST /compat/rembg/api/remove': 'submit',
+  'POST /mcp': 'a key',
+  'POST /v1.0/removebg': 'submit',
+  'POST /v1/matting': 'submit',
+  'POST /v1/matting/jobs': 'submit',
+  'POST /compat/photoroom/v1/segment': 'submit',
+};
+
+const settings = { photoroom: {}, rembg: { standInKeyId: undefined } };
+const app = useTestApp(test, { settings, syncWaitMs: 0 });
+
+/** The account area has a table by roles: portal/test/area/app-routes.ts. */
+const isOfArea = (route: string) => / \/account(?:\/|$)/.test(route);
+
+test('every route has its line', t => {
+  // HEAD is GET without its body, and is asked below for every GET.
+  const found = routesOf(app.app).filter(one => !one.startsWith('HEAD ') && !isOfArea(one));
+  sameNames(t, found, Object.keys(NEEDED));
+});
+
+/** The status of a request that has nothing but its key: a missing field comes after the key. */
+async function statusOf(method: string, url: string, token: string | undefined): Promise<number> {
+  const authorization = token === undefined ? undefined : `Bearer ${token}`;
+  const isPost = method === 'POST';
+  const answer = await app.app.inject({
+    method: method as 'GET',
+    url: url.replace(':jobId', randomUUID()).replace(':token', 'any'),
+    headers: app.headers({ authorization, ...(isPost ? {} : { 'content-type': undefined }) }),
+    ...(isPost ? { payload: JSON.stringify(imageBody()) } : {}),
+  });
+  return answer.statusCode;
+}
+
+/** remove.bg answers 403 to a request without a key. */
+const REFUSED = [401, 403];
+
+for (const [route, needed] of Object.entries(NEEDED)) {
+  test(`${route} takes ${needed}`, async t => {
+    const isOpen = needed === 'nothing';
+    const head = route.replace(/^GET/, 'HEAD');
+    for (const one of routesOf(app.app).filter(name => name === route || name === head)) {
+      const [method = '', url = ''] = one.split(' ');
+      for (const token of [undefined, 'mk_unknown']) {
+        const status = await statusOf(method, url, token);
+        t.is(REFUSED.includes(status), !isOpen, `${method} with ${token ?? 'no key'}: ${status}`);
+      }
+      for (const scope of SCOPES) {
+        const status = await statusOf(method, url, await app.createKey({ scopes: [scope] }));
+        const isTaken = isOpen || needed === 'a key' || needed === scope;
+        t.is(REFUSED.includes(status), !isTaken, `${method} with the scope ${scope}: ${status}`);
+        t.true(status < 500, `${method} with the scope ${scope}: ${status}`);
+      }
+    }
+  });
+}
