@@ -3,7 +3,7 @@
  * last line is `N passed, N failed`; exits 0 only when something passed and nothing failed. A run
  * in which no test ends for `--minutes` hangs.
  */
-import { globSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
@@ -14,21 +14,20 @@ import { findMariadb, startMariadb } from './mariadb-server.ts';
 import { openMemoryDirectory } from './memory-directory.ts';
 import { missingStore, OBJECT_STORES } from './object-storage/object-store.ts';
 import { concludeWith, runAva } from './run-ava.ts';
+import { NoTestsError, testFilesOf, testsIn } from './test-files.ts';
 
-const ROOT = path.resolve(import.meta.dirname, '../..');
 /** Storms of `test` take longest, its mutations first: they begin, and the rest runs beside them. */
 const ROOMS = ['test', 'control-plane', 'inference-node', 'proto', 'program', 'client', 'bin'];
 
-function filesOf(target: string): string[] {
-  const absolute = path.resolve(ROOT, target);
-  if (statSync(absolute).isFile()) return [absolute];
-  return globSync(`**/*.${values.storms ? 'storm' : 'test'}.ts`, {
-    cwd: absolute,
-    exclude: name => name === 'node_modules',
-  })
-    .map(name => path.join(absolute, name))
-    .sort()
-    .reverse();
+/** Exits with 2 and a sentence, before databases are made, if a name means no test. */
+function requireFiles(targets: readonly string[], kind: 'test' | 'storm'): string[] {
+  try {
+    return testFilesOf(targets, kind);
+  } catch (error) {
+    if (!(error instanceof NoTestsError)) throw error;
+    console.error(error.message);
+    process.exit(2);
+  }
 }
 
 /** What files share: a place in memory, a MariaDB server, databases to copy. */
@@ -66,11 +65,13 @@ const { values, positionals } = parseArgs({
   },
   allowPositionals: true,
 });
+const kind = values.storms ? 'storm' : 'test';
+const named = requireFiles(positionals, kind);
+const files = positionals.length > 0 ? named : ROOMS.flatMap(room => testsIn(room, kind));
 warnWithoutServer();
 const isFew = positionals.length > 0 && positionals.every(target => statSync(target).isFile());
 // A few files by name may need a disk, or a server of their own.
 if (!isFew) await prepare();
-const files = (positionals.length > 0 ? positionals : ROOMS).flatMap(filesOf);
 const concurrency = Number(values.concurrency);
 const timeoutMs = Number(values.minutes) * 60_000;
 concludeWith([await runAva({ files, concurrency, timeoutMs })], warnWithoutServer);
