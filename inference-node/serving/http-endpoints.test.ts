@@ -11,7 +11,7 @@ import { NodeMetrics, registerGauges } from './metrics.ts';
 import { NodeStatus, openHttpEndpoints } from './node-state.ts';
 import { type ImageOrder, type ImageResult, Pipeline, type PlanRun } from './pipeline.ts';
 import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from './test/fake-pools.ts';
-import { MatteCaller, openTestNode } from './test/test-node.ts';
+import { MatteCaller, openTestNode, untilIdle } from './test/test-node.ts';
 
 const test = ava.serial;
 
@@ -103,7 +103,7 @@ test('the HTTP side › ends a connection on which many requests come before the
 test('endpoints › metrics keep to the naming rules, and tell what happened', async t => {
   const node = await openTestNode({ model: { precisionFallback: 'no VNNI' } });
   await new MatteCaller(node).serve('12345');
-  await node.matte.untilIdle();
+  await untilIdle(node);
   const text = await node.metrics.registry.metrics();
   const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)];
   for (const [, name = '', type] of types.filter(([, name]) => name?.startsWith('matting_'))) {

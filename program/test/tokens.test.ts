@@ -1,7 +1,9 @@
 /** The fleet's tokens in a file: what a control plane takes while it runs. */
+
 import { rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import test from 'ava';
 import { NodeTokens } from '../tokens.ts';
 
@@ -14,20 +16,22 @@ test('node tokens › are followed in their file: the first is shown, each accep
   const say = (_fields: object, message: string) => said.push(message);
   const tokens = new NodeTokens({ items: [OLD], file }, { info: say, warn: say }, 5);
   t.teardown(() => tokens.close());
-  const until = async (message: string) => {
-    while (said.at(-1) !== message) await new Promise(resolve => setTimeout(resolve, 5));
-  };
+  const untilSaid = (message: string) =>
+    until(
+      () => `the line "${message}", after: ${said.join('; ')}`,
+      () => said.at(-1) === message,
+    );
   // It is not there yet.
-  await until('files not usable; kept');
+  await untilSaid('files not usable; kept');
   t.is(tokens.shown(), OLD);
   await writeFile(file, `${OLD}\n`);
-  await until('files usable again');
+  await untilSaid('files usable again');
   await writeFile(file, `${NEXT}\n${OLD}\n`);
-  await until('token files changed');
+  await untilSaid('token files changed');
   t.is(tokens.shown(), NEXT);
   t.deepEqual(tokens.accepted(), [NEXT, OLD]);
   await rm(file);
-  await until('files not usable; kept');
+  await untilSaid('files not usable; kept');
   t.deepEqual(tokens.accepted(), [NEXT, OLD]);
   tokens.close();
   const lines = said.length;

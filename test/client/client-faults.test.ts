@@ -1,9 +1,11 @@
 /** One key, one job, one credit, whatever is lost. Needs: fleet-size, portal. */
+
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import ava from 'ava';
 import type { MattingError, Retry } from '../../client/src/index.ts';
 import { rejectsWith } from '../support/throws.ts';
+import { until } from '../support/waiting.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
 import type { Fault } from './faulty-proxy.ts';
 
@@ -192,7 +194,7 @@ test('an abort ends every wait at once with its reason', async t => {
     const ending = new AbortController();
     const running = client.cutOut({ image: newPicture() }, { signal: ending.signal });
     const caught = rejectsWith(t, running, error => error === reason);
-    while (proxy.seen.length === 0) await new Promise(resolve => setImmediate(resolve));
+    await until('a request at the proxy', () => proxy.seen.length > 0);
     ending.abort(reason);
     await caught;
     proxy.clear();

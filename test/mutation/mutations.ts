@@ -7,6 +7,7 @@ import { KEY_MUTATIONS } from './key-mutations.ts';
 import { MAIL_MUTATIONS } from './mail-mutations.ts';
 import { MODEL_MUTATIONS } from './model-mutations.ts';
 import type { Mutation } from './mutation.ts';
+import { NODE_MUTATIONS } from './node-mutations.ts';
 import { PAGE_MUTATIONS } from './page-mutations.ts';
 import { PEOPLE_MUTATIONS } from './people-mutations.ts';
 import { PLAYGROUND_MUTATIONS } from './playground-mutations.ts';
@@ -18,6 +19,7 @@ import { STORE_MUTATIONS } from './store-mutations.ts';
 export const MUTATIONS: readonly Mutation[] = [
   ...STORE_MUTATIONS,
   ...SERVICE_MUTATIONS,
+  ...NODE_MUTATIONS,
   ...FINISHING_MUTATIONS,
   ...FORM_MUTATIONS,
   ...MODEL_MUTATIONS,

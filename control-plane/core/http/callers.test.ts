@@ -400,7 +400,7 @@ test('a port that closes › a connected caller whose request is still on its wa
   kept.socket.write(LIVEZ);
   await once(kept.socket, 'data');
   const closed = close();
-  while (app.app.server.listening) await new Promise(setImmediate);
+  await until(() => !app.app.server.listening);
   t.regex(await new Caller().end, /ECONNREFUSED/);
   for (const { socket } of [...callers, kept]) socket.write(LIVEZ);
   await Promise.all(callers.map(caller => caller.answered(t)));
@@ -427,7 +427,7 @@ test('a port that closes › a server whose connections are cut does not wait', 
   const idle = new Caller();
   await once(idle.socket, 'connect');
   const closed = close();
-  while (app.app.server.listening) await new Promise(setImmediate);
+  await until(() => !app.app.server.listening);
   app.app.server.closeAllConnections();
   await closed;
   t.is(await idle.end, '');

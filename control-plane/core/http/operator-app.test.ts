@@ -1,4 +1,5 @@
 /** The operator's port: its key, what it tells and changes, what its log says, its proxy to the nodes. */
+
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -6,6 +7,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { FastifyInstance } from 'fastify';
 import type { Stores } from '../stores.ts';
@@ -357,7 +359,7 @@ test('the log › has one of a caller who leaves', async t => {
   caller.write(`GET /operator/nodes/silent/info HTTP/1.1\r\n${lead}`);
   await asked.promise;
   caller.destroy();
-  while (answers().length === 0) await delay(10);
+  await until('the line of an answer', () => answers().length > 0);
   await delay(50);
   t.deepEqual(
     answers().map(({ status, left }) => [status, left]),

@@ -1,4 +1,5 @@
 /** Bytes over real connections: what is a request, how it is named, and where it ends. */
+
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -6,6 +7,7 @@ import net from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { publicConnectionsMax } from '@matting/http/connections.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { converse, jsonIn, linesLogger, sendPieces } from '../test/support/raw-http.ts';
 import { imageBody, useTestApp } from '../test/support/test-app.ts';
@@ -335,7 +337,10 @@ test('the name of a request › a caller too slow with headers or body gets that
       '{"image_base64":"AAAA',
     ].join('\r\n'),
   );
-  while (sockets.length < 2 || app.services.uploads.open === 0) await setTimeout(5);
+  await until(
+    'two connections and an upload',
+    () => sockets.length >= 2 && app.services.uploads.open > 0,
+  );
   // As Node does once headersTimeout or requestTimeout have passed.
   const late = Object.assign(new Error('late'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' });
   for (const socket of sockets) server.emit('clientError', late, socket);
@@ -346,6 +351,6 @@ test('the name of a request › a caller too slow with headers or body gets that
     t.regex(problem.detail, /in time/);
   }
   t.is(nameIn(await slowBody), 'slow-1');
-  while (app.services.uploads.open > 0) await new Promise(setImmediate);
+  await until('the uploads to end', () => app.services.uploads.open === 0);
   t.deepEqual(await app.storedFiles(), filesBefore);
 });

@@ -1,4 +1,5 @@
 /** One call at a time against a node that behaves badly: what the client makes of it. */
+
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -8,6 +9,7 @@ import { Readable } from 'node:stream';
 import { status } from '@grpc/grpc-js';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import { CHUNK_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { cutOutOf, type Exchange, type Script } from '../test/scripted-exchange.ts';
 import { callOf, ScriptedNode, TEST_TOKEN } from '../test/scripted-node.ts';
@@ -217,7 +219,7 @@ test('an end › by our own abort is aborted, and the node is told', async t => 
   await admitted;
   stop.abort();
   t.deepEqual(await attempt, { kind: 'aborted' });
-  while (!cancelled) await new Promise(resolve => setTimeout(resolve, 5));
+  await until('the end of the call at the node', () => cancelled);
   t.deepEqual(await client.matte(callOf(INPUT, { signal: stop.signal })), {
     kind: 'aborted',
   });

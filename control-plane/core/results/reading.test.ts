@@ -1,10 +1,12 @@
 /** Readers of results: what they wait for, and what is found to be gone. */
+
 import assert from 'node:assert/strict';
 import { rename, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { Job } from '../jobs/job.ts';
 import { type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
@@ -26,7 +28,10 @@ async function submit(): Promise<Job> {
 }
 
 async function untilWaiting(waits: WaitForJob, count = 1): Promise<void> {
-  while (waits.waiting < count) await new Promise(setImmediate);
+  await until(
+    () => `${count} waits, of ${waits.waiting}`,
+    () => waits.waiting >= count,
+  );
 }
 
 test('the wait for a job › a job that is final already is not waited for', async t => {

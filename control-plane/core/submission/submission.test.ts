@@ -1,8 +1,10 @@
 /** Submissions: what is made of them, what their bodies may say, what is refused, and that nothing is left of it. */
+
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { heifOf } from '@matting/proto/contract/test/image-header-samples.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { NodeAbility } from '../dispatch/job-needs.ts';
 import { ASYNC, assertRefused, png, SYNC, snapshot } from '../test/refusals.ts';
@@ -19,7 +21,7 @@ const hasty = useTestApp(test, { syncWaitMs: 50 });
 test.afterEach.always(() => app.refuseNewJobs(undefined));
 
 async function untilOneWaits(of = app): Promise<void> {
-  while (of.services.waitForJob.waiting === 0) await new Promise(setImmediate);
+  await until('a request that waits', () => of.services.waitForJob.waiting > 0);
 }
 
 test('a new job: on the wire, in the store, in the ledger', async t => {
@@ -307,7 +309,8 @@ function signed(): string[] {
 async function settled(before: Awaited<ReturnType<typeof snapshot>>): Promise<void> {
   const busy = async () =>
     app.services.uploads.open > 0 || (await app.storedFiles()).length !== before.files.length;
-  while (await busy()) await new Promise(setImmediate);
+  const left = () => `the uploads to end: ${app.services.uploads.open} are open`;
+  await until(left, async () => !(await busy()));
   assert.deepEqual(await snapshot(app), before);
 }
 

@@ -30,18 +30,21 @@ import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-n
 const UNTIL_POLL_MS = 5;
 /** What other replicas left, and what is over by now, is seen a tenth as late as in a service. */
 const POLL_MS = 100;
-/** Counted in checks, since a machine may stand still; a minute on an idle one. */
-const UNTIL_CHECKS_MAX = 60_000 / UNTIL_POLL_MS;
+/** Ten seconds on an idle machine, counted in checks, since a machine may stand still. */
+const UNTIL_CHECKS_MAX = 10_000 / UNTIL_POLL_MS;
 
 export const silent = pino({ level: 'silent' });
 
-/** Resolves when the condition holds; checked whenever the loop has time. */
+/**
+ * Resolves when the condition holds; checked whenever the loop has time.
+ * @param what the condition in words; its source where absent
+ */
 export async function until(
   condition: () => boolean | Promise<boolean>,
-  what = 'the condition',
+  what = `${condition}`,
 ): Promise<void> {
   for (let checks = 0; !(await condition()); checks += 1) {
-    if (checks > UNTIL_CHECKS_MAX) throw new Error(`${what} did not come about`);
+    if (checks > UNTIL_CHECKS_MAX) throw new Error(`it did not come about: ${what}`);
     await new Promise(resolve => setTimeout(resolve, UNTIL_POLL_MS));
   }
 }

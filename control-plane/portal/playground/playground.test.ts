@@ -1,11 +1,12 @@
 /** The playground's pages: a picture in, its result out, as a browser without scripts asks. */
+
 import assert from 'node:assert/strict';
-import { setTimeout as delay } from 'node:timers/promises';
 import type { NodeSnapshot } from '@matting/core/dispatch/dispatch-policy.ts';
 import { OfferedModels } from '@matting/core/models/offered-models.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
@@ -294,7 +295,7 @@ test('an account that holds its share back leaves the others theirs', async t =>
   const held = [];
   for (let count = 1; count <= SHARE; count += 1) {
     held.push(await owner.hold(PAGE, {}, await formOf(owner)));
-    while (playground.uploading < count) await delay(2);
+    await until(`${count} uploads`, () => playground.uploading >= count);
   }
   t.is(await send(owner), 503);
   t.is(await send(member), 503);

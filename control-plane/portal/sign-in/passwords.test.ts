@@ -1,5 +1,6 @@
 /** Which passwords may be set, and slots of hashing. */
-import { setTimeout as delay } from 'node:timers/promises';
+
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { Passwords, passwordFaultOf } from './passwords.ts';
 
@@ -25,7 +26,7 @@ test('slots of hashing › are shared by network: many addresses of one are one'
   const ended: string[] = [];
   const hands = Array.from({ length: HANDS }, (_, index) => `2001:db8:0:1::${index}`);
   const others = hashesOf(passwords, hands, ended);
-  while (passwords.waiting === 0) await delay(1);
+  await until('one that waits', () => passwords.waiting > 0);
   const own = hashesOf(passwords, ['192.0.2.1'], ended);
   await Promise.all([...others, ...own]);
   // The network alone has one turn of two, and half of the places to wait.
@@ -39,7 +40,7 @@ test('slots of hashing › of who is known are not behind those of strangers, fr
   const ended: string[] = [];
   const hands = Array.from({ length: 2 * HANDS }, (_, index) => `192.0.2.${index}`);
   const others = hashesOf(passwords, hands, ended);
-  while (passwords.waiting < HANDS) await delay(1);
+  await until('as many that wait', () => passwords.waiting >= HANDS);
   t.false(await passwords.verify('theirs', CHEAP, '192.0.2.1', 'a person'));
   t.true(passwords.waiting > 0, 'strangers waited longer');
   await Promise.all(others);

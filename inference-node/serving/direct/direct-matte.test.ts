@@ -1,4 +1,5 @@
 /** Matte calls whose files travel between the node and the storage. */
+
 import { createHash } from 'node:crypto';
 import { status as grpcStatus } from '@grpc/grpc-js';
 import {
@@ -9,6 +10,7 @@ import {
   type MatteRequest,
   type ResultPlace,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { bytes, ScriptedStorage, silence, status } from '../test/scripted-storage.ts';
 import {
@@ -70,7 +72,7 @@ function call(fields: Partial<MatteHeader> = {}, token = TOKEN): MatteCaller {
 }
 
 async function untilRequests(count: number): Promise<void> {
-  while (storage.requests.length < count) await new Promise(resolve => setImmediate(resolve));
+  await until(`${count} requests at the storage`, () => storage.requests.length >= count);
 }
 
 async function untilDigest(fields: Partial<MatteHeader> = {}): Promise<MatteCaller> {

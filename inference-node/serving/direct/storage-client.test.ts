@@ -1,7 +1,9 @@
 /** What a storage, or what stands in its place, may do to a node that gets and puts files; and which one it is. */
+
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { ownClock } from '../test/own-clock.ts';
 import {
@@ -55,7 +57,7 @@ async function put(file: string | Buffer = FILE): Promise<void> {
 /** Each try of a storage that takes requests and says nothing is over in a moment. */
 async function outwait(clock: { tickAsync(ms: number): Promise<unknown> }): Promise<void> {
   for (let tries = 1; tries <= STORAGE_BOUNDS.triesMax; tries += 1) {
-    while (storage.requests.length < tries) await new Promise(resolve => setImmediate(resolve));
+    await until(`${tries} requests at the storage`, () => storage.requests.length >= tries);
     await clock.tickAsync(STORAGE_BOUNDS.silenceMs);
   }
 }

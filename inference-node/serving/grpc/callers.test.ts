@@ -1,4 +1,5 @@
 /** Who may call a node and how much of it one caller gets, over plain connections and over TLS. */
+
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises';
@@ -9,8 +10,16 @@ import { Metadata } from '@grpc/grpc-js';
 import { type ChannelSecurity, TlsFiles } from '@matting/program/tls/tls-files.ts';
 import { MatteServiceClient } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { type Certificate, NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
-import { chunk, header, MatteCaller, openTestNode, type TestNode } from '../test/test-node.ts';
+import {
+  chunk,
+  header,
+  MatteCaller,
+  openTestNode,
+  type TestNode,
+  untilIdle,
+} from '../test/test-node.ts';
 import { followTokens } from './caller-tokens.ts';
 import { Callers, tokenMetadata } from './callers.ts';
 
@@ -87,7 +96,7 @@ test('a direct caller › has its place back however its image ended', async t =
     for (const caller of pair) await caller.until('admitted');
     for (const caller of pair) end(caller);
     for (const caller of pair) await caller.ended;
-    await node!.matte.untilIdle();
+    await untilIdle(node!);
   }
   await call(SHOP.token).until('admitted');
   // One that the node has no room for takes none.
@@ -346,7 +355,7 @@ test('a connection that is old › finishes its call and its capacity stream, an
   await new MatteCaller(node).serve('12345');
   const before = reports;
   node.status.drain('command');
-  while (reports === before) await new Promise(resolve => setImmediate(resolve));
+  await until('another report', () => reports > before);
   t.false(ended);
   stream.cancel();
 });

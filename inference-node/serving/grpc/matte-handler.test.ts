@@ -1,4 +1,5 @@
 /** A Matte call: what is taken of it, who is admitted, what is served, and how it ends. */
+
 import { Duplex } from 'node:stream';
 import { status } from '@grpc/grpc-js';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -13,6 +14,7 @@ import {
   SelectableKind,
   Switch,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { DirectFiles } from '../direct/direct-files.ts';
@@ -27,6 +29,7 @@ import {
   sha256,
   type TestNode,
   type TestNodeOptions,
+  untilIdle,
   untilNothingAdmitted,
 } from '../test/test-node.ts';
 import { EXCHANGE_BOUNDS, type MatteCall, MatteExchange } from './matte-exchange.ts';
@@ -159,7 +162,7 @@ test('a good call › of unknown size is declared as nothing and takes the large
 
 test('a good call › gives its worker back before its result is read', async t => {
   const caller = sendUnread();
-  while (node.pictures.releases === 0) await new Promise(resolve => setImmediate(resolve));
+  await until('a worker to come back', () => node.pictures.releases > 0);
   t.is(node.pictures.leasesOut, 0);
   t.is(node.admission.snapshot().images, 1);
   t.is(node.pipeline.imagesAt('sending'), 1);
@@ -187,8 +190,8 @@ test('a good call › whose reader takes nothing is cut off', async t => {
   await reopen({ bounds: { sendSilenceMaxMs: 60 } });
   const caller = sendUnread();
   // What has been stays true: the sending may be over before it is looked for.
-  while (node.pictures.releases === 0) await new Promise(r => setImmediate(r));
-  await node.matte.untilIdle();
+  await until('a worker to come back', () => node.pictures.releases > 0);
+  await untilIdle(node);
   t.is(node.admission.snapshot().images, 0);
   const sent = await node.metrics.registry.getSingleMetric('matting_node_sent_bytes_total')!.get();
   // Handed out is at most what fits between the two: the rest waited in the result itself.
@@ -280,7 +283,7 @@ test('admission › is closed while no engine is ready, the node drains or start
   await new MatteCaller(node).send(header()).refused(closed);
   node.gates.letGo('infer');
   t.is(await first.ended, undefined);
-  await node.matte.untilIdle();
+  await untilIdle(node);
   await reopen({ starting: true });
   await new MatteCaller(node).send(header()).refused(closed);
 });
@@ -335,7 +338,7 @@ test('a header › that does not come first, comes twice or not at all is refuse
 test('a header › that never comes is not waited for', async t => {
   await reopen({ bounds: { headerWaitMaxMs: 30 } });
   await new MatteCaller(node).refused({ code: 'CALL_DEADLINE_EXCEEDED' });
-  await t.notThrowsAsync(node.matte.untilIdle());
+  await t.notThrowsAsync(untilIdle(node));
 });
 
 test('a header › over the JPEG XL size of this node goes to another one', async t => {
@@ -409,7 +412,7 @@ for (const stage of ['acquire', 'decode', 'infer', 'finish'] as const) {
       freed += 1;
     });
     caller.call.cancel();
-    await node.matte.untilIdle();
+    await untilIdle(node);
     t.is(freed, 1);
     t.is(node.admission.snapshot().images, 0);
     t.is(node.pictures.leasesOut, 0);
@@ -424,7 +427,7 @@ for (const stage of ['acquire', 'decode', 'infer', 'finish'] as const) {
     await node.gates.reached(stage);
     await clock.tickAsync(DEADLINE_MS);
     await caller.refused({ status: status.DEADLINE_EXCEEDED });
-    await node.matte.untilIdle();
+    await untilIdle(node);
     t.is(node.admission.snapshot().images, 0);
     t.is(node.pictures.leasesOut, 0);
     const begun = [node.pictures.decoded, node.engines.runs, node.pictures.finished];
@@ -447,12 +450,12 @@ test('a caller that goes away › while its bytes are coming or its result is se
   const caller = new MatteCaller(node).send(header({ contentLength: 5 }), chunk('12'));
   await caller.until('admitted');
   caller.call.cancel();
-  await node.matte.untilIdle();
+  await untilIdle(node);
   t.is(node.admission.snapshot().images, 0);
   const unread = sendUnread();
-  while (node.pipeline.imagesAt('sending') === 0) await new Promise(r => setImmediate(r));
+  await until('a result that is sent', () => node.pipeline.imagesAt('sending') > 0);
   unread.call.cancel();
-  await node.matte.untilIdle();
+  await untilIdle(node);
   t.is(node.admission.snapshot().images, 0);
 });
 
@@ -462,8 +465,12 @@ const faults: [string, unknown, string, number][] = [
   ['unknown', new Error('a path /secret/of/the/machine'), 'NODE_FAULT', 13],
 ];
 test('an error of a stage › goes out by its code, without its secrets, and frees everything', async t => {
-  for (const [name, error, code, number] of faults) {
-    node.gates.failOnce('infer', error);
+  const cases = faults.flatMap(fault =>
+    (['acquire', 'decode', 'infer', 'finish'] as const).map(stage => [stage, ...fault] as const),
+  );
+  for (const [stage, fault, error, code, number] of cases) {
+    const name = `${fault} in ${stage}`;
+    node.gates.failOnce(stage, error);
     const caller = await new MatteCaller(node).sendFile('12345');
     const expected = { code, status: number, message: /^(?!.*secret)/ };
     await t.notThrowsAsync(caller.refused(expected), name);
@@ -495,7 +502,7 @@ test('a hurried end tells the callers that the node is going', async t => {
   const caller = await heldIn(node, 'infer');
   node.matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the node shuts down'));
   await caller.refused({ code: 'NODE_UNAVAILABLE' });
-  await node.matte.untilIdle();
+  await untilIdle(node);
   t.is(node.admission.snapshot().images, 0);
 });
 

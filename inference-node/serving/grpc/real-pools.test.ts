@@ -1,7 +1,9 @@
 /** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
+
 import { OutputFormat, ResultKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { writeTinyModel } from '@matting/test-support/tiny-model.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { pino } from 'pino';
 import sharp from 'sharp';
@@ -166,7 +168,7 @@ test('answers health checks while its engine is in a run', async t => {
   const [{ pid = 0 } = {}] = engines.processes();
   await stop(pid);
   const caller = await new MatteCaller(node).sendFile(file, size);
-  while (engines.snapshot().running === 0) await new Promise(r => setImmediate(r));
+  await until('an engine that runs', () => engines.snapshot().running > 0);
   for (let check = 0; check < 3; check += 1) t.is(await health.check(''), 'SERVING');
   process.kill(pid, 'SIGCONT');
   t.is(await caller.ended, undefined);

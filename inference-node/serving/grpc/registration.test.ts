@@ -8,6 +8,7 @@ import {
   NodeRegistryService,
   type RegisterRequest,
 } from '@matting/proto/gen/matting/v1/node_registry.ts';
+import { soon, until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { pino } from 'pino';
 import { Registration } from './registration.ts';
@@ -86,7 +87,7 @@ class Registry {
   }
 
   async until(kind: Seen['kind'], times = 1): Promise<void> {
-    while (this.count(kind) < times) await this.#arrived.promise;
+    while (this.count(kind) < times) await soon(`${times} ${kind}`, this.#arrived.promise);
   }
 }
 
@@ -123,9 +124,7 @@ async function deadAddress(): Promise<string> {
 }
 
 async function untilSaid(message: string): Promise<void> {
-  while (!lines.some(({ msg }) => msg === message)) {
-    await new Promise(resolve => setTimeout(resolve, 5));
-  }
+  await until(`the line "${message}"`, () => lines.some(({ msg }) => msg === message));
 }
 
 test.beforeEach(() => {

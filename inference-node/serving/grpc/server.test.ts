@@ -35,6 +35,7 @@ import {
   openTestNode,
   type TestNode,
   type TestNodeOptions,
+  untilIdle,
 } from '../test/test-node.ts';
 import { tokenMetadata } from './callers.ts';
 import { CHANGE_INTERVAL_MS } from './node-info.ts';
@@ -91,7 +92,7 @@ test('the server › takes no message over the limit', async t => {
   caller.send(chunk(Buffer.alloc(MESSAGE_BYTES_MAX + 1)));
   const error = await caller.ended;
   t.is(error?.code, status.RESOURCE_EXHAUSTED);
-  await node.matte.untilIdle();
+  await untilIdle(node);
   t.is(node.admission.snapshot().images, 0);
 });
 

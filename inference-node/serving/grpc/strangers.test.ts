@@ -1,4 +1,5 @@
 /** What callers without a token can take from a node, and what stays for the others. */
+
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as connectHttp2, constants } from 'node:http2';
@@ -22,6 +23,7 @@ import {
 import { TestAuthority } from '@matting/test-support/certificates.ts';
 import { framed, RawConnection, type RawEnd } from '@matting/test-support/raw-grpc.ts';
 import { END_HEADERS, frame, HEALTH_CHECK, PREFACE } from '@matting/test-support/raw-http2.ts';
+import { until as untilHolds } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { HealthClient } from '../test/health-client.ts';
 import { ownClock } from '../test/own-clock.ts';
@@ -32,6 +34,7 @@ import {
   openTestNode,
   type TestNode,
   type TestNodeOptions,
+  untilIdle,
 } from '../test/test-node.ts';
 import { tokenMetadata } from './callers.ts';
 
@@ -86,8 +89,11 @@ function openSocket(): Socket {
   return socket;
 }
 
+/** @throws Error after 10 s, with what the port has */
 async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise(resolve => setImmediate(resolve));
+  const { connections, ended } = node;
+  const has = () => `${connections.strangers} strangers, ended: ${ended.join(', ') || 'none'}`;
+  await untilHolds(() => `${condition}; the port has ${has()}`, condition);
 }
 
 /** The time of those that show no token is over. */
@@ -453,7 +459,7 @@ test('a Matte call without an end › is reset where its caller says nothing, or
   stream.pause().end();
   t.is((await silent.ended).rstCode, constants.NGHTTP2_CANCEL);
   t.is((await ended).rstCode, constants.NGHTTP2_CANCEL);
-  await node.matte.untilIdle();
+  await untilIdle(node);
   t.is(node.admission.snapshot().images, 0);
   t.is(node.pictures.finished.length, 1);
 });

@@ -1,4 +1,5 @@
 /** A small machine: the own plan's engines end when idle, and the node serves all the same. */
+import { until as untilHolds } from '@matting/test-support/waiting.ts';
 import test, { type ExecutionContext } from 'ava';
 import { NodeMetrics } from '../metrics.ts';
 import { FakePicturePool, StageGates, TINY_MODEL } from '../test/fake-pools.ts';
@@ -25,9 +26,8 @@ function open(t: ExecutionContext, idleMs = 1) {
     for (const pool of pools) pool.leave();
     return engines.close(0);
   });
-  const until = async (holds: () => boolean) => {
-    while (!holds()) await new Promise(resolve => setTimeout(resolve, 1));
-  };
+  const until = (holds: () => boolean) =>
+    untilHolds(() => `${holds}; ${pools.length} pools were opened`, holds);
   const opened = async (count: number) => {
     await until(() => pools.length === count);
     return pools[count - 1] as LoadingPool;

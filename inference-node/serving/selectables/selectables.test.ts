@@ -6,6 +6,7 @@ import {
   type MatteHeader,
   type WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { Selectable } from '../models/selectable.ts';
 import { sumOf } from '../models/selectable.ts';
@@ -60,7 +61,7 @@ async function open(t: ExecutionContext, found: Selectable[], options: TestNodeO
     await node.close();
   });
   const opened = async (count: number) => {
-    while (pools.length < count) await new Promise(resolve => setImmediate(resolve));
+    await until(`${count} pools, of ${pools.length}`, () => pools.length >= count);
     return pools[count - 1] as LoadingPool;
   };
   /** Asks for a model alone, and answers once it is loaded and the image is done. */
@@ -127,7 +128,7 @@ test('a model is loaded when it is first wanted, once for all that wait, and hol
     waiting.push(await new MatteCaller(node).sendFile('12345', { model: 'one' }));
   }
   const pool = await opened(1);
-  while (node.pipeline.imagesAt('waiting_for_load') < 2) await new Promise(setImmediate);
+  await until('two that wait for a load', () => node.pipeline.imagesAt('waiting_for_load') >= 2);
   t.like((await capacityOf(node)).modelLoads[0], { name: 'one', enginesReady: 0 });
   t.is(node.pictures.leasesOut, 0);
   t.is(node.pipeline.estimatedWaitMs(node.plan), 0);
@@ -220,7 +221,7 @@ test('where memory is short the one longest without an image gives way, none tha
   t.is((await capacityOf(node)).megapixelsFree, 19);
   const held = await heldIn(node, 'infer', { model: 'one' });
   const heldToo = await new MatteCaller(node).sendFile('12345', { model: 'two' });
-  while (node.pipeline.imagesAt('inferring') < 2) await new Promise(setImmediate);
+  await until('two in engines', () => node.pipeline.imagesAt('inferring') >= 2);
   await ask({ model: 'three' }).refused(SHORT);
   t.deepEqual([one.closedWithMs, two.closedWithMs], [undefined, undefined]);
   node.gates.letGo('infer');
@@ -230,7 +231,7 @@ test('where memory is short the one longest without an image gives way, none tha
   two.leavesAtOnce = false;
   const caller = await new MatteCaller(node).sendFile('12345', { model: 'three' });
   t.deepEqual([one.closedWithMs, two.closedWithMs], [undefined, 0]);
-  while (node.pipeline.imagesAt('waiting_for_load') < 1) await new Promise(setImmediate);
+  await until('one that waits for a load', () => node.pipeline.imagesAt('waiting_for_load') >= 1);
   // Its memory is not free before its process is gone: neither for engines nor for pictures.
   t.is((await capacityOf(node)).megapixelsFree, 0);
   await ask({}).refused(SHORT);
@@ -294,7 +295,7 @@ test('an image too large beside engines that nobody uses has them ended, and com
   await ask(large).refused(SHORT);
   t.is(two.closedWithMs, 0);
   two.leave();
-  while (node.admission.snapshot().megapixelsFree < 90) await new Promise(setImmediate);
+  await until('room again', () => node.admission.snapshot().megapixelsFree >= 90);
   await t.notThrowsAsync(serve(large));
 });
 

@@ -2,6 +2,7 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { TINY_LICENCE } from '@matting/test-support/tiny-model.ts';
+import { soon } from '@matting/test-support/waiting.ts';
 import type {
   EnginePool,
   EnginePoolSnapshot,
@@ -56,7 +57,7 @@ export class StageGates {
   reached(stage: FakeStage): Promise<void> {
     const reached = this.#reached.get(stage);
     if (reached === undefined) throw new Error(`${stage} is not held`);
-    return reached.promise;
+    return soon(`an image to reach the stage ${stage}`, reached.promise);
   }
 
   failOnce(stage: FakeStage, error: unknown): void {
@@ -107,6 +108,8 @@ export class FakeEnginePool implements EnginePool {
   }
 
   async run(run: EngineRun) {
+    // As the real pools: a call that is over already takes nothing.
+    run.signal.throwIfAborted();
     this.runs.push(run);
     const down = new AbortController();
     const leave = () => {
@@ -188,6 +191,7 @@ export class FakePicturePool implements PicturePool {
     return {
       waitMs: 3,
       decode: async (request, decodeSignal) => {
+        decodeSignal.throwIfAborted();
         this.decoded.push(request);
         await this.gates.pass('decode', decodeSignal);
         const modelInputs = request.modelInputs.map(size =>
@@ -196,17 +200,20 @@ export class FakePicturePool implements PicturePool {
         return { format: 'png', width: 8, height: 6, modelInputs, decodeMs: 4 };
       },
       resample: async (size, framed, resampleSignal) => {
+        resampleSignal.throwIfAborted();
         (framed ? this.framed : this.resampled).push(size);
         await this.gates.pass('resample', resampleSignal);
         return { rgb: Buffer.alloc(size.width * size.height * 3), resampleMs: 8 };
       },
       resampleUnsure: async (size, mattes, resampleSignal) => {
+        resampleSignal.throwIfAborted();
         this.refined.push(mattes.map(({ role }) => role));
         await this.gates.pass('resample', resampleSignal);
         if (this.nothingUnsure) return undefined;
         return { rgb: Buffer.alloc(size.width * size.height * 4), resampleMs: 8 };
       },
       finish: async (request, finishSignal) => {
+        finishSignal.throwIfAborted();
         this.finished.push(request);
         await this.gates.pass('finish', finishSignal);
         const input = { width: 8, height: 6 };

@@ -1,10 +1,12 @@
 /** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
+
 import { type Ending, temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import {
   createUniformRgb,
   type TinyModelOptions,
   writeTinyModel,
 } from '@matting/test-support/tiny-model.ts';
+import { soon } from '@matting/test-support/waiting.ts';
 import pino from 'pino';
 import type {
   EnginePool,
@@ -71,19 +73,24 @@ export function pidOf(pool: EnginePool): number {
   return first.pid;
 }
 
-/** Resolves when a pool's snapshot is as wanted; at once where it is. */
-export function untilPool(
-  pool: Pick<EnginePool, 'onChange'>,
+/** Engines may have to start or to be killed first. */
+const POOL_SECONDS_MAX = 60;
+
+/**
+ * Resolves when a pool's snapshot is as wanted; at once where it is.
+ * @throws Error after a minute, with the snapshot
+ */
+export async function untilPool(
+  pool: Pick<EnginePool, 'onChange'> & { snapshot(): object },
   wanted: () => boolean,
 ): Promise<void> {
-  if (wanted()) return Promise.resolve();
-  return new Promise(resolve => {
-    const unsubscribe = pool.onChange(() => {
-      if (!wanted()) return;
-      unsubscribe();
-      resolve();
-    });
+  if (wanted()) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const unsubscribe = pool.onChange(() => {
+    if (wanted()) resolve();
   });
+  const what = () => `${wanted}; the pool: ${JSON.stringify(pool.snapshot())}`;
+  await soon(what, promise, POOL_SECONDS_MAX).finally(unsubscribe);
 }
 
 export async function untilStarted(pool: EnginePool): Promise<void> {

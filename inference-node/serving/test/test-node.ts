@@ -20,6 +20,7 @@ import {
   MatteServiceClient,
   type ResultHeader,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { soon, until } from '@matting/test-support/waiting.ts';
 import { type Logger, pino } from 'pino';
 import { Admission, type AdmissionLimits } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
@@ -30,7 +31,7 @@ import { openNodeServer } from '../grpc/server.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
-import { Pipeline, type PlanRun } from '../pipeline.ts';
+import { PIPELINE_POSITIONS, Pipeline, type PlanRun } from '../pipeline.ts';
 import { EngineMemory, type MemoryFacts } from '../selectables/engine-memory.ts';
 import { Selectables, type SelectablesParts } from '../selectables/selectables.ts';
 import { composeService, startServing } from '../service.ts';
@@ -171,7 +172,7 @@ export async function openShell(
     client.close();
     matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the test is over'));
     watchers.close();
-    await server.close();
+    await soon(() => `the server to close. ${heldBy({ admission, pipeline })}`, server.close());
   };
   const { connections } = server;
   const seen = { callers, status, metrics, matte, watchers };
@@ -179,16 +180,25 @@ export async function openShell(
   return { ...inside, address, client, close, connections, ended };
 }
 
-/** Resolves once nothing is admitted; a leak makes the test run into its time-out. */
-export async function untilNothingAdmitted(node: Pick<TestNode, 'admission'>): Promise<void> {
-  while (node.admission.snapshot().images > 0) {
-    await new Promise<void>(resolve => {
-      const stop = node.admission.onChange(() => {
-        stop();
-        resolve();
-      });
-    });
-  }
+type Holding = Pick<TestNode, 'admission' | 'pipeline'>;
+
+/** What a leak is told by: the permits that are out, and where in the pipeline images are. */
+function heldBy({ admission, pipeline }: Holding): string {
+  const { images, megapixels } = admission.snapshot();
+  const places = PIPELINE_POSITIONS.filter(place => pipeline.imagesAt(place) > 0);
+  const at = places.map(place => `${pipeline.imagesAt(place)} ${place}`).join(', ');
+  return `images still admitted: ${images} (${megapixels} megapixels); in the pipeline: ${at || 0}`;
+}
+
+/** @throws Error after 10 s, with what is held */
+export async function untilNothingAdmitted(node: Holding): Promise<void> {
+  const isFree = () => node.admission.snapshot().images === 0;
+  await until(() => `the permits to come back. ${heldBy(node)}`, isFree);
+}
+
+/** No call is open. @throws Error after 10 s, with what is held */
+export async function untilIdle(node: Holding & Pick<TestNode, 'matte'>): Promise<void> {
+  await soon(() => `the calls to end. ${heldBy(node)}`, node.matte.untilIdle());
 }
 
 export async function heldIn(
@@ -218,8 +228,7 @@ export function sha256(data: Uint8Array | string): Buffer {
 export class MatteCaller {
   readonly call: ClientDuplexStream<MatteRequest, MatteResponse>;
   readonly messages: MatteResponse[] = [];
-  /** Undefined: ended OK. */
-  readonly ended: Promise<ServiceError | undefined>;
+  readonly #ended: Promise<ServiceError | undefined>;
   #arrived = Promise.withResolvers<void>();
 
   constructor(
@@ -235,12 +244,18 @@ export class MatteCaller {
       this.#arrived.resolve();
       this.#arrived = Promise.withResolvers();
     });
-    this.ended = new Promise(resolve => {
+    this.#ended = new Promise(resolve => {
       this.call.once('error', resolve);
       this.call.once('end', () => resolve(undefined));
     });
     // A call that fails emits its status here too.
     void once(this.call, 'status').catch(() => undefined);
+  }
+
+  /** Resolves with undefined if the call ended OK. @throws Error after 10 s */
+  get ended(): Promise<ServiceError | undefined> {
+    const kinds = () => `the call to end, which has had: ${this.kinds().join(', ') || 'nothing'}`;
+    return soon(kinds, this.#ended);
   }
 
   send(...requests: MatteRequest[]): this {
@@ -271,10 +286,10 @@ export class MatteCaller {
     for (;;) {
       const found = this.messages.find(({ message }) => message?.$case === $case);
       if (found) return found.message!.value as Value<K>;
-      const over = this.ended.then(error => {
+      const over = this.#ended.then(error => {
         throw error ?? new Error(`the call ended without ${$case}`);
       });
-      await Promise.race([this.#arrived.promise, over]);
+      await soon(`a message ${$case}`, Promise.race([this.#arrived.promise, over]));
     }
   }
 

@@ -1,7 +1,9 @@
 /** Bodies in chunks of any size, over real sockets: what arrives, and how many chunks may. */
+
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { boundChunks, CHUNK_BYTES_MIN, CHUNKS_FREE } from '../http-guard.ts';
 
@@ -132,7 +134,7 @@ test('a body that nobody reads yet is not gathered without end', async t => {
   };
   const body = counted(2_000_000);
   const sent = send(coded(cut(body, 1000)));
-  while (heldBytes === 0) await new Promise(resolve => setImmediate(resolve));
+  await until('bytes that are held', () => heldBytes > 0);
   go();
   await sent;
   t.true(Buffer.concat(pieces[0]!).equals(body));

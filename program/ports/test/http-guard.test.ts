@@ -1,9 +1,11 @@
 /** Who makes room on an HTTP port, over a server whose handler answers when it is told to. */
+
 import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { SinonFakeTimers } from 'sinon';
 import sinon from 'sinon';
@@ -119,14 +121,17 @@ test('bodies on their way › are not awaited any more once they are whole, answ
   t.is(room.awaitedBodies, 0);
   const gone = await awaited({ network: 'a' });
   gone.client.resetAndDestroy();
-  while (!gone.request.socket.destroyed) await delay(2);
-  t.is(room.awaitedBodies, 0);
+  await until(
+    () => `no body to be awaited, of ${room.awaitedBodies}`,
+    () => room.awaitedBodies === 0,
+  );
+  t.true(gone.request.socket.destroyed);
 });
 
 test('bodies on their way › that are whole and unread are never the ones to go', async t => {
   const whole = await awaited({ network: 'a' });
   whole.client.write('ab');
-  while (!whole.request.complete) await delay(2);
+  await until('the whole body', () => whole.request.complete);
   const all = [whole];
   for (let count = 0; count < 5; count += 1) all.push(await awaited({ network: 'a' }));
   t.deepEqual(await endedOf(all, 1), [1]);

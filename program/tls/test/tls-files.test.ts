@@ -1,4 +1,5 @@
 /** Certificates in files: what is refused at the start, and what a rotation may look like. */
+
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -8,6 +9,7 @@ import { connect, type TLSSocket } from 'node:tls';
 import { Server } from '@grpc/grpc-js';
 import { NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
+import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { EnvReader } from '../../env.ts';
 import { TlsFileError, TlsFiles } from '../tls-files.ts';
@@ -124,7 +126,7 @@ async function dial(): Promise<TLSSocket> {
 }
 
 async function untilSubject(wanted: string): Promise<void> {
-  while ((await subject()) !== wanted) await new Promise(resolve => setTimeout(resolve, 20));
+  await until(`the certificate of ${wanted}`, async () => (await subject()) === wanted);
 }
 
 test('TLS files that change › are used for new connections, and old ones go on', async t => {

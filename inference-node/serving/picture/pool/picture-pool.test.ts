@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { at } from '@matting/test-support/at.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
@@ -135,7 +134,7 @@ test('waiting images are refused when every worker dies before it is ready, and 
   // From now on each ends at its start.
   childEnv.NODE_OPTIONS = '--no-such-option';
   process.kill(onlyPid(own), 'SIGKILL');
-  while (own.ends().idle === 0) await sleep(5);
+  await until('the end of an idle worker', () => own.ends().idle > 0);
   await t.throwsAsync(own.acquire('sync', NEVER), { code: 'NODE_OVERLOADED' });
   delete childEnv.NODE_OPTIONS;
   const lease = await own.acquire('sync', NEVER);
@@ -146,7 +145,7 @@ test('waiting images are refused when every worker dies before it is ready, and 
 test('a worker killed without an image is replaced', async t => {
   const pid = onlyPid(pool);
   process.kill(pid, 'SIGKILL');
-  while (pool.ends().idle === endsBefore.idle) await sleep(10);
+  await until('the end of an idle worker', () => pool.ends().idle > endsBefore.idle);
   await untilGone(pid);
   await requireRecovery(t, 'idle');
 });
