@@ -12,10 +12,19 @@ import { status } from '@grpc/grpc-js';
  */
 export type RetryRule = 'never' | 'later' | 'other-node';
 
+/**
+ * What has to change for a request to succeed. `picture`: the image; another image, sent in the same
+ * way, may succeed. `job`: the request names or repeats a job or its result; other jobs are not
+ * concerned. `options`: a field beside the image; it is wrong for most images, if not for all.
+ * `all`: the key, the account, the address or the service; no image fares better.
+ */
+export type ErrorAbout = 'picture' | 'job' | 'options' | 'all';
+
 export interface ErrorSpec {
   readonly http: number;
   readonly grpc: status;
   readonly retry: RetryRule;
+  readonly about: ErrorAbout;
   readonly title: string;
   /**
    * `public` codes are part of the REST contract; `node` codes live on gRPC alone, `operator` codes
@@ -25,10 +34,15 @@ export interface ErrorSpec {
 }
 
 const errorOf =
-  (scope: ErrorSpec['scope'], retry: RetryRule) =>
-  (http: number, grpc: status, title: string): ErrorSpec => ({ http, grpc, retry, title, scope });
+  (scope: ErrorSpec['scope'], retry: RetryRule, about: ErrorAbout = 'all') =>
+  (http: number, grpc: status, title: string): ErrorSpec => {
+    return { http, grpc, retry, about, title, scope };
+  };
 
 const never = errorOf('public', 'never');
+const ofPicture = errorOf('public', 'never', 'picture');
+const ofJob = errorOf('public', 'never', 'job');
+const ofOptions = errorOf('public', 'never', 'options');
 const later = errorOf('public', 'later');
 const nodeNever = errorOf('node', 'never');
 const nodeLater = errorOf('node', 'later');
@@ -43,41 +57,41 @@ const { CANCELLED, DATA_LOSS, DEADLINE_EXCEEDED, PERMISSION_DENIED } = status;
 
 export const ERROR_CATALOGUE = {
   INVALID_REQUEST: never(400, INVALID_ARGUMENT, 'The request is malformed'),
-  INVALID_IMAGE_SOURCE: never(400, INVALID_ARGUMENT, 'The image source is not valid'),
+  INVALID_IMAGE_SOURCE: ofPicture(400, INVALID_ARGUMENT, 'The image source is not valid'),
   INVALID_IDEMPOTENCY_KEY: never(
     400,
     INVALID_ARGUMENT,
     'The Idempotency-Key is missing or not valid',
   ),
-  UNSUPPORTED_IMAGE_FORMAT: never(400, INVALID_ARGUMENT, 'The image format is not supported'),
-  UNSUPPORTED_OUTPUT_FORMAT: never(400, INVALID_ARGUMENT, 'The output format is not supported'),
-  INVALID_PARAMETER: never(400, INVALID_ARGUMENT, 'A parameter is not valid'),
-  INVALID_CALLBACK: never(400, INVALID_ARGUMENT, 'The callback is not valid'),
-  IMAGE_RESOLUTION_TOO_LARGE: never(400, OUT_OF_RANGE, 'The image has too many pixels'),
-  IMAGE_DOWNLOAD_FAILED: never(400, FAILED_PRECONDITION, 'The image could not be downloaded'),
+  UNSUPPORTED_IMAGE_FORMAT: ofPicture(400, INVALID_ARGUMENT, 'The image format is not supported'),
+  UNSUPPORTED_OUTPUT_FORMAT: ofOptions(400, INVALID_ARGUMENT, 'The output format is not supported'),
+  INVALID_PARAMETER: ofOptions(400, INVALID_ARGUMENT, 'A parameter is not valid'),
+  INVALID_CALLBACK: ofOptions(400, INVALID_ARGUMENT, 'The callback is not valid'),
+  IMAGE_RESOLUTION_TOO_LARGE: ofPicture(400, OUT_OF_RANGE, 'The image has too many pixels'),
+  IMAGE_DOWNLOAD_FAILED: ofPicture(400, FAILED_PRECONDITION, 'The image could not be downloaded'),
   MISSING_API_KEY: never(401, UNAUTHENTICATED, 'The API key is missing'),
   INVALID_API_KEY: never(401, UNAUTHENTICATED, 'The API key is not valid'),
   INSUFFICIENT_CREDITS: never(402, FAILED_PRECONDITION, 'Not enough credits'),
   KEY_CAP_REACHED: never(402, FAILED_PRECONDITION, 'The API key has reached its credit cap'),
   KEY_NOT_ALLOWED: never(403, PERMISSION_DENIED, 'The API key does not allow this'),
-  JOB_NOT_FOUND: never(404, NOT_FOUND, 'The job does not exist'),
+  JOB_NOT_FOUND: ofJob(404, NOT_FOUND, 'The job does not exist'),
   NOT_FOUND: never(404, NOT_FOUND, 'Nothing exists at this address'),
   METHOD_NOT_ALLOWED: never(405, UNIMPLEMENTED, 'The method is not allowed here'),
   NOT_ACCEPTABLE: never(406, FAILED_PRECONDITION, 'Accept does not include the type of the answer'),
-  IDEMPOTENCY_CONFLICT: never(
+  IDEMPOTENCY_CONFLICT: ofJob(
     409,
     ALREADY_EXISTS,
     'The Idempotency-Key was used for another request',
   ),
-  RESULT_EXPIRED: never(410, NOT_FOUND, 'The result has expired'),
-  PRECONDITION_FAILED: never(412, FAILED_PRECONDITION, 'The file is not the one you have'),
-  IMAGE_TOO_LARGE: never(413, OUT_OF_RANGE, 'The image file is too large'),
+  RESULT_EXPIRED: ofJob(410, NOT_FOUND, 'The result has expired'),
+  PRECONDITION_FAILED: ofJob(412, FAILED_PRECONDITION, 'The file is not the one you have'),
+  IMAGE_TOO_LARGE: ofPicture(413, OUT_OF_RANGE, 'The image file is too large'),
   UNSUPPORTED_MEDIA_TYPE: never(415, INVALID_ARGUMENT, 'The media type is not supported'),
-  RANGE_NOT_SATISFIABLE: never(416, OUT_OF_RANGE, 'The range is outside the file'),
-  PROCESSING_FAILED: never(422, INVALID_ARGUMENT, 'The image could not be processed'),
-  NO_SUBJECT: never(422, FAILED_PRECONDITION, 'No subject was found in the image'),
+  RANGE_NOT_SATISFIABLE: ofJob(416, OUT_OF_RANGE, 'The range is outside the file'),
+  PROCESSING_FAILED: ofPicture(422, INVALID_ARGUMENT, 'The image could not be processed'),
+  NO_SUBJECT: ofPicture(422, FAILED_PRECONDITION, 'No subject was found in the image'),
   RATE_LIMITED: later(429, RESOURCE_EXHAUSTED, 'Too many requests'),
-  RESULT_LOST: never(500, DATA_LOSS, 'The result is lost'),
+  RESULT_LOST: ofJob(500, DATA_LOSS, 'The result is lost'),
   INTERNAL_ERROR: later(500, INTERNAL, 'Internal error'),
   SERVICE_UNAVAILABLE: later(503, UNAVAILABLE, 'The service is unavailable'),
 

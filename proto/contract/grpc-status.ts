@@ -17,6 +17,9 @@ const BARE_STATUS: Partial<Record<status, ErrorCode>> = {
   [status.UNIMPLEMENTED]: 'NODE_INCAPABLE',
 };
 
+/** Statuses of the catalogue's codes about an image that a node refuses. */
+const BLAMES_REQUEST: ReadonlySet<status> = new Set([status.INVALID_ARGUMENT, status.OUT_OF_RANGE]);
+
 /** An unknown throw becomes NODE_FAULT with an opaque message; its caller logs it. */
 export function toStatus(error: unknown): StatusObject {
   const known =
@@ -35,6 +38,14 @@ export function fromServiceError(error: ServiceError): ContractError {
   if (typeof sent === 'string' && isErrorCode(sent)) {
     const retryable = flag === undefined ? undefined : flag === 'true';
     return new ContractError(sent, error.details, { cause: error, retryable });
+  }
+  // A newer program has codes that this one does not know. One that blames the request is no fault
+  // of the node that told it: another node would say the same.
+  if (sent !== undefined && flag === 'false' && BLAMES_REQUEST.has(error.code)) {
+    return new ContractError('PROCESSING_FAILED', error.details, {
+      cause: error,
+      retryable: false,
+    });
   }
   return new ContractError(BARE_STATUS[error.code] ?? 'NODE_FAULT', error.details, {
     cause: error,

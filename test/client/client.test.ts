@@ -1,10 +1,12 @@
 /** The client against the real control plane. Needs: fleet-size, portal. */
+
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
+import { CODES_OF_OPTIONS, CODES_OF_PICTURES } from '../../client/src/command/stops-the-run.ts';
 import { readImage, saveImage } from '../../client/src/files.ts';
 import {
   ERROR_CODES,
@@ -13,7 +15,9 @@ import {
   MattingError,
   type MattingFields,
 } from '../../client/src/index.ts';
+import { ERROR_CATALOGUE, type ErrorSpec } from '../../proto/contract/errors.ts';
 import { AnswerChecker, resolvePointer } from '../support/openapi.ts';
+import { sameNames } from '../support/same-names.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { rejectsWith } from '../support/throws.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
@@ -326,7 +330,16 @@ test('OpenAPI › its types have the fields of the document, no more and no less
 });
 
 test('OpenAPI › its codes are those of the document', t => {
-  t.deepEqual([...ERROR_CODES].sort(), [...(schemaOf('ErrorCode').enum ?? [])].sort());
+  sameNames(t, ERROR_CODES, schemaOf('ErrorCode').enum ?? []);
+});
+
+test('OpenAPI › the command knows of each code whether it is about one picture, as the catalogue says', t => {
+  const about = (...kinds: ErrorSpec['about'][]) =>
+    Object.entries<ErrorSpec>(ERROR_CATALOGUE)
+      .filter(([, spec]) => spec.scope === 'public' && kinds.includes(spec.about))
+      .map(([code]) => code);
+  sameNames(t, CODES_OF_PICTURES, about('picture', 'job'));
+  sameNames(t, CODES_OF_OPTIONS, about('options'));
 });
 
 /** Holds a request as it was sent against the operation that it is for. */

@@ -256,6 +256,19 @@ test('without credits it stops, and goes on when there are some', async t => {
   t.is(await charged(), 5);
 });
 
+test('an option that one picture cannot have fails that picture, once another was made with it', async t => {
+  // 9000 px wide: the second one would have more pixels than a frame may have.
+  write('photos/1.png', Buffer.concat([pngHeader(100, 10), Buffer.from('first')]));
+  write('photos/2.png', Buffer.concat([pngHeader(10, 10), Buffer.from('second')]));
+  write('photos/3.png', Buffer.concat([pngHeader(100, 10), Buffer.from('third')]));
+  const args = ['photos', '--to', 'out', '--output-width', '9000', '--concurrency', '1'];
+  const { code, stderr, stdout } = await run(args);
+  t.is(code, 1);
+  t.regex(stderr, /2\.png: INVALID_PARAMETER: output_width/);
+  t.notRegex(stderr, /stopped/);
+  t.regex(stdout.toString(), /2 cut out .* 1 failed/);
+});
+
 test('a key that is wrong, and a service that is not there, are told at once', async t => {
   write('a.png', picture(8));
   const stranger = await run(['a.png', '--to', 'out'], 'mk_nobody');

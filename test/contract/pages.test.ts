@@ -74,7 +74,7 @@ test('docs/errors.md has a heading for each code of the catalogue, and no other'
   t.deepEqual(headings.toSorted(), Object.keys(ERROR_CATALOGUE).sort());
 });
 
-test('docs/errors.md says the status and the retry rule of each code', t => {
+test('docs/errors.md says of each code its status, what it is about and its retry rule', t => {
   const text = readPage('docs/errors.md');
   for (const [code, spec] of Object.entries(ERROR_CATALOGUE)) {
     const [, line = ''] = new RegExp(`^### ${code}\n\n(.*)$`, 'm').exec(text) ?? [];
@@ -86,6 +86,9 @@ test('docs/errors.md says the status and the retry rule of each code', t => {
       'other-node': /, retryable on another node\.$/,
     };
     t.regex(line, rules[spec.retry], code);
+    const [, about] = /, about the (\w+),/.exec(line) ?? [];
+    const words = { picture: 'image', job: 'job', options: 'options', all: undefined };
+    t.is(about, words[spec.about], `${code}: ${line}`);
   }
 });
 

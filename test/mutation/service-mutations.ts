@@ -358,7 +358,8 @@ a long text stands for the picture wherever it was
 file control-plane/core/nodes/matte-exchange.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 an image that a node refuses for what was asked is tried on every node
-  - 'INVALID_PARAMETER',
+  - about === 'picture' || about === 'options'
+  + about === 'picture'
   = takes a region that the node finds empty for the request’s fault, and asks no other
 
 file inference-node/model-tools/onnx/mend.ts
@@ -515,4 +516,36 @@ an image's memory is the next one's while its engine has yet to read it
   - this.#modelInputs.push(...parts);
   + for (const part of parts) this.#pool.giveBack(part);
   = each matte is of its own picture, beside callers that go and children that die
+
+file control-plane/core/dispatch/dispatch-core.ts
+tests control-plane/core/dispatch/dispatch-core.test.ts: a round
+behind a full listing nothing is thought to wait
+  - countOf(jobs) >= eachMax
+  + countOf(jobs) > eachMax
+  = knows that behind a full listing more may wait, though all of it began
+
+file proto/contract/errors.ts
+tests proto/contract/test/errors.test.ts
+an expired result is not found
+  - RESULT_EXPIRED: ofJob(410,
+  + RESULT_EXPIRED: ofJob(404,
+  = every public code has the status, the retry rule and the subject that were promised
+
+file proto/contract/grpc-status.ts
+tests proto/contract/test/wire.test.ts: fromServiceError
+a node is blamed for a picture that it refuses by a newer code
+  - if (sent !== undefined && flag === 'false'
+  + if (sent !== undefined && flag === 'none'
+  = takes a code of the future that blames the request for a fault of the image
+
+file client/src/command/stops-the-run.ts
+tests test/client/newer-service.test.ts
+a code of the future stops a folder
+  - return STATUSES_OF_ALL.includes(status);
+  + return true;
+  = 400 IMAGE_TOO_SMALL fails its picture, and the next ones are sent
+a refused account is tried for each picture of a folder
+  - return STATUSES_OF_ALL.includes(status);
+  + return false;
+  = 402 CREDITS_FROZEN stops the folder: no picture fares better
 `;

@@ -233,4 +233,11 @@ a commit that failed is told as one that did not
   + group.committed.resolve();
   +       if (this.#connection.inTransaction) this.#connection.control('rollback');
   = all fail where the commit does, the rolled-back ones too, and the next group stands
+
+file control-plane/core/ledger/ledger-writer.ts
+tests control-plane/core/ledger/ledger.test.ts: the ledger on sqlite
+an account has one job in flight too many
+  - .where('reserved', '<', reservedMax)
+  + .where('reserved', '<=', reservedMax)
+  = reserves a credit of each job in flight, up to the bound and no further
 `;

@@ -13,6 +13,7 @@ import { PartialFiles } from './partial-files.ts';
 import { keyOf } from './picture-key.ts';
 import { codeOf, type PictureEnd, runPicture } from './picture-run.ts';
 import { Progress, shown } from './progress.ts';
+import { stopsTheRun } from './stops-the-run.ts';
 import { warnedOf } from './warnings.ts';
 
 /** The service must answer within this before a picture is sent. */
@@ -21,21 +22,6 @@ const DATA_EXIT_CODE = 65;
 const UNAVAILABLE_EXIT_CODE = 69;
 const CANNOT_CREATE_EXIT_CODE = 73;
 const NOT_ALLOWED_EXIT_CODE = 77;
-
-/** Codes that say something of one picture. With any other the rest would fare no better. */
-const CODES_OF_PICTURES: ReadonlySet<string> = new Set([
-  'INVALID_IMAGE_SOURCE',
-  'UNSUPPORTED_IMAGE_FORMAT',
-  'IMAGE_RESOLUTION_TOO_LARGE',
-  'IMAGE_TOO_LARGE',
-  'PROCESSING_FAILED',
-  'NO_SUBJECT',
-  'RESULT_EXPIRED',
-  'RESULT_LOST',
-  'IDEMPOTENCY_CONFLICT',
-]);
-/** Of a disk on which nothing more can be written. */
-const CODES_OF_DISKS: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE']);
 
 const REMEDY_OF_NONE = '; use --recursive to include subfolders, or name the files';
 
@@ -189,7 +175,7 @@ class Run {
       const { error } = end;
       this.#failed.push(source);
       this.#progress.line(`${source}: ${codeOf(error)}: ${error.message}`);
-      if (stopsTheRun(error)) this.#stopped ??= failureOf(error, 'stopped: ');
+      if (stopsTheRun(error, this.#made > 0)) this.#stopped ??= failureOf(error, 'stopped: ');
     }
   }
 
@@ -223,13 +209,6 @@ class Run {
 function namedOthers({ count, first }: Found['others']): string {
   const more = count > first.length ? ', …' : '';
   return `${count} other ${count === 1 ? 'file' : 'files'} (${first.join(', ')}${more})`;
-}
-
-function stopsTheRun(error: Error): boolean {
-  const code = codeOf(error);
-  if (!(error instanceof MattingError)) return CODES_OF_DISKS.has(code);
-  // A job that failed for good failed by its picture.
-  return !CODES_OF_PICTURES.has(code) && (error.retryable || error.jobId === undefined);
 }
 
 /** What is wrong with the fields of a request is wrong with the command. */

@@ -157,6 +157,16 @@ test('a round › places what an engine would take about when it arrives, and kn
   t.is(core.roomChanged('reported'), 10);
 });
 
+test('a round › knows that behind a full listing more may wait, though all of it began', t => {
+  // Doomed jobs begin without a place.
+  const doomed = (count: number) => Array.from({ length: count }, () => job({ takeovers: 10 }));
+  t.is(round(...doomed(LIST_MAX - 1))?.placed.length, LIST_MAX - 1);
+  t.false(core.nodesAwaited, 'a listing that is not full is all that there is');
+  core.outdate();
+  t.is(round(...doomed(LIST_MAX))?.placed.length, LIST_MAX);
+  t.true(core.nodesAwaited);
+});
+
 test('a round › counts what already runs when turns are made', t => {
   const [first, second] = [job(), job()];
   const other = job({ accountId: 'b', apiKeyId: 'b-1' });

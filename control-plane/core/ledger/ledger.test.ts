@@ -59,6 +59,15 @@ onStores(test, 'the ledger', (test, { dialect, database, stores }) => {
     await assertBalanced(stores);
   });
 
+  test('reserves a credit of each job in flight, up to the bound and no further', async t => {
+    const account = await fundedAccount(stores, 10);
+    const submit = () => stores.jobs.submit(newJob(account), { jobsInFlightMax: 2 });
+    const kinds = [await submit(), await submit(), await submit()].map(({ kind }) => kind);
+    t.deepEqual(kinds, ['created', 'created', 'too-many-in-flight']);
+    t.deepEqual(await stores.ledger.balances(account), { available: 8, reserved: 2 });
+    await assertBalanced(stores);
+  });
+
   test('refuses what is no amount or reference', async t => {
     const account = await fundedAccount(stores, 1);
     for (const amount of [0, -1, 0.5, Number.NaN, 2 ** 53, 1_000_000_001]) {

@@ -171,15 +171,6 @@ class LocalFault extends Error {
   }
 }
 
-const IMAGE_FAULTS: ReadonlySet<ErrorCode> = new Set([
-  'UNSUPPORTED_IMAGE_FORMAT',
-  'UNSUPPORTED_OUTPUT_FORMAT',
-  'IMAGE_RESOLUTION_TOO_LARGE',
-  'IMAGE_TOO_LARGE',
-  'INVALID_PARAMETER',
-  'PROCESSING_FAILED',
-] satisfies ErrorCode[]);
-
 /** Statuses the transport ends a call with when the connection or the peer is gone. */
 const TRANSPORT_LOSS: ReadonlySet<status> = new Set([
   status.UNAVAILABLE,
@@ -195,7 +186,8 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
     return { kind: 'local-fault', error: error.cause, reading: error.reading };
   }
   const known = toContractError(error);
-  if (IMAGE_FAULTS.has(known.code)) return { kind: 'image-fault', error: known };
+  const { about } = known.spec;
+  if (about === 'picture' || about === 'options') return { kind: 'image-fault', error: known };
   if (!admitted) return { kind: 'refused', error: known };
   if (isTransportLoss(error)) return { kind: 'lost', withProcess: false, error: known };
   switch (known.code) {

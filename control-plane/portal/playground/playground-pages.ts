@@ -14,7 +14,7 @@ import { AllowanceError } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answers.ts';
 import { wantBody } from '@matting/http/bodies.ts';
 import { readParts } from '@matting/http/multipart.ts';
-import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
@@ -216,17 +216,10 @@ const INVALID_FIELDS = new Map<string, InvalidField>([
   ['background_url', 'background_file'],
 ]);
 
-const PICTURE_ERRORS: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'INVALID_IMAGE_SOURCE',
-  'UNSUPPORTED_IMAGE_FORMAT',
-  'IMAGE_TOO_LARGE',
-  'IMAGE_RESOLUTION_TOO_LARGE',
-]);
-
 function invalidField(refusal: Refusal | undefined): InvalidField | undefined {
   if (refusal?.kind !== 'invalid') return undefined;
   const named = INVALID_FIELDS.get(refusal.field ?? '');
-  return named ?? (PICTURE_ERRORS.has(refusal.code) ? 'image_file' : 'other');
+  return named ?? (ERROR_CATALOGUE[refusal.code].about === 'picture' ? 'image_file' : 'other');
 }
 
 type OfferedModel = ReturnType<OfferedModels['list']>['models'][number];

@@ -70,6 +70,23 @@ test('fromServiceError › does not believe a code that it does not know', t => 
   t.is(got.code, 'NODE_UNAVAILABLE');
 });
 
+test('fromServiceError › takes a code of the future that blames the request for a fault of the image', t => {
+  const told = (code: status, retryable: string) => {
+    const metadata = new Metadata();
+    metadata.set(ERROR_CODE_TRAILER, 'IMAGE_TOO_SMALL');
+    metadata.set(RETRYABLE_TRAILER, retryable);
+    const got = fromServiceError(serviceError(code, 'too small', metadata));
+    return [got.code, got.retryable, got.message];
+  };
+  const ofImage = ['PROCESSING_FAILED', false, 'too small'];
+  t.deepEqual(told(status.INVALID_ARGUMENT, 'false'), ofImage);
+  t.deepEqual(told(status.OUT_OF_RANGE, 'false'), ofImage);
+  t.is(told(status.INVALID_ARGUMENT, 'true')[0], 'NODE_FAULT');
+  t.is(told(status.INTERNAL, 'false')[0], 'NODE_FAULT');
+  // Without the name of a code it is the transport's own, or a proxy's.
+  t.is(fromServiceError(serviceError(status.INVALID_ARGUMENT, 'x')).code, 'NODE_FAULT');
+});
+
 test('fromServiceError › keeps what was caught as its cause, without metadata too', t => {
   const error = serviceError(status.UNAVAILABLE, 'text');
   delete (error as Partial<ServiceError>).metadata;

@@ -1,0 +1,56 @@
+/** Whether a failure is one picture's, or the next one would fail in the same way. */
+import { ERROR_CODES, MattingError } from '../errors.ts';
+import { codeOf } from './picture-run.ts';
+
+/** Codes about one picture, its job or its result. The service's catalogue says so of each. */
+export const CODES_OF_PICTURES: readonly string[] = [
+  'INVALID_IMAGE_SOURCE',
+  'UNSUPPORTED_IMAGE_FORMAT',
+  'IMAGE_RESOLUTION_TOO_LARGE',
+  'IMAGE_DOWNLOAD_FAILED',
+  'JOB_NOT_FOUND',
+  'IDEMPOTENCY_CONFLICT',
+  'RESULT_EXPIRED',
+  'PRECONDITION_FAILED',
+  'IMAGE_TOO_LARGE',
+  'RANGE_NOT_SATISFIABLE',
+  'PROCESSING_FAILED',
+  'NO_SUBJECT',
+  'RESULT_LOST',
+];
+
+/** Codes about an option, which most pictures meet, but not each: a tall one may become too high. */
+export const CODES_OF_OPTIONS: readonly string[] = [
+  'UNSUPPORTED_OUTPUT_FORMAT',
+  'INVALID_PARAMETER',
+  'INVALID_CALLBACK',
+];
+
+/** With these the service refuses the key or the account, whatever the picture and the code. */
+const STATUSES_OF_ALL: readonly unknown[] = [401, 402, 403];
+
+/** A file that is too large for the service, or for a proxy before it that knows no codes. */
+const TOO_LARGE_STATUS = 413;
+
+/** Of a disk on which nothing more can be written. */
+const CODES_OF_DISKS: readonly string[] = ['ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE'];
+
+const KNOWN_CODES: readonly string[] = [...ERROR_CODES, 'NO_ANSWER', 'UNREADABLE_ANSWER'];
+
+/**
+ * A newer service has codes that this client does not know. One that no retry changes fails its
+ * picture alone, unless its status says that the key or the account is refused.
+ * @param isOneMade whether a picture was cut out with the same options in this run
+ */
+export function stopsTheRun(error: Error, isOneMade: boolean): boolean {
+  const code = codeOf(error);
+  if (!(error instanceof MattingError)) return CODES_OF_DISKS.includes(code);
+  const { status, retryable, jobId } = error;
+  if (CODES_OF_PICTURES.includes(code) || status === TOO_LARGE_STATUS) return false;
+  // The time for its retries is over: the service does not get better for the next picture.
+  if (retryable) return true;
+  if (!KNOWN_CODES.includes(code)) return STATUSES_OF_ALL.includes(status);
+  if (CODES_OF_OPTIONS.includes(code) && isOneMade) return false;
+  // A job that failed for good failed by its picture.
+  return jobId === undefined;
+}
