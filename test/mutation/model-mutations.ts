@@ -43,6 +43,13 @@ large images keep small ones from a node with little memory
   + this.#nextAtMs = nowMs;
   = an image that has waited for memory has the node for itself, until it begins
 
+file control-plane/core/nodes/matte-exchange.ts
+tests control-plane/core/nodes/verdict.test.ts
+a model that a job names takes its node from all other jobs
+  - return ofOther && ENGINE_FAULTS.has(outcome.error.code) ? undefined : 'fault';
+  + return ofOther && ENGINE_FAULTS.has(outcome.error.code) ? 'fault' : 'fault';
+  = engines of a model that a job names say nothing of the node, all else does
+
 file inference-node/serving/engine/pool/engine.ts
 tests inference-node/serving/engine/pool/added-engines.test.ts
 an engine of an added model gets all memory that there is

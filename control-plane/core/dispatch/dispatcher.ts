@@ -477,7 +477,7 @@ class JobRun {
     direct: DirectAttempt | undefined,
   ): void {
     const { observer, direct: paths } = this.#dependencies;
-    const verdict = verdictOn(outcome);
+    const verdict = verdictOn(outcome, offer);
     if (verdict !== undefined) offer.judge(verdict);
     const reason = reasonOf(outcome);
     observer.attemptEnded(outcome.kind, reason);

@@ -316,6 +316,8 @@ class NodeLink {
       model: model === undefined ? undefined : this.model(model),
       /** Origins of object storage at which the node gets and puts files. */
       directOrigins: this.#directOrigins,
+      /** The job names another model than the node's own plan. */
+      ofOther: held.other !== undefined,
       admitted: () => view.admitted(held),
       judge: (outcome: 'well' | 'fault') => view.judge(outcome, this.#options.now()),
       /** @param full the node refused for now, until its next report */

@@ -65,7 +65,7 @@ export async function bringFiles(
     await requireGraph(place.path);
     const graph = await bringOwn(place.path, name, wanted, workshop);
     const data: WeightsFile[] = [];
-    for (const other of dataFilesOf(workshop.path(name), name)) {
+    for (const other of await dataFilesOf(workshop.path(name), name, context.signal)) {
       data.push(await bringOwn(join(dirname(place.path), other), other, {}, workshop));
     }
     return { source: { type: 'file' }, files: [graph, ...data] };
@@ -84,7 +84,7 @@ export async function bringFiles(
     );
   }
   const data: WeightsFile[] = [];
-  for (const other of dataFilesOf(workshop.path(name), name)) {
+  for (const other of await dataFilesOf(workshop.path(name), name, context.signal)) {
     const beside = urls.map(url => new URL(other, url).href);
     data.push(await bring(beside, other, { isGraph: false }, context));
   }
@@ -158,13 +158,18 @@ async function openWhole(path: string) {
 }
 
 /** Names of external data, each a file of the graph's own folder. */
-function dataFilesOf(path: string, graph: string): readonly string[] {
+async function dataFilesOf(
+  path: string,
+  graph: string,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
   const refuse = (why: string, cause?: unknown) =>
     new ModelError('prepare', printable(`${graph}: ${why}`), cause);
   let names: readonly string[];
   try {
-    names = readTensorHeads(path).dataFiles;
+    names = (await readTensorHeads(path, signal)).dataFiles;
   } catch (error) {
+    signal.throwIfAborted();
     throw refuse((error as Error).message, error);
   }
   if (names.length > DATA_FILES_MAX) {

@@ -6,6 +6,7 @@
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
 import path from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ElementType } from '@matting/serving/onnx/graph.ts';
 
 type Kind =
@@ -48,17 +49,31 @@ export interface TensorHeads {
   readonly halves: boolean;
 }
 
-/** @throws Error where it is not protobuf, or a bound is exceeded */
-export function readTensorHeads(file: string): TensorHeads {
+/** A few milliseconds of reading. */
+const FIELDS_A_TURN = 50_000;
+
+/**
+ * Leaves others their turn every few milliseconds: a file of gigabytes may consist of fields of two
+ * bytes, which take a minute, and Ctrl-C must be heard meanwhile.
+ * @throws Error where it is not protobuf, or a bound is exceeded; the signal's reason
+ */
+export async function readTensorHeads(file: string, signal?: AbortSignal): Promise<TensorHeads> {
   const descriptor = openSync(file, 'r');
   try {
-    return walk(new Reader(descriptor));
+    const turns = walk(new Reader(descriptor));
+    for (;;) {
+      const { done, value } = turns.next();
+      if (done) return value;
+      await nextTurn();
+      signal?.throwIfAborted();
+    }
   } finally {
     closeSync(descriptor);
   }
 }
 
-function walk(reader: Reader): TensorHeads {
+function* walk(reader: Reader): Generator<void, TensorHeads> {
+  let fields = 0;
   const files = new Set<string>();
   const types = new Map<number, number>();
   const open: { readonly kind: Kind; readonly end: number }[] = [];
@@ -71,6 +86,8 @@ function walk(reader: Reader): TensorHeads {
         for (const name of entry.values) files.add(name);
       continue;
     }
+    fields += 1;
+    if (fields % FIELDS_A_TURN === 0) yield;
     const { field, value, length } = reader.head();
     const end = reader.at + length;
     if (end > inner.end) throw damaged();

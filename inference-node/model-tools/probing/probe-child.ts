@@ -49,7 +49,7 @@ function say(said: Said, parts: readonly Uint8Array[] = []): Promise<void> {
 async function load({ spec }: ToProbeChild['load']): Promise<FromProbeChild['loaded']> {
   const { path } = spec;
   if (path === undefined) throw new Error('no path to load');
-  const { halves, dataFiles } = readTensorHeads(path);
+  const { halves, dataFiles } = await readTensorHeads(path);
   requireDataBeside(path, dataFiles);
   loaded = await createNative(spec, path);
   const loadedBytes = readResidentBytes(process.pid) ?? 0;
