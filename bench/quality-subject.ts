@@ -4,9 +4,10 @@
  * caller sends them. Each source, a photo with all that is made of it or a kind of pattern, is also
  * judged by the thresholds that are best on the others, over the alpha that the node answered.
  *
- * Usage: quality-subject.ts [--plan standard] [--minutes N] FOLDER... each as quality.ts takes
- *   them; --minutes: after which it begins no picture. It takes some 3 s of processor time a
- *   picture, of which there are about 900.
+ * Usage: quality-subject.ts [--plan standard] [--kinds crop,empty] [--minutes N] FOLDER... each as
+ *   quality.ts takes them; --kinds: of whole, crop, filled and empty; --minutes: after which it
+ *   begins no picture. It takes some 3 s of processor time a picture, of which there are about
+ *   900.
  */
 import { parseArgs } from 'node:util';
 import {
@@ -51,6 +52,7 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     plan: { type: 'string', default: 'standard' },
+    kinds: { type: 'string', default: 'whole,crop,filled,empty' },
     minutes: { type: 'string', default: 'Infinity' },
   },
 });
@@ -74,7 +76,8 @@ async function judgeAll(): Promise<Judged[]> {
   const all: Judged[] = [];
   const endMs = performance.now() + 60_000 * Number(values.minutes);
   try {
-    for (const sample of listSamples(positionals)) {
+    const kinds = values.kinds.split(',');
+    for (const sample of listSamples(positionals).filter(({ kind }) => kinds.includes(kind))) {
       if (performance.now() > endMs) break;
       try {
         all.push(await judge(sample, node));
