@@ -38,6 +38,12 @@ a worker comes back from an image that ended well alone
   +     this.#workedOnSinceMs.delete(order);
   = in decode is what the caller hears, and everything comes back
 
+file inference-node/model-tools/preparing/prepare.ts
+tests inference-node/model-tools/preparing/prepared-bytes.test.ts
+a pass is gone, and caches keep what it wrote
+  - ...(precision === 'fp16' ? [] : [widen]),
+  = a revision writes the same bytes for ever, so a change of the passes has another number
+
 file inference-node/serving/grpc/matte-handler.ts
 tests inference-node/serving/grpc/matte-handler.test.ts: an error of a stage
 a permit comes back from an image that ended well alone
