@@ -15,6 +15,11 @@ export interface EnvProblem {
   readonly expected: string;
 }
 
+/** Thrown by a `parse` that knows more than its form. The message reads on after "must be ". */
+export class Unusable extends Error {
+  override readonly name = 'Unusable';
+}
+
 /** Thrown by `requireValid` with every problem found; main.ts prints its message and exits. */
 export class ConfigError extends Error {
   readonly problems: readonly EnvProblem[];
@@ -191,7 +196,10 @@ export class EnvReader {
     return this.parsed<string, D>(variable, expected, parse, options);
   }
 
-  /** Any other form: `parse` returns undefined for text that is not of the `expected` form. */
+  /**
+   * Any other form: `parse` returns undefined for text that is not of the `expected` form, or throws
+   * Unusable.
+   */
   parsed<T, D = never>(
     variable: string,
     expected: string,
@@ -204,9 +212,14 @@ export class EnvReader {
       if (!('default' in options)) this.problem(variable, `set: ${expected}`);
       return options.default as D;
     }
-    const value = parse(text);
-    if (value !== undefined) return value;
-    this.problem(variable, expected);
+    try {
+      const value = parse(text);
+      if (value !== undefined) return value;
+      this.problem(variable, expected);
+    } catch (error) {
+      if (!(error instanceof Unusable)) throw error;
+      this.problem(variable, error.message);
+    }
     // Never used: requireValid throws before the caller can build anything of it.
     return options.default as D;
   }

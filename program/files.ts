@@ -1,6 +1,7 @@
 /** What file systems do otherwise than Node's own calls expect: directories, clocks, durability. */
 import { mkdirSync, statSync } from 'node:fs';
 import { open, unlink } from 'node:fs/promises';
+import { userInfo } from 'node:os';
 import path from 'node:path';
 
 /**
@@ -52,4 +53,35 @@ export async function fileClockMs(path: string): Promise<number> {
 export async function syncPath(path: string): Promise<void> {
   await using handle = await open(path, 'r');
   await handle.sync();
+}
+
+/**
+ * Why a file cannot be read, in words that follow "cannot be read": the system's code, and what the
+ * operator looks at. It never holds the path, which may be a secret's place.
+ */
+export function whyUnreadable(error: unknown): string {
+  const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
+  switch (code) {
+    case 'EACCES':
+    case 'EPERM':
+      return `${code}: ${userName()} needs the right to read it, and to enter each folder above it`;
+    case 'ENOENT':
+      return `${code}: no file has this name`;
+    case 'ENOTDIR':
+      return `${code}: a part of its path is a file, and not a folder`;
+    case 'EISDIR':
+      return `${code}: it is a folder`;
+    default:
+      return code;
+  }
+}
+
+function userName(): string {
+  const id = process.getuid?.();
+  try {
+    return `the user ${userInfo().username}`;
+  } catch {
+    // A container's user has a number alone.
+    return `the user ${id}`;
+  }
 }

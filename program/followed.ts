@@ -4,15 +4,22 @@
  * | the files               | what happens                                            |
  * |-------------------------|---------------------------------------------------------|
  * | as before               | nothing                                                 |
- * | usable, and say another | it is the current value; `onChange`                     |
+ * | usable, and say another | read again after SETTLE_MS. The same: it is the current |
+ * |                         | value; `onChange`. Another: as before                   |
  * | not usable              | the value stays; one warning until the reason changes   |
+ *
+ * A file that is being written in pieces can be usable in the middle: a token that is half there,
+ * or the first of two tokens.
  *
  * Polled, since files mounted from a secret are replaced by renaming a directory above them, which
  * watches do not see.
  */
+import { setTimeout as wait } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 
 const POLL_MS = 10_000;
+/** Longer than a writer pauses between the pieces of a file. */
+const SETTLE_MS = 1_000;
 
 export interface FollowLog {
   info(fields: object, message: string): void;
@@ -58,10 +65,15 @@ export class Followed<T> {
   }
 
   async #readAgain(): Promise<void> {
-    const { what, log, onChange } = this.#options;
+    const { what, log, onChange, pollMs = POLL_MS } = this.#options;
     let value: T;
+    let isSettled = true;
     try {
       value = await this.#read();
+      if (!isDeepStrictEqual(value, this.#current)) {
+        await wait(Math.min(SETTLE_MS, pollMs));
+        isSettled = isDeepStrictEqual(await this.#read(), value);
+      }
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       // The same complaint every ten seconds would hide the others.
@@ -69,6 +81,7 @@ export class Followed<T> {
       this.#complaint = reason;
       return;
     }
+    if (!isSettled) return;
     const isNew = !isDeepStrictEqual(value, this.#current);
     if (this.#complaint !== undefined && !isNew) log.info({ what }, 'files usable again');
     this.#complaint = undefined;

@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import type { About, EnvReader } from './env.ts';
+import { type About, type EnvReader, Unusable } from './env.ts';
+import { whyUnreadable } from './files.ts';
 import { Followed, type FollowLog } from './followed.ts';
 
 /** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
@@ -99,12 +100,14 @@ export function readListFile<T>(
   about: About,
 ): Listed<T> | undefined {
   const parse = (file: string): Listed<T> | undefined => {
+    let text: string;
     try {
-      const items = itemsOf(readFileSync(file, 'utf8'), list);
-      return items && { items, file };
-    } catch {
-      return undefined;
+      text = readFileSync(file, 'utf8');
+    } catch (error) {
+      throw new Unusable(`a file that this program can read (${whyUnreadable(error)})`);
     }
+    const items = itemsOf(text, list);
+    return items && { items, file };
   };
   const expected = `a readable file of ${formOf(list)}`;
   return reader.parsed(list.variable, expected, parse, { ...about, default: undefined });
@@ -115,9 +118,9 @@ export async function listNow<T>(
   list: ListForm<T>,
 ): Promise<readonly T[]> {
   if (file === undefined) return items;
-  const text = await readFile(file, 'utf8').catch((cause: NodeJS.ErrnoException) => {
-    const code = cause.code ?? 'unknown error';
-    throw new Error(`${list.variable}: the file cannot be read (${code})`, { cause });
+  const text = await readFile(file, 'utf8').catch((cause: unknown) => {
+    const why = whyUnreadable(cause);
+    throw new Error(`${list.variable}: the file cannot be read (${why})`, { cause });
   });
   const now = itemsOf(text, list);
   if (now === undefined)

@@ -17,8 +17,8 @@ import {
 } from '@matting/program/shared-settings.ts';
 import { readTlsSettings } from '@matting/program/tls/tls-settings.ts';
 import { readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
+import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './dispatch/job-needs.ts';
-import { SELECTABLE_NAME } from './models/selectable.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   JOB_RETENTION_DAYS_MAX,

@@ -1,6 +1,14 @@
 /** Opening, migrating and sharing a database. */
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -267,3 +275,33 @@ test('the file of SQLite › refuses values of another type', async t => {
     );
   });
 }
+
+test('a SQLite database › and its two files beside it are closed to other users, also old ones', async t => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'matting-test-rights-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  chmodSync(folder, 0o755);
+  const file = path.join(folder, 'matting.sqlite');
+  const modes = () =>
+    readdirSync(folder).map(name => [name, statSync(path.join(folder, name)).mode & 0o777]);
+  const openAndWrite = async () => {
+    const database = await openDatabase(`sqlite:${file}`, { log: SILENT_LOG, create: true });
+    await query(database, kysely => sql`CREATE TABLE IF NOT EXISTS a (b int)`.execute(kysely));
+    const found = modes();
+    await database.close();
+    return found;
+  };
+  const before = process.umask(0o022);
+  t.teardown(() => process.umask(before));
+  const made = await openAndWrite();
+  t.true(made.length > 1);
+  t.true(
+    made.every(([, mode]) => mode === 0o600),
+    JSON.stringify(made),
+  );
+  chmodSync(file, 0o664);
+  const tightened = await openAndWrite();
+  t.true(
+    tightened.every(([, mode]) => mode === 0o660),
+    JSON.stringify(tightened),
+  );
+});

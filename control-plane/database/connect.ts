@@ -3,9 +3,9 @@
  * share; MySQL and MariaDB take any number of machines. Everything above sees one `Database`.
  */
 
-import { existsSync, readFileSync } from 'node:fs';
+import { chmodSync, closeSync, existsSync, openSync, readFileSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { makeDirectory } from '@matting/program/files.ts';
+import { makeDirectory, whyUnreadable } from '@matting/program/files.ts';
 import { type CertificateEnd, endsOfFiles } from '@matting/program/tls/certificate-ends.ts';
 import { Kysely, sql } from 'kysely';
 import type { PoolOptions, SslOptions } from 'mysql2';
@@ -97,12 +97,32 @@ function openSqlite(path: string, create: boolean): Opened {
     throw new DatabaseOpenError(`there is no database at ${path}; ${ELSEWHERE}`);
   }
   try {
-    if (create) makeDirectory(dirname(path), 0o700);
+    if (create) {
+      makeDirectory(dirname(path), 0o700);
+      closeToOthers(path);
+    }
   } catch (error) {
     throw new DatabaseOpenError(`the database's directory: ${reasonOf(error)}`, error);
   }
   const kysely = new Kysely<Schema>({ dialect: sqliteDialect(path) });
   return { kysely, requestsMax: SQLITE_REQUESTS_MAX, member: () => undefined };
+}
+
+/**
+ * Makes the file, and takes the rights of other users from one that is there: it holds addresses
+ * and the log of changes, and its directory may be open. A group's rights stay: the operator gave
+ * them.
+ */
+function closeToOthers(path: string): void {
+  closeSync(openSync(path, 'a', 0o600));
+  // SQLite makes the other two with the rights of the first.
+  for (const file of [path, `${path}-wal`, `${path}-shm`]) {
+    const found = statSync(file, { throwIfNoEntry: false });
+    if (found === undefined || found.uid !== process.getuid?.()) continue;
+    if ((found.mode & 0o007) !== 0) {
+      chmodSync(file, found.mode & 0o770);
+    }
+  }
 }
 
 async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Promise<Opened> {
@@ -301,7 +321,8 @@ function pem(parameters: URLSearchParams, name: 'ca' | 'cert' | 'key'): SslOptio
   try {
     return { [name]: readFileSync(path, 'utf8') };
   } catch (error) {
-    const detail = `the file named by ssl-${name} in the database URL cannot be read`;
+    const why = whyUnreadable(error);
+    const detail = `the file named by ssl-${name} in the database URL cannot be read (${why})`;
     throw new DatabaseOpenError(detail, error);
   }
 }

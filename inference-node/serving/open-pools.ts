@@ -33,6 +33,7 @@ import {
   type Plan,
   type PreparedModel,
 } from './models/prepared-model.ts';
+import { jxlTools } from './picture/makeable.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
@@ -110,6 +111,8 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   // Before any child exists: a node without the memory must not begin.
   const budget = chooseBudget(config, prepared, layout.engines);
   const heif = await chooseHeif(config, log);
+  const { failure: reason } = jxlTools();
+  if (reason !== undefined) log.warn({ reason }, 'libjxl-tools are installed and not used');
   await requireParityOf(prepared, selected, parts);
   ending.throwIfAborted();
   const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, prepared, cpuShare);

@@ -6,7 +6,7 @@ import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
 import { ConfigError, EnvReader } from '../env.ts';
 import { unknownVariables, warnOfUnknownVariables } from '../env-names.ts';
-import { makeDirectory } from '../files.ts';
+import { makeDirectory, whyUnreadable } from '../files.ts';
 import { isLoopback, networkOf } from '../ports/addresses.ts';
 import { SignalGate } from '../signal-gate.ts';
 
@@ -185,4 +185,11 @@ test('signals › a signal that comes again within a second is one, a later one 
   const gate = new SignalGate();
   const read = [5000, 5010, 5999, 7000].map(nowMs => gate.read(nowMs));
   t.deepEqual(read, ['drain', 'repeat', 'repeat', 'hurry']);
+});
+
+test('files › a reason names the user that needs the right', t => {
+  const denied = Object.assign(new Error('secret place'), { code: 'EACCES' });
+  const user = process.getuid?.() === 0 ? 'root' : '.+';
+  t.regex(whyUnreadable(denied), new RegExp(`^EACCES: the user ${user} needs the right to read`));
+  t.is(whyUnreadable(new Error('secret place')), 'unknown error');
 });

@@ -5,7 +5,8 @@ import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import test from 'ava';
-import { NodeTokens } from '../tokens.ts';
+import { EnvReader } from '../env.ts';
+import { NodeTokens, readNodeTokens } from '../tokens.ts';
 
 const OLD = 'the-old-token-of-the-fleet';
 const NEXT = 'the-next-token-of-the-fleet';
@@ -39,4 +40,22 @@ test('node tokens › are followed in their file: the first is shown, each accep
   await new Promise(resolve => setTimeout(resolve, 50));
   t.is(said.length, lines);
   t.is(tokens.shown(), NEXT);
+});
+
+test('node tokens › a file that cannot be read is named with the reason of the system', async t => {
+  const folder = await temporaryFolder(t);
+  const problemOf = (file: string) => {
+    const reader = new EnvReader({ MATTING_NODE_TOKEN_FILE: file });
+    readNodeTokens(reader);
+    return reader.problems
+      .map(({ variable, expected }) => `${variable} must be ${expected}`)
+      .join();
+  };
+  const missing = path.join(folder, 'none');
+  t.regex(problemOf(missing), /MATTING_NODE_TOKEN_FILE must be a file that .* read \(ENOENT: /);
+  t.false(problemOf(missing).includes(folder));
+  t.regex(problemOf(folder), /\(EISDIR: it is a folder\)/);
+  const short = path.join(folder, 'short');
+  await writeFile(short, 'short\n');
+  t.regex(problemOf(short), /at most 4 lines, each 16 to 256 printable/);
 });

@@ -21,6 +21,7 @@ import {
   experimental,
   ServerCredentials,
 } from '@grpc/grpc-js';
+import { whyUnreadable } from '../files.ts';
 import { Followed, type FollowLog } from '../followed.ts';
 import { type CertificateEnd, endsOfFiles, warnOfEnds } from './certificate-ends.ts';
 import type { TlsSettings } from './tls-settings.ts';
@@ -260,8 +261,7 @@ async function readPem(variable: string, file: string): Promise<Buffer> {
   try {
     content = await readFile(file);
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
-    throw new TlsFileError(variable, `the file cannot be read (${code})`, error);
+    throw new TlsFileError(variable, `the file cannot be read (${whyUnreadable(error)})`, error);
   }
   if (content.length <= FILE_BYTES_MAX) return content;
   throw new TlsFileError(variable, `the file has over ${FILE_BYTES_MAX} bytes`);

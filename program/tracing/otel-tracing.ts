@@ -36,6 +36,7 @@ import {
   ATTR_SERVICE_NAME,
   ATTR_SERVICE_VERSION,
 } from '@opentelemetry/semantic-conventions';
+import { whyUnreadable } from '../files.ts';
 import { settledWithin } from '../waiting.ts';
 import type { TraceCarrier, TracedProgram, Tracing } from './active-span.ts';
 import type { SamplerName, TracingSettings } from './tracing-settings.ts';
@@ -47,8 +48,7 @@ const FLUSH_MAX_MS = 1500;
 /** A certificate or key for the collector cannot be read. */
 export class TracingFileError extends Error {
   constructor(variable: string, cause: unknown) {
-    const code = (cause as { code?: unknown }).code ?? 'unknown';
-    super(`${variable} cannot be read (${code})`, { cause });
+    super(`${variable} cannot be read (${whyUnreadable(cause)})`, { cause });
     this.name = 'TracingFileError';
   }
 }

@@ -3,8 +3,8 @@
  * account may: every member of a policy only takes something away.
  */
 import { parseExactNetwork } from '@matting/http/networks.ts';
+import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
-import { SELECTABLE_NAME } from '../models/selectable.ts';
 
 /** read: states and results of jobs, by their ids. account: balance, keys, packages and usage. */
 export const KEY_SCOPES = ['submit', 'read', 'account'] as const;

@@ -4,9 +4,10 @@
  * remembered, so that a node that restarts takes no name away.
  */
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
+import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import type { KeyPolicy } from '../keys/key-policy.ts';
-import { commonDefault, NO_SELECTABLES, SELECTABLE_NAME, type Selectable } from './selectable.ts';
+import { commonDefault, NO_SELECTABLES, type Selectable } from './selectable.ts';
 
 interface OfferedModelsOptions {
   /** By the operator; empty: the nodes' default plan alone. */

@@ -1,4 +1,5 @@
 /** What a request may name: a plan or a model, as nodes say of themselves. Pure. */
+import { SELECTABLE_NAME, SELECTABLES_MAX } from '@matting/proto/contract/selectable-names.ts';
 import {
   SelectableKind,
   type SelectableModel,
@@ -31,16 +32,13 @@ export type Selectables = ReadonlyMap<string, Selectable>;
 
 export const NO_SELECTABLES: Selectables = new Map();
 
-/** As plans and models are called; what else a node names is not read. */
-export const SELECTABLE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-/** Of one node. */
-const SELECTABLES_MAX = 256;
 const UNSAID = { commercialUse: 'unclear', reason: '', source: '' };
 const KINDS = new Map([
   [SelectableKind.SELECTABLE_KIND_PLAN, 'plan'],
   [SelectableKind.SELECTABLE_KIND_MODEL, 'model'],
 ] as const);
 
+/** Names of another form, and all beyond SELECTABLES_MAX, are left out. */
 export function selectablesFromProto(said: readonly SelectableModel[]): Selectables {
   const known = said.flatMap(one => {
     const kind = KINDS.get(one.kind as SelectableKind.SELECTABLE_KIND_PLAN);

@@ -462,6 +462,9 @@ class NodeLink {
       this.#check(info);
       this.#selectables = selectablesFromProto(info.selectable);
       this.#selectableRevision = revision;
+      // Once for each list of the node.
+      const unread = info.selectable.length - this.#selectables.size;
+      if (unread > 0) this.#say('warn', 'names of a node are not read', { unread });
       this.#options.onTurned();
       this.#options.onChange('reported');
     } catch (error) {

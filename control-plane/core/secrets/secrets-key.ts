@@ -10,7 +10,7 @@ import { link, readFile, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type Database, query } from '@matting/database/database.ts';
 import { isInserted } from '@matting/database/statements.ts';
-import { makeDirectory } from '@matting/program/files.ts';
+import { makeDirectory, whyUnreadable } from '@matting/program/files.ts';
 import { SecretBox } from './secret-box.ts';
 
 export interface SecretsCanary {
@@ -109,8 +109,7 @@ async function orRefused<T>(refusal: string, work: () => Promise<T>): Promise<T>
     return await work();
   } catch (error) {
     if (error instanceof SecretsKeyError) throw error;
-    const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
-    throw new SecretsKeyError(`${refusal} (${code})`, error);
+    throw new SecretsKeyError(`${refusal} (${whyUnreadable(error)})`, error);
   }
 }
 

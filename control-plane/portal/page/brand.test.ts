@@ -47,7 +47,7 @@ test('the brand › has a logo that is a small SVG or PNG', t => {
   t.is(brandOf({ logoFile: fileOf('a', SVG) }).logo?.type, 'image/svg+xml');
   t.is(brandOf({ logoFile: fileOf('b', PNG) }).logo?.type, 'image/png');
   for (const [file, why] of [
-    [path.join(folder, 'none'), /can be read \(ENOENT\)/],
+    [path.join(folder, 'none'), /can be read \(ENOENT: /],
     [fileOf('page', '<html><svg></svg></html>'), /SVG or PNG/],
     [fileOf('large', Buffer.concat([PNG, Buffer.alloc(64 * 1024)])), /at most 64 KiB/],
   ] as const) {

@@ -5,6 +5,7 @@
 
 import { readFileSync } from 'node:fs';
 import { ConfigError } from '@matting/program/env.ts';
+import { whyUnreadable } from '@matting/program/files.ts';
 import { type Asset, makeAsset } from './assets.ts';
 
 export interface BrandSettings {
@@ -45,7 +46,7 @@ function openLogo(file: string): Asset {
   try {
     bytes = readFileSync(file);
   } catch (error) {
-    return refuse(`a file that can be read (${(error as NodeJS.ErrnoException).code})`);
+    return refuse(`a file that can be read (${whyUnreadable(error)})`);
   }
   const type = bytes.length > LOGO_BYTES_MAX ? undefined : logoTypeOf(bytes);
   if (type === undefined) {

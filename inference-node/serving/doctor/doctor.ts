@@ -55,7 +55,7 @@ import {
   LIBHEIF_MIN,
   remarksOf,
 } from '../picture/children/find-heif-decoder.ts';
-import { hasJxlTools } from '../picture/makeable.ts';
+import { hasJxlTools, jxlTools } from '../picture/makeable.ts';
 import { detectInstructionSet } from '../prepared/load-prepared.ts';
 import { listPrepared, PREPARER_REVISION } from '../prepared/prepared-cache.ts';
 import { findWeightsFile } from '../prepared/weights-cache.ts';
@@ -315,7 +315,9 @@ async function machineFindings(): Promise<readonly Finding[]> {
       : warning(
           'machine',
           'refuses JPEG XL above 40 megapixels, and CMYK',
-          'to accept it, install libjxl-tools (and util-linux)',
+          jxlTools().failure === undefined
+            ? 'to accept it, install libjxl-tools (and util-linux)'
+            : `libjxl-tools need a folder for temporary files: ${jxlTools().failure}`,
         ),
     openFilesFinding(OPEN_FILES_MIN),
   ];

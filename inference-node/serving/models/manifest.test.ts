@@ -243,6 +243,10 @@ const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
 
 test('a file of plans that is wrong is refused', t => {
   const plan = (...models: object[]) => JSON.stringify({ a: { goodFor: 'all', models } });
+  const row = { goodFor: 'all', models: [subject] };
+  const named = (...names: string[]) =>
+    JSON.stringify(Object.fromEntries(names.map(name => [name, row])));
+  t.is(parsePlanOutlines(named('My_plan.2'), 'plans.json').length, 1);
   for (const [plans, said] of [
     ['{', /plans\.json: not JSON/],
     ['[]', /must be an object/],
@@ -255,6 +259,12 @@ test('a file of plans that is wrong is refused', t => {
     [plan({ ...subject, role: 'judge' }), /a\.models\[0\]\.role must be one of/],
     [plan({ ...subject, model: '../x' }), /a\.models\[0\]\.model must be/],
     [plan({ ...subject, weight: 1 }), /weight is not a known field/],
+    [named(''), /the name of plan 1 must be 1 to 64 letters/],
+    [named('ok', 'A B'), /the name of plan 2 must be/],
+    [named('a\u202Eb'), /^[ -~]*the name of plan 1 must be[ -~]*$/],
+    [named('x'.repeat(65)), /the name of plan 1 must be/],
+    [`{"__proto__":${JSON.stringify(row)}}`, /the name of plan 1 must be/],
+    [named(...Array.from({ length: 65 }, (_, i) => `p${i}`)), /must be at most 64, and are 65/],
   ] as const) {
     throwsWith(t, () => parsePlanOutlines(plans, 'plans.json'), said);
   }

@@ -6,6 +6,7 @@
 import { join, resolve } from 'node:path';
 import { ConfigError, type EnvProblem, EnvReader } from '@matting/program/env.ts';
 import { readDataDir, readModelDirs } from '@matting/program/shared-settings.ts';
+import { SELECTABLE_NAME, SELECTABLE_NAME_FORM } from '@matting/proto/contract/selectable-names.ts';
 import { statOrNull } from './cache-files.ts';
 import {
   fieldError,
@@ -145,6 +146,8 @@ export interface PlanOutline {
 }
 
 const PLANS_FILE = 'plans.json';
+/** Control planes take SELECTABLES_MAX names of a node, models and plans together. */
+const PLANS_MAX = 64;
 /** Each model has its own engines on a node. */
 const MODELS_MAX = 4;
 const SCHEMA = mapOf(
@@ -198,8 +201,15 @@ export async function loadAddedPlans(directory: string): Promise<readonly PlanOu
 }
 
 export function parsePlanOutlines(json: string, file: string): readonly PlanOutline[] {
-  const plans = parseChecked<Record<string, PlanRow>>(json, file, SCHEMA);
-  return Object.entries(plans).map(([name, { goodFor, models: entries }]) => {
+  const plans = Object.entries(parseChecked<Record<string, PlanRow>>(json, file, SCHEMA));
+  if (plans.length > PLANS_MAX) {
+    throw fieldError(file, 'its plans', `must be at most ${PLANS_MAX}, and are ${plans.length}`);
+  }
+  return plans.map(([name, { goodFor, models: entries }], i) => {
+    if (!SELECTABLE_NAME.test(name)) {
+      // The name itself may be of any characters.
+      throw fieldError(file, `the name of plan ${i + 1}`, `must be ${SELECTABLE_NAME_FORM}`);
+    }
     if (entries[0]?.role !== 'subject') throw fieldError(file, name, 'must begin with a subject');
     const refining = entries.findIndex(({ role }) => role === 'refine');
     if (refining >= 0 && refining < entries.length - 1) {

@@ -6,6 +6,7 @@ import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { WASM_PIXELS_MAX } from '@matting/proto/contract/picture-memory.ts';
+import { temporaryFailure } from './children/temporary-files.ts';
 
 export interface FinishChoices {
   /** Edge-aware, to the picture's own pixels; otherwise the matte is stretched. */
@@ -44,12 +45,28 @@ export const CJXL = '/usr/bin/cjxl';
 export const SETPRIV = '/usr/bin/setpriv';
 export const SHELL = '/bin/sh';
 
-let hasTools: boolean | undefined;
+interface JxlTools {
+  readonly isInstalled: boolean;
+  /** Why they cannot be used although they are installed. */
+  readonly failure: string | undefined;
+}
+
+let tools: JxlTools | undefined;
 
 /** Checked once: a node reports at its start what it can do. */
+export function jxlTools(): JxlTools {
+  tools ??= findJxlTools();
+  return tools;
+}
+
+function findJxlTools(): JxlTools {
+  const isInstalled = [DJXL, CJXL, SETPRIV, SHELL, '/proc/self/fd'].every(existsSync);
+  return { isInstalled, failure: isInstalled ? temporaryFailure() : undefined };
+}
+
 export function hasJxlTools(): boolean {
-  hasTools ??= [DJXL, CJXL, SETPRIV, SHELL, '/proc/self/fd'].every(existsSync);
-  return hasTools;
+  const { isInstalled, failure } = jxlTools();
+  return isInstalled && failure === undefined;
 }
 
 export function jxlPixelsMax(): number {

@@ -77,7 +77,7 @@ async function refused(settings: TlsSettings): Promise<string> {
 
 test('TLS files that cannot be used › are named by their variable', async t => {
   const { cert, key } = authority.issue('own');
-  t.regex(await refused(OWN), /^MATTING_TLS_(CERT|KEY)_FILE: .*\(ENOENT\)/);
+  t.regex(await refused(OWN), /^MATTING_TLS_(CERT|KEY)_FILE: .*\(ENOENT: /);
   await write({ 'cert.pem': 'no PEM', 'key.pem': key });
   t.regex(await refused(OWN), /^MATTING_TLS_CERT_FILE: .*no certificate/);
   await write({ 'cert.pem': cert, 'key.pem': cert });

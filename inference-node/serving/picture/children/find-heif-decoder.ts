@@ -78,11 +78,18 @@ async function tryWays(installed: Omit<TriedDecoder, 'within'>): Promise<HeifDec
   const ways = existsSync(UNSHARE) ? [...WITHOUT_NETWORK, []] : [[]];
   let failure = new Error('it was not tried');
   for (const within of ways) {
-    const tried = await tryDecoder({ ...installed, within });
+    // It rejects where TMPDIR cannot be used: then this decoder cannot, and the node can.
+    const tried = await tryDecoder({ ...installed, within }).catch(reasonOf);
     if (!(tried instanceof Error)) return tried;
     failure = tried;
   }
   return failure;
+}
+
+function reasonOf(error: Error): Error {
+  return error.cause instanceof Error
+    ? new Error(`${error.message} ${error.cause.message}`)
+    : error;
 }
 
 /** The first without the overflows of the heap that were found in 2026: a picture reaches them. */

@@ -6,16 +6,8 @@ import type { FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { DecodeOrder } from './libheif-child.ts';
-import {
-  INPUT,
-  limitsFor,
-  OUTPUT,
-  openNameless,
-  readAll,
-  requireLink,
-  runLimited,
-  writeAll,
-} from './limited-child.ts';
+import { INPUT, limitsFor, OUTPUT, readAll, runLimited, writeAll } from './limited-child.ts';
+import { type Links, openNameless } from './temporary-files.ts';
 
 export interface HeifDecoder {
   readonly kind: 'js' | 'system';
@@ -59,9 +51,13 @@ const STRICT = '--strict';
  */
 const OPTIONS = { '--png-compression-level': 1, '--tile-threads': 1, '--codec-threads': 1 };
 
+const TARGET = 'pixels.png';
 /** The program chooses the format by the name of what it writes. */
-export function programCommand({ file, options }: HeifDecoder): string[] {
-  return [file, STRICT, ...options, INPUT, requireLink('pixels.png', OUTPUT)];
+export const PROGRAM_LINKS: Links = { [TARGET]: OUTPUT };
+
+/** @param folder that has PROGRAM_LINKS */
+export function programCommand({ file, options }: HeifDecoder, folder: string): string[] {
+  return [file, STRICT, ...options, INPUT, path.join(folder, TARGET)];
 }
 
 /** Of libheif-js: those before have other functions. */

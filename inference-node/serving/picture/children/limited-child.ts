@@ -1,15 +1,10 @@
 /**
  * Programs of other codecs as children of a picture worker: under limits that the kernel enforces,
- * killed when their worker dies. Files pass through unlinked temporary files, since the programs
- * seek: at 100 MP 0.4 GB of TMPDIR, of which nothing is left.
+ * killed when their worker dies.
  */
 import { spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { lstatSync, mkdirSync, readlinkSync, symlinkSync } from 'node:fs';
-import { type FileHandle, open, unlink } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import type { FileHandle } from 'node:fs/promises';
 import { type Budget, budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
 import { SETPRIV, SHELL } from '../makeable.ts';
 
@@ -86,15 +81,6 @@ export async function runLimited(run: LimitedRun): Promise<Error | undefined> {
   return code === 0 ? undefined : new Error(`${signal ?? code}: ${errorText.trim()}`);
 }
 
-/** Opens a file that disappears with its last descriptor. */
-export async function openNameless(): Promise<FileHandle> {
-  const name = path.join(requireFolder(), `${process.pid}-${randomUUID()}`);
-  // Exclusive: a file that is already there is not ours.
-  const handle = await open(name, 'wx+', 0o600);
-  await unlink(name);
-  return handle;
-}
-
 export async function writeAll(handle: FileHandle, ...parts: Uint8Array[]): Promise<void> {
   let position = 0;
   for (const part of parts) {
@@ -138,28 +124,4 @@ export async function readAll(handle: FileHandle): Promise<Buffer> {
   const bytes = Buffer.alloc((await handle.stat()).size);
   await readWhole(handle, bytes, 0);
   return bytes;
-}
-
-/** A folder of this user alone: others must not put links here. */
-function requireFolder(): string {
-  const user = process.getuid?.() ?? 0;
-  const folder = path.join(tmpdir(), `matting-codecs-${user}`);
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const { uid, mode } = lstatSync(folder);
-  if (uid !== user || (mode & 0o022) !== 0) {
-    throw new Error(`${folder} is not this user's alone`);
-  }
-  return folder;
-}
-
-/** A name for a program that chooses a format by it; what is written there is in `target`. */
-export function requireLink(name: string, target: string): string {
-  const link = path.join(requireFolder(), name);
-  try {
-    symlinkSync(target, link);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-  }
-  if (readlinkSync(link) !== target) throw new Error(`${link} leads elsewhere`);
-  return link;
 }

@@ -4,6 +4,7 @@
  */
 
 import type { FileHandle } from 'node:fs/promises';
+import path from 'node:path';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { hasAssociatedAlpha, isJxlContainer } from '@matting/proto/contract/image-header/jxl.ts';
@@ -14,13 +15,12 @@ import {
   INPUT,
   limitsFor,
   OUTPUT,
-  openNameless,
   readWhole,
-  requireLink,
   requireRoom,
   runLimited,
   writeAll,
 } from '../children/limited-child.ts';
+import { type Links, openNameless, withLinks } from '../children/temporary-files.ts';
 import { CJXL, DJXL, hasJxlTools } from '../makeable.ts';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';
 import { convertByProfile, ICC_FIELD, isCmykProfile, STRIP_ROWS, toSrgb } from './colour/icc.ts';
@@ -37,12 +37,12 @@ const TARGET = 'pixels.ppm';
  * With channels beside colours and alpha, those two go to ec0 and each other to a file of its own.
  * Where it finds no link djxl would create a file.
  */
-const LINKS: readonly (readonly [name: string, target: string])[] = [
-  [TARGET, OUTPUT],
-  ['pixels-ec0.ppm', OUTPUT],
-  ['pixels-ec1.pgm', EXTRA_OUTPUT],
-  ['pixels-ec2.pgm', EXTRA_OUTPUT],
-];
+const LINKS: Links = {
+  [TARGET]: OUTPUT,
+  'pixels-ec0.ppm': OUTPUT,
+  'pixels-ec1.pgm': EXTRA_OUTPUT,
+  'pixels-ec2.pgm': EXTRA_OUTPUT,
+};
 const DJXL_EXTRA_CHANNELS_MAX = 2;
 
 /** To RGBA of 8 bits, oriented, in the file's own colours, with straight alpha. */
@@ -78,12 +78,13 @@ async function runDjxl<Result>(
   try {
     await writeAll(input, file);
     // It chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs.
-    const target = requireTarget();
     // Its --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here.
     const options = ['--num_threads=1', '--quiet'];
-    const command = [DJXL, INPUT, target, ...options];
     const limits = limitsFor(width * height);
-    const failure = await runLimited({ command, files: [input, output, extra], limits });
+    const failure = await withLinks(LINKS, async folder => {
+      const command = [DJXL, INPUT, path.join(folder, TARGET), ...options];
+      return await runLimited({ command, files: [input, output, extra], limits });
+    });
     if (failure !== undefined) {
       await requireRoom(output);
       throw new ContractError('PROCESSING_FAILED', 'The image is damaged or cannot be decoded.', {
@@ -132,12 +133,6 @@ export async function encodeWithCjxl(
   } finally {
     await Promise.all([input.close(), output.close()]);
   }
-}
-
-/** The program decides by the end of a name. */
-function requireTarget(): string {
-  const [target = ''] = LINKS.map(([name, leadsTo]) => requireLink(name, leadsTo));
-  return target;
 }
 
 /* PGM, PPM or PAM, converted to 8 bits. Another size than the header's means damage. */

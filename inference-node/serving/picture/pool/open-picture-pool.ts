@@ -18,6 +18,7 @@ import type { ChildExit } from '../../process/child.ts';
 import type { BufferPool } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
+import { removeLeft } from '../children/temporary-files.ts';
 import { jxlPixelsMax } from '../makeable.ts';
 import type { ToPictureWorker } from '../picture-protocol.ts';
 import {
@@ -208,11 +209,21 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   onGone(worker: WorkerProcess): void {
     const place = this.#workers.indexOf(worker);
     this.#workers[place] = undefined;
+    this.#removeLeft(worker.lastPid);
     if (this.#closing) this.#settleClose();
     else if (this.#failure !== undefined) return;
     else if (worker.neverStarted) this.#restartLater(place);
     else this.#workers[place] = this.#spawn();
     this.#changed();
+  }
+
+  /** A worker that was killed beside a program of a codec has left a folder. */
+  #removeLeft(pid: number | undefined): void {
+    try {
+      if (pid !== undefined) removeLeft(pid);
+    } catch (err) {
+      this.#log.warn({ err, workerPid: pid }, 'temporary files of a picture worker stay');
+    }
   }
 
   onStuck(worker: WorkerProcess, pid: number): void {

@@ -127,6 +127,11 @@ export class WorkerProcess {
     return this.#child.exited ? undefined : this.#child.pid;
   }
 
+  /** Also of a process that ended. */
+  get lastPid(): number | undefined {
+    return this.#child.pid;
+  }
+
   get started(): boolean {
     return this.#state !== 'starting' && !OVER.includes(this.#state);
   }

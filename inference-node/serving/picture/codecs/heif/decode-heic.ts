@@ -3,6 +3,7 @@ import type { FileHandle } from 'node:fs/promises';
 import {
   type HeifDecoder,
   moduleCommand,
+  PROGRAM_LINKS,
   programCommand,
   withFiles,
 } from '../../children/heif-decoder.ts';
@@ -16,6 +17,7 @@ import {
   requireRoom,
   runLimited,
 } from '../../children/limited-child.ts';
+import { withLinks } from '../../children/temporary-files.ts';
 import { readPngSamples } from '../codec-sharp.ts';
 import type { Samples } from '../colour/source-colour.ts';
 import { damage, type HeicPicture, type HeicPlane, writePicture, writeTiles } from './heic-file.ts';
@@ -115,11 +117,13 @@ async function decodeByProgram(
   decoder: HeifDecoder,
   limits: ChildLimits,
 ): Promise<Samples> {
-  const command = programCommand(decoder);
   const { within } = decoder;
   return await withFiles(writePicture(picture), async (input, output) => {
     const files = [input, output];
-    const failure = await runChecked(picture, { command, files, limits, within });
+    const failure = await withLinks(PROGRAM_LINKS, async folder => {
+      const command = programCommand(decoder, folder);
+      return await runChecked(picture, { command, files, limits, within });
+    });
     if (failure !== undefined) throw await faultOf(failure, output);
     return await readPngSamples(await readAll(output), picture.colours);
   });

@@ -1,5 +1,12 @@
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,6 +20,7 @@ import { chooseHeif } from '../../../start/heif.ts';
 import { findHeifDecoder } from '../../children/find-heif-decoder.ts';
 import { type HeifDecoder, tryDecoder } from '../../children/heif-decoder.ts';
 import type { ChildLimits } from '../../children/limited-child.ts';
+import { removeLeft, temporaryFailure, withLinks } from '../../children/temporary-files.ts';
 import { SETPRIV } from '../../makeable.ts';
 import { decodeHeic } from './decode-heic.ts';
 import type { HeicPicture } from './heic-file.ts';
@@ -98,14 +106,55 @@ test.skipIf(untested || isNotTested(skipWithoutMounts()))(
   },
 );
 
-test.skipIf(untested)('what a killed worker left behind takes no name', async t => {
+const ownIn = (folder: string) =>
+  readdirSync(folder).filter(name => name.startsWith('matting-codecs-'));
+
+test.skipIf(untested)('folders that others made keep no picture from being decoded', async t => {
   const folder = await temporaryFolder(t);
   useTemporary(t, folder);
-  const codecs = path.join(folder, `matting-codecs-${process.getuid?.()}`);
-  mkdirSync(codecs, { mode: 0o700 });
-  // Processes of a container have the same numbers each time.
-  for (let i = 0; i < 100; i++) writeFileSync(path.join(codecs, `${process.pid}-${i}`), '');
+  // Any user of the machine can make it, open to all, before the node starts.
+  const taken = path.join(folder, `matting-codecs-${process.getuid?.()}`);
+  mkdirSync(taken, { mode: 0o777 });
+  chmodSync(taken, 0o777);
   t.regex(await endOf(t, 'system', 'echo it ran >&2; exit 1'), /it ran/);
+  t.deepEqual(ownIn(folder), [path.basename(taken)]);
+});
+
+test.skipIf(untested)(
+  'what a killed process left behind is removed, and nothing of others',
+  async t => {
+    const folder = await temporaryFolder(t);
+    useTemporary(t, folder);
+    const { pid } = process;
+    const links = { 'pixels.png': '/proc/self/fd/4' };
+    await withLinks(links, async own => {
+      const other = path.join(folder, `matting-codecs-${pid + 1}-abc`);
+      mkdirSync(other);
+      t.is(readlinkSync(path.join(own, 'pixels.png')), '/proc/self/fd/4');
+      removeLeft(pid);
+      t.deepEqual(ownIn(folder), [path.basename(other)]);
+    });
+  },
+);
+
+/** No file can be made below it, whoever asks. */
+const NO_FOLDER = '/proc/1';
+
+test.skipIf(untested)('without a folder for files a decoder fails, and not the node', async t => {
+  const places = await standIns(t, { module: MODULE, program: PROGRAM });
+  const { executable: file } = places;
+  const system = { kind: 'system', file, version: '9.9.9', within: [], options: [] } as const;
+  useTemporary(t, NO_FOLDER);
+  const { decoder, failures } = await findHeifDecoder(undefined, places);
+  t.is(decoder, undefined);
+  t.is(failures.length, 2);
+  for (const failure of failures) t.regex(failure, /temporary folder .*(ENOENT|EACCES|EPERM)/);
+  t.is(await chooseHeif({ heif: undefined }, { info: t.log, warn: t.log }, places), undefined);
+  const named = chooseHeif({ heif: 'js' }, { info: t.log, warn: t.log }, places);
+  await t.throwsAsync(named, { instanceOf: ConfigError, message: /MATTING_HEIF/ });
+  t.regex(String(temporaryFailure()), /ENOENT|EACCES|EPERM/);
+  // The folder is gone while the node serves: another node can take the picture.
+  await t.throwsAsync(decodeHeic(picture, system, LIMITS), { code: 'NODE_INCAPABLE' });
 });
 
 /** What a module tries that is none of its business. */
