@@ -18,6 +18,7 @@ import { RawBytes, type RequestUploads } from '../control-plane/core/submission/
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { Base64Decoder } from '../control-plane/http/bodies.ts';
 import { readRemovebgBody } from '../control-plane/removebg/removebg-body.ts';
+import { UNCOUNTED } from '../program/held-bytes.ts';
 import { boundChunks } from '../program/ports/http-guard.ts';
 import { startControlPlane } from './control-plane-process.ts';
 import {
@@ -95,7 +96,7 @@ function uploadsInMemory(): RequestUploads {
       },
     };
   };
-  return { image: upload(), background: upload() } as unknown as RequestUploads;
+  return { image: upload(), background: upload(), texts: UNCOUNTED } as unknown as RequestUploads;
 }
 
 /** Milliseconds from each piece to the next that the reader asks for. */

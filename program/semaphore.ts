@@ -68,14 +68,14 @@ export class Semaphore {
 
   /** Without waiting. @throws the refusal */
   takeNow(use: Use = {}): Release {
-    if (!this.#mayEnter(use)) throw this.#options.refusal();
+    if (!this.mayEnter(use)) throw this.#options.refusal();
     return this.#hold(use);
   }
 
   /** @throws the refusal; the signal's reason */
   async take(use: Use = {}): Promise<Release> {
     use.signal?.throwIfAborted();
-    if (this.#mayEnter(use)) return this.#hold(use);
+    if (this.mayEnter(use)) return this.#hold(use);
     const { waitingMax, refusal } = this.#options;
     const own = use.key === undefined ? 0 : (this.#waitingBy.get(use.key)?.size ?? 0);
     if (own >= waitingMax - this.#waiting) throw refusal();
@@ -116,8 +116,8 @@ export class Semaphore {
     }
   }
 
-  /** Those of the same key that wait came before. */
-  #mayEnter(use: Use): boolean {
+  /** Whether it would be held at once. Those of the same key that wait came before. */
+  mayEnter(use: Use): boolean {
     return this.#hasRoom(use) && !this.#waitingBy.has(use.key);
   }
 

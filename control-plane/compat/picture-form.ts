@@ -6,7 +6,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { ImageUpload, RequestUploads } from '@matting/core/submission/pictures.ts';
-import { bodyChunks, givenTwice, requireBodyHead, type TextValue } from '@matting/http/bodies.ts';
+import { givenTwice, readBody, requireBodyHead, type TextValue } from '@matting/http/bodies.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
 import { boundaryOf, type PartEvent, PartText, readParts } from '@matting/http/multipart.ts';
 import { bodyTypeOf } from '@matting/http/request-headers.ts';
@@ -42,13 +42,14 @@ class PictureForm<Text extends string, Picture extends string> {
   readonly #texts = new Map<Text, TextValue>();
   readonly #pictures = new Set<Picture>();
   readonly #unknown = new Set<string>();
-  readonly #text = new PartText();
+  readonly #text: PartText;
   #target: Target<Text, Picture> = { kind: 'skipped' };
   #isEmpty = true;
 
   constructor(fields: FormFields<Text, Picture>, uploads: RequestUploads) {
     this.#fields = fields;
     this.#uploads = uploads;
+    this.#text = new PartText(uploads.texts);
   }
 
   /** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, and that of `manyImages` */
@@ -155,18 +156,18 @@ export async function readFormBody<Text extends string, Picture extends string>(
   if (type === 'none') return form.finish();
   switch (type?.type) {
     case FILES_TYPE:
-      await readParts(request, boundaryOf(type), form, BOUNDS);
+      await readParts(request, { boundary: boundaryOf(type), room: uploads.texts }, form, BOUNDS);
       return form.finish();
     case PAIRS_TYPE: {
       const reader = new UrlencodedReader(base64FieldsOf(fields)[0] ?? '');
-      for await (const chunk of bodyChunks(request, BOUNDS)) {
+      await readBody(request, BOUNDS, async chunk => {
         for (const event of reader.push(chunk)) await form.take(event);
-      }
+      });
       for (const event of reader.finish()) await form.take(event);
       return form.finish();
     }
     case JSON_TYPE:
-      return await readJson(request, uploads.image, fields);
+      return await readJson(request, uploads, fields);
     default:
       throw new Error('a body of an unsupported type is to be read');
   }
@@ -174,18 +175,18 @@ export async function readFormBody<Text extends string, Picture extends string>(
 
 async function readJson<Text extends string, Picture extends string>(
   request: IncomingMessage,
-  image: ImageUpload,
+  { image, texts }: RequestUploads,
   fields: FormFields<Text, Picture>,
 ): Promise<FormBody<Text, Picture>> {
   const unknown = new Set<string>();
-  const parser = new JsonFieldsParser<Text>(jsonFields(fields, unknown));
+  const parser = new JsonFieldsParser<Text>(jsonFields(fields, unknown), texts);
   let hasImage = false;
-  for await (const chunk of bodyChunks(request, BOUNDS)) {
+  await readBody(request, BOUNDS, async chunk => {
     const text = parser.push(chunk);
-    if (text.length === 0) continue;
+    if (text.length === 0) return;
     hasImage = true;
     await image.write(text);
-  }
+  });
   const given = [...parser.finish().texts].filter(([, text]) => text !== '');
   return {
     texts: new Map(given),

@@ -97,7 +97,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
   async #submit(request: FastifyRequest, reply: FastifyReply) {
     const { uploads, submitMatting } = this.#services;
     const { namespace, read, ask } = this.#interface;
-    const pictures = uploads.beginBoth(callerOf(request).accountId);
+    const pictures = uploads.beginBoth(callerOf(request).accountId, request.raw);
     try {
       wantBody(request, reply);
       const body = await read(request.raw, pictures);
@@ -114,7 +114,7 @@ export class PictureRoute<Body, Asked extends AskedPicture> {
       noteJob(request, submitted.job.id);
       return { ...submitted, asked };
     } finally {
-      await Promise.all([pictures.image.abort(), pictures.background.abort()]);
+      await pictures.end();
     }
   }
 

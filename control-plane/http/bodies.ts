@@ -3,6 +3,7 @@
  * within a bound and a pace, what is left of it when its answer is sent, and Base64 in it.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '@matting/program/ports/http-guard.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -86,6 +87,11 @@ function decoded(text: string, field?: string): string {
 export const OVERLONG: unique symbol = Symbol('overlong');
 export type TextValue = string | typeof OVERLONG;
 
+/** What a text takes at most while it is kept. */
+export function bytesOfText(text: TextValue): number {
+  return text === OVERLONG ? 0 : 2 * text.length;
+}
+
 /**
  * The onRequest hook of an interface: the last check that needs no byte of the body. One that it
  * refuses stays unread.
@@ -128,56 +134,92 @@ export interface BodyBounds {
   readonly debtMsMax?: number | undefined;
   /** From now until the body is whole, where it is small; PACE_BYTES_PER_SECOND_MIN alone where absent. */
   readonly wholeMsMax?: number | undefined;
+  /** A body of more bytes is not small: once they came, wholeMsMax no longer counts. */
+  readonly smallBytesMax?: number | undefined;
 }
 
 /**
- * Ends with the body. The stream is left as it is on a refusal, and where its reader ends early:
- * its connection still has an answer to carry.
- * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE
+ * Hands on each chunk as it arrives, and resolves at the end of the body. A caller may stop sending
+ * at any time, so nothing here keeps a chunk while it waits for the next one: an async generator and
+ * a `for await` loop would each keep the last. The stream is left as it is on a refusal: its
+ * connection still has an answer to carry.
+ * @param take may answer later; the next chunk is read then
+ * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; what `take` throws
  */
-export async function* bodyChunks(
+export async function readBody(
   body: Readable,
-  { bytesMax, debtMsMax = PACE_DEBT_MS_MAX, wholeMsMax = Number.POSITIVE_INFINITY }: BodyBounds,
-): AsyncGenerator<Buffer, void, void> {
-  let receivedBytes = 0;
-  for await (const chunk of chunksOf(body, { debtMsMax, wholeMsMax })) {
-    receivedBytes += chunk.length;
-    if (receivedBytes > bytesMax) throw bodyTooLarge(bytesMax);
-    yield chunk;
-  }
-}
-
-/** Not the stream's own iterator: one that waits for a chunk cannot be ended without the stream. */
-async function* chunksOf(
-  body: Readable,
-  { debtMsMax, wholeMsMax }: { readonly debtMsMax: number; readonly wholeMsMax: number },
-): AsyncGenerator<Buffer> {
+  bounds: BodyBounds,
+  take: (chunk: Buffer) => Promise<void> | void,
+): Promise<void> {
   let wake: () => void = () => undefined;
   const onEvent = () => wake();
   const events = ['readable', 'end', 'error', 'close'] as const;
   for (const event of events) body.on(event, onEvent);
-  const wholeByMs = performance.now() + wholeMsMax;
-  let debtMs = 0;
+  const pace = new BodyPace(bounds);
   try {
     for (;;) {
       // Created before the read, so that an event between the read and the wait is not missed.
       const moved = new Promise<void>(resolve => {
         wake = resolve;
       });
-      const chunk = body.read() as Buffer | null;
-      if (chunk !== null) {
-        debtMs = Math.max(0, debtMs - (chunk.length / PACE_BYTES_PER_SECOND_MIN) * 1000);
-        yield chunk;
+      const taking = takeNext(body, pace, take);
+      if (taking !== undefined) {
+        await taking;
         continue;
       }
       if (body.readableEnded) return;
       if (body.destroyed) throw endedEarly(body.errored);
       const startedMs = performance.now();
-      await within(moved, Math.min(debtMsMax - debtMs, wholeByMs - startedMs));
-      debtMs += performance.now() - startedMs;
+      await within(moved, pace.leftMs(startedMs));
+      pace.waited(performance.now() - startedMs);
     }
   } finally {
     for (const event of events) body.off(event, onEvent);
+  }
+}
+
+/** A function of its own: what it read leaves with it. Undefined: nothing is there yet. */
+function takeNext(
+  body: Readable,
+  pace: BodyPace,
+  take: (chunk: Buffer) => Promise<void> | void,
+): Promise<void> | undefined {
+  const chunk = body.read() as Buffer | null;
+  if (chunk === null) return undefined;
+  pace.received(chunk.length);
+  return Promise.resolve(take(chunk));
+}
+
+/** What a sender may still take its time for. */
+class BodyPace {
+  readonly #bounds: BodyBounds;
+  readonly #wholeByMs: number;
+  #receivedBytes = 0;
+  #debtMs = 0;
+
+  constructor(bounds: BodyBounds) {
+    this.#bounds = bounds;
+    this.#wholeByMs = performance.now() + (bounds.wholeMsMax ?? Number.POSITIVE_INFINITY);
+  }
+
+  /** @throws ContractError IMAGE_TOO_LARGE */
+  received(bytes: number): void {
+    const { bytesMax } = this.#bounds;
+    this.#receivedBytes += bytes;
+    if (this.#receivedBytes > bytesMax) throw bodyTooLarge(bytesMax);
+    this.#debtMs = Math.max(0, this.#debtMs - (bytes / PACE_BYTES_PER_SECOND_MIN) * 1000);
+  }
+
+  waited(ms: number): void {
+    this.#debtMs += ms;
+  }
+
+  leftMs(nowMs: number): number {
+    const { debtMsMax = PACE_DEBT_MS_MAX } = this.#bounds;
+    const { smallBytesMax = Number.POSITIVE_INFINITY } = this.#bounds;
+    const ofDebtMs = debtMsMax - this.#debtMs;
+    if (this.#receivedBytes > smallBytesMax) return ofDebtMs;
+    return Math.min(ofDebtMs, this.#wholeByMs - nowMs);
   }
 }
 
@@ -220,8 +262,49 @@ export function deferContinue(server: Server): void {
   });
 }
 
+/**
+ * Reads nothing more from the connection of a body: what a caller sends before it is asked for would
+ * be kept, up to two reads of 64 KiB.
+ * @returns what reads on
+ */
+export function holdBody(body: IncomingMessage): () => void {
+  const { socket } = body;
+  const read = body._read;
+  // The stream asks for more by itself, a tick after each chunk.
+  body._read = () => undefined;
+  // A resume that was asked for before takes effect a tick later, and would undo this.
+  const stay = () => socket.emit('pause');
+  socket.on('resume', stay);
+  // Where a test injects a request without a socket there is nothing to stop.
+  const { pause, resume } = socket as Partial<Socket>;
+  pause?.call(socket);
+  return () => {
+    body._read = read;
+    socket.off('resume', stay);
+    resume?.call(socket);
+  };
+}
+
+const unwanted = new WeakMap<IncomingMessage, () => void>();
+
+/** From the request's headers until its body is wanted, or its answer is sent. */
+export function holdUnwantedBody(
+  { raw }: FastifyRequest,
+  _reply: FastifyReply,
+  done: () => void,
+): void {
+  if (hasBody(raw)) unwanted.set(raw, holdBody(raw));
+  done();
+}
+
+function letBodyCome(body: IncomingMessage): void {
+  unwanted.get(body)?.();
+  unwanted.delete(body);
+}
+
 /** Called before a body is read. */
 export function wantBody(request: FastifyRequest, reply: FastifyReply): void {
+  letBodyCome(request.raw);
   if (awaitingContinue.delete(request.raw)) reply.raw.writeContinue();
 }
 
@@ -238,6 +321,7 @@ export function finishUnreadBody(
   done: (error: Error | null, payload?: unknown) => void,
 ): void {
   const body = request.raw;
+  letBodyCome(body);
   const { headers } = request;
   const declaredBytes = Number(headers['content-length'] ?? 0);
   // Undefined where a test injects a request without a socket.

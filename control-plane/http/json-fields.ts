@@ -23,9 +23,11 @@
  *
  * White space is skipped in every state but key, text, image, null, literal and nested.
  */
+import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import {
+  bytesOfText,
   FIELDS_MAX,
   givenTwice,
   HEX_VALUES,
@@ -35,7 +37,9 @@ import {
   type TextValue,
   tooManyFields,
 } from './bodies.ts';
+import { KeptBytes } from './kept-bytes.ts';
 
+const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const QUOTE = 0x22;
 const COMMA = 0x2c;
 const COLON = 0x3a;
@@ -137,15 +141,15 @@ export interface JsonFields<Text extends string> {
 export class JsonFieldsParser<Text extends string> {
   readonly #fields: JsonFields<Text>;
   readonly #image: JsonImageText;
-  readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+  readonly #room: HeldRoom;
   readonly #seen = new Set<string>();
   readonly #texts = new Map<Text, TextValue>();
-  readonly #raw = Buffer.allocUnsafe(RAW_TEXT_BYTES_MAX);
+  /** The text, literal or nested value that is read now. */
+  readonly #raw: KeptBytes;
   #state: State = 'start';
   #imageGiven = false;
   /** undefined: one that is skipped. */
   #field: string | undefined;
-  #rawLength = 0;
   #rawOverlong = false;
   /** In key and text: the byte before was a backslash. */
   #escaped = false;
@@ -153,8 +157,11 @@ export class JsonFieldsParser<Text extends string> {
   #nesting: Nesting = { depth: 0, inString: false, escaped: false };
   #given = 0;
 
-  constructor(fields: JsonFields<Text>) {
+  /** @param room for the texts that are kept */
+  constructor(fields: JsonFields<Text>, room: HeldRoom) {
     this.#fields = fields;
+    this.#room = room;
+    this.#raw = new KeptBytes(RAW_TEXT_BYTES_MAX, room);
     this.#image = new JsonImageText(fields.image);
   }
 
@@ -274,16 +281,16 @@ export class JsonFieldsParser<Text extends string> {
   /** @param first its first byte, where that is kept */
   #startRaw(state: 'key' | 'text' | 'literal' | 'nested', first?: number): void {
     this.#state = state;
-    this.#rawLength = first === undefined ? 0 : this.#raw.writeUInt8(first);
+    this.#raw.truncate(0);
+    if (first !== undefined) this.#raw.append(Uint8Array.of(first));
     this.#rawOverlong = false;
     this.#escaped = false;
   }
 
   /** False: they do not fit, and are dropped. */
   #keepRaw(bytesMax: number, chunk: Buffer, from: number, end: number): boolean {
-    if (this.#rawLength + end - from > bytesMax) return false;
-    this.#rawLength += chunk.copy(this.#raw, this.#rawLength, from, end);
-    return true;
+    if (this.#raw.length + end - from > bytesMax) return false;
+    return this.#raw.append(chunk, from, end);
   }
 
   /** Collects a small string up to its closing quote. The offset after what it took. */
@@ -314,7 +321,7 @@ export class JsonFieldsParser<Text extends string> {
       throw malformed(detail, field, 'is too long');
     }
     if (end === chunk.length) return end;
-    const text = literalText(this.#raw.toString('latin1', 0, this.#rawLength));
+    const text = literalText(this.#raw.view().toString('latin1'));
     if (text === undefined) {
       const detail = `${this.#shownField} must be ${typeOf(this.#fields.literalsOf(field))}.`;
       throw malformed(detail, field, 'is not valid');
@@ -332,7 +339,7 @@ export class JsonFieldsParser<Text extends string> {
     }
     if (this.#nesting.depth > 0) return end;
     try {
-      JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
+      JSON.parse(UTF8.decode(this.#raw.view()));
     } catch (cause) {
       const detail = 'The value of an unknown field is not valid JSON.';
       throw malformed(detail, undefined, undefined, cause);
@@ -362,6 +369,7 @@ export class JsonFieldsParser<Text extends string> {
     this.#state = 'more';
     if (field === undefined) return;
     const text = this.#rawOverlong ? OVERLONG : this.#decodeRaw(field, field);
+    this.#room.grow(bytesOfText(text));
     this.#texts.set(field as Text, text);
   }
 
@@ -369,7 +377,7 @@ export class JsonFieldsParser<Text extends string> {
   #decodeRaw(what: string, field?: string): string {
     let text: string;
     try {
-      const raw = this.#utf8.decode(this.#raw.subarray(0, this.#rawLength));
+      const raw = UTF8.decode(this.#raw.view());
       text = JSON.parse(`"${raw}"`) as string;
     } catch (cause) {
       throw malformed(`${what} is not a valid JSON string in UTF-8.`, field, 'is not valid', cause);
@@ -413,7 +421,6 @@ export class JsonImageText {
   /** 0 outside an escape, 1 after the backslash, 2 to 5 before each digit of \uXXXX. */
   #escapeStep = 0;
   #escapeCode = 0;
-  #scratch = NOTHING;
 
   constructor(field: string) {
     this.#field = field;
@@ -435,8 +442,8 @@ export class JsonImageText {
    * the length, since a large body goes through here byte by byte.
    */
   #unescape(chunk: Buffer, from: number): Run {
-    if (this.#scratch.length < chunk.length) this.#scratch = Buffer.allocUnsafe(chunk.length);
-    const out = this.#scratch;
+    // Of this call alone: kept for the next one it would stay as long as the caller is silent.
+    const out = Buffer.allocUnsafe(chunk.length - from);
     let [step, code, length, at] = [this.#escapeStep, this.#escapeCode, 0, from];
     for (; at < chunk.length; at += 1) {
       const byte = chunk[at]!;

@@ -1,5 +1,6 @@
 /** The parts of a form, wherever its bytes are cut, and every way in which they can be wrong. */
 import assert from 'node:assert/strict';
+import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
@@ -15,7 +16,7 @@ interface Read {
 }
 
 function read(chunks: readonly Buffer[], boundary = BOUNDARY): Read[] {
-  const reader = new MultipartReader(boundary);
+  const reader = new MultipartReader(boundary, UNCOUNTED);
   const parts: Read[] = [];
   let open: { name: string; isFile: boolean; bytes: Buffer[] } | undefined;
   for (const chunk of chunks) {

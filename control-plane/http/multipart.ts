@@ -15,17 +15,20 @@
  */
 import { isAscii } from 'node:buffer';
 import type { Readable } from 'node:stream';
+import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import {
   type BodyBounds,
-  bodyChunks,
+  bytesOfText,
   FIELDS_MAX,
   malformed,
   OVERLONG,
+  readBody,
   shownName,
   type TextValue,
   tooManyFields,
 } from './bodies.ts';
+import { KeptBytes } from './kept-bytes.ts';
 import {
   type ContentType,
   charsetOf,
@@ -125,36 +128,47 @@ function isAsciiAlone(name: string, contentType: string): boolean {
 /** No text within URL_LENGTH_MAX characters needs more in UTF-8. */
 const TEXT_BYTES_MAX = 3 * URL_LENGTH_MAX;
 
+const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
 /** The text of a part, or of a pair, kept as it arrives and decoded at its end. */
 export class PartText {
-  readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-  readonly #raw = Buffer.allocUnsafe(TEXT_BYTES_MAX);
+  readonly #room: HeldRoom;
+  readonly #raw: KeptBytes;
   #isAscii = false;
-  #bytes = 0;
+  #isOverlong = false;
+
+  /** @param room for the text, and for what it becomes */
+  constructor(room: HeldRoom) {
+    this.#room = room;
+    this.#raw = new KeptBytes(TEXT_BYTES_MAX, room);
+  }
 
   begin(head: Pick<PartHead, 'isAscii'>): void {
     this.#isAscii = head.isAscii;
-    this.#bytes = 0;
+    this.#isOverlong = false;
+    this.#raw.truncate(0);
   }
 
+  /** @throws ContractError SERVICE_UNAVAILABLE: no room */
   take(bytes: Buffer): void {
-    const from = this.#bytes;
-    this.#bytes += bytes.length;
-    if (this.#bytes <= TEXT_BYTES_MAX) this.#raw.set(bytes, from);
+    this.#isOverlong ||= !this.#raw.append(bytes);
   }
 
-  /** @throws ContractError INVALID_REQUEST */
+  /** @throws ContractError INVALID_REQUEST; SERVICE_UNAVAILABLE: no room */
   end(field: string): TextValue {
-    if (this.#bytes > TEXT_BYTES_MAX) return OVERLONG;
-    const raw = this.#raw.subarray(0, this.#bytes);
+    if (this.#isOverlong) return OVERLONG;
+    const raw = this.#raw.view();
     if (this.#isAscii && !isAscii(raw)) {
       throw malformed(`${field} is not ASCII. Send it as UTF-8.`, field, 'is not ASCII');
     }
+    let text: string;
     try {
-      return this.#utf8.decode(raw);
+      text = UTF8.decode(raw);
     } catch (cause) {
       throw malformed(`${field} is not UTF-8.`, field, 'is not UTF-8', cause);
     }
+    this.#room.grow(bytesOfText(text));
+    return text;
   }
 }
 
@@ -162,6 +176,8 @@ export class PartText {
 export const PART_HEAD_BYTES_MAX = 8192;
 /** Line ends before the first delimiter, blanks behind a delimiter, white space behind the last. */
 const PADDING_BYTES_MAX = 64;
+/** A head up to its bound and its end; every other beginning is shorter. */
+const HELD_BYTES_MAX = PART_HEAD_BYTES_MAX + 4;
 
 const CR = 0x0d;
 const LINE_END = Buffer.from('\r\n');
@@ -189,15 +205,17 @@ export class MultipartReader {
   /** With the line end before it, which belongs to it and not to the part. */
   readonly #delimiter: Buffer;
   #state: State = 'start';
-  /** What could be the beginning of something: less than PART_HEAD_BYTES_MAX and a line. */
-  #held: Buffer = LINE_END;
+  /** What could be the beginning of something, not a view of its chunk. */
+  readonly #held: KeptBytes;
   #started = false;
   #parts = 0;
   #padding = 0;
 
-  /** @param boundary as `boundaryOf` gives it */
-  constructor(boundary: string) {
+  /** @param boundary as `boundaryOf` gives it @param room for the beginning of a head */
+  constructor(boundary: string, room: HeldRoom) {
     this.#delimiter = Buffer.from(`\r\n--${boundary}`, 'latin1');
+    this.#held = new KeptBytes(HELD_BYTES_MAX, room);
+    this.#held.append(LINE_END);
   }
 
   /**
@@ -206,12 +224,12 @@ export class MultipartReader {
    */
   *push(chunk: Buffer): Generator<PartEvent, void, void> {
     this.#started ||= chunk.length > 0;
-    let rest = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
-    this.#held = NOTHING;
+    let rest = this.#held.length === 0 ? chunk : Buffer.concat([this.#held.view(), chunk]);
+    this.#held.truncate(0);
     while (rest.length > 0) {
       const step = this.#step(rest);
       if (step === undefined) {
-        this.#held = rest;
+        this.#hold(rest);
         return;
       }
       rest = step.rest;
@@ -299,8 +317,12 @@ export class MultipartReader {
     }
     const end = this.#delimiterStart(bytes);
     if (end === 0) return undefined;
-    this.#held = bytes.subarray(end);
+    this.#hold(bytes.subarray(end));
     return { rest: NOTHING, events: dataOf(bytes, end) };
+  }
+
+  #hold(bytes: Buffer): void {
+    if (!this.#held.append(bytes)) throw new Error('a part of a form holds more than it may');
   }
 
   /** Where bytes at the end begin that more bytes may make a delimiter; their end where none do. */
@@ -323,17 +345,21 @@ export class MultipartReader {
   }
 }
 
-/** Takes every part of a body as it arrives. @throws ContractError as MultipartReader, bodyChunks */
+/**
+ * Takes every part of a body as it arrives.
+ * @param options.room for what is kept of its heads
+ * @throws ContractError as MultipartReader, readBody
+ */
 export async function readParts(
   body: Readable,
-  boundary: string,
+  { boundary, room }: { readonly boundary: string; readonly room: HeldRoom },
   form: { take(event: PartEvent): Promise<void> },
   bounds: BodyBounds,
 ): Promise<void> {
-  const reader = new MultipartReader(boundary);
-  for await (const chunk of bodyChunks(body, bounds)) {
+  const reader = new MultipartReader(boundary, room);
+  await readBody(body, bounds, async chunk => {
     for (const event of reader.push(chunk)) await form.take(event);
-  }
+  });
   reader.finish();
 }
 

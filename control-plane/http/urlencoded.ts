@@ -1,5 +1,7 @@
 /** application/x-www-form-urlencoded, read as it arrives. What a name means is its caller's. */
+import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { FIELDS_MAX, HEX_VALUES, malformed, NOT_HEX, shownName, tooManyFields } from './bodies.ts';
+import { KeptBytes } from './kept-bytes.ts';
 import type { PartEvent } from './multipart.ts';
 
 /** Far above any field's name. */
@@ -10,6 +12,7 @@ const EQUALS = 0x3d;
 const PERCENT = 0x25;
 const PLUS = 0x2b;
 const SPACE = 0x20;
+const UTF8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
  * application/x-www-form-urlencoded (the WHATWG URL standard, section 5.1), read as it arrives, as
@@ -24,9 +27,7 @@ const SPACE = 0x20;
  */
 export class UrlencodedReader {
   readonly #base64Field: string;
-  readonly #utf8 = new TextDecoder('utf-8', { fatal: true });
-  readonly #name = Buffer.allocUnsafe(NAME_BYTES_MAX);
-  #nameBytes = 0;
+  readonly #name = new KeptBytes(NAME_BYTES_MAX, UNCOUNTED);
   #state: 'name' | 'value' = 'name';
   #isBase64 = false;
   #field = '';
@@ -35,7 +36,6 @@ export class UrlencodedReader {
   /** Bytes of an escape that are missing still: 2 behind the per cent sign. */
   #escapeLeft = 0;
   #escapeValue = 0;
-  #scratch = Buffer.alloc(0);
 
   /** @param base64Field whose value is Base64 */
   constructor(base64Field: string) {
@@ -79,22 +79,19 @@ export class UrlencodedReader {
   }
 
   #takeName(bytes: Buffer): void {
-    if (this.#nameBytes + bytes.length > NAME_BYTES_MAX) {
-      throw malformed(`The name of a field is over ${NAME_BYTES_MAX} bytes.`);
-    }
-    this.#name.set(bytes, this.#nameBytes);
-    this.#nameBytes += bytes.length;
+    if (this.#name.append(bytes)) return;
+    throw malformed(`The name of a field is over ${NAME_BYTES_MAX} bytes.`);
   }
 
   #head(): PartEvent {
     this.#requireWhole();
     let name: string;
     try {
-      name = this.#utf8.decode(this.#name.subarray(0, this.#nameBytes));
+      name = UTF8.decode(this.#name.view());
     } catch (cause) {
       throw malformed('The name of a field is not UTF-8.', undefined, undefined, cause);
     }
-    this.#nameBytes = 0;
+    this.#name.truncate(0);
     this.#state = 'value';
     this.#field = name;
     this.#isBase64 = name === this.#base64Field;
@@ -106,7 +103,7 @@ export class UrlencodedReader {
     if (this.#state === 'value') yield { kind: 'end' };
     // A name without a value: an empty one, which is absent.
     this.#state = 'name';
-    this.#nameBytes = 0;
+    this.#name.truncate(0);
     this.#isBase64 = false;
     this.#field = '';
   }
@@ -115,7 +112,7 @@ export class UrlencodedReader {
     if (this.#escapeLeft > 0) throw this.#badEscape();
   }
 
-  /** A view of `bytes` where nothing is escaped, else of a buffer that the next call writes over. */
+  /** A view of `bytes` where nothing is escaped, else a buffer of its own. */
   #decoded(bytes: Buffer): Buffer {
     const hasPlus = bytes.includes(PLUS);
     if (hasPlus && this.#isBase64) {
@@ -123,8 +120,8 @@ export class UrlencodedReader {
       throw malformed(detail, this.#base64Field, 'has a + that is not written as %2B');
     }
     if (this.#escapeLeft === 0 && !hasPlus && !bytes.includes(PERCENT)) return bytes;
-    if (this.#scratch.length < bytes.length) this.#scratch = Buffer.allocUnsafe(bytes.length);
-    const out = this.#scratch;
+    // Of this call alone: kept for the next one it would stay as long as the caller is silent.
+    const out = Buffer.allocUnsafe(bytes.length);
     let [left, value, length] = [this.#escapeLeft, this.#escapeValue, 0];
     // By indexes below the length: a body may be made of escapes, and `of` takes five times as long.
     for (let index = 0; index < bytes.length; index += 1) {

@@ -8,7 +8,6 @@ import {
   askingAgain,
   callerOf,
   requireApiKey,
-  requireRate,
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import { refusalOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
@@ -61,6 +60,8 @@ export interface Calling {
   readonly reply: FastifyReply;
   readonly image: ImageUpload;
   readonly longTexts: number;
+  /** Asks the rate of submissions, once a message. @throws ContractError RATE_LIMITED */
+  readonly admitSubmission: () => Promise<void>;
 }
 
 type Run = (calling: Calling, given: Arguments) => Promise<CallToolResult>;
@@ -98,10 +99,9 @@ export class CallTools {
   }
 
   async #removeBackground(calling: Calling, given: Arguments): Promise<CallToolResult> {
-    const { request, reply, image } = calling;
+    const { request, image } = calling;
     await this.#callerOf(request, 'submit');
-    const takeRate = requireRate(this.#services.rateLimits, 'submissions');
-    await takeRate.call(request.server, request, reply);
+    await calling.admitSubmission();
     const preview = wantsPreview(given);
     const { job, created } = await this.#submit(calling, given);
     noteJob(request, job.id);
@@ -126,6 +126,8 @@ export class CallTools {
   }
 
   async #getJob(calling: Calling, given: Arguments): Promise<CallToolResult> {
+    // A long text of a message that brings no picture is not an upload.
+    await calling.image.abort();
     const caller = await this.#callerOf(calling.request, 'read');
     const preview = wantsPreview(given);
     const { job_id: id } = given;

@@ -15,30 +15,38 @@ import { malformed, requireBodyHead, wantBody } from '@matting/http/bodies.ts';
 import { bodyTypeOf, headerValues } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
-import type { FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
+import type {
+  FastifyReply,
+  FastifyRequest,
+  onRequestAsyncHookHandler,
+  onRequestHookHandler,
+} from 'fastify';
 import { CallTools, type ToolOptions } from './call-tools.ts';
 import type { Described } from './mcp-server.ts';
-import { readMessage } from './read-message.ts';
+import { readMessage, SMALL_MESSAGE_BYTES_MAX } from './read-message.ts';
 
 export interface McpOptions extends ToolOptions {
   readonly version: string;
 }
 
 export function mcpInterface(services: AppServices, options: McpOptions): HttpInterface {
-  const { rateLimits } = services;
+  const rates = {
+    reads: requireRate(services.rateLimits, 'reads'),
+    submissions: requireRate(services.rateLimits, 'submissions'),
+  };
   return {
     register(app, { connections, document }) {
       const onRequest = [
         requireOwnOrigin(options.baseUrl),
         requireApiKey(services, undefined, apiKeyOf),
-        requireRate(rateLimits, 'reads'),
+        requireMessageRate(rates),
         requireJson,
         holdSlot(connections),
       ];
       const described = { ...options, document };
       const tools = new CallTools(services, options);
       app.post('/mcp', { onRequest }, (request, reply) =>
-        answer(request, reply, { services, tools, described }),
+        answer(request, reply, { services, tools, described, rates }),
       );
     },
   };
@@ -58,6 +66,23 @@ function requireOwnOrigin(baseUrl: string): onRequestHookHandler {
   };
 }
 
+type Rates = Readonly<Record<'reads' | 'submissions', onRequestAsyncHookHandler>>;
+
+/** It may hold a picture, whichever tool it calls. */
+function isLargeMessage({ headers }: FastifyRequest): boolean {
+  return Number(headers['content-length'] ?? 0) > SMALL_MESSAGE_BYTES_MAX;
+}
+
+/**
+ * A message that announces more than a small one has is admitted as a submission is. Whoever
+ * announces nothing is asked once it has come. @throws ContractError RATE_LIMITED
+ */
+function requireMessageRate({ reads, submissions }: Rates): onRequestAsyncHookHandler {
+  return async function (request, reply) {
+    await (isLargeMessage(request) ? submissions : reads).call(this, request, reply);
+  };
+}
+
 const requireJson = requireBodyHead({
   accepted: 'application/json',
   wanted: 'application/json in UTF-8',
@@ -72,25 +97,35 @@ interface Parts {
   readonly services: AppServices;
   readonly tools: CallTools;
   readonly described: Described;
+  readonly rates: Rates;
 }
 
 async function answer(
   request: FastifyRequest,
   reply: FastifyReply,
-  { services, tools, described }: Parts,
+  { services, tools, described, rates }: Parts,
 ): Promise<FastifyReply> {
-  const { image } = services.uploads.beginBoth(callerOf(request).accountId);
+  const uploads = services.uploads.beginBoth(callerOf(request).accountId, request.raw);
+  const isLarge = isLargeMessage(request);
+  let isAdmitted = isLarge;
+  const admit = async () => {
+    if (isAdmitted) return;
+    isAdmitted = true;
+    await rates.submissions.call(request.server, request, reply);
+  };
   try {
     wantBody(request, reply);
-    const { message, longTexts } = await readMessage(request.raw, image);
+    const reading = { isLarge, admitLarge: admit };
+    const { message, longTexts } = await readMessage(request.raw, uploads, reading);
     if (Array.isArray(message))
       throw malformed('The body is a batch. Send one message per request.');
     // With the first message: the SDK is a fifth of a start's time, and most have no agents.
     const { answerMessage } = await import('./mcp-server.ts');
-    const calling = { request, reply, image, longTexts };
+    const { image } = uploads;
+    const calling = { request, reply, image, longTexts, admitSubmission: admit };
     const { status, headers, text } = await answerMessage(message, calling, tools, described);
     return reply.code(status).headers(headers).send(Buffer.from(text));
   } finally {
-    await image.abort();
+    await uploads.end();
   }
 }

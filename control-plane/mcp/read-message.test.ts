@@ -1,6 +1,7 @@
 /** A message with a picture in it, however it is cut and escaped. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import { MessageReader, TEXT_BYTES_MAX } from './read-message.ts';
@@ -9,7 +10,7 @@ async function read(body: string | Buffer, chunkBytes = 65_536) {
   let image = '';
   const reader = new MessageReader(async piece => {
     image += piece.toString('latin1');
-  });
+  }, UNCOUNTED);
   const bytes = Buffer.from(body as string);
   for (let at = 0; at < bytes.length; at += chunkBytes) {
     await reader.push(bytes.subarray(at, at + chunkBytes));

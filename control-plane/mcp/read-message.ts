@@ -10,15 +10,21 @@
  * | long  | the rest of a string, which is handed on  | plain                        |
  */
 import type { Readable } from 'node:stream';
-import type { ImageUpload } from '@matting/core/submission/pictures.ts';
-import { bodyChunks, malformed } from '@matting/http/bodies.ts';
+import type { RequestUploads } from '@matting/core/submission/pictures.ts';
+import { malformed, readBody } from '@matting/http/bodies.ts';
 import { JsonImageText } from '@matting/http/json-fields.ts';
+import { KeptBytes } from '@matting/http/kept-bytes.ts';
+import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 
 /** All of a message but its long texts. */
 const MESSAGE_BYTES_MAX = 64 * 1024;
 /** A text as JSON has it. No URL within its bound needs more, every character escaped. */
 export const TEXT_BYTES_MAX = 16 * 1024;
+/** A message without a picture: a call by a URL is a few hundred bytes. */
+export const SMALL_MESSAGE_BYTES_MAX = 16 * 1024;
+/** From the headers' checks to the last byte of such a message, as long as a form may take. */
+export const SMALL_MESSAGE_MS_MAX = 5000;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -30,20 +36,37 @@ export interface ReadMessage {
   readonly longTexts: number;
 }
 
-/** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
-export async function readMessage(body: Readable, image: ImageUpload): Promise<ReadMessage> {
-  const reader = new MessageReader(piece => image.write(piece));
-  for await (const chunk of bodyChunks(body, { bytesMax: REQUEST_BODY_BYTES_MAX })) {
+/**
+ * @param admitLarge asked once, when more has come than a small message has
+ * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE; that of `admitLarge`
+ */
+export async function readMessage(
+  body: Readable,
+  { image, texts }: Pick<RequestUploads, 'image' | 'texts'>,
+  { isLarge, admitLarge }: { readonly isLarge: boolean; readonly admitLarge: () => Promise<void> },
+): Promise<ReadMessage> {
+  const reader = new MessageReader(piece => image.write(piece), texts);
+  const bounds = {
+    bytesMax: REQUEST_BODY_BYTES_MAX,
+    ...(!isLarge && {
+      wholeMsMax: SMALL_MESSAGE_MS_MAX,
+      smallBytesMax: SMALL_MESSAGE_BYTES_MAX,
+    }),
+  };
+  let receivedBytes = 0;
+  await readBody(body, bounds, async chunk => {
+    const wasSmall = receivedBytes <= SMALL_MESSAGE_BYTES_MAX;
+    receivedBytes += chunk.length;
+    if (wasSmall && receivedBytes > SMALL_MESSAGE_BYTES_MAX) await admitLarge();
     await reader.push(chunk);
-  }
+  });
   return reader.finish();
 }
 
 export class MessageReader {
   readonly #write: (piece: Buffer) => Promise<void>;
   readonly #long = new JsonImageText('image_base64');
-  readonly #kept = Buffer.allocUnsafe(MESSAGE_BYTES_MAX);
-  #keptBytes = 0;
+  readonly #kept: KeptBytes;
   #state: 'plain' | 'text' | 'long' = 'plain';
   /** Where the text begins in what is kept. */
   #textAt = 0;
@@ -51,9 +74,13 @@ export class MessageReader {
   #escaped = false;
   #longTexts = 0;
 
-  /** @param write the piece may be written over once it resolves */
-  constructor(write: (piece: Buffer) => Promise<void>) {
+  /**
+   * @param write the piece may be written over once it resolves
+   * @param room for all but the long texts
+   */
+  constructor(write: (piece: Buffer) => Promise<void>, room: HeldRoom) {
     this.#write = write;
+    this.#kept = new KeptBytes(MESSAGE_BYTES_MAX, room);
   }
 
   async push(chunk: Buffer): Promise<void> {
@@ -69,7 +96,7 @@ export class MessageReader {
     const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
     let message: unknown;
     try {
-      message = JSON.parse(text.decode(this.#kept.subarray(0, this.#keptBytes)));
+      message = JSON.parse(text.decode(this.#kept.view()));
     } catch {
       // What is no message is answered by who reads messages.
       message = null;
@@ -78,12 +105,10 @@ export class MessageReader {
   }
 
   #keep(bytes: Buffer, from: number, end: number): void {
-    if (this.#keptBytes + end - from > MESSAGE_BYTES_MAX) {
-      throw malformed(
-        `The message without image_base64 is too long. The limit is ${MESSAGE_BYTES_MAX} bytes.`,
-      );
-    }
-    this.#keptBytes += bytes.copy(this.#kept, this.#keptBytes, from, end);
+    if (this.#kept.append(bytes, from, end)) return;
+    throw malformed(
+      `The message without image_base64 is too long. The limit is ${MESSAGE_BYTES_MAX} bytes.`,
+    );
   }
 
   #takePlain(chunk: Buffer, from: number): number {
@@ -91,12 +116,12 @@ export class MessageReader {
     const end = quote === -1 ? chunk.length : quote + 1;
     this.#keep(chunk, from, end);
     if (quote !== -1) this.#state = 'text';
-    this.#textAt = this.#keptBytes;
+    this.#textAt = this.#kept.length;
     return end;
   }
 
   async #takeText(chunk: Buffer, from: number): Promise<number> {
-    const left = TEXT_BYTES_MAX - (this.#keptBytes - this.#textAt);
+    const left = TEXT_BYTES_MAX - (this.#kept.length - this.#textAt);
     const limit = Math.min(chunk.length, from + left);
     let end = from;
     for (; end < limit; end += 1) {
@@ -116,8 +141,8 @@ export class MessageReader {
 
   /** What was kept of it is the picture's first piece. */
   async #beginLong(): Promise<void> {
-    const begun = this.#kept.subarray(this.#textAt, this.#keptBytes);
-    this.#keptBytes = this.#textAt;
+    const begun = this.#kept.view(this.#textAt);
+    this.#kept.truncate(this.#textAt);
     this.#escaped = false;
     this.#state = 'long';
     this.#longTexts += 1;

@@ -54,7 +54,7 @@ bytes that two charsets read differently are taken
   = UTF-8 under the name of another charset is refused too: its bytes say two things
 tests control-plane/core/submission/forms.test.ts
 a text of a form has no bound
-  - if (this.#bytes > TEXT_BYTES_MAX) return OVERLONG;
+  - if (this.#isOverlong) return OVERLONG;
   = a form: one source, then its values in the order of JSON
 
 file control-plane/http/multipart.ts
@@ -84,7 +84,7 @@ an unknown value of JSON has no bound
   = of endless arrays in arrays no more is read than what is refused
 tests control-plane/core/http/bodies.test.ts: unknown fields
 an unknown value of JSON is skipped unread
-  - JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
+  - JSON.parse(UTF8.decode(this.#raw.view()));
   = refuses "{]", which is skipped by nobody
 
 file control-plane/http/bodies.ts

@@ -3,6 +3,7 @@ import { ACCESS_MUTATIONS } from './access-mutations.ts';
 import { DIRECT_MUTATIONS } from './direct-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
+import { HELD_MUTATIONS } from './held-mutations.ts';
 import { KEY_MUTATIONS } from './key-mutations.ts';
 import { MAIL_MUTATIONS } from './mail-mutations.ts';
 import { MODEL_MUTATIONS } from './model-mutations.ts';
@@ -30,6 +31,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...ACCESS_MUTATIONS,
   ...PAGE_MUTATIONS,
   ...PORT_MUTATIONS,
+  ...HELD_MUTATIONS,
   ...DIRECT_MUTATIONS,
   ...MAIL_MUTATIONS,
 ];

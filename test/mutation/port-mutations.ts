@@ -74,8 +74,8 @@ a node tells figures to everybody who was led to it
 file control-plane/http/bodies.ts
 tests control-plane/portal/session/half-sent-forms.test.ts: half-sent forms on the public port
 a form may take half a minute
-  - Math.min(debtMsMax - debtMs, wholeByMs - startedMs)
-  + debtMsMax - debtMs
+  - return Math.min(ofDebtMs, this.#wholeByMs - nowMs);
+  + return ofDebtMs;
   = have some seconds in all
 
 file control-plane/portal/session/guard.ts

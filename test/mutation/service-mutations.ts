@@ -340,8 +340,8 @@ a page under any name may call /mcp with a key
 file control-plane/mcp/call-tools.ts
 tests control-plane/mcp/mcp.test.ts
 the rate of submissions is not asked for agents
-  - await takeRate.call(request.server, request, reply);
-  + takeRate.name;
+  - await calling.admitSubmission();
+  + void calling;
   = what the account, the service or the picture lacks is told with what to do
 agents are told of a result whose file is gone
   - if (isFinal(submitted)) await

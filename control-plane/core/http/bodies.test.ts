@@ -4,6 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { FIELDS_MAX, OVERLONG } from '@matting/http/bodies.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
 import { refusalOf, splits } from '@matting/http/test/forms.ts';
+import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
@@ -19,7 +20,7 @@ interface Parsed {
 }
 
 function parse(...chunks: Buffer[]): Parsed {
-  const parser = new JsonFieldsParser(MATTING_JSON);
+  const parser = new JsonFieldsParser(MATTING_JSON, UNCOUNTED);
   const image: Buffer[] = [];
   // A copy, since what push returns is valid until the next push only.
   for (const chunk of chunks) image.push(Buffer.from(parser.push(chunk)));
@@ -246,7 +247,7 @@ const FIELDS: JsonFields<'size'> = {
 };
 
 function read(body: string, chunkBytes: number): Record<string, unknown> {
-  const parser = new JsonFieldsParser<'size'>(FIELDS);
+  const parser = new JsonFieldsParser<'size'>(FIELDS, UNCOUNTED);
   const bytes = Buffer.from(body);
   for (let at = 0; at < bytes.length; at += chunkBytes) {
     parser.push(bytes.subarray(at, at + chunkBytes));

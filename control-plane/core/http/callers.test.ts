@@ -341,8 +341,8 @@ test('an account that submits slowly › leaves the others places, and gets back
 test('senders of bodies › are let go on where what they sent pays for the time', async t => {
   await open();
   const body = new PassThrough();
-  const upload = app.services.uploads.beginBoth(app.accountId).image;
-  const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 250 });
+  const uploads = app.services.uploads.beginBoth(app.accountId);
+  const started = readMattingJson(body, uploads, { ...BOUNDS, debtMsMax: 250 });
   body.write('{"image_base64":"');
   // Each piece pays for many times the pause that follows it.
   for (let count = 0; count < 12; count += 1) {
@@ -351,7 +351,7 @@ test('senders of bodies › are let go on where what they sent pays for the time
   }
   body.end('"}');
   await t.notThrowsAsync(started);
-  await upload.abort();
+  await uploads.end();
 });
 
 const CALLERS = 30;

@@ -136,7 +136,11 @@ test('forms › whose senders disconnect leave nothing, in either file', async t
       await until(async () => (await left()).files === was.files + index + 1);
       t.is(app.services.uploads.open, 1);
       socket[end]();
-      await until(async () => (await left()).files === was.files);
+      // The slot is given back behind the files.
+      await until(async () => {
+        const { files, open: slots } = await left();
+        return files === was.files && slots === 0;
+      });
       socket.destroy();
     }
   }
@@ -168,7 +172,7 @@ test('senders of forms and pictures › are refused where they fall too far behi
     const uploads = app.services.uploads.beginBoth(app.accountId);
     const read = (body: Readable) => readMattingForm(body, { boundary: BOUNDARY, uploads }, bounds);
     await refusedSlow(t, read, sent);
-    await Promise.all([uploads.image.abort(), uploads.background.abort()]);
+    await uploads.end();
   }
   const upload = app.services.uploads.beginBoth(app.accountId).image;
   await refusedSlow(

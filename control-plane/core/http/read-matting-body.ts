@@ -6,11 +6,11 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import {
   type BodyBounds,
-  bodyChunks,
   givenTwice,
   malformed,
   OVERLONG,
   parametersOf,
+  readBody,
   requireBodyHead,
   type TextValue,
   unknownField,
@@ -57,11 +57,12 @@ export class MattingForm {
   readonly #uploads: RequestUploads;
   readonly #seen = new Set<FormField>();
   readonly #texts = new Map<TextField, TextValue>();
-  readonly #text = new PartText();
+  readonly #text: PartText;
   #target: Target | undefined;
 
   constructor(uploads: RequestUploads) {
     this.#uploads = uploads;
+    this.#text = new PartText(uploads.texts);
   }
 
   /** @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE */
@@ -238,7 +239,7 @@ export function mattingBodyReaderOf(
   const target = request.url ?? '';
   switch (form.kind) {
     case 'json':
-      return ({ image }) => readMattingJson(request, image, bounds);
+      return uploads => readMattingJson(request, uploads, bounds);
     case 'multipart':
       requireNoQueryFields(target);
       return uploads => readMattingForm(request, { ...form, uploads }, bounds);
@@ -252,14 +253,14 @@ export function mattingBodyReaderOf(
 /** @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
 export async function readMattingJson(
   body: Readable,
-  upload: ImageUpload,
+  { image, texts }: Pick<RequestUploads, 'image' | 'texts'>,
   bounds: BodyBounds,
 ): Promise<MattingFields> {
-  const parser = new JsonFieldsParser(MATTING_JSON);
-  for await (const chunk of bodyChunks(body, bounds)) {
+  const parser = new JsonFieldsParser(MATTING_JSON, texts);
+  await readBody(body, bounds, async chunk => {
     const text = parser.push(chunk);
-    if (text.length > 0) await upload.write(text);
-  }
+    if (text.length > 0) await image.write(text);
+  });
   return parser.finish();
 }
 
@@ -270,7 +271,7 @@ export async function readMattingForm(
   bounds: BodyBounds,
 ): Promise<MattingFields> {
   const form = new MattingForm(uploads);
-  await readParts(body, boundary, form, bounds);
+  await readParts(body, { boundary, room: uploads.texts }, form, bounds);
   return form.finish();
 }
 
@@ -281,6 +282,6 @@ export async function readPicture(
   bounds: BodyBounds,
 ): Promise<MattingFields> {
   image.takeBytes();
-  for await (const chunk of bodyChunks(body, bounds)) await image.write(chunk);
+  await readBody(body, bounds, chunk => image.write(chunk));
   return { texts, imageGiven: true };
 }

@@ -94,21 +94,21 @@ class MattingRoutes {
   ): Promise<Submitted> {
     const idempotencyKey = idempotencyKeyOf(request);
     const readBody = mattingBodyReaderOf(request.raw);
-    const { image, background } = this.#parts.uploads.beginBoth(callerOf(request).accountId);
+    const uploads = this.#parts.uploads.beginBoth(callerOf(request).accountId, request.raw);
     try {
       wantBody(request, reply);
-      const fields = await readBody({ image, background });
+      const fields = await readBody(uploads);
       const askAgain = () => this.#parts.checks.askAgain(request);
       const caller = await askAgain();
-      const uploads = { upload: image, backgroundUpload: background };
-      const submission = { caller, askAgain, idempotencyKey, mode, fields, accepts, ...uploads };
+      const sent = { upload: uploads.image, backgroundUpload: uploads.background };
+      const submission = { caller, askAgain, idempotencyKey, mode, fields, accepts, ...sent };
       const submitted = await this.#parts.submitMatting.submit(submission);
       noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');
       if (!submitted.created && isFinal(submitted.job)) reply.header(REPLAYED, 'true');
       return submitted;
     } finally {
-      await Promise.all([image.abort(), background.abort()]);
+      await uploads.end();
     }
   }
 

@@ -14,7 +14,10 @@
  */
 
 import { createHash, type Hash, hash, randomUUID } from 'node:crypto';
-import { Base64Decoder } from '@matting/http/bodies.ts';
+import type { IncomingMessage } from 'node:http';
+import { Base64Decoder, holdBody } from '@matting/http/bodies.ts';
+import { KeptBytes } from '@matting/http/kept-bytes.ts';
+import { HeldBytes, type HeldRoom, UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { type Release, Semaphore, type SemaphoreOptions } from '@matting/program/semaphore.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
@@ -38,18 +41,28 @@ import { backgroundBlob, type JobInput } from '../jobs/job.ts';
 import type { NewJob } from '../jobs/job-transactions.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 
-/** Gathered before writing: 400 KB took 2.2 ms in 9 pieces, 1.6 ms in 2 (2 cores, AMD EPYC). */
-const WRITE_BYTES = 256 * 1024;
+/**
+ * Gathered before writing, for one picture of a request at a time: 400 KB took 2.2 ms in 9 pieces,
+ * 1.6 ms in 2 (2 cores, AMD EPYC).
+ */
+export const WRITE_BYTES = 256 * 1024;
 
-/** Requests received at once: less than 200 MB of buffers, and 16 GB of disk for two files each. */
-const UPLOADS_MAX = 256;
-/** Each holds a chunk of its body, 64 KiB at most. */
-const UPLOADS_WAITING_MAX = 2048;
+/** Requests received at once; 16 GB of disk for two files each. docs/limits.md adds their bytes up. */
+export const UPLOADS_MAX = 256;
+/** Each holds a chunk of its body, and no more of it is read meanwhile. */
+export const UPLOADS_WAITING_MAX = 2048;
 /** Far below what callers and proxies wait. */
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
+/**
+ * What all requests keep of their texts: fields of a submission, messages to /mcp. Most keep a few
+ * hundred bytes, and for no longer than it takes to read them.
+ */
+export const TEXT_BYTES_MAX = 32 * 1024 * 1024;
 
-export type UploadBounds = Partial<Omit<SemaphoreOptions, 'refusal'>>;
+export type UploadBounds = Partial<Omit<SemaphoreOptions, 'refusal'>> & {
+  readonly textBytesMax?: number;
+};
 
 interface FinishedUpload {
   readonly sha256: string;
@@ -60,9 +73,22 @@ interface FinishedUpload {
 export class ImageUploads {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
   readonly #slots: Semaphore;
+  readonly #texts: HeldBytes;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter'>, bounds: UploadBounds = {}) {
+  constructor(
+    blobs: Pick<BlobStore, 'createWriter'>,
+    { textBytesMax = TEXT_BYTES_MAX, ...bounds }: UploadBounds = {},
+  ) {
     this.#blobs = blobs;
+    this.#texts = new HeldBytes({
+      bytesMax: textBytesMax,
+      refusal: () =>
+        new ContractError(
+          'SERVICE_UNAVAILABLE',
+          'Too many requests with long texts arrive at once. Send the same request again later.',
+          { retryAfterS: BUSY_RETRY_AFTER_S },
+        ),
+    });
     this.#slots = new Semaphore({
       max: UPLOADS_MAX,
       waitingMax: UPLOADS_WAITING_MAX,
@@ -87,40 +113,82 @@ export class ImageUploads {
     return this.#slots.waiting;
   }
 
-  /** They share one slot, and take neither it nor a file before a first piece. */
-  beginBoth(accountId: string): RequestUploads {
-    const place = new UploadSlot(this.#blobs, this.#slots, accountId);
+  /** Bytes of texts that are kept now. */
+  get textBytes(): number {
+    return this.#texts.held;
+  }
+
+  /**
+   * They share one slot, and take neither it nor a file before a first piece.
+   * @param body is not read on while they wait for the slot; absent: it is
+   */
+  beginBoth(accountId: string, body?: IncomingMessage): RequestUploads {
+    const place = new UploadSlot(this.#blobs, this.#slots, { accountId, body });
+    const texts = this.#texts.begin(accountId);
     // Before the first byte: a blob has its name from its beginning.
     const jobId = randomUUID();
-    return {
-      image: new ImageUpload(place, INPUT_IMAGE, jobId, `inputs/${jobId}`),
-      background: new ImageUpload(place, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId)),
+    const image = new ImageUpload(place, INPUT_IMAGE, jobId, `inputs/${jobId}`);
+    const background = new ImageUpload(place, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId));
+    const end = async () => {
+      texts.end();
+      await Promise.all([image.abort(), background.abort()]);
     };
+    return { image, background, texts, end };
   }
 }
 
+/** What one request brings. */
 export interface RequestUploads {
   readonly image: ImageUpload;
   readonly background: ImageUpload;
+  /** For the texts beside them. */
+  readonly texts: HeldRoom;
+  /** Removes what was stored and not committed, and gives back all room. */
+  end(): Promise<void>;
 }
 
 /** The slot of one request: one for each upload could leave two waiting for each other's. */
 class UploadSlot {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
   readonly #slots: Semaphore;
-  readonly #accountId: string;
+  readonly #of: { readonly accountId: string; readonly body: IncomingMessage | undefined };
   #files = 0;
   #release: Release | undefined;
+  /** The upload that has gathered something. */
+  #gathering: ImageUpload | undefined;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter'>, slots: Semaphore, accountId: string) {
+  constructor(
+    blobs: Pick<BlobStore, 'createWriter'>,
+    slots: Semaphore,
+    of: { readonly accountId: string; readonly body: IncomingMessage | undefined },
+  ) {
     this.#blobs = blobs;
     this.#slots = slots;
-    this.#accountId = accountId;
+    this.#of = of;
+  }
+
+  /** Of the two one gathers at a time: what the other has gathered is written first. */
+  async gather(upload: ImageUpload): Promise<void> {
+    const before = this.#gathering;
+    this.#gathering = upload;
+    if (before !== upload) await before?.writeGathered();
+  }
+
+  async #take(): Promise<Release> {
+    const { accountId, body } = this.#of;
+    const use = { key: accountId };
+    if (body === undefined || this.#slots.mayEnter(use)) return await this.#slots.take(use);
+    const goOn = holdBody(body);
+    try {
+      return await this.#slots.take(use);
+    } finally {
+      goOn();
+    }
   }
 
   /** Each writer is to be closed once. @throws ContractError SERVICE_UNAVAILABLE */
   async openWriter(blob: string): Promise<BlobWriter> {
-    if (this.#files === 0) this.#release = await this.#slots.take({ key: this.#accountId });
+    if (this.#files === 0) this.#release = await this.#take();
     this.#files += 1;
     try {
       return await this.#blobs.createWriter(blob);
@@ -147,8 +215,7 @@ export class ImageUpload {
   readonly #hash: Hash = createHash('sha256');
   #reader: PieceReader = new Base64Decoder();
   #writer: BlobWriter | undefined;
-  #gathered: Buffer | undefined;
-  #gatheredBytes = 0;
+  #gathered = new KeptBytes(WRITE_BYTES, UNCOUNTED);
   #refusal: ContractError | undefined;
   #unstored: ContractError | undefined;
 
@@ -171,6 +238,8 @@ export class ImageUpload {
    */
   async write(piece: Uint8Array): Promise<void> {
     if (this.#refusal !== undefined) return;
+    // Before anything is made of it: who waits for a slot holds the piece alone.
+    if (piece.length > 0) await this.#storing(() => this.#open());
     await this.#store(() => this.#reader.push(piece));
     if (this.#refusal !== undefined) await this.abort();
   }
@@ -183,7 +252,7 @@ export class ImageUpload {
   async finish(): Promise<FinishedUpload> {
     await this.#store(() => this.#reader.finish());
     if (this.#refusal !== undefined) throw this.#refusal;
-    await this.#storing(() => this.#flush());
+    await this.writeGathered();
     const image = this.#unstored ?? (await this.#judge());
     return { sha256: this.#hash.digest('hex'), image };
   }
@@ -226,16 +295,25 @@ export class ImageUpload {
     await this.#storing(() => this.#gather(bytes));
   }
 
-  async #gather(bytes: Uint8Array): Promise<void> {
+  /** What it gathered goes to its file, and its memory to whoever gathers next. */
+  async writeGathered(): Promise<void> {
+    await this.#storing(() => this.#flush());
+    this.#gathered = new KeptBytes(WRITE_BYTES, UNCOUNTED);
+  }
+
+  async #open(): Promise<void> {
     this.#writer ??= await this.#place.openWriter(this.#blob);
-    this.#gathered ??= Buffer.allocUnsafe(WRITE_BYTES);
+  }
+
+  async #gather(bytes: Uint8Array): Promise<void> {
+    await this.#open();
+    await this.#place.gather(this);
     let taken = 0;
     while (taken < bytes.length) {
-      const piece = bytes.subarray(taken, taken + WRITE_BYTES - this.#gatheredBytes);
-      this.#gathered.set(piece, this.#gatheredBytes);
-      this.#gatheredBytes += piece.length;
-      taken += piece.length;
-      if (this.#gatheredBytes === WRITE_BYTES) await this.#flush();
+      const end = Math.min(bytes.length, taken + WRITE_BYTES - this.#gathered.length);
+      this.#gathered.append(bytes, taken, end);
+      taken = end;
+      if (this.#gathered.length === WRITE_BYTES) await this.#flush();
     }
   }
 
@@ -251,9 +329,9 @@ export class ImageUpload {
   }
 
   async #flush(): Promise<void> {
-    const bytes = this.#gathered?.subarray(0, this.#gatheredBytes);
-    this.#gatheredBytes = 0;
-    if (bytes !== undefined && bytes.length > 0) await this.#writer?.write(bytes);
+    const bytes = this.#gathered.view();
+    this.#gathered.truncate(0);
+    if (bytes.length > 0) await this.#writer?.write(bytes);
   }
 
   #decode(decode: () => Uint8Array): Uint8Array | undefined {
@@ -269,8 +347,7 @@ export class ImageUpload {
 
   #forget(): void {
     this.#writer = undefined;
-    this.#gathered = undefined;
-    this.#gatheredBytes = 0;
+    this.#gathered = new KeptBytes(WRITE_BYTES, UNCOUNTED);
   }
 }
 

@@ -2,6 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { BOUNDARY } from '@matting/http/test/forms.ts';
+import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import type { RequestUploads } from '../submission/pictures.ts';
 
 const CHUNK_BYTES = 64 * 1024;
@@ -10,7 +11,11 @@ export const CHUNKS_READ_MAX = 4;
 const CHUNKS_SENT = 16;
 
 const upload = { takeBytes: () => undefined, write: async () => undefined };
-export const uploads = { image: upload, background: upload } as unknown as RequestUploads;
+export const uploads = {
+  image: upload,
+  background: upload,
+  texts: UNCOUNTED,
+} as unknown as RequestUploads;
 
 interface Endless {
   readonly type: string;

@@ -17,8 +17,10 @@
 
 import type { IncomingHttpHeaders } from 'node:http';
 import type { ServiceActor } from '@matting/core/accounts/audit.ts';
-import { bodyChunks, wantBody } from '@matting/http/bodies.ts';
+import { readBody, wantBody } from '@matting/http/bodies.ts';
+import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import { wrongWithSignature } from '@matting/http/outgoing/webhook-signature.ts';
+import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
@@ -318,16 +320,13 @@ export function registerPaymentRoutes(app: FastifyInstance, receivePayment: Rece
       throw new ContractError('UNSUPPORTED_MEDIA_TYPE', detail);
     }
     wantBody(request, reply);
-    const chunks: Buffer[] = [];
-    let receivedBytes = 0;
+    const kept = new KeptBytes(NOTIFICATION_BYTES_MAX, UNCOUNTED);
     // Its own bound of bytes is for pictures, and speaks of them.
     const bounds = { bytesMax: Number.POSITIVE_INFINITY, wholeMsMax: NOTIFICATION_MS_MAX };
-    for await (const chunk of bodyChunks(request.raw, bounds)) {
-      receivedBytes += chunk.length;
-      if (receivedBytes > NOTIFICATION_BYTES_MAX) throw tooLarge();
-      chunks.push(chunk);
-    }
-    const received = await receivePayment.receive(request.headers, Buffer.concat(chunks));
+    await readBody(request.raw, bounds, chunk => {
+      if (!kept.append(chunk)) throw tooLarge();
+    });
+    const received = await receivePayment.receive(request.headers, kept.view());
     const { order_id: orderId, outcome } = received;
     // The operator owes money back, or looks for what went wrong.
     const level = outcome === 'paid_again' || outcome === 'waiting' ? 'warn' : 'info';

@@ -136,7 +136,8 @@ async function send(reply: FastifyReply, playground: UsePlayground, show: Show) 
       readGuarded(request, async requireFormToken => {
         sent = new PlaygroundForm(uploads, requireFormToken);
         wantBody(request, reply);
-        await readParts(request.raw, boundary, sent, { bytesMax: REQUEST_BODY_BYTES_MAX });
+        const form = { boundary, room: uploads.texts };
+        await readParts(request.raw, form, sent, { bytesMax: REQUEST_BODY_BYTES_MAX });
         return sent.finish();
       }),
     );

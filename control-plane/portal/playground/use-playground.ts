@@ -92,9 +92,9 @@ export class UsePlayground {
     const apiKeyId = await playground.internalKey(accountId);
     const caller: Caller = { accountId, apiKeyId };
     return await this.#uploading.run({ key: accountId }, async () => {
-      const { image: upload, background: backgroundUpload } = uploads.beginBoth(accountId);
+      const pictures = uploads.beginBoth(accountId);
       try {
-        const { fields, once } = await read({ image: upload, background: backgroundUpload });
+        const { fields, once } = await read(pictures);
         const { job } = await submitMatting.submit({
           caller,
           askAgain: async () => caller,
@@ -105,12 +105,12 @@ export class UsePlayground {
           },
           idempotencyKey: once,
           fields,
-          upload,
-          backgroundUpload,
+          upload: pictures.image,
+          backgroundUpload: pictures.background,
         });
         return job;
       } finally {
-        await Promise.all([upload.abort(), backgroundUpload.abort()]);
+        await pictures.end();
       }
     });
   }

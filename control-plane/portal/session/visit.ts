@@ -4,8 +4,10 @@
  */
 
 import type { ActingPerson } from '@matting/core/accounts/audit.ts';
-import { bodyChunks, FIELDS_MAX, wantBody } from '@matting/http/bodies.ts';
+import { FIELDS_MAX, readBody, wantBody } from '@matting/http/bodies.ts';
+import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import { bodyTypeOf, extendsAscii } from '@matting/http/request-headers.ts';
+import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { Brand } from '../page/brand.ts';
@@ -196,16 +198,16 @@ export function requireFormHead(request: FastifyRequest): void {
   }
 }
 
-/** Only where requireFormHead has passed. @throws PageError badForm; ContractError of bodyChunks */
+/** Only where requireFormHead has passed. @throws PageError badForm; ContractError of readBody */
 export async function readFormBody(
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FormFields> {
   wantBody(request, reply);
-  const chunks: Buffer[] = [];
+  const kept = new KeptBytes(FORM_BYTES_MAX, UNCOUNTED);
   const bounds = { bytesMax: FORM_BYTES_MAX, wholeMsMax: FORM_MS_MAX };
-  for await (const chunk of bodyChunks(request.raw, bounds)) chunks.push(chunk);
-  return parseForm(Buffer.concat(chunks));
+  await readBody(request.raw, bounds, chunk => void kept.append(chunk));
+  return parseForm(kept.view());
 }
 
 export function parseForm(bytes: Buffer): FormFields {

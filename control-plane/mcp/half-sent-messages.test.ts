@@ -1,0 +1,188 @@
+/** Messages to /mcp that stop half-way: what they hold, whose it is, and what admits them. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import net from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import ava from 'ava';
+import sinon from 'sinon';
+import { SMALL_MESSAGE_BYTES_MAX, SMALL_MESSAGE_MS_MAX, TEXT_BYTES_MAX } from './read-message.ts';
+import { callOf, HEADERS, openTestApp, post, useTestApp } from './test/mcp-client.ts';
+
+const test = ava.serial;
+
+const app = useTestApp(test, { credits: 100, jobsInFlightMax: 1000 });
+
+const PLACE = 'https://images.example.com/photo.jpg';
+const POLLS_MAX = 2000;
+/** Ends a test that would wait for ever; an answer takes milliseconds. */
+const ANSWER_MS_MAX = 20_000;
+
+type Token = { readonly token: string };
+
+interface Begun {
+  readonly socket: net.Socket;
+  /** The head of the answer, once it comes. */
+  readonly answered: Promise<string>;
+}
+
+/** @param length undefined: in chunks, of which `text` is one */
+function begin(port: number, { token }: Token, text: string, length?: number): Begun {
+  const socket = net.connect(port, '127.0.0.1').on('error', () => undefined);
+  const headers = Object.entries({ ...HEADERS, authorization: `Bearer ${token}` });
+  const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+  const framing = length === undefined ? 'transfer-encoding: chunked' : `content-length: ${length}`;
+  const body = length === undefined ? `${text.length.toString(16)}\r\n${text}\r\n` : text;
+  socket.write(`POST /mcp HTTP/1.1\r\nhost: x\r\n${lines}${framing}\r\n\r\n${body}`);
+  const signal = AbortSignal.timeout(ANSWER_MS_MAX);
+  const answered = once(socket, 'data', { signal }).then(([answer]) => String(answer));
+  answered.catch(() => undefined);
+  return { socket, answered };
+}
+
+async function until(condition: () => boolean, what: () => string): Promise<void> {
+  for (let polls = 0; !condition(); polls += 1) {
+    assert.ok(polls < POLLS_MAX, what());
+    await delay(2);
+  }
+}
+
+test('half-sent messages › hold what came of them, until they end', async t => {
+  const port = await app.listen();
+  const { uploads } = app.services;
+  const small = begin(port, app, '{"a":', 70_000);
+  await until(
+    () => uploads.textBytes > 0,
+    () => 'nothing is held of what came',
+  );
+  t.true(uploads.textBytes <= 512, `${uploads.textBytes}`);
+  const large = begin(port, app, `{"a":${' '.repeat(40_000)}`, 70_000);
+  await until(
+    () => uploads.textBytes > 40_000,
+    () => `${uploads.textBytes} bytes are held`,
+  );
+  t.true(uploads.textBytes <= 2 * 40_000 + 512);
+  for (const { socket } of [small, large]) socket.destroy();
+  await until(
+    () => uploads.textBytes === 0,
+    () => `${uploads.textBytes} bytes stay`,
+  );
+  t.pass();
+});
+
+test('half-sent messages › of one account leave the others room, and get 503 beyond its share', async t => {
+  const narrow = await openTestApp({ uploadSlots: { textBytesMax: 128 * 1024 } }, t);
+  const account = await narrow.stores.accounts.create('other');
+  const { token } = await narrow.stores.apiKeys.create(account!.id, 'a');
+  const port = await narrow.listen();
+  const half = `{"a":${' '.repeat(30_000)}`;
+  const own = Array.from({ length: 6 }, () => begin(port, narrow, half, 70_000));
+  const refused = await Promise.race(own.map(({ answered }) => answered));
+  t.regex(refused, /^HTTP\/1\.1 503 /);
+  t.regex(refused, /retry-after: 5/i);
+  t.regex(refused, /"code":"SERVICE_UNAVAILABLE"/);
+  const answer = await post(narrow, callOf('get_account', {}), {
+    authorization: `Bearer ${token}`,
+  });
+  t.is(answer.statusCode, 200, answer.payload);
+  t.true(narrow.services.uploads.textBytes <= 128 * 1024);
+  for (const { socket } of own) socket.destroy();
+});
+
+test('half-sent messages › that are small have some seconds in all, in chunks too', async t => {
+  const port = await app.listen();
+  const timers = sinon.spy(globalThis, 'setTimeout');
+  t.teardown(() => timers.restore());
+  /** What is left of them: a fraction of a millisecond is over already, unlike for others. */
+  const isRest = (ms = 0) =>
+    ms > SMALL_MESSAGE_MS_MAX / 2 && ms < SMALL_MESSAGE_MS_MAX && !Number.isInteger(ms);
+  for (const length of [SMALL_MESSAGE_BYTES_MAX, undefined]) {
+    timers.resetHistory();
+    const { socket, answered } = begin(port, app, '{"a":"', length);
+    const late = () => timers.getCalls().findLast(({ args: [, ms] }) => isRest(ms));
+    await until(
+      () => app.services.uploads.textBytes > 0 && late() !== undefined,
+      () => 'nothing ends the wait for the rest',
+    );
+    late()?.args[0]();
+    t.regex(await answered, /^HTTP\/1\.1 400 /);
+    socket.destroy();
+  }
+  timers.resetHistory();
+  // Long enough for a picture, so it has the time of one.
+  const long = begin(port, app, '{"a":"', SMALL_MESSAGE_BYTES_MAX + 1);
+  const waits = () => timers.getCalls().some(({ args: [, ms = 0] }) => ms > SMALL_MESSAGE_MS_MAX);
+  await until(waits, () => 'a long message is not waited for');
+  t.false(timers.getCalls().some(({ args: [, ms] }) => isRest(ms)));
+  long.socket.destroy();
+});
+
+test('the rate › of submissions admits a message that announces more than a small one', async t => {
+  const port = await app.listen();
+  const slowed = { token: await app.createKey({ submissionsPerMinute: 1 }) };
+  const half = begin(port, slowed, '{"a":', SMALL_MESSAGE_BYTES_MAX + 1);
+  const { uploads } = app.services;
+  await until(
+    () => uploads.textBytes > 0,
+    () => 'the first is not read',
+  );
+  const { socket, answered } = begin(port, slowed, '{"a":', SMALL_MESSAGE_BYTES_MAX + 1);
+  t.regex(await answered, /^HTTP\/1\.1 429 .*"code":"RATE_LIMITED"/s);
+  // Small ones are reads, as before.
+  const authorization = `Bearer ${slowed.token}`;
+  const read = await post(app, callOf('list_models', {}), { authorization });
+  t.is(read.statusCode, 200, read.payload);
+  for (const one of [half.socket, socket]) one.destroy();
+});
+
+test('the rate › of submissions admits a message that becomes long, before the rest is read', async t => {
+  const port = await app.listen();
+  const slowed = { token: await app.createKey({ submissionsPerMinute: 1 }) };
+  const long = `{"a":${' '.repeat(SMALL_MESSAGE_BYTES_MAX)}`;
+  const half = begin(port, slowed, long);
+  const { uploads } = app.services;
+  await until(
+    () => uploads.textBytes > SMALL_MESSAGE_BYTES_MAX,
+    () => 'the first is not read',
+  );
+  const { socket, answered } = begin(port, slowed, long);
+  t.regex(await answered, /^HTTP\/1\.1 429 .*"code":"RATE_LIMITED"/s);
+  for (const one of [half.socket, socket]) one.destroy();
+});
+
+test('the rate › of submissions is asked once a message, however long it is', async t => {
+  const authorization = `Bearer ${await app.createKey({ submissionsPerMinute: 2 })}`;
+  const image_url = PLACE;
+  // Too long for a small message, and short of a picture.
+  const padding = { _meta: { note: 'x'.repeat(TEXT_BYTES_MAX - 100), more: 'y'.repeat(1000) } };
+  const statuses: string[] = [];
+  for (let count = 0; count < 3; count += 1) {
+    const call = callOf('remove_background', { image_url, preview: 'wrong' });
+    const message = { ...call, params: { ...call.params, ...padding } };
+    const answer = await post(app, message, { authorization });
+    statuses.push(String(answer.json().code ?? answer.json().result.content[0].text.split(':')[0]));
+  }
+  t.deepEqual(statuses, ['INVALID_REQUEST', 'INVALID_REQUEST', 'RATE_LIMITED']);
+});
+
+test('get_job with a long text beside it holds no slot of uploads while it waits', async t => {
+  const slow = await openTestApp({ syncWaitMs: 60_000 }, t);
+  const port = await slow.listen();
+  const made = await slow.post('/v1/matting/jobs', { image_url: PLACE });
+  const { job_id } = made.json();
+  const call = callOf('get_job', { job_id });
+  const text = 'x'.repeat(2 * TEXT_BYTES_MAX);
+  const message = JSON.stringify({ ...call, params: { ...call.params, _meta: { text } } });
+  const waits = sinon.spy(slow.services, 'readJob');
+  const { socket, answered } = begin(port, slow, message, message.length);
+  t.teardown(() => socket.destroy());
+  await until(
+    () => waits.callCount === 1,
+    () => 'the job is not read',
+  );
+  await until(
+    () => slow.services.uploads.open === 0,
+    () => 'a slot is held while get_job waits',
+  );
+  await slow.succeedJob(job_id, Buffer.from('a cut-out'));
+  t.regex(await answered, /^HTTP\/1\.1 200 /);
+});
