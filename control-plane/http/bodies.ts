@@ -132,7 +132,10 @@ export interface BodyBounds {
    * is not counted. PACE_DEBT_MS_MAX where absent.
    */
   readonly debtMsMax?: number | undefined;
-  /** From now until the body is whole, where it is small; PACE_BYTES_PER_SECOND_MIN alone where absent. */
+  /**
+   * From now until the body is whole, where it is small; PACE_BYTES_PER_SECOND_MIN alone where
+   * absent.
+   */
   readonly wholeMsMax?: number | undefined;
   /** A body of more bytes is not small: once they came, wholeMsMax no longer counts. */
   readonly smallBytesMax?: number | undefined;
@@ -140,8 +143,8 @@ export interface BodyBounds {
 
 /**
  * Hands on each chunk as it arrives, and resolves at the end of the body. A caller may stop sending
- * at any time, so nothing here keeps a chunk while it waits for the next one: an async generator and
- * a `for await` loop would each keep the last. The stream is left as it is on a refusal: its
+ * at any time, so nothing here keeps a chunk while it waits for the next one. An async generator
+ * and a `for await` loop would each keep the last. The stream is left as it is on a refusal: its
  * connection still has an answer to carry.
  * @param take may answer later; the next chunk is read then
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; what `take` throws
@@ -263,8 +266,8 @@ export function deferContinue(server: Server): void {
 }
 
 /**
- * Reads nothing more from the connection of a body: what a caller sends before it is asked for would
- * be kept, up to two reads of 64 KiB.
+ * Reads nothing more from the connection of a body: what a caller sends before it is asked for
+ * would be kept, up to two reads of 64 KiB.
  * @returns what reads on
  */
 export function holdBody(body: IncomingMessage): () => void {

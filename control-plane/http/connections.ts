@@ -54,7 +54,7 @@ const BACKLOG_MS_MAX = 500;
 /** Fraction of all connections that is kept free of those that wait. */
 const SPARE_SHARE = 0.1;
 /** Largest fraction whose requests' bodies are awaited: of strangers, and as many of accounts. */
-const BODIES_SHARE = 0.1;
+export const BODIES_SHARE = 0.1;
 /** Largest fraction of all connections with a submission under way, its body and wait included. */
 const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
@@ -62,7 +62,7 @@ const SUBMISSIONS_RETRY_AFTER_S = 5;
 const UNREAD_STRANGERS_SHARE = 0.25;
 
 /** Each may hold a few hundred KiB of buffers, and a file of its picture besides. */
-const PUBLIC_MAX = 10_000;
+export const PUBLIC_MAX = 10_000;
 const PUBLIC_SHARE = 0.5;
 /** Scrapers and people. */
 const OPERATOR_MAX = 128;

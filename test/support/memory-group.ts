@@ -11,10 +11,11 @@ function place() {
   const membership = readFileSync('/proc/self/cgroup', 'utf8');
   const own = OWN_MEMORY_GROUP.exec(membership)?.[1];
   return own === undefined
-    ? { parent: ROOT, limit: 'memory.max', kills: 'memory.events' }
+    ? { parent: ROOT, limit: 'memory.max', kills: 'memory.events', peak: 'memory.peak' }
     : {
         parent: path.join(ROOT, 'memory', own),
         ...{ limit: 'memory.limit_in_bytes', kills: 'memory.oom_control' },
+        peak: 'memory.max_usage_in_bytes',
       };
 }
 
@@ -30,11 +31,13 @@ export function skipWithoutMemoryGroups(): string | false {
 export class MemoryGroup {
   readonly #folder: string;
   readonly #kills: string;
+  readonly #peak: string;
 
   constructor(name: string, bytes: number) {
-    const { parent, limit, kills } = place();
+    const { parent, limit, kills, peak } = place();
     this.#folder = path.join(parent, `matting-test-${process.pid}-${name}`);
     this.#kills = kills;
+    this.#peak = peak;
     mkdirSync(this.#folder);
     if (!existsSync(path.join(this.#folder, limit))) {
       this.remove();
@@ -53,6 +56,11 @@ export class MemoryGroup {
   get kills(): number {
     const counts = readFileSync(path.join(this.#folder, this.#kills), 'utf8');
     return Number(/^oom_kill (\d+)$/m.exec(counts)?.[1]);
+  }
+
+  /** The most that the group had at once, with what it read of files. */
+  get peakBytes(): number {
+    return Number(readFileSync(path.join(this.#folder, this.#peak), 'utf8'));
   }
 
   /** Of groups without processes. */

@@ -25,6 +25,8 @@ export interface ProgramOptions {
   readonly channel?: boolean;
   /** `ulimit -n`; that of this process where absent. */
   readonly openFilesMax?: number | undefined;
+  /** A command behind which it starts, such as a memory group's. */
+  readonly within?: readonly string[] | undefined;
 }
 
 export class Program {
@@ -51,10 +53,16 @@ export class Program {
   start(more: Env = {}): void {
     this.lines = [];
     this.complaint = '';
-    const { channel, openFilesMax } = this.#options;
+    const { channel, openFilesMax, within = [] } = this.#options;
     const limited = ['sh', '-c', `ulimit -n ${openFilesMax}; exec "$0" "$@"`];
     const limits = openFilesMax === undefined ? [] : limited;
-    const [program = '', ...args] = [...BOUND, ...limits, process.execPath, ...this.#args];
+    const [program = '', ...args] = [
+      ...BOUND,
+      ...limits,
+      ...within,
+      process.execPath,
+      ...this.#args,
+    ];
     const child = spawn(program, args, {
       cwd: ROOT,
       env: { ...this.#env, ...(channel && CHANNEL_ENV), ...more },
@@ -73,6 +81,8 @@ export class Program {
       this.complaint += text;
     });
     createInterface({ input: child.stdout! }).on('line', line => {
+      // A process that is killed leaves its last line unfinished.
+      if (!line.endsWith('}')) return;
       if (this.lines.length === LINES_MAX) this.lines.shift();
       this.lines.push(JSON.parse(line));
     });

@@ -6,10 +6,14 @@ import { Program } from '@matting/test-support/program.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../../main.ts');
 
-/** @param openFilesMax `ulimit -n`; that of this process where absent */
+/**
+ * @param openFilesMax `ulimit -n`; that of this process where absent
+ * @param within a command behind which it starts
+ */
 export async function startMain(
   changes: Readonly<Record<string, string>> = {},
   openFilesMax?: number,
+  within?: readonly string[],
 ) {
   const directory = await mkdtemp(path.join(tmpdir(), 'matting-started-'));
   const env = {
@@ -21,7 +25,7 @@ export async function startMain(
     MATTING_NODE_TOKEN: 'a-token-that-no-node-shows-here',
     ...changes,
   };
-  const main = new Program('control plane', [MAIN], env, { openFilesMax });
+  const main = new Program('control plane', [MAIN], env, { openFilesMax, within });
   main.start();
   return {
     databaseUrl: `sqlite:${path.join(directory, 'matting.sqlite')}`,

@@ -1,0 +1,86 @@
+/** The memory that docs/limits.md adds up, by the code's own bounds. */
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import {
+  TEXT_BYTES_MAX,
+  UPLOADS_MAX,
+  UPLOADS_WAITING_MAX,
+  WRITE_BYTES,
+} from '@matting/core/submission/pictures.ts';
+import { BODIES_SHARE, PUBLIC_MAX } from '@matting/http/connections.ts';
+import { MemoryGroup, skipWithoutMemoryGroups } from '@matting/test-support/memory-group.ts';
+import test from 'ava';
+import { FORM_BYTES_MAX } from './visit.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../../..');
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const GIB = 1024 * MIB;
+
+/** What Node reads of a connection at once, and hands on as one chunk. */
+const CHUNK_BYTES = 64 * KIB;
+/** A chunk of Base64 as bytes. */
+const DECODED_BYTES = (CHUNK_BYTES / 4) * 3;
+
+/** In the order of the document: how many there are, and what each holds. */
+const HELD: readonly (readonly [number, number])[] = [
+  [1, TEXT_BYTES_MAX],
+  // The chunk in hand, what it decodes to, and the next one.
+  [UPLOADS_MAX, WRITE_BYTES + CHUNK_BYTES + DECODED_BYTES + CHUNK_BYTES],
+  [UPLOADS_WAITING_MAX, CHUNK_BYTES],
+  // Of strangers and of people each.
+  [2 * PUBLIC_MAX * BODIES_SHARE, FORM_BYTES_MAX],
+];
+
+/** What V8 lets a heap grow to where there is 1 GiB. */
+const HEAP_BYTES_MAX = 560 * MIB;
+
+function textOf(file: string): string {
+  return readFileSync(path.join(ROOT, file), 'utf8');
+}
+
+const sum = HELD.reduce((all, [number, bytes]) => all + number * bytes, 0);
+
+test('docs/limits.md says what the code bounds', t => {
+  const [, section = ''] = textOf('docs/limits.md').split('## Memory of bodies that arrive\n');
+  const rows = section.split('\n').filter(line => /^\| .* MiB \|$/.test(line));
+  const said = rows.map(row =>
+    row
+      .split('|')
+      .slice(2, -1)
+      .map(cell => cell.trim()),
+  );
+  const expected = HELD.map(([number, bytes]) => [
+    number.toLocaleString('en'),
+    bytes < MIB ? `${bytes / KIB} KiB` : `${bytes / MIB} MiB`,
+    `${(number * bytes) / MIB} MiB`,
+  ]);
+  t.deepEqual(said, expected);
+  t.true(section.includes(`${sum / MIB} MiB together`));
+});
+
+test("bodies that arrive and a full heap are less than the chart's limit of memory", t => {
+  const [, plane = ''] = textOf('deploy/chart/values.yaml').split('\ncontrolPlane:\n');
+  const [, limit] = /limits: \{ memory: (\d+)Gi \}/.exec(plane) ?? [];
+  t.is(Number(limit), 1);
+  t.true(sum + HEAP_BYTES_MAX < Number(limit) * GIB);
+});
+
+test.skipIf(skipWithoutMemoryGroups() !== false)(
+  'a heap in 1 GiB has the bound that is counted',
+  t => {
+    const group = new MemoryGroup('heap', GIB);
+    try {
+      const [program = '', ...args] = group.within;
+      const look = ['-p', "require('node:v8').getHeapStatistics().heap_size_limit"];
+      const said = execFileSync(program, [...args, process.execPath, ...look], {
+        encoding: 'utf8',
+        env: { PATH: process.env.PATH },
+      });
+      t.is(Number(said), HEAP_BYTES_MAX);
+    } finally {
+      group.remove();
+    }
+  },
+);
