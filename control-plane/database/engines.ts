@@ -255,6 +255,19 @@ export function databaseErrorKind(error: unknown): DatabaseErrorKind {
   return typeof code === 'string' && CONNECTION_CODES.has(code) ? 'connection' : 'other';
 }
 
+/** MySQL's ER_DBACCESS_DENIED_ERROR and ER_TABLEACCESS_DENIED_ERROR. */
+const DENIED: readonly unknown[] = [1044, 1142];
+
+/** What an operator does whose user of the database has no right to change tables. */
+export const CHANGES_NO_TABLE =
+  'this user of the database has no right to change tables. Set MATTING_DATABASE_URL to the URL of ' +
+  'the user that has it, for this command alone (docs/security.md, "The database user")';
+
+/** Whether the server refused a statement for want of a right. @param code of the server's error */
+export function isDenied(code: unknown): boolean {
+  return DENIED.includes(code);
+}
+
 /** A server that answered and is not to be used: it was left before a statement came to it. */
 export class MemberError extends Error {
   readonly kind: 'read-only' | 'unavailable';

@@ -10,7 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { type Migration, Migrator } from 'kysely/migration';
 import { type Database, query } from './database.ts';
-import { type DatabaseDialect, databaseErrorKind } from './engines.ts';
+import { CHANGES_NO_TABLE, type DatabaseDialect, databaseErrorKind, isDenied } from './engines.ts';
 
 /**
  * The migrations of one package: they make its own tables alone, and a table of their own lists
@@ -147,7 +147,9 @@ async function runPending(
     }
     const failed = results.find(({ status }) => status === 'Error')?.migrationName;
     const which = failed === undefined ? 'migrations' : `migration ${toldName(series, failed)}`;
-    const reason = error instanceof Error ? error.message : String(error);
+    const isRefused = isDenied((error as { errno?: unknown }).errno);
+    const said = error instanceof Error ? error.message : String(error);
+    const reason = isRefused ? CHANGES_NO_TABLE : said;
     throw new SchemaError(`the ${which} failed: ${reason}`, error);
   }
 }

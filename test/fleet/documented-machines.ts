@@ -72,10 +72,21 @@ export async function runOn(root: string, command: string, models: Env): Promise
   return (await execute('sh', ['-c', command], { cwd: root, env })).stdout;
 }
 
+/** The URL that a command of the page has in front, of the user who may change tables. */
+const MIGRATOR_URL = /^MATTING_DATABASE_URL=\S+(?= )/;
+
 /** The commands before the first start; the key that the last one prints. */
-export async function setUpOnce(root: string, once: readonly string[], models: Env) {
+export async function setUpOnce(
+  root: string,
+  once: readonly string[],
+  { models, migratorUrl }: { readonly models: Env; readonly migratorUrl: string },
+) {
+  assert.match(once[0] ?? '', MIGRATOR_URL, 'the page makes the tables with another user');
   let printed = '';
-  for (const command of once) printed = await runOn(root, command, models);
+  for (const command of once) {
+    const own = command.replace(MIGRATOR_URL, () => `MATTING_DATABASE_URL='${migratorUrl}'`);
+    printed = await runOn(root, own, models);
+  }
   const [key] = KEY.exec(printed) ?? [];
   assert.ok(key !== undefined, printed);
   return key;

@@ -123,7 +123,8 @@ async function openService(t: ExecutionContext, { controlPlane, node }: Files) {
   t.teardown(async () => {
     for (const program of [...planes, ...nodes]) await program.kill();
   });
-  const key = await setUpOnce(rootOf('control-1'), page.once, MODELS);
+  const set = { models: MODELS, migratorUrl: database.url };
+  const key = await setUpOnce(rootOf('control-1'), page.once, set);
   const start = async () => {
     for (const program of planes) program.start();
     for (const program of nodes) {

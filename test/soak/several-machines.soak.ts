@@ -62,7 +62,10 @@ ava.serial.before(async () => {
   balancer = await TcpProxy.open(roundRobin([ports[0] ?? 0, ports[3] ?? 0]));
   planes = ['control-1', 'control-2'].map(name => createPlane(name, ports.splice(0, 3)));
   nodes = ['node-1', 'node-2', 'node-3'].map(name => createNode(name, ports.splice(0, 2)));
-  apiKey = await setUpOnce(rootOf('control-1'), PAGE.once, MODELS);
+  apiKey = await setUpOnce(rootOf('control-1'), PAGE.once, {
+    models: MODELS,
+    migratorUrl: urlOfPort(proxy.port),
+  });
   for (const plane of planes) plane.start();
   for (const node of nodes) {
     await runOn(node.version.root, PAGE.nodeFetch, MODELS);

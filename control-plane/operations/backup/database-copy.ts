@@ -11,6 +11,7 @@ import path from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
 import { CommandError } from '@matting/core/cli/context.ts';
 import { parseMysqlUrl } from '@matting/database/connect.ts';
+import { CHANGES_NO_TABLE, isDenied } from '@matting/database/engines.ts';
 import { syncPath } from '@matting/program/files.ts';
 
 /** A database was not copied, or read back, by its engine's means. One line for the operator. */
@@ -77,6 +78,8 @@ function requireSound(file: string): void {
 }
 
 const SAID_BYTES_MAX = 4096;
+/** What the programs of MariaDB and MySQL say of a statement that the server refuses. */
+const ERROR_LINE = /^ERROR (\d+) \(\w+\)/m;
 /** Of the process that waits for such a program. */
 const ENDING = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
@@ -200,6 +203,12 @@ async function run(
     throw new DatabaseCopyError(`${path.basename(tool.file)} was interrupted (${signal})`);
   }
   if (code === 0) return;
+  const denied = ERROR_LINE.exec(said)?.[1];
+  if (isDenied(Number(denied))) {
+    throw new DatabaseCopyError(
+      `${path.basename(tool.file)} failed (${code}): ${CHANGES_NO_TABLE}`,
+    );
+  }
   const lines = said.trim().replaceAll(/\s*\n\s*/g, '; ');
   throw new DatabaseCopyError(`${path.basename(tool.file)} failed (${code}): ${lines}`);
 }

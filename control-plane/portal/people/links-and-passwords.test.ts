@@ -5,7 +5,7 @@ import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { rowsOf, setIn } from '@matting/database/test/rows.ts';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
-import { MEMBERS_MAX } from '../sign-in/session-store.ts';
+import { MEMBERS_MAX, MEMBERSHIPS_MAX } from '../sign-in/session-store.ts';
 import { createSignInThrottleStore } from '../sign-in/sign-in.ts';
 import { onStoresInCi, type Stores, series } from '../test/fixtures.ts';
 import {
@@ -62,6 +62,33 @@ onStoresInCi(test, 'who comes in by a link', (test, { database, stores, replica 
     assert.equal(isProven, kind.provesMail);
     return { mail, account, userId, session: used.session };
   }
+
+  test('who is in more accounts than a page lists stays signed in for whichever they act for', async t => {
+    const { userId, session, account } = await somebody(BY_MAIL);
+    const { kysely } = database;
+    const ids: string[] = [];
+    for (let count = 0; count < MEMBERSHIPS_MAX; count += 1) {
+      const id = await fundedAccount(stores, 0);
+      const membership = { user_id: userId, role: 'member', source: 'invited' } as const;
+      await kysely
+        .insertInto('members')
+        .values({ ...membership, account_id: id, created_at: 1 })
+        .execute();
+      ids.push(id);
+    }
+    for (const accountId of [account, ...ids.toSorted().slice(-2)]) {
+      t.true(await stores.sessions.switchAccount(session.idHash, accountId));
+      const found = await stores.sessions.find(session.idHash);
+      t.is(found?.accountId, accountId);
+      t.true(found?.memberships.some(one => one.accountId === accountId));
+    }
+    // Whoever signs in again acts for the same account.
+    const again = newSession();
+    const passwordHash = 'of before';
+    const begun = await stores.sessions.begin(userId, again, { passwordHash, endedIdHash: null });
+    t.deepEqual(begun, { kind: 'begun', accountId: ids.toSorted().at(-1) });
+    t.truthy(await stores.sessions.find(again.idHash));
+  });
 
   for (const [name, kind] of KINDS) {
     test(`${name}: who has a mail that nobody has here is new`, async t => {

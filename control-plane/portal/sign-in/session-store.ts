@@ -34,8 +34,8 @@ import type { SignInMethod } from '../tables.ts';
 const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;
 export const SESSIONS_MAX = 20;
-/** A person is a member of as many accounts at most. */
-const MEMBERSHIPS_MAX = 100;
+/** Accounts of a person that are listed; the one that they act for is always among them. */
+export const MEMBERSHIPS_MAX = 100;
 /** How late `seen_at` may be: a write a request would cost more than it tells. */
 const SEEN_LATE_MS = 60_000;
 const AGENT_LENGTH_MAX = 255;
@@ -162,7 +162,6 @@ export async function beginSession(
   session: NewSession,
   endedIdHash: string | null,
 ): Promise<{ accountId: string } | undefined> {
-  const memberships = await readMemberships(tx, userId);
   const last = await tx
     .selectFrom('sessions')
     .select('account_id')
@@ -171,6 +170,7 @@ export async function beginSession(
     .orderBy('id', 'desc')
     .limit(1)
     .executeTakeFirst();
+  const memberships = await readMemberships(tx, userId, last?.account_id);
   const again = memberships.find(({ accountId }) => accountId === last?.account_id);
   const accountId = (again ?? memberships[0])?.accountId;
   if (accountId === undefined) return undefined;
@@ -220,7 +220,7 @@ async function findSession({ nowMs }: Database, db: Db, idHash: string) {
     .executeTakeFirst();
   if (row === undefined) return undefined;
   const { seen_at: seenAtMs, now, ...session } = row;
-  const memberships = await readMemberships(db, session.userId);
+  const memberships = await readMemberships(db, session.userId, session.accountId);
   if (!memberships.some(({ accountId }) => accountId === session.accountId)) return undefined;
   if (now - seenAtMs > SEEN_LATE_MS) {
     await db
@@ -233,15 +233,20 @@ async function findSession({ nowMs }: Database, db: Db, idHash: string) {
   return { ...session, memberships };
 }
 
-async function readMemberships(db: Db, userId: string) {
-  const rows = await db
+/** @param actedFor an account that is among them, if the person is a member of it */
+async function readMemberships(db: Db, userId: string, actedFor: string | undefined) {
+  const all = db
     .selectFrom('members')
     .innerJoin('accounts', 'accounts.id', 'members.account_id')
     .select(['members.account_id as accountId', 'accounts.name as accountName', 'members.role'])
     .where('members.user_id', '=', userId)
-    .orderBy('members.account_id')
-    .limit(MEMBERSHIPS_MAX)
-    .execute();
+    .orderBy('members.account_id');
+  const rows = await all.limit(MEMBERSHIPS_MAX).execute();
+  if (actedFor !== undefined && !rows.some(({ accountId }) => accountId === actedFor)) {
+    // A range, so that every engine walks along the person's memberships.
+    const from = await all.where('members.account_id', '>=', actedFor).limit(1).execute();
+    rows.push(...from.filter(({ accountId }) => accountId === actedFor));
+  }
   return rows.sort((a, b) => (a.accountName < b.accountName ? -1 : 1));
 }
 

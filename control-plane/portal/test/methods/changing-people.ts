@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { ChangingMethod } from '@matting/core/test/changing-methods.ts';
 import { actionsOf, fundedAccount, sha256 } from '@matting/core/test/fixtures.ts';
 import type { Database } from '@matting/database/database.ts';
-import { addTo, rowOf, setIn } from '@matting/database/test/rows.ts';
+import { addTo, removeFrom, rowOf, setIn } from '@matting/database/test/rows.ts';
 import type { ChangedBy } from '../../people/people-store.ts';
 import type { Stores } from '../fixtures.ts';
 import {
@@ -175,6 +175,9 @@ export const CHANGING_PEOPLE: readonly ChangingMethod<Stores>[] = [
       const account = await fixture.account(0);
       const { session, userId } = await personOfAccount(stores, account);
       await addTo(database.kysely, 'sessions', { id: session.id }, { seen_at: -3_600_000 });
+      const left = await personOfAccount(stores, account);
+      await removeFrom(database.kysely, 'members', { user_id: left.userId });
+      assert.equal(await stores.sessions.find(left.session.idHash), undefined);
       return {
         act: faulty => faulty.sessions.find(session.idHash),
         check: async outcome => {
