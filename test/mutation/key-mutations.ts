@@ -2,6 +2,13 @@
 import { mutationsOf } from './mutation.ts';
 
 export const KEY_MUTATIONS = mutationsOf`
+file program/followed.ts
+tests program/test/followed.test.ts
+a half-written token counts
+  - if (!isSettled) return;
+  + if (value === undefined) return;
+  = a value that changes again while it is read is in the middle of being written
+
 file control-plane/core/submission/submit-matting.ts
 tests control-plane/core/webhooks/callbacks.test.ts: a held submission
 a submission goes by what its key was when its headers came

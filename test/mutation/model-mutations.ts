@@ -8,6 +8,17 @@ a key answers with the job of another model
   - if (model !== undefined) fields.push(['model', model]);
   = a key with another model, or none, is a conflict
 
+file inference-node/serving/models/plan.ts
+tests inference-node/serving/models/manifest.test.ts
+a plan may have any name
+  - if (!SELECTABLE_NAME.test(name)) {
+  + if (name === undefined) {
+  = a file of plans that is wrong is refused
+a file may have any number of plans
+  - if (plans.length > PLANS_MAX) {
+  + if (plans.length === 0) {
+  = a file of plans that is wrong is refused
+
 file control-plane/core/nodes/fleet.ts
 tests control-plane/core/models/dispatched.test.ts
 a node makes what it has another sum of

@@ -311,6 +311,12 @@ for (const { kind: name, untested: isMissing, find } of TESTED_DECODERS) {
         await t.throwsAsync(decode(spoilt, heif), refused, `tile ${tile}`);
       }
       await t.throwsAsync(decode(file.subarray(0, file.length - 5_000), heif), refused);
+      // Decoders fill in the rest, in green or in what their memory held.
+      for (const fill of [0, 0xff]) {
+        const half = Buffer.from(await encodeFile([slope], { chroma: '420' }));
+        half.fill(fill, Math.floor(0.7 * half.length));
+        await t.throwsAsync(decode(half, heif), refused, `the end is ${fill}`);
+      }
       // Another size than what is coded has.
       const wrong = writeHeic(one({ ...SIZE, width: SIZE.width + 2 })).file;
       await t.throwsAsync(decode(wrong, heif), refused);
