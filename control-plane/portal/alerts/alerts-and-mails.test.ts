@@ -168,6 +168,24 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     t.like(await state(), { withheld_at: null, withheld_rest: null });
   });
 
+  test('is not noted as told where nobody could be told, and is told once somebody can', async t => {
+    const accountId = await watched(5, [10]);
+    await stores.alertSettings.setWebhook(accountId, null, BY_SYSTEM());
+    await database.kysely
+      .updateTable('members')
+      .set({ role: 'viewer' })
+      .where('account_id', '=', accountId)
+      .execute();
+    const [before] = await seenOf(stores, accountId);
+    await look();
+    const [after] = await seenOf(stores, accountId);
+    t.deepEqual([before?.told, after?.told], [null, null]);
+    await addOwner(database, accountId, `eve@${accountId}.test`);
+    await nextDay(database);
+    await look();
+    t.deepEqual((await told(accountId)).mails, ['eve']);
+  });
+
   test('is told to nobody more once the balance has risen before the next day', async t => {
     const accountId = await watched(5, [10]);
     await look(1);
@@ -232,7 +250,9 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
   test('goes through more thresholds than a page has', async t => {
     const accounts: string[] = [];
     for (let count = 0; count < 45; count += 1) {
-      accounts.push(await watchedAccount(stores, 1, [9, 8, 7, 6, 5]));
+      const account = await watchedAccount(stores, 1, [9, 8, 7, 6, 5]);
+      await addOwner(database, account, `ada@${account}.test`);
+      accounts.push(account);
     }
     for (let looks = 0; looks < 3; looks += 1) await watchOf(stores).look();
     for (const accountId of accounts) {

@@ -123,7 +123,7 @@ export class BalanceWatch {
     if (queued === undefined) return;
     const { accountId, threshold } = alert;
     for (const withheld of queued.withheld) onWithheld(accountId, withheld);
-    if (queued.withheld.length > 0 && queued.mails === 0 && !queued.event) return;
+    if (queued.mails === 0 && !queued.event) return;
     observer.balanceTold();
     const { eventId } = notice;
     const sent = { mails: queued.mails, webhook: queued.event };

@@ -251,7 +251,7 @@ export class KeyExpiryWatch {
     const queued = await expiryNotices.queue({ key, id: randomUUID(), mails, messagesMax });
     if (queued === undefined) return;
     for (const withheld of queued.withheld) onWithheld(accountId, withheld);
-    if (queued.withheld.length > 0 && queued.mails === 0) return;
+    if (queued.mails === 0) return;
     const apiKeyId = key.id;
     log.info({ accountId, apiKeyId, mails: queued.mails }, 'a key expiry notice was queued');
   }

@@ -48,7 +48,10 @@ export function isWithheldToday({ withheld_at: atMs }: WithheldColumns, nowMs: n
   return atMs !== null && atMs >= nowMs - (nowMs % DAY_MS);
 }
 
-/** Writes what may be sent of `rest`, and answers what is left of it; null: nothing. */
+/**
+ * Writes what may be sent of `rest`, and answers what is left of it; null: nothing. Where there is
+ * nobody to tell, EVERYTHING is left.
+ */
 export async function writeNotice(
   database: Database,
   tx: Db,
@@ -60,6 +63,9 @@ export async function writeNotice(
   const mails = notice.mails.filter(({ recipient }) => isLeft(keyOf(recipient)));
   const messages: Message[] = mails.map(({ recipient }) => ({ kind: 'notice', recipient }));
   if (event !== undefined) messages.unshift({ kind: 'event' });
+  if (messages.length === 0 && rest === EVERYTHING) {
+    return { queued: { mails: 0, event: false, withheld: [] }, rest };
+  }
   const { accountId, messagesMax } = notice;
   const kept = await takeFromToday(database, tx, accountId, messages, messagesMax);
   const sendsEvent = event !== undefined && kept[0] === undefined;
