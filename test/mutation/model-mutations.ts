@@ -96,6 +96,25 @@ a child sends more than the bound of its answers
   + if (total > PARTS_BYTES_MAX)
   = a child whose answers are bounded sends no larger part
 
+file inference-node/serving/selectables/load-turns.ts
+tests inference-node/serving/selectables/load-turns.test.ts
+a model whose images overlap keeps every other one from loading
+  - leaving.some(set => sets
+  + leaving.some(set => [set.model].includes(set) && sets
+  = models whose images overlap give way to each other by turns
+a load takes the memory that another one has its turn for
+  - set.state === 'unloaded' && !sets.includes(set)
+  + set.state !== 'unloaded' && !sets.includes(set)
+  = models whose images overlap give way to each other by turns
+a load that nobody wants any more keeps engines from their images
+  - if (isWanted && nowMs < turn.endsAtMs) return turn;
+  + if (nowMs < turn.endsAtMs) return turn;
+  = a turn ends where nobody asks for the load any more, and where it lasts too long
+engines are unloaded as soon as they are loaded
+  - Math.max(SERVED_MS_MIN, loadMs)
+  + 0
+  = models whose images overlap give way to each other by turns
+
 file inference-node/serving/selectables/idle-engines.ts
 tests inference-node/serving/selectables/idle-engines.test.ts: engines of a small machine
 engines of a small machine are opened beside those that have not gone

@@ -169,7 +169,8 @@ export function canSurelyDo(node: NodeAbility, needs: JobNeeds): boolean {
 const MEMORIES_MAX = 10_000;
 /** After claims that met refusals only, doubling: a node may report room and refuse. */
 const REFUSED_WAIT_MIN_MS = 100;
-const REFUSED_WAIT_MAX_MS = 2000;
+/** A node gives a model its turn while it is asked for again within WANTED_MS (load-turns.ts). */
+export const REFUSED_WAIT_MAX_MS = 2000;
 
 interface JobMemory {
   readonly excludedBoots: Set<string>;

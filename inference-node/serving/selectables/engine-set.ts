@@ -87,6 +87,11 @@ export class EngineSet implements EnginePool {
     return this.#state === 'loaded' && this.#images === 0 ? this.#idleSinceMs : undefined;
   }
 
+  /** Undefined: it is not loaded. */
+  get servesSinceMs(): number | undefined {
+    return this.#state === 'loaded' ? this.#loadSinceMs + this.#loadMs : undefined;
+  }
+
   /** It failed a short while ago. */
   get isOff(): boolean {
     return performance.now() < this.#offUntilMs;

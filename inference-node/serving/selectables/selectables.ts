@@ -13,6 +13,7 @@ import { type Selectable, sumOf, termsOf } from '../models/selectable.ts';
 import type { PlanRun, RunnablePlan } from '../pipeline.ts';
 import type { EngineMemory } from './engine-memory.ts';
 import { EngineSet, type EngineSetParts } from './engine-set.ts';
+import { hasServed, LoadTurns } from './load-turns.ts';
 import type { Found, Look } from './look.ts';
 
 /** Where pictures are short of memory engines give way that had no image for so long. */
@@ -58,6 +59,7 @@ export class Selectables {
   /** Nothing names them any more, and they are not gone yet. */
   readonly #retired = new Set<EngineSet>();
   readonly #told = new Set<string>();
+  readonly #loadTurns = new LoadTurns();
   #found: readonly Selectable[] = [];
   #list: readonly SelectablePlan[];
   #revision = 0;
@@ -105,7 +107,7 @@ export class Selectables {
 
   /**
    * For an image of so many megapixels. The engines longest without an image give way, never those
-   * of the own plan.
+   * of the own plan. Engines that always have one give way by turns (load-turns.ts).
    * @throws ContractError NODE_INCAPABLE where it never fits; NODE_SHORT_OF_MEMORY
    */
   roomFor(plan: RunnablePlan, megapixels: number): Room {
@@ -114,24 +116,42 @@ export class Selectables {
     const most = this.#memory.budgetBeside(bytesOf(sets));
     if (most === undefined || megapixels > mostAlone(most)) throw tooLarge();
     if (sets.length === 0) return this.#roomForOwn(megapixels);
+    if (this.#loadTurns.haveToLeave(sets)) throw shortOfMemory();
     const isTurn = performance.now() < this.#turn.endsAtMs;
     const wanted = isTurn ? Math.max(megapixels, this.#turn.megapixels) : megapixels;
-    const given = this.#giveWay(sets, bytesOf(missing), wanted);
+    const kept = missing.length === 0 ? [] : this.#loadTurns.keptFrom(sets);
+    const given = this.#giveWay(sets, bytesOf([...missing, ...kept]), wanted);
+    const enter = () => {
+      this.#loadTurns.entered(plan.name);
+      return enterAll(sets);
+    };
     if (missing.length === 0 && !(isTurn && given === undefined)) {
       for (const set of given?.leaving ?? []) set.unload('room');
       if (megapixels > this.#memory.megapixelsFree) this.#endLongIdle();
-      return { budget: undefined, enter: () => enterAll(sets) };
+      return { budget: undefined, enter };
     }
     if (given === undefined) {
       if (isTurn) this.#turn.nextAtMs = this.#turn.endsAtMs + TURN_MS;
-      const detail = 'This node has no free memory for the engines of this model.';
-      throw new ContractError('NODE_SHORT_OF_MEMORY', detail);
+      if (missing.length > 0) this.#loadRefused(plan, megapixels);
+      throw shortOfMemory();
     }
-    const enter = () => {
+    const load = () => {
       for (const set of given.leaving) set.unload('room');
-      return enterAll(sets);
+      return enter();
     };
-    return { budget: given.budget, enter };
+    return { budget: given.budget, enter: load };
+  }
+
+  /** Begins the turn of a load that has been refused for long. */
+  #loadRefused(plan: RunnablePlan, megapixels: number): void {
+    if (!this.#loadTurns.isDue(plan.name)) return;
+    const sets = setsOf(plan);
+    const missing = sets.filter(({ state }) => state === 'unloaded');
+    const busy = this.#allSets()
+      .filter(set => hasServed(set) && set.idleSinceMs === undefined && !sets.includes(set))
+      .toSorted((one, other) => (one.servesSinceMs ?? 0) - (other.servesSinceMs ?? 0));
+    const given = this.#giveWay(sets, bytesOf(missing), megapixels, busy);
+    if (given !== undefined) this.#loadTurns.begin(plan.name, missing, given.leaving);
   }
 
   /**
@@ -208,17 +228,26 @@ export class Selectables {
     return [...this.#sets.values(), ...this.#retired];
   }
 
-  /** Undefined: not though all that may would leave. */
-  #giveWay(sets: readonly EngineSet[], bytes: number, megapixels: number) {
+  /**
+   * Chooses of the idle engines first, then of `busy`. Undefined: it would not do if all of them
+   * left.
+   */
+  #giveWay(
+    sets: readonly EngineSet[],
+    bytes: number,
+    megapixels: number,
+    busy: readonly EngineSet[] = [],
+  ) {
     const idle = this.#allSets()
       .filter(set => set.idleSinceMs !== undefined && !sets.includes(set))
       .toSorted((one, other) => (one.idleSinceMs ?? 0) - (other.idleSinceMs ?? 0));
+    const mayLeave = [...idle, ...busy];
     const leaving: EngineSet[] = [];
     for (;;) {
       const wanted = this.#memory.bytesWanted - bytesOf(leaving) + bytes;
       const budget = this.#memory.budgetBeside(wanted);
       if (budget !== undefined && megapixels <= mostAlone(budget)) return { leaving, budget };
-      const next = idle.shift();
+      const next = mayLeave.shift();
       if (next === undefined) return undefined;
       leaving.push(next);
     }
@@ -336,6 +365,11 @@ export class Selectables {
 /** Of the same name and the same mattes: precision and file are the node's. */
 function keyOf(model: PreparedModel): string {
   return `${model.model} ${sumOf({ models: [{ model, role: 'subject' }] })}`;
+}
+
+function shortOfMemory(): ContractError {
+  const detail = 'This node has no free memory for the engines of this model.';
+  return new ContractError('NODE_SHORT_OF_MEMORY', detail);
 }
 
 function setsOf({ runs }: RunnablePlan): EngineSet[] {
