@@ -128,7 +128,9 @@ export interface ConnectionsOptions {
   /** A connection was ended at a bound of what a caller may. */
   readonly onEnded?: ((cause: EndedCause) => void) | undefined;
   /** Other bounds of those who read answers, for tests. */
-  readonly readingPace?: Pick<HttpGuardOptions, 'debtMsMax' | 'unreadStrangersMax'> | undefined;
+  readonly readingPace?:
+    | Pick<HttpGuardOptions, 'debtMsMax' | 'unreadStrangersMax' | 'unreadBytesMax'>
+    | undefined;
 }
 
 /** Those of the public port. */

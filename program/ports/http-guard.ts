@@ -24,6 +24,8 @@ export interface HttpGuardOptions {
   readonly debtMsMax?: number;
   /** UNREAD_STRANGERS_MAX where absent. */
   readonly unreadStrangersMax?: number;
+  /** UNREAD_BYTES_MAX where absent. */
+  readonly unreadBytesMax?: number;
 }
 
 /** Sets all bounds, from now on: before the listeners of requests that are there when it is called. */
@@ -209,18 +211,32 @@ class WaitingSockets {
 /** Half of what a throttled mobile plan has (64 kbit/s). */
 export const PACE_BYTES_PER_SECOND_MIN = 4096;
 export const PACE_DEBT_MS_MAX = 30_000;
-/**
- * Connections without a key whose answer waits to be read; beyond it those that are slowest go.
- * Each holds some 100 KB, and results have fewer (result-download.ts of the control plane).
- */
+/** Connections without a key whose answer waits to be read; beyond it the slowest are cut off. */
 export const UNREAD_STRANGERS_MAX = 2048;
+/**
+ * Bytes of answers that wait in the process for their readers, of all connections. Beyond it the
+ * account that holds most loses its slowest; connections without a key count as one account. As
+ * many readers of results as there may be (result-download.ts of the control plane) hold as much.
+ */
+export const UNREAD_BYTES_MAX = 128 * 1024 * 1024;
 const SAMPLE_INTERVAL_MS = 1000;
+/** So many connections more bring the next look forward. */
+const SAMPLE_CONNECTIONS_MAX = 256;
 
 interface Reader {
   /** Answers under way: a caller may ask again before it has read. */
-  answers: number;
+  readonly answers: Set<ServerResponse>;
   takenBytes: number;
   debtMs: number;
+}
+
+/** A connection whose answers wait to be read. */
+interface SlowReader {
+  readonly socket: Socket;
+  /** The account; undefined: a stranger. */
+  readonly owner: string | undefined;
+  readonly debtMs: number;
+  readonly bytes: number;
 }
 
 /**
@@ -239,21 +255,24 @@ export function requireReadingPace(server: Server, options: Partial<HttpGuardOpt
   const readers = new Map<Socket, Reader>();
   let timer: NodeJS.Timeout | undefined;
   let sampledAtMs = 0;
+  let sampleAtSize = SAMPLE_CONNECTIONS_MAX;
   const sample = () => {
     const nowMs = performance.now();
     // A process that stood still cannot tell whether its readers did.
     const elapsedMs = Math.min(nowMs - sampledAtMs, 2 * intervalMs);
     sampledAtMs = nowMs;
-    const strangers: [Socket, Reader][] = [];
+    const slow: SlowReader[] = [];
     for (const [socket, reader] of readers) {
-      const slow = grade(socket, reader, elapsedMs);
-      if (reader.debtMs > debtMsMax) cut(socket, 'slow_reader');
-      else if (slow && options.ownerOf?.(socket) === undefined) strangers.push([socket, reader]);
+      const waits = grade(socket, reader, elapsedMs);
+      const { debtMs, answers } = reader;
+      if (debtMs > debtMsMax) cut(socket, 'slow_reader');
+      else if (waits) {
+        const owner = options.ownerOf?.(socket);
+        slow.push({ socket, owner, debtMs, bytes: bytesOf(answers) });
+      }
     }
-    const spareMax = options.unreadStrangersMax ?? UNREAD_STRANGERS_MAX;
-    if (strangers.length <= spareMax) return;
-    strangers.sort(([, one], [, other]) => other.debtMs - one.debtMs);
-    for (const [socket] of strangers.slice(0, strangers.length - spareMax)) cut(socket, 'crowded');
+    for (const { socket } of tooMany(slow, options)) cut(socket, 'crowded');
+    sampleAtSize = readers.size + SAMPLE_CONNECTIONS_MAX;
   };
   const cut = (socket: Socket, cause: EndedCause) => {
     readers.delete(socket);
@@ -262,20 +281,60 @@ export function requireReadingPace(server: Server, options: Partial<HttpGuardOpt
   };
   server.on('request', (request: IncomingMessage, response: ServerResponse) => {
     const { socket } = request;
-    const reader = readers.get(socket) ?? { answers: 0, takenBytes: takenBytes(socket), debtMs: 0 };
-    reader.answers += 1;
+    const reader = readers.get(socket) ?? newReader(socket);
+    reader.answers.add(response);
     readers.set(socket, reader);
     response.once('close', () => {
-      reader.answers -= 1;
-      if (reader.answers === 0 && readers.get(socket) === reader) readers.delete(socket);
+      reader.answers.delete(response);
+      if (reader.answers.size === 0 && readers.get(socket) === reader) readers.delete(socket);
       if (readers.size > 0) return;
       clearInterval(timer);
       timer = undefined;
     });
-    if (timer !== undefined) return;
-    sampledAtMs = performance.now();
-    timer = setInterval(sample, intervalMs).unref();
+    if (timer === undefined) {
+      sampledAtMs = performance.now();
+      timer = setInterval(sample, intervalMs).unref();
+    } else if (readers.size >= sampleAtSize) sample();
   });
+}
+
+function newReader(socket: Socket): Reader {
+  return { answers: new Set(), takenBytes: takenBytes(socket), debtMs: 0 };
+}
+
+/** What waits in the process: of the answer that is sent now, and of those behind it. */
+function bytesOf(answers: Iterable<ServerResponse>): number {
+  let bytes = 0;
+  for (const { writableLength } of answers) bytes += writableLength;
+  return bytes;
+}
+
+/** The slowest where more wait than may: by their number without a key, and by their bytes. */
+function tooMany(
+  slow: readonly SlowReader[],
+  {
+    unreadStrangersMax = UNREAD_STRANGERS_MAX,
+    unreadBytesMax = UNREAD_BYTES_MAX,
+  }: Partial<HttpGuardOptions>,
+): SlowReader[] {
+  const byOwner = Map.groupBy(slow, ({ owner }) => owner);
+  const held = [...byOwner].map(([owner, own]) => {
+    const slowestLast = own.toSorted((one, other) => one.debtMs - other.debtMs);
+    return { owner, slowestLast, bytes: own.reduce((sum, { bytes }) => sum + bytes, 0) };
+  });
+  const strangers = held.find(({ owner }) => owner === undefined);
+  const gone = strangers?.slowestLast.splice(unreadStrangersMax) ?? [];
+  if (strangers) for (const { bytes } of gone) strangers.bytes -= bytes;
+  let leftBytes = held.reduce((sum, { bytes }) => sum + bytes, 0);
+  while (leftBytes > unreadBytesMax) {
+    const most = held.reduce((one, other) => (other.bytes > one.bytes ? other : one));
+    const slowest = most.slowestLast.pop();
+    if (slowest === undefined) break;
+    gone.push(slowest);
+    most.bytes -= slowest.bytes;
+    leftBytes -= slowest.bytes;
+  }
+  return gone;
 }
 
 /** Whether something waits for it that it has not taken. */

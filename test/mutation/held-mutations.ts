@@ -13,6 +13,17 @@ a request is counted, not its bytes
   + takeNow({ key: this.#account })
   = what requests keep is counted together, whatever each of them may keep
 
+file program/ports/http-guard.ts
+tests control-plane/core/http/callers.test.ts: readers of result links
+answers that nobody reads hold as much as they like
+  - while (leftBytes > unreadBytesMax) {
+  + while (leftBytes < 0 && unreadBytesMax > 0) {
+  = whose answers hold too much go slowest first, of the account that holds most
+who holds least gives way first
+  - (other.bytes > one.bytes ? other : one)
+  + (other.bytes < one.bytes ? other : one)
+  = whose answers hold too much go slowest first, of the account that holds most
+
 file control-plane/http/kept-bytes.ts
 tests control-plane/http/kept-bytes.test.ts
 a reader takes all it may keep before a byte came

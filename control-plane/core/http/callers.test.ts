@@ -10,6 +10,7 @@ import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import type { ResultReaderBounds, ResultReaders } from '../results/result-download.ts';
+import { fundedCaller } from '../test/fixtures.ts';
 import { until } from '../test/harness.ts';
 import {
   imageBody,
@@ -172,6 +173,22 @@ test('readers of result links › that are too many without a key go slowest fir
   await until(() => ended.length >= 4);
   t.true(ended.every(cause => cause === 'crowded'));
   await until(() => readers().open === 2);
+});
+
+test('readers of result links › whose answers hold too much go slowest first, of the account that holds most', async t => {
+  await open({ readingPace: { unreadBytesMax: 4 * HELD_BYTES_MAX } });
+  const path = await link();
+  const other = await fundedCaller(app.stores, 1);
+  const few = await ask(path, `Authorization: Bearer ${other.token}`);
+  const many = `Authorization: Bearer ${app.token}`;
+  for (let count = 0; count < 24; count += 1) await ask(path, many);
+  const held = () => sockets.reduce((sum, { writableLength }) => sum + writableLength, 0);
+  await until(() => ended.length > 0 && held() <= 4 * HELD_BYTES_MAX);
+  t.true(ended.every(cause => cause === 'crowded'));
+  t.true(ended.length < 24, 'some of the account that holds most stay');
+  t.is(few.socket.closed, false);
+  const [first] = sockets;
+  t.is(first?.destroyed, false, 'the other account keeps its reader');
 });
 
 function submit(key: string, accept = 'image/png'): net.Socket {

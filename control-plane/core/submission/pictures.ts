@@ -50,7 +50,7 @@ export const WRITE_BYTES = 256 * 1024;
 /** Requests received at once; 16 GB of disk for two files each. docs/limits.md adds their bytes up. */
 export const UPLOADS_MAX = 256;
 /** Each holds a chunk of its body, and no more of it is read meanwhile. */
-export const UPLOADS_WAITING_MAX = 2048;
+export const UPLOADS_WAITING_MAX = 1024;
 /** Far below what callers and proxies wait. */
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
