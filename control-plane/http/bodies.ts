@@ -284,30 +284,15 @@ export function holdBody(body: IncomingMessage): () => void {
   return () => {
     body._read = read;
     socket.off('resume', stay);
+    // Node resumes a connection at the end of a body by itself, and `stay` stopped it again. For the
+    // stream it flows then, and only a stream that is paused begins to read.
+    pause?.call(socket);
     resume?.call(socket);
   };
 }
 
-const unwanted = new WeakMap<IncomingMessage, () => void>();
-
-/** From the request's headers until its body is wanted, or its answer is sent. */
-export function holdUnwantedBody(
-  { raw }: FastifyRequest,
-  _reply: FastifyReply,
-  done: () => void,
-): void {
-  if (hasBody(raw)) unwanted.set(raw, holdBody(raw));
-  done();
-}
-
-function letBodyCome(body: IncomingMessage): void {
-  unwanted.get(body)?.();
-  unwanted.delete(body);
-}
-
 /** Called before a body is read. */
 export function wantBody(request: FastifyRequest, reply: FastifyReply): void {
-  letBodyCome(request.raw);
   if (awaitingContinue.delete(request.raw)) reply.raw.writeContinue();
 }
 
@@ -324,7 +309,6 @@ export function finishUnreadBody(
   done: (error: Error | null, payload?: unknown) => void,
 ): void {
   const body = request.raw;
-  letBodyCome(body);
   const { headers } = request;
   const declaredBytes = Number(headers['content-length'] ?? 0);
   // Undefined where a test injects a request without a socket.

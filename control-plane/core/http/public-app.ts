@@ -8,7 +8,7 @@ import {
   type ErrorWriter,
   pathOf,
 } from '@matting/http/answers.ts';
-import { deferContinue, finishUnreadBody, holdUnwantedBody } from '@matting/http/bodies.ts';
+import { deferContinue, finishUnreadBody } from '@matting/http/bodies.ts';
 import {
   Connections,
   type ConnectionsOptions,
@@ -96,7 +96,6 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const { readiness } = services;
   const app = createServer(options);
   deferContinue(app.server);
-  app.addHook('onRequest', holdUnwantedBody);
   const connections = new Connections(app.server, options);
   connections.serve(app, { accountOf: knownAccountOf, hasKey: hasKnownKey, readiness });
   if (tracing !== undefined) addRequestSpans(app, tracing);

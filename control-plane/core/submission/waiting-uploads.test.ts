@@ -115,3 +115,32 @@ test('a body whose upload waits for its slot is not read on, and comes whole aft
   t.true((await storedOf(app, job_id)).equals(picture));
   socket.destroy();
 });
+
+test('a body that was whole before its upload waits leaves its connection to the next request', async t => {
+  const app = await openTestApp({ uploadSlots: { max: 2, waitMs: 60_000 } }, t);
+  const port = await app.listen();
+  const { uploads } = app.services;
+  const holder = uploads.beginBoth(app.accountId);
+  holder.image.takeBytes();
+  await holder.image.write(image(10));
+  const picture = image(2000);
+  const headers = { 'content-type': 'image/png', 'content-length': String(picture.length) };
+  const lines = Object.entries(app.headers(headers)).map(
+    ([name, value]) => `${name}: ${value}\r\n`,
+  );
+  const head = `POST /v1/matting/jobs HTTP/1.1\r\nhost: x\r\n${lines.join('')}\r\n`;
+  const socket = net.connect(port, '127.0.0.1');
+  const next = async () => {
+    const [answer] = await once(socket, 'data');
+    return String(answer);
+  };
+  const answered = next();
+  socket.write(Buffer.concat([Buffer.from(head), picture]));
+  await until(() => uploads.waiting === 1, 'it does not wait');
+  await holder.end();
+  t.regex(await answered, /^HTTP\/1\.1 202 /);
+  const alive = next();
+  socket.write('GET /livez HTTP/1.1\r\nhost: x\r\n\r\n');
+  t.regex(await alive, /^HTTP\/1\.1 200 /);
+  socket.destroy();
+});
