@@ -80,7 +80,7 @@ unknown fields of JSON are not counted
 an unknown value of JSON has no bound
   - const end = endOfNested(this.#nesting, chunk, from);
   + const end = endOfNested(this.#nesting, chunk, from);
-  +     if (this.#rawLength + end - from > RAW_TEXT_BYTES_MAX) return chunk.length;
+  +     if (this.#raw.length + end - from > RAW_TEXT_BYTES_MAX) return chunk.length;
   = of endless arrays in arrays no more is read than what is refused
 tests control-plane/core/http/bodies.test.ts: unknown fields
 an unknown value of JSON is skipped unread
