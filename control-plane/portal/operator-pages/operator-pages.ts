@@ -18,6 +18,7 @@ import { button, postForm, textField } from '../page/html.ts';
 import { csrfTokenOf, guardRoutes } from '../session/guard.ts';
 import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
 import { AttemptWindows } from '../sign-in/attempt-windows.ts';
+import type { EndedOperatorSessions } from '../sign-in/ended-operator-sessions.ts';
 import { AuthorityError } from '../sign-in/session-store.ts';
 import { isLanguage } from '../words/words.ts';
 import {
@@ -31,7 +32,7 @@ import {
   renderOperatorPage,
   writeOperatorError,
 } from './operator-frame.ts';
-import { type EndedOperatorSessions, OperatorSessions, SESSION_MS } from './operator-sessions.ts';
+import { OperatorSessions, SESSION_MS } from './operator-sessions.ts';
 import { registerJobPages, registerNodePages, registerNotificationPages } from './work-pages.ts';
 
 interface OperatorPagesOptions {
