@@ -3,7 +3,6 @@
  * within a bound and a pace, what is left of it when its answer is sent, and Base64 in it.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '@matting/program/ports/http-guard.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -266,28 +265,21 @@ export function deferContinue(server: Server): void {
 }
 
 /**
- * Reads nothing more from the connection of a body: what a caller sends before it is asked for
- * would be kept, up to two reads of 64 KiB.
+ * Stops reading from the connection of a body, which would otherwise keep up to two reads of 64 KiB
+ * of what the caller sends meanwhile.
  * @returns what reads on
  */
-export function holdBody(body: IncomingMessage): () => void {
-  const { socket } = body;
-  const read = body._read;
-  // The stream asks for more by itself, a tick after each chunk.
-  body._read = () => undefined;
-  // A resume that was asked for before takes effect a tick later, and would undo this.
-  const stay = () => socket.emit('pause');
+export function holdBody({ socket }: IncomingMessage): () => void {
+  // A stream asks its connection to flow by itself, which takes effect a tick later. A pause before
+  // that would be undone, so each one follows a resume.
+  const stay = () => socket.pause();
   socket.on('resume', stay);
-  // Where a test injects a request without a socket there is nothing to stop.
-  const { pause, resume } = socket as Partial<Socket>;
-  pause?.call(socket);
+  // A request that a test injects has a socket without these two.
+  socket.pause?.();
+  socket.resume?.();
   return () => {
-    body._read = read;
     socket.off('resume', stay);
-    // Node resumes a connection at the end of a body by itself, and `stay` stopped it again. For the
-    // stream it flows then, and only a stream that is paused begins to read.
-    pause?.call(socket);
-    resume?.call(socket);
+    socket.resume?.();
   };
 }
 
