@@ -4,22 +4,16 @@ import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
-import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { runCommand } from '@matting/core/cli/program.ts';
 import { migrationsOf } from '@matting/core/package.ts';
 import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
-import { openDirectoryBlobStore } from '@matting/core/storage/blob-store.ts';
 import {
-  assertBalanced,
   claimed,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
   newJob,
-  resultOf,
   running,
   runningOf,
   submitted,
@@ -487,162 +481,6 @@ onStores(
   },
   { serverInCi: true },
 );
-
-onStores(test, 'lost results', (test, { databases, database, stores }) => {
-  let storage: string;
-  let account: string;
-
-  const prepare = async () => {
-    storage = await mkdtemp(path.join(tmpdir(), 'repay-'));
-    await openDirectoryBlobStore(storage);
-    account = await fundedAccount(stores, 20);
-    await database.kysely.deleteFrom('lost_results').execute();
-    await database.kysely
-      .updateTable('jobs')
-      .set({ result_blob: null, result_blob_expires_at: null })
-      .where('result_blob', 'is not', null)
-      .execute();
-  };
-  const cleanUp = () => rm(storage, { recursive: true });
-
-  const run = (...args: string[]) =>
-    runCli(
-      {
-        MATTING_DATABASE_URL: databases.url(),
-        MATTING_STORAGE_URL: pathToFileURL(storage).href,
-        MATTING_DATA_DIR: storage,
-      },
-      'credits',
-      'repay-lost',
-      ...args,
-    );
-
-  async function json(...args: string[]) {
-    const { code, out, err } = await run(...args, '--json');
-    assert.equal(code, 0, err);
-    return JSON.parse(out);
-  }
-
-  const fileOf = (blob: string) => path.join(storage, blob);
-
-  async function succeeded(ttlMs = HOUR_MS) {
-    const { claim } = await running(stores, newJob(account));
-    const result = resultOf(claim);
-    assert.ok(await stores.jobs.succeed(claim, result, ttlMs, {}));
-    await writeFile(fileOf(result.blob), 'cut-out');
-    return { jobId: claim.jobId, file: fileOf(result.blob) };
-  }
-
-  async function found(result: { readonly jobId: string }): Promise<void> {
-    const loss = { jobId: result.jobId, accountId: account };
-    assert.ok(await stores.lostResults.record(loss, 'download', result.jobId));
-  }
-
-  const available = async () => (await stores.ledger.balances(account))?.available;
-
-  test('gives each credit back once, and leaves what came back', async t => {
-    t.teardown(cleanUp);
-    await prepare();
-    const [gone, back, ended] = [await succeeded(), await succeeded(), await succeeded(-1)];
-    await succeeded();
-    for (const result of [gone, back, ended]) await found(result);
-    for (const { file } of [gone, ended]) await unlink(file);
-    const nothing = { looked: 0, found: 0 };
-    const dry = { dry_run: true, repaid: 2, returned: 1, unpaid: 0, ...nothing };
-    t.deepEqual(await json('--dry-run'), dry);
-    t.is(await available(), 16, 'a dry run grants nothing');
-    const wet = { dry_run: false, repaid: 2, returned: 1, unpaid: 0, ...nothing };
-    t.deepEqual(await json(), wet);
-    t.deepEqual(await json(), { ...wet, repaid: 0, returned: 0 });
-    t.is(await available(), 18);
-    const entries = await stores.ledger.list(account, { kind: 'grant', limit: 10 });
-    const references = entries.map(({ reference }) => reference).filter(one => one !== 'first');
-    const due = [gone, ended].map(({ jobId }) => `lost:${jobId}`);
-    t.deepEqual(references.sort(), due.sort());
-    const said = await stores.audit.list(account, { limit: 10 });
-    t.deepEqual(said.map(({ action, subject }) => `${action} ${subject}`).sort(), [
-      ...due.map(reference => `credits.granted ${reference}`),
-    ]);
-    t.is(await stores.lostResults.repay(gone.jobId, randomUUID()), 'settled');
-    await assertBalanced(stores, account);
-    // Gone once more: found again, and due.
-    await unlink(back.file);
-    await found({ jobId: back.jobId });
-    t.is((await json()).repaid, 1);
-    t.is(await available(), 19);
-  });
-
-  test('takes all that is gone for lost where it is told so, and says how many', async t => {
-    t.teardown(cleanUp);
-    await prepare();
-    const results = [];
-    for (let count = 0; count < 5; count += 1) results.push(await succeeded());
-    for (const { file } of results.slice(1)) await unlink(file);
-    const dry = await json('--all-missing', '--dry-run');
-    t.deepEqual([dry.looked, dry.found, dry.repaid], [5, 4, 4]);
-    t.is((await json('--dry-run')).repaid, 0, 'a dry run leaves no row');
-    const { out } = await run('--all-missing');
-    t.regex(out, /^5 results checked, 4 missing\n4 credits returned\n/);
-    t.is(await available(), 19);
-    await assertBalanced(stores, account);
-  });
-
-  test('takes most results for lost only where it is told so once more', async t => {
-    t.teardown(cleanUp);
-    await prepare();
-    for (let count = 0; count < 12; count += 1) await succeeded();
-    const right = storage;
-    t.teardown(() => rm(right, { recursive: true }));
-    // The folders of a storage in which a service has started once, and no file.
-    storage = await mkdtemp(path.join(tmpdir(), 'repay-other-'));
-    await openDirectoryBlobStore(storage);
-    for (const also of [[], ['--dry-run']]) {
-      const { code, out, err } = await run('--all-missing', ...also);
-      t.deepEqual([code, out], [1, '']);
-      t.regex(err, /12 of 12 .*mounted.*MATTING_STORAGE_URL.*--even-most/s);
-    }
-    t.is((await json()).repaid, 0, 'nothing is on record');
-    t.is(await available(), 8);
-    t.is((await run('--even-most')).code, 1, 'alone it says nothing');
-    t.is((await json('--all-missing', '--even-most')).repaid, 12);
-    t.is(await available(), 20);
-    await assertBalanced(stores, account);
-  });
-
-  test('takes some of many results for lost without a second word', async t => {
-    t.teardown(cleanUp);
-    await prepare();
-    const results = [];
-    for (let count = 0; count < 12; count += 1) results.push(await succeeded());
-    for (const { file } of results.slice(6)) await unlink(file);
-    t.is((await json('--all-missing')).repaid, 6);
-    // Those on record count neither way: six are left, and none of them is gone.
-    t.is((await json('--all-missing')).found, 0);
-  });
-
-  test('gives nothing back for what cost nothing', async t => {
-    t.teardown(cleanUp);
-    await prepare();
-    const { claim } = await running(stores, newJob(account));
-    t.truthy(await stores.jobs.fail(claim, IMAGE_FAULT));
-    await found(claim);
-    const { repaid, unpaid } = await json();
-    t.deepEqual([repaid, unpaid, await available()], [0, 1, 20]);
-  });
-
-  test('gives nothing back while the storage is not there', async t => {
-    t.teardown(cleanUp);
-    await prepare();
-    const gone = await succeeded();
-    await found(gone);
-    await rm(path.join(storage, 'results'), { recursive: true });
-    const { code, err } = await run();
-    t.not(code, 0);
-    t.regex(err, /results is missing; .*mounted/);
-    t.is(await available(), 19);
-    await mkdir(path.join(storage, 'results'));
-  });
-});
 
 onDatabases(test, 'a database not migrated', (test, dialect) => {
   const databases = useTestDatabase(test, dialect, { migrated: false });

@@ -8,14 +8,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { promisify } from 'node:util';
-import type { NodeMember } from '@matting/core/nodes/node-store.ts';
-import type { SightedNode, Sightings } from '@matting/core/nodes/sighting-store.ts';
 import { SecretBox } from '@matting/core/secrets/secret-box.ts';
 import { claimed, newJob, submitted } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { TEST_TOKEN } from '@matting/core/test/scripted-node.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';
-import { type LoopbackSource, openSource } from '@matting/http/test/loopback-source.ts';
 import {
   LOG_BYTES_MAX,
   readLog,
@@ -23,7 +20,6 @@ import {
   scrubbedOfPlaces,
   shownConfiguration,
 } from '@matting/operations/bundle/support-bundle.ts';
-import { nodeFindings } from '@matting/operations/doctor/node-findings.ts';
 import type { Finding, Summary } from '@matting/program/doctor/findings.ts';
 import { MATTING_VARIABLES } from '@matting/program/env-names.ts';
 import {
@@ -437,178 +433,6 @@ test('the doctor before the first start › makes nothing in a storage that is t
   for (const kind of ['tmp', 'inputs', 'results']) await mkdir(path.join(dataDir, kind));
   t.is(await storage(), `${variable} lacks backgrounds`);
   t.true(!existsSync(path.join(dataDir, 'backgrounds')));
-});
-
-const GOOD = {
-  version: '1.0.0',
-  plan: 'isnet',
-  executionProviderSelected: 'cpu',
-  engines: 1,
-  pictureWorkers: 1,
-  limits: { megapixelsMax: 100, imagesMax: 4 },
-};
-/** By what it answers as `/info`. */
-const ANSWERS = {
-  good: JSON.stringify(GOOD),
-  null: 'null',
-  text: '"node"',
-  noLimits: '{"version":"1","limits":null}',
-  html: '<html>',
-};
-const servers: LoopbackSource[] = [];
-const places = new Map<string, string>();
-const placeOf = (name: string) => places.get(name) ?? '';
-
-test.before(async () => {
-  for (const [name, answer] of Object.entries(ANSWERS)) {
-    const server = await openSource((_, response) => response.end(answer));
-    servers.push(server);
-    places.set(name, `127.0.0.1:${server.port}`);
-  }
-});
-test.after.always(async () => {
-  for (const server of servers) await server[Symbol.asyncDispose]();
-});
-
-const NO_JOBS = { jobs: 0, oldestAgeMs: 0 };
-
-/** As this many control planes see these nodes. */
-function seenBy(
-  replicas: readonly string[],
-  ...nodes: (Pick<SightedNode, 'nodeId'> & Partial<SightedNode>)[]
-): Sightings {
-  const seen = { bootId: 'b', state: 'serving', cause: null, sinceMs: 0 } as const;
-  return {
-    replicas,
-    all: replicas.flatMap(replica => nodes.map(node => ({ ...seen, ...node, replica }))),
-  };
-}
-
-function member(nodeId: string, address: string, httpAddress: string): NodeMember {
-  return {
-    ...{ nodeId, bootId: 'b', address, httpAddress, version: '1.0.0' },
-    ...{ registeredAtMs: 0, heartbeatAtMs: 0, leaseExpiresAtMs: 0 },
-    ...{ draining: false, live: true, gone: false, models: null },
-  };
-}
-
-test('the doctor and nodes › one node with an answer or an address of nonsense hides no other', async t => {
-  const members = [
-    member('bad-port', '127.0.0.1:99999999', ''),
-    member('no-port', 'somewhere', ''),
-    member('bad-http', placeOf('good'), '127.0.0.1:99999999'),
-    ...Object.keys(ANSWERS).map(name => member(name, placeOf(name), placeOf(name))),
-  ];
-  const sightings = seenBy([]);
-  const findings = await nodeFindings({ members, sightings, queued: NO_JOBS, onDemand: false });
-  const of = (nodeId: string) =>
-    findings.filter(({ subject }) => subject === `node ${nodeId}`).map(({ status }) => status);
-  t.deepEqual(of('good'), ['ok']);
-  for (const nodeId of ['bad-port', 'no-port']) t.deepEqual(of(nodeId), ['failure'], nodeId);
-  for (const nodeId of ['bad-http', 'null', 'text', 'noLimits', 'html']) {
-    t.deepEqual(of(nodeId), ['warning'], nodeId);
-  }
-});
-
-const EXPIRED = { state: 'unreachable', cause: 'its certificate has expired' } as const;
-
-async function nodesOf(
-  members: readonly NodeMember[],
-  sightings: Sightings,
-  { queued = NO_JOBS, onDemand = false } = {},
-) {
-  const findings = await nodeFindings({ members, sightings, queued, onDemand });
-  const lines = (subject: string) =>
-    findings
-      .filter(one => one.subject === subject)
-      .map(({ status, found }) => `${status}: ${found}`);
-  return { lines, nodes: lines('nodes').filter(line => !line.includes('and this is')) };
-}
-
-test('the doctor and nodes › one that has a lease and that no control plane reaches is a failure with its cause', async t => {
-  const members = [member('a', placeOf('good'), placeOf('good'))];
-  const queued = { jobs: 3, oldestAgeMs: 174_000 };
-  const { lines, nodes } = await nodesOf(members, seenBy(['one'], { nodeId: 'a', ...EXPIRED }), {
-    queued,
-  });
-  t.regex(nodes[0] ?? '', /^failure: none of 1 takes images: a \(its certificate has expired\)/);
-  t.regex(nodes[0] ?? '', /3 jobs waited for up to 174 s/);
-  t.regex(lines('node a').join(), /^failure: no control plane reaches it: its certificate/);
-  // Nodes that come with the work are no reason for one that came in vain.
-  const onDemand = await nodesOf(members, seenBy(['one'], { nodeId: 'a', ...EXPIRED }), {
-    onDemand: true,
-  });
-  t.regex(onDemand.nodes[0] ?? '', /^failure: none of 1/);
-  t.regex((await nodesOf([], seenBy(['one']), { onDemand: true })).nodes[0] ?? '', /^ok: 0 of 0/);
-});
-
-test('the doctor and nodes › some that take none are a warning, each a failure of its own', async t => {
-  const members = ['a', 'b'].map(name => member(name, placeOf('good'), placeOf('good')));
-  const sightings = seenBy(['one'], { nodeId: 'a' }, { nodeId: 'b', ...EXPIRED });
-  const { lines, nodes } = await nodesOf(members, sightings);
-  t.deepEqual(nodes, [
-    'ok: 1 of 2 take images',
-    'warning: 1 are unreachable: b (its certificate has expired)',
-  ]);
-  t.regex(lines('node a').join(), /^ok: /);
-  t.regex(lines('node b').join(), /^failure: /);
-});
-
-test('the doctor and nodes › what one control plane of two sees is a warning', async t => {
-  const members = [member('a', placeOf('good'), placeOf('good'))];
-  const [one, two] = [
-    seenBy(['one'], { nodeId: 'a' }),
-    seenBy(['two'], { nodeId: 'a', ...EXPIRED }),
-  ];
-  const both = { replicas: ['one', 'two'], all: [...one.all, ...two.all] };
-  const { lines, nodes } = await nodesOf(members, both);
-  t.is(nodes[0], 'ok: 1 of 1 take images');
-  t.regex(nodes[1] ?? '', /^warning: some .* a \(its certificate .*1 of 2 control planes/);
-  t.regex(lines('node a').join(), /^ok: /);
-});
-
-test('the doctor and nodes › this machine may reach none that the control planes reach', async t => {
-  const members = [member('a', '127.0.0.1:99999999', '')];
-  const { lines, nodes } = await nodesOf(members, seenBy(['one'], { nodeId: 'a' }));
-  t.deepEqual(nodes, ['ok: 1 of 1 take images']);
-  t.regex(lines('node a').join(), /^ok: control planes reach it; this machine cannot/);
-  // Where none says anything, what is seen from here is all there is.
-  const alone = await nodesOf(members, seenBy([]));
-  t.regex(alone.nodes[0] ?? '', /^warning: no control plane says/);
-  t.regex(alone.lines('node a').join(), /^failure: cannot reach/);
-});
-
-test('the doctor and nodes › one whose engines load takes no images yet', async t => {
-  const members = [member('a', placeOf('good'), placeOf('good'))];
-  const starting = { state: 'starting', cause: 'its engines are loading' } as const;
-  const { nodes } = await nodesOf(members, seenBy(['one'], { nodeId: 'a', ...starting }));
-  t.regex(nodes.join('\n'), /^failure: none .*loading.*\nwarning: 1 are reached, and take no/);
-});
-
-test('the doctor and nodes › say which have another sum of a model, and what is offered that none has', async t => {
-  const having = (nodeId: string, sha256: string) => {
-    const models = [{ name: 'isnet', kind: 'model' as const, sha256 }];
-    return { ...member(nodeId, '', ''), live: sha256 !== '', models };
-  };
-  const said = async (members: readonly NodeMember[]) =>
-    (
-      await nodeFindings({
-        members,
-        sightings: seenBy(['one'], ...members.map(({ nodeId }) => ({ nodeId }))),
-        queued: NO_JOBS,
-        onDemand: true,
-        offered: ['isnet', 'gone'],
-      })
-    )
-      .filter(({ subject, status }) => subject === 'nodes' && status === 'warning')
-      .map(({ found }) => found)
-      .filter(found => /isnet|gone/.test(found));
-  const nodes = [having('a', '1'), having('b', '2'), having('c', '2')];
-  const [other, missing, ...rest] = await said(nodes);
-  t.regex(other ?? '', /^a .*isnet/);
-  t.regex(missing ?? '', /MATTING_MODELS_OFFERED .*gone/);
-  t.deepEqual(rest, []);
-  t.deepEqual(await said([member('a', '', '')]), [], 'what no node has said is not known');
 });
 
 /** Each a text, and the part of it that nobody may see. */

@@ -83,7 +83,7 @@ the grant of an order can be entered by hand
   = have references in the ledger that nobody else enters
 
 file control-plane/core/results/lost-results.ts
-tests control-plane/test/cli.test.ts: lost results on sqlite
+tests control-plane/test/repay-lost.test.ts: lost results on sqlite
 a lost result is repaid each time that somebody says so
   - if (!settled) return 'settled';
   = gives each credit back once, and leaves what came back
