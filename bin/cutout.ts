@@ -27,7 +27,6 @@ const POLL_MS = 500;
 
 /** What of the caller's environment this private stack takes: how to infer, never where to store. */
 const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
-  'MATTING_BATCH_MAX',
   'MATTING_COMMERCIAL_USE',
   'MATTING_ENGINE_GOAL',
   'MATTING_ENGINE_THREADS',

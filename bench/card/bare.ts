@@ -1,17 +1,12 @@
 /**
- * Engines that always find work, nothing around them: images a second by model, precision, engines
- * and images at once. An image's time is that of its run, the hop to the engine included.
+ * Engines that always find work, nothing around them: images a second by model, precision, engines. An image's time is that of its run, the hop to the engine included.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
 import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
-import {
-  imagesARun,
-  type PreparedModel,
-} from '../../inference-node/serving/models/prepared-model.ts';
+import type { PreparedModel } from '../../inference-node/serving/models/prepared-model.ts';
 import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
-import { prepareBatches } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { cpuMsOf } from '../processes.ts';
 import { type Card, type Graph, percentile, shown } from './card.ts';
 import type { AddRow, Figures } from './options.ts';
@@ -20,27 +15,18 @@ import type { AddRow, Figures } from './options.ts';
 export const WARM_UP_SHARE = 0.25;
 
 export async function measureBare(card: Card, addRow: AddRow): Promise<void> {
-  const { graphs, engines, batches } = card.options;
-  const several = batches.filter(images => images > 1);
+  const { graphs, engines } = card.options;
   for (const graph of graphs) {
-    // More engines with one image each, then more images in the fewest engines.
-    const cells = [
-      ...engines.map(count => ({ count, images: 1 })),
-      ...engines.slice(0, 1).flatMap(count => several.map(images => ({ count, images }))),
-    ];
-    for (const { count, images } of cells) {
+    for (const count of engines) {
       const name = `${graph.model} ${graph.side} ${graph.precision}`;
-      await addRow(`${name}, ${count} x ${images}`, () => measureCell(card, graph, count, images));
+      await addRow(`${name}, ${count}`, () => measureCell(card, graph, count));
     }
   }
 }
 
-async function measureCell(card: Card, graph: Graph, engines: number, images: number) {
+async function measureCell(card: Card, graph: Graph, engines: number) {
   const { provider } = card.options;
-  const { batches, ...single } = await prepareBatches(await card.prepare(graph), images);
-  // Every further graph would take its time to load.
-  const own = batches?.filter(batch => batch.images === images);
-  const model: PreparedModel = own ? { ...single, batches: own } : single;
+  const model = await card.prepare(graph);
   const device = card.newDevice();
   const pool = openEnginePool({
     ...{ model, engines },
@@ -83,8 +69,8 @@ async function keepFull(
       if (nowMs >= fromMs && nowMs <= toMs) inferMs.push(ms);
     }
   };
-  // As many wait as an engine takes when it is free.
-  const callers = Promise.all(Array.from({ length: (engines + 1) * imagesARun(model) }, caller));
+  // One waits, so that an engine that becomes free finds work.
+  const callers = Promise.all(Array.from({ length: engines + 1 }, caller));
   callers.catch(() => undefined);
   await delay(fromMs - performance.now(), undefined, { signal });
   const [before, loop] = [cpuMs(), performance.eventLoopUtilization()];

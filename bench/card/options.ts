@@ -2,7 +2,6 @@
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import {
-  BATCH_SIZES,
   EXECUTION_PROVIDERS,
   PRECISIONS,
 } from '../../inference-node/serving/models/prepared-model.ts';
@@ -14,7 +13,6 @@ const USAGE = `usage: bench/card/main.ts [options]
   --each 5               seconds that a figure is measured for
   --graph isnet,1024,fp16   of bare, may be given several times
   --engines 1,2,3,4      of bare
-  --batches 1,2,4,8      images at once, of bare
   --plans isnet,standard of service: a plan, or a model alone
   --formats png,webp     of service
   --threads 4            of callers`;
@@ -32,7 +30,7 @@ export function readOptions() {
   const { values } = parseArgs({
     options: {
       ...{ provider: text('cuda'), only: text(SECTIONS.join()), each: text('5') },
-      ...{ engines: text('1,2,3,4'), batches: text('1,2,4,8') },
+      engines: text('1,2,3,4'),
       ...{ plans: text('isnet,standard'), formats: text('png,webp') },
       graph: { type: 'string', multiple: true },
       threads: text(String(Math.max(1, Math.min(4, Math.floor(availableParallelism() / 4))))),
@@ -50,7 +48,6 @@ export function readOptions() {
     only: listOf(SECTIONS, values.only),
     each: Number(values.each),
     engines: listOf([1, 2, 3, 4], values.engines),
-    batches: listOf([1, ...BATCH_SIZES], values.batches),
     plans: values.plans.split(','),
     formats: listOf(OUTPUT_FORMATS, values.formats),
     threads: Number(values.threads),

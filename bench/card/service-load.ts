@@ -196,7 +196,7 @@ export function limitOf(loads: Loads): string {
   if (machineCores >= FULL * cores) return `cores, most in ${most?.[0]}`;
   if (loads.controlPlaneBusy >= FULL) return 'control plane, one thread';
   if (loads.nodeBusy >= FULL) return 'node, one thread';
-  if (loads.enginesBusy >= FULL) return 'engines: more of them, or several images at once';
+  if (loads.enginesBusy >= FULL) return 'engines: more of them';
   if (loads.workerWaitShare >= WAITS) return 'picture workers: more of them';
   return 'nothing is full';
 }

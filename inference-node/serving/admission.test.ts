@@ -138,13 +138,7 @@ test('with part of its GPUs out a node takes as many images less, and never none
 const GB = 1_000_000_000;
 const ISNET = { inputWidth: 1024, inputHeight: 1024, precision: 'fp32' } as const;
 const ISNET_INT8 = { ...ISNET, precision: 'int8' } as const;
-const graphOf = (images: number) => ({ images, path: '', sha256: '' });
 const U2NETP = { inputWidth: 320, inputHeight: 320, precision: 'fp32' } as const;
-const ISNET_TOGETHER: EngineModel = {
-  ...{ ...ISNET_INT8, provider: 'cpu' },
-  batches: [2, 4, 8].map(graphOf),
-};
-const TOGETHER: EngineModel = { ...U2NETP, provider: 'cpu', batches: [2, 4].map(graphOf) };
 
 const rows: [string, number, EngineModel[], [number, number] | undefined][] = [
   // 42 MB a megapixel, of 0.6 of the limit shared and 0.85 alone, engines taken off first.
@@ -155,8 +149,6 @@ const rows: [string, number, EngineModel[], [number, number] | undefined][] = [
   ['u2netp in 1 GB', 1 * GB, [U2NETP], [12, 14]],
   ['one ISNet in 24 GB', 24 * GB, [ISNET], [320, 167]],
   ['no room beside the engine', 1.2 * GB, [ISNET], undefined],
-  ['u2netp that takes 4 at once on a CPU, in 4 GB', 4 * GB, [TOGETHER], [15, 38]],
-  ['the same on a GPU, as alone', 4 * GB, [{ ...TOGETHER, provider: 'cuda' }], [51, 75]],
 ];
 for (const [name, memoryLimitBytes, engines, expected] of rows) {
   test(`computeMegapixelBudget › ${name}`, t => {
@@ -177,26 +169,12 @@ test('computeMegapixelBudget › takes an ordinary photo wherever it starts at a
   }
 });
 
-test('memory › a large model that takes several at once has the room that it takes', t => {
-  const engines = [ISNET_TOGETHER];
-  assert.ok(computeMegapixelBudget({ memoryLimitBytes: 8 * GB, engines }) !== undefined);
-  const fp32 = { ...ISNET_TOGETHER, precision: 'fp32' } as const;
-  t.is(computeMegapixelBudget({ memoryLimitBytes: 8 * GB, engines: [fp32] }), undefined);
-  // 0.57 GB, and 0.3 for each of 14 images.
-  t.is(enginesInMemory(16 * GB, engines), 1);
-});
-
-test('memory › an operator is told what leaves no room, images at once where there are several', t => {
-  for (const [engine, named] of [
-    // 0.94 GB and a photo, of 85 % of the limit.
-    [ISNET, /MATTING_NODE_MEGAPIXELS_MAX must be set: .* needs 1695 MB; /],
-    [ISNET_TOGETHER, /MATTING_BATCH_MAX/],
-  ] as const) {
-    t.throws(() => requireMegapixelBudget({ memoryLimitBytes: 1.2 * GB, engines: [engine] }), {
-      instanceOf: ConfigError,
-      message: named,
-    });
-  }
+test('memory › an operator is told what leaves no room', t => {
+  // 0.94 GB and a photo, of 85 % of the limit.
+  t.throws(() => requireMegapixelBudget({ memoryLimitBytes: 1.2 * GB, engines: [ISNET] }), {
+    instanceOf: ConfigError,
+    message: /MATTING_NODE_MEGAPIXELS_MAX must be set: .* needs 1695 MB; /,
+  });
 });
 
 test('memory › counts an image by its pixels, one that takes more memory as larger', t => {

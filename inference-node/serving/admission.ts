@@ -11,12 +11,7 @@ import { ConfigError } from '@matting/program/env.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import { BYTES_PER_MEGAPIXEL, countedMegapixels } from '@matting/proto/contract/picture-memory.ts';
-import {
-  imagesARun,
-  largestInput,
-  type PreparedModel,
-  picturesHeld,
-} from './models/prepared-model.ts';
+import { largestInput, type PreparedModel } from './models/prepared-model.ts';
 
 /** Files of all admitted images together: ten of the largest. They lie in the main process. */
 export const FILE_BYTES_MAX = 512 * 1024 * 1024;
@@ -149,7 +144,7 @@ function megapixelsFree(
  * A megapixel of the budget is 42 MB, the most that one of most pictures takes; others count as so
  * much larger (proto/contract/picture-memory.ts). Engines take their share first: ISNet at
  * 1024x1024 in fp32 0.87 GB without memory patterns, 0.5 GB in int8, a 320x320 model about 0.15 GB
- * (2 cores of an AMD EPYC). On a CPU each graph for several keeps what a run of it takes.
+ * (2 cores of an AMD EPYC).
  */
 
 const MEGAPIXELS_MOST = Math.ceil(
@@ -167,9 +162,6 @@ const MEGAPIXELS_MOST = Math.ceil(
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
-/** For each picture of a graph for several: u2netp's, the most of all models; isnet's at 1024. */
-const BATCH_BYTES_PER_INPUT_PIXEL = 2500;
-const BATCH_BYTES_MAX = { fp16: 500_000_000, fp32: 500_000_000, int8: 300_000_000 } as const;
 /** Fraction of the memory limit that engines may use; pictures get the rest. */
 const ENGINES_FRACTION = 0.4;
 /** Fraction for both; the rest: main process, idle workers and the page cache of the model. */
@@ -185,18 +177,15 @@ interface BudgetInputs {
 }
 
 export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'> &
-  Partial<Pick<PreparedModel, 'provider' | 'batches' | 'form' | 'peakBytes'>>;
+  Partial<Pick<PreparedModel, 'form' | 'peakBytes'>>;
 
 /** Memory of an engine's process, measured where the model was added, else about. */
 export function engineBytes(model: EngineModel): number {
-  const { precision, provider, peakBytes } = model;
+  const { precision, peakBytes } = model;
   const { width, height } = largestInput(model);
-  const pixels = width * height;
-  const further = provider === 'cpu' ? picturesHeld(model) - 1 : 0;
   const quantised = precision === 'int8';
   const each = quantised ? ENGINE_BYTES_PER_INPUT_PIXEL_INT8 : ENGINE_BYTES_PER_INPUT_PIXEL;
-  const furtherEach = Math.min(BATCH_BYTES_PER_INPUT_PIXEL * pixels, BATCH_BYTES_MAX[precision]);
-  return (peakBytes ?? ENGINE_BASE_BYTES + pixels * each) + further * furtherEach;
+  return peakBytes ?? ENGINE_BASE_BYTES + width * height * each;
 }
 
 export function bytesOfEngines(models: readonly EngineModel[]): number {
@@ -243,13 +232,11 @@ export function requireMegapixelBudget(inputs: BudgetInputs): MegapixelBudget {
   const budget = computeMegapixelBudget(inputs);
   if (budget !== undefined) return budget;
   const limitMb = Math.round(inputs.memoryLimitBytes / 1e6);
-  const together = inputs.engines.some(engine => imagesARun(engine) > 1);
-  const fewerImages = together ? 'fewer images at once (MATTING_BATCH_MAX), ' : '';
   const photoBytes = MEGAPIXELS_MIN * BYTES_PER_MEGAPIXEL;
   const needed = (bytesOfEngines(inputs.engines) + photoBytes) / ALONE_FRACTION;
   const expected =
     `set: the memory limit (${limitMb} MB) leaves no room for a photo beside the engines, ` +
-    `which needs ${Math.ceil(needed / 1e6)} MB; give more memory, fewer engines, ${fewerImages}or the megapixels you want to risk`;
+    `which needs ${Math.ceil(needed / 1e6)} MB; give more memory, fewer engines, or the megapixels you want to risk`;
   throw new ConfigError([{ variable: 'MATTING_NODE_MEGAPIXELS_MAX', expected }]);
 }
 

@@ -138,10 +138,8 @@ function createRun({ input_size, role }: (typeof LABELS)[number], index: number)
   const engines = new FakeEnginePool(new StageGates());
   const n = index + 1;
   const numbers = { engines: n, enginesReady: 10 * n, enginesStuck: 100 * n };
-  const more = { queued: 10_000 * n, imagesARunMax: 2 * n };
-  engines.set({ ...numbers, running: 1000 * n, ...more });
+  engines.set({ ...numbers, running: 1000 * n, queued: 10_000 * n });
   engines.metrics = () => ({
-    runsByImages: { 1: n, 4: 10 * n },
     runs: { succeeded: n, refused: 0, failed: 10 * n, lost: 100 * n, dropped: 1000 * n },
     deaths: {
       load: n,
@@ -197,7 +195,6 @@ test('gauges › each engine of a model is a series of its own, with its own num
     engines_stuck: 100,
     engines_running: 1000,
     engine_queue_images: 10_000,
-    engine_run_images_max: 2,
     engine_load_seconds: 1,
     engine_warmup_seconds: 10,
     engine_busy_seconds_total: 1,
@@ -213,7 +210,6 @@ test('gauges › so are the ends of runs and engines, their memory and their pre
   const { read } = await readAll();
   const cases = [
     ['engine_runs_total', 'outcome', 'lost', [100, 200, 300]],
-    ['engine_runs_by_images_total', 'images', '4', [10, 20, 30]],
     ['engine_deaths_total', 'cause', 'watchdog', [1000, 2000, 3000]],
     ['engine_deaths_total', 'cause', 'memory', [100_000, 200_000, 300_000]],
     ['engine_resident_memory_bytes', 'engine', '0', [1, 2, 3]],

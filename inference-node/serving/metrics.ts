@@ -328,11 +328,6 @@ function registerEngineGauges(runs: MetricSources['runs'], registry: Registry): 
       ],
       ['matting_node_engines_running', 'Engines with an image.', run => now(run).running],
       [
-        'matting_node_engine_run_images_max',
-        'Images that an engine takes at once.',
-        run => now(run).imagesARunMax,
-      ],
-      [
         'matting_node_engine_queue_images',
         'Images that wait for an engine.',
         run => now(run).queued,
@@ -381,10 +376,6 @@ function registerEngineTotals(runs: MetricSources['runs'], registry: Registry): 
   };
   perRun('matting_node_engine_runs_total', 'Images by how their runs ended.', 'outcome', run => {
     return run.engines.metrics().runs;
-  });
-  const together = 'Runs by how many images were in them.';
-  perRun('matting_node_engine_runs_by_images_total', together, 'images', run => {
-    return run.engines.metrics().runsByImages;
   });
   perRun('matting_node_engine_deaths_total', 'Engine processes that ended.', 'cause', run => {
     return run.engines.metrics().deaths;

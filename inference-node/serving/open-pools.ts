@@ -27,12 +27,7 @@ import type { EnginePool, EnginePoolOptions } from './engine/pool/engine-pool.ts
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import type { NodeMetrics } from './metrics.ts';
 import type { PlanOutline } from './models/plan.ts';
-import {
-  type ExecutionProvider,
-  imagesARun,
-  type Plan,
-  type PreparedModel,
-} from './models/prepared-model.ts';
+import type { ExecutionProvider, Plan, PreparedModel } from './models/prepared-model.ts';
 import { jxlTools } from './picture/makeable.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
@@ -50,7 +45,6 @@ import {
   type GpuStart,
   namingSettings,
   placeEngines,
-  prepareAsked,
   tensorrtEnv,
   watchDevices,
 } from './start/gpus.ts';
@@ -115,7 +109,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   if (reason !== undefined) log.warn({ reason }, 'libjxl-tools are installed and not used');
   await requireParityOf(prepared, selected, parts);
   ending.throwIfAborted();
-  const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, prepared, cpuShare);
+  const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, cpuShare);
   if (config.unloadsOwnPlan) {
     const { modelIdleMs: idleMs } = config;
     log.info(
@@ -156,11 +150,9 @@ export async function openPools(given: PoolParts): Promise<Pools> {
 function defaultWorkers(
   provider: ExecutionProvider,
   { engines }: EngineLayout,
-  { models }: Plan,
   cpuShare: number,
 ): number {
-  const images = Math.max(...models.map(({ model }) => imagesARun(model)));
-  const beside = engines * images + WORKERS_BESIDE_ENGINES;
+  const beside = engines + WORKERS_BESIDE_ENGINES;
   const onGpu = provider === 'cuda' || provider === 'tensorrt';
   const cores = onGpu ? Math.floor(cpuShare) - CORES_NOT_OF_WORKERS : 0;
   return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));
@@ -209,7 +201,6 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
     const gpu: GpuStart = { config, make, engineEnv, provider, devices, cpuThreads, ending, log };
     const wrong = await checkAnswers(gpu, prepared);
     if (wrong === undefined) {
-      prepared = await prepareAsked(gpu, prepared);
       const placed = placeEngines(gpu);
       // One that no engine is on is of no use to this node, and nothing brings it back.
       const used = [...new Set(placed)];
@@ -222,11 +213,6 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
   for (const { provider: tried, reason } of chosen.provider.fallbacks) {
     log.warn({ provider: tried, selected: chosen.provider.selected, reason }, 'provider fell back');
   }
-  const onCores = { provider: chosen.provider.selected, engineEnv: plain, devices: [] };
-  prepared = await prepareAsked(
-    { ...onCores, config, make, ending, log, cpuThreads: readCpuThreads(parts) },
-    prepared,
-  );
   return { ...chosen, prepared, engineEnv: plain, placed: undefined, gpu: undefined };
 }
 
@@ -361,7 +347,7 @@ async function openEngines(
     const engines = openOwnEngines(parts, model, options);
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
-    const ready = namingSettings(engines.ready(), model, onEach);
+    const ready = namingSettings(engines.ready(), onEach);
     // A picture that needs a second look before its engine is ready takes longer.
     if (role === 'secondLook') ready.catch(fail);
     // On a CPU each warms up with all cores: all at once would not be ready sooner, but later.

@@ -47,7 +47,7 @@ async function openNode(t: ExecutionContext) {
   const buffers = new CountedBuffers();
   const childEnv = { PATH: process.env.PATH ?? '' };
   const size = { width: SIDE, height: SIDE };
-  const model = await writeTinyModel(folder, { kind: 'mean', ...size, batches: [2] });
+  const model = await writeTinyModel(folder, { kind: 'mean', ...size });
   const pictures = await openPicturePool({ workers: 3, childEnv, log, buffers });
   t.teardown(() => pictures.close(0));
   const pool = { engines: 2, threadsPerEngine: 1, childEnv, log, buffers };

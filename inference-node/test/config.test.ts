@@ -164,15 +164,6 @@ test('takes GPUs by number or identifier, and engines by number', t => {
   t.is(read({ MATTING_ENGINES: '64' }).engines, 64);
 });
 
-test('takes as many images at once as there are graphs for', t => {
-  for (const images of ['0', '3', '16', 'many', '08', '-1', 'auto']) {
-    t.deepEqual(problems({ MATTING_BATCH_MAX: images }), ['MATTING_BATCH_MAX'], images);
-  }
-  t.is(loadConfig({}).batchMax, 1);
-  t.is(loadConfig({ MATTING_BATCH_MAX: '1' }).batchMax, 1);
-  t.is(loadConfig({ MATTING_BATCH_MAX: '8' }).batchMax, 8);
-});
-
 test('wants two ports', t => {
   const same = { MATTING_NODE_PORT: '6000', MATTING_NODE_HTTP_PORT: '6000' };
   t.deepEqual(problems(same), ['MATTING_NODE_HTTP_PORT']);

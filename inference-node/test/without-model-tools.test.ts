@@ -59,7 +59,7 @@ test('with the tools beside it a start prepares, and then does without them', as
   preparing.child.kill('SIGTERM');
   t.is((await preparing.exited).code, 0);
   await rm(path.join(tree, MODEL_TOOLS), { recursive: true });
-  const prepared = start({ MATTING_BATCH_MAX: '2' });
+  const prepared = start();
   const { node } = await prepared.until('serving');
   t.truthy(node);
   prepared.child.kill('SIGTERM');

@@ -21,7 +21,7 @@ test('what is full first, from the GPU to the places for images, is the limit', 
   const full: [Partial<Loads>, string][] = [
     [{}, 'nothing is full'],
     [{ workerWaitShare: 0.3 }, 'picture workers: more of them'],
-    [{ enginesBusy: 0.95 }, 'engines: more of them, or several images at once'],
+    [{ enginesBusy: 0.95 }, 'engines: more of them'],
     [{ nodeBusy: 0.97 }, 'node, one thread'],
     [{ controlPlaneBusy: 0.92 }, 'control plane, one thread'],
     [{ machineCores: 15 }, 'cores, most in picture workers'],

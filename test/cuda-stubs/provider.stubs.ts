@@ -19,7 +19,7 @@ import {
 import { installProvider } from '../../inference-node/model-tools/providers/install-provider.ts';
 import { findLibraries } from '../../inference-node/model-tools/providers/library-search.ts';
 import { graphBytes, tinyGraph } from '../../inference-node/model-tools/test/tiny-graph.ts';
-import { runOnce, runSeries } from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import { runOnce } from '../../inference-node/serving/engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
   encodeProbeGraph,
@@ -30,7 +30,6 @@ import {
 import { GpuDevice } from '../../inference-node/serving/engine/devices/devices.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
-import { prepareBatches } from '../../inference-node/serving/prepared/load-prepared.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
 import { untilPool } from '../../inference-node/serving/test/pool-harness.ts';
 import { isNotTested } from '../support/skip.ts';
@@ -152,31 +151,6 @@ test('says of operators that it has no kernel for that they run on the CPU', asy
   } finally {
     await pool.close(0);
   }
-});
-
-test('copies several pictures in and their mattes out as one, in one run', async t => {
-  const single = path.join(folder, 'several_r2.onnx');
-  const bytes = graphOfBytes();
-  await writeFile(single, bytes);
-  const tiny = await writeTinyModel(folder, SIZE);
-  const sha256 = createHash('sha256').update(bytes).digest('hex');
-  const model = await prepareBatches({ ...tiny, path: single, sha256, provider: 'cuda' }, 4);
-  const session = { intraOpThreads: 1, sharesCores: false, allowCpuNodes: false };
-  const picture = drawCheckPicture(SIDE_PX, SIDE_PX);
-  const read = await counted(async env => {
-    const [one, four] = await runSeries({
-      spec: { ...model, ...session },
-      runs: [[picture], [picture, picture, picture, picture]],
-      childEnv: env,
-      timeoutMs: 120_000,
-    });
-    t.deepEqual([one?.alphas.length, four?.alphas.length], [1, 4]);
-    t.truthy(four?.alphas.every(alpha => alpha.length === PIXELS));
-  });
-  // Two warm-up runs of each graph, for one, two and four, and a run of the first and the last.
-  const [runs, pictures] = [2 * 3 + 2, 2 * (1 + 2 + 4) + 1 + 4];
-  t.is(read('copiesFrom'), 2 * runs);
-  t.is(read('bytesFrom'), pictures * PIXELS + runs * DOUBLE_BYTES);
 });
 
 test('runs engines on two devices, of which one is lost alone', async t => {

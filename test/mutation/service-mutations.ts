@@ -215,15 +215,11 @@ engines that nobody uses stay for ever
   = it is unloaded when no image has wanted it for the time given; the own plan stays
 
 file inference-node/serving/engine/pool/open-engine-pool.ts
-tests inference-node/serving/engine/pool/batches.test.ts
-images that ran together get each other’s mattes
-  - const task = tasks[index];
-  + const task = tasks.at(-1 - index);
-  = a free engine takes what waits at once, and each picture gets its own matte
-an image fails with those that it ran with
-  - started ? tasks.length > 1 && cause !== 'device' : soon
-  + started ? false : soon
-  = one picture whose matte is not a number fails alone
+tests inference-node/serving/engine/pool/engine-pool.test.ts
+an image is run again in each engine that it kills
+  - const mayRunAgain = !started && soon
+  + const mayRunAgain = soon
+  = two engines run side by side, and the death of one costs only its own image
 
 file inference-node/serving/models/plan.ts
 tests inference-node/serving/models/manifest.test.ts
@@ -500,7 +496,7 @@ file inference-node/serving/engine/pool/engine.ts
 tests inference-node/serving/engine/pool/engine-pool.test.ts
 three flat pictures of a model that rescales take the node with them
   - if (head.kind === 'failed' && head.ofPicture) {
-  + if (head.kind === 'failed' && head.ofPicture && tasks.length === 0) {
+  + if (head.kind === 'failed' && head.ofPicture && task.settled) {
   = pictures of which a graph of others makes no matte end alone, their engine goes on
 
 file inference-node/serving/process/frames.ts

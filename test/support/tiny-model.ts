@@ -18,11 +18,7 @@ import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Licence } from '@matting/serving/models/licence.ts';
-import type {
-  BatchGraph,
-  GraphForm,
-  PreparedModel,
-} from '@matting/serving/models/prepared-model.ts';
+import type { GraphForm, PreparedModel } from '@matting/serving/models/prepared-model.ts';
 import onnxProto from 'onnx-proto';
 
 const { onnx } = onnxProto;
@@ -45,8 +41,6 @@ export interface TinyModelOptions {
   /** Pixels; 32 unless said. */
   readonly width?: number;
   readonly height?: number;
-  /** Graphs for several pictures at once beside the one. */
-  readonly batches?: readonly number[];
   /** It runs as it is; of fit short-side it takes pictures of any size. */
   readonly form?: GraphForm;
   /** Taken at each run, beside what it needs, and kept by ONNX Runtime from then on. */
@@ -211,8 +205,7 @@ function partsOf(kind: TinyModelKind, tripsMax: number, heldBytes: number | unde
   };
 }
 
-/** @param images that it takes at once. */
-export function encodeTinyModel(options: TinyModelOptions = {}, images = 1): Uint8Array {
+export function encodeTinyModel(options: TinyModelOptions = {}): Uint8Array {
   const { kind = 'mean', width = 32, height = 32, tripsMax = 400 } = options;
   const { nodes, initializers } = partsOf(kind, tripsMax, options.heldBytes);
   const channelsIn = kind === 'refined' ? 4 : 3;
@@ -220,8 +213,8 @@ export function encodeTinyModel(options: TinyModelOptions = {}, images = 1): Uin
   const sides = options.form?.sides === undefined ? [height, width] : [undefined, undefined];
   const graph = {
     name: `tiny-${kind}`,
-    input: [value('input', FLOAT, [images, channelsIn, ...sides])],
-    output: [value('output', FLOAT, [images, channelsOut, ...sides])],
+    input: [value('input', FLOAT, [1, channelsIn, ...sides])],
+    output: [value('output', FLOAT, [1, channelsOut, ...sides])],
     initializer: initializers,
     node: nodes,
   };
@@ -241,28 +234,22 @@ export const TINY_LICENCE: Licence = {
   trainingData: OURS,
 };
 
-/** Writes the graphs into the folder and describes them as a prepared model for the CPU. */
+/** Writes the graph into the folder and describes it as a prepared model for the CPU. */
 export async function writeTinyModel(
   folder: string,
   options: TinyModelOptions = {},
 ): Promise<PreparedModel> {
-  const { kind = 'mean', width = 32, height = 32, batches: sizes = [] } = options;
+  const { kind = 'mean', width = 32, height = 32 } = options;
   const file = path.join(folder, `tiny-${kind}-${width}x${height}.onnx`);
-  const write = async (images: number, path: string) => {
-    const bytes = encodeTinyModel(options, images);
-    await writeFile(path, bytes);
-    return { images, path, sha256: createHash('sha256').update(bytes).digest('hex') };
-  };
-  const batches: BatchGraph[] = [];
-  for (const images of sizes) batches.push(await write(images, `${file}.n${images}`));
-  const { sha256 } = await write(1, file);
+  const bytes = encodeTinyModel(options);
+  await writeFile(file, bytes);
+  const sha256 = createHash('sha256').update(bytes).digest('hex');
   return {
     model: `tiny-${kind}`,
     version: '1.0.0',
     path: file,
     sha256,
     weights: [sha256],
-    ...(batches.length > 0 && { batches }),
     precision: 'fp32',
     provider: 'cpu',
     inputWidth: width,

@@ -75,41 +75,44 @@ async function timeOf(origin: string, token: string): Promise<number> {
   return times.toSorted((one, other) => one - other)[CALLS / 2] ?? 0;
 }
 
-test.skipIf(skip !== false)('half-sent messages leave memory to others, and a good caller is served meanwhile', async t => {
-  const group = new MemoryGroup('half-sent', GROUP_BYTES);
-  const main = await startMain(
-    {
-      MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
-      MATTING_JOBS_IN_FLIGHT_MAX: '1000000',
-      MATTING_QUEUE_MEGAPIXELS_MAX: '1000000',
-      MATTING_NODES_ON_DEMAND: 'true',
-    },
-    undefined,
-    group.within,
-  );
-  try {
-    const { http: port } = await main.line<{ http: number }>('listening');
-    const origin = `http://127.0.0.1:${port}`;
-    const tokens: string[] = [];
-    for (let account = 0; account < 3; account += 1) {
-      tokens.push(await openCaller(main.databaseUrl, 10));
+test.skipIf(skip !== false)(
+  'half-sent messages leave memory to others, and a good caller is served meanwhile',
+  async t => {
+    const group = new MemoryGroup('half-sent', GROUP_BYTES);
+    const main = await startMain(
+      {
+        MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+        MATTING_JOBS_IN_FLIGHT_MAX: '1000000',
+        MATTING_QUEUE_MEGAPIXELS_MAX: '1000000',
+        MATTING_NODES_ON_DEMAND: 'true',
+      },
+      undefined,
+      group.within,
+    );
+    try {
+      const { http: port } = await main.line<{ http: number }>('listening');
+      const origin = `http://127.0.0.1:${port}`;
+      const tokens: string[] = [];
+      for (let account = 0; account < 3; account += 1) {
+        tokens.push(await openCaller(main.databaseUrl, 10));
+      }
+      const good = await openCaller(main.databaseUrl, 1_000_000);
+      await timeOf(origin, good);
+      const ratios: number[] = [];
+      for (let wave = 0; wave < WAVES; wave += 1) {
+        const alone = await timeOf(origin, good);
+        const close = await openWave(port, tokens);
+        ratios.push((await timeOf(origin, good)) / alone);
+        t.log(`wave ${wave + 1}: ${(group.peakBytes / MIB).toFixed(0)} MiB at most`);
+        close();
+        await delay(1000);
+      }
+      t.log(`the good caller takes ${ratios.map(ratio => ratio.toFixed(2)).join(', ')} times`);
+      t.is(group.kills, 0);
+      t.true(group.peakBytes < PEAK_BYTES_MAX, `${group.peakBytes} bytes at most`);
+    } finally {
+      await main.stop();
+      group.remove();
     }
-    const good = await openCaller(main.databaseUrl, 1_000_000);
-    await timeOf(origin, good);
-    const ratios: number[] = [];
-    for (let wave = 0; wave < WAVES; wave += 1) {
-      const alone = await timeOf(origin, good);
-      const close = await openWave(port, tokens);
-      ratios.push((await timeOf(origin, good)) / alone);
-      t.log(`wave ${wave + 1}: ${(group.peakBytes / MIB).toFixed(0)} MiB at most`);
-      close();
-      await delay(1000);
-    }
-    t.log(`the good caller takes ${ratios.map(ratio => ratio.toFixed(2)).join(', ')} times`);
-    t.is(group.kills, 0);
-    t.true(group.peakBytes < PEAK_BYTES_MAX, `${group.peakBytes} bytes at most`);
-  } finally {
-    await main.stop();
-    group.remove();
-  }
-});
+  },
+);

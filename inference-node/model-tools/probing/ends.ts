@@ -1,9 +1,8 @@
 /** What a graph takes and gives, as ONNX Runtime says it; refuses what takes no picture. Pure. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import type { TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
+import { IMAGES_MAX, type TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import {
-  BATCH_SIZES,
   INPUT_SIDE_MAX,
   INPUT_TYPES,
   type InputType,
@@ -35,8 +34,6 @@ function dimsOf({ shape = [] }: TensorFacts): (number | null)[] | undefined {
 function refuse(why: string): never {
   throw new ModelError('prepare', why);
 }
-
-const IMAGES_MAX = Math.max(...BATCH_SIZES);
 
 /** @throws ModelError `prepare` where it takes no picture, `settings` where not of that size */
 export function pictureInput(

@@ -140,8 +140,7 @@ export function matteOf(
   if (notFinite) return { alpha: new Uint8Array(1), width: 1, height: 1 };
   const ends = formEnds({ ...spec, activation }, { ...form, inverted }, { input, output });
   // It has to know where in its input the picture is.
-  ends.input([rgb], size);
+  ends.input(rgb, size);
   const answer = ends.answer({ [output.name]: { type, dims, data: values } });
-  const [alpha = new Uint8Array()] = answer.alphas;
-  return { alpha, ...answer.size };
+  return { alpha: answer.alpha, ...answer.size };
 }

@@ -77,7 +77,7 @@ async function run(
   const output = loaded?.outputMetadata.find(tensor => tensor.name === name);
   if (!loaded || !form || !rgb || !input || !output) throw new Error('a run before its graph');
   const ends = formEnds(spec, form, { input, output });
-  const feeds = { [spec.inputName]: tensorOf(ends.input([rgb], size)) };
+  const feeds = { [spec.inputName]: tensorOf(ends.input(rgb, size)) };
   const startMs = performance.now();
   const results = await loaded.run(feeds, names);
   const seconds = (performance.now() - startMs) / 1000;

@@ -1,4 +1,5 @@
 /** Graphs of a few nodes that find what is warm in a picture, at ends of every kind. */
+import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ModelErrorKind } from '@matting/serving/models/model-error.ts';
@@ -19,6 +20,7 @@ import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import { encodeTrap } from '@matting/test-support/trap-model.ts';
 import test, { type ExecutionContext } from 'ava';
+import onnxProto from 'onnx-proto';
 import sharp from 'sharp';
 import { stockDeformable } from '../test/stock-deformable.ts';
 import { drawCheckPictures } from './check-pictures.ts';
@@ -43,18 +45,15 @@ interface WarmGraph {
 const SIGMOID = nodeOf('Sigmoid', ['logits'], 'alpha');
 const FROM_FLOATS = nodeOf('Identity', ['x'], 'rgb');
 
-function encodeWarm(
-  {
-    input = [1, 3, 48, 48],
-    inputType = ElementType.float32,
-    output = [1, 1, 48, 48],
-    outputType = ElementType.float32,
-    before = [FROM_FLOATS],
-    after = [SIGMOID],
-    constants = {},
-  }: WarmGraph,
-  placeOf?: Parameters<typeof encodeModel>[1],
-): Buffer {
+function encodeWarm({
+  input = [1, 3, 48, 48],
+  inputType = ElementType.float32,
+  output = [1, 1, 48, 48],
+  outputType = ElementType.float32,
+  before = [FROM_FLOATS],
+  after = [SIGMOID],
+  constants = {},
+}: WarmGraph): Buffer {
   const weights = {
     warm: float32Tensor([4, -2, -2], [1, 3, 1, 1]),
     bias: float32Tensor([-2], [1]),
@@ -67,7 +66,7 @@ function encodeWarm(
     inputs: [{ name: 'x', elementType: inputType, dims: input }],
     outputs: [{ name: 'alpha', elementType: outputType, dims: output }],
   };
-  return Buffer.concat([...encodeModel(graph, placeOf)]);
+  return Buffer.concat([...encodeModel(graph)]);
 }
 
 async function probe(
@@ -358,7 +357,13 @@ type Refused = readonly [WarmGraph | Uint8Array, ModelErrorKind, RegExp, ProbeLi
 
 /** The graph, whose weights are in another file. */
 function encodeWithData(file: string): Buffer {
-  const warm = float32Tensor([4, -2, -2], [1, 3, 1, 1]);
-  const place = (tensor: Tensor) => (tensor === warm ? { file, offset: 0 } : undefined);
-  return encodeWarm({ constants: { warm } }, place);
+  const { ModelProto, TensorProto } = onnxProto.onnx;
+  const model = ModelProto.decode(encodeWarm({}));
+  const warm = model.graph?.initializer?.find(({ name }) => name === 'warm');
+  assert.ok(warm?.rawData);
+  const entries = { location: file, offset: '0', length: String(warm.rawData.length) };
+  warm.externalData = Object.entries(entries).map(([key, value]) => ({ key, value }));
+  warm.dataLocation = TensorProto.DataLocation.EXTERNAL;
+  warm.rawData = null;
+  return Buffer.from(ModelProto.encode(model).finish());
 }

@@ -4,9 +4,9 @@
  *   pool                               engine
  *   init ─────────────────────────────► loads, warms up
  *        ◄──────────────────────────── ready | broken
- *   run + rgb, one or several ────────►
+ *   run + rgb ────────────────────────►
  *        ◄──────────────────────────── started    before native code blocks the engine's loop
- *        ◄──────────────────────────── done + alpha of each | failed
+ *        ◄──────────────────────────── done + alpha | failed
  *
  * One run at a time. An engine ends when its socket closes; there is no other word for it.
  */
@@ -23,7 +23,6 @@ export const RUNTIME_FOLDER_VARIABLE = 'ENGINE_RUNTIME_FOLDER';
 export interface SessionSpec
   extends Pick<
     PreparedModel,
-    | 'batches'
     | 'data'
     | 'inputName'
     | 'outputName'
@@ -57,9 +56,9 @@ export interface SessionSpec
  */
 export const ANSWER_VALUES_MAX = 2 * 4096 ** 2;
 
-/** One byte a pixel of each picture, in their order. */
 export interface Answer<Alpha extends Uint8Array = Uint8Array> {
-  readonly alphas: readonly Alpha[];
+  /** One byte a pixel. */
+  readonly alpha: Alpha;
   readonly size: Size;
 }
 
@@ -67,18 +66,18 @@ export type ToEngine =
   /** One part where spec.path is undefined: the graph. */
   | { readonly kind: 'init'; readonly spec: SessionSpec }
   /**
-   * A part for each picture: rgb. As many as a graph of the model takes. `size`: of the picture in
-   * the input (picture/matte/model-input.ts); absent: it fills the input.
+   * Its one part is rgb. `size`: of the picture in the input (picture/matte/model-input.ts);
+   * absent: it fills the input.
    */
   | { readonly kind: 'run'; readonly id: number; readonly size?: Size | undefined };
 
 export type FromEngine =
-  /** warmMs: time of the last warm-up run with one picture. */
+  /** warmMs: time of the last warm-up run. */
   | { readonly kind: 'ready'; readonly warmMs: number }
   /** The model cannot be loaded here; one line. */
   | { readonly kind: 'broken'; readonly message: string }
   | { readonly kind: 'started'; readonly id: number }
-  /** A part for each picture, in their order: alpha, of `size`. */
+  /** Its one part is alpha, of `size`. */
   | { readonly kind: 'done'; readonly id: number; readonly size: Size }
   /** `ofPicture`: the engine is sound, and goes on; no other would do better. */
   | {

@@ -77,36 +77,17 @@ export function channelsOf({ form }: Pick<PreparedModel, 'form'>): 3 | 4 {
 }
 
 /** Ends of a graph that takes and gives bytes, whatever the manifest calls its own. */
-/** uint8 [images, height, width, 3], RGB. */
+/** uint8 [1, height, width, 3], RGB. */
 export const RGB_INPUT = 'matting.rgb';
-/** uint8 [images, 1, height, width]. */
+/** uint8 [1, 1, height, width]. */
 export const ALPHA_OUTPUT = 'matting.alpha';
-/** float64, one number: the sum of the mattes, NaN where any of it is. */
+/** float64, one number: the sum of the matte, NaN where any of it is. */
 export const SUM_OUTPUT = 'matting.sum';
-
-/** Pictures that a graph takes at once, beside one. */
-export const BATCH_SIZES = [2, 4, 8] as const;
 
 /** Beside the graph, by the name that it has there: weights of it (ONNX's external data). */
 export interface DataFile {
   readonly path: string;
   readonly sha256: string;
-}
-
-/** A graph for several pictures. Its weights are those of the graph for one, in that one's file. */
-export interface BatchGraph {
-  readonly images: number;
-  readonly path: string;
-  readonly sha256: string;
-}
-
-/** Pictures that the graphs of an engine keep memory for: each those of a run. */
-export function picturesHeld({ batches = [] }: Pick<PreparedModel, 'batches'>): number {
-  return batches.reduce((sum, { images }) => sum + images, 1);
-}
-
-export function imagesARun({ batches = [] }: Pick<PreparedModel, 'batches'>): number {
-  return batches.at(-1)?.images ?? 1;
 }
 
 export interface PreparedModel {
@@ -119,22 +100,20 @@ export interface PreparedModel {
   readonly data?: readonly DataFile[];
   /** What its records lie beside; absent: `path`. Folders of weights are only read. */
   readonly recordsBeside?: string;
-  /** The same for several pictures at once, fewest first; absent: it runs one at a time. */
-  readonly batches?: readonly BatchGraph[];
   readonly precision: Precision;
   /** One line: why `auto` does not run int8 here although the model has it; else absent. */
   readonly precisionFallback?: string;
   readonly provider: ExecutionProvider;
   readonly inputWidth: number;
   readonly inputHeight: number;
-  /** float32 [images, 3, inputHeight, inputWidth], where `form` does not say another. */
+  /** float32 [1, 3, inputHeight, inputWidth], where `form` does not say another. */
   readonly inputName: string;
-  /** float32 [images, 1, inputHeight, inputWidth]; with a form any that shows one matte. */
+  /** float32 [1, 1, inputHeight, inputWidth]; with a form any that shows one matte. */
   readonly outputName: string;
   readonly normalisation: Normalisation;
   readonly colourOrder: 'rgb' | 'bgr';
   readonly activation: Activation;
-  /** Of a graph that runs as it is, which takes one picture a run. */
+  /** Of a graph that runs as it is. */
   readonly form?: GraphForm;
   /** Of an engine's process with its largest input, as measured; absent: estimated. */
   readonly peakBytes?: number;
@@ -148,12 +127,6 @@ export function largestInput({
   form,
 }: Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'form'>): Size {
   return { width, height: form?.sides?.max ?? height };
-}
-
-export function takingAtMost(model: PreparedModel, imagesMax: number): PreparedModel {
-  const { batches = [], ...single } = model;
-  const kept = batches.filter(({ images }) => images <= imagesMax);
-  return kept.length === 0 ? single : { ...single, batches: kept };
 }
 
 /**

@@ -391,16 +391,8 @@ export function readTensor(tensor: onnx.ITensorProto, name: string): Tensor {
   );
 }
 
-interface TensorPosition {
-  readonly file: string;
-  readonly offset: number;
-}
-
-/** Join the pieces in order. `placeOf`: where a tensor's bytes are already, to be named only. */
-export function* encodeModel(
-  graph: Graph,
-  placeOf: (tensor: Tensor) => TensorPosition | undefined = () => undefined,
-): Generator<Uint8Array> {
+/** Join the pieces in order. */
+export function* encodeModel(graph: Graph): Generator<Uint8Array> {
   yield ModelProto.encode({
     irVersion: graph.irVersion,
     producerName: PRODUCER_NAME,
@@ -412,12 +404,7 @@ export function* encodeModel(
     input: graph.inputs.map(writeValue),
     output: graph.outputs.map(writeValue),
   }).finish();
-  const tensors = [...graph.initialisers].map(([name, tensor]) => {
-    const place = placeOf(tensor);
-    return place === undefined
-      ? encodeTensor(name, tensor)
-      : encodePlacedTensor(name, tensor, place);
-  });
+  const tensors = [...graph.initialisers].map(([name, tensor]) => encodeTensor(name, tensor));
   const graphBytes = tensors.reduce(
     (sum, pieces) => sum + pieces.reduce((bytes, piece) => bytes + piece.length, 0),
     body.length,
@@ -436,20 +423,6 @@ function encodeTensor(name: string, tensor: Tensor): readonly Uint8Array[] {
   const raw = tagAndLength(TAG_TENSOR_RAW_DATA, tensor.data.length);
   const tensorBytes = head.length + raw.length + tensor.data.length;
   return [tagAndLength(TAG_GRAPH_INITIALISER, tensorBytes), head, raw, tensor.data];
-}
-
-function encodePlacedTensor(
-  name: string,
-  { elementType: dataType, dims, data }: Tensor,
-  { file, offset }: TensorPosition,
-): readonly Uint8Array[] {
-  const entries = { location: file, offset: String(offset), length: String(data.length) };
-  const tensor = TensorProto.encode({
-    ...{ name, dataType, dims: [...dims] },
-    dataLocation: TensorProto.DataLocation.EXTERNAL,
-    externalData: Object.entries(entries).map(([key, value]) => ({ key, value })),
-  }).finish();
-  return [tagAndLength(TAG_GRAPH_INITIALISER, tensor.length), tensor];
 }
 
 function tagAndLength(tag: number, length: number): Uint8Array {

@@ -1,6 +1,6 @@
 /**
- * Checks that this machine computes a prepared graph like the one its answer comes from, one
- * picture and several at once: once on each kind of machine, recorded beside the file.
+ * Checks that this machine computes a prepared graph like the one its answer comes from: once on
+ * each kind of machine, recorded beside the file.
  */
 
 import { createHash } from 'node:crypto';
@@ -8,7 +8,7 @@ import { readFile } from 'node:fs/promises';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { isMissing, writeRecord } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
-import { channelsOf, imagesARun, type PreparedModel } from '../models/prepared-model.ts';
+import { channelsOf, type PreparedModel } from '../models/prepared-model.ts';
 import { TRIMAP, withTrimap } from '../models/trimap.ts';
 
 export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
@@ -69,12 +69,12 @@ async function isKnownMachine(model: PreparedModel, machine: Machine): Promise<b
 async function rememberMachine(
   model: PreparedModel,
   machine: Machine,
-  answer?: readonly number[],
+  answer: readonly number[],
 ): Promise<void> {
   if (machine === undefined) return;
   const known = await readRecord(model);
   const machines = [...known.machines, machine].slice(-MACHINES_MAX);
-  const record: AnswerRecord = { ...known, machines, ...(answer && { answer }) };
+  const record: AnswerRecord = { ...known, machines, answer };
   await writeRecord(answerRecordPath(model.recordsBeside ?? model.path), record);
 }
 
@@ -193,62 +193,4 @@ export function compareAnswers(
   const largest = Math.max(...differences);
   if (mean <= MEAN_DIFFERENCE_MAX && largest <= BLOCK_DIFFERENCE_MAX) return undefined;
   return `it differs by ${mean.toFixed(1)} levels of 255 in the mean, ${largest} at most`;
-}
-
-/* Kernels differ by the number of pictures; a matte must never be another picture's. */
-
-/** Computes the alphas of a few runs; each has as many pictures as a graph of the model takes. */
-export type AnswerRuns = (
-  model: PreparedModel,
-  runs: readonly (readonly Uint8Array[])[],
-) => Promise<readonly { readonly alphas: readonly Uint8Array[]; readonly size: Size }[]>;
-
-/** Undefined where every picture's matte is its own; else one line that says what is wrong. */
-export async function checkBatches(
-  model: PreparedModel,
-  answer: AnswerRuns,
-  machine: Machine,
-): Promise<string | undefined> {
-  const { batches = [], inputWidth: width, inputHeight: height } = model;
-  const images = imagesARun(model);
-  const together = machine && `${machine}, ${images} images at once`;
-  if (images === 1 || (await isKnownMachine(model, together))) return undefined;
-  const pictures = drawPictures(width, height, images);
-  const runs = batches.map(batch => pictures.slice(0, batch.images));
-  let answers: Awaited<ReturnType<AnswerRuns>>;
-  try {
-    answers = await answer(model, [...pictures.map(picture => [picture]), ...runs]);
-  } catch (error) {
-    return `it does not run with several images at once: ${(error as Error).message}`;
-  }
-  const summaries = answers.map(({ alphas }) =>
-    alphas.map(alpha => summariseAnswer({ alpha, width, height })),
-  );
-  const alone = summaries.slice(0, images).flat();
-  for (const [index, batch] of batches.entries()) {
-    const summary = summaries[images + index] ?? [];
-    for (const [place, expected] of alone.slice(0, batch.images).entries()) {
-      const wrong = compareAnswers(summary[place] ?? [], expected);
-      if (wrong === undefined) continue;
-      const which = `image ${place + 1} of ${batch.images}`;
-      return `${which} has another matte than alone: ${wrong}`;
-    }
-  }
-  await rememberMachine(model, together);
-  return undefined;
-}
-
-/** The check picture, moved to the side: no two have the same matte. */
-function drawPictures(width: number, height: number, images: number): readonly Uint8Array[] {
-  const picture = drawCheckPicture(width, height);
-  return Array.from({ length: images }, (_, index) => {
-    const moved = new Uint8Array(picture.length);
-    const shift = 3 * Math.floor((index * width) / images);
-    for (let row = 0; row < height; row++) {
-      const line = picture.subarray(3 * width * row, 3 * width * (row + 1));
-      moved.set(line.subarray(shift), 3 * width * row);
-      moved.set(line.subarray(0, shift), 3 * width * (row + 1) - shift);
-    }
-    return moved;
-  });
 }

@@ -164,6 +164,8 @@ export async function listPrepared(
 }
 
 const PREPARED_NAME = /_r(\d+)\.onnx$/;
+/** Releases up to 0.2.0 kept graphs for several images at once. No release reads them any more. */
+const SEVERAL_IMAGES_NAME = /_n\d+_r\d+\.onnx$/;
 const RANGES_IN_NAME = /(?<=_int8)-[0-9a-f]+/;
 
 export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): Promise<void> {
@@ -188,6 +190,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
 
 /** By a newer revision, or by a file that differs only in its ranges and was used later. */
 function isSuperseded(name: string, lastUses: ReadonlyMap<string, number>): boolean {
+  if (SEVERAL_IMAGES_NAME.test(name)) return true;
   if (Number(PREPARED_NAME.exec(name)?.[1]) < PREPARER_REVISION) return true;
   const withoutRanges = name.replace(RANGES_IN_NAME, '');
   const lastUseMs = lastUses.get(name) ?? 0;
@@ -219,8 +222,7 @@ async function readSidecar(path: string): Promise<PreparedSidecar | null> {
   }
 }
 
-/** Of a sidecar, or of a file that has none. */
-export async function noteUse(path: string): Promise<void> {
+async function noteUse(path: string): Promise<void> {
   const now = new Date();
   try {
     await utimes(path, now, now);
@@ -228,11 +230,6 @@ export async function noteUse(path: string): Promise<void> {
     // A cache that is read-only, or another user's, is only read.
     if (!(diskError(error, 'touch', path) instanceof ModelError)) throw error;
   }
-}
-
-/** Path of the graph for several pictures beside the prepared one, which is removed as that one is. */
-export function batchPath(preparedPath: string, images: number): string {
-  return preparedPath.replace(/(_r\d+)?\.onnx$/, `_n${images}$1.onnx`);
 }
 
 const SIDECAR_SUFFIX = '.json';

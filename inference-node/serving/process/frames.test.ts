@@ -5,7 +5,6 @@ import { isDeepStrictEqual } from 'node:util';
 import { at } from '@matting/test-support/at.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { BATCH_SIZES } from '../models/prepared-model.ts';
 import { LINE_CHARACTERS_MAX, LINES_MAX, OutputLines, WINDOW_MS } from './child.ts';
 import {
   BufferPool,
@@ -98,13 +97,6 @@ test('frames › a frame over its bounds is refused where it is sent', t => {
   t.throws(() => encodeFrame({ text: 'x'.repeat(64 * 1024) }, []), {
     instanceOf: MalformedFrameError,
   });
-});
-
-test('frames › a run of as many pictures as a graph takes is one frame', t => {
-  const pictures = Array.from({ length: Math.max(...BATCH_SIZES) }, () => Buffer.of(1));
-  const { frames, push } = read();
-  push(bytesOf({ n: 1 }, pictures));
-  t.deepEqual(frames, [{ head: { n: 1 }, parts: pictures }]);
 });
 
 test('frames › frames come whole wherever the bytes are split', t => {

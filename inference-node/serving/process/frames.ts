@@ -14,9 +14,9 @@ export interface Frame<Head> {
 
 /** Heads are made by this program and small. */
 const HEAD_BYTES_MAX = 64 * 1024;
-/** Not fewer than a graph takes pictures (BATCH_SIZES): a run is one frame each way. */
+/** A finish sends the mattes of a plan's models, at most one a model. */
 export const PARTS_MAX = 8;
-/** All parts of a frame: at most the eight largest pictures of a model, with room. */
+/** All parts of a frame. */
 const PARTS_BYTES_MAX = 2 * 1024 ** 3;
 
 const FIXED_BYTES = 8;

@@ -5,7 +5,7 @@ import { engineBytes } from '../admission.ts';
 import type { EnginePool, EngineResult, EngineRun } from '../engine/pool/engine-pool.ts';
 import { EngineAccounts } from '../engine/pool/open-engine-pool.ts';
 import type { NodeMetrics, UnloadCause } from '../metrics.ts';
-import { imagesARun, type PreparedModel } from '../models/prepared-model.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
 import type { EngineMemory, EngineShare } from './engine-memory.ts';
 
 /*
@@ -134,7 +134,6 @@ export class EngineSet implements EnginePool {
     return {
       ...({ state: 'starting', failure: undefined, engines: this.#parts.engines } as const),
       ...{ enginesReady: 0, enginesStuck: 0, running: 0, queued: 0, inferMs: this.#inferMs },
-      imagesARunMax: imagesARun(this.#model),
       estimatedWaitMs: Math.max(0, this.#loadMs - loadedMs),
     };
   }

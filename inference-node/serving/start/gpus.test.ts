@@ -1,147 +1,25 @@
-/** What a start does on GPUs: which are left out, which get engines, in which batches. */
-import assert from 'node:assert/strict';
+/** What a start does on GPUs: which are left out, which get engines. */
 import { existsSync } from 'node:fs';
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
-import { encodeTinyModel } from '@matting/test-support/tiny-model.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
 import { GpuDevice } from '../engine/devices/devices.ts';
-import type { ExecutionProvider, Plan, PreparedModel } from '../models/prepared-model.ts';
+import type { Plan, PreparedModel } from '../models/prepared-model.ts';
 import { answerRecordPath } from '../prepared/answer-check.ts';
-import { batchPath } from '../prepared/prepared-cache.ts';
 import { runtimeVersion } from '../providers/provider-files.ts';
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from '../test/gpu-host.ts';
 import { createModel } from '../test/pool-harness.ts';
-import { poolSettings } from '../test/pool-settings.ts';
-import { sha256 } from '../test/test-node.ts';
-import {
-  checkAnswers,
-  chooseProvider,
-  type GpuStart,
-  placeEngines,
-  prepareAsked,
-  type StartOn,
-  tryAgain,
-  wrongTogether,
-} from './gpus.ts';
+import { checkAnswers, chooseProvider, type GpuStart, placeEngines, tryAgain } from './gpus.ts';
 import type { PoolSettings } from './pool-settings.ts';
 
 const test = ava.serial;
 
 const BOOM = 'CUDA failure 700: an illegal memory access was encountered';
-const GPU = new GpuDevice(gpuFacts('one'));
-
-async function begin(context: ExecutionContext, batchMax: number, kind: 'red' | 'paced') {
-  const host = await openGpuHost(context, [GPU.facts]);
-  const model = await createModel(context, kind === 'red' ? { kind } : { kind, tripsMax: 1 });
-  const { log } = collectLog();
-  const start = (provider: ExecutionProvider, devices: readonly GpuDevice[]) =>
-    ({
-      config: { ...poolSettings(), batchMax },
-      make: nothingToMake,
-      engineEnv: host.childEnv,
-      ...{ provider, devices, cpuThreads: 1, log },
-      ending: new AbortController().signal,
-    }) satisfies StartOn<ExecutionProvider>;
-  const plan = planOf(model);
-  return { onCpu: start('cpu', []), onGpu: start('cuda', [GPU]), plan, model, host };
-}
-
 function planOf(model: PreparedModel): Plan {
   return { name: 'tiny', models: [{ model, role: 'subject' }] };
 }
-
-function imagesOf({ models }: Plan): number[] | undefined {
-  return models[0]?.model.batches?.map(({ images }) => images);
-}
-
-async function machinesOf({ path }: PreparedModel): Promise<string[]> {
-  return JSON.parse(await readFile(answerRecordPath(path), 'utf8')).machines;
-}
-
-test('one, which is the default: the plan as it is, and nothing runs', async t => {
-  const { onCpu, onGpu, plan, model } = await begin(t, poolSettings().batchMax, 'red');
-  t.is(await prepareAsked(onCpu, plan), plan);
-  t.is(await prepareAsked(onGpu, plan), plan);
-  t.false(existsSync(batchPath(model.path, 2)));
-  t.false(existsSync(answerRecordPath(model.path)));
-});
-
-test('a number: graphs up to it, checked once on this machine', async t => {
-  const { onCpu, plan, model } = await begin(t, 4, 'red');
-  const prepared = await prepareAsked(onCpu, plan);
-  t.deepEqual(imagesOf(prepared), [2, 4]);
-  const machines = await machinesOf(model);
-  t.is(machines.length, 1);
-  t.regex(machines[0] ?? '', /, 4 images at once$/);
-  // Remembered: an engine that could not load would say so.
-  const broken = { ...onCpu, engineEnv: { NODE_OPTIONS: '--import=/nowhere' } };
-  t.deepEqual(imagesOf(await prepareAsked(broken, plan)), [2, 4]);
-});
-
-test('a model that may mix images is refused by the variable’s name', async t => {
-  const { onCpu, plan } = await begin(t, 2, 'paced');
-  await t.throwsAsync(prepareAsked(onCpu, plan), {
-    name: 'ModelError',
-    message: /tiny-paced.*which cannot be prepared|MATTING_BATCH_MAX/,
-  });
-});
-
-test('images that get another matte together than alone are found', async t => {
-  const { onCpu, plan, model } = await begin(t, 2, 'red');
-  const [{ model: prepared }] = (await prepareAsked(onCpu, plan)).models as [Plan['models'][0]];
-  const [two] = prepared.batches ?? [];
-  assert.ok(two !== undefined);
-  const mean = encodeTinyModel({ kind: 'mean' }, 2);
-  await writeFile(two.path, mean);
-  const wrong = { ...prepared, batches: [{ ...two, sha256: sha256(mean).toString('hex') }] };
-  await writeFile(answerRecordPath(model.path), 'damaged');
-  const reason = await wrongTogether(onCpu, planOf(wrong), undefined);
-  t.regex(reason ?? '', /tiny-red in fp32: image 1 of 2 has another matte than alone: it differs/);
-  // What was seen before says nothing about a GPU that was out.
-  await rm(answerRecordPath(model.path));
-  await prepareAsked(onCpu, plan);
-  await writeFile(two.path, mean);
-  t.is(await wrongTogether(onCpu, planOf(wrong), undefined), undefined);
-  t.is(await wrongTogether(onCpu, planOf(wrong), undefined, 'afresh'), reason);
-});
-
-test('on a GPU a number is strict, and says what went wrong', async t => {
-  const { onGpu, plan, host } = await begin(t, 2, 'red');
-  await host.fault(`run GPU-one ${BOOM}`);
-  await rejectsWith(t, prepareAsked(onGpu, plan), {
-    name: 'ExecutionProviderError',
-    reason: /not run with several images at once: CUDA failure 700.* \(MATTING_BATCH_MAX=2\)$/,
-  });
-});
-
-test('GPUs of one kind are checked once', async t => {
-  const { onGpu, plan, host } = await begin(t, 2, 'red');
-  await prepareAsked(onGpu, plan);
-  // One of another kind is checked, and found wrong; the second of the first kind is not.
-  await host.fault(`run GPU-two ${BOOM}`);
-  const [same, other] = [{}, { name: 'another GPU' }].map(
-    facts => new GpuDevice(gpuFacts('two', facts)),
-  ) as [GpuDevice, GpuDevice];
-  t.deepEqual(imagesOf(await prepareAsked({ ...onGpu, devices: [GPU, same] }, plan)), [2]);
-  await t.throwsAsync(prepareAsked({ ...onGpu, devices: [GPU, other] }, plan), {
-    message: /failure 700/,
-  });
-});
-
-test('one picture is answered by the graph for one alone, whatever others there are', async t => {
-  const { model, host } = await begin(t, 1, 'red');
-  const batches = [{ images: 2, path: '/nowhere', sha256: '' }];
-  const rgb = new Uint8Array(3 * model.inputWidth * model.inputHeight).fill(100);
-  const { answer } = createAnswering({ childEnv: {}, threads: 1 });
-  for (const run of [answer, answerOnce({ childEnv: host.childEnv, threads: 1 })]) {
-    const { alpha } = await run({ ...model, batches }, rgb);
-    t.true(alpha.every(value => value === 100));
-  }
-});
 
 /** GPUs of kinds that were seen before and answered rightly, but for those called `a new GPU`. */
 async function beginOnGpus(

@@ -1,11 +1,11 @@
 /**
  * Which execution provider this node runs on, and what its start does on GPUs: each is tried by
  * itself and left out where it does not run, unless named or alone; answers of whole models are
- * checked, of several images too; engines are placed.
+ * checked; engines are placed.
  */
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { answerOnce, answerRuns, createAnswering } from '../engine/choice/answer-picture.ts';
+import { answerOnce, createAnswering } from '../engine/choice/answer-picture.ts';
 import {
   ExecutionProviderError,
   type ProviderChoice,
@@ -21,20 +21,11 @@ import {
 } from '../engine/devices/devices.ts';
 import { saysMemoryIsShort } from '../engine/engine-protocol.ts';
 import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
-import {
-  type ExecutionProvider,
-  imagesARun,
-  type Plan,
-  type PlanModel,
-  type Precision,
-  type PreparedModel,
-} from '../models/prepared-model.ts';
-import { checkBatches } from '../prepared/answer-check.ts';
+import type { ExecutionProvider, Plan, Precision } from '../models/prepared-model.ts';
 import {
   checkAnswerOnDevice,
   detectInstructionSet,
   type MakePrepared,
-  prepareBatches,
 } from '../prepared/load-prepared.ts';
 import { runtimeVersion } from '../providers/provider-files.ts';
 import type { PoolSettings } from './pool-settings.ts';
@@ -229,7 +220,7 @@ export function placeEngines({ devices, config: { engines } }: GpuStart): GpuDev
   return waits && up.some(device => !placed.includes(device)) ? spreadEngines(engines, up) : placed;
 }
 
-/** Undefined: a GPU that was out runs again: a small graph, and the models, several images too. */
+/** Undefined: a GPU that was out runs again: a small graph, and the models. */
 export async function tryAgain(
   start: GpuStart,
   plan: Plan,
@@ -237,8 +228,7 @@ export async function tryAgain(
 ): Promise<string | undefined> {
   return (
     (await attemptDevice(start.provider, device, start.engineEnv)) ??
-    (await wrongAnswer(start, plan, device, 'afresh')) ??
-    (await wrongTogether(start, plan, device, 'afresh'))
+    (await wrongAnswer(start, plan, device, 'afresh'))
   );
 }
 
@@ -269,23 +259,9 @@ export function tensorrtEnv(
   };
 }
 
-/** @throws ModelError for too many; ExecutionProviderError for other mattes. */
-export async function prepareAsked(start: StartOn<ExecutionProvider>, plan: Plan): Promise<Plan> {
-  const { batchMax } = start.config;
-  if (batchMax === 1) return plan;
-  const models: PlanModel[] = [];
-  for (const { model, role } of plan.models) {
-    models.push({ model: await prepareBatches(model, batchMax), role });
-  }
-  const prepared = { ...plan, models };
-  const wrong = await wrongAnywhere(start, device => wrongTogether(start, prepared, device));
-  if (wrong === undefined) return prepared;
-  throw new ExecutionProviderError(start.provider, `${wrong} (MATTING_BATCH_MAX=${batchMax})`);
-}
-
 /** On one GPU of each kind: what a folder that is only read cannot remember, this does. */
-async function wrongAnywhere<Provider extends ExecutionProvider>(
-  start: StartOn<Provider>,
+async function wrongAnywhere(
+  start: GpuStart,
   wrongOn: (device: GpuDevice | undefined) => Promise<string | undefined>,
 ): Promise<string | undefined> {
   const up = start.devices.filter(({ outReason }) => outReason === undefined);
@@ -300,50 +276,15 @@ async function wrongAnywhere<Provider extends ExecutionProvider>(
   return undefined;
 }
 
-/** Undefined: images that run together have the mattes that they have alone. */
-export async function wrongTogether(
-  { config, engineEnv, provider, cpuThreads, ending }: StartOn<ExecutionProvider>,
-  plan: Plan,
-  device: GpuDevice | undefined,
-  checked: Checked = 'once',
-): Promise<string | undefined> {
-  const childEnv = device?.envOf(engineEnv) ?? engineEnv;
-  const threads = provider === 'cpu' ? cpuThreads : 1;
-  const { machine: cpu } = createAnswering({ childEnv: config.childEnv, threads });
-  const kind = provider === 'cpu' ? cpu : kindOf(device, provider);
-  const machine = checked === 'once' ? kind : undefined;
-  const loadMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
-  for (const { model } of plan.models) {
-    ending.throwIfAborted();
-    const timeoutMs = (1 + (model.batches?.length ?? 0)) * loadMs;
-    const answer = answerRuns({ childEnv, threads, timeoutMs });
-    const wrong = await checkBatches(model, answer, machine);
-    if (wrong !== undefined) return `${model.model} in ${model.precision}: ${wrong}`;
-  }
-  return undefined;
-}
-
 /** Where no engine of a model loads for memory, the error names what would do without. */
-export async function namingSettings(
-  ready: Promise<void>,
-  model: PreparedModel,
-  engines: number,
-): Promise<void> {
+export async function namingSettings(ready: Promise<void>, engines: number): Promise<void> {
   try {
     await ready;
   } catch (error) {
     if (!(error instanceof Error)) throw error;
     const { message } = error;
-    const images = imagesARun(model);
-    const advice = [
-      ...(images > 1
-        ? [`with graphs for up to ${images} images at once: MATTING_BATCH_MAX=1 does without`]
-        : []),
-      ...(engines > 1 && saysMemoryIsShort(message)
-        ? [`with ${engines} engines of each model on a GPU: MATTING_ENGINES takes fewer`]
-        : []),
-    ];
-    if (advice.length === 0) throw error;
-    throw new Error(`${message} (${advice.join('; ')})`, { cause: error });
+    if (engines === 1 || !saysMemoryIsShort(message)) throw error;
+    const advice = `with ${engines} engines of each model on a GPU: MATTING_ENGINES takes fewer`;
+    throw new Error(`${message} (${advice})`, { cause: error });
   }
 }

@@ -24,7 +24,7 @@ import type { BufferPool } from '../process/frames.ts';
 import { EngineMemory } from '../selectables/engine-memory.ts';
 import { lookAround } from '../selectables/look.ts';
 import { Selectables } from '../selectables/selectables.ts';
-import { type GpuStart, prepareAsked, requireAnswers, type StartOn, tensorrtEnv } from './gpus.ts';
+import { type GpuStart, requireAnswers, type StartOn, tensorrtEnv } from './gpus.ts';
 
 export interface SelectablesStart extends StartOn<ExecutionProvider> {
   readonly outline: PlanOutline;
@@ -87,7 +87,7 @@ async function prepareAgain(
   }
   if (start.gpu !== undefined) await requireAnswers(start.gpu, planOf(model));
   if (provider === 'webgpu') await requireParity(model, { childEnv: engineEnv, cpuThreads });
-  return await together(start, planOf(model), model);
+  return model;
 }
 
 async function nothingMade(): Promise<never> {
@@ -95,22 +95,6 @@ async function nothingMade(): Promise<never> {
     'prepare',
     'its prepared file is gone or damaged: `models prepare` makes it',
   );
-}
-
-/** Several images at once where its graph takes them; it runs without too. */
-async function together(
-  start: SelectablesStart,
-  plan: Plan,
-  model: PreparedModel,
-): Promise<PreparedModel> {
-  if (model.form !== undefined) return model;
-  try {
-    return (await prepareAsked(start, plan)).models[0]?.model ?? model;
-  } catch (error) {
-    if (!(error instanceof ModelError)) throw error;
-    start.log.warn({ model: model.model, reason: error.message }, 'runs one image at a time');
-    return model;
-  }
 }
 
 function openEngines(

@@ -5,11 +5,7 @@ import { readProfile } from '@matting/program/shared-settings.ts';
 import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
 import { DEVICE_FORM, type WantedDevices } from '../engine/devices/devices.ts';
 import type { ModelSettings } from '../models/plan.ts';
-import {
-  BATCH_SIZES,
-  EXECUTION_PROVIDERS,
-  type ExecutionProvider,
-} from '../models/prepared-model.ts';
+import { EXECUTION_PROVIDERS, type ExecutionProvider } from '../models/prepared-model.ts';
 import { HEIF_CHOICES, type HeifChoice } from '../picture/children/find-heif-decoder.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -21,11 +17,10 @@ export interface PoolSettings {
   readonly gpuDevices: WantedDevices;
   /** Undefined: by the execution provider. */
   readonly engines: number | undefined;
-  readonly batchMax: number;
   /** Undefined: this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
   readonly engineGoal: EngineGoal;
-  /** Undefined: images in engines + 2; on a GPU the cores less two where that is more. */
+  /** Undefined: engines + 2; on a GPU the cores less two where that is more. */
   readonly pictureWorkers: number | undefined;
   /** Engines beside the own plan's that have had no image for so long are ended. */
   readonly modelIdleMs: number;
@@ -40,7 +35,6 @@ export interface PoolSettings {
 }
 
 const ENGINES_MAX = 64;
-const IMAGES_A_RUN = [1, ...BATCH_SIZES];
 const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MEGAPIXELS_MAX = 100_000;
@@ -126,17 +120,6 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
       ),
       ...oneIfSmall,
     }),
-    batchMax: reader.parsed(
-      'MATTING_BATCH_MAX',
-      `one of ${IMAGES_A_RUN.join(', ')}`,
-      text => IMAGES_A_RUN.find(images => String(images) === text),
-      {
-        about: `The images that an engine takes [at once](gpu.md#several-images-at-once). On a CPU
-          a larger value gains nothing, and each image takes 0.16 GB (u2netp) to 0.5 GB (isnet in
-          fp32).`,
-        default: 1,
-      },
-    ),
     engineThreads: reader.integer(
       'MATTING_ENGINE_THREADS',
       fromMachine(THREADS_MAX, 'The threads of each engine.'),
@@ -149,8 +132,8 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
     pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', {
       ...fromMachine(
         PICTURE_WORKERS_MAX,
-        `The processes that decode and encode pictures. The default is two more than the engines
-          take at once, on GPUs at least the cores less two.`,
+        `The processes that decode and encode pictures. The default is two more than the engines of
+          a model, on GPUs at least the cores less two.`,
       ),
       ...oneIfSmall,
     }),

@@ -90,7 +90,6 @@ export class FakeEnginePool implements EnginePool {
     enginesReady: 1,
     enginesStuck: 0,
     running: 0,
-    imagesARunMax: 1,
     queued: 0,
     inferMs: 100,
     estimatedWaitMs: 0,
@@ -136,7 +135,7 @@ export class FakeEnginePool implements EnginePool {
   metrics() {
     const runs = { succeeded: this.runs.length, refused: 0, failed: 0, lost: 0, dropped: 0 };
     const deaths = { load: 0, idle: 0, run: 0, watchdog: 0, fault: 0, device: 0, memory: 0 };
-    return { runs, runsByImages: { 1: 0 }, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
+    return { runs, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
   }
 
   processes(): EngineProcess[] {

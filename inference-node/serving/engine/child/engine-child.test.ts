@@ -47,8 +47,7 @@ function load(more: Partial<SessionSpec>) {
 test('operators that CUDA has no kernel for run on the CPU, and that is said', async t => {
   const { said } = standIn(t, ON_CPU);
   const { model: session } = await load({ allowCpuNodes: true });
-  const { alphas } = await session.run([drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX)]);
-  const [alpha] = alphas;
+  const { alpha } = await session.run(drawCheckPicture(PROBE_SIZE_PX, PROBE_SIZE_PX));
   t.is(alpha?.length, PROBE_SIZE_PX ** 2);
   t.true(new Set(alpha).size > 100, 'it has something to compare');
   t.deepEqual(said, ['the graph has operators without a kernel of CUDA: they run on the CPU\n']);
@@ -77,9 +76,9 @@ test('pixels and channels keep their places, whatever the order of the tensor', 
     ['bgr', 2],
   ] as const) {
     const { model: session } = await LoadedModel.load({ ...model, ...PLAIN, colourOrder });
-    const { alphas } = await session.run([rgb]);
+    const { alpha } = await session.run(rgb);
     t.deepEqual(
-      Uint8Array.from(alphas[0] ?? []),
+      Uint8Array.from(alpha),
       rgb.filter((_, i) => i % 3 === which),
       colourOrder,
     );

@@ -40,9 +40,11 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   void reply({ kind: 'started', id });
   try {
     if (model === undefined) throw new Error('a run before the model was loaded');
-    const { alphas, size } = await model.run(parts, head.size);
-    // The model reuses their memory: they have to be out before another run may begin.
-    await reply({ kind: 'done', id, size }, alphas);
+    const [rgb] = parts;
+    if (rgb === undefined) throw new Error('a run without a picture');
+    const { alpha, size } = await model.run(rgb, head.size);
+    // The model reuses its memory: it must be out before another run may begin.
+    await reply({ kind: 'done', id, size }, [alpha]);
   } catch (error) {
     const ofPicture = error instanceof NoMatteError;
     await reply({ kind: 'failed', id, message: messageOf(error), ofPicture });

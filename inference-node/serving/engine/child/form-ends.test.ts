@@ -213,12 +213,12 @@ const FORMS: Readonly<Record<string, readonly [given: Given, expected?: (red: nu
 test('graphs of every form give the matte of the picture', async t => {
   for (const [name, [given, expected = isSame]] of Object.entries(FORMS)) {
     const model = await load(given);
-    const { alphas, size } = await model.run([PICTURE]);
+    const { alpha, size } = await model.run(PICTURE);
     t.deepEqual(size, { width: WIDTH, height: HEIGHT }, name);
-    const differences = REDS.map((red, i) => Math.abs(expected(red) - (alphas[0]?.[i] ?? -9)));
+    const differences = REDS.map((red, i) => Math.abs(expected(red) - (alpha[i] ?? -9)));
     // Halves have 11 bits, and two sigmoids cost some.
-    t.true(Math.max(...differences) <= 1, `${name}: ${alphas[0]?.join()}`);
-    t.is(alphas[0]?.length, PIXELS);
+    t.true(Math.max(...differences) <= 1, `${name}: ${alpha.join()}`);
+    t.is(alpha.length, PIXELS);
   }
 });
 
@@ -226,8 +226,8 @@ test('blue comes first where the model says so, and each channel has its own num
   const normalisation = { mean: [0, 0, 55], std: [1, 1, 2] } as const;
   for (const layout of ['nchw', 'nhwc'] as const) {
     const model = await load({ layout, spec: { colourOrder: 'bgr', normalisation } });
-    const { alphas } = await model.run([PICTURE]);
-    t.deepEqual([...new Set(alphas[0])], [(77 - 55) / 2], layout);
+    const { alpha } = await model.run(PICTURE);
+    t.deepEqual([...new Set(alpha)], [(77 - 55) / 2], layout);
   }
 });
 
@@ -267,16 +267,16 @@ test('a letterbox is black around the picture, and its matte is that of the pict
       const rgb = new Uint8Array(3 * size.width * size.height).fill(255);
       const placeOf = (i: number) =>
         1 + (top + Math.floor(i / size.width)) * input.width + left + (i % size.width);
-      const { alphas, size: found } = await model.run([rgb], size);
+      const { alpha, size: found } = await model.run(rgb, size);
       t.deepEqual(found, size);
       t.deepEqual(
-        [...(alphas[0] ?? [])],
+        [...alpha],
         Array.from({ length: 72 }, (_, i) => placeOf(i)),
         fit,
       );
       // Its first corner alone, after a whole one: nothing of that stays.
-      const { alphas: marked } = await model.run([rgb.fill(0, 3)], size);
-      t.deepEqual([...(marked[0] ?? [])].filter(Boolean), [placeOf(0)]);
+      const { alpha: marked } = await model.run(rgb.fill(0, 3), size);
+      t.deepEqual([...marked].filter(Boolean), [placeOf(0)]);
     }
   }
 });
@@ -291,8 +291,8 @@ test('beside the picture is the value of black, not zero', async t => {
       normalisation: { mean: [100, 100, 100], std: [1, 1, 1] },
     },
   });
-  const { alphas } = await model.run([new Uint8Array(3 * 6 * 3).fill(50)], { width: 6, height: 3 });
-  t.deepEqual([...new Set(alphas[0])], [50]);
+  const { alpha } = await model.run(new Uint8Array(3 * 6 * 3).fill(50), { width: 6, height: 3 });
+  t.deepEqual([...new Set(alpha)], [50]);
 });
 
 test('a matte of another size shows the same, its edges between two pixels too', async t => {
@@ -310,13 +310,13 @@ test('a matte of another size shows the same, its edges between two pixels too',
     const row = (y: number) => Math.round((255 * (y + 0.5)) / size.height);
     const rgb = new Uint8Array(3 * size.width * size.height);
     for (let i = 0; i < rgb.length; i++) rgb[i] = row(Math.floor(i / 3 / size.width));
-    const { alphas, size: found } = await model.run([rgb], size);
+    const { alpha, size: found } = await model.run(rgb, size);
     t.deepEqual(found, expected);
     // Inside, away from the black beside it.
     for (let y = 1; y < found.height - 1; y++) {
-      const alpha = alphas[0]?.[y * found.width + found.width / 2] ?? -9;
+      const shown = alpha[y * found.width + found.width / 2] ?? -9;
       const exact = (255 * (y + 0.5)) / found.height;
-      t.true(Math.abs(alpha - exact) <= 2, `${factor} ${fit} ${y}: ${alpha}, not ${exact}`);
+      t.true(Math.abs(shown - exact) <= 2, `${factor} ${fit} ${y}: ${shown}, not ${exact}`);
     }
   }
 });
@@ -352,9 +352,9 @@ test('by its short side each picture has a size of its own, in one engine', asyn
     const size = sizeInInput(terms, picture);
     t.deepEqual(size, expected);
     const rgb = pictureOf(size);
-    const { alphas, size: found } = await model.run([rgb], size);
+    const { alpha, size: found } = await model.run(rgb, size);
     t.deepEqual(found, size);
-    t.deepEqual([...(alphas[0] ?? [])], [...redsOf(rgb)]);
+    t.deepEqual([...alpha], [...redsOf(rgb)]);
   }
 });
 
@@ -408,7 +408,7 @@ test('what shows no matte, or takes no picture, is refused by its cause', async 
     [{ bytes: tinyForm({ layout: 'hwc' }) }, /\[4, 6, 3\], not nchw/],
     [{ spec: { outputName: 'mat\u001b[2Jte' } }, /without mat\\u\{1b\}\[2Jte$/],
   ] as const) {
-    const failed = await t.throwsAsync(async () => (await load(given)).run([PICTURE]));
+    const failed = await t.throwsAsync(async () => (await load(given)).run(PICTURE));
     t.regex(shortenNativeError(failed.message), message);
   }
   const boxed = await load({ fit: 'letterbox' });
@@ -416,8 +416,8 @@ test('what shows no matte, or takes no picture, is refused by its cause', async 
     { width: WIDTH + 1, height: 1 },
     { width: WIDTH, height: 1 },
   ];
-  await t.throwsAsync(boxed.run([pictureOf(wide)], wide), { message: /7x1 is no picture in/ });
-  await t.throwsAsync(boxed.run([PICTURE], flat), { message: /72 bytes of pixels .* takes 18/ });
+  await t.throwsAsync(boxed.run(pictureOf(wide), wide), { message: /7x1 is no picture in/ });
+  await t.throwsAsync(boxed.run(PICTURE, flat), { message: /72 bytes of pixels .* takes 18/ });
 });
 
 test('outputs of other kinds beside the matte are left alone; as the matte they are refused', async t => {
@@ -427,8 +427,8 @@ test('outputs of other kinds beside the matte are left alone; as the matte they 
   const tensorType = { elemType: ElementType.float32 };
   graph?.output?.push({ name: 'several', type: { sequenceType: { elemType: { tensorType } } } });
   const bytes = onnxProto.onnx.ModelProto.encode(model).finish();
-  const { alphas } = await (await load({ bytes })).run([PICTURE]);
-  t.deepEqual([...(alphas[0] ?? [])], REDS);
+  const { alpha } = await (await load({ bytes })).run(PICTURE);
+  t.deepEqual([...alpha], REDS);
   await t.throwsAsync(load({ bytes, spec: { outputName: 'several' } }), {
     message: /several is no tensor/,
   });
@@ -454,7 +454,7 @@ test('beside the normalised picture a trimap is the fourth channel, 0 to 1, what
     const shown = async (channel: number, given: Given) => {
       const normalised = { ...four, ...form, ...only(channel), ...given };
       const model = await load({ ...normalised, spec: { normalisation: own, ...given.spec } });
-      return [...((await model.run([picture])).alphas[0] ?? [])];
+      return [...(await model.run(picture)).alpha];
     };
     t.deepEqual(await shown(3, {}), [...bytes]);
     t.deepEqual(await shown(1, {}), new Array(PIXELS).fill(77));
@@ -470,5 +470,5 @@ test('beside the normalised picture a trimap is the fourth channel, 0 to 1, what
   const boxed = { ...four, ...only(3), fit: 'letterbox', size: [8, 8] } as const;
   const model = await load({ ...boxed, spec: { inputWidth: 8, inputHeight: 8 } });
   const size = { width: WIDTH, height: HEIGHT };
-  t.deepEqual([...((await model.run([picture], size)).alphas[0] ?? [])], [...bytes]);
+  t.deepEqual([...(await model.run(picture, size)).alpha], [...bytes]);
 });

@@ -1,14 +1,9 @@
 /**
  * Between a picture and a graph that runs as its maker wrote it (GraphForm): types, order of axes,
- * batches, what a letterbox adds, and mattes of any type, shape and size.
+ * a fixed number of pictures, what a letterbox adds, and mattes of any type, shape and size.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import {
-  type Activation,
-  BATCH_SIZES,
-  channelsOf,
-  type GraphForm,
-} from '../../models/prepared-model.ts';
+import { type Activation, channelsOf, type GraphForm } from '../../models/prepared-model.ts';
 import { ANSWER_VALUES_MAX, type SessionSpec } from '../engine-protocol.ts';
 import {
   createPlaneTables,
@@ -49,7 +44,7 @@ export function formEnds(
   return {
     inputName,
     outputNames: [outputName],
-    input([rgb = new Uint8Array()], size = canvas.whole) {
+    input(rgb, size = canvas.whole) {
       requirePicture(canvas.whole, form, rgb, size);
       return canvas.paint(rgb, size);
     },
@@ -58,8 +53,7 @@ export function formEnds(
       if (output === undefined) throw new Error(`the graph gave no output ${outputName}`);
       requireAnswerSize(output);
       const matte = readMatte(output, { form, activation, images });
-      const { alpha, size } = cutOut(matte, canvas.size, canvas.place);
-      return { alphas: [alpha], size };
+      return cutOut(matte, canvas.size, canvas.place);
     },
   };
 }
@@ -90,8 +84,8 @@ function requireInput(spec: SessionSpec, form: GraphForm, { type, shape }: Tenso
   return images;
 }
 
-/** Each is the same picture. */
-const IMAGES_MAX = Math.max(...BATCH_SIZES);
+/** A graph may be written for several pictures alone. It then gets the same one so many times. */
+export const IMAGES_MAX = 8;
 
 /** Another would write beside the rows of the tensor; of no box the runtime checks the size. */
 function requirePicture(whole: Size, form: GraphForm, rgb: Uint8Array, size: Size): void {

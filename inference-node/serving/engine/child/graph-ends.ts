@@ -25,92 +25,68 @@ export type GraphInput =
 export interface GraphEnds {
   readonly inputName: string;
   readonly outputNames: readonly string[];
-  /** @param pictures as many as the graph takes, each HWC bytes. @param size the input's if absent */
-  input(pictures: readonly Uint8Array[], size?: Size): GraphInput;
+  /** @param rgb HWC bytes. @param size the input's if absent */
+  input(rgb: Uint8Array, size?: Size): GraphInput;
   /** Good until the next run. Throws where an answer has another shape, or is not of numbers. */
   answer(outputs: Readonly<Record<string, GraphValue>>): Answer;
 }
 
 /** One made for another device takes bytes (model-tools/onnx/rewrites.ts), others floats. */
-export function preparedEnds(
-  spec: SessionSpec,
-  inputNames: readonly string[],
-  images: number,
-): GraphEnds {
+export function preparedEnds(spec: SessionSpec, inputNames: readonly string[]): GraphEnds {
   const { inputWidth: width, inputHeight: height } = spec;
-  const ends = inputNames.includes(RGB_INPUT) ? byteEnds(spec, images) : floatEnds(spec, images);
-  const input = (pictures: readonly Uint8Array[]) => {
-    for (const { length } of pictures) {
-      if (length === CHANNELS * width * height) continue;
-      throw new Error(`${length} bytes of RGB where the model takes ${CHANNELS * width * height}`);
-    }
-    return ends.input(pictures);
+  const ends = inputNames.includes(RGB_INPUT) ? byteEnds(spec) : floatEnds(spec);
+  const input = (rgb: Uint8Array) => {
+    const wanted = CHANNELS * width * height;
+    if (rgb.length === wanted) return ends.input(rgb);
+    throw new Error(`${rgb.length} bytes of RGB where the model takes ${wanted}`);
   };
   const answer: GraphEnds['answer'] = outputs => {
-    return { alphas: ends.alphas(outputs), size: { width, height } };
+    return { alpha: ends.alpha(outputs), size: { width, height } };
   };
   return { ...ends, input, answer };
 }
 
 interface PreparedEnds extends Omit<GraphEnds, 'answer'> {
-  alphas(outputs: Readonly<Record<string, GraphValue>>): readonly Uint8Array[];
+  alpha(outputs: Readonly<Record<string, GraphValue>>): Uint8Array;
 }
 
-function byteEnds({ inputWidth, inputHeight }: SessionSpec, images: number): PreparedEnds {
-  const pixels = inputWidth * inputHeight;
-  // One picture is taken where it lies.
-  const joined = images === 1 ? undefined : new Uint8Array(images * 3 * pixels);
+function byteEnds({ inputWidth, inputHeight }: SessionSpec): PreparedEnds {
   return {
     inputName: RGB_INPUT,
     outputNames: [ALPHA_OUTPUT, SUM_OUTPUT],
-    input(pictures) {
-      const [first] = pictures;
-      for (const [index, rgb] of pictures.entries()) joined?.set(rgb, index * 3 * pixels);
-      const data = joined ?? (first as Uint8Array);
-      return { type: 'uint8', dims: [images, inputHeight, inputWidth, 3], data };
-    },
-    alphas(outputs) {
+    input: rgb => ({ type: 'uint8', dims: [1, inputHeight, inputWidth, 3], data: rgb }),
+    alpha(outputs) {
       const sum = outputOf(outputs, SUM_OUTPUT, 'float64', []).data as Float64Array;
       requireNumbers(!Number.isNaN(sum[0]));
-      const dims = [images, 1, inputHeight, inputWidth];
-      return slices(outputOf(outputs, ALPHA_OUTPUT, 'uint8', dims).data as Uint8Array, images);
+      const dims = [1, 1, inputHeight, inputWidth];
+      return outputOf(outputs, ALPHA_OUTPUT, 'uint8', dims).data as Uint8Array;
     },
   };
 }
 
-function floatEnds(spec: SessionSpec, images: number): PreparedEnds {
+function floatEnds(spec: SessionSpec): PreparedEnds {
   const { inputName, outputName, inputWidth, inputHeight } = spec;
   const { normalisation, colourOrder, activation } = spec;
   const pixels = inputWidth * inputHeight;
   const tables = createPlaneTables(normalisation, colourOrder);
-  const planes = new Float32Array(images * 3 * pixels);
-  const inputDims = [images, 3, inputHeight, inputWidth];
-  const outputDims = [images, 1, inputHeight, inputWidth];
-  const alpha = Buffer.alloc(images * pixels);
+  const planes = new Float32Array(3 * pixels);
+  const inputDims = [1, 3, inputHeight, inputWidth];
+  const outputDims = [1, 1, inputHeight, inputWidth];
+  const alpha = Buffer.alloc(pixels);
   const clamped = new Uint8ClampedArray(alpha.buffer, alpha.byteOffset, alpha.length);
-  const alphas = slices(alpha, images);
   return {
     inputName,
     outputNames: [outputName],
-    input(pictures) {
-      for (const [index, rgb] of pictures.entries()) {
-        fillPlanes(rgb, planes.subarray(index * 3 * pixels, (index + 1) * 3 * pixels), tables);
-      }
+    input(rgb) {
+      fillPlanes(rgb, planes, tables);
       return { type: 'float32', dims: inputDims, data: planes };
     },
-    alphas(outputs) {
+    alpha(outputs) {
       const { data } = outputOf(outputs, outputName, 'float32', outputDims);
       requireNumbers(fillAlpha(data as Float32Array, clamped, activation));
-      return alphas;
+      return alpha;
     },
   };
-}
-
-function slices(bytes: Uint8Array, images: number): readonly Uint8Array[] {
-  const each = bytes.length / images;
-  return Array.from({ length: images }, (_, index) =>
-    bytes.subarray(index * each, (index + 1) * each),
-  );
 }
 
 function outputOf(

@@ -24,19 +24,19 @@ test('an error of a graph is the fault of the picture where the check picture is
     ['rowless', /nothing for this picture$/],
   ] as const) {
     const model = await loadTrap(t, kind);
-    await t.throwsAsync(model.run([WHITE]), { instanceOf: NoMatteError, message }, kind);
-    t.is((await model.run([GREY])).alphas[0]?.[0], 100, kind);
+    await t.throwsAsync(model.run(WHITE), { instanceOf: NoMatteError, message }, kind);
+    t.is((await model.run(GREY)).alpha[0], 100, kind);
   }
 });
 
 test('an answer over the bound is refused, as it is in a probe', async t => {
   const model = await loadTrap(t, 'enlarges');
   const over = { instanceOf: NoMatteError, message: /1x1x5800x5800: over 33554432 values/ };
-  await t.throwsAsync(model.run([WHITE]), over);
+  await t.throwsAsync(model.run(WHITE), over);
 });
 
 test('an error of a shipped model is the fault of the node: it has no other picture to try', async t => {
   const shipped = await loadTrap(t, 'reshapes', { isShipped: true });
-  const error = await t.throwsAsync(shipped.run([WHITE]), { message: /cannot be reshaped/ });
+  const error = await t.throwsAsync(shipped.run(WHITE), { message: /cannot be reshaped/ });
   t.false(error instanceof NoMatteError);
 });

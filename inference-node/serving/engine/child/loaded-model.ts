@@ -1,7 +1,6 @@
 /**
- * A model's ONNX Runtime sessions, one for each number of pictures that it takes at once. In an
- * engine's process alone: run() blocks its thread, has no cancel, and gives memory back only by
- * exit.
+ * A model's ONNX Runtime session. It is in an engine's process alone: run() blocks its thread, has
+ * no cancel, and gives memory back only by exit.
  */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -81,11 +80,11 @@ export class NoMatteError extends Error {
 }
 
 export class LoadedModel {
-  readonly #graphs: ReadonlyMap<number, LoadedGraph>;
+  readonly #graph: LoadedGraph;
   readonly #spec: SessionSpec;
 
-  private constructor(graphs: ReadonlyMap<number, LoadedGraph>, spec: SessionSpec) {
-    this.#graphs = graphs;
+  private constructor(graph: LoadedGraph, spec: SessionSpec) {
+    this.#graph = graph;
     this.#spec = spec;
   }
 
@@ -98,50 +97,31 @@ export class LoadedModel {
     if (source === undefined) throw new Error('neither a path nor a graph to load');
     if (spec.path !== undefined) await requireUnaltered(spec.path, spec.sha256);
     for (const { path, sha256 } of spec.data ?? []) await requireUnaltered(path, sha256);
-    const graphs = new Map([[1, await loadGraph(spec, source, 1)]]);
-    for (const { images, path, sha256 } of spec.batches ?? []) {
-      await requireUnaltered(path, sha256);
-      graphs.set(images, await loadGraph(spec, path, images));
-    }
-    const model = new LoadedModel(graphs, spec);
-    // One at a time last: the next picture comes alone.
-    let warmMs = 0;
-    for (const images of [...graphs.keys()].reverse()) {
-      warmMs = await model.#warmUp(images);
-    }
-    return { model, warmMs };
+    const model = new LoadedModel(await loadGraph(spec, source), spec);
+    return { model, warmMs: await model.#warmUp() };
   }
 
   /**
-   * HWC bytes, as many as a graph takes. Returns alphas, good until the next run.
+   * Takes HWC bytes. Returns an alpha that is good until the next run.
    *
    * A maker's graph may fail for one picture: it divides by zero over a flat one, its layers are
    * larger than a narrow one, it wants more memory than there is. The check picture then tells who
    * is at fault. If the graph still answers it, the engine is sound, and the picture is at fault.
    * @throws NoMatteError where the picture is at fault
    */
-  async run(pictures: readonly Uint8Array[], size?: Size): Promise<Answer> {
-    const graph = this.#graphFor(pictures);
-    const input = graph.ends.input(pictures, size);
+  async run(rgb: Uint8Array, size?: Size): Promise<Answer> {
+    const input = this.#graph.ends.input(rgb, size);
     try {
-      return await answerOf(graph, input);
+      return await answerOf(this.#graph, input);
     } catch (error) {
       if (this.#spec.form === undefined || !(await this.#answersCheckPicture())) throw error;
       throw new NoMatteError(error as Error);
     }
   }
 
-  #graphFor(pictures: readonly Uint8Array[]): LoadedGraph {
-    const graph = this.#graphs.get(pictures.length);
-    if (graph === undefined) throw new Error(`no graph takes ${pictures.length} pictures at once`);
-    return graph;
-  }
-
   async #answersCheckPicture(): Promise<boolean> {
-    const pictures = [this.#checkPicture()];
-    const graph = this.#graphFor(pictures);
     try {
-      await answerOf(graph, graph.ends.input(pictures));
+      await answerOf(this.#graph, this.#graph.ends.input(this.#checkPicture()));
       return true;
     } catch {
       // The caller reports the first error, which says more than that it came again.
@@ -156,15 +136,13 @@ export class LoadedModel {
     return Buffer.alloc(3 * inputWidth * inputHeight, 128);
   }
 
-  async #warmUp(images: number): Promise<number> {
+  async #warmUp(): Promise<number> {
     const { provider } = this.#spec;
     const picture = this.#checkPicture();
-    const pictures = Array.from({ length: images }, () => picture);
-    const graph = this.#graphFor(pictures);
     let warmMs = 0;
     for (let i = 0; i < (provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
       const start = performance.now();
-      await answerOf(graph, graph.ends.input(pictures));
+      await answerOf(this.#graph, this.#graph.ends.input(picture));
       warmMs = performance.now() - start;
     }
     return warmMs;
@@ -181,15 +159,11 @@ async function answerOf({ native, ends }: LoadedGraph, input: GraphInput): Promi
   return ends.answer(await native.run(feeds, ends.outputNames));
 }
 
-async function loadGraph(
-  spec: SessionSpec,
-  source: string | Uint8Array,
-  images: number,
-): Promise<LoadedGraph> {
+async function loadGraph(spec: SessionSpec, source: string | Uint8Array): Promise<LoadedGraph> {
   const native = await createNative(spec, source);
   const { form, inputName, outputName } = spec;
   if (form === undefined) {
-    const ends = preparedEnds(spec, native.inputNames, images);
+    const ends = preparedEnds(spec, native.inputNames);
     requireNames(native, ends);
     return { native, ends };
   }

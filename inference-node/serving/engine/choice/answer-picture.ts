@@ -1,10 +1,9 @@
 /** Runs a prepared model in an engine of its own, to see what it answers on this machine. */
 import { cpus } from 'node:os';
 import type { Size } from '@matting/proto/contract/finishing.ts';
-import { takingAtMost } from '../../models/prepared-model.ts';
-import type { Answering, AnswerRuns, Matte } from '../../prepared/answer-check.ts';
+import type { Answering, Matte } from '../../prepared/answer-check.ts';
 import { runtimeVersion } from '../../providers/provider-files.ts';
-import { type Answer, type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
+import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
 import { spawnEngineChild } from '../pool/engine.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
 
@@ -20,14 +19,8 @@ export interface AnsweringOptions {
   readonly memoryMaxBytes?: number;
 }
 
-/** Runs a prepared model once, with the graph for one picture alone. */
+/** Runs a prepared model once. */
 export function answerOnce(options: AnsweringOptions): Answering['answer'] {
-  return async (model, rgb) => {
-    return requireOne(await answerRuns(options)(takingAtMost(model, 1), [[rgb]]));
-  };
-}
-
-export function answerRuns(options: AnsweringOptions): AnswerRuns {
   const { childEnv, threads, timeoutMs = ANSWER_TIMEOUT_MS, memoryMaxBytes } = options;
   const keepsNoMemory = memoryMaxBytes !== undefined;
   const session = {
@@ -37,7 +30,7 @@ export function answerRuns(options: AnsweringOptions): AnswerRuns {
     keepsNoMemory,
   };
   const child = { childEnv, timeoutMs, memoryMaxBytes };
-  return (model, runs) => runSeries({ spec: { ...model, ...session }, runs, ...child });
+  return (model, rgb) => runOnce({ spec: { ...model, ...session }, rgb, ...child });
 }
 
 export function createAnswering(options: AnsweringOptions): Answering {
@@ -48,16 +41,15 @@ export function createAnswering(options: AnsweringOptions): Answering {
 const OUTPUT_LENGTH_MAX = 64 * 1024;
 const LAST_WORDS_LENGTH_MAX = 200;
 
-export interface RunSeriesOptions {
+export interface RunOnceOptions {
   readonly spec: SessionSpec;
   /** Where spec.path is undefined. */
   readonly graph?: Uint8Array;
-  /** One after the other; the pictures of each, as many as a graph of the model takes. */
-  readonly runs: readonly (readonly Uint8Array[])[];
-  /** Of the pictures in the input (models/input-size.ts); absent: they fill it. */
+  readonly rgb: Uint8Array;
+  /** Of the picture in the input (models/input-size.ts); absent: it fills the input. */
   readonly size?: Size | undefined;
   readonly childEnv: Readonly<Record<string, string>>;
-  /** For load and runs together. A driver that hangs is killed then. */
+  /** For load and run together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
   readonly memoryMaxBytes?: number | undefined;
   /** Told what the last run of the warm-up took, ms. */
@@ -66,37 +58,17 @@ export interface RunSeriesOptions {
   readonly killWaitMaxMs?: number;
 }
 
-export async function runOnce({
-  rgb,
-  ...options
-}: Omit<RunSeriesOptions, 'runs'> & { readonly rgb: Uint8Array }): Promise<Matte<Buffer>> {
-  return requireOne(await runSeries({ ...options, runs: [[rgb]] }));
-}
-
-function requireOne<Alpha extends Uint8Array>([answer]: readonly Answer<Alpha>[]): Matte<Alpha> {
-  const [alpha] = answer?.alphas ?? [];
-  if (answer === undefined || alpha === undefined) {
-    throw new Error('the engine answered without an alpha');
-  }
-  return { alpha, ...answer.size };
-}
-
-/** The answer to each run once the process is gone; rejects also where it does not die. */
-export function runSeries(options: RunSeriesOptions): Promise<readonly Answer<Buffer>[]> {
-  const { spec, graph, runs, size, childEnv, timeoutMs, memoryMaxBytes, killWaitMaxMs } = options;
-  const { promise, resolve, reject } = Promise.withResolvers<readonly Answer<Buffer>[]>();
+/** The answer once the process is gone; rejects also where it does not die. */
+export function runOnce(options: RunOnceOptions): Promise<Matte<Buffer>> {
+  const { spec, graph, rgb, size, childEnv, timeoutMs, memoryMaxBytes, killWaitMaxMs } = options;
+  const { promise, resolve, reject } = Promise.withResolvers<Matte<Buffer>>();
   let output = '';
-  const answers: Answer<Buffer>[] = [];
+  let matte: Matte<Buffer> | undefined;
   let failure: string | undefined;
   const timer = setTimeout(() => {
     failure = `no answer within ${timeoutMs} ms`;
     child.kill();
   }, timeoutMs);
-  const sendNext = () => {
-    const pictures = runs[answers.length];
-    if (pictures === undefined) child.kill();
-    else void child.send({ kind: 'run', id: 1 + answers.length, size }, pictures);
-  };
   const child = spawnEngineChild(childEnv, {
     killWaitMaxMs,
     dataBytesMax: memoryMaxBytes && memoryMaxBytes + RUNTIME_RESERVED_BYTES,
@@ -106,14 +78,14 @@ export function runSeries(options: RunSeriesOptions): Promise<readonly Answer<Bu
     onFrame: ({ head, parts }) => {
       if (head.kind === 'ready') {
         options.onWarm?.(head.warmMs);
-        return sendNext();
+        void child.send({ kind: 'run', id: 1, size }, [rgb]);
+        return;
       }
       if (head.kind === 'started') return;
-      if (head.kind === 'done') {
-        answers.push({ alphas: parts, size: head.size });
-        return sendNext();
-      }
-      failure = head.message;
+      const [alpha] = parts;
+      if (head.kind !== 'done') failure = head.message;
+      else if (alpha === undefined) failure = 'the engine answered without an alpha';
+      else matte = { alpha, ...head.size };
       child.kill();
     },
     onStuck: () => {
@@ -124,7 +96,7 @@ export function runSeries(options: RunSeriesOptions): Promise<readonly Answer<Bu
     // Only now has all of its standard error come.
     onExit: exit => {
       clearTimeout(timer);
-      if (answers.length === runs.length) return resolve(answers);
+      if (matte !== undefined) return resolve(matte);
       const how = exit.signal ?? `code ${exit.code}`;
       failure ??= exit.error?.message ?? describeEnd(how, output);
       reject(new Error(explain(failure, output)));

@@ -7,11 +7,7 @@
  * A driver may hang or crash, so a GPU is tried in a process of its own, on a small graph of the
  * models' operators, and its answer held against the CPU's.
  */
-import {
-  type ExecutionProvider,
-  type PreparedModel,
-  takingAtMost,
-} from '../../models/prepared-model.ts';
+import type { ExecutionProvider, PreparedModel } from '../../models/prepared-model.ts';
 import {
   ElementType,
   elementCount,
@@ -213,7 +209,7 @@ export async function requireParity(model: PreparedModel, options: ParityOptions
   const rgb = drawCheckInput(model);
   const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
     const session = { intraOpThreads, sharesCores: false, allowCpuNodes: true };
-    const spec = { ...takingAtMost(model, 1), provider, ...session };
+    const spec = { ...model, provider, ...session };
     return runOnce({ spec, rgb, childEnv, timeoutMs, onWarm });
   };
   const expected = await runOn('cpu', cpuThreads);

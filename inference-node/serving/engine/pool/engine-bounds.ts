@@ -7,14 +7,14 @@
  * takes the same memory for every picture.
  */
 import { engineBytes } from '../../admission.ts';
-import { imagesARun, largestInput, type PreparedModel } from '../../models/prepared-model.ts';
+import { largestInput, type PreparedModel } from '../../models/prepared-model.ts';
 import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
 
 export interface EngineBounds {
   /** What the kernel gives its process (RLIMIT_DATA). Undefined: all that there is. */
   readonly dataBytesMax?: number;
   readonly resident?: ResidentBound;
-  /** The mattes of a run, together. */
+  /** The matte of a run. */
   readonly answerBytesMax: number;
 }
 
@@ -41,7 +41,7 @@ const KEPT_BYTES = 64 * 1024 ** 2;
 
 export function boundsOf(model: PreparedModel, threads: number): EngineBounds {
   const { width, height } = largestInput(model);
-  if (model.form === undefined) return { answerBytesMax: imagesARun(model) * width * height };
+  if (model.form === undefined) return { answerBytesMax: width * height };
   const estimated = Math.max(UNMEASURED_BYTES, engineBytes(model));
   const measured = model.peakBytes ?? estimated;
   const reserved = RUNTIME_RESERVED_BYTES + threads * THREAD_RESERVED_BYTES;

@@ -16,7 +16,7 @@ export interface EngineRun {
   readonly priority: EnginePriority;
   /** Aborted while queued: leaves the queue. Aborted while running: the result is dropped. */
   readonly signal: AbortSignal;
-  /** ENGINE_LOST where no engine is ready; lost with others it waits for the first that starts. */
+  /** ENGINE_LOST where no engine is ready. */
   readonly leavesWhenDown?: boolean;
 }
 
@@ -25,7 +25,7 @@ export interface EngineResult {
   readonly alpha: Buffer;
   readonly size: Size;
   readonly waitMs: number;
-  /** The hop, both conversions and the native run, ms; of a run of several that of all of them. */
+  /** The hop, both conversions and the native run, ms. */
   readonly inferMs: number;
 }
 
@@ -37,10 +37,8 @@ export interface EnginePoolSnapshot {
   readonly enginesReady: number;
   readonly enginesStuck: number;
   readonly running: number;
-  /** Images that an engine takes at once, at most. */
-  readonly imagesARunMax: number;
   readonly queued: number;
-  /** Running mean of what a run takes for each of its images, ms. */
+  /** Running mean of what a run takes, ms. */
   readonly inferMs: number;
   /** For a run queued now, until an engine takes it, ms. */
   readonly estimatedWaitMs: number;
@@ -49,7 +47,7 @@ export interface EnginePoolSnapshot {
 /**
  * succeeded: an alpha came back. refused: the model makes no matte of this picture, and made one of
  * the check picture. failed: the engine reported an error. lost: it died under the image. dropped:
- * the caller had gone. One lost with others has not ended: it runs again.
+ * the caller had gone.
  */
 export const RUN_OUTCOMES = ['succeeded', 'refused', 'failed', 'lost', 'dropped'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
@@ -74,7 +72,6 @@ export type EngineDeathCause = (typeof ENGINE_DEATH_CAUSES)[number];
 /** Totals since the pool was opened. */
 export interface EnginePoolMetrics {
   readonly runs: Readonly<Record<RunOutcome, number>>;
-  readonly runsByImages: Readonly<Record<string, number>>;
   readonly deaths: Readonly<Record<EngineDeathCause, number>>;
   /** Sum over the engines of the time an image was in one, seconds. */
   readonly busyS: number;
@@ -99,8 +96,8 @@ export interface EnginePool {
    * error of the engine), PROCESSING_FAILED (the model makes no matte of this picture, or takes too
    * much memory for it),
    * NODE_UNAVAILABLE (the pool closes, failed, or its GPU is out), NODE_OVERLOADED, or the signal's
-   * reason. Where an engine dies before the run, or under several, it goes back to the head of the
-   * queue. `rgb` is not copied: it must not change until then.
+   * reason. Where an engine dies before the run, it goes back to the head of the queue. `rgb` is
+   * not copied: it must not change until then.
    */
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;
@@ -164,26 +161,13 @@ export class RunQueue<Item extends Queued> {
     this.#waiting[item.priority].push(item);
   }
 
-  /** For one that was the head of its line and is again. Of several the last one first. */
+  /** For one that was the head of its line and is again. */
   putBack(item: Item): void {
     this.#waiting[item.priority].unshift(item);
   }
 
   shift(): Item | undefined {
     return this.#nextLine().shift();
-  }
-
-  /** The next ones, `max` at most, up to the first that is not to be taken. */
-  takeWhile(isTaken: (item: Item) => boolean, max: number): Item[] {
-    const taken: Item[] = [];
-    while (taken.length < max) {
-      const line = this.#nextLine();
-      const [next] = line;
-      if (next === undefined || !isTaken(next)) break;
-      taken.push(next);
-      line.shift();
-    }
-    return taken;
   }
 
   #nextLine(): Item[] {

@@ -57,8 +57,6 @@ export interface RunTask {
   settled: boolean;
   takenAtMs: number;
   dispatches: number;
-  /** It was lost with others. */
-  runsAlone: boolean;
 }
 
 /** `onAbort` is called at most once, and not after the task was settled. */
@@ -87,7 +85,6 @@ export function createRunTask(
     settled: false,
     takenAtMs: 0,
     dispatches: 0,
-    runsAlone: false,
   };
   signal.addEventListener('abort', abort);
   return { task, promise };
@@ -168,8 +165,8 @@ const STUCK_FREE_IN_MS = 3_600_000;
 
 export interface EngineLoss {
   readonly cause: EngineDeathCause;
-  /** What its run had in it; `started`: which it had begun. Empty: there was none. */
-  readonly tasks: readonly RunTask[];
+  /** What was in it; `started`: its run had begun. */
+  readonly task: RunTask | undefined;
   readonly started: boolean;
   readonly message: string;
   /** It reported while loading that the model cannot be loaded. */
@@ -178,9 +175,9 @@ export interface EngineLoss {
 
 export interface EngineListener {
   onReady(engine: Engine, warmMs: number): void;
-  onDone(engine: Engine, tasks: readonly RunTask[], answer: Answer<Buffer>): void;
-  /** The model makes no matte of them; the engine is free. */
-  onNoMatte(engine: Engine, tasks: readonly RunTask[], message: string): void;
+  onDone(engine: Engine, task: RunTask, answer: Answer<Buffer>): void;
+  /** The model makes no matte of its picture; the engine is free. */
+  onNoMatte(engine: Engine, task: RunTask, message: string): void;
   onLoss(engine: Engine, loss: EngineLoss): void;
   onStuck(engine: Engine, pid: number): void;
   onLoading(engine: Engine, loadingMs: number): void;
@@ -206,7 +203,7 @@ export class Engine {
   #output: OutputLines | undefined;
   #state: EngineState = 'down';
   #child: Child<FromEngine> | undefined;
-  #tasks: readonly RunTask[] = [];
+  #task: RunTask | undefined;
   #started = false;
   #lossesInARow = 0;
   #sinceMs = performance.now();
@@ -230,8 +227,8 @@ export class Engine {
     return this.#state;
   }
 
-  get tasks(): readonly RunTask[] {
-    return this.#tasks;
+  get task(): RunTask | undefined {
+    return this.#task;
   }
 
   get pid(): number | undefined {
@@ -251,7 +248,7 @@ export class Engine {
     return this.#loadMs;
   }
 
-  /** As far as is known. `inferMs`: what a run takes for each picture. */
+  /** As far as is known. `inferMs`: what a run takes. */
   freeInMs(inferMs: number): number {
     // Its GPU may be out for ever.
     if (this.#parked) return STUCK_FREE_IN_MS;
@@ -260,7 +257,7 @@ export class Engine {
       case 'idle':
         return 0;
       case 'running':
-        return Math.max(0, inferMs * this.#tasks.length - inStateMs);
+        return Math.max(0, inferMs - inStateMs);
       case 'loading':
         return Math.max(0, this.#loadMs - inStateMs);
       case 'down':
@@ -328,20 +325,18 @@ export class Engine {
   }
 
   /** Only while idle. `runTimeoutMs` is the watchdog's limit for this run. */
-  take(tasks: readonly [RunTask, ...RunTask[]], runTimeoutMs: number): void {
+  take(task: RunTask, runTimeoutMs: number): void {
     if (this.#state !== 'idle') throw new Error(`engine ${this.index} is ${this.#state}, not idle`);
-    this.#tasks = tasks;
+    this.#task = task;
     this.#started = false;
     this.#enter('running');
-    const pictures = tasks.map(({ rgb }) => rgb);
-    // Several are of one size: they fill the input.
-    void this.#child?.send({ kind: 'run', id: tasks[0].id, size: tasks[0].size }, pictures);
+    void this.#child?.send({ kind: 'run', id: task.id, size: task.size }, [task.rgb]);
     this.#arm(runTimeoutMs, () => {
       this.#stop('watchdog', `a run did not end within ${Math.round(runTimeoutMs)} ms`);
     });
   }
 
-  /** Kills its process, whatever it does. The caller settles its tasks: onLoss is not called. */
+  /** Kills its process, whatever it does. The caller settles its task: onLoss is not called. */
   close(): void {
     if (this.#state === 'closed') return;
     this.#disarm();
@@ -388,14 +383,15 @@ export class Engine {
 
   /** Reports the loss, once for each process, as soon as no answer can come from it. */
   #lose(how: Pick<EngineLoss, 'cause' | 'message' | 'broken'>): void {
-    const loss = { ...how, tasks: this.#tasks, started: this.#started };
-    this.#tasks = [];
+    const loss = { ...how, task: this.#task, started: this.#started };
+    this.#task = undefined;
     this.#started = false;
     this.#listener.onLoss(this, loss);
   }
 
   #onFrame({ head, parts }: Frame<FromEngine>): void {
-    const runs = this.#state === 'running' && 'id' in head && head.id === this.#tasks[0]?.id;
+    const task = this.#state === 'running' ? this.#task : undefined;
+    const runs = task !== undefined && 'id' in head && head.id === task.id;
     if (this.#state === 'loading' && head.kind === 'ready') {
       this.#onReady(head.warmMs);
     } else if (this.#state === 'loading' && head.kind === 'broken') {
@@ -403,7 +399,7 @@ export class Engine {
     } else if (runs && head.kind === 'started') {
       this.#started = true;
     } else if (runs && (head.kind === 'done' || head.kind === 'failed')) {
-      this.#onRunEnd(head, parts);
+      this.#onRunEnd(head, task, parts);
     } else if (!OVER.includes(this.#state)) {
       this.#stop('fault', `the engine said ${head.kind} while ${this.#state}`);
     }
@@ -418,20 +414,17 @@ export class Engine {
     this.#listener.onReady(this, warmMs);
   }
 
-  #onRunEnd(head: FromEngine, alphas: readonly Buffer[]): void {
-    const tasks = this.#tasks;
-    if (
-      head.kind === 'done' &&
-      alphas.length === tasks.length &&
-      this.#isWhole(head.size, alphas)
-    ) {
+  #onRunEnd(head: FromEngine, task: RunTask, alphas: readonly Buffer[]): void {
+    const [alpha, ...others] = alphas;
+    const isOne = alpha !== undefined && others.length === 0;
+    if (head.kind === 'done' && isOne && this.#isWhole(head.size, alpha)) {
       this.#endRun();
-      this.#listener.onDone(this, tasks, { alphas, size: head.size });
+      this.#listener.onDone(this, task, { alpha, size: head.size });
       return;
     }
     if (head.kind === 'failed' && head.ofPicture) {
       this.#endRun();
-      this.#listener.onNoMatte(this, tasks, head.message);
+      this.#listener.onNoMatte(this, task, head.message);
       return;
     }
     this.#stop('fault', head.kind === 'failed' ? head.message : 'an alpha has a wrong size');
@@ -440,7 +433,7 @@ export class Engine {
   /** Its run has ended well. The listener is told of an engine that is lost all the same. */
   #endRun(): void {
     this.#disarm();
-    this.#tasks = [];
+    this.#task = undefined;
     this.#started = false;
     this.#lossesInARow = 0;
     const tooMuch = this.#describeTooMuch();
@@ -467,11 +460,11 @@ export class Engine {
     return (pid === undefined ? undefined : readResidentBytes(pid)) ?? 0;
   }
 
-  #isWhole({ width, height }: Size, alphas: readonly Buffer[]): boolean {
+  #isWhole({ width, height }: Size, alpha: Buffer): boolean {
     const { form, inputWidth, inputHeight } = this.#options.spec;
     const isOwn = width === inputWidth && height === inputHeight;
     const isSize = form === undefined ? isOwn : width > 0 && height > 0;
-    return isSize && alphas.every(({ length }) => length === width * height);
+    return isSize && alpha.length === width * height;
   }
 
   #onExit(exit: ChildExit): void {

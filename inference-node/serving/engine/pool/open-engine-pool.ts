@@ -1,11 +1,10 @@
 /**
- * The engine pool over child processes: one queue, each engine one run at a time. A free engine
- * takes what waits then, up to what its model has a graph for; it never waits for more.
+ * The engine pool over child processes: one queue, each engine one run at a time.
  *
  *   picture   queued ──► running ──► settled
  *             A caller that goes away settles its promise at once, but the engine stays taken:
  *             nothing overtakes native code. Back to queued where the engine died before it
- *             began, and where a run of several is lost: then each runs alone (engine-group.ts)
+ *             began
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
  *             any ──more than half of the engines stuck──► failed
@@ -19,7 +18,7 @@
 
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
-import { BATCH_SIZES, channelsOf, type PreparedModel } from '../../models/prepared-model.ts';
+import { channelsOf, type PreparedModel } from '../../models/prepared-model.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import { type Answer, saysDeviceIsGone } from '../engine-protocol.ts';
 import {
@@ -30,14 +29,7 @@ import {
   type EngineLoss,
   type RunTask,
 } from './engine.ts';
-import {
-  createGroups,
-  deathOf,
-  type EngineDeath,
-  type EngineGroup,
-  groupOf,
-  runTimeoutMs,
-} from './engine-group.ts';
+import { createGroups, deathOf, type EngineGroup, groupOf, runTimeoutMs } from './engine-group.ts';
 import {
   ENGINE_DEATH_CAUSES,
   type EngineDeathCause,
@@ -145,8 +137,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
       engines: this.#engines.length,
       enginesStuck: this.#engines.filter(engine => engine.stuck).length,
       enginesReady: this.#count('idle') + this.#count('running'),
-      running: this.#engines.filter(({ tasks }) => tasks.length > 0).length,
-      imagesARunMax: Math.max(...this.#groups.map(({ batches }) => batches.imagesMax)),
+      running: this.#engines.filter(({ task }) => task !== undefined).length,
       queued,
       inferMs,
       estimatedWaitMs: estimateWaitMs({
@@ -209,30 +200,23 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#changed();
   }
 
-  onDone(engine: Engine, tasks: readonly RunTask[], { alphas, size }: Answer<Buffer>): void {
-    const inferMs = this.#accounts.addRun(tasks);
-    for (const task of tasks) this.#endTask(task, 'succeeded');
-    this.#inferMs.add(inferMs / tasks.length);
-    const group = groupOf(this.#groups, engine);
-    group.failure.recordSuccess();
-    group.batches.recordSuccess(tasks.length);
+  onDone(engine: Engine, task: RunTask, { alpha, size }: Answer<Buffer>): void {
+    const inferMs = this.#accounts.addRun(task);
+    this.#endTask(task, 'succeeded');
+    this.#inferMs.add(inferMs);
+    groupOf(this.#groups, engine).failure.recordSuccess();
     // Before anything else: the engine must not wait for what the caller does with the answer.
     this.#dispatch();
-    for (const [index, alpha] of alphas.entries()) {
-      const task = tasks[index];
-      task?.resolve({ alpha, size, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
-    }
+    task.resolve({ alpha, size, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
     this.#afterRun();
   }
 
-  onNoMatte({ index }: Engine, tasks: readonly RunTask[], reason: string): void {
+  onNoMatte({ index }: Engine, task: RunTask, reason: string): void {
     this.#log.warn({ engine: index, ...this.#of, reason }, 'no matte of an image');
-    this.#accounts.addRun(tasks);
+    this.#accounts.addRun(task);
     const detail = `The model ${this.#of.model} cannot process this image.`;
-    for (const task of tasks) {
-      this.#endTask(task, 'refused');
-      task.reject(new ContractError('PROCESSING_FAILED', detail, { cause: new Error(reason) }));
-    }
+    this.#endTask(task, 'refused');
+    task.reject(new ContractError('PROCESSING_FAILED', detail, { cause: new Error(reason) }));
     this.#afterRun();
   }
 
@@ -240,26 +224,15 @@ class ChildEnginePool implements EnginePool, EngineListener {
     const { cause, message: reason } = loss;
     this.#accounts.deaths[cause]++;
     this.#log.warn({ engine: engine.index, ...this.#of, cause, reason }, 'engine lost');
-    const again = this.#loseRun(loss);
-    if (cause !== 'device') this.#judgeLoss(engine, loss, again);
-    if (cause === 'load') this.#leaveWhereDown(() => true);
+    if (loss.task !== undefined) this.#loseRun(loss, loss.task);
+    if (cause !== 'device') this.#judge(engine, loss);
     this.#afterRun();
   }
 
-  #judgeLoss(engine: Engine, loss: EngineLoss, again: readonly RunTask[]): void {
+  #judge(engine: Engine, loss: EngineLoss): void {
+    const { cause, message, broken } = loss;
     const group = groupOf(this.#groups, engine);
-    const ofSeveral = loss.started && loss.tasks.length > 1;
-    // Of a run of several each picture is judged when it has run alone.
-    const death = ofSeveral && again.length > 0 ? undefined : deathOf(group, engine, loss);
-    this.#judge(group, loss, death);
-    if (ofSeveral && group.batches.recordLoss()) {
-      const facts = { model: this.#of.model, ...gpuOf(group) };
-      this.#log.error(facts, 'runs of several images keep failing: one at a time');
-    }
-  }
-
-  /** `death` is undefined where it is not counted, or not yet. */
-  #judge(group: EngineGroup, { cause, message, broken }: EngineLoss, death?: EngineDeath) {
+    const death = deathOf(group, engine, loss);
     const mustGo = death !== undefined && group.failure.recordDeath(death);
     // What a load reports is the same the next time; a crash may not be.
     const neverLoads = broken && !group.wasReady;
@@ -310,15 +283,12 @@ class ChildEnginePool implements EnginePool, EngineListener {
   #dispatch(): void {
     if (this.#closing !== undefined || this.#state === 'failed') return;
     const idle = this.#engines.filter(engine => engine.state === 'idle');
-    for (const [index, engine] of idle.entries()) {
-      const { batches } = groupOf(this.#groups, engine);
-      const tasks = batches.next(this.#queue, idle.length - index);
-      if (tasks === undefined) return;
-      for (const task of tasks) {
-        task.takenAtMs = performance.now();
-        task.dispatches++;
-      }
-      engine.take(tasks, runTimeoutMs(this.#timing, tasks.length, this.#inferMs.value));
+    for (const engine of idle) {
+      const task = this.#queue.shift();
+      if (task === undefined) return;
+      task.takenAtMs = performance.now();
+      task.dispatches++;
+      engine.take(task, runTimeoutMs(this.#timing, this.#inferMs.value));
     }
   }
 
@@ -326,25 +296,19 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#accounts.runs[task.settled ? 'dropped' : outcome]++;
   }
 
-  /** Settles what was in it, or puts it back. Returns what runs again. */
-  #loseRun({ cause, message, tasks, started }: EngineLoss): RunTask[] {
+  /** Settles what was in it, or puts it back where its run had not begun. */
+  #loseRun({ cause, message, started }: EngineLoss, task: RunTask): void {
     const gone = this.#gone();
     // After the watchdog's time do not wait for a process that may never go.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
-    const mayRunAgain = ({ dispatches }: RunTask) =>
-      started ? tasks.length > 1 && cause !== 'device' : soon && dispatches < DISPATCHES_MAX;
-    const again = gone ? [] : tasks.filter(task => !task.settled && mayRunAgain(task));
-    for (const task of again.toReversed()) {
-      task.runsAlone ||= started;
+    const mayRunAgain = !started && soon && task.dispatches < DISPATCHES_MAX;
+    if (mayRunAgain && !gone && !task.settled) {
       this.#queue.putBack(task);
+      return;
     }
-    const ended = tasks.filter(task => !again.includes(task));
-    if (started || ended.length > 0) this.#accounts.addRun(tasks);
-    for (const task of ended) {
-      this.#endTask(task, OUTCOMES_OF_LOSS[cause] ?? 'lost');
-      task.reject(gone && mayRunAgain(task) ? gone : createLossError(cause, message));
-    }
-    return again;
+    this.#accounts.addRun(task);
+    this.#endTask(task, OUTCOMES_OF_LOSS[cause] ?? 'lost');
+    task.reject(gone && mayRunAgain ? gone : createLossError(cause, message));
   }
 
   /** A GPU goes out, for every pool; what has no other fails. */
@@ -387,16 +351,16 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   /** Those with a run in them, or in the middle of losing one, end after it. */
   #closeFreeEngines(): void {
-    for (const engine of this.#engines) if (engine.tasks.length === 0) engine.close();
+    for (const engine of this.#engines) if (engine.task === undefined) engine.close();
   }
 
   #endGrace(): void {
     const gone = new ContractError('NODE_UNAVAILABLE', 'The node shut down before the run ended.');
     for (const engine of this.#engines) {
-      const { tasks, state } = engine;
+      const { task, state } = engine;
       if (state === 'closed') continue;
-      this.#accounts.addRun(tasks);
-      for (const task of tasks) {
+      if (task !== undefined) {
+        this.#accounts.addRun(task);
         this.#endTask(task, 'lost');
         task.reject(gone);
       }
@@ -409,12 +373,12 @@ class ChildEnginePool implements EnginePool, EngineListener {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
-  /** Those go that wait for no engine to start; not yet those that an image beside them lost. */
-  #leaveWhereDown(mayLeave = ({ runsAlone }: RunTask) => !runsAlone): void {
+  /** Those go that wait for no engine to start. */
+  #leaveWhereDown(): void {
     if (this.#engines.some(({ state }) => state === 'idle' || state === 'running')) return;
-    const leaves = (task: RunTask) => task.leavesWhenDown && mayLeave(task);
     const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');
-    for (const task of this.#queue.removeWhere(leaves)) task.reject(none);
+    for (const task of this.#queue.removeWhere(({ leavesWhenDown }) => leavesWhenDown))
+      task.reject(none);
   }
 
   #changed(): void {
@@ -430,23 +394,19 @@ function gpuOf({ device }: EngineGroup): { gpu?: string } {
 export class EngineAccounts implements EnginePoolMetrics {
   readonly runs = noneOf<RunOutcome>(RUN_OUTCOMES);
   readonly deaths = noneOf<EngineDeathCause>(ENGINE_DEATH_CAUSES);
-  readonly runsByImages = noneOf<number>([1, ...BATCH_SIZES]);
   busyS = 0;
   loadMs = 0;
   warmMs = 0;
 
-  /** An engine is free of them. Returns how long they had it, ms. */
-  addRun(tasks: readonly RunTask[]): number {
-    const [first] = tasks;
-    if (first === undefined) return 0;
-    const takenMs = performance.now() - first.takenAtMs;
-    this.runsByImages[tasks.length] = (this.runsByImages[tasks.length] ?? 0) + 1;
+  /** An engine is free of it. Returns how long it had the engine, ms. */
+  addRun(task: RunTask): number {
+    const takenMs = performance.now() - task.takenAtMs;
     this.busyS += takenMs / 1000;
     return takenMs;
   }
 }
 
-function noneOf<Name extends string | number>(names: readonly Name[]): Record<Name, number> {
+function noneOf<Name extends string>(names: readonly Name[]): Record<Name, number> {
   return Object.fromEntries(names.map(name => [name, 0])) as Record<Name, number>;
 }
 

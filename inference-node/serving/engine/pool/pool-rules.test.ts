@@ -2,15 +2,7 @@
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
-import { BATCH_SIZES } from '../../models/prepared-model.ts';
-import { createRunTask, type RunTask } from './engine.ts';
-import {
-  BatchRule,
-  FAILURE_WINDOW_MS,
-  FailureRule,
-  LOSSES_MAX,
-  runTimeoutMs,
-} from './engine-group.ts';
+import { FAILURE_WINDOW_MS, FailureRule, runTimeoutMs } from './engine-group.ts';
 import { ASYNC_HANDICAP_MS, type EngineDeathCause, type Queued, RunQueue } from './engine-pool.ts';
 import { estimateWaitMs } from './open-engine-pool.ts';
 
@@ -158,74 +150,7 @@ test('a load that succeeds ends the row', t => {
   }
 });
 
-const GRAPHS = BATCH_SIZES.map(images => ({ images, path: '', sha256: '' }));
-
-function tasks(count: number): RunTask[] {
-  const { signal } = new AbortController();
-  return Array.from({ length: count }, (_, id) => {
-    const run = { rgb: new Uint8Array(), priority: 'sync', signal } as const;
-    return createRunTask(id, run, () => undefined).task;
-  });
-}
-
-function queueOf(waiting: readonly RunTask[]): RunQueue<RunTask> {
-  const queue = new RunQueue<RunTask>();
-  for (const task of waiting) queue.push(task);
-  return queue;
-}
-
-/** The numbers of each run, with as many engines idle as said, until nothing waits. */
-function runsOf(rule: BatchRule, waiting: readonly RunTask[], idle = 1): number[][] {
-  const queue = queueOf(waiting);
-  const runs: number[][] = [];
-  for (let run = rule.next(queue, idle); run !== undefined; run = rule.next(queue, idle)) {
-    runs.push(run.map(({ id }) => id));
-  }
-  return runs;
-}
-
-test('as many as there is a graph for, in their order; nothing waits for more', t => {
-  const sizes = (count: number) => runsOf(new BatchRule(GRAPHS), tasks(count)).map(r => r.length);
-  t.deepEqual([0, 1, 2, 3].map(sizes), [[], [1], [2], [2, 1]]);
-  t.deepEqual([7, 8, 13].map(sizes), [[4, 2, 1], [8], [8, 4, 1]]);
-  t.deepEqual(runsOf(new BatchRule(GRAPHS), tasks(5)), [[0, 1, 2, 3], [4]]);
-  t.deepEqual(runsOf(new BatchRule(), tasks(3)), [[0], [1], [2]]);
-});
-
-test('engines that are idle together share what waits', t => {
-  const rule = new BatchRule(GRAPHS);
-  const queue = queueOf(tasks(8));
-  t.is(rule.next(queue, 2)?.length, 4);
-  t.is(rule.next(queue, 1)?.length, 4);
-  t.deepEqual(
-    runsOf(rule, tasks(2), 2).map(run => run.length),
-    [1, 1],
-  );
-});
-
-test('one that was lost with others runs alone, and nobody with it', t => {
-  const rule = new BatchRule(GRAPHS);
-  const all = tasks(6);
-  for (const lost of all.slice(1, 3)) lost.runsAlone = true;
-  t.deepEqual(runsOf(rule, all), [[0], [1], [2], [3, 4], [5]]);
-});
-
-test('given up after three losses with no run of several that ended well between them', t => {
-  const rule = new BatchRule(GRAPHS);
-  const other = new BatchRule(GRAPHS);
-  for (let loss = 1; loss < LOSSES_MAX; loss++) t.false(rule.recordLoss());
-  rule.recordSuccess(2);
-  for (let loss = 1; loss < LOSSES_MAX; loss++) t.false(rule.recordLoss());
-  rule.recordSuccess(1);
-  t.is(rule.imagesMax, 8);
-  t.true(rule.recordLoss());
-  rule.recordSuccess(8);
-  t.deepEqual([rule.imagesMax, other.imagesMax], [1, 8]);
-  t.is(rule.recordLoss(), false, 'told once');
-  t.deepEqual(runsOf(rule, tasks(3)), [[0], [1], [2]]);
-});
-
-test('the watchdog of a run of several: four times what they take, not twenty', t => {
+test('the watchdog waits twenty times what a run takes, and never less than its floor', t => {
   const timing = {
     loadTimeoutMs: 0,
     respawnDelaysMs: [0],
@@ -233,7 +158,6 @@ test('the watchdog of a run of several: four times what they take, not twenty', 
     runTimeoutMinMs: 10_000,
     runTimeoutMeans: 20,
   } as const;
-  const limits = (meanMs: number) => [1, 2, 4, 8].map(n => runTimeoutMs(timing, n, meanMs));
-  t.deepEqual(limits(10), [10_000, 10_000, 10_000, 10_000]);
-  t.deepEqual(limits(1000), [20_000, 20_000, 20_000, 32_000]);
+  t.is(runTimeoutMs(timing, 10), 10_000);
+  t.is(runTimeoutMs(timing, 1000), 20_000);
 });
