@@ -9,6 +9,7 @@ import { circlesOf } from './tidy/circles.ts';
 import { PACKAGES, partsOf, wrongImportsOf } from './tidy/packages.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
+import { STREETS, upwardImportsOf } from './tidy/streets.ts';
 
 const FUNCTION_LINES_MAX = 70;
 const FILE_LINES_MAX = 800;
@@ -90,6 +91,12 @@ test('no circle of imports, type-only ones included', t => {
   const graph = new Map(sources.map(file => [file.name, file.imports]));
   t.deepEqual(circlesOf(graph), []);
 });
+
+for (const streets of STREETS) {
+  test(`the folders of ${streets.folder} import only those before them`, t => {
+    t.deepEqual(upwardImportsOf(streets, programs), []);
+  });
+}
 
 function assertWithin(t: ExecutionContext, max: number, actual: [string, number][]) {
   const over = actual.filter(([, lines]) => lines > max);
@@ -336,6 +343,26 @@ test('circles are found, what only hangs on them is not', t => {
     ),
     [],
   );
+});
+
+test('imports of a later folder are found, and folders without a place in the order', t => {
+  const streets = { folder: 'a', order: ['low.ts middle', 'high'] };
+  const files = {
+    'a/low.ts': ['b/other.ts'],
+    'a/middle/one.ts': ['a/low.ts', 'a/middle/deep/two.ts', 'b/other.ts', 'node:fs'],
+    'a/middle/deep/two.ts': ['a/high/three.ts', 'a/main.ts'],
+    'a/high/three.ts': ['a/middle/one.ts', 'a/new/four.ts'],
+    'a/new/four.ts': ['a/low.ts'],
+    'a/main.ts': ['a/high/three.ts', 'a/low.ts'],
+    'b/other.ts': ['a/main.ts'],
+  };
+  const sources = Object.entries(files).map(([name, imports]) => ({ name, imports }));
+  t.deepEqual(upwardImportsOf(streets, sources), [
+    'a/middle/deep/two.ts -> a/high/three.ts',
+    'a/middle/deep/two.ts -> a/main.ts',
+    'a/high/three.ts -> a/new/four.ts',
+    'a/new/four.ts: the order does not name its folder',
+  ]);
 });
 
 test('imports of every kind are found, and functions with their names and lines', async t => {

@@ -1,0 +1,39 @@
+/** The order of the folders of a package: each imports only those before it. */
+import path from 'node:path';
+import type { SourceFile } from './source-files.ts';
+
+/** A package's folders, and files beside them, lowest first. */
+export interface Streets {
+  readonly folder: string;
+  /** Words are folders, or files of the package's own folder; its other files stand above all. */
+  readonly order: readonly string[];
+}
+
+export const STREETS: readonly Streets[] = [];
+
+/** The imports that lead to a later folder, and the folders that the order does not name. */
+export function upwardImportsOf(
+  { folder, order }: Streets,
+  sources: readonly Pick<SourceFile, 'name' | 'imports'>[],
+): string[] {
+  const words = order.flatMap(line => line.split(' '));
+  /** Undefined: outside of the package. Files that the order does not name come last. */
+  const storeyOf = (name: string): number | undefined => {
+    if (!name.startsWith(`${folder}/`)) return undefined;
+    const [first = '', ...rest] = path.posix.relative(folder, name).split('/');
+    const index = words.indexOf(first);
+    if (index < 0 && rest.length > 0) return Number.NaN;
+    return index < 0 ? words.length : index;
+  };
+  return sources.flatMap(({ name, imports }) => {
+    const own = storeyOf(name);
+    if (own === undefined) return [];
+    if (Number.isNaN(own)) return [`${name}: the order does not name its folder`];
+    return imports
+      .filter(to => {
+        const other = storeyOf(to);
+        return other !== undefined && !(other <= own);
+      })
+      .map(to => `${name} -> ${to}`);
+  });
+}
