@@ -11,31 +11,33 @@ import { mailBody } from '@matting/core/secrets/secret-box.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import { OperateWebhooks } from '@matting/core/webhooks/operate-webhooks.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { OnWithheld } from './alerts/owners-mails.ts';
 import { ManageAlerts, registerSettingsRoutes } from './alerts/settings-pages.ts';
 import { AccountJobs, registerJobsRoutes } from './jobs/job-pages.ts';
 import { registerKeyRoutes } from './keys/key-pages.ts';
+import type { OnWithheld } from './mails/owners-mails.ts';
 import { LedgerHistory, registerCreditRoutes } from './orders/credit-pages.ts';
 import { Orders, registerOrderRoutes } from './orders/order-pages.ts';
 import { registerPackageRoutes } from './orders/package-pages.ts';
 import { registerAssets } from './page/assets.ts';
-import { assetsOf, type Brand } from './page/brand.ts';
-import { wantsPage, writeErrorPage } from './page/frame.ts';
+import { assetsOf, type Brand, noteBrand } from './page/brand.ts';
+import { wantsPage, writeErrorPage } from './page/page-frame.ts';
 import { registerAuditRoute } from './people/audit-page.ts';
-import { Links } from './people/links.ts';
+import { Invitations } from './people/invitations.ts';
 import { registerPeopleRoutes } from './people/people-pages.ts';
-import { Profile, registerProfileRoutes } from './people/profile-pages.ts';
 import { registerPlaygroundRoutes } from './playground/playground-pages.ts';
 import { UsePlayground } from './playground/use-playground.ts';
 import type { PortalStores } from './portal-stores.ts';
+import { AuthorityError } from './session/authority.ts';
 import { askToSignIn, guardAccountArea } from './session/guard.ts';
-import { note, PageError } from './session/visit.ts';
+import { type Sessions, sessionsIn } from './session/session-store.ts';
+import { PageError } from './session/visit.ts';
 import type { PortalSettings } from './settings.ts';
 import { type PasswordCosts, Passwords } from './sign-in/passwords.ts';
+import { Profile, registerProfileRoutes } from './sign-in/profile-pages.ts';
 import { OpenIdConnect, ProviderSignIn } from './sign-in/provider-sign-in.ts';
-import { AuthorityError, type Sessions, sessionsIn } from './sign-in/session-store.ts';
 import { KnownBrowsers, SignIn, SignInThrottle } from './sign-in/sign-in.ts';
 import { registerSignInRoutes } from './sign-in/sign-in-pages.ts';
+import { UseLinks } from './sign-in/use-links.ts';
 import { Overview, registerOverviewRoute } from './usage/overview-pages.ts';
 import type { ReadUsage } from './usage/read-usage.ts';
 import { registerUsageRoutes } from './usage/usage-pages.ts';
@@ -87,7 +89,7 @@ export function openAccountArea(parts: AccountAreaParts, settings: AreaSettings)
     register: app => registerAccountArea(app, services, { baseUrl, canSignIn, brand }),
     errorWriterOf(request, path) {
       if (!wantsPage(request, path)) return undefined;
-      note(request, { brand });
+      noteBrand(request, brand);
       return writeErrorPage;
     },
   };
@@ -116,8 +118,9 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
     sessions: sessionsIn(stores.sessions),
     manageKeys: new ManageKeys(stores.apiKeys),
     signIn: new SignIn(signing),
-    links: new Links({
-      ...{ ...signing, ...messages },
+    links: new UseLinks(signing),
+    invitations: new Invitations({
+      ...{ ...stores, ...messages },
       baseUrl: config.baseUrl,
       sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
     }),
@@ -164,7 +167,7 @@ function registerAccountArea(
     async account => {
       await account.register(cookie);
       account.setErrorHandler(answerPageError);
-      account.addHook('onRequest', async request => note(request, { brand }));
+      account.addHook('onRequest', async request => noteBrand(request, brand));
       guardAccountArea(account, services.sessions, options);
       registerSignInRoutes(account, services);
       registerProfileRoutes(account, services);

@@ -10,9 +10,9 @@ import type { FastifyInstance } from 'fastify';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';
 import { BalanceWatch } from './alerts/balance-watch.ts';
 import { KeyExpiryWatch } from './alerts/key-expiry-notices.ts';
-import { withheldReporter } from './alerts/owners-mails.ts';
-import { mailDelivery, SmtpSender } from './alerts/send-mails.ts';
 import { documentPages } from './documents/document-pages.ts';
+import { withheldReporter } from './mails/owners-mails.ts';
+import { mailDelivery, SmtpSender } from './mails/send-mails.ts';
 import { PACKAGES_VIEW } from './orders/order-rules.ts';
 import {
   ReceivePayment,

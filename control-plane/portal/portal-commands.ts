@@ -2,13 +2,13 @@
 
 import type { CliContext } from '@matting/core/cli/context.ts';
 import type { Command } from 'commander';
-import { addMailCommands } from './alerts/messages.ts';
+import { addLinkCommands, addOwnerOption } from './link-commands.ts';
+import { addMailCommands } from './mails/messages.ts';
 import { addOrderCommands } from './orders/operate-orders.ts';
-import { addOwnerOption, addPeopleCommands } from './people/links.ts';
 
 export function addPortalCommands(program: Command, context: CliContext): void {
   addOwnerOption(program, context);
-  addPeopleCommands(program, context);
+  addLinkCommands(program, context);
   addMailCommands(program, context);
   addOrderCommands(program, context);
 }

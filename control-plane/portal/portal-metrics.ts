@@ -1,7 +1,7 @@
 /** What the portal counts as things happen, and what its gauges show. */
 import { type MetricSet, seconds } from '@matting/core/metrics/metric-set.ts';
-import { WITHHELD_REASONS } from './alerts/messages.ts';
-import { MAIL_ATTEMPT_OUTCOMES } from './alerts/send-mails.ts';
+import { WITHHELD_REASONS } from './mails/messages.ts';
+import { MAIL_ATTEMPT_OUTCOMES } from './mails/send-mails.ts';
 import { TOLD_OUTCOMES } from './orders/receive-payment.ts';
 
 export type PortalMetrics = ReturnType<typeof portalMetrics>;

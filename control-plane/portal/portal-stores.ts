@@ -3,16 +3,17 @@ import type { Database } from '@matting/database/database.ts';
 import { alertSettings } from './alerts/alert-settings.ts';
 import { alertLooking } from './alerts/alert-store.ts';
 import { expiryNoticeStore } from './alerts/key-expiry-notices.ts';
+import { createEndedOperatorSessions } from './operator-pages/ended-operator-sessions.ts';
 import { createLedgerLineStore } from './orders/ledger-lines.ts';
 import { createOrderStore } from './orders/order-store.ts';
 import { createLinkStore } from './people/link-store.ts';
 import { createPeopleStore } from './people/people-store.ts';
 import { createPlaygroundStore } from './playground/playground-store.ts';
-import { createEndedOperatorSessions } from './sign-in/ended-operator-sessions.ts';
+import { createSessionStore } from './session/session-store.ts';
 import { createIdentityStore } from './sign-in/identity-entry.ts';
-import { createSessionStore } from './sign-in/session-store.ts';
 import { createSignInThrottleStore, peopleRetention } from './sign-in/sign-in.ts';
 import { createUsageStore } from './usage/usage-store.ts';
+import './tables.ts';
 
 export type PortalStores = ReturnType<typeof createPortalStores>;
 

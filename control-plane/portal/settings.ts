@@ -4,12 +4,12 @@ import { readListenAddress } from '@matting/core/settings.ts';
 import { isReadableSecret } from '@matting/http/outgoing/webhook-signature.ts';
 import { type Environment, type EnvReader, readEnvironment } from '@matting/program/env.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
-import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './alerts/messages.ts';
+import { parseMail } from './mails/mail-address.ts';
+import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './mails/messages.ts';
 import type { ListOnSale } from './orders/order-rules.ts';
 import type { BrandSettings } from './page/brand.ts';
-import { parseMail } from './people/mail-address.ts';
-import { isRole } from './people/roles.ts';
 import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './playground/playground-store.ts';
+import { isRole } from './session/roles.ts';
 import type { GroupGrant } from './sign-in/provider-sign-in.ts';
 
 export type PortalSettings = ReturnType<typeof readPortalSettings>;
@@ -163,7 +163,7 @@ function parseGrant(text: string): GroupGrant | undefined {
 
 function readMail(whole: EnvReader) {
   const reader = whole.section('Mail');
-  // Of an account a day, and events to its own address: portal/alerts/messages.ts.
+  // Of an account a day, and events to its own address: portal/mails/messages.ts.
   const accountMails = reader.integer('MATTING_ACCOUNT_MAILS', {
     about: `The mails that an account may send each UTC day. Events to its own address have a second
       limit of the same size.`,

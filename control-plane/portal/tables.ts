@@ -1,13 +1,9 @@
 /** The portal's tables as Kysely sees them; migrations/ makes them, in this order. */
 import type { Generated } from 'kysely';
 import type { PaymentOutcome, StoredOrderState } from './orders/order-rules.ts';
-import type { Role } from './people/roles.ts';
-
-export type MemberSource = 'invited' | 'oidc' | 'operator';
-
-export type LinkPurpose = 'invitation' | 'sign-in';
-
-export type SignInMethod = 'password' | 'oidc' | 'link';
+import type { LinkPurpose, MemberSource } from './people/link-store.ts';
+import type { Role } from './session/roles.ts';
+import type { SignInMethod } from './session/session-store.ts';
 
 declare module '@matting/database/database.ts' {
   interface Schema {

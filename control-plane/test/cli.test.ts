@@ -22,7 +22,7 @@ import { until } from '@matting/core/test/harness.ts';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
 import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import { signingKeyOf, signMessage } from '@matting/http/outgoing/webhook-signature.ts';
-import { hashOfSecret } from '@matting/portal/sign-in/session-store.ts';
+import { hashOfSecret } from '@matting/portal/session/secret.ts';
 import { OPERATOR, placed } from '@matting/portal/test/orders.ts';
 import { at } from '@matting/test-support/at.ts';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';

@@ -9,7 +9,7 @@ every viewer reads the log of changes
   + permission: 'jobs.read'
   = a viewer may what the role has, in the own account
 
-file control-plane/portal/people/roles.ts
+file control-plane/portal/session/roles.ts
 tests control-plane/portal/test/attacks/every-route.test.ts: who may
 members manage people
   -   'keys.manage',
@@ -19,7 +19,7 @@ members manage people
   + ];
   = a member may what the role has, in the own account
 
-file control-plane/portal/page/frame.ts
+file control-plane/portal/page/page-frame.ts
 tests control-plane/portal/test/attacks/every-route.test.ts: who may
 the navigation leads a viewer to pages of owners
   - person && may(person.role, permission)

@@ -62,7 +62,7 @@ owners who had a notice get it again with the rest
   + rest === EVERYTHING || key.length > 0;
   = that the quota keeps back go to whom they have not reached on the next day, once
 
-file control-plane/portal/people/links.ts
+file control-plane/portal/people/invitations.ts
 tests control-plane/portal/people/people.test.ts: mails
 an invitation waits unsealed
   - const body = seal(
@@ -89,7 +89,7 @@ mails behind those that are looked at wait for them
   + [] as DueRow[]
   = reach everybody past accounts with more mails than are looked at
 
-file control-plane/portal/alerts/messages.ts
+file control-plane/portal/mails/messages.ts
 tests control-plane/portal/people/account.test.ts: messages of a day
 accounts of others use up the notices of an owner
   - if (message.kind === 'notice') {
@@ -117,7 +117,7 @@ a threshold that is set anew tells without a bound
   + mails.filter(() => ofMails.length >= 0)
   = tell of a threshold that is set anew no oftener
 
-file control-plane/portal/alerts/messages.ts
+file control-plane/portal/mails/messages.ts
 tests control-plane/portal/alerts/alerts-and-mails.test.ts: messages of a day on sqlite
 an address that is set again is tested again
   - if (recent !== undefined) return 'too-soon';
@@ -151,7 +151,7 @@ credits of failed jobs arm a threshold
   = is not told at every job that fails at the threshold
 
 file control-plane/core/webhooks/deliver-messages.ts
-tests control-plane/portal/alerts/mail-delivery.test.ts
+tests control-plane/portal/mails/mail-delivery.test.ts
 a mail that is being sent is due
   - (row.lease_expires_at === null || row.lease_expires_at <= row.read_at) &&
   = are sent by another replica where one dies over them, under the same id

@@ -43,7 +43,7 @@ who may is not asked again of a picture
   + // Another window
   = with a picture make no job once the person may not any more
 
-file control-plane/portal/sign-in/session-store.ts
+file control-plane/portal/session/session-store.ts
 tests control-plane/portal/people/authority.test.ts: the authority of people on sqlite
 a change does not ask whether the session lives
   - if (!(await takeSession(database, tx, accountId, actor))) return new AuthorityError('signed-out');
@@ -67,7 +67,7 @@ a membership ends while a change that asked for it is under way
   - await lockAccount(database, tx, accountId);
   = keeps the account and the session as they are until the change commits
 
-file control-plane/portal/sign-in/session-store.ts
+file control-plane/portal/session/session-store.ts
 tests control-plane/portal/people/people.test.ts: people who come in
 anybody ends a session
   - db.deleteFrom('sessions').where('id', '=', sessionId).where('user_id', '=', userId),
@@ -184,8 +184,8 @@ who lost a group stays
   + if (is === undefined) return;
   = may from now on what their groups say, and lose sessions with the group
 
-file control-plane/portal/alerts/send-mails.ts
-tests control-plane/portal/alerts/smtp-sender.test.ts
+file control-plane/portal/mails/send-mails.ts
+tests control-plane/portal/mails/smtp-sender.test.ts
 text with commas is several recipients
   - to: { name: '', address: mail.to },
   + to: mail.to,

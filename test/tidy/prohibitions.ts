@@ -57,8 +57,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^(openid-client|@zxcvbn-ts\/)/,
   },
   {
-    rule: 'only alerts import what talks to mail servers',
-    from: /^(?!control-plane\/portal\/alerts\/)/,
+    rule: 'only mails import what talks to mail servers',
+    from: /^(?!control-plane\/portal\/mails\/)/,
     to: /^nodemailer/,
   },
   {

@@ -9,7 +9,17 @@ export interface Streets {
   readonly order: readonly string[];
 }
 
-export const STREETS: readonly Streets[] = [];
+export const STREETS: readonly Streets[] = [
+  {
+    folder: 'control-plane/portal',
+    order: [
+      'words migrations session',
+      'page mails',
+      'documents jobs playground keys alerts usage orders',
+      'people sign-in operator-pages',
+    ],
+  },
+];
 
 /** The imports that lead to a later folder, and the folders that the order does not name. */
 export function upwardImportsOf(

@@ -7,7 +7,7 @@ import { callbackFailureOf } from '@matting/core/jobs/job.ts';
 import { type AccountEventRow, insertWebhook } from '@matting/core/webhooks/outbox-store.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
-import { readSentToday, type TestBounds, takeTest, type Withheld } from './messages.ts';
+import { readSentToday, type TestBounds, takeTest, type Withheld } from '../mails/messages.ts';
 
 /** Who changes it; the id is made outside of what is tried again. */
 export interface ChangedBy {

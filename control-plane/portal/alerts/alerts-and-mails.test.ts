@@ -21,6 +21,11 @@ import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import ava from 'ava';
 import {
+  RECIPIENT_ACCOUNT_MAILS_MAX,
+  RECIPIENT_MAILS_MAX,
+  readSentToday,
+} from '../mails/messages.ts';
+import {
   addOwner,
   BY_SYSTEM,
   eventOf,
@@ -36,7 +41,6 @@ import { onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
 import { newLink, OPERATOR } from '../test/people.ts';
 import { TOLD_AGAIN_MS } from './alert-store.ts';
 import { BalanceWatch } from './balance-watch.ts';
-import { RECIPIENT_ACCOUNT_MAILS_MAX, RECIPIENT_MAILS_MAX, readSentToday } from './messages.ts';
 
 const test = ava.serial;
 

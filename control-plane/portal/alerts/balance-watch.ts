@@ -12,6 +12,7 @@ import {
 import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import type { Logger } from 'pino';
+import { type MailText, nameInMail, type OnWithheld, ownersMails } from '../mails/owners-mails.ts';
 import type { AlertSettingsStore } from './alert-settings.ts';
 import {
   type AlertCursor,
@@ -23,7 +24,6 @@ import {
   lowBalanceBody,
   type SeenAlert,
 } from './alert-store.ts';
-import { type MailText, nameInMail, type OnWithheld, ownersMails } from './owners-mails.ts';
 
 /** @param language null or another: English. @param pageUrl where credits are ordered */
 export function lowBalanceMail(

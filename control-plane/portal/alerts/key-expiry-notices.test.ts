@@ -5,10 +5,10 @@ import { fundedAccount, OPERATOR } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import ava from 'ava';
+import type { Withheld } from '../mails/messages.ts';
 import { addOwner, inviteAtMost, nextDay } from '../test/alerts-fixtures.ts';
 import { onStoresInCi, type Stores, storesOn } from '../test/fixtures.ts';
 import { EXPIRY_NOTICE_MS, expiryMail, KeyExpiryWatch } from './key-expiry-notices.ts';
-import type { Withheld } from './messages.ts';
 
 const test = ava.serial;
 

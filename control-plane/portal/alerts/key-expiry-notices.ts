@@ -18,6 +18,7 @@ import {
   startOfDay,
 } from '@matting/database/statements.ts';
 import type { Logger } from 'pino';
+import { type MailText, nameInMail, type OnWithheld, ownersMails } from '../mails/owners-mails.ts';
 import type { AlertStore } from './alert-store.ts';
 import {
   EVERYTHING,
@@ -26,7 +27,6 @@ import {
   type Rest,
   writeNotice,
 } from './notices.ts';
-import { type MailText, nameInMail, type OnWithheld, ownersMails } from './owners-mails.ts';
 
 const DAY_MS = 86_400_000;
 /** Time to change the key where it is used. */

@@ -11,7 +11,7 @@ import {
   type NewMail,
 } from '@matting/core/webhooks/outbox-store.ts';
 import type { Database, Db } from '@matting/database/database.ts';
-import { type Message, takeFromToday, type Withheld } from './messages.ts';
+import { type Message, takeFromToday, type Withheld } from '../mails/messages.ts';
 
 const DAY_MS = 86_400_000;
 

@@ -15,14 +15,14 @@ import { type CallbackPolicy, wrongWithCallbackUrl } from '@matting/http/outgoin
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
+import type { OnWithheld } from '../mails/owners-mails.ts';
 import { ACCOUNT_PATH, html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
+import * as ui from '../page/ui.ts';
 import { formOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { AlertSettingsStore, EventDelivery } from './alert-settings.ts';
 import { type AlertStore, THRESHOLDS_MAX, thresholdsOf, webhookTestBody } from './alert-store.ts';
-import type { OnWithheld } from './owners-mails.ts';
 
 export const TEST_EVERY_MS = 10_000;
 

@@ -25,13 +25,12 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { warningsOf } from '@matting/proto/contract/finishing.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
 import { pageOf } from '../page/paging.ts';
 import { resultStage } from '../page/stage.ts';
-import { may } from '../people/roles.ts';
-import type { PlaygroundStore } from '../playground/playground-store.ts';
+import * as ui from '../page/ui.ts';
+import { may } from '../session/roles.ts';
 import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
 import { stageBars } from './stage-bars.ts';
@@ -88,7 +87,8 @@ type NotificationView = Pick<
 interface AccountJobsDependencies {
   readonly jobs: Pick<JobStore, 'find' | 'list'>;
   readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
-  readonly playground: Pick<PlaygroundStore, 'findKey'>;
+  /** The API key that jobs of the playground carry. */
+  readonly playground: { findKey(accountId: string): Promise<string | undefined> };
   readonly outbox: Pick<OutboxStore, 'list'>;
   readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
 }

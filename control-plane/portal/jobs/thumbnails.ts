@@ -8,8 +8,10 @@ import type { ResultDownload, ResultReaders } from '@matting/core/results/result
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import type { FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { ACCOUNT_PATH, type Child, html, icon, phrase, time } from '../page/html.ts';
-import { may } from '../people/roles.ts';
+import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { icon } from '../page/icons.ts';
+import { phrase, time } from '../page/moments.ts';
+import { may } from '../session/roles.ts';
 import { PageError, type Visit } from '../session/visit.ts';
 
 export const JOBS_PATH = `${ACCOUNT_PATH}/jobs`;

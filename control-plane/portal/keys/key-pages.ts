@@ -25,10 +25,10 @@ import type { OfferedModels } from '@matting/core/models/offered-models.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
-import { may } from '../people/roles.ts';
+import { renderPage } from '../page/page-frame.ts';
+import * as ui from '../page/ui.ts';
+import { may } from '../session/roles.ts';
 import {
   type FormFields,
   formOf,

@@ -12,26 +12,24 @@ import { networkOf } from '@matting/program/ports/addresses.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { OperateOrders } from '../orders/operate-orders.ts';
+import { type OrderPageServices, registerOrderPages } from '../orders/operator-order-pages.ts';
 import { registerAssets } from '../page/assets.ts';
-import { assetsOf, type Brand } from '../page/brand.ts';
-import { button, postForm, textField } from '../page/html.ts';
-import { csrfTokenOf, guardRoutes } from '../session/guard.ts';
-import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
-import { AttemptWindows } from '../sign-in/attempt-windows.ts';
-import type { EndedOperatorSessions } from '../sign-in/ended-operator-sessions.ts';
-import { AuthorityError } from '../sign-in/session-store.ts';
-import { isLanguage } from '../words/words.ts';
-import {
-  type OrderPageServices,
-  registerAccountPages,
-  registerOrderPages,
-} from './account-pages.ts';
+import { assetsOf, type Brand, noteBrand } from '../page/brand.ts';
+import { button } from '../page/buttons.ts';
+import { postForm, textField } from '../page/forms.ts';
 import {
   OPERATOR_PATH,
   PAGES_PATH,
   renderOperatorPage,
   writeOperatorError,
-} from './operator-frame.ts';
+} from '../page/operator-frame.ts';
+import { AttemptWindows } from '../session/attempt-windows.ts';
+import { AuthorityError } from '../session/authority.ts';
+import { csrfTokenOf, guardRoutes } from '../session/guard.ts';
+import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
+import { isLanguage } from '../words/words.ts';
+import { registerAccountPages } from './account-pages.ts';
+import type { EndedOperatorSessions } from './ended-operator-sessions.ts';
 import { OperatorSessions, SESSION_MS } from './operator-sessions.ts';
 import { registerJobPages, registerNodePages, registerNotificationPages } from './work-pages.ts';
 
@@ -70,7 +68,7 @@ function registerOperatorPages(
   app.register(async pages => {
     await pages.register(cookie);
     pages.setErrorHandler(errorHandlerOf(baseUrl));
-    pages.addHook('onRequest', async request => note(request, { brand }));
+    pages.addHook('onRequest', async request => noteBrand(request, brand));
     guardOperatorPages(pages, sessions);
     registerAssets(pages, `${OPERATOR_PATH}/assets`, assetsOf(brand));
     registerSignIn(pages, sessions, operatorKey);

@@ -7,7 +7,7 @@
 
 import { createHmac, hash, hkdfSync, randomBytes } from 'node:crypto';
 import { isSameText } from '../session/guard.ts';
-import type { EndedOperatorSessions } from '../sign-in/ended-operator-sessions.ts';
+import type { EndedOperatorSessions } from './ended-operator-sessions.ts';
 
 export const SESSION_MS = 8 * 3_600_000;
 const RANDOM_BYTES = 16;

@@ -23,9 +23,7 @@ import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { JOB_TONES } from '../jobs/job-pages.ts';
 import { stageBars } from '../jobs/stage-bars.ts';
-import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';
-import { fill } from '../words/words.ts';
 import {
   type AccountNames,
   accountLink,
@@ -36,7 +34,9 @@ import {
   queryChoice,
   queryValue,
   renderOperatorPage,
-} from './operator-frame.ts';
+} from '../page/operator-frame.ts';
+import * as ui from '../page/ui.ts';
+import { fill } from '../words/words.ts';
 
 const NODES_PATH = `${PAGES_PATH}/nodes`;
 const NODE_TONES: Readonly<Record<OperatorNode['state'], ui.Tone>> = {

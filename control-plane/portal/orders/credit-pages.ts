@@ -7,11 +7,12 @@ import type { LedgerStore, ListedEntry } from '@matting/core/ledger/ledger-store
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
+import { csvLine, sendCsv } from '../page/csv.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
-import { cursorText, pageOf } from '../page/paging.ts';
-import { PageError, placeOf, queryText, type Visit, visitOf } from '../session/visit.ts';
+import { renderPage } from '../page/page-frame.ts';
+import { cursorOf, cursorText, pageOf } from '../page/paging.ts';
+import * as ui from '../page/ui.ts';
+import { PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { lastingText, paceOf } from '../usage/pace.ts';
 import type { ReadUsage } from '../usage/read-usage.ts';
 import { dayOfIso } from '../usage/usage-store.ts';
@@ -190,22 +191,6 @@ function lineOf({ atMs, kind, amount, reference }: ListedEntry): string {
   return csvLine([new Date(atMs).toISOString(), kind, amount, reference]);
 }
 
-/**
- * What a spreadsheet takes for the beginning of a formula, as OWASP lists it: the signs of full
- * width too, which it reads as those of ASCII where its language is Chinese or Japanese.
- */
-const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
-
-/** Text is quoted; where it begins like a formula, after an apostrophe (OWASP, CSV injection). */
-export function csvLine(cells: readonly (string | number)[]): string {
-  const text = cells.map(cell => {
-    if (typeof cell === 'number') return String(cell);
-    const safe = FORMULA.test(cell) ? `'${cell}` : cell;
-    return `"${safe.replaceAll('"', '""')}"`;
-  });
-  return `${text.join(',')}\r\n`;
-}
-
 const CREDITS_PATH = `${ACCOUNT_PATH}/credits`;
 const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;
 const READ = { config: { permission: 'credits.read' } } as const;
@@ -236,7 +221,7 @@ async function renderCredits(reply: FastifyReply, services: CreditServices) {
   const { words, accountId } = visit;
   const { credits } = words;
   const { filter, typed, wrong } = filterOf(request);
-  const after = placeOf(request);
+  const after = cursorOf(request);
   const balances = await ledgerHistory.balance(accountId);
   const pace = paceOf(await readUsage.view(accountId, {}));
   const isWrong = Object.keys(wrong).length > 0;
@@ -280,17 +265,6 @@ function balanceFigures(visit: Visit, { available, reserved }: Balances, pace: n
   if (pace === undefined) return figures;
   const note = fill(credits.lastsNote, { pace: formats.about(pace) });
   return [...figures, { label: credits.lasts, value: lastingText(visit, available, pace), note }];
-}
-
-export function sendCsv(reply: FastifyReply, name: string, body: string | Readable): FastifyReply {
-  return reply
-    .headers({
-      'content-type': 'text/csv; charset=utf-8; header=present',
-      'content-disposition': `attachment; filename="${name}"`,
-      'cache-control': 'no-store',
-      'x-content-type-options': 'nosniff',
-    })
-    .send(body);
 }
 
 /** As typed; '' where it was not. */

@@ -1,10 +1,10 @@
 /** The ledger as CSV, and notifications of payments: each at its bounds. */
 import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import ava from 'ava';
+import { csvLine } from '../page/csv.ts';
 import { useStores } from '../test/fixtures.ts';
 import { placed } from '../test/orders.ts';
 import {
-  csvLine,
   EXPORT_READER_MS_MAX,
   EXPORTS_AT_ONCE_MAX,
   type LedgerFilter,

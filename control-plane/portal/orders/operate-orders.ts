@@ -9,7 +9,6 @@ import { isoTime } from '@matting/core/jobs/job.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 import { cursorText, parseCursor } from '../page/paging.ts';
-import { createPortalStores } from '../portal-stores.ts';
 import { formatDecimal, isMoneyReference, type Order, parseDecimal } from './order-rules.ts';
 import type {
   ListedOrderState,
@@ -18,6 +17,7 @@ import type {
   OrderStore,
   RefundOutcome,
 } from './order-store.ts';
+import { createOrderStore } from './order-store.ts';
 
 export const LISTED_ORDER_STATES = [
   'pending',
@@ -308,7 +308,7 @@ export function addOrderCommands(program: Command, context: CliContext): void {
 
 function operate<T>(context: CliContext, work: (orders: OperateOrders) => Promise<T>): Promise<T> {
   return context.withStores((stores, database) =>
-    work(new OperateOrders({ ...stores, ...createPortalStores(database) })),
+    work(new OperateOrders({ ...stores, orders: createOrderStore(database) })),
   );
 }
 

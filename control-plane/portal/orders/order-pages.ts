@@ -5,12 +5,12 @@ import type { Actor } from '@matting/core/accounts/audit.ts';
 import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, html } from '../page/html.ts';
-import { cursorText, pageOf } from '../page/paging.ts';
-import { may } from '../people/roles.ts';
-import { PageError, placeOf, type Visit, visitOf } from '../session/visit.ts';
+import { renderPage } from '../page/page-frame.ts';
+import { cursorOf, cursorText, pageOf } from '../page/paging.ts';
+import * as ui from '../page/ui.ts';
+import { may } from '../session/roles.ts';
+import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
 import {
   formatDecimal,
@@ -122,7 +122,7 @@ type ShownOrder = NonNullable<Awaited<ReturnType<Orders['show']>>>;
 export function registerOrderRoutes(account: FastifyInstance, orders: Orders): void {
   account.get('/orders', READ, async (request, reply) => {
     const visit = visitOf(request);
-    const after = placeOf(request);
+    const after = cursorOf(request);
     const { orders: rows, next } = await orders.list(visit.accountId, after);
     const { words } = visit;
     return renderPage(reply, {

@@ -3,9 +3,9 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
 import { html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
+import * as ui from '../page/ui.ts';
 import { formOf, PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { lastingText, paceOf } from '../usage/pace.ts';
 import type { ReadUsage } from '../usage/read-usage.ts';

@@ -24,7 +24,7 @@ import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
-import { AttemptWindows } from '../sign-in/attempt-windows.ts';
+import { AttemptWindows } from '../session/attempt-windows.ts';
 import {
   isMoneyAmount,
   isMoneyReference,

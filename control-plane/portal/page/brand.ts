@@ -6,6 +6,7 @@
 import { readFileSync } from 'node:fs';
 import { ConfigError } from '@matting/program/env.ts';
 import { whyUnreadable } from '@matting/program/files.ts';
+import type { FastifyRequest } from 'fastify';
 import { type Asset, makeAsset } from './assets.ts';
 
 export interface BrandSettings {
@@ -20,6 +21,17 @@ export interface Brand {
   readonly name: string | undefined;
   readonly style: Asset | undefined;
   readonly logo: Asset | undefined;
+}
+
+const brands = new WeakMap<FastifyRequest, Brand>();
+
+/** Notes the brand of the request's pages; undefined: the product's own name and colours. */
+export function noteBrand(request: FastifyRequest, brand: Brand | undefined): void {
+  if (brand !== undefined) brands.set(request, brand);
+}
+
+export function brandOf(request: FastifyRequest): Brand | undefined {
+  return brands.get(request);
 }
 
 export function assetsOf(brand: Brand | undefined): Asset[] {

@@ -5,48 +5,31 @@ import { createErrorHandler, pathOf } from '@matting/http/answers.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
 import fastify, { type FastifyInstance } from 'fastify';
-import { askToSignIn, createSecret, csrfTokenOf, guardAccountArea } from '../session/guard.ts';
+import { AuthorityError, actingPerson } from '../session/authority.ts';
+import { askToSignIn, csrfTokenOf, guardAccountArea } from '../session/guard.ts';
+import { createSecret } from '../session/secret.ts';
+import type { FoundSession } from '../session/session-store.ts';
 import { note, PageError, type SignedIn, visitOf } from '../session/visit.ts';
-import { AuthorityError, actingPerson, type FoundSession } from '../sign-in/session-store.ts';
 import { barChart } from '../usage/usage-chart.ts';
 import { wordsIn } from '../words/words.ts';
 import { registerAssets } from './assets.ts';
-import { renderPage, wantsPage, writeErrorPage } from './frame.ts';
+import { button, codeBlock, copyable, copyButton, linkButton } from './buttons.ts';
 import {
-  ago,
-  badge,
-  button,
-  type Child,
   checkbox,
   checkboxGroup,
-  codeBlock,
-  copyable,
-  copyButton,
-  dataTable,
-  definitionList,
-  emptyState,
-  figures,
   filterForm,
-  fold,
-  html,
-  linkButton,
-  MarkupError,
-  notice,
-  pager,
-  panel,
-  phrase,
   postForm,
   radioGroup,
-  renderPart,
-  section,
-  segments,
   selectField,
-  shortId,
-  tabs,
   textArea,
   textField,
-  time,
-} from './html.ts';
+} from './forms.ts';
+import { type Child, html, MarkupError, renderPart } from './html.ts';
+import { pager, segments, tabs } from './links.ts';
+import { ago, phrase, time } from './moments.ts';
+import { renderPage, wantsPage, writeErrorPage } from './page-frame.ts';
+import { badge, fold, notice, panel, section } from './sections.ts';
+import { dataTable, definitionList, emptyState, figures, shortId } from './tables.ts';
 
 const test = ava.serial;
 

@@ -1,15 +1,17 @@
-/** Lists by keyset: which rows are a page, and the text by which an address says where the next begins. */
+/** Lists by keyset: the rows of a page, and the cursor at which the next page begins. */
 import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
+import type { FastifyRequest } from 'fastify';
+import { PageError, queryText } from '../session/visit.ts';
 
-const PLACE = /^(\d{1,15})-([0-9a-z]{1}[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+const CURSOR = /^(\d{1,15})-([0-9a-z]{1}[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
 export function cursorText({ atMs, id }: PageCursor): string {
   return `${atMs}-${id}`;
 }
 
-/** Undefined: it is none. */
+/** Undefined: the text is no cursor. */
 export function parseCursor(text: string): PageCursor | undefined {
-  const [, atMs, id] = PLACE.exec(text) ?? [];
+  const [, atMs, id] = CURSOR.exec(text) ?? [];
   return id === undefined ? undefined : { atMs: Number(atMs), id };
 }
 
@@ -19,4 +21,12 @@ export function parseCursor(text: string): PageCursor | undefined {
  */
 export function pageOf<T>(found: readonly T[], max: number) {
   return { rows: found.slice(0, max), last: found.length > max ? found[max - 1] : undefined };
+}
+
+/** The cursor at which the page begins; undefined: it has the latest rows. @throws PageError */
+export function cursorOf(request: FastifyRequest): PageCursor | undefined {
+  const text = queryText(request, 'after');
+  const cursor = parseCursor(text);
+  if (text !== '' && cursor === undefined) throw new PageError('badForm');
+  return cursor;
 }

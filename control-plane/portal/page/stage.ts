@@ -7,7 +7,8 @@ import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { VNode } from 'preact';
 import type { Words } from '../words/words.ts';
 import { assetHref } from './assets.ts';
-import { ACCOUNT_PATH, type Child, html, icon } from './html.ts';
+import { ACCOUNT_PATH, type Child, html } from './html.ts';
+import { icon } from './icons.ts';
 
 /** Pictures for those who have none at hand, by the names that the playground's form sends. */
 export const SAMPLES = ['teapot', 'duck', 'cactus', 'camera'] as const;

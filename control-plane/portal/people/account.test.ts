@@ -26,7 +26,7 @@ import {
   RECIPIENT_ACCOUNT_MAILS_MAX,
   RECIPIENT_MAILS_MAX,
   takeMessages,
-} from '../alerts/messages.ts';
+} from '../mails/messages.ts';
 import { dayOf, dayOfIso, isoOfDay, usageQuestionOf } from '../usage/usage-store.ts';
 
 const NOW = 1_800_000_000_000;

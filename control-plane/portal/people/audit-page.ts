@@ -3,13 +3,13 @@ import type { AuditRecord, AuditValues } from '@matting/core/accounts/audit.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import type { FastifyInstance } from 'fastify';
 import { moneyOf } from '../orders/order-pages.ts';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
 import { cursorText, pageOf, parseCursor } from '../page/paging.ts';
+import * as ui from '../page/ui.ts';
+import { isRole } from '../session/roles.ts';
 import { type Locale, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { counted, type Words } from '../words/words.ts';
-import { isRole } from './roles.ts';
 
 const AUDIT_PATH = `${ACCOUNT_PATH}/audit`;
 const AUDIT_ROWS = 50;

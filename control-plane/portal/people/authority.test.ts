@@ -8,16 +8,12 @@ import { addTo, setIn } from '@matting/database/test/rows.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import { sql } from 'kysely';
-import {
-  AuthorityError,
-  type AuthorityLoss,
-  CHANGES_A_MINUTE_MAX,
-} from '../sign-in/session-store.ts';
+import { AuthorityError, type AuthorityLoss, CHANGES_A_MINUTE_MAX } from '../session/authority.ts';
+import { may, type Permission } from '../session/roles.ts';
 import { HOOK_URL, SEALED, TEST_BOUNDS, watchedAccount } from '../test/alerts-fixtures.ts';
 import { onStores, type Stores } from '../test/fixtures.ts';
 import { newOrder, placed } from '../test/orders.ts';
 import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../test/people.ts';
-import { may, type Permission } from './roles.ts';
 
 const test = ava.serial;
 

@@ -29,16 +29,20 @@ import {
   transact,
 } from '@matting/database/database.ts';
 import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
-import { takeFromToday, type Withheld } from '../alerts/messages.ts';
+import { mailKeyOf } from '../mails/mail-address.ts';
+import { takeFromToday, type Withheld } from '../mails/messages.ts';
+import type { Role } from '../session/roles.ts';
 import {
   insertSession,
   MEMBERS_MAX,
   type NewSession,
   takePerson,
-} from '../sign-in/session-store.ts';
-import type { LinkPurpose, MemberSource } from '../tables.ts';
-import { mailKeyOf } from './mail-address.ts';
-import type { Role } from './roles.ts';
+} from '../session/session-store.ts';
+
+export type LinkPurpose = 'invitation' | 'sign-in';
+
+/** How somebody became a member. */
+export type MemberSource = 'invited' | 'oidc' | 'operator';
 
 export interface LinkUse {
   readonly tokenHash: string;

@@ -5,7 +5,7 @@ import { fundedAccount } from '@matting/core/test/fixtures.ts';
 import { rowsOf, setIn } from '@matting/database/test/rows.ts';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
-import { MEMBERS_MAX, MEMBERSHIPS_MAX } from '../sign-in/session-store.ts';
+import { MEMBERS_MAX, MEMBERSHIPS_MAX } from '../session/session-store.ts';
 import { createSignInThrottleStore } from '../sign-in/sign-in.ts';
 import { onStoresInCi, type Stores, series } from '../test/fixtures.ts';
 import {

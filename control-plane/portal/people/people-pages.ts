@@ -6,16 +6,16 @@ import { randomUUID } from 'node:crypto';
 import type { ManageKeys } from '@matting/core/keys/manage-keys.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
+import { parseMail } from '../mails/mail-address.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
+import * as ui from '../page/ui.ts';
+import { isRole, ROLES } from '../session/roles.ts';
 import { formOf, PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { fill } from '../words/words.ts';
+import type { Invitations } from './invitations.ts';
 import type { LinkStore, OpenLink } from './link-store.ts';
-import type { Links } from './links.ts';
-import { parseMail } from './mail-address.ts';
 import type { Member, MemberChange, PeopleStore } from './people-store.ts';
-import { isRole, ROLES } from './roles.ts';
 
 const MANAGE = { config: { permission: 'people.manage' } } as const;
 const PEOPLE_PATH = `${ACCOUNT_PATH}/people`;
@@ -25,7 +25,7 @@ interface PeopleServices {
     readonly people: PeopleStore;
     readonly links: LinkStore;
   };
-  readonly links: Links;
+  readonly invitations: Invitations;
   readonly manageKeys: ManageKeys;
 }
 
@@ -95,7 +95,7 @@ async function invite(reply: FastifyReply, services: PeopleServices) {
     };
     return renderPeople(reply, services, { typed: { ...given, errors } });
   }
-  const made = await services.links.invite(accountId, { mail, role, accountName }, actor);
+  const made = await services.invitations.invite(accountId, { mail, role, accountName }, actor);
   if (typeof made === 'string') {
     const errors = { mail: people.refusedInvitation[made] };
     return renderPeople(reply, services, { typed: { ...given, errors } });
@@ -113,7 +113,7 @@ async function resend(request: PeopleRequest, reply: FastifyReply, services: Peo
   });
   if (old === undefined) throw new PageError('notFound');
   const { id, mail, role } = old;
-  const made = await services.links.invite(accountId, { mail, role, accountName }, by.actor);
+  const made = await services.invitations.invite(accountId, { mail, role, accountName }, by.actor);
   if (typeof made === 'string') {
     return renderPeople(reply, services, { problem: words.people.refusedInvitation[made] });
   }
@@ -151,7 +151,7 @@ interface Shown {
 
 async function renderPeople(
   reply: FastifyReply,
-  { stores, links, manageKeys }: PeopleServices,
+  { stores, invitations: { byMail }, manageKeys }: PeopleServices,
   { removed, typed, made, problem }: Shown,
 ): Promise<FastifyReply> {
   const visit = visitOf(reply.request);
@@ -163,7 +163,7 @@ async function renderPeople(
   const { people } = visit.words;
   const invitations = open.filter(({ purpose }) => purpose === 'invitation');
   const signInLinks = open.filter(({ purpose }) => purpose === 'sign-in');
-  const lead = links.byMail ? people.inviteLeadByMail : people.inviteLead;
+  const lead = byMail ? people.inviteLeadByMail : people.inviteLead;
   return renderPage(reply, {
     title: people.title,
     lead: people.lead,
@@ -185,7 +185,7 @@ async function renderPeople(
           ? null
           : ui.section(
               { title: people.invitations },
-              linkTable(visit, invitations, people.invitations, links.byMail),
+              linkTable(visit, invitations, people.invitations, byMail),
             )
       }
       ${

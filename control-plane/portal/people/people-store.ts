@@ -2,10 +2,10 @@
 import { type Actor, isEntered, requireAuthority } from '@matting/core/accounts/audit.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { isAsciiWord } from '@matting/database/statements.ts';
-import { endOtherSessions, MEMBERS_MAX, takePerson } from '../sign-in/session-store.ts';
+import { mailKeyOf } from '../mails/mail-address.ts';
+import type { Role } from '../session/roles.ts';
+import { endOtherSessions, MEMBERS_MAX, takePerson } from '../session/session-store.ts';
 import { endLinksOf } from './link-store.ts';
-import { mailKeyOf } from './mail-address.ts';
-import type { Role } from './roles.ts';
 
 export type Member = Awaited<ReturnType<typeof listMembers>>[number];
 

@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
 import ava from 'ava';
+import type { Role } from '../session/roles.ts';
 import { operatorLink } from '../test/area/sign-in.ts';
 import { areaOf, openTestApp, useTestApp } from '../test/portal-app.ts';
 import {
@@ -12,7 +13,6 @@ import {
   signIn,
   signInElsewhere,
 } from '../test/signed-in-browser.ts';
-import type { Role } from './roles.ts';
 
 const test = ava.serial;
 
@@ -80,8 +80,8 @@ test('people › get a new link for an invitation, and the old one ends', async 
 });
 
 async function invited(role: Role = 'owner', mail = `${randomUUID()}@example.org`) {
-  const { links } = areaOf(fixture);
-  const made = await links.invite(
+  const { invitations } = areaOf(fixture);
+  const made = await invitations.invite(
     fixture.accountId,
     { mail, role, accountName: 'tester' },
     { kind: 'operator' },

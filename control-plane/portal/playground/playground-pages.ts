@@ -28,11 +28,12 @@ import {
   warningsText,
 } from '../jobs/job-pages.ts';
 import { hasThumbnail, thumbnail } from '../jobs/thumbnails.ts';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
 import { type Child, html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
 import { dropWords, resultStage, SAMPLES, sampleHref } from '../page/stage.ts';
-import { createSecret, readGuarded } from '../session/guard.ts';
+import * as ui from '../page/ui.ts';
+import { readGuarded } from '../session/guard.ts';
+import { createSecret } from '../session/secret.ts';
 import { PageError, type Visit, visitOf } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import type { PlaygroundRefusal } from './playground-store.ts';

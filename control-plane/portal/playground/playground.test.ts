@@ -10,7 +10,7 @@ import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
-import { createSecret } from '../session/guard.ts';
+import { createSecret } from '../session/secret.ts';
 import { multipartOf } from '../test/area/person.ts';
 import { type Member, openWorld } from '../test/area/world.ts';
 import { areaOf, openTestApp, useTestApp } from '../test/portal-app.ts';

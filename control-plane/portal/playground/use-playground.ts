@@ -20,7 +20,8 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FinishingField } from '@matting/proto/contract/finishing/fields.ts';
 import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
-import { CSRF_FIELD, isSecret } from '../session/guard.ts';
+import { CSRF_FIELD } from '../session/guard.ts';
+import { isSecret } from '../session/secret.ts';
 import { PageError } from '../session/visit.ts';
 import { type PlaygroundStore, playgroundAllowance } from './playground-store.ts';
 

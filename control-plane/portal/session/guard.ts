@@ -14,12 +14,14 @@
  * | flow    | what a sign-in at the identity provider began with | FLOW_S                      |
  */
 
-import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHmac, timingSafeEqual } from 'node:crypto';
 import { noteKnownAccount } from '@matting/core/http/header-checks.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
-import { may, type Permission } from '../people/roles.ts';
-import { AuthorityError, actingPerson, type Sessions } from '../sign-in/session-store.ts';
+import { AuthorityError, actingPerson } from './authority.ts';
+import { may, type Permission } from './roles.ts';
+import { isSecret } from './secret.ts';
+import type { Sessions } from './session-store.ts';
 import {
   maybeCsrf,
   note,
@@ -39,19 +41,8 @@ const NAMES = {
 
 type CookieName = keyof typeof NAMES;
 
-const SECRET_BYTES = 32;
-const SECRET = /^[A-Za-z0-9_-]{43}$/;
 /** Browsers keep 4096 bytes of a cookie. */
 const VALUE_LENGTH_MAX = 2048;
-
-/** 256 random bits, as a cookie or a link holds them. */
-export function createSecret(): string {
-  return randomBytes(SECRET_BYTES).toString('base64url');
-}
-
-export function isSecret(text: string): boolean {
-  return SECRET.test(text);
-}
 
 /** Undefined: the browser sent none, or more than we ever set. */
 export function readCookie(request: FastifyRequest, name: CookieName): string | undefined {

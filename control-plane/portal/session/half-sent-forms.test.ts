@@ -11,7 +11,8 @@ import ava from 'ava';
 import sinon from 'sinon';
 import { operatorAppOn } from '../test/operator-app.ts';
 import { openTestApp, type PortalApp } from '../test/portal-app.ts';
-import { createSecret, csrfTokenOf } from './guard.ts';
+import { csrfTokenOf } from './guard.ts';
+import { createSecret } from './secret.ts';
 import { FORM_BYTES_MAX, FORM_MS_MAX } from './visit.ts';
 
 const test = ava.serial;

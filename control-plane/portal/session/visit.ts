@@ -10,9 +10,6 @@ import { bodyTypeOf, extendsAscii } from '@matting/http/request-headers.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
-import type { Brand } from '../page/brand.ts';
-import { parseCursor } from '../page/paging.ts';
-import type { Role } from '../people/roles.ts';
 import {
   type Formats,
   formatsIn,
@@ -22,6 +19,7 @@ import {
   type Words,
   wordsIn,
 } from '../words/words.ts';
+import type { Role } from './roles.ts';
 
 /** Why a page is refused. The words of each are in words/*.json, below `errors`. */
 const PAGE_ERRORS = {
@@ -91,7 +89,6 @@ interface Noted {
   /** What was chosen. Null and undefined: what the browser asks for. */
   language?: string | null | undefined;
   form?: FormFields;
-  brand?: Brand | undefined;
 }
 
 const noted = new WeakMap<FastifyRequest, Noted>();
@@ -110,11 +107,6 @@ export function visitOf(request: FastifyRequest): Visit {
   const person = maybeSignedIn(request);
   if (person === undefined) throw new Error('a route without a permission asked who signed in');
   return { ...person, ...localeOf(request) };
-}
-
-/** Undefined: the pages have the product's own name and colours. */
-export function brandOf(request: FastifyRequest): Brand | undefined {
-  return noted.get(request)?.brand;
 }
 
 /** The token of who is signed in; undefined: nobody is. */
@@ -234,12 +226,4 @@ export function queryText(request: FastifyRequest, name: string): string {
   const value = queryOf(request, name) ?? '';
   if (typeof value !== 'string') throw new PageError('badForm');
   return value;
-}
-
-/** Where the page begins; undefined: at the latest. @throws PageError */
-export function placeOf(request: FastifyRequest) {
-  const text = queryText(request, 'after');
-  const place = parseCursor(text);
-  if (text !== '' && place === undefined) throw new PageError('badForm');
-  return place;
 }

@@ -8,8 +8,8 @@ import { type Database, type Db, OvertakenError, transact } from '@matting/datab
 import { isInserted } from '@matting/database/statements.ts';
 import { endLinksOf } from '../people/link-store.ts';
 import { endMembership } from '../people/people-store.ts';
-import type { Role } from '../people/roles.ts';
-import { beginSession, MEMBERS_MAX, type NewSession } from './session-store.ts';
+import type { Role } from '../session/roles.ts';
+import { beginSession, MEMBERS_MAX, type NewSession } from '../session/session-store.ts';
 
 export interface IdentityEntry {
   readonly issuer: string;

@@ -10,10 +10,10 @@ import { Remembered } from '@matting/program/remembered.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import * as client from 'openid-client';
-import { providerName } from '../people/mail-address.ts';
-import type { Role } from '../people/roles.ts';
+import { providerName } from '../mails/mail-address.ts';
+import type { Role } from '../session/roles.ts';
+import { type Browser, endedHashOf, newSession } from '../session/session-store.ts';
 import type { IdentityOutcome, IdentityStore } from './identity-entry.ts';
-import { type Browser, endedHashOf, newSession } from './session-store.ts';
 import type { Entered, SignInThrottle } from './sign-in.ts';
 
 /** What a group of the provider is here, by the operator's list. */

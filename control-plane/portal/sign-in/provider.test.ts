@@ -4,11 +4,11 @@ import { randomUUID } from 'node:crypto';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
 import { OpenIdProvider } from '@matting/test-support/openid-provider.ts';
 import ava from 'ava';
-import { addressOf } from '../people/mail-address.ts';
+import { addressOf } from '../mails/mail-address.ts';
+import { hashOfSecret } from '../session/secret.ts';
 import { identityEntry, newLink, OPERATOR } from '../test/people.ts';
 import { openTestApp, type PortalApp } from '../test/portal-app.ts';
 import { Browser, signIn } from '../test/signed-in-browser.ts';
-import { hashOfSecret } from './session-store.ts';
 import { FAILURES_MAX } from './sign-in.ts';
 
 const test = ava.serial;

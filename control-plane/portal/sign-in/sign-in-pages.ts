@@ -3,31 +3,27 @@
 import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import {
-  ACCOUNT_PATH,
-  button,
-  html,
-  linkButton,
-  notice,
-  postForm,
-  textField,
-} from '../page/html.ts';
+import { mailKeyOf } from '../mails/mail-address.ts';
+import { button, linkButton } from '../page/buttons.ts';
+import { postForm, textField } from '../page/forms.ts';
+import { ACCOUNT_PATH, html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
+import { notice } from '../page/sections.ts';
 import { demoStage } from '../page/stage.ts';
-import type { AcceptOutcome, FoundLink, Links } from '../people/links.ts';
-import { mailKeyOf } from '../people/mail-address.ts';
+import type { Invitations } from '../people/invitations.ts';
+import type { FoundLink } from '../people/link-store.ts';
 import {
   clearCookie,
-  createSecret,
   csrfTokenOf,
   isFromElsewhere,
-  isSecret,
   readCookie,
   returnPathOf,
   SIGN_IN_PATH,
   setCookie,
   signInPathTo,
 } from '../session/guard.ts';
+import { createSecret, isSecret } from '../session/secret.ts';
+import { type Browser, SESSION_MS, type SessionStore } from '../session/session-store.ts';
 import {
   formOf,
   localeOf,
@@ -39,8 +35,8 @@ import {
 } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
 import { OpenIdError, type OpenIdFlow, type ProviderSignIn } from './provider-sign-in.ts';
-import { type Browser, SESSION_MS, type SessionStore } from './session-store.ts';
 import type { Entered, SignIn } from './sign-in.ts';
+import type { AcceptOutcome, UseLinks } from './use-links.ts';
 
 const OPEN = { config: { public: true } } as const;
 /** Longer passwords were never set. */
@@ -57,12 +53,13 @@ export function registerSignInRoutes(
     readonly signIn: SignIn;
     /** Undefined: people sign in by passwords alone. */
     readonly provider: ProviderSignIn | undefined;
-    readonly links: Links;
+    readonly links: UseLinks;
+    readonly invitations: Pick<Invitations, 'byMail'>;
     readonly stores: { readonly sessions: SessionStore };
   },
 ): void {
   const { signIn, provider, links, stores } = services;
-  const { byMail } = links;
+  const { byMail } = services.invitations;
   account.get('/sign-in', OPEN, (request, reply) => {
     const to = returnPathOf(queryOf(request, 'to'));
     if (maybeSignedIn(request) !== undefined) return reply.redirect(to ?? ACCOUNT_PATH, 303);
@@ -280,7 +277,7 @@ function flowOf(cookie: string | undefined): KeptFlow | undefined {
 
 type LinkRequest = FastifyRequest<{ Params: { token: string } }>;
 
-function registerLinkRoutes(account: FastifyInstance, links: Links): void {
+function registerLinkRoutes(account: FastifyInstance, links: UseLinks): void {
   const find = async ({ params }: LinkRequest, purpose: 'invitation' | 'sign-in') =>
     isSecret(params.token) ? links.find(params.token, purpose) : undefined;
 

@@ -1,7 +1,7 @@
 /**
  * Sign-in by mail and password. Whoever is not let in learns nothing: an unknown mail, a wrong
  * password and a person without one get the same answer after the same work. How many may fail, by
- * portal/sign-in/attempt-windows.ts:
+ * portal/session/attempt-windows.ts:
  *
  * | attempts from                                      | are counted by                  |
  * |----------------------------------------------------|---------------------------------|
@@ -26,11 +26,21 @@ import {
 } from '@matting/database/database.ts';
 import { isInserted, matchesOne, nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
 import { networkOf } from '@matting/program/ports/addresses.ts';
-import { mailKeyOf, parseMail } from '../people/mail-address.ts';
+import { mailKeyOf, parseMail } from '../mails/mail-address.ts';
 import type { PeopleStore } from '../people/people-store.ts';
-import { countAttempt, leftOfWindowMs, NONE_COUNTED, type WindowCount } from './attempt-windows.ts';
+import {
+  countAttempt,
+  leftOfWindowMs,
+  NONE_COUNTED,
+  type WindowCount,
+} from '../session/attempt-windows.ts';
+import {
+  type Browser,
+  endedHashOf,
+  newSession,
+  type SessionStore,
+} from '../session/session-store.ts';
 import type { Passwords } from './passwords.ts';
-import { type Browser, endedHashOf, newSession, type SessionStore } from './session-store.ts';
 
 /** What a browser is given when it is let in. */
 export interface Entered {

@@ -6,7 +6,7 @@ import type { AccountEventRow } from '@matting/core/webhooks/outbox-store.ts';
 import type { Database } from '@matting/database/database.ts';
 import { addTo } from '@matting/database/test/rows.ts';
 import type { LowBalanceNotice, SeenAlert } from '../alerts/alert-store.ts';
-import { RECIPIENT_MAILS_MAX } from '../alerts/messages.ts';
+import { RECIPIENT_MAILS_MAX } from '../mails/messages.ts';
 import type { Stores } from './fixtures.ts';
 import { newLink, OPERATOR } from './people.ts';
 

@@ -4,9 +4,10 @@ import { randomUUID } from 'node:crypto';
 import type { ActingPerson, ServiceActor } from '@matting/core/accounts/audit.ts';
 import { HOUR_MS, sha256 } from '@matting/core/test/fixtures.ts';
 import type { LinkUse, NewLink } from '../people/link-store.ts';
-import type { Permission, Role } from '../people/roles.ts';
+import { actingPerson } from '../session/authority.ts';
+import type { Permission, Role } from '../session/roles.ts';
+import type { NewSession } from '../session/session-store.ts';
 import type { IdentityEntry } from '../sign-in/identity-entry.ts';
-import { actingPerson, type NewSession } from '../sign-in/session-store.ts';
 import type { Stores } from './fixtures.ts';
 
 export const OPERATOR: ServiceActor = { kind: 'operator' };

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { BASE_URL } from '@matting/core/test/support/test-app.ts';
-import type { Role } from '../people/roles.ts';
 import { csrfTokenOf } from '../session/guard.ts';
+import type { Role } from '../session/roles.ts';
 import { Person } from './area/person.ts';
 import { type Member, signedIn } from './area/world.ts';
 import type { Stores } from './fixtures.ts';

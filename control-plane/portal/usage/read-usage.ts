@@ -3,7 +3,6 @@
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
 import { givenTwice, parametersOf, unknownField } from '@matting/http/bodies.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { PortalStores } from '../portal-stores.ts';
 import {
   addUsage,
   type DailyUsage,
@@ -18,6 +17,7 @@ import {
   type UsageOf,
   type UsageQuestion,
   type UsageSplit,
+  type UsageStore,
   usageQuestionOf,
 } from './usage-store.ts';
 
@@ -43,10 +43,12 @@ export interface UsageView {
   readonly usage: readonly UsageEntry[];
 }
 
-export class ReadUsage {
-  readonly #stores: Pick<StoresWithoutEnds & PortalStores, 'usage' | 'apiKeys'>;
+type UsageStores = Pick<StoresWithoutEnds, 'apiKeys'> & { readonly usage: UsageStore };
 
-  constructor(stores: Pick<StoresWithoutEnds & PortalStores, 'usage' | 'apiKeys'>) {
+export class ReadUsage {
+  readonly #stores: UsageStores;
+
+  constructor(stores: UsageStores) {
     this.#stores = stores;
   }
 

@@ -3,12 +3,13 @@
  * CSV.
  */
 
+import type { Balances } from '@matting/core/ledger/ledger.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { csvLine, type LedgerHistory, sendCsv } from '../orders/credit-pages.ts';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
+import { csvLine, sendCsv } from '../page/csv.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
+import * as ui from '../page/ui.ts';
 import { PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { counted, fill, type Words } from '../words/words.ts';
 import { forecastText, paceOf } from './pace.ts';
@@ -39,7 +40,7 @@ const USAGE = { config: { permission: 'usage.read' } } as const;
 
 interface UsageServices {
   readonly readUsage: ReadUsage;
-  readonly ledgerHistory: Pick<LedgerHistory, 'balance'>;
+  readonly ledgerHistory: { balance(accountId: string): Promise<Pick<Balances, 'available'>> };
 }
 
 export function registerUsageRoutes(account: FastifyInstance, services: UsageServices): void {

@@ -118,6 +118,8 @@ export interface DailyUsage extends UsageOf {
   readonly day: number;
 }
 
+export type UsageStore = ReturnType<typeof createUsageStore>;
+
 /** @param rowsMax another bound in tests alone */
 export function createUsageStore(database: Database, rowsMax = USAGE_ROWS_MAX) {
   return {

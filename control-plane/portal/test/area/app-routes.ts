@@ -1,5 +1,5 @@
 /** The routes of the account area and who may ask each. A route added here meets every attack. */
-import type { Role } from '../../people/roles.ts';
+import type { Role } from '../../session/roles.ts';
 import type { ThingName } from './things.ts';
 
 /**

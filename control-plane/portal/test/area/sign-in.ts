@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import type { LightMyRequestResponse } from 'fastify';
-import { createLink } from '../../people/links.ts';
-import type { Role } from '../../people/roles.ts';
-import { hashOfSecret } from '../../sign-in/session-store.ts';
+import { createLink } from '../../people/invitations.ts';
+import type { Role } from '../../session/roles.ts';
+import { hashOfSecret } from '../../session/secret.ts';
 import { newLink, OPERATOR } from '../people.ts';
 import type { PortalApp } from '../portal-app.ts';
 import { ReadPage } from './pages.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { imageBody, pngHeader } from '@matting/core/test/support/test-app.ts';
-import { createSecret } from '../../session/guard.ts';
+import { createSecret } from '../../session/secret.ts';
 import { paid } from '../orders.ts';
 import { actorOf, newLink, OPERATOR, personOfAccount } from '../people.ts';
 import type { PortalApp } from '../portal-app.ts';

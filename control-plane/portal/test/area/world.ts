@@ -8,9 +8,8 @@ import {
 } from '@matting/core/test/support/test-app.ts';
 import type { ExecutionContext, SerialFn } from 'ava';
 import type { NewLink } from '../../people/link-store.ts';
-import { ROLES, type Role } from '../../people/roles.ts';
-import { createSecret } from '../../session/guard.ts';
-import { hashOfSecret } from '../../sign-in/session-store.ts';
+import { ROLES, type Role } from '../../session/roles.ts';
+import { createSecret, hashOfSecret } from '../../session/secret.ts';
 import type { Stores } from '../fixtures.ts';
 import { linkUse, newLink, newSession, OPERATOR } from '../people.ts';
 import { openTestApp, type PortalApp } from '../portal-app.ts';

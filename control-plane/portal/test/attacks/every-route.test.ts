@@ -5,8 +5,9 @@ import { BASE_URL, pngHeader, type ScopedRoute } from '@matting/core/test/suppor
 import { requestOwner } from '@matting/program/request-owner.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { LightMyRequestResponse } from 'fastify';
-import { ROLES, type Role } from '../../people/roles.ts';
-import { createSecret, csrfTokenOf } from '../../session/guard.ts';
+import { csrfTokenOf } from '../../session/guard.ts';
+import { ROLES, type Role } from '../../session/roles.ts';
+import { createSecret } from '../../session/secret.ts';
 import { FORM_BYTES_MAX } from '../../session/visit.ts';
 import { APP_ROUTES, OPEN_ROUTES } from '../area/app-routes.ts';
 import { ReadPage } from '../area/pages.ts';

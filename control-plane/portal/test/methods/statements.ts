@@ -16,7 +16,7 @@ import {
   PLAYGROUND_ACCOUNT_OPEN_MAX,
   playgroundAllowance,
 } from '../../playground/playground-store.ts';
-import { MEMBERS_MAX, SESSIONS_MAX } from '../../sign-in/session-store.ts';
+import { MEMBERS_MAX, SESSIONS_MAX } from '../../session/session-store.ts';
 import { BY_SYSTEM, eventOf, watchedAccount } from '../alerts-fixtures.ts';
 import type { Stores } from '../fixtures.ts';
 import { PLAYGROUND_LIMITS } from '../fixtures.ts';

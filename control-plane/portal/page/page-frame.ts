@@ -8,9 +8,8 @@ import { problemHeaders } from '@matting/http/answers.ts';
 import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { may, type Permission } from '../people/roles.ts';
+import { may, type Permission } from '../session/roles.ts';
 import {
-  brandOf,
   type Locale,
   localeOf,
   maybeCsrf,
@@ -21,19 +20,12 @@ import {
 } from '../session/visit.ts';
 import { fill, LANGUAGES, type Language, type Words } from '../words/words.ts';
 import { assetHref, hrefOf } from './assets.ts';
-import type { Brand } from './brand.ts';
-import {
-  ACCOUNT_PATH,
-  button,
-  type Child,
-  html,
-  type IconName,
-  icon,
-  mark,
-  notice,
-  postForm,
-  renderDocument,
-} from './html.ts';
+import { type Brand, brandOf } from './brand.ts';
+import { button } from './buttons.ts';
+import { postForm } from './forms.ts';
+import { ACCOUNT_PATH, type Child, html, renderDocument } from './html.ts';
+import { type IconName, icon, mark } from './icons.ts';
+import { notice } from './sections.ts';
 
 export interface PageContent {
   /** The page's one h1, and the title of the window. */

@@ -3,8 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { type CallbackSecrets, mailBody } from '@matting/core/secrets/secret-box.ts';
 import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
 import type { Logger } from 'pino';
-import { addressOf } from '../people/mail-address.ts';
-import type { AlertStore } from './alert-store.ts';
+import { addressOf } from './mail-address.ts';
 import type { Withheld, WithheldReason } from './messages.ts';
 
 export interface MailText {
@@ -20,7 +19,7 @@ export function nameInMail(name: string): string {
 }
 
 export function ownersMails(
-  owners: Awaited<ReturnType<AlertStore['owners']>>,
+  owners: readonly { readonly mail: string; readonly language: string | null }[],
   of: {
     readonly accountId: string;
     readonly secrets: Pick<CallbackSecrets, 'sealText'>;

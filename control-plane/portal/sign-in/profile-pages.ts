@@ -4,17 +4,18 @@ import { randomUUID } from 'node:crypto';
 import type { ActingPerson } from '@matting/core/accounts/audit.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
-import { renderPage } from '../page/frame.ts';
-import * as ui from '../page/html.ts';
 import { ACCOUNT_PATH, html } from '../page/html.ts';
+import { renderPage } from '../page/page-frame.ts';
+import * as ui from '../page/ui.ts';
+import type { PeopleStore } from '../people/people-store.ts';
 import { readCookie, returnPathOf } from '../session/guard.ts';
+import { hashOfSecret } from '../session/secret.ts';
+import type { ListedSession, SessionStore } from '../session/session-store.ts';
 import { formOf, PageError, type Visit, visitOf } from '../session/visit.ts';
-import { type PasswordFault, type Passwords, passwordFaultOf } from '../sign-in/passwords.ts';
-import { hashOfSecret, type ListedSession, type SessionStore } from '../sign-in/session-store.ts';
-import type { KnownBrowsers, SignInThrottle } from '../sign-in/sign-in.ts';
-import { keepKnown, throttledText } from '../sign-in/sign-in-pages.ts';
 import { isLanguage } from '../words/words.ts';
-import type { PeopleStore } from './people-store.ts';
+import { type PasswordFault, type Passwords, passwordFaultOf } from './passwords.ts';
+import type { KnownBrowsers, SignInThrottle } from './sign-in.ts';
+import { keepKnown, throttledText } from './sign-in-pages.ts';
 
 interface Self {
   readonly userId: string;

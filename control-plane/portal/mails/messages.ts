@@ -16,7 +16,7 @@ import type { Database, Db, Schema } from '@matting/database/database.ts';
 import { nowPlusMs, removeOldRows, startOfDay } from '@matting/database/statements.ts';
 import type { Command } from 'commander';
 import { type InsertQueryBuilder, type InsertResult, sql } from 'kysely';
-import { mailKeyOf } from '../people/mail-address.ts';
+import { mailKeyOf } from './mail-address.ts';
 
 export const ACCOUNT_MAILS_DEFAULT = 100;
 export const ACCOUNT_MAILS_MAX = 1_000_000;

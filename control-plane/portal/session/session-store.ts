@@ -1,8 +1,7 @@
 /**
- * Sessions of people who signed in, and whether who holds one may still make a change. What the
- * cookie holds is stored as a hash alone: a copy of the database signs nobody in. Bounds are judged
- * by the database's clock. People are changed in this order: the account's row, the person's, those
- * of links and sessions.
+ * The sessions of people who signed in. The database holds only a hash of what the cookie holds, so
+ * a copy of the database signs nobody in. The database's clock judges the bounds. People are changed
+ * in this order: the account's row, the person's, those of links and sessions.
  *
  * | a session ends by        | when                                                               |
  * |--------------------------|--------------------------------------------------------------------|
@@ -15,9 +14,8 @@
  * | a mail that is proven    | link-store.ts: those of who only typed it                          |
  */
 
-import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import { ofAccount } from '@matting/core/accounts/account-store.ts';
-import { type ActingPerson, addressText, type NamedPerson } from '@matting/core/accounts/audit.ts';
+import { randomUUID } from 'node:crypto';
+import { addressText } from '@matting/core/accounts/audit.ts';
 import {
   type Database,
   type Db,
@@ -28,8 +26,10 @@ import {
 import { isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import { noteRequestAccount, noteRequestSecret } from '@matting/program/request-owner.ts';
 import type { ExpressionBuilder } from 'kysely';
-import { may, type Permission } from '../people/roles.ts';
-import type { SignInMethod } from '../tables.ts';
+import { createSecret, hashOfSecret } from './secret.ts';
+
+/** How the person of a session was recognised. */
+export type SignInMethod = 'password' | 'oidc' | 'link';
 
 const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;
@@ -198,7 +198,8 @@ export async function endOtherSessions(db: Db, userId: string, sessionId: string
     .execute();
 }
 
-function isAlive(nowMs: Database['nowMs']) {
+/** The condition that neither bound of a session has passed. */
+export function isAlive(nowMs: Database['nowMs']) {
   return (eb: ExpressionBuilder<Schema, 'sessions'>) =>
     eb.and([
       eb('sessions.expires_at', '>', nowMs),
@@ -263,8 +264,6 @@ function listSessions(database: Database, db: Db, userId: string) {
     .execute();
 }
 
-const SECRET_BYTES = 32;
-
 export interface Browser {
   readonly address: string;
   readonly agent: string;
@@ -278,7 +277,7 @@ export function newSession(
   method: SignInMethod,
   { address, agent }: Pick<Browser, 'address' | 'agent'>,
 ): { readonly secret: string; readonly session: NewSession } {
-  const secret = randomBytes(SECRET_BYTES).toString('base64url');
+  const secret = createSecret();
   const session = { id: randomUUID(), idHash: hashOfSecret(secret), method, address, agent };
   return { secret, session };
 }
@@ -301,11 +300,6 @@ export function sessionsIn(store: SessionStore) {
 }
 
 export type Sessions = ReturnType<typeof sessionsIn>;
-
-/** What is stored of a secret that a cookie or a link holds: hexadecimal. */
-export function hashOfSecret(secret: string): string {
-  return createHash('sha256').update(secret).digest('hex');
-}
 
 export const MEMBERS_MAX = 200;
 
@@ -330,112 +324,4 @@ export async function takePerson({ engine }: Database, tx: Db, userId: string) {
   if (row === undefined) return undefined;
   const { proven_at, disabled_at, ...person } = row;
   return { ...person, isProven: proven_at !== null, isDisabled: disabled_at !== null };
-}
-
-/** Changes that a person makes in one account, each a line of its log. */
-export const CHANGES_A_MINUTE_MAX = 60;
-
-/** signed-out: the session has ended. forbidden: the role does not have the permission. */
-export type AuthorityLoss = 'signed-out' | 'forbidden' | 'too-many-changes';
-
-export class AuthorityError extends Error {
-  readonly loss: AuthorityLoss;
-  /** Seconds, for Retry-After. */
-  readonly retryAfterS: number | undefined;
-
-  constructor(loss: AuthorityLoss, retryAfterS?: number) {
-    super(loss);
-    this.name = 'AuthorityError';
-    this.loss = loss;
-    this.retryAfterS = retryAfterS;
-  }
-}
-
-const MINUTE_MS = 60_000;
-
-/** A person who is signed in, and what their change asks for. */
-interface ChangingPerson extends NamedPerson {
-  /** The public id of the session. */
-  readonly sessionId: string;
-  readonly permission: Permission;
-}
-
-/**
- * Whether they may still make a change is asked in the transaction that makes it: since the door
- * they may have been removed, demoted or signed out, at another replica too. It takes the session's
- * row, so that it does not end before. Changes are kept in the log for years, so they are bounded;
- * the bound refuses none that takes away a right.
- */
-export function actingPerson(person: ChangingPerson): ActingPerson {
-  const { sessionId: _session, permission: _permission, ...named } = person;
-  return {
-    ...named,
-    refusal: (database, tx, change) => refusalOf(database, tx, change, person),
-  };
-}
-
-async function refusalOf(
-  database: Database,
-  tx: Db,
-  { accountId, endsRight }: { readonly accountId: string; readonly endsRight: boolean },
-  actor: ChangingPerson,
-): Promise<AuthorityError | undefined> {
-  if (!(await takeSession(database, tx, accountId, actor))) return new AuthorityError('signed-out');
-  const role = await roleOf(tx, accountId, actor);
-  if (role === undefined) return new AuthorityError('signed-out');
-  if (!may(role, actor.permission)) return new AuthorityError('forbidden');
-  const waitS = endsRight ? 0 : await waitOfChanges(database, tx, accountId, actor);
-  return waitS === 0 ? undefined : new AuthorityError('too-many-changes', waitS);
-}
-
-/** By a change: a lock that changes nothing keeps out nobody at another member of a cluster. */
-function takeSession(
-  { nowMs }: Database,
-  tx: Db,
-  accountId: string,
-  { sessionId, userId }: ChangingPerson,
-): Promise<boolean> {
-  return matchesOne(
-    tx
-      .updateTable('sessions')
-      .set({ seen_at: nowMs })
-      .where('id', '=', sessionId)
-      .where('user_id', '=', userId)
-      .where('account_id', '=', accountId)
-      .where(isAlive(nowMs)),
-  );
-}
-
-async function roleOf(tx: Db, accountId: string, { userId }: ChangingPerson) {
-  const member = await tx
-    .selectFrom('members')
-    .innerJoin('users', 'users.id', 'members.user_id')
-    .select(['members.role', 'users.disabled_at'])
-    .where('members.account_id', '=', accountId)
-    .where('members.user_id', '=', userId)
-    .executeTakeFirst();
-  return member?.disabled_at === null ? member.role : undefined;
-}
-
-/** Seconds until the person has made fewer changes than CHANGES_A_MINUTE_MAX within one minute. */
-async function waitOfChanges(
-  { dialect, nowMs }: Database,
-  tx: Db,
-  accountId: string,
-  { userId }: ChangingPerson,
-): Promise<number> {
-  const rows = await tx
-    .selectFrom('audit_entries')
-    .select(['created_at', nowMs.as('now')])
-    .where(ofAccount(dialect, accountId))
-    .where('created_at', '>', nowPlusMs(nowMs, -MINUTE_MS))
-    .where('actor_user_id', '=', userId)
-    .orderBy('account_id', 'desc')
-    .orderBy('created_at', 'desc')
-    .orderBy('id', 'desc')
-    .limit(CHANGES_A_MINUTE_MAX)
-    .execute();
-  const oldest = rows[CHANGES_A_MINUTE_MAX - 1];
-  if (oldest === undefined) return 0;
-  return Math.max(1, Math.ceil((oldest.created_at + MINUTE_MS - oldest.now) / 1000));
 }

@@ -1,0 +1,31 @@
+/** Tables that people download: CSV (RFC 4180) that a spreadsheet opens without running it. */
+
+import type { Readable } from 'node:stream';
+import type { FastifyReply } from 'fastify';
+
+/**
+ * What a spreadsheet takes for the beginning of a formula, as OWASP lists it: the signs of full
+ * width too, which it reads as those of ASCII where its language is Chinese or Japanese.
+ */
+const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
+
+/** Text is quoted; where it begins like a formula, after an apostrophe (OWASP, CSV injection). */
+export function csvLine(cells: readonly (string | number)[]): string {
+  const text = cells.map(cell => {
+    if (typeof cell === 'number') return String(cell);
+    const safe = FORMULA.test(cell) ? `'${cell}` : cell;
+    return `"${safe.replaceAll('"', '""')}"`;
+  });
+  return `${text.join(',')}\r\n`;
+}
+
+export function sendCsv(reply: FastifyReply, name: string, body: string | Readable): FastifyReply {
+  return reply
+    .headers({
+      'content-type': 'text/csv; charset=utf-8; header=present',
+      'content-disposition': `attachment; filename="${name}"`,
+      'cache-control': 'no-store',
+      'x-content-type-options': 'nosniff',
+    })
+    .send(body);
+}

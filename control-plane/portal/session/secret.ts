@@ -1,0 +1,19 @@
+/** The secrets of cookies and links: 256 random bits. The database keeps only their hash. */
+
+import { createHash, randomBytes } from 'node:crypto';
+
+const SECRET_BYTES = 32;
+const SECRET = /^[A-Za-z0-9_-]{43}$/;
+
+export function createSecret(): string {
+  return randomBytes(SECRET_BYTES).toString('base64url');
+}
+
+export function isSecret(text: string): boolean {
+  return SECRET.test(text);
+}
+
+/** What is stored of a secret: its SHA-256, hexadecimal. */
+export function hashOfSecret(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex');
+}
