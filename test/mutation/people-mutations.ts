@@ -43,7 +43,7 @@ who may is not asked again of a picture
   + // Another window
   = with a picture make no job once the person may not any more
 
-file control-plane/portal/session/session-store.ts
+file control-plane/portal/session/authority.ts
 tests control-plane/portal/people/authority.test.ts: the authority of people on sqlite
 a change does not ask whether the session lives
   - if (!(await takeSession(database, tx, accountId, actor))) return new AuthorityError('signed-out');
@@ -100,20 +100,23 @@ sessions of who typed a mail first go on when it is proven
   - await tx.deleteFrom('sessions').where('user_id', '=', userId).execute();
   = SIGN_IN: ends what was there of a mail that was never proven
 
-file control-plane/portal/people/links.ts
+file control-plane/portal/people/invitations.ts
 tests control-plane/portal/test/attacks/people.test.ts: a name that somebody typed
 a link that its inviter saw proves the mail
   - const provesMail = letter !== undefined || actor.kind === 'operator';
   + const provesMail = true;
   = gives no way into the account of whoever has that mail later
-passwords are guessed without an end at an invitation
-  - if (waitMs > 0) return { kind: 'throttled', waitMs };
-  = is asked for the password, with a bound, before it joins
 tests control-plane/portal/test/attacks/people.test.ts: an invitation where there is a mail server
 an inviter sees the link that goes by mail
   - url: mails ? undefined : made.url
   + url: made.url
   = is seen by its reader alone, whom it proves
+
+file control-plane/portal/sign-in/use-links.ts
+tests control-plane/portal/test/attacks/people.test.ts: a name that somebody typed
+passwords are guessed without an end at an invitation
+  - if (waitMs > 0) return { kind: 'throttled', waitMs };
+  = is asked for the password, with a bound, before it joins
 
 file control-plane/portal/people/people-store.ts
 tests control-plane/portal/people/links-and-passwords.test.ts: who comes in by a link on sqlite

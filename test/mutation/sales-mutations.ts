@@ -172,7 +172,7 @@ two orders have one reference
   + const isUnique = false;
   = have a reference of their own, also where another order drew the same
 
-file control-plane/portal/orders/credit-pages.ts
+file control-plane/portal/page/csv.ts
 tests control-plane/portal/orders/sales.test.ts: the page of credits
 an exported cell is a formula
   - FORMULA.test(cell)
