@@ -1,6 +1,6 @@
 /** `node control-plane/cli.ts <command>`: the operator's commands, of the core and all packages. */
 
-import { runCommand } from '@matting/core/cli/program.ts';
+import { runCommand } from '@matting/core/run-command.ts';
 import { wholeEnvironment } from './config.ts';
 import { PACKAGES } from './packages.ts';
 

@@ -4,7 +4,7 @@
  * is free, and never binds a job early. It pays the same for the database and the wire as the real
  * thing.
  */
-import { orderJobs } from '../../control-plane/core/dispatch/dispatch-core.ts';
+import { orderJobs } from '../../control-plane/core/dispatch/fair-order.ts';
 import { EventQueue } from './event-queue.ts';
 import { type ListedJob, listed } from './job-table.ts';
 import { DISPATCH_MS } from './simulated-replica.ts';

@@ -9,7 +9,7 @@ import {
   laneKey,
   laneOf,
   queuePositionMs,
-} from '../../control-plane/core/dispatch/dispatch-core.ts';
+} from '../../control-plane/core/jobs/lanes.ts';
 import type { SimulatedJob } from './workload.ts';
 
 /** A job as the table lists it. */

@@ -4,12 +4,9 @@
  * second, with an estimate made of what it has measured, not of what will be.
  */
 
-import type {
-  NodeAbilities,
-  NodeReport,
-} from '../../control-plane/core/dispatch/dispatch-policy.ts';
 import { admittedMegapixels } from '../../control-plane/core/dispatch/job-needs.ts';
 import type { Selectable, Selectables } from '../../control-plane/core/models/selectable.ts';
+import type { NodeAbilities, NodeReport } from '../../control-plane/core/nodes/node-view.ts';
 import { workerWaitMs } from '../../inference-node/serving/picture/pool/picture-pool.ts';
 import type { InputFormat, OutputFormat } from '../../proto/contract/formats.ts';
 import type { EventQueue } from './event-queue.ts';

@@ -4,20 +4,20 @@
  * is DispatchCore's and RoundLoop's.
  */
 import assert from 'node:assert/strict';
+import type { RunEnd } from '../../control-plane/core/attempts/claimed-job.ts';
 import {
   DispatchCore,
   LIST_MAX,
   type Placed,
-  type RunEnd,
   type Step,
 } from '../../control-plane/core/dispatch/dispatch-core.ts';
-import type { NodeSnapshot } from '../../control-plane/core/dispatch/dispatch-policy.ts';
+import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
+import type { NodeSnapshot } from '../../control-plane/core/nodes/node-view.ts';
 import {
   type NodeReport,
   NodeView,
   type Reservation,
-} from '../../control-plane/core/dispatch/dispatch-policy.ts';
-import { needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
+} from '../../control-plane/core/nodes/node-view.ts';
 import { RoundLoop } from '../../control-plane/database/round-loop.ts';
 import type { EventQueue } from './event-queue.ts';
 import { type JobTable, type ListedJob, listed } from './job-table.ts';

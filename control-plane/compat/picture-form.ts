@@ -5,7 +5,8 @@
  * interface does not have are skipped, and named in the answer.
  */
 import type { IncomingMessage } from 'node:http';
-import type { ImageUpload, RequestUploads } from '@matting/core/submission/pictures.ts';
+import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import { givenTwice, readBody, requireBodyHead, type TextValue } from '@matting/http/bodies.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
 import { boundaryOf, type PartEvent, PartText, readParts } from '@matting/http/multipart.ts';

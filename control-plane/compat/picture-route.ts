@@ -18,12 +18,9 @@ import {
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import { refusalOf, serverTimingOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
 import { openForReader } from '@matting/core/results/result-download.ts';
-import type { RequestUploads } from '@matting/core/submission/pictures.ts';
-import type {
-  KeylessSubmission,
-  MattingRequest,
-  Submitted,
-} from '@matting/core/submission/submit-matting.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
+import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
+import type { KeylessSubmission, Submitted } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answers.ts';
 import { wantBody } from '@matting/http/bodies.ts';
 import type { Connections } from '@matting/http/connections.ts';

@@ -3,14 +3,6 @@ import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import {
-  type AccountQueue,
-  aheadOf,
-  RETRY_AFTER_MAX_S,
-  RETRY_AFTER_MIN_S,
-  retryAfterS,
-  UNFETCHED_MEGAPIXELS,
-} from './dispatch/job-needs.ts';
-import {
   FIRST_ADMISSION_MS_MAX,
   failureDue,
   JOB_MS_MAX,
@@ -19,6 +11,14 @@ import {
   LOST_WITH_PROCESS_MAX,
   TAKEOVERS_MAX,
 } from './jobs/job.ts';
+import {
+  type AccountQueue,
+  aheadOf,
+  RETRY_AFTER_MAX_S,
+  RETRY_AFTER_MIN_S,
+  retryAfterS,
+  UNFETCHED_MEGAPIXELS,
+} from './jobs/queue-bound.ts';
 import { leaseQuota, type QuotaUse, quotaBlockOf, RATE_WINDOW_MS } from './rates/rate-windows.ts';
 import {
   isWebhookSchedule,

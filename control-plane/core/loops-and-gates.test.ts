@@ -6,11 +6,11 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
-import { HeldLease } from './attempts/claimed-job.ts';
+import { HeldLease } from './attempts/held-lease.ts';
+import { ReadinessService } from './http/readiness.ts';
 import { type Claim, LEASE_MS, LEASE_RENEW_MS } from './jobs/job.ts';
-import type { QueuedWork } from './jobs/job-rows.ts';
-import { ReadinessService } from './readiness.ts';
-import { AcceptanceGate } from './submission/submit-matting.ts';
+import type { QueuedWork } from './jobs/job-queue.ts';
+import { AcceptanceGate } from './submission/acceptance-gate.ts';
 
 const test = ava.serial;
 

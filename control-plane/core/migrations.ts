@@ -2,6 +2,7 @@
 import type { MigrationSeries } from '@matting/database/migrate.ts';
 import { baseline } from './migrations/0006-baseline.ts';
 import { sightings } from './migrations/0007-sightings.ts';
+import type {} from './tables.ts';
 
 export const OLDER_FOUND = 'the database was made by 0.1.0, which this version does not read';
 export const OLDER_ADVICE =

@@ -25,36 +25,32 @@ import { NodeTokens } from '@matting/program/tokens.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { openTracing } from '@matting/program/tracing/open-tracing.ts';
 import type { Logger } from 'pino';
-import { accountViews, type Caller } from './accounts/account.ts';
-import { OperateAccounts } from './accounts/operate-accounts.ts';
 import type { Config } from './config.ts';
+import { AdvertisedNodes } from './dispatch/advertised-nodes.ts';
 import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.ts';
-import { AdvertisedNodes } from './dispatch/job-needs.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { CallbackAddressCheck } from './fetching/callback-check.ts';
 import { ImageFetcher } from './fetching/fetch-image.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
 import { type App, buildApp, type HttpInterface } from './http/public-app.ts';
+import { ReadinessService } from './http/readiness.ts';
 import { LEASE_TIMING } from './jobs/job.ts';
-import type {
-  JobCompletionOptions,
-  SettledObserver,
-  SettledStep,
-} from './jobs/job-transactions.ts';
-import { OperateJobs, ReadQueue } from './jobs/operate-jobs.ts';
 import { Authenticate, KeyUses } from './keys/authenticate.ts';
-import { OperateCredits } from './ledger/operate-credits.ts';
+import { accountViews, type Caller } from './keys/caller.ts';
 import { ControlMetrics } from './metrics/control-metrics.ts';
 import { registerGauges } from './metrics/gauges.ts';
 import { OfferedModels } from './models/offered-models.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { NoteSightings } from './nodes/note-sightings.ts';
-import { OperateNodes } from './nodes/operate-nodes.ts';
 import { NODE_TIMING, noteRefusals, RegistryServer } from './nodes/registry-server.ts';
+import { OperateAccounts } from './operator/operate-accounts.ts';
+import { OperateCredits } from './operator/operate-credits.ts';
+import { OperateJobs, ReadQueue } from './operator/operate-jobs.ts';
+import { OperateNodes } from './operator/operate-nodes.ts';
+import { OperateWebhooks } from './operator/operate-webhooks.ts';
 import { type About, type Core, migrationsOf, type PackageParts } from './package.ts';
 import { RateLimits } from './rates/rate-limits.ts';
-import { ReadinessService } from './readiness.ts';
 import {
   JobEvents,
   JobViews,
@@ -68,15 +64,18 @@ import {
   type ResultReaderBounds,
   ResultReaders,
 } from './results/result-download.ts';
-import { removalSteps, Sweeper } from './retention/sweep.ts';
+import { removalSteps } from './retention/removal-steps.ts';
+import { Sweeper } from './retention/sweep.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
 import type { BlobStore, StorageObserver } from './storage/blob-store.ts';
 import { openStorages } from './storage/open-storage.ts';
 import { createStores, type Stores } from './stores.ts';
-import { ImageUploads, type UploadBounds } from './submission/pictures.ts';
-import { AcceptanceGate, SubmitMatting } from './submission/submit-matting.ts';
-import { OperateWebhooks } from './webhooks/operate-webhooks.ts';
+import { AcceptanceGate } from './submission/acceptance-gate.ts';
+import { ImageUploads, type UploadBounds } from './submission/image-uploads.ts';
+import { SubmitMatting } from './submission/submit-matting.ts';
+import type { JobCompletionOptions } from './transactions/job-completion.ts';
+import type { SettledObserver, SettledStep } from './transactions/settled-steps.ts';
 import { renderOutboxBody, webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {

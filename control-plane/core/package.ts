@@ -10,7 +10,6 @@ import type { DirectAttempts } from './attempts/direct-attempts.ts';
 import type { AddCommands } from './cli/context.ts';
 import type { AppServices, OperatorServices } from './http/app-services.ts';
 import type { HttpInterface } from './http/public-app.ts';
-import type { SettledStep } from './jobs/job-transactions.ts';
 import type { MetricSet } from './metrics/metric-set.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
 import type { Fleet } from './nodes/fleet.ts';
@@ -20,6 +19,7 @@ import type { CallbackSecrets } from './secrets/secret-box.ts';
 import type { CoreSettings } from './settings.ts';
 import type { BlobStore, StorageKind } from './storage/blob-store.ts';
 import type { Stores } from './stores.ts';
+import type { SettledStep } from './transactions/settled-steps.ts';
 
 export interface Package<Settings = unknown> {
   /** Its folder's. It never changes: its series of migrations bears it. */

@@ -18,7 +18,7 @@ import {
 import { readTlsSettings } from '@matting/program/tls/tls-settings.ts';
 import { readNodeTokens, TOKEN_FORM } from '@matting/program/tokens.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
-import { QUEUE_MEGAPIXELS_MAX } from './dispatch/job-needs.ts';
+import { QUEUE_MEGAPIXELS_MAX } from './jobs/queue-bound.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   JOB_RETENTION_DAYS_MAX,

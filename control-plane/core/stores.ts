@@ -7,12 +7,7 @@ import { memberClocks } from '@matting/database/member-clocks.ts';
 import { requireWritable } from '@matting/database/probe.ts';
 import { createAccountStore, insertAccount, requireName } from './accounts/account-store.ts';
 import { createAuditStore } from './accounts/audit.ts';
-import { createJobStore, type JobStore } from './jobs/job-store.ts';
-import {
-  type JobCompletion,
-  type JobCompletionOptions,
-  jobCompletion,
-} from './jobs/job-transactions.ts';
+import { createJobStore } from './jobs/job-store.ts';
 import { createApiKeyStore, insertApiKey } from './keys/api-key-store.ts';
 import { createApiKeyToken } from './keys/authenticate.ts';
 import { createLedgerStore } from './ledger/ledger-store.ts';
@@ -24,6 +19,12 @@ import { createLostResultStore } from './results/lost-results.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';
+import {
+  type JobCompletion,
+  type JobCompletionOptions,
+  jobCompletion,
+} from './transactions/job-completion.ts';
+import { jobSubmission } from './transactions/job-submission.ts';
 import { createOutboxStore } from './webhooks/outbox-store.ts';
 
 /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
@@ -37,7 +38,7 @@ export function requireWrites(database: Database): Promise<void> {
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
 export type Stores = Omit<StoresWithoutEnds, 'jobs'> & {
-  readonly jobs: JobStore & JobCompletion;
+  readonly jobs: StoresWithoutEnds['jobs'] & JobCompletion;
   readonly unsettled: UnsettledJobs;
 };
 
@@ -57,7 +58,7 @@ function storesWithoutEnds(database: Database) {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database),
     audit: createAuditStore(database),
-    jobs: createJobStore(database),
+    jobs: { ...createJobStore(database), ...jobSubmission(database) },
     ledger: createLedgerStore(database),
     lostResults: createLostResultStore(database),
     nodes: createNodeStore(database),

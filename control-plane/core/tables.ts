@@ -188,7 +188,7 @@ export interface LostResultsTable {
   settled_at: number | null;
 }
 
-/** What a package has left to do with a job that ended (core/jobs/job-transactions.ts). */
+/** What a package has left to do with a job that ended (core/transactions/settled-steps.ts). */
 export interface UnsettledJobsTable {
   job_id: string;
   /** The step's name. */

@@ -9,10 +9,10 @@
  * that starts, until another report removes it.
  */
 
-import type { NodeSnapshot } from '@matting/core/dispatch/dispatch-policy.ts';
-import { MEGAPIXELS_MIN, queuedMegapixels } from '@matting/core/dispatch/job-needs.ts';
 import type { JobStore } from '@matting/core/jobs/job-store.ts';
+import { MEGAPIXELS_MIN, queuedMegapixels } from '@matting/core/jobs/queue-bound.ts';
 import type { MetricSet } from '@matting/core/metrics/metric-set.ts';
+import type { NodeSnapshot } from '@matting/core/nodes/node-view.ts';
 import type { Core } from '@matting/core/package.ts';
 import type { JobEvents } from '@matting/core/results/job-view.ts';
 import { type Database, query } from '@matting/database/database.ts';

@@ -1,8 +1,5 @@
-import {
-  expectedWaitMs,
-  LEAD_MS,
-  type NodeSnapshot,
-} from '@matting/core/dispatch/dispatch-policy.ts';
+import { expectedWaitMs, LEAD_MS } from '@matting/core/dispatch/pick-node.ts';
+import type { NodeSnapshot } from '@matting/core/nodes/node-view.ts';
 
 /**
  * How many nodes a fleet that sleeps should have: for an autoscaler to follow, in the number of

@@ -5,7 +5,7 @@ import {
   MATTING_FIELDS,
   type MattingFields,
   type TextField,
-} from '@matting/core/submission/submit-matting.ts';
+} from '@matting/core/submission/matting-request.ts';
 import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/bodies.ts';
 import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';

@@ -11,8 +11,9 @@ import {
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
 import { refusalOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
-import type { ImageUpload } from '@matting/core/submission/pictures.ts';
-import { requireMattingRequest, type Submitted } from '@matting/core/submission/submit-matting.ts';
+import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
+import { requireMattingRequest } from '@matting/core/submission/matting-request.ts';
+import type { Submitted } from '@matting/core/submission/submit-matting.ts';
 import { noteJob, noteRefusal, problemOf } from '@matting/http/answers.ts';
 import type { ContractError, ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { ResultWarning } from '@matting/proto/contract/finishing.ts';

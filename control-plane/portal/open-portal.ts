@@ -3,8 +3,8 @@
 import { callerOf, type HeaderChecks } from '@matting/core/http/header-checks.ts';
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
 import type { Core, Loop, PackageParts } from '@matting/core/package.ts';
+import { removalStep } from '@matting/core/retention/removal-steps.ts';
 import type { SweepStep } from '@matting/core/retention/sweep.ts';
-import { removalStep } from '@matting/core/retention/sweep.ts';
 import { signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import type { FastifyInstance } from 'fastify';
 import type { AccountArea, AccountAreaParts } from './account-area.ts';

@@ -1,5 +1,5 @@
 /** What the portal does with the end of a job, in this order. */
-import type { SettledStep } from '@matting/core/jobs/job-transactions.ts';
+import type { SettledStep } from '@matting/core/transactions/settled-steps.ts';
 import { takeReleased } from './orders/order-store.ts';
 import { giveImageBack } from './playground/playground-store.ts';
 import { countSettledJob } from './usage/usage-store.ts';

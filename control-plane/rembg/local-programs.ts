@@ -6,7 +6,7 @@
  * a name of its own (DNS rebinding): then it is of the same origin, and may choose its User-Agent.
  * A caller's image_url may name this interface: then this service asks itself.
  */
-import type { Authenticator } from '@matting/core/accounts/account.ts';
+import type { Authenticator } from '@matting/core/keys/caller.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import { isIpInNetworks } from '@matting/http/networks.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';

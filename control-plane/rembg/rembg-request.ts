@@ -9,8 +9,8 @@ import {
   readFormBody,
 } from '@matting/compat/picture-form.ts';
 import type { AskedPicture } from '@matting/compat/picture-route.ts';
-import type { RequestUploads } from '@matting/core/submission/pictures.ts';
-import { requireImageUrl } from '@matting/core/submission/submit-matting.ts';
+import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
+import { requireImageUrl } from '@matting/core/submission/image-url.ts';
 import { givenTwice, OVERLONG, parametersOf, type TextValue } from '@matting/http/bodies.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';

@@ -5,8 +5,8 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { runCommand } from '@matting/core/cli/program.ts';
 import { migrationsOf } from '@matting/core/package.ts';
+import { runCommand } from '@matting/core/run-command.ts';
 import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secret-box.ts';
 import {
   claimed,

@@ -5,7 +5,7 @@
 import { spawn } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { runCommand } from '@matting/core/cli/program.ts';
+import { runCommand } from '@matting/core/run-command.ts';
 import ava from 'ava';
 import { PACKAGES } from '../../control-plane/packages.ts';
 import { onDatabases, useTestDatabase } from '../support/database.ts';

@@ -1,13 +1,9 @@
 /** A control plane reckons of a picture what the node reckons that gets it. */
 import assert from 'node:assert/strict';
 import test from 'ava';
-import {
-  admittedMegapixels,
-  canDo,
-  needsOf,
-  sizeOf,
-} from '../../control-plane/core/dispatch/job-needs.ts';
+import { admittedMegapixels, canDo, needsOf } from '../../control-plane/core/dispatch/job-needs.ts';
 import type { JobInput } from '../../control-plane/core/jobs/job.ts';
+import { sizeOf } from '../../control-plane/core/jobs/job.ts';
 import type { MatteCall } from '../../control-plane/core/nodes/matte-exchange.ts';
 import { headerMessage } from '../../control-plane/core/nodes/matte-exchange.ts';
 import { costOf } from '../../inference-node/serving/grpc/matte-handler.ts';

@@ -2,9 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
 import { backgroundBlob } from '../../control-plane/core/jobs/job.ts';
-import type { NewJob } from '../../control-plane/core/jobs/job-transactions.ts';
 import { Harness, until } from '../../control-plane/core/test/harness.ts';
 import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
+import type { NewJob } from '../../control-plane/core/transactions/job-submission.ts';
 import { openTestNode, type TestNode } from '../../inference-node/serving/test/test-node.ts';
 
 const test = ava.serial;

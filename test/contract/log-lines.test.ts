@@ -9,7 +9,7 @@ import path from 'node:path';
 import { Ajv } from 'ajv';
 import formats from 'ajv-formats';
 import ava from 'ava';
-import { runCommand } from '../../control-plane/core/cli/program.ts';
+import { runCommand } from '../../control-plane/core/run-command.ts';
 import { until } from '../../control-plane/core/test/harness.ts';
 import { TEST_TOKEN } from '../../control-plane/core/test/scripted-node.ts';
 import { pictureBody, submitTo } from '../../control-plane/core/test/support/replicas.ts';

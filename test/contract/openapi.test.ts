@@ -6,7 +6,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import ava from 'ava';
 import { NOT_IN_A_QUERY } from '../../control-plane/core/http/read-matting-body.ts';
-import { MATTING_FIELDS } from '../../control-plane/core/submission/submit-matting.ts';
+import { MATTING_FIELDS } from '../../control-plane/core/submission/matting-request.ts';
 import { imageBody } from '../../control-plane/core/test/support/test-app.ts';
 import { renderOutboxBody } from '../../control-plane/core/webhooks/send-webhooks.ts';
 import { FORM_TYPE, formOf } from '../../control-plane/http/test/forms.ts';

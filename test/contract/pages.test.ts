@@ -4,7 +4,7 @@ import { existsSync, globSync } from 'node:fs';
 import path from 'node:path';
 import { status } from '@grpc/grpc-js';
 import test from 'ava';
-import { runCommand } from '../../control-plane/core/cli/program.ts';
+import { runCommand } from '../../control-plane/core/run-command.ts';
 import { PACKAGES } from '../../control-plane/packages.ts';
 import { ERROR_CATALOGUE } from '../../proto/contract/errors.ts';
 import { commandsOf, ownArgumentsOf, readPage, runbookPages } from '../runbook/runbook-page.ts';

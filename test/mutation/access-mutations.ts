@@ -26,14 +26,14 @@ the navigation leads a viewer to pages of owners
   + person && may('owner', permission)
   = the navigation leads each role to the pages that it may see, and to no other
 
-file control-plane/core/accounts/account-routes.ts
+file control-plane/core/http/account-routes.ts
 tests test/contract/access.test.ts
 a key without the scope reads the account
   - const read = { onRequest: checks.account };
   + const read = { onRequest: checks.read };
   = GET /v1/account/keys takes account
 
-file control-plane/core/models/model-routes.ts
+file control-plane/core/http/model-routes.ts
 tests test/contract/access.test.ts
 the models are told to whoever asks
   - { onRequest: checks.models }

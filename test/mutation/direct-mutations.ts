@@ -9,7 +9,7 @@ URLs are signed otherwise than the SDK signs them
   + again !== undefined
   = leaves to the SDK what it would sign otherwise
 
-file control-plane/core/attempts/claimed-job.ts
+file control-plane/core/attempts/result-blob.ts
 tests control-plane/core/attempts/attempts.test.ts: a result that is streamed
 a streamed result is charged whatever the storage has of it
   - await this.#requireStored(result);

@@ -40,7 +40,7 @@ an answer without the finishing that was asked for is taken
   + return;
   = is nothing where a step is missing of it
 
-file control-plane/core/submission/submit-matting.ts
+file control-plane/core/submission/matting-request.ts
 tests control-plane/core/submission/requests.test.ts: fields
 the URL of a background is not judged
   - requireBackgroundUrl(url, policy);
@@ -104,22 +104,22 @@ an image is placed without the memory of its background
   + background: undefined,
   = jobs whose memory is hidden in a background wait, and others do not
 
-file control-plane/core/attempts/claimed-job.ts
+file control-plane/core/jobs/leases.ts
 tests control-plane/core/jobs/job-store.test.ts: jobs with finishing on sqlite
 a downloaded image counts in the queue without its frame
   - frame_pixels: queuedFramePixels(finishing, input)
   + frame_pixels: null
   = count as the rule of frames has it, before their image is there and after
 
-file control-plane/core/dispatch/dispatch-policy.ts
-tests control-plane/core/dispatch/dispatch-policy.test.ts: a node that refused
+file control-plane/core/nodes/node-view.ts
+tests control-plane/core/dispatch/pick-node.test.ts: a node that refused
 a node that has no memory for one image gets no other
   - if (full === 'for-all') this.#fullUntilReport = true;
   + if (full !== undefined) this.#fullUntilReport = true;
   = for want of memory gets nothing as large until it reports, and what is smaller at once
 
-file control-plane/core/dispatch/job-needs.ts
-tests control-plane/core/dispatch/dispatch-policy.test.ts: the nodes whose word counts
+file control-plane/core/dispatch/advertised-nodes.ts
+tests control-plane/core/dispatch/pick-node.test.ts: the nodes whose word counts
 a replica that just started refuses what it has seen no node do
   - if (now() - this.#startedAtMs <= graceMs) return undefined;
   = are not known within the first grace
@@ -128,7 +128,7 @@ a node that restarts takes its word with it
   + if (nowMs > atMs) seen.delete(models);
   = are those that were there within the grace, and no others
 
-file control-plane/core/submission/submit-matting.ts
+file control-plane/core/submission/acceptance-gate.ts
 tests control-plane/core/submission/submission.test.ts: what no node can do
 what no node can do is not refused at submission
   - if (refusal !== undefined) throw refusal;

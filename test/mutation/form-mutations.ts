@@ -56,8 +56,6 @@ tests control-plane/core/submission/forms.test.ts
 a text of a form has no bound
   - if (this.#isOverlong) return OVERLONG;
   = a form: one source, then its values in the order of JSON
-
-file control-plane/http/multipart.ts
 tests control-plane/http/multipart.test.ts: multipart
 a part in Base64 is taken for bytes
   - if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;
@@ -138,7 +136,7 @@ a file and Base64 are written into one upload
   - if (isSecond) throw notOneSource(this.#seen);
   = a form: one source, then its values in the order of JSON
 
-file control-plane/core/submission/pictures.ts
+file control-plane/core/submission/upload-slot.ts
 tests control-plane/core/submission/forms.test.ts
 a background takes a place of its own
   - if (this.#files === 0) this.#release = await this
@@ -149,6 +147,8 @@ a place is given back while the background is stored
   - if (this.#files === 0) this.#release?.();
   + this.#release?.();
   = needs no place beside that of its picture, so that two requests never wait for each other
+
+file control-plane/core/submission/image-upload.ts
 tests control-plane/core/http/forms.test.ts: forms
 an image as bytes has no bound of its own
   - if (this.#reader.decodedBytes > this.#role.bytesMax) throw imageTooLarge(this.#role);
@@ -216,8 +216,8 @@ a picture is bounded by what is shown of it, not by what is decoded
   + const stored = size;
   = what is decoded is bounded, however little of it is shown, and declared
 
-file control-plane/core/dispatch/job-needs.ts
-tests control-plane/core/dispatch/dispatch-policy.test.ts: what no node can do
+file control-plane/core/dispatch/node-refusals.ts
+tests control-plane/core/dispatch/pick-node.test.ts: what no node can do
 nobody is told what lets a node read HEIC
   - if (format !== 'heic') return
   + if (format !== null) return

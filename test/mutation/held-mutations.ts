@@ -56,7 +56,7 @@ texts of parts are held without being counted
   + void this.#room;
   = of parts are counted so, too
 
-file control-plane/core/submission/pictures.ts
+file control-plane/core/submission/upload-slot.ts
 tests control-plane/core/submission/waiting-uploads.test.ts
 a body is read on while its upload waits
   - if (body === undefined || this.#slots.mayEnter(use)) return await this.#slots.take(use);

@@ -53,8 +53,6 @@ a rotation at once lets the old secret go on
   - nowPlusMs(database.nowMs, by.overlapMs)
   + nowPlusMs(database.nowMs, by.overlapMs + 60_000)
   = at once ends the old secret here and now, and says when
-
-file control-plane/core/keys/api-key-store.ts
 tests control-plane/core/keys/manage-keys.test.ts: another account
 another account’s key is found
   - accountId === undefined || row.account_id === accountId
@@ -83,7 +81,7 @@ a credit goes back to a count that it was not in
   - .where('cap_window_start', '=', windowStartMs)
   = what a job of another period counted for is not given back to this one
 
-file control-plane/core/jobs/job-transactions.ts
+file control-plane/core/transactions/job-completion.ts
 tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 a released credit stays counted
   - ending.kind === 'release' && job.capWindowStartMs !== null
@@ -146,8 +144,6 @@ a host name is believed up to an @
   - const url = HOST.test(text) ?
   + const url = text !== '' ?
   = without a key may ask who is near, by no proxy, from no browser
-
-file program/ports/keyless.ts
 tests control-plane/rembg/led-here.test.ts
 a service asks itself by another spelling
   - return OF_SERVICES.test(agent ?? '');

@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const MODEL_MUTATIONS = mutationsOf`
-file control-plane/core/submission/pictures.ts
+file control-plane/core/submission/fingerprint.ts
 tests control-plane/core/models/requests.test.ts
 a key answers with the job of another model
   - if (model !== undefined) fields.push(['model', model]);
@@ -33,11 +33,14 @@ the node is not told the sum
   + ''
   = the header names a plan or a model, with its sum, and nothing where the request names none
 
-file control-plane/core/dispatch/dispatch-policy.ts
+file control-plane/core/dispatch/pick-node.ts
 tests control-plane/core/dispatch/model-costs.test.ts: a job that names a model
 jobs that name a model hold every place
   - if (isOther(node, needs) && !hasPlaceForOthers(node, needs)) return false;
   = others hold their half
+
+file control-plane/core/nodes/node-view.ts
+tests control-plane/core/dispatch/model-costs.test.ts: a job that names a model
 a refusal of a model's engines keeps every picture away
   - if (held.other !== undefined) {
   + if (held.other === '') {

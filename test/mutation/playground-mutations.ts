@@ -8,8 +8,6 @@ a person sees another account's job by its id
   - if (job?.accountId !== accountId) return undefined;
   + if (job === undefined) return undefined;
   = what another account has does not exist for a owner
-
-file control-plane/portal/jobs/job-pages.ts
 tests control-plane/portal/jobs/work.test.ts: jobs
 a viewer gets a preview
   - if (!may(role, 'results.read')) {
@@ -34,7 +32,7 @@ the playground is open where what is paid for needs the room
   + : undefined);
   = is refused where what is paid for needs the room, and counts nothing
 
-file control-plane/core/jobs/job-transactions.ts
+file control-plane/core/transactions/job-completion.ts
 tests control-plane/portal/playground/allowance.test.ts: the playground on sqlite
 a job of the playground is ended with a credit
   - if (settled.unpaidDayMs !== null) {
@@ -75,12 +73,14 @@ jobs of the playground hold every place
   + return held < places;
   = leaves three places in four to what is paid for
 
-file control-plane/core/dispatch/dispatch-core.ts
+file control-plane/core/dispatch/fair-order.ts
 tests control-plane/core/dispatch/job-turns.test.ts: orderJobs
 a job of the playground ages past what is paid for
   - (job.class === 'playground' ? unpaid : paid).push(job);
   + paid.push(job);
   = puts the playground behind all others, however old
+
+file control-plane/core/dispatch/known-lanes.ts
 tests control-plane/core/dispatch/job-turns.test.ts: chooseLanes
 lanes of the playground are read before those that are paid for
   - const group = lane.class === 'playground' ? 2 : isUrgent ? 0 : 1;

@@ -54,8 +54,6 @@ an order of another account is shown
   - accountId === undefined || order?.accountId === accountId ? order : undefined
   + order
   = what another account has does not exist for a owner
-
-file control-plane/portal/orders/order-store.ts
 tests control-plane/portal/settled-steps.test.ts: what was left out of a job's end on sqlite
 a refund waits for ever for what was spent
   - if (kind === 'insufficient-credits') return;
@@ -94,8 +92,6 @@ a lost result that cost nothing is repaid
 most results are taken for lost at the first word
   - if (options.all && !options.evenMost) await requireFewMissing(dependencies);
   = takes most results for lost only where it is told so once more
-
-file control-plane/core/results/lost-results.ts
 tests control-plane/core/results/results.test.ts: no lost result
 all results of a disk that is not mounted are lost
   - if (missing * 2 <= asked.length) return false;
@@ -110,7 +106,7 @@ a file is missing though its whole directory is
   + throw
   = says nothing of its files
 
-file control-plane/core/jobs/job-rows.ts
+file control-plane/core/jobs/job-reading.ts
 tests control-plane/core/results/results.test.ts: the database
 what a row has of a result link opens the result
   - const hashed = hash('sha256', token, 'hex');
@@ -137,8 +133,6 @@ a notification is believed without its signature
   - if (wrong !== undefined) {
   + if (false) {
   = is not believed without a good signature over its very bytes, of now
-
-file control-plane/portal/orders/receive-payment.ts
 tests control-plane/portal/orders/sales.test.ts: notifications of payments
 notifications have no rate
   - this.#rate.count('all');

@@ -13,7 +13,7 @@ work within a slot waits for a second one
   + work()
   = work within a slot, and work of no request, waits for none
 
-file control-plane/core/attempts/claimed-job.ts
+file control-plane/core/attempts/held-lease.ts
 tests control-plane/core/loops-and-gates.test.ts: a held lease
 a lease is never renewed
   - setInterval(() => void this.#renew(), this.#timing.renewMs)
@@ -38,7 +38,7 @@ a reader that hung up keeps its place
   - reply.raw.once('close', leave);
   = who is gone when the picture is opened holds neither a place nor the file
 
-file control-plane/core/submission/submit-matting.ts
+file control-plane/core/submission/matting-request.ts
 tests control-plane/core/results/results.test.ts: a picture as the answer
 a picture in another format than Accept takes is made and charged
   - if (choice !== 'none') return choice;
@@ -141,8 +141,6 @@ a literal address is not judged before it is connected to
   - : isOpenAddress(host, policy);
   + : true;
   = refuses ipv4 private
-
-file control-plane/http/outgoing/outgoing-url.ts
 tests control-plane/core/fetching/urls.test.ts: addresses
 IPv6 is open but for what is listed
   - globalIpv6.check(address, 'ipv6') && !specialIpv6.check(address,
@@ -304,7 +302,7 @@ a job whose time is over answers for ever
   + if (rememberedMs >= 0) return job;
   = replays for ten minutes, then makes one new job of requests on both replicas
 
-file control-plane/core/submission/pictures.ts
+file control-plane/core/submission/fingerprint.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 the derived key forgets what was asked for
   - apiKeyId: string, fingerprint: string): string {

@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const STORE_MUTATIONS = mutationsOf`
-file control-plane/core/attempts/claimed-job.ts
+file control-plane/core/jobs/leases.ts
 tests control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › leases
 a claim is won with the fence of an old listing
   - .where('fence', '=', fenceBefore)
@@ -40,7 +40,7 @@ an old claim is told that its input is stored
   + !isFinal(job) && happened(job)
   = an input that was stored under an earlier claim is not stored again by it
 
-file control-plane/core/jobs/job-transactions.ts
+file control-plane/core/transactions/job-completion.ts
 tests control-plane/core/attempts/job-leases.test.ts: jobs on sqlite › leases
 an old fence is not seen before a job ends
   - undefined || job.fence !== claim.fence) return false
@@ -86,7 +86,7 @@ a job is ended under a lease that was given back meanwhile
   - .where('lease_holder', '=', claim.holder)
   = an ending whose lease is given back meanwhile ends nothing
 
-file control-plane/core/jobs/job-transactions.ts
+file control-plane/core/transactions/settled-steps.ts
 tests control-plane/core/jobs/settled.test.ts: a step of a job's end on sqlite
 what a step has written stays though it failed
   - await tx.executeQuery(ROLLBACK);
@@ -130,7 +130,7 @@ more is revoked than is there
   + kind === 'grant', update
   = revokes all of it or nothing, never below zero available
 
-file control-plane/core/jobs/job-transactions.ts
+file control-plane/core/transactions/job-submission.ts
 tests control-plane/core/jobs/job-store.test.ts: keys that end on sqlite
 a key is freed before its time is over
   - nowPlusMs(database.nowMs, -rememberedMs)

@@ -11,6 +11,18 @@ export interface Streets {
 
 export const STREETS: readonly Streets[] = [
   {
+    folder: 'control-plane/core',
+    order: [
+      'migrations secrets storage rates',
+      'jobs accounts ledger keys',
+      'models nodes fetching',
+      'results webhooks transactions',
+      'attempts dispatch submission',
+      'retention settings.ts stores.ts',
+      'operator http metrics cli',
+    ],
+  },
+  {
     folder: 'control-plane/portal',
     order: [
       'words migrations session',

@@ -1,9 +1,9 @@
 /** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
-import { type Database, type Db, query } from '@matting/database/database.ts';
+import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { isAsciiWord, isInserted } from '@matting/database/statements.ts';
-import { type RawBuilder, sql } from 'kysely';
+import { type Kysely, type RawBuilder, sql } from 'kysely';
 
 export type Account = Awaited<ReturnType<typeof readPage>>[number];
 
@@ -117,4 +117,25 @@ export function ofAccount(dialect: DatabaseDialect, accountId: string): RawBuild
   return dialect === 'sqlite'
     ? sql<boolean>`${column} = ${accountId}`
     : sql<boolean>`(${column} >= ${accountId} and ${column} <= ${accountId})`;
+}
+
+/**
+ * Takes the account's row for the rest of the transaction: no entry of it is written meanwhile.
+ * Where members lock for themselves the row is changed: who takes it elsewhere commits before that,
+ * or begins anew after it.
+ */
+export async function takeAccount(
+  { engine }: Database,
+  tx: Kysely<Schema>,
+  accountId: string,
+): Promise<void> {
+  await tx
+    .updateTable('accounts')
+    .set(eb =>
+      engine.conflicts === 'locks'
+        ? { available: eb.ref('available') }
+        : { turns: eb('turns', '+', 1) },
+    )
+    .where('id', '=', accountId)
+    .execute();
 }

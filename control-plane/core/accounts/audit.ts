@@ -3,8 +3,7 @@
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
 import type { Selection } from 'kysely';
-import { takeAccount } from '../ledger/ledger-writer.ts';
-import { ofAccount } from './account-store.ts';
+import { ofAccount, takeAccount } from './account-store.ts';
 
 export interface NamedPerson {
   readonly kind: 'person';

@@ -15,7 +15,6 @@ import {
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import { backgroundBlob } from '../jobs/job.ts';
-import type { NewJob } from '../jobs/job-transactions.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { put } from '../test/blob-store.contract.ts';
 import { WITH_PICTURE } from '../test/fixtures.ts';
@@ -28,6 +27,7 @@ import {
   useHarness,
 } from '../test/harness.ts';
 import { cutOutAfter, cutOutOf, inTurn, type Script } from '../test/scripted-exchange.ts';
+import type { NewJob } from '../transactions/job-submission.ts';
 import type { SourceFetcher } from './downloads.ts';
 
 const test = ava.serial;

@@ -2,7 +2,7 @@
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import type { Offer } from '../nodes/fleet.ts';
 import type { DirectTransfer } from '../nodes/matte-exchange.ts';
-import type { ResultBlob } from './claimed-job.ts';
+import type { ResultBlob } from './result-blob.ts';
 
 export type DirectNode = Pick<Offer, 'bootId' | 'directOrigins'>;
 

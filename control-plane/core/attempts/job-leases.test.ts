@@ -6,9 +6,9 @@ import { at } from '@matting/test-support/at.ts';
 import ava from 'ava';
 import type { KyselyPlugin, QueryId } from 'kysely';
 import sinon from 'sinon';
-import { ASYNC_HEAD_START_MS } from '../dispatch/dispatch-core.ts';
 import { type Claim, LEASE_MS, publicState } from '../jobs/job.ts';
-import type { ClaimableJob } from '../jobs/job-rows.ts';
+import type { ClaimableJob } from '../jobs/job-queue.ts';
+import { ASYNC_HEAD_START_MS } from '../jobs/lanes.ts';
 import { createStores } from '../stores.ts';
 import {
   claimed,

@@ -2,18 +2,12 @@
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import ava from 'ava';
 import { FIRST_ADMISSION_MS_MAX } from '../jobs/job.ts';
+import { type JobLane, queuePositionMs } from '../jobs/lanes.ts';
+import { NodeView, type Reservation } from '../nodes/node-view.ts';
 import { ABILITIES, modelsSeen, REPORT, saidModel } from '../test/nodes-seen.ts';
-import {
-  DispatchCore,
-  type JobLane,
-  LANES_MAX,
-  LIST_MAX,
-  type QueuedJob,
-  queuePositionMs,
-  type Step,
-} from './dispatch-core.ts';
-import { NodeView, type Reservation } from './dispatch-policy.ts';
-import { JobMemories } from './job-needs.ts';
+import { DispatchCore, LIST_MAX, type QueuedJob, type Step } from './dispatch-core.ts';
+import { JobMemories } from './job-memories.ts';
+import { LANES_MAX } from './known-lanes.ts';
 
 const test = ava.serial;
 

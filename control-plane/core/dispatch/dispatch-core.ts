@@ -5,23 +5,30 @@
  *
  * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
  */
+
+import type { RunEnd } from '../attempts/claimed-job.ts';
 import {
   failureDue,
   type Job,
-  type JobClass,
   type JobFailure,
   type JobInput,
   needsDownload,
 } from '../jobs/job.ts';
-import { isIncapable, type NodeSnapshot, pickNode } from './dispatch-policy.ts';
 import {
-  type AskedOfNode,
-  admittedMegapixels,
-  JobMemories,
-  type JobNeeds,
-  needsOf,
-} from './job-needs.ts';
+  isOfLane,
+  type JobLane,
+  type LaneIdentity,
+  type LaneRead,
+  laneKey,
+  laneOf,
+} from '../jobs/lanes.ts';
+import type { NodeSnapshot } from '../nodes/node-view.ts';
+import { orderJobs, type Shares, type WaitingJob } from './fair-order.ts';
+import { JobMemories } from './job-memories.ts';
+import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
+import { KnownLanes } from './known-lanes.ts';
 import { LargeTurns } from './large-turns.ts';
+import { isIncapable, pickNode } from './pick-node.ts';
 
 /** In a round: more than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
@@ -75,14 +82,6 @@ interface ChosenLanes {
   /** But those whose jobs all name a model. */
   readonly passesNamed?: boolean;
 }
-/** What became of a run; open: the job is given back, or another holder's now. */
-export type RunEnd =
-  | { readonly kind: 'final' }
-  /** @param failure what its next claim must end it with */
-  | { readonly kind: 'open'; readonly failure?: JobFailure | undefined }
-  | { readonly kind: 'not-claimed' }
-  /** The database failed: its lease runs out. */
-  | { readonly kind: 'abandoned' };
 
 const NOTHING = { placed: [], wakeInMs: undefined };
 
@@ -431,271 +430,4 @@ function waitKindOf(job: QueuedJob): WaitKind {
 function sooner(a: number | undefined, b: number | undefined): number | undefined {
   if (a === undefined || b === undefined) return a ?? b;
   return Math.min(a, b);
-}
-
-/*
- * Which job goes next. The queue is read by lanes, a lane being the open jobs of one API key and
- * class that have their image, or those whose image is to be downloaded: the first few of each, so
- * that ten thousand jobs of one lane never hide the first of another.
- */
-
-export const LANES_MAX = 32;
-
-/** So much older an asynchronous job goes before a synchronous one, whose caller waits 120 s. */
-export const ASYNC_HEAD_START_MS = 60_000;
-
-/** Smaller first; those of the playground stand behind all others. */
-export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
-  return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
-}
-
-export interface JobLane {
-  readonly needsDownload: boolean;
-  readonly class: JobClass;
-  readonly accountId: string;
-  readonly apiKeyId: string;
-  readonly firstQueueAtMs: number;
-  readonly readAtMs: number;
-}
-
-type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId' | 'apiKeyId'>;
-
-export interface LaneRead extends LaneIdentity {
-  /** Source hosts whose downloads are passed over. */
-  readonly exceptHosts?: readonly string[];
-  /** Jobs that name a model are passed over. */
-  readonly namesNone?: boolean;
-}
-
-export function laneKey(lane: LaneIdentity): string {
-  const step = lane.needsDownload ? 'download' : 'stored';
-  return `${step} ${lane.class} ${lane.accountId} ${lane.apiKeyId}`;
-}
-
-type LanedJob = Pick<Job, 'state' | 'class' | 'accountId' | 'apiKeyId'>;
-
-export function laneOf(job: LanedJob): LaneIdentity {
-  const { accountId, apiKeyId } = job;
-  return { needsDownload: needsDownload(job), class: job.class, accountId, apiKeyId };
-}
-
-/**
- * The lanes to read now, LANES_MAX at most: of synchronous and aged jobs first, the playground's
- * last; of them the first of each account before the second of any, an account with running jobs as
- * many turns later. Within an account lanes whose jobs found no room come last, then its key with
- * the fewest running jobs is first, then the lane that has waited longest.
- * @param stuck keys of lanes whose jobs found no room in the last round
- */
-export function chooseLanes<L extends JobLane>(
-  lanes: readonly L[],
-  shares: Shares,
-  stuck: ReadonlySet<string>,
-): L[] {
-  if (lanes.length <= LANES_MAX) return [...lanes];
-  const ranked = lanes.map(lane => {
-    const isUrgent = lane.class === 'sync' || lane.readAtMs >= lane.firstQueueAtMs;
-    const group = lane.class === 'playground' ? 2 : isUrgent ? 0 : 1;
-    const stuckLast = stuck.has(laneKey(lane)) ? 1 : 0;
-    const ofKey = shares.apiKeys.get(lane.apiKeyId) ?? 0;
-    const rank: Rank = [group, stuckLast, ofKey, lane.firstQueueAtMs];
-    return { lane, rank };
-  });
-  ranked.sort((a, b) => compareRanks(a.rank, b.rank));
-  const turns = new Map(shares.accounts);
-  return ranked
-    .map(({ lane, rank: [group, stuckLast, , firstQueueAtMs] }) => {
-      const turn = turns.get(lane.accountId) ?? 0;
-      turns.set(lane.accountId, turn + 1);
-      return { lane, rank: [group, turn, stuckLast, firstQueueAtMs] as const };
-    })
-    .sort((a, b) => compareRanks(a.rank, b.rank))
-    .slice(0, LANES_MAX)
-    .map(({ lane }) => lane);
-}
-
-type Rank = readonly [number, number, number, number];
-
-function compareRanks(a: Rank, b: Rank): number {
-  return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3];
-}
-
-export type WaitingJob = Pick<Job, 'class' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'>;
-
-/** Jobs of each account and key that this replica works on; unknown ones count 0. */
-interface Shares {
-  readonly accounts: ReadonlyMap<string, number>;
-  readonly apiKeys: ReadonlyMap<string, number>;
-}
-
-interface KeyQueue<T> {
-  readonly jobs: T[];
-  running: number;
-}
-
-interface AccountQueue<T> {
-  readonly keys: Map<string, KeyQueue<T>>;
-  running: number;
-}
-
-/**
- * Synchronous jobs and those that waited out their head start, then the others, then those of the
- * playground. Within each of the three the account with the fewest running jobs is first, then its
- * key with the fewest, then the job first in the queue. Every job placed counts from then on.
- */
-export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shares): T[] {
-  const urgent: T[] = [];
-  const patient: T[] = [];
-  const unpaid: T[] = [];
-  for (const job of jobs) {
-    const aged = job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
-    const paid = job.class === 'sync' || aged ? urgent : patient;
-    (job.class === 'playground' ? unpaid : paid).push(job);
-  }
-  const accounts = new Map(shares.accounts);
-  const apiKeys = new Map(shares.apiKeys);
-  return [urgent, patient, unpaid].flatMap(group => inFairOrder(group, accounts, apiKeys));
-}
-
-function inFairOrder<T extends WaitingJob>(
-  jobs: readonly T[],
-  accounts: Map<string, number>,
-  apiKeys: Map<string, number>,
-): T[] {
-  const queues = new Map<string, AccountQueue<T>>();
-  for (const job of jobs.toSorted((a, b) => positionOf(a) - positionOf(b))) {
-    let account = queues.get(job.accountId);
-    if (account === undefined) {
-      account = { keys: new Map(), running: accounts.get(job.accountId) ?? 0 };
-      queues.set(job.accountId, account);
-    }
-    let key = account.keys.get(job.apiKeyId);
-    if (key === undefined) {
-      key = { jobs: [], running: apiKeys.get(job.apiKeyId) ?? 0 };
-      account.keys.set(job.apiKeyId, key);
-    }
-    key.jobs.push(job);
-  }
-  for (const { keys } of queues.values()) for (const key of keys.values()) key.jobs.reverse();
-  const ordered: T[] = [];
-  for (;;) {
-    const [accountId, account] = least(queues, firstOfAccount) ?? [];
-    if (accountId === undefined || account === undefined) return ordered;
-    const [apiKeyId, key] = least(account.keys, firstOfKey) ?? [];
-    const job = key?.jobs.pop();
-    if (apiKeyId === undefined || key === undefined || job === undefined) {
-      throw new Error('a queue of an account without a job');
-    }
-    ordered.push(job);
-    key.running += 1;
-    account.running += 1;
-    accounts.set(accountId, account.running);
-    apiKeys.set(apiKeyId, key.running);
-    if (key.jobs.length === 0) account.keys.delete(apiKeyId);
-    if (account.keys.size === 0) queues.delete(accountId);
-  }
-}
-
-function least<Q extends { readonly running: number }>(
-  queues: ReadonlyMap<string, Q>,
-  first: (queue: Q) => number,
-): readonly [string, Q] | undefined {
-  let best: readonly [string, Q] | undefined;
-  for (const entry of queues) {
-    best ??= entry;
-    if ((entry[1].running - best[1].running || first(entry[1]) - first(best[1])) < 0) best = entry;
-  }
-  return best;
-}
-
-function firstOfKey<T extends WaitingJob>(key: KeyQueue<T>): number {
-  const next = key.jobs.at(-1);
-  return next === undefined ? Number.POSITIVE_INFINITY : positionOf(next);
-}
-
-function firstOfAccount<T extends WaitingJob>(account: AccountQueue<T>): number {
-  let first = Number.POSITIVE_INFINITY;
-  for (const key of account.keys.values()) first = Math.min(first, firstOfKey(key));
-  return first;
-}
-
-function positionOf(job: WaitingJob): number {
-  return queuePositionMs(job.class, job.createdAtMs);
-}
-
-type LaneJob = LanedJob & Pick<Job, 'createdAtMs' | 'readAtMs'>;
-
-/** What this replica knows of the queue's lanes; the next poll finds whatever it forgets. */
-export class KnownLanes {
-  readonly #lanes = new Map<string, JobLane>();
-  #stuck = new Set<string>();
-  /** Added during a round, which may have read the table before. */
-  readonly #addedSince = new Set<string>();
-  #outdated = true;
-
-  get outdated(): boolean {
-    return this.#outdated;
-  }
-
-  outdate(): void {
-    this.#outdated = true;
-  }
-
-  /** The lanes of the table; one that is gone is forgotten when it is read next. */
-  update(lanes: readonly JobLane[]): void {
-    this.#outdated = false;
-    for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);
-  }
-
-  /** A job of this lane waits, or of the other one of its key and class. */
-  add(job: LaneJob, toDownload = needsDownload(job)): void {
-    const { createdAtMs, readAtMs } = job;
-    const firstQueueAtMs = queuePositionMs(job.class, createdAtMs);
-    const lane = { ...laneOf(job), needsDownload: toDownload, firstQueueAtMs, readAtMs };
-    const key = laneKey(lane);
-    this.#addedSince.add(key);
-    if (!this.#lanes.has(key)) this.#lanes.set(key, lane);
-  }
-
-  /** The lanes of one round, which then calls `listed`. `all`: none that is open was left out. */
-  choose(
-    shares: Shares,
-    isOpen: (lane: JobLane) => boolean = () => true,
-  ): { readonly lanes: readonly JobLane[]; readonly all: boolean } {
-    this.#addedSince.clear();
-    const open = [...this.#lanes.values()].filter(isOpen);
-    const lanes = chooseLanes(open, shares, this.#stuck);
-    return { lanes, all: lanes.length === open.length };
-  }
-
-  /**
-   * What was listed of them: a lane without a waiting job is forgotten, unless some were passed
-   * over; one whose jobs all found no room goes behind the others where there are too many.
-   * @returns whether one was forgotten
-   */
-  listed(
-    lanes: readonly LaneRead[],
-    waiting: readonly LaneJob[],
-    placed: readonly LaneJob[],
-  ): boolean {
-    const withJobs = new Set(waiting.map(laneKeyOf));
-    const moved = new Set(placed.map(laneKeyOf));
-    const stuck = new Set<string>();
-    const before = this.#lanes.size;
-    for (const { exceptHosts = [], namesNone = false, ...lane } of lanes) {
-      const key = laneKey(lane);
-      if (withJobs.has(key) || exceptHosts.length > 0 || namesNone) {
-        if (!moved.has(key)) stuck.add(key);
-      } else if (!this.#addedSince.has(key)) this.#lanes.delete(key);
-    }
-    this.#stuck = stuck;
-    return this.#lanes.size < before;
-  }
-}
-
-function isOfLane(job: LanedJob, lane: LaneIdentity): boolean {
-  return laneKey(laneOf(job)) === laneKey(lane);
-}
-
-function laneKeyOf(job: LaneJob): string {
-  return laneKey(laneOf(job));
 }

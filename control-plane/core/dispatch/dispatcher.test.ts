@@ -8,7 +8,7 @@ import {
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { Claim } from '../jobs/job.ts';
-import type { ClaimableJob } from '../jobs/job-rows.ts';
+import type { ClaimableJob } from '../jobs/job-queue.ts';
 import type { Stores } from '../stores.ts';
 import { storesOn } from '../test/fixtures.ts';
 import { aborted, failureOf, fetcherOf, until, useHarness } from '../test/harness.ts';

@@ -19,13 +19,11 @@ import {
 } from '@matting/program/tracing/active-span.ts';
 import { ContractError, ERROR_CATALOGUE } from '@matting/proto/contract/errors.ts';
 import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
+import type { RunEnd } from '../attempts/claimed-job.ts';
 import {
-  BlobSink,
   ClaimedJob,
   type ClaimedJobDependencies,
   type Ending,
-  type JobObserver,
-  type ResultBlob,
   STORAGE_FAILED,
 } from '../attempts/claimed-job.ts';
 import type { DirectAttempt, DirectAttempts } from '../attempts/direct-attempts.ts';
@@ -35,6 +33,8 @@ import {
   fetchSource,
   type SourceFetcher,
 } from '../attempts/downloads.ts';
+import type { JobObserver } from '../attempts/job-observer.ts';
+import { BlobSink, type ResultBlob } from '../attempts/result-blob.ts';
 import {
   backgroundBlob,
   failureDue,
@@ -45,10 +45,10 @@ import {
   LEASE_TIMING,
   modeOf,
   needsDownload,
+  sizeOf,
 } from '../jobs/job.ts';
-import type { ClaimableJob } from '../jobs/job-rows.ts';
+import type { ClaimableJob } from '../jobs/job-queue.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { JobCompletion } from '../jobs/job-transactions.ts';
 import type { Fleet, Offer } from '../nodes/fleet.ts';
 import {
   type AttemptOutcome,
@@ -56,18 +56,14 @@ import {
   type MatteCall,
   verdictOn,
 } from '../nodes/matte-exchange.ts';
+import type { NodeAbility } from '../nodes/node-view.ts';
 import type { JobEvents } from '../results/job-view.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import { DispatchCore, LIST_MAX, type Placed, type RunEnd, type Step } from './dispatch-core.ts';
-import {
-  type JobMemories,
-  type JobNeeds,
-  megapixelsOf,
-  type NodeAbility,
-  needsOf,
-  refusalOf,
-  sizeOf,
-} from './job-needs.ts';
+import type { JobCompletion } from '../transactions/job-completion.ts';
+import { DispatchCore, LIST_MAX, type Placed, type Step } from './dispatch-core.ts';
+import type { JobMemories } from './job-memories.ts';
+import { type JobNeeds, megapixelsOf, needsOf } from './job-needs.ts';
+import { refusalOf } from './node-refusals.ts';
 
 const POLL_MS = 1000;
 

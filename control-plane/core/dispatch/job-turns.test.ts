@@ -3,17 +3,9 @@ import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import type { JobClass } from '../jobs/job.ts';
-import {
-  ASYNC_HEAD_START_MS,
-  chooseLanes,
-  type JobLane,
-  KnownLanes,
-  LANES_MAX,
-  laneKey,
-  orderJobs,
-  queuePositionMs,
-  type WaitingJob,
-} from './dispatch-core.ts';
+import { ASYNC_HEAD_START_MS, type JobLane, laneKey, queuePositionMs } from '../jobs/lanes.ts';
+import { orderJobs, type WaitingJob } from './fair-order.ts';
+import { chooseLanes, KnownLanes, LANES_MAX } from './known-lanes.ts';
 
 const NOW_MS = 1_000_000;
 

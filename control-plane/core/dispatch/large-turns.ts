@@ -9,8 +9,10 @@
  * A replica keeps one node at a time. Between two turns small images have the node, so that large
  * ones cannot keep them out either.
  */
-import { hasRoomFor, type NodeSnapshot, nodeShortOfMemory } from './dispatch-policy.ts';
+
+import type { NodeSnapshot } from '../nodes/node-view.ts';
 import type { JobNeeds } from './job-needs.ts';
+import { hasRoomFor, nodeShortOfMemory } from './pick-node.ts';
 
 /** A node works through what it has in less, so that only a lack of memory lasts so long. */
 export const TURN_AFTER_MS = 10_000;

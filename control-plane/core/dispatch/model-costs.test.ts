@@ -1,6 +1,7 @@
 /** Where a job goes that names a model. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
+import { type NodeSnapshot, NodeView } from '../nodes/node-view.ts';
 import {
   ABILITIES,
   modelsSeen,
@@ -9,8 +10,8 @@ import {
   saidPlan,
   snapshotWith,
 } from '../test/nodes-seen.ts';
-import { type NodeSnapshot, NodeView, pickNode } from './dispatch-policy.ts';
 import type { JobNeeds } from './job-needs.ts';
+import { pickNode } from './pick-node.ts';
 
 const test = ava;
 

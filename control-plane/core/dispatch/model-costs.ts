@@ -8,7 +8,9 @@
  * - Jobs that name another model than a node's own plan take at most OTHERS_SHARE of its places,
  *   one at least: images without a name find room however many of the others wait.
  */
-import type { JobNeeds, NodeAbility } from './job-needs.ts';
+
+import type { ModelLoad, NodeAbility } from '../nodes/node-view.ts';
+import type { JobNeeds } from './job-needs.ts';
 
 export const OTHERS_SHARE = 0.5;
 /** Where the node does not say: a model of 200 MB from a disk, about. */
@@ -31,15 +33,6 @@ interface NodeSeen extends Pick<NodeAbility, 'models'> {
   readonly ownOthers?: number;
   /** What it has refused since its last report; absent: nothing. */
   readonly othersRefused?: ReadonlySet<string>;
-}
-
-/** Of a model beside the node's own plan. */
-export interface ModelLoad {
-  /** 0: it is loading. */
-  readonly enginesReady: number;
-  /** As of the whole report, for an image that names it. */
-  readonly estimatedWaitMs: number;
-  readonly inferMs: number;
 }
 
 interface ModelCosts {

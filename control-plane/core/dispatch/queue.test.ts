@@ -4,9 +4,9 @@ import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
 import ava from 'ava';
 import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
+import type { JobLane } from '../jobs/lanes.ts';
 import type { Stores } from '../stores.ts';
 import { claimed, fundedAccount, newJob, onStores, storesOn, submitted } from '../test/fixtures.ts';
-import type { JobLane } from './dispatch-core.ts';
 
 const test = ava.serial;
 

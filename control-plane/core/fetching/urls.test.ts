@@ -16,7 +16,7 @@ import { isPublicAddress } from '@matting/http/outgoing/outgoing-url.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { rejectsWith, throwsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
-import { requireImageUrl } from '../submission/submit-matting.ts';
+import { requireImageUrl } from '../submission/image-url.ts';
 import type { ProbeReport } from '../test/namespace-probe.ts';
 import { CallbackAddressCheck } from './callback-check.ts';
 

@@ -1,19 +1,20 @@
 /** The use cases behind the two ports, as their routes are given them. */
-import type { Authenticator, Caller, ReadAccount } from '../accounts/account.ts';
-import type { OperateAccounts } from '../accounts/operate-accounts.ts';
+
 import type { Job } from '../jobs/job.ts';
-import type { OperateJobs, ReadQueue } from '../jobs/operate-jobs.ts';
 import type { KeyUses } from '../keys/authenticate.ts';
-import type { OperateCredits } from '../ledger/operate-credits.ts';
+import type { Authenticator, Caller, ReadAccount } from '../keys/caller.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
-import type { OperateNodes } from '../nodes/operate-nodes.ts';
+import type { OperateAccounts } from '../operator/operate-accounts.ts';
+import type { OperateCredits } from '../operator/operate-credits.ts';
+import type { OperateJobs, ReadQueue } from '../operator/operate-jobs.ts';
+import type { OperateNodes } from '../operator/operate-nodes.ts';
+import type { OperateWebhooks } from '../operator/operate-webhooks.ts';
 import type { RateLimits } from '../rates/rate-limits.ts';
-import type { Readiness } from '../readiness.ts';
 import type { JobViews, WaitForJob } from '../results/job-view.ts';
 import type { ResultDownload, ResultReaders } from '../results/result-download.ts';
-import type { ImageUploads } from '../submission/pictures.ts';
+import type { ImageUploads } from '../submission/image-uploads.ts';
 import type { SubmitMatting } from '../submission/submit-matting.ts';
-import type { OperateWebhooks } from '../webhooks/operate-webhooks.ts';
+import type { Readiness } from './readiness.ts';
 
 export interface AppServices {
   readonly authenticator: Authenticator;

@@ -10,7 +10,7 @@ import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
-import { MATTING_FIELDS } from '../submission/submit-matting.ts';
+import { MATTING_FIELDS } from '../submission/matting-request.ts';
 import { CHUNKS_READ_MAX, ENDLESS, endless, PAIRS, uploads } from '../test/endless-bodies.ts';
 import { MATTING_JSON, mattingBodyReaderOf, readQueryFields } from './read-matting-body.ts';
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { MATTING_FIELDS } from '../submission/submit-matting.ts';
+import { MATTING_FIELDS } from '../submission/matting-request.ts';
 import { meantField } from './meant-fields.ts';
 
 const FORM = ['image_file', 'background_file', ...MATTING_FIELDS];

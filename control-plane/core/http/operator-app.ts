@@ -17,6 +17,7 @@ import type {
   FastifyRequest,
   onRequestHookHandler,
 } from 'fastify';
+import { type NodeProxyOptions, registerNodeProxy } from '../nodes/node-proxy.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
@@ -25,8 +26,7 @@ import {
   JOBS_LISTED_MAX,
   type JobGroup,
   type JobQuestion,
-} from '../jobs/operate-jobs.ts';
-import { type NodeProxyOptions, registerNodeProxy } from '../nodes/node-proxy.ts';
+} from '../operator/operate-jobs.ts';
 import type { OperatorServices } from './app-services.ts';
 
 /** No request here has a body but small forms, which have FORM_MS_MAX of their own. */

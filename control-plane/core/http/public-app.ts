@@ -18,11 +18,7 @@ import {
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';
-import { registerAccountRoutes } from '../accounts/account-routes.ts';
-import { registerModelRoutes } from '../models/model-routes.ts';
-import type { Readiness, ReadinessCause } from '../readiness.ts';
-import { registerResultRoutes } from '../results/result-routes.ts';
-import { registerMattingRoutes } from '../submission/matting-routes.ts';
+import { registerAccountRoutes } from './account-routes.ts';
 import type { AppServices } from './app-services.ts';
 import {
   type DocumentPages,
@@ -36,6 +32,10 @@ import {
   hasKnownKey,
   knownAccountOf,
 } from './header-checks.ts';
+import { registerMattingRoutes } from './matting-routes.ts';
+import { registerModelRoutes } from './model-routes.ts';
+import type { Readiness, ReadinessCause } from './readiness.ts';
+import { registerResultRoutes } from './result-routes.ts';
 
 /** A body of 72 MiB arrives in time over 5 Mbit/s. */
 const REQUEST_TIMEOUT_MS = 120_000;

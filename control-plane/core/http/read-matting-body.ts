@@ -30,12 +30,13 @@ import {
   REQUEST_BODY_BYTES_MAX,
   URL_LENGTH_MAX,
 } from '@matting/proto/contract/limits.ts';
-import type { ImageUpload, RequestUploads } from '../submission/pictures.ts';
+import type { ImageUpload } from '../submission/image-upload.ts';
+import type { RequestUploads } from '../submission/image-uploads.ts';
 import {
   MATTING_FIELDS,
   type MattingFields,
   type TextField,
-} from '../submission/submit-matting.ts';
+} from '../submission/matting-request.ts';
 import { meantField } from './meant-fields.ts';
 
 const FILE_FIELDS = ['image_file', 'background_file'] as const;

@@ -1,52 +1,27 @@
-/** Jobs as rows: what the columns mean, how one job is read, and the queue for the dispatcher. */
+/** Jobs as rows: what the columns mean. */
+
 import { hash } from 'node:crypto';
-import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
-import {
-  type KeptStatement,
-  keepStatement,
-  nowPlusMs,
-  requireInteger,
-  throughIndex,
-} from '@matting/database/statements.ts';
+import type { Database, Db, Schema } from '@matting/database/database.ts';
 import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
 import { type ErrorCode, isErrorCode } from '@matting/proto/contract/errors.ts';
 import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
-import {
-  type CompiledQuery,
-  type InferResult,
-  type NotNull,
-  type RawBuilder,
-  type Selectable,
-  sql,
-} from 'kysely';
-import { type JobLane, type LaneRead, laneKey, laneOf } from '../dispatch/dispatch-core.ts';
-import {
-  type AccountQueue,
-  MEGAPIXELS_MIN,
-  QUEUE_MEGAPIXELS_MAX,
-  UNFETCHED_MEGAPIXELS,
-  UNKNOWN_MEGAPIXELS,
-} from '../dispatch/job-needs.ts';
-import type { JobsTable, OutboxTable } from '../tables.ts';
+import { type Selectable, sql } from 'kysely';
 import {
   callbackFailureOf,
   type Job,
   type JobBackground,
   type JobCallback,
-  type JobClass,
   type JobFailure,
   type JobInput,
   type JobLease,
   type JobModel,
   type JobResult,
-  type JobState,
-  needsDownload,
   type StageTimings,
-  UNPAID_OPEN_MAX,
 } from './job.ts';
 
-type JobRow = Selectable<JobsTable> & { readonly read_at: number };
+type JobsTable = Schema['jobs'];
+export type JobRow = Selectable<JobsTable> & { readonly read_at: number };
 
 const NOTIFICATION_COLUMNS = [
   'status',
@@ -56,7 +31,7 @@ const NOTIFICATION_COLUMNS = [
   'last_attempt_at',
   'next_attempt_at',
 ] as const;
-type NotificationRow = Pick<Selectable<OutboxTable>, (typeof NOTIFICATION_COLUMNS)[number]>;
+type NotificationRow = Pick<Selectable<Schema['outbox']>, (typeof NOTIFICATION_COLUMNS)[number]>;
 
 /** @param notification absent: the outbox has no row of this job */
 function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
@@ -112,7 +87,7 @@ type InputColumns = Pick<
   'input_blob' | 'input_bytes' | 'input_format' | 'input_width' | 'input_height'
 >;
 
-function inputFromRow(row: InputColumns): JobInput | null {
+export function inputFromRow(row: InputColumns): JobInput | null {
   if (row.input_blob === null) return null;
   return {
     blob: row.input_blob,
@@ -139,7 +114,9 @@ export interface StoredFinishing {
   readonly steps: Finishing;
 }
 
-function finishingFromRow(row: Pick<JobsTable, 'finishing'>): Pick<Job, 'channels' | 'finishing'> {
+export function finishingFromRow(
+  row: Pick<JobsTable, 'finishing'>,
+): Pick<Job, 'channels' | 'finishing'> {
   if (row.finishing === null) return { channels: 'rgba', finishing: null };
   const { channels = 'rgba', steps } = JSON.parse(row.finishing) as StoredFinishing;
   return { channels, finishing: steps };
@@ -152,7 +129,7 @@ export function backgroundFromRow(
   return { url: row.background_url, input: backgroundInputFromRow(row) };
 }
 
-function backgroundInputFromRow(row: Pick<JobsTable, 'background'>): JobInput | null {
+export function backgroundInputFromRow(row: Pick<JobsTable, 'background'>): JobInput | null {
   return row.background === null ? null : (JSON.parse(row.background) as JobInput);
 }
 
@@ -242,7 +219,7 @@ function requirePresent<T>(value: T | null): T {
   return value;
 }
 
-function requireOneOf<T extends string>(known: readonly T[], value: string): T {
+export function requireOneOf<T extends string>(known: readonly T[], value: string): T {
   const found = known.find(candidate => candidate === value);
   if (found === undefined) throw new Error(`the database holds an unknown value: ${value}`);
   return found;
@@ -252,11 +229,6 @@ function requireErrorCode(value: string): ErrorCode {
   if (!isErrorCode(value)) throw new Error(`the database holds an unknown error code: ${value}`);
   return value;
 }
-
-/** Of callers: anything else matches nothing, and is not asked for. */
-const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
-const HASH = /^[0-9a-f]{64}$/;
 
 const JOBS = sql<Schema['jobs']>`jobs`;
 const JOBS_BY_ANY = { sqlite: JOBS.as<'jobs'>(sql`jobs`), mysql: JOBS.as<'jobs'>(sql`jobs`) };
@@ -288,371 +260,4 @@ export async function readJobs(db: Db, asked: Promise<JobRow[]>): Promise<Job[]>
     .execute();
   const byJob = new Map(notifications.map(row => [row.id, row]));
   return rows.map(row => jobFromRow(row, byJob.get(row.id)));
-}
-
-const BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
-  selectJobs(database, database.kysely).where('id', '=', jobId),
-);
-const BY_ID_AND_KEY = keepStatement<{ jobId: string; apiKeyId: string }, JobRow>(
-  (database, { jobId, apiKeyId }) =>
-    selectJobs(database, database.kysely)
-      .where('id', '=', jobId)
-      .where('api_key_id', '=', apiKeyId),
-);
-const FINAL_BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
-  selectJobs(database, database.kysely)
-    .where('id', '=', jobId)
-    .where('finished_at', 'is not', null),
-);
-const BY_IDEMPOTENCY_KEY = keepStatement<{ apiKeyId: string; hash: string }, JobRow>(
-  (database, { apiKeyId, hash }) =>
-    selectJobs(database, database.kysely)
-      .where('api_key_id', '=', apiKeyId)
-      .where('idempotency_key_hash', '=', hash),
-);
-const BY_RESULT_TOKEN = keepStatement<{ hashed: string }, JobRow>((database, { hashed }) =>
-  selectJobs(database, database.kysely).where('result_token', '=', hashed),
-);
-
-async function runKept(db: Db, statement: CompiledQuery<JobRow>): Promise<JobRow[]> {
-  return (await db.executeQuery(statement)).rows;
-}
-
-async function firstJob(db: Db, statement: CompiledQuery<JobRow>): Promise<Job | undefined> {
-  return (await readJobs(db, runKept(db, statement)))[0];
-}
-
-export async function readJob(database: Database, db: Db, jobId: string): Promise<Job | undefined> {
-  return firstJob(db, BY_ID(database, { jobId }));
-}
-
-export async function readByIdempotencyKey(
-  database: Database,
-  db: Db,
-  apiKeyId: string,
-  hash: string,
-): Promise<Job | undefined> {
-  return firstJob(db, BY_IDEMPOTENCY_KEY(database, { apiKeyId, hash }));
-}
-
-export function jobReading(database: Database) {
-  return {
-    async find(jobId: string): Promise<Job | undefined> {
-      if (!ID.test(jobId)) return undefined;
-      return query(database, db => readJob(database, db, jobId));
-    },
-    async findFinal(jobIds: readonly string[]): Promise<Job[]> {
-      const ids = jobIds.filter(id => ID.test(id));
-      if (ids.length === 0) return [];
-      return query(database, db => {
-        const [jobId = ''] = ids;
-        if (ids.length === 1) return readJobs(db, runKept(db, FINAL_BY_ID(database, { jobId })));
-        const select = selectJobs(database, db).where('id', 'in', ids);
-        return readJobs(db, select.where('finished_at', 'is not', null).execute());
-      });
-    },
-    /** Undefined also for another key's job. */
-    async findForKey(jobId: string, apiKeyId: string): Promise<Job | undefined> {
-      if (!ID.test(jobId)) return undefined;
-      return query(database, db => firstJob(db, BY_ID_AND_KEY(database, { jobId, apiKeyId })));
-    },
-    async findByIdempotencyKey(apiKeyId: string, hash: string): Promise<Job | undefined> {
-      if (!HASH.test(hash)) return undefined;
-      return query(database, db => readByIdempotencyKey(database, db, apiKeyId, hash));
-    },
-    /** By the link's token; expired ones too. */
-    async findByResultToken(token: string): Promise<Job | undefined> {
-      if (!TOKEN.test(token)) return undefined;
-      const hashed = hash('sha256', token, 'hex');
-      return query(database, db => firstJob(db, BY_RESULT_TOKEN(database, { hashed })));
-    },
-  };
-}
-
-export type ClaimableJob = ReturnType<typeof claimableFromRow>;
-export type QueuedWork = Awaited<ReturnType<typeof readQueued>>;
-
-/**
- * The reads of lanes (core/dispatch/dispatch-core.ts) walk jobs_lane_state and touch no final row:
- * which lanes exist is read from the index alone; a lane's head is a seek for each of two states.
- */
-export function jobQueue(database: Database) {
-  return {
-    listLanes: () => readLanes(database),
-    /** Without a live lease: the first of each lane, in the queue's order, the playground's last. */
-    async listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]> {
-      const lanes = among ?? (await readLanes(database));
-      if (lanes.length === 0) return [];
-      const eachMax = Math.max(1, Math.floor(limit / lanes.length));
-      const rows: LaneRow[] = [];
-      for (let from = 0; from < lanes.length; from += STATEMENT_LANES_MAX) {
-        const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
-        rows.push(...(await readHeads(database, some, eachMax)));
-      }
-      const isUnpaid = (row: LaneRow) => Number(row.class === 'playground');
-      rows.sort(
-        (a, b) => isUnpaid(a) - isUnpaid(b) || a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1),
-      );
-      return firstOfEach(rows, eachMax).slice(0, limit);
-    },
-    /** Of the playground, counted up to UNPAID_OPEN_MAX. */
-    async openUnpaid(): Promise<number> {
-      const row = await query(database, db =>
-        db
-          .selectFrom(eb =>
-            eb
-              .selectFrom('jobs')
-              .select('id')
-              .where('class', '=', 'playground')
-              .where('queue_at', '>', 0)
-              .limit(sql.lit(UNPAID_OPEN_MAX))
-              .as('open'),
-          )
-          .select(eb => eb.fn.countAll<number>().as('jobs'))
-          .executeTakeFirstOrThrow(),
-      );
-      return requireInteger(row.jobs);
-    },
-    /** The jobs that wait for a node, or for their download; none of the playground. */
-    queued: () => readQueued(database),
-    /** Succeeded within the last `windowMs`, by the results' megapixels. */
-    async doneWithin(windowMs: number) {
-      const row = await query(database, db =>
-        db
-          .selectFrom('jobs')
-          .select(eb => [
-            eb.fn.countAll<number>().as('jobs'),
-            sql<number | null>`cast(sum(${RESULT_PIXELS}) as signed)`.as('pixels'),
-          ])
-          .where('finished_at', '>', nowPlusMs(database.nowMs, -windowMs))
-          .where('state', '=', 'succeeded')
-          .executeTakeFirstOrThrow(),
-      );
-      const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
-      return { jobs: requireInteger(row.jobs), megapixels };
-    },
-  };
-}
-
-/** SQLite takes 500 parts of a union, and a lane has two. */
-const STATEMENT_LANES_MAX = 64;
-
-const DOWNLOAD_STATES = ['accepted', 'fetching'] as const;
-const STORED_STATES = ['ready', 'running'] as const;
-
-type LaneRow = InferResult<ReturnType<typeof selectFirst>>[number];
-
-const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
-
-const LANES = keepStatement(({ kysely, nowMs }) =>
-  kysely
-    .selectFrom('jobs')
-    .select(['state', 'account_id', 'api_key_id', 'class'])
-    .select(eb => [eb.fn.min<number>('queue_at').as('first'), nowMs.as('read_at')])
-    .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
-    .groupBy(['state', 'account_id', 'api_key_id', 'class']),
-);
-
-async function readLanes(database: Database): Promise<JobLane[]> {
-  const { rows } = await query(database, db => db.executeQuery(LANES(database, {})));
-  const lanes = new Map<string, JobLane>();
-  for (const row of rows) {
-    const lane: JobLane = {
-      needsDownload: needsDownload(row),
-      class: row.class,
-      accountId: row.account_id,
-      apiKeyId: row.api_key_id,
-      firstQueueAtMs: row.first,
-      readAtMs: row.read_at,
-    };
-    // The two states of a lane are one.
-    const known = lanes.get(laneKey(lane));
-    if (known === undefined || lane.firstQueueAtMs < known.firstQueueAtMs) {
-      lanes.set(laneKey(lane), lane);
-    }
-  }
-  return [...lanes.values()];
-}
-
-async function readHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
-  const statement = lanes.some(
-    ({ exceptHosts = [], namesNone }) => namesNone || exceptHosts.length > 0,
-  )
-    ? selectHeads(database, lanes, eachMax).compile()
-    : headsOf(lanes, eachMax)(database, valuesOf(lanes));
-  return query(database, async db => (await db.executeQuery(statement)).rows);
-}
-
-type LaneValues = Readonly<Record<string, string>>;
-type HeadsStatement = KeptStatement<LaneValues, LaneRow>;
-
-const HEADS = new Map<string, HeadsStatement>();
-const HEADS_MAX = 64;
-
-function headsOf(lanes: readonly LaneRead[], eachMax: number): HeadsStatement {
-  const kinds = lanes.map(({ needsDownload }) => (needsDownload ? 'to download' : 'stored'));
-  const shape = `${eachMax} of ${kinds.join()}`;
-  const known = HEADS.get(shape);
-  if (known !== undefined) return known;
-  if (HEADS.size >= HEADS_MAX) HEADS.clear();
-  const statement: HeadsStatement = keepStatement((database, values) => {
-    const placed = lanes.map((lane, index) => ({
-      ...lane,
-      accountId: values[`account${index}`] as string,
-      apiKeyId: values[`key${index}`] as string,
-      class: values[`class${index}`] as JobClass,
-    }));
-    return selectHeads(database, placed, eachMax);
-  });
-  HEADS.set(shape, statement);
-  return statement;
-}
-
-function valuesOf(lanes: readonly LaneRead[]): LaneValues {
-  return Object.fromEntries(
-    lanes.flatMap((lane, index) => [
-      [`account${index}`, lane.accountId],
-      [`key${index}`, lane.apiKeyId],
-      [`class${index}`, lane.class],
-    ]),
-  );
-}
-
-function selectHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
-  const heads = lanes.flatMap(lane => {
-    const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
-    return states.map(state => selectFirst(database, lane, state, eachMax));
-  });
-  return heads.reduce((union, next) => union.unionAll(next));
-}
-
-/** In a table of its own: SQLite takes no order and limit in a part of a union. */
-function selectFirst(
-  { kysely, nowMs, dialect }: Database,
-  lane: LaneRead,
-  state: JobState,
-  limit: number,
-) {
-  let jobs = kysely
-    .selectFrom(JOBS_BY_LANE[dialect])
-    .select(['id', 'fence', 'state', 'class', 'account_id', 'api_key_id', 'queue_at', 'created_at'])
-    .select(['started_at', 'source_host', 'input_blob', 'input_bytes', 'input_format'])
-    .select(['input_width', 'input_height', 'output_format', 'finishing', 'background', 'model'])
-    .select(['lease_holder', 'takeovers', nowMs.as('read_at')])
-    .where('state', '=', state)
-    .where('account_id', '=', lane.accountId)
-    .where('api_key_id', '=', lane.apiKeyId)
-    .where('class', '=', lane.class)
-    .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
-  const hosts = lane.exceptHosts ?? [];
-  if (hosts.length > 0) jobs = jobs.where('source_host', 'not in', [...hosts]);
-  if (lane.namesNone) jobs = jobs.where('model', 'is', null);
-  const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
-  return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
-}
-
-function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] {
-  const counts = new Map<string, number>();
-  return rows.flatMap(row => {
-    const job = claimableFromRow(row);
-    const key = laneKey(laneOf(job));
-    const count = (counts.get(key) ?? 0) + 1;
-    counts.set(key, count);
-    return count > eachMax ? [] : [job];
-  });
-}
-
-function claimableFromRow(row: LaneRow) {
-  return {
-    id: row.id,
-    fence: row.fence,
-    state: row.state as 'accepted' | 'fetching' | 'ready' | 'running',
-    class: row.class,
-    accountId: row.account_id,
-    apiKeyId: row.api_key_id,
-    createdAtMs: row.created_at,
-    startedAtMs: row.started_at,
-    input: inputFromRow(row),
-    sourceHost: row.source_host,
-    outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
-    model: row.model,
-    ...finishingFromRow(row),
-    background: { input: backgroundInputFromRow(row) } as Pick<JobBackground, 'input'> | null,
-    /** Its lease ran out rather than being free: claiming it is a take-over. */
-    leaseExpired: row.lease_holder !== null,
-    takeovers: row.takeovers,
-    readAtMs: row.read_at,
-  };
-}
-
-const PIXELS_PER_MEGAPIXEL = 1_000_000;
-
-/** Open jobs that are counted: what the queue holds by default, twice, in the smallest jobs. */
-const OPEN_COUNTED_MAX = (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN;
-
-const UNFETCHED = sql`case when input_blob is null then 1 else 0 end`;
-
-function atLeast(leastMegapixels: number, pixels: RawBuilder<unknown>): RawBuilder<unknown> {
-  const least = sql.lit(leastMegapixels * PIXELS_PER_MEGAPIXEL);
-  return sql`case when ${pixels} > ${least} then ${pixels} else ${least} end`;
-}
-
-const INPUT_PIXELS = sql`input_width * input_height`;
-/** What a queued job counts: core/dispatch/job-needs.ts, `queuedMegapixels`. */
-const QUEUED_PIXELS = sql`case
-  when input_blob is null then ${atLeast(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
-  when input_width is null or input_height is null
-    then ${sql.lit(UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
-  when frame_pixels > ${INPUT_PIXELS} then ${atLeast(MEGAPIXELS_MIN, sql`frame_pixels`)}
-  else ${atLeast(MEGAPIXELS_MIN, INPUT_PIXELS)} end`;
-
-const RESULT_PIXELS = atLeast(MEGAPIXELS_MIN, sql`result_width * result_height`);
-
-const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
-
-/** In a table of their own: grouped at once, SQLite would walk an index with all final jobs. */
-async function readQueued(database: Database) {
-  const open = database.kysely
-    .selectFrom(JOBS_BY_CLASS[database.dialect])
-    .select(['account_id', 'created_at', 'input_blob'])
-    .select(['input_width', 'input_height', 'frame_pixels'])
-    // The playground's have a bound of their own, and take nobody's share.
-    .where('class', 'in', ['sync', 'async'])
-    .where('queue_at', '>', 0)
-    // A running job without a lease lost its attempt: it waits for a node like the others.
-    .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
-    .orderBy('class')
-    .orderBy('queue_at')
-    .limit(OPEN_COUNTED_MAX);
-  const rows = await query(database, db =>
-    db
-      .selectFrom(open.as('open'))
-      .select('account_id')
-      .select(eb => [
-        eb.fn.countAll<number>().as('jobs'),
-        sql<number>`max(${database.nowMs} - created_at)`.as('oldest_age'),
-        sql<number>`cast(sum(${QUEUED_PIXELS}) as signed)`.as('pixels'),
-        sql<number>`cast(sum(${UNFETCHED}) as signed)`.as('unfetched'),
-      ])
-      .groupBy('account_id')
-      .execute(),
-  );
-  /** By account id; those that have nothing queued are not in it. */
-  const byAccount: ReadonlyMap<string, AccountQueue> = new Map(
-    rows.map(row => [
-      row.account_id,
-      {
-        jobs: requireInteger(row.jobs),
-        megapixels: requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL,
-        unfetched: requireInteger(row.unfetched),
-      },
-    ]),
-  );
-  const total = { jobs: 0, megapixels: 0 };
-  for (const { jobs, megapixels } of byAccount.values()) {
-    total.jobs += jobs;
-    total.megapixels += megapixels;
-  }
-  const oldestAgeMs = Math.max(0, ...rows.map(row => row.oldest_age));
-  return { ...total, oldestAgeMs, byAccount };
 }

@@ -5,7 +5,7 @@ import { addTo, rowsOf, setIn } from '@matting/database/test/rows.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
-import { megapixelsOf, needsOf, queuedMegapixels } from '../dispatch/job-needs.ts';
+import { megapixelsOf, needsOf } from '../dispatch/job-needs.ts';
 import type { Stores } from '../stores.ts';
 import { isForgotten } from '../submission/submit-matting.ts';
 import {
@@ -28,9 +28,10 @@ import {
   submitted,
   WITH_PICTURE,
 } from '../test/fixtures.ts';
+import type { NewJob } from '../transactions/job-submission.ts';
 import { backgroundBlob, type Job, jobOfBackground, publicState, thumbnailBlob } from './job.ts';
 import type { JobFilter, ListedJob } from './job-lists.ts';
-import type { NewJob } from './job-transactions.ts';
+import { queuedMegapixels } from './queue-bound.ts';
 
 const test = ava.serial;
 

@@ -1,14 +1,20 @@
 /** The store of jobs; while the database is away every method rejects with SERVICE_UNAVAILABLE. */
 
-import { type Database, type Db, query, transact } from '@matting/database/database.ts';
+import {
+  type Database,
+  type Db,
+  query,
+  type Schema,
+  transact,
+} from '@matting/database/database.ts';
 import { nowPlusMs } from '@matting/database/statements.ts';
 import type { Selectable } from 'kysely';
-import { jobLeases } from '../attempts/claimed-job.ts';
-import type { JobsTable } from '../tables.ts';
 import { jobOfBackground, resultOfThumbnail, thumbnailBlob } from './job.ts';
 import { jobLists } from './job-lists.ts';
-import { backgroundFromRow, jobQueue, jobReading } from './job-rows.ts';
-import { jobSubmission } from './job-transactions.ts';
+import { jobQueue } from './job-queue.ts';
+import { jobReading } from './job-reading.ts';
+import { backgroundFromRow } from './job-rows.ts';
+import { jobLeases } from './leases.ts';
 
 export type JobStore = ReturnType<typeof createJobStore>;
 
@@ -16,7 +22,6 @@ export function createJobStore(database: Database) {
   return {
     ...jobReading(database),
     ...jobLists(database),
-    ...jobSubmission(database),
     ...jobQueue(database),
     ...jobLeases(database),
     ...jobRetention(database),
@@ -110,7 +115,7 @@ async function removeFinalOlderThan(
 }
 
 function blobsOfResult(
-  row: Pick<Selectable<JobsTable>, 'result_blob' | 'result_thumbnail_bytes'>,
+  row: Pick<Selectable<Schema['jobs']>, 'result_blob' | 'result_thumbnail_bytes'>,
 ): string[] {
   const { result_blob: blob, result_thumbnail_bytes: thumbnailBytes } = row;
   if (blob === null) return [];

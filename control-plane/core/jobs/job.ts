@@ -18,7 +18,7 @@
  */
 import { POST_FAILURES } from '@matting/http/outgoing/guarded-post.ts';
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
-import type { Channels, Finishing, Sight } from '@matting/proto/contract/finishing.ts';
+import type { Channels, Finishing, Sight, Size } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '@matting/proto/contract/formats.ts';
 
 export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
@@ -297,4 +297,8 @@ export function isoTime(ms: number): string;
 export function isoTime(ms: number | null): string | null;
 export function isoTime(ms: number | null): string | null {
   return ms === null ? null : new Date(ms).toISOString();
+}
+
+export function sizeOf({ width, height }: Pick<JobInput, 'width' | 'height'>): Size | undefined {
+  return width === null || height === null ? undefined : { width, height };
 }

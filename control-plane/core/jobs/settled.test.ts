@@ -16,7 +16,7 @@ import {
   running,
   SERVICE_FAULT,
 } from '../test/fixtures.ts';
-import type { SettledJob, SettledStep } from './job-transactions.ts';
+import type { SettledJob, SettledStep } from '../transactions/settled-steps.ts';
 
 const test = ava.serial;
 

@@ -5,10 +5,12 @@
  * wait for each other in a circle, and the entries of an account become visible in the order of
  * their creation, which the audit relies on. core/ledger/ledger.ts has the rules.
  */
+
 import { randomUUID } from 'node:crypto';
 import { type Database, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, keepStatement, keptMatchesOne } from '@matting/database/statements.ts';
 import type { Kysely } from 'kysely';
+import { takeAccount } from '../accounts/account-store.ts';
 import {
   type Balances,
   CREDITS_PER_JOB,
@@ -147,27 +149,6 @@ export async function settleCredit<T>(
  */
 export function awaitEarlierWriters(database: Database, accountId: string): Promise<void> {
   return query(database, db => takeAccount(database, db, accountId));
-}
-
-/**
- * Takes the account's row for the rest of the transaction: no entry of it is written meanwhile.
- * Where members lock for themselves the row is changed: who takes it elsewhere commits before that,
- * or begins anew after it.
- */
-export async function takeAccount(
-  { engine }: Database,
-  tx: Kysely<Schema>,
-  accountId: string,
-): Promise<void> {
-  await tx
-    .updateTable('accounts')
-    .set(eb =>
-      engine.conflicts === 'locks'
-        ? { available: eb.ref('available') }
-        : { turns: eb('turns', '+', 1) },
-    )
-    .where('id', '=', accountId)
-    .execute();
 }
 
 /**

@@ -7,7 +7,7 @@ import { ENDED_CAUSES } from '@matting/program/ports/http-guard.ts';
 import { SPAN_FATES } from '@matting/program/tracing/active-span.ts';
 import { ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import { collectDefaultMetrics, Gauge } from 'prom-client';
-import { FETCH_OUTCOMES, type JobEnding } from '../attempts/claimed-job.ts';
+import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
 import { JOB_CLASSES } from '../jobs/job.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from '../nodes/matte-exchange.ts';
 import { REFUSAL_CAUSES } from '../nodes/registry-server.ts';

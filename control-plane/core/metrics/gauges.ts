@@ -1,10 +1,10 @@
 /** What the core's gauges show, read at a scrape. */
 
 import type { CertificateEnd } from '@matting/program/tls/certificate-ends.ts';
-import type { QueuedWork } from '../jobs/job-rows.ts';
+import { READINESS_CAUSES, type Readiness } from '../http/readiness.ts';
+import type { QueuedWork } from '../jobs/job-queue.ts';
 import type { FleetCounts } from '../nodes/fleet.ts';
-import { READINESS_CAUSES, type Readiness } from '../readiness.ts';
-import { WALK_INTERVAL_MS } from '../retention/sweep.ts';
+import { WALK_INTERVAL_MS } from '../retention/orphan-walk.ts';
 import type { SweepBacklog } from '../retention/sweep-store.ts';
 import { type GaugeValues, type MetricSet, seconds } from './metric-set.ts';
 

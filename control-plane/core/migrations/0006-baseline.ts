@@ -236,7 +236,7 @@ const TABLES: readonly TableDefinition[] = [
       jobs_callback: '(callback_secret is null) = (callback_secret_key_id is null)',
     },
     indexes: {
-      // The queue lane by lane (core/jobs/job-rows.ts).
+      // The queue lane by lane (core/jobs/job-queue.ts).
       jobs_queue: ['class', 'queue_at', 'id'],
       jobs_lane_state: ['state', 'account_id', 'api_key_id', 'class', 'queue_at', 'id'],
       // Ended jobs in the order in which they ended.
@@ -247,7 +247,7 @@ const TABLES: readonly TableDefinition[] = [
       jobs_result_expiry: ['result_blob_expires_at'],
     },
   },
-  // What packages have left to do with jobs that ended (core/jobs/job-transactions.ts).
+  // What packages have left to do with jobs that ended (core/transactions/settled-steps.ts).
   {
     name: 'unsettled_jobs',
     columns: { job_id: ID, package: ascii(64), created_at: INTEGER },

@@ -5,14 +5,23 @@
  */
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
-import type { NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import type { KeyPolicy } from '../keys/key-policy.ts';
-import { commonDefault, NO_SELECTABLES, type Selectable } from './selectable.ts';
+import { commonDefault, NO_SELECTABLES, type Selectable, type Selectables } from './selectable.ts';
+
+/** What a node offers now. */
+interface OfferingNode {
+  readonly models?: Selectables;
+  readonly registeredAtMs?: number;
+  /** Of its own plan. */
+  readonly enginesReady: number;
+  /** Of the other models that are loaded or loading there. */
+  readonly loads?: ReadonlyMap<string, { readonly enginesReady: number }>;
+}
 
 interface OfferedModelsOptions {
   /** By the operator; empty: the nodes' default plan alone. */
   readonly offered: readonly string[];
-  readonly snapshots: () => readonly NodeSnapshot[];
+  readonly snapshots: () => readonly OfferingNode[];
   /** Told of jobs of names that are offered, so that no other becomes a label. */
   readonly onJob?: (name: string, ms: number) => void;
 }
@@ -108,11 +117,11 @@ export class OfferedModels {
 const PACE_JOBS = 100;
 const PACE_JOBS_MIN = 10;
 
-function voterOf({ models = NO_SELECTABLES, registeredAtMs = 0 }: NodeSnapshot) {
+function voterOf({ models = NO_SELECTABLES, registeredAtMs = 0 }: OfferingNode) {
   return { models, registeredAtMs };
 }
 
-function isLoaded({ models, loads, enginesReady }: NodeSnapshot, name: string): boolean {
+function isLoaded({ models, loads, enginesReady }: OfferingNode, name: string): boolean {
   const said = models?.get(name);
   if (said === undefined) return false;
   return said.isDefault ? enginesReady > 0 : (loads?.get(name)?.enginesReady ?? 0) > 0;

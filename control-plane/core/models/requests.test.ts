@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { FORM_TYPE, formOf, imagePart } from '@matting/http/test/forms.ts';
 import ava, { type ExecutionContext } from 'ava';
-import type { NodeAbility } from '../dispatch/job-needs.ts';
+import type { NodeAbility } from '../nodes/node-view.ts';
 import { ABILITIES, modelsSeen, saidModel, saidPlan, snapshotWith } from '../test/nodes-seen.ts';
 import { ASYNC, assertRefused, SYNC } from '../test/refusals.ts';
 import {

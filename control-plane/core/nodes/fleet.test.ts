@@ -4,7 +4,6 @@ import { randomUUID } from 'node:crypto';
 import { InputFormat, NodeState } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import sinon from 'sinon';
-import { FAULTS_IN_A_ROW_MAX, type NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import { until } from '../test/harness.ts';
 import { cutOutAfter } from '../test/scripted-exchange.ts';
 import {
@@ -14,6 +13,8 @@ import {
   TEST_TOKEN,
 } from '../test/scripted-node.ts';
 import { Fleet, type FleetMember, REPORT_SILENCE_MAX_MS } from './fleet.ts';
+import { FAULTS_IN_A_ROW_MAX } from './node-trust.ts';
+import type { NodeSnapshot } from './node-view.ts';
 import { NODE_TIMING } from './registry-server.ts';
 
 const test = ava.serial;

@@ -32,14 +32,6 @@ import {
   type WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import {
-  type Fullness,
-  type NodeAbilities,
-  type NodeReport,
-  type NodeSnapshot,
-  NodeView,
-  type Reservation,
-} from '../dispatch/dispatch-policy.ts';
-import {
   type NamedSum,
   NO_SELECTABLES,
   ofStandingSum,
@@ -49,6 +41,14 @@ import {
   standingSums,
 } from '../models/selectable.ts';
 import { type AttemptOutcome, type MatteCall, MatteExchange, outcomeOf } from './matte-exchange.ts';
+import {
+  type Fullness,
+  type NodeAbilities,
+  type NodeReport,
+  type NodeSnapshot,
+  NodeView,
+  type Reservation,
+} from './node-view.ts';
 import { NODE_TIMING } from './registry-server.ts';
 import type { SightedNode, SightedState } from './sighting-store.ts';
 import { unreachableCause } from './unreachable-cause.ts';

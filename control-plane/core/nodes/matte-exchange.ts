@@ -33,9 +33,9 @@ import {
   type StageTimings,
   Switch,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { Fullness } from '../dispatch/dispatch-policy.ts';
 import type { JobModel } from '../jobs/job.ts';
 import type { Selectable } from '../models/selectable.ts';
+import type { Fullness } from './node-view.ts';
 
 /** Takes the result's bytes in order; `write` resolves when more may follow. */
 export interface ResultSink {

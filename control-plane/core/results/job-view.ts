@@ -9,7 +9,6 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';
 import { contentTypeOf } from '@matting/proto/contract/formats.ts';
 import type { FastifyReply } from 'fastify';
-import type { Caller } from '../accounts/account.ts';
 import {
   isFinal,
   isoTime,
@@ -19,6 +18,7 @@ import {
   publicState,
 } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
+import type { Caller } from '../keys/caller.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 
 export class JobViews {

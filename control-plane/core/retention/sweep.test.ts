@@ -5,7 +5,8 @@ import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
 import type { RemovedJobs } from '../jobs/job-store.ts';
 import { type BlobPart, type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
-import { Sweeper, type SweeperOptions, WALK_PARTS } from './sweep.ts';
+import { WALK_PARTS } from './orphan-walk.ts';
+import { Sweeper, type SweeperOptions } from './sweep.ts';
 import type { SweepClaim, SweepWalk } from './sweep-store.ts';
 
 const test = ava.serial;

@@ -10,117 +10,14 @@
  * What one step cannot do is logged, left to the next pass, and the other steps run.
  */
 
-import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { BlobPart, BlobStore } from '../storage/blob-store.ts';
-import type { Stores } from '../stores.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
 import type { OutboxStore } from '../webhooks/outbox-store.ts';
-import type { SweepClaim, SweepStore, SweepWalk } from './sweep-store.ts';
-
-/** A million blobs: a part is 125,000, about half a minute. */
-export const WALK_PARTS = 8;
-export const WALK_INTERVAL_MS = 3_600_000;
-/** No submission or download takes so long from the first byte to the row that names its blob. */
-const ORPHAN_AGE_MS = 3_600_000;
-
-/**
- * The walk over all blobs, for those that no row names. In parts, by their names: its place is
- * saved after each, so that another replica goes on there. Within a part it goes on where it
- * stopped as long as this replica holds the lease of the sweep.
- */
-class OrphanWalk {
-  readonly #blobStore: Pick<BlobStore, 'listOlderThan'>;
-  /** Undefined: none is under way. */
-  #part: number | undefined;
-  #names: AsyncIterator<string> | undefined;
-
-  constructor(blobStore: Pick<BlobStore, 'listOlderThan'>) {
-    this.#blobStore = blobStore;
-  }
-
-  get part(): number | undefined {
-    return this.#part;
-  }
-
-  /** Takes up the walk as the database knows it. True: a new one begins. */
-  async takeUp({ part, ageMs }: SweepWalk): Promise<boolean> {
-    if (this.#part === part && this.#names !== undefined) return false;
-    await this.close();
-    const ended = part >= WALK_PARTS;
-    if (ended && ageMs !== null && ageMs < WALK_INTERVAL_MS) return false;
-    this.#part = ended ? 0 : part;
-    return ended || ageMs === null;
-  }
-
-  /** The next names of the part; fewer than asked for: it is at its end. */
-  async next(count: number): Promise<string[]> {
-    const part: BlobPart = { part: this.#requirePart(), of: WALK_PARTS };
-    this.#names ??= this.#blobStore.listOlderThan(ORPHAN_AGE_MS, part)[Symbol.asyncIterator]();
-    const names: string[] = [];
-    try {
-      while (names.length < count) {
-        const next = await this.#names.next();
-        if (next.done) {
-          this.#names = undefined;
-          break;
-        }
-        names.push(next.value);
-      }
-    } catch (error) {
-      // It begins this part anew with the next pass.
-      this.#names = undefined;
-      throw error;
-    }
-    return names;
-  }
-
-  endPart(): number {
-    const next = this.#requirePart() + 1;
-    this.#part = next === WALK_PARTS ? undefined : next;
-    return next;
-  }
-
-  #requirePart(): number {
-    assert(this.#part !== undefined, 'a part of the walk was taken up');
-    return this.#part;
-  }
-
-  async close(): Promise<void> {
-    const names = this.#names;
-    this.#names = undefined;
-    this.#part = undefined;
-    await names?.return?.();
-  }
-}
-
-/**
- * A page fits into a time that no caller notices, and the sweeper rests as long as it took: it
- * never has more than half of the process and the database.
- */
-
-/** Rows of a page, at most and at least: 10 removed take SQLite about 2 ms. */
-const PAGE_MAX = 200;
-const PAGE_MIN = 10;
-/** A page that took longer is followed by one of half its size. */
-const PAGE_MS = 16;
-const REST_MS_MIN = 1;
-const REST_MS_MAX = 1000;
-
-class SweepPace {
-  #size = PAGE_MIN;
-
-  get size(): number {
-    return this.#size;
-  }
-
-  paged(tookMs: number): number {
-    if (tookMs > PAGE_MS) this.#size = Math.max(PAGE_MIN, Math.floor(this.#size / 2));
-    else if (tookMs < PAGE_MS / 2) this.#size = Math.min(PAGE_MAX, this.#size * 2);
-    return Math.min(REST_MS_MAX, Math.max(REST_MS_MIN, tookMs));
-  }
-}
+import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
+import { SweepPace } from './sweep-pace.ts';
+import type { SweepClaim, SweepStore } from './sweep-store.ts';
 
 /** Between the end of a pass that left nothing and the next, give or take the jitter. */
 const SWEEP_INTERVAL_MS = 60_000;
@@ -350,33 +247,4 @@ export class Sweeper {
 async function restUnlessAborted(ms: number, signal: AbortSignal): Promise<void> {
   // Only the pass waits for it, and checks the signal itself.
   await delay(ms, undefined, { signal }).catch(() => undefined);
-}
-
-/* What the sweeper removes of accounts once it is over: each step a page of old rows. */
-
-const DAY_MS = 86_400_000;
-const MESSAGES_KEPT_MS = 30 * DAY_MS;
-const LOG_KEPT_MS = 2 * 365 * DAY_MS;
-
-export function removalStep(name: string, remove: (size: number) => Promise<number>): SweepStep {
-  return {
-    name,
-    page: async size => {
-      const done = await remove(size);
-      return { done, more: done === size };
-    },
-  };
-}
-
-/** @param jobRetentionMs events are found behind those of jobs, which go at that age */
-export function removalSteps(
-  { audit, outbox }: Pick<Stores, 'audit' | 'outbox'>,
-  jobRetentionMs: number,
-): SweepStep[] {
-  const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);
-  return [
-    removalStep('old mails', size => outbox.removeOld('mail', MESSAGES_KEPT_MS, size)),
-    removalStep('old events of accounts', size => outbox.removeOld('webhook', eventsKeptMs, size)),
-    removalStep('old entries of logs', size => audit.removeOld(LOG_KEPT_MS, size)),
-  ];
 }

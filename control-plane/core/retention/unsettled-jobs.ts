@@ -1,5 +1,5 @@
 /**
- * Does what steps have left to do with jobs that ended (core/jobs/job-transactions.ts), each row of
+ * Does what steps have left to do with jobs that ended (core/transactions/settled-steps.ts), each row of
  * `unsettled_jobs` exactly once: the row goes in the transaction of its step. The account's row
  * comes first, as in every transaction that moves credits. A step that fails again leaves its row
  * to the next walk.
@@ -7,9 +7,10 @@
 
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { matchesOne } from '@matting/database/statements.ts';
-import type { JobCompletionOptions, SettledJob, SettledStep } from '../jobs/job-transactions.ts';
+import { takeAccount } from '../accounts/account-store.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
-import { takeAccount } from '../ledger/ledger-writer.ts';
+import type { JobCompletionOptions } from '../transactions/job-completion.ts';
+import type { SettledJob, SettledStep } from '../transactions/settled-steps.ts';
 
 export type UnsettledJobs = ReturnType<typeof unsettledJobs>;
 

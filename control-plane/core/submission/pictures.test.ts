@@ -17,8 +17,8 @@ import ava, { type ExecutionContext } from 'ava';
 import sharp from 'sharp';
 import sinon from 'sinon';
 import { ImageFetcher } from '../fetching/fetch-image.ts';
+import { requireAcceptableImage } from '../jobs/acceptable-image.ts';
 import { type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
-import { requireAcceptableImage } from './pictures.ts';
 
 const test = ava.serial;
 

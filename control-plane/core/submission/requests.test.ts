@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
-import { type FingerprintedRequest, fingerprintOf, idempotencyKeyHash } from './pictures.ts';
-import { type MattingFields, requireMattingRequest, type TextField } from './submit-matting.ts';
+import { type FingerprintedRequest, fingerprintOf, idempotencyKeyHash } from './fingerprint.ts';
+import { type MattingFields, requireMattingRequest, type TextField } from './matting-request.ts';
 
 const test = ava.serial;
 

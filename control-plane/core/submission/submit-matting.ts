@@ -6,66 +6,40 @@
  */
 
 import { NotBegunError } from '@matting/database/database.ts';
-import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
-import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
-import {
-  type CallbackPolicy,
-  ForbiddenUrlError,
-  type OutgoingPolicy,
-  requireOutgoingUrl,
-} from '@matting/http/outgoing/outgoing-url.ts';
 import { isReadableSecret, UNREADABLE_SECRET } from '@matting/http/outgoing/webhook-signature.ts';
-import { Remembered } from '@matting/program/remembered.ts';
 import { activeKeptContext, describeSpan, traced } from '@matting/program/tracing/active-span.ts';
-import {
-  ContractError,
-  invalidParameter,
-  unsupportedOutput,
-} from '@matting/proto/contract/errors.ts';
-import {
-  FINISHING_FIELDS,
-  type FinishingField,
-  isOpaque,
-  parseFinishing,
-} from '@matting/proto/contract/finishing/fields.ts';
-import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
-import {
-  contentTypeOf,
-  type OutputFormat,
-  parseOutputFormat,
-  TRANSPARENT_FORMATS,
-} from '@matting/proto/contract/formats.ts';
-import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
-import type { Caller, ReadAccount } from '../accounts/account.ts';
-import {
-  type AskedOfNode,
-  aheadOf,
-  type NodeAbility,
-  needsBeforeImage,
-  needsOf,
-  RETRY_AFTER_MAX_S,
-  refusalOf,
-  retryAfterS,
-} from '../dispatch/job-needs.ts';
-import { type CallbackAddressCheck, requireCallbackUrl } from '../fetching/callback-check.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { CallbackAddressCheck } from '../fetching/callback-check.ts';
 import type { Job, JobInput } from '../jobs/job.ts';
-import type { QueuedWork } from '../jobs/job-rows.ts';
 import type { JobStore } from '../jobs/job-store.ts';
-import type { Allowance, NewJob, SubmitOutcome } from '../jobs/job-transactions.ts';
+import type { Caller, ReadAccount } from '../keys/caller.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { JobEvents } from '../results/job-view.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
+import type {
+  Allowance,
+  JobSubmission,
+  NewJob,
+  SubmitOutcome,
+} from '../transactions/job-submission.ts';
+import type { AcceptanceGate } from './acceptance-gate.ts';
+import { derivedKeyHash, idempotencyKeyHash } from './fingerprint.ts';
+import {
+  type AcceptedAnswers,
+  type FieldPolicy,
+  invalidCallback,
+  type MattingFields,
+  type MattingRequest,
+  requireMattingRequest,
+} from './matting-request.ts';
 import {
   commitPictures,
-  derivedKeyHash,
   fingerprintOfPictures,
   finishPictures,
-  idempotencyKeyHash,
   type Pictures,
   removePictures,
   requireStored,
-  SEND_ITSELF,
   type SentPictures,
   uploadedOf,
 } from './pictures.ts';
@@ -76,7 +50,7 @@ const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
 interface SubmitMattingDependencies {
-  readonly jobs: Pick<JobStore, 'findByIdempotencyKey' | 'freeKey' | 'submit'>;
+  readonly jobs: Pick<JobStore, 'findByIdempotencyKey'> & JobSubmission;
   readonly readAccount: Pick<ReadAccount, 'credits'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
@@ -357,237 +331,8 @@ function existing(job: Job, { unpaid }: Sent, fingerprint: string): Submitted {
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
 }
 
-export const MATTING_FIELDS = [
-  'image_url',
-  'image_base64',
-  'output_format',
-  'model',
-  'no_subject',
-  'callback_url',
-  'callback_secret',
-  ...FINISHING_FIELDS,
-] as const;
-type MattingField = (typeof MATTING_FIELDS)[number];
-export type TextField = Exclude<MattingField, 'image_base64'>;
-
-/** A body's fields as they were sent; absent and null are the same. */
-export interface MattingFields {
-  readonly texts: ReadonlyMap<TextField, TextValue>;
-  /** Whether image_base64 was a string, an empty one too. Its bytes go into the upload. */
-  readonly imageGiven: boolean;
-  readonly backgroundGiven?: boolean;
-}
-
-export interface MattingRequest {
-  readonly imageUrl: string | undefined;
-  readonly outputFormat: OutputFormat;
-  /** A plan or a model that nodes have; absent: the nodes' own plan. */
-  readonly model?: string | undefined;
-  /** Where no subject is seen; absent: it succeeds all the same. */
-  readonly noSubject?: 'fail' | undefined;
-  readonly channels: Channels;
-  readonly finishing: Finishing | undefined;
-  /** Undefined: none, or it came as a file. */
-  readonly backgroundUrl: string | undefined;
-  readonly callback: { readonly url: string; readonly secret: string } | undefined;
-}
-
-interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
-
-/** What a result without transparency may be made in, the default first. */
-const OPAQUE_FORMATS: readonly OutputFormat[] = [...TRANSPARENT_FORMATS, 'jpeg'];
-
-const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
-
 /**
- * Checks in the contract's order: one source, the output format, what is made of the cut-out,
- * whether that is accepted, the callback pair, the URLs' texts.
- * @param accepts decides the output format where none is named
- * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, NOT_ACCEPTABLE,
- *   INVALID_PARAMETER, INVALID_CALLBACK
- */
-export function requireMattingRequest(
-  fields: MattingFields,
-  policy: FieldPolicy,
-  accepts: AcceptedAnswers = JSON_ALONE,
-): MattingRequest {
-  const { texts, imageGiven, backgroundGiven = false } = fields;
-  const url = texts.get('image_url');
-  if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
-  const named = requireOutputFormat(texts.get('output_format'));
-  const { channels, finishing } = parseFinishing(finishingTexts(texts), {
-    // Where none is named, one of those below, each of which goes with what is asked for.
-    outputFormat: named ?? DEFAULT_FORMAT,
-    backgroundFile: backgroundGiven,
-  });
-  const formats = isOpaque(finishing?.background) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
-  const outputFormat = requireAcceptedFormat(named, formats, accepts);
-  const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
-  return {
-    imageUrl: url === undefined ? undefined : requireUrl(url, policy),
-    outputFormat,
-    model: requireShort('model', texts.get('model')),
-    noSubject: requireNoSubject(texts.get('no_subject')),
-    channels,
-    finishing,
-    backgroundUrl: requireBackground(texts.get('background_url'), policy),
-    callback,
-  };
-}
-
-function notOneSource(bothGiven: boolean): ContractError {
-  const given = bothGiven ? 'more than one image' : 'no image';
-  const detail = `The request has ${given}. Send one of image_url, image_base64.`;
-  const fieldErrors = ['image_url', 'image_base64'].map(field => ({ field, detail }));
-  return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
-}
-
-function requireOutputFormat(given: TextValue | undefined): OutputFormat | undefined {
-  if (given === undefined) return undefined;
-  const format = given === OVERLONG ? undefined : parseOutputFormat(given);
-  // The archive is of the other interface and of gRPC.
-  if (format !== undefined && format !== 'zip') return format;
-  throw unsupportedOutput(`must be one of ${TRANSPARENT_FORMATS.join(', ')}`);
-}
-
-/** @throws ContractError INVALID_PARAMETER where one is over every rule's length */
-function finishingTexts(texts: MattingFields['texts']): Map<FinishingField, string> {
-  const given = new Map<FinishingField, string>();
-  for (const field of FINISHING_FIELDS) {
-    const text = requireShort(field, texts.get(field));
-    if (text !== undefined) given.set(field, text);
-  }
-  return given;
-}
-
-function requireShort(field: string, text: TextValue | undefined): string | undefined {
-  if (text === OVERLONG) throw invalidParameter(field, 'is too long');
-  return text;
-}
-
-function requireNoSubject(text: TextValue | undefined): MattingRequest['noSubject'] {
-  if (text === undefined || text === 'fail') return text;
-  throw invalidParameter(
-    'no_subject',
-    'must be fail. Leave it out to get a result without a subject',
-  );
-}
-
-function requireBackground(given: TextValue | undefined, policy: OutgoingPolicy) {
-  const url = requireShort('background_url', given);
-  if (url !== undefined) requireBackgroundUrl(url, policy);
-  return url;
-}
-
-function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
-  if (url === OVERLONG) {
-    const detail = `image_url is too long. The limit is ${URL_LENGTH_MAX} characters.`;
-    const fieldErrors = [{ field: 'image_url', detail }];
-    throw new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
-  }
-  requireImageUrl(url, policy);
-  return url;
-}
-
-function requireCallback(
-  url: TextValue | undefined,
-  secret: TextValue | undefined,
-  policy: FieldPolicy,
-): MattingRequest['callback'] {
-  if (url === undefined && secret === undefined) return undefined;
-  const pair = 'is missing. Send callback_url and callback_secret together';
-  if (url === undefined) throw invalidCallback('callback_url', pair);
-  if (secret === undefined) throw invalidCallback('callback_secret', pair);
-  if (url === OVERLONG) {
-    throw invalidCallback('callback_url', `must be at most ${URL_LENGTH_MAX} characters`);
-  }
-  requireCallbackUrl(url, policy);
-  if (secret === OVERLONG || !CALLBACK_SECRET.test(secret)) {
-    throw invalidCallback('callback_secret', 'must be 24 to 128 printable ASCII characters');
-  }
-  return { url, secret };
-}
-
-function invalidCallback(field: 'callback_url' | 'callback_secret', wrong: string): ContractError {
-  const fieldErrors = [{ field, detail: wrong }];
-  return new ContractError('INVALID_CALLBACK', `${field} ${wrong}.`, { fieldErrors });
-}
-
-export interface AcceptedAnswers {
-  /**
-   * The caller's choice among JSON and the picture in one of these formats, the service's
-   * favourite first. 'none': the caller takes a picture, but in none of these formats.
-   */
-  prefer(formats: readonly OutputFormat[]): OutputFormat | 'json' | 'none';
-}
-
-export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
-
-/** Of a request that names none and whose caller takes JSON. */
-const DEFAULT_FORMAT: OutputFormat = 'png';
-
-/** The named one, else one that the caller takes, else PNG. @throws ContractError NOT_ACCEPTABLE */
-function requireAcceptedFormat(
-  named: OutputFormat | undefined,
-  formats: readonly OutputFormat[],
-  accepts: AcceptedAnswers,
-): OutputFormat {
-  const choice = accepts.prefer(named === undefined ? formats : [named]);
-  if (choice === 'json') return named ?? DEFAULT_FORMAT;
-  if (choice !== 'none') return choice;
-  if (named === undefined) {
-    const types = formats.map(contentTypeOf).join(', ');
-    throw new ContractError(
-      'NOT_ACCEPTABLE',
-      `Accept takes neither JSON nor an image type that this request can produce. Add one of ${types}.`,
-    );
-  }
-  const detail = `Accept does not take ${contentTypeOf(named)}, which output_format asks for. Name one format in both.`;
-  const fieldErrors = [{ field: 'output_format', detail }];
-  throw new ContractError('NOT_ACCEPTABLE', detail, { fieldErrors });
-}
-
-/** The parser would drop some and escape others. */
-const CONTROL_CHARACTER = /\p{Cc}/u;
-/** Before the host: the parser drops an empty one without a trace. */
-const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
-
-export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
-  requireUsable(text, policy, cause => {
-    const wrong = `is not usable: ${cause.message}`;
-    const fieldErrors = [{ field: 'image_url', detail: wrong }];
-    const detail = `image_url ${wrong}. ${SEND_ITSELF}`;
-    return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause, fieldErrors });
-  });
-}
-
-export function requireBackgroundUrl(text: string, policy: OutgoingPolicy): void {
-  requireUsable(text, policy, ({ message }) =>
-    invalidParameter('background_url', `is not usable: ${message}`),
-  );
-}
-
-function requireUsable(
-  text: string,
-  policy: OutgoingPolicy,
-  refusalOf: (forbidden: ForbiddenUrlError) => ContractError,
-): void {
-  try {
-    if (CONTROL_CHARACTER.test(text)) {
-      throw new ForbiddenUrlError('it has a control character');
-    }
-    requireOutgoingUrl(text, policy);
-    if (EMPTY_USERINFO.test(text)) {
-      throw new ForbiddenUrlError('it must have no user name or password');
-    }
-  } catch (error) {
-    if (!(error instanceof ForbiddenUrlError)) throw error;
-    throw refusalOf(error);
-  }
-}
-
-/**
- * A derived key's job no longer answers for it: JobStore.freeKey repeats the rule. From its end:
+ * A derived key's job no longer answers for it: `freeKey` repeats the rule. From its end:
  * who asks again and again while the queue is long would pay for each job and get none.
  */
 export function isForgotten(
@@ -596,97 +341,4 @@ export function isForgotten(
 ): boolean {
   const isExpired = expiresAtMs !== null && readAtMs >= expiresAtMs;
   return finishedAtMs !== null && (isExpired || readAtMs - finishedAtMs >= rememberedMs);
-}
-
-/** The rate limits bound what is accepted in between. */
-const QUEUE_CACHE_MS = 1000;
-const NO_NODE_RETRY_AFTER_S = 10;
-const PACE_WINDOWS_MS = [60_000, 600_000];
-const PACE_CACHE_MS = 5000;
-
-interface AcceptanceDependencies {
-  readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
-  /** Since a node was last routable here, or the start. Absent: nodes come when there is work. */
-  readonly unroutableMs?: (() => number) | undefined;
-  readonly noNodeGraceMs: number;
-  readonly advertised: () => readonly NodeAbility[] | undefined;
-  readonly queueMegapixelsMax: number;
-  readonly now?: () => number;
-}
-
-export class AcceptanceGate {
-  readonly #dependencies: AcceptanceDependencies;
-  readonly #queued: Remembered<QueuedWork>;
-  readonly #megapixelsPerS: Remembered<number>;
-
-  constructor(dependencies: AcceptanceDependencies) {
-    const { jobs, now = () => performance.now() } = dependencies;
-    this.#dependencies = dependencies;
-    this.#queued = new Remembered(() => jobs.queued(), QUEUE_CACHE_MS, now);
-    this.#megapixelsPerS = new Remembered(() => megapixelsPerS(jobs), PACE_CACHE_MS, now);
-  }
-
-  /**
-   * @param image undefined: it is not there yet, and its job finds out
-   * @throws ContractError of the field that none can follow, or of the image
-   */
-  requireAble(asked: AskedOfNode, image: JobInput | undefined): void {
-    const nodes = this.#dependencies.advertised();
-    if (nodes === undefined) return;
-    const needs = image === undefined ? needsBeforeImage(asked) : needsOf(image, asked);
-    const refusal = refusalOf(nodes, needs);
-    if (refusal !== undefined) throw refusal;
-  }
-
-  /** @throws ContractError SERVICE_UNAVAILABLE: the account may not add a job */
-  async requireOpen(accountId: string): Promise<void> {
-    const { queueMegapixelsMax } = this.#dependencies;
-    this.#requireNode();
-    const { byAccount } = await this.#queued.get();
-    const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
-    if (ahead === undefined) return;
-    const megapixelsPerS = await this.#megapixelsPerS.get();
-    throw new ContractError(
-      'SERVICE_UNAVAILABLE',
-      'The queue is full. Send the same request again after Retry-After.',
-      {
-        retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
-      },
-    );
-  }
-
-  /** For the playground. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
-  async requireRoom(): Promise<void> {
-    this.#requireNode();
-    const { megapixels } = await this.#queued.get();
-    if (megapixels < this.#dependencies.queueMegapixelsMax) return;
-    throw new ContractError(
-      'SERVICE_UNAVAILABLE',
-      'The queue is full. Send the same request again after Retry-After.',
-      {
-        retryAfterS: RETRY_AFTER_MAX_S,
-      },
-    );
-  }
-
-  #requireNode(): void {
-    const { unroutableMs, noNodeGraceMs } = this.#dependencies;
-    if (unroutableMs === undefined || unroutableMs() <= noNodeGraceMs) return;
-    throw new ContractError(
-      'SERVICE_UNAVAILABLE',
-      'No inference node is available. Send the same request again after Retry-After.',
-      {
-        retryAfterS: NO_NODE_RETRY_AFTER_S,
-      },
-    );
-  }
-}
-
-/** The higher of two: a minute in which no job finished does not predict the next. */
-async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
-  const paces = PACE_WINDOWS_MS.map(async windowMs => {
-    const { megapixels } = await jobs.doneWithin(windowMs);
-    return (megapixels * 1000) / windowMs;
-  });
-  return Math.max(...(await Promise.all(paces)));
 }

@@ -6,7 +6,7 @@ import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promi
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
 import { openTestApp, pngHeader, type TestApp } from '../test/support/test-app.ts';
-import { ImageUploads } from './pictures.ts';
+import { ImageUploads } from './image-uploads.ts';
 
 const test = ava.serial;
 

@@ -4,9 +4,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '@matting/database/database.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import type { Claim, Job } from '../jobs/job.ts';
-import type { NewJob, SettledStep, SubmitOutcome } from '../jobs/job-transactions.ts';
 import type { Stores } from '../stores.ts';
 import { createStores } from '../stores.ts';
+import type { NewJob, SubmitOutcome } from '../transactions/job-submission.ts';
+import type { SettledStep } from '../transactions/settled-steps.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   BACKGROUND_URL,

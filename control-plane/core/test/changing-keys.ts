@@ -1,8 +1,8 @@
 /** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
-import type { SubmitOutcome } from '../jobs/job-transactions.ts';
 import type { ApiKey, MadeKey } from '../keys/api-key-store.ts';
 import type { Stores } from '../stores.ts';
+import type { SubmitOutcome } from '../transactions/job-submission.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { IMAGE_FAULT, LIMITS, newJob, OPERATOR, running } from './fixtures.ts';
 

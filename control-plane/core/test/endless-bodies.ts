@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { BOUNDARY } from '@matting/http/test/forms.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
-import type { RequestUploads } from '../submission/pictures.ts';
+import type { RequestUploads } from '../submission/image-uploads.ts';
 
 const CHUNK_BYTES = 64 * 1024;
 /** That of the beginning, the one it is refused in, and what the stream has read ahead. */

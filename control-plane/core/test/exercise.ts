@@ -8,9 +8,9 @@ import {
   SECRET_KEY_ID,
 } from '@matting/test-support/large-tables.ts';
 import type { MeteredStatement } from '@matting/test-support/statement-meter.ts';
-import type { NewJob } from '../jobs/job-transactions.ts';
 import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
 import type { Stores } from '../stores.ts';
+import type { NewJob } from '../transactions/job-submission.ts';
 import { DUE_COUNTED_MAX } from '../webhooks/deliver-messages.ts';
 import { type ChangingMethod, type Fixture, kindOf } from './changing-methods.ts';
 import { HOUR_MS, newJob } from './fixtures.ts';

@@ -22,9 +22,9 @@ import {
   type JobResult,
   LEASE_MS,
 } from '../jobs/job.ts';
-import type { NewJob } from '../jobs/job-transactions.ts';
 import { migrationsOf, type Package } from '../package.ts';
 import { createStores, type Stores } from '../stores.ts';
+import type { NewJob } from '../transactions/job-submission.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const HOUR_MS = 3_600_000;

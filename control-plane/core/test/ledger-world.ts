@@ -6,7 +6,7 @@ import { rowsOf } from '@matting/database/test/rows.ts';
 import { at } from '@matting/test-support/at.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import { type Claim, LEASE_MS } from '../jobs/job.ts';
-import type { ClaimableJob } from '../jobs/job-rows.ts';
+import type { ClaimableJob } from '../jobs/job-queue.ts';
 import type { Stores } from '../stores.ts';
 import {
   fundedAccount,

@@ -3,8 +3,8 @@ import {
   SelectableKind,
   type SelectableModel,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { NodeAbilities, NodeReport, NodeSnapshot } from '../dispatch/dispatch-policy.ts';
 import { type Selectables, selectablesFromProto } from '../models/selectable.ts';
+import type { NodeAbilities, NodeReport, NodeSnapshot } from '../nodes/node-view.ts';
 
 const SEEN = {
   nodeId: 'node',

@@ -5,14 +5,14 @@ import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
 import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
-import { OperateAccounts } from '../accounts/operate-accounts.ts';
 import type { OperatorServices } from '../http/app-services.ts';
 import { buildOperatorApp } from '../http/operator-app.ts';
-import { OperateJobs, ReadQueue } from '../jobs/operate-jobs.ts';
-import { OperateCredits } from '../ledger/operate-credits.ts';
-import { OperateNodes } from '../nodes/operate-nodes.ts';
+import { OperateAccounts } from '../operator/operate-accounts.ts';
+import { OperateCredits } from '../operator/operate-credits.ts';
+import { OperateJobs, ReadQueue } from '../operator/operate-jobs.ts';
+import { OperateNodes } from '../operator/operate-nodes.ts';
+import { OperateWebhooks } from '../operator/operate-webhooks.ts';
 import type { Stores } from '../stores.ts';
-import { OperateWebhooks } from '../webhooks/operate-webhooks.ts';
 
 export const KEY = 'an-operator-key-that-only-a-test-knows';
 

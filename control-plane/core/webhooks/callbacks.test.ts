@@ -7,7 +7,7 @@ import { hold } from '@matting/http/test/held-form.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
-import { fingerprintOf } from '../submission/pictures.ts';
+import { fingerprintOf } from '../submission/fingerprint.ts';
 import { linesLogger } from '../test/support/raw-http.ts';
 import { imageBody, openTestApp, TEST_SECRETS_KEY, useTestApp } from '../test/support/test-app.ts';
 

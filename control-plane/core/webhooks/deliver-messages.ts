@@ -17,7 +17,7 @@
  */
 
 import { setImmediate as loopTick } from 'node:timers/promises';
-import { type Database, query } from '@matting/database/database.ts';
+import { type Database, query, type Schema } from '@matting/database/database.ts';
 import { pollingLoop, type RoundLoop } from '@matting/database/round-loop.ts';
 import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import {
@@ -29,7 +29,6 @@ import {
 } from '@matting/http/outgoing/shared-slots.ts';
 import type { NotNull } from 'kysely';
 import type { Logger } from 'pino';
-import type { OutboxTable } from '../tables.ts';
 
 export interface MessageClaim {
   readonly id: string;
@@ -251,7 +250,7 @@ function useOf({ accountId, receiver }: DueMessage): SlotUse {
  * holds up nobody else's by more than one. Where HEAD_MAX wait, the walk comes first.
  */
 
-export type MessageKind = OutboxTable['kind'];
+export type MessageKind = Schema['outbox']['kind'];
 
 /** A message whose time has come; its body and secret are sealed. tables.ts has its columns. */
 export type DueMessage = Awaited<ReturnType<typeof readDue>>[number];
@@ -297,7 +296,7 @@ const DUE_COLUMNS = [
   'next_attempt_at',
 ] as const;
 
-type DueRow = Pick<OutboxTable, (typeof DUE_COLUMNS)[number]> & {
+type DueRow = Pick<Schema['outbox'], (typeof DUE_COLUMNS)[number]> & {
   readonly next_attempt_at: number;
   readonly read_at: number;
 };

@@ -4,8 +4,8 @@
  */
 import { type NodeState, type SeenMember, seenMembers } from '@matting/core/nodes/node-state.ts';
 import type { NodeMember } from '@matting/core/nodes/node-store.ts';
-import { namesLeftOut } from '@matting/core/nodes/operate-nodes.ts';
 import type { Sightings } from '@matting/core/nodes/sighting-store.ts';
+import { namesLeftOut } from '@matting/core/operator/operate-nodes.ts';
 import { askHttp, refusalOf } from '@matting/program/doctor/ask.ts';
 import {
   counted,

@@ -16,8 +16,8 @@ import {
 import { isJobCursor } from '@matting/core/jobs/job-lists.ts';
 import type { JobStore } from '@matting/core/jobs/job-store.ts';
 import type { ApiKeyStore } from '@matting/core/keys/api-key-store.ts';
+import type { OperateWebhooks, ResendOutcome } from '@matting/core/operator/operate-webhooks.ts';
 import { etagOf, fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
-import type { OperateWebhooks, ResendOutcome } from '@matting/core/webhooks/operate-webhooks.ts';
 import type { NotificationSummary, OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
 import { noteJob } from '@matting/http/answers.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';

@@ -4,20 +4,20 @@
  */
 
 import type { OperatorServices } from '@matting/core/http/app-services.ts';
-import type { OperatorJob } from '@matting/core/jobs/operate-jobs.ts';
+import type { OperatorJob } from '@matting/core/operator/operate-jobs.ts';
 import {
   ENDED_WITHIN_HOURS_DEFAULT,
   ENDED_WITHIN_HOURS_MAX,
   JOB_GROUPS,
   QUEUED_ACCOUNTS_MAX,
   type QueueView,
-} from '@matting/core/jobs/operate-jobs.ts';
-import type { OperatorNode } from '@matting/core/nodes/operate-nodes.ts';
+} from '@matting/core/operator/operate-jobs.ts';
+import type { OperatorNode } from '@matting/core/operator/operate-nodes.ts';
 import {
   notificationCursor,
   type OperatorNotification,
   type ResendOutcome,
-} from '@matting/core/webhooks/operate-webhooks.ts';
+} from '@matting/core/operator/operate-webhooks.ts';
 import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-store.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';

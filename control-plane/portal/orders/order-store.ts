@@ -660,7 +660,7 @@ async function applyRefund(
 /**
  * What a job gives back that was open at a refund goes to that refund, where it lacks something: in
  * the transaction that releases the job's credit, behind its entry, or later
- * (job-transactions.ts): what was spent by then is not taken, and the refund goes on lacking it. A
+ * (settled-steps.ts): what was spent by then is not taken, and the refund goes on lacking it. A
  * job that was submitted after the refund holds nothing of it.
  */
 export async function takeReleased(

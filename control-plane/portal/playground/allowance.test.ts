@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { type Claim, UNPAID_OPEN_MAX } from '@matting/core/jobs/job.ts';
-import type { NewJob } from '@matting/core/jobs/job-transactions.ts';
 import {
   assertBalanced,
   claimed,
@@ -15,6 +14,7 @@ import {
   SERVICE_FAULT,
   submitted,
 } from '@matting/core/test/fixtures.ts';
+import type { NewJob } from '@matting/core/transactions/job-submission.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import ava from 'ava';
 import { onStores, PLAYGROUND_LIMITS } from '../test/fixtures.ts';

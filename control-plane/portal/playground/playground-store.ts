@@ -1,12 +1,12 @@
 /**
  * An account's playground: its key, and its allowance of a day in place of credits (docs/adr/0022).
- * A submission takes a picture of it (job-transactions.ts), and the row of the allowance serialises
+ * A submission takes a picture of it (job-submission.ts), and the row of the allowance serialises
  * an account's playground over all replicas; a job's end may give the picture back.
  */
 
 import { OPEN_STATES } from '@matting/core/jobs/job.ts';
-import type { Allowance } from '@matting/core/jobs/job-transactions.ts';
 import { createApiKeyToken, hashSecret } from '@matting/core/keys/authenticate.ts';
+import type { Allowance } from '@matting/core/transactions/job-submission.ts';
 import {
   type Database,
   type Db,

@@ -3,16 +3,13 @@
  * submission like those of the API (submit-matting.ts), with an allowance in place of the balance.
  */
 
-import type { Caller } from '@matting/core/accounts/account.ts';
 import { MattingForm } from '@matting/core/http/read-matting-body.ts';
 import { type Job, UNPAID_OPEN_MAX } from '@matting/core/jobs/job.ts';
 import type { JobStore } from '@matting/core/jobs/job-store.ts';
-import type { ImageUploads, RequestUploads } from '@matting/core/submission/pictures.ts';
-import {
-  AllowanceError,
-  type MattingFields,
-  type SubmitMatting,
-} from '@matting/core/submission/submit-matting.ts';
+import type { Caller } from '@matting/core/keys/caller.ts';
+import type { ImageUploads, RequestUploads } from '@matting/core/submission/image-uploads.ts';
+import type { MattingFields } from '@matting/core/submission/matting-request.ts';
+import { AllowanceError, type SubmitMatting } from '@matting/core/submission/submit-matting.ts';
 import { unknownField } from '@matting/http/bodies.ts';
 import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';

@@ -1,6 +1,5 @@
 /** What is counted of jobs as they end, beside the ledger, and when it is removed. */
 import assert from 'node:assert/strict';
-import type { NewJob } from '@matting/core/jobs/job-transactions.ts';
 import {
   fundedAccount,
   HOUR_MS,
@@ -10,6 +9,7 @@ import {
   running,
 } from '@matting/core/test/fixtures.ts';
 import { HISTORY, World } from '@matting/core/test/ledger-world.ts';
+import type { NewJob } from '@matting/core/transactions/job-submission.ts';
 import type { Database } from '@matting/database/database.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';

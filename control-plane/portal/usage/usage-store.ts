@@ -6,7 +6,7 @@
  */
 
 import { ofAccount } from '@matting/core/accounts/account-store.ts';
-import type { SettledJob } from '@matting/core/jobs/job-transactions.ts';
+import type { SettledJob } from '@matting/core/transactions/settled-steps.ts';
 import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
 import { keepStatement, requireInteger } from '@matting/database/statements.ts';
 import { sql } from 'kysely';

@@ -1,6 +1,7 @@
 /** A command of the operator in this process, so that it costs milliseconds. */
-import { runCommand } from '../../cli/program.ts';
+
 import type { Package } from '../../package.ts';
+import { runCommand } from '../../run-command.ts';
 
 export type Env = Readonly<Record<string, string>>;
 

@@ -16,9 +16,8 @@ import type { ExecutionContext } from 'ava';
 import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
 import { type Config, loadConfig } from '../../config.ts';
-import type { NodeSnapshot } from '../../dispatch/dispatch-policy.ts';
-import type { NodeAbility } from '../../dispatch/job-needs.ts';
 import { type AppOptions, buildApp } from '../../http/public-app.ts';
+import type { Readiness } from '../../http/readiness.ts';
 import {
   type Claim,
   type JobFailure,
@@ -29,6 +28,7 @@ import {
 import type { KeyPolicy } from '../../keys/key-policy.ts';
 import { MetricSet } from '../../metrics/metric-set.ts';
 import { OfferedModels } from '../../models/offered-models.ts';
+import type { NodeAbility, NodeSnapshot } from '../../nodes/node-view.ts';
 import {
   composeOperatorServices,
   composeServices,
@@ -39,14 +39,13 @@ import {
   type Services,
 } from '../../open-core.ts';
 import type { Package, PackageParts } from '../../package.ts';
-import type { Readiness } from '../../readiness.ts';
 import { JobEvents } from '../../results/job-view.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
 import { type BlobStore, writeBlob } from '../../storage/blob-store.ts';
 import type { Stores } from '../../stores.ts';
-import type { UploadBounds } from '../../submission/pictures.ts';
-import { AcceptanceGate } from '../../submission/submit-matting.ts';
+import { AcceptanceGate } from '../../submission/acceptance-gate.ts';
+import type { UploadBounds } from '../../submission/image-uploads.ts';
 
 export const BASE_URL = 'https://matting.example.com';
 export const ERRORS_PAGE = '# Errors\n';

@@ -1,6 +1,5 @@
 /** The playground: its key, its allowance, its jobs; and the figures of usage. */
 import assert from 'node:assert/strict';
-import type { NewJob, SubmitOutcome } from '@matting/core/jobs/job-transactions.ts';
 import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
 import {
   claimed,
@@ -9,6 +8,7 @@ import {
   reread,
   SERVICE_FAULT,
 } from '@matting/core/test/fixtures.ts';
+import type { NewJob, SubmitOutcome } from '@matting/core/transactions/job-submission.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
 import { dayOf, USAGE_KEPT_DAYS } from '../../usage/usage-store.ts';
 import { PLAYGROUND_LIMITS, type Stores } from '../fixtures.ts';

@@ -1,0 +1,31 @@
+/** What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
+
+import type { ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { JobClass, JobFailure } from '../jobs/job.ts';
+import type { AttemptOutcome } from '../nodes/matte-exchange.ts';
+
+/* What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
+export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;
+type FetchOutcome = (typeof FETCH_OUTCOMES)[number];
+
+export interface JobEnding {
+  readonly outcome: 'succeeded' | 'failed';
+  /** The label of the metrics is older than the classes. */
+  readonly mode: JobClass;
+  readonly failure: Pick<JobFailure, 'code' | 'retryable'> | undefined;
+  readonly totalMs: number;
+}
+
+export interface JobObserver {
+  jobAdmitted(mode: JobClass, waitMs: number): void;
+  /** @param reason the code that ended it; undefined for a success or our own abort. */
+  attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
+  /** Besides, where files went straight between node and storage. */
+  directAttemptEnded(kind: AttemptOutcome['kind']): void;
+  fetchEnded(outcome: FetchOutcome): void;
+  jobEnded(ending: JobEnding): void;
+  leaseLost(): void;
+  takenOver(): void;
+  /** @param ms from its admission by a node until its result is stored */
+  modelTimed(model: string, ms: number): void;
+}

@@ -1,0 +1,53 @@
+/** Where an attempt's result goes while it comes in, until it is committed or removed. */
+import type { MatteResult, ResultSink } from '../nodes/matte-exchange.ts';
+import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts';
+
+/* Where an attempt's result goes while it comes in, until it is committed or removed. */
+export interface ResultBlob {
+  readonly blob: string;
+  /** Makes it durable, and proves it; where that rejects, what is left is to be removed. */
+  commit(result: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void>;
+  abort(): Promise<void>;
+}
+
+/** Opens its blob with the first byte: refused attempts cost no file. */
+export class BlobSink implements ResultSink, ResultBlob {
+  readonly blob: string;
+  readonly #blobs: Pick<BlobStore, 'createWriter' | 'stat' | 'signed'>;
+  #writer: BlobWriter | undefined;
+
+  constructor(blobs: Pick<BlobStore, 'createWriter' | 'stat' | 'signed'>, blob: string) {
+    this.blob = blob;
+    this.#blobs = blobs;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    this.#writer ??= await this.#blobs.createWriter(this.blob);
+    await this.#writer.write(chunk);
+  }
+
+  async commit(result: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void> {
+    if (this.#writer === undefined) throw new Error('a result without bytes');
+    try {
+      await this.#writer.commit();
+    } catch (error) {
+      await this.#writer.abort();
+      throw error;
+    }
+    await this.#requireStored(result);
+  }
+
+  /** A store, or a proxy before it, may answer well and keep nothing. */
+  async #requireStored({ bytes, sha256 }: Pick<MatteResult, 'bytes' | 'sha256'>): Promise<void> {
+    const { signed } = this.#blobs;
+    const stored: StoredBlob | undefined =
+      signed === undefined ? await this.#blobs.stat(this.blob) : await signed.stored(this.blob);
+    if (stored === undefined) throw new Error('the storage does not have what was put there');
+    const isSame = stored.bytes === bytes && (stored.sha256 ?? sha256) === sha256;
+    if (!isSame) throw new Error('the storage has something else than what was put there');
+  }
+
+  async abort(): Promise<void> {
+    await this.#writer?.abort();
+  }
+}

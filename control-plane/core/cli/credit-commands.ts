@@ -1,0 +1,192 @@
+/** `credits grant|revoke|show|check|repay-lost`. */
+import { randomUUID } from 'node:crypto';
+import type { Command } from 'commander';
+import { requireAccount } from '../operator/operate-accounts.ts';
+import { OperateCredits } from '../operator/operate-credits.ts';
+import { MostMissingError, repayLost as repayAll } from '../results/lost-results.ts';
+import { loadStorageConfig } from '../settings.ts';
+import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
+import { parseCredits, parseReference } from './arguments.ts';
+import { type CliContext, CommandError } from './context.ts';
+
+interface CheckOptions {
+  readonly full?: boolean;
+  readonly renewCheckpoints?: boolean;
+}
+
+const PROGRESS_INTERVAL_MS = 5_000;
+
+interface RepayOptions {
+  readonly dryRun?: boolean;
+  readonly allMissing?: boolean;
+  readonly evenMost?: boolean;
+}
+
+export function addCreditCommands(program: Command, context: CliContext): void {
+  const credits = program.command('credits').description('grant, revoke, show and check credits');
+  for (const kind of ['grant', 'revoke'] as const) {
+    credits
+      .command(kind)
+      .description(
+        kind === 'grant'
+          ? 'grant credits to an account'
+          : 'take back available credits, all or none',
+      )
+      .argument('<account>', 'name or id')
+      .argument('<n>', 'number of credits', parseCredits)
+      .option(
+        '--reference <text>',
+        'unique reference; a second use changes nothing',
+        parseReference,
+      )
+      .action((account: string, amount: number, { reference }: { reference?: string }) =>
+        enter(context, kind, account, amount, reference),
+      );
+  }
+  credits
+    .command('show')
+    .description('show the credits of an account and the sums of its ledger')
+    .argument('<account>', 'name or id')
+    .action(async (account: string) => {
+      const sums = await context.withStores(stores => new OperateCredits(stores).show(account));
+      context.report(sums, () =>
+        Object.entries(sums).map(([name, count]) => `${name.padEnd(10)}${count}`),
+      );
+    });
+  credits
+    .command('check')
+    .description('check every balance against the ledger; exit 1 if one is wrong')
+    .argument('[account]', 'only this account, by name or id')
+    .option('--full', 'read the whole ledger; resumes after an interruption')
+    .option('--renew-checkpoints', 'with --full: replace wrong checkpoints, and report them')
+    .action((account: string | undefined, options: CheckOptions) =>
+      check(context, account, options),
+    );
+  credits
+    .command('repay-lost')
+    .description('return the credits of lost results, once per job')
+    .option('--dry-run', 'show what would happen, and change nothing')
+    .option(
+      '--all-missing',
+      'first look for every result with a valid link, and treat missing files as lost',
+    )
+    .option('--even-most', 'with --all-missing: also if most of the files are missing')
+    .action((options: RepayOptions) => repayLost(context, options));
+}
+
+async function enter(
+  context: CliContext,
+  kind: 'grant' | 'revoke',
+  nameOrId: string,
+  amount: number,
+  reference = `cli ${randomUUID()}`,
+) {
+  const outcome = await context.withStores(stores =>
+    new OperateCredits(stores).move({ kind, account: nameOrId, amount, reference }),
+  );
+  switch (outcome.kind) {
+    case 'reference-conflict':
+      throw new CommandError(
+        `"${reference}" was used before with ${outcome.amount} credits; nothing was changed`,
+      );
+    case 'insufficient-credits':
+      throw new CommandError(
+        `only ${outcome.balances.available} credits are available; nothing was changed`,
+      );
+  }
+  const entered = outcome.kind === 'entered';
+  context.report({ entered, reference, credits: outcome.balances }, () => [
+    entered
+      ? `${amount} credits ${kind === 'grant' ? 'granted' : 'revoked'} (${reference})`
+      : `"${reference}" was used before; nothing was changed`,
+    `available ${outcome.balances.available}, reserved ${outcome.balances.reserved}`,
+  ]);
+}
+
+async function repayLost(
+  context: CliContext,
+  { dryRun = false, allMissing = false, evenMost = false }: RepayOptions,
+) {
+  if (evenMost && !allMissing) throw new CommandError('--even-most needs --all-missing; add it');
+  const config = loadStorageConfig(context.environment, context.packages.storageKinds);
+  const repaid = await context.withStores(async stores => {
+    // An empty place where a disk belongs would make a loss of everything.
+    const [missing] = await missingOfStorage(config.storageUrl, config.storageKinds);
+    if (missing !== undefined)
+      throw new CommandError(`${missing} is missing; check that it is mounted`);
+    const blobs = await openStorages(config, {}, openStorageToRead);
+    const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
+    const options = { dryRun, all: allMissing, evenMost };
+    return await repayAll({ ...stores, hasFile }, options).catch(error => {
+      throw error instanceof MostMissingError ? mostMissing(error) : error;
+    });
+  });
+  context.report({ dry_run: dryRun, ...repaid }, () => [
+    ...(allMissing ? [`${repaid.looked} results checked, ${repaid.found} missing`] : []),
+    `${repaid.repaid} credits ${dryRun ? 'would be returned' : 'returned'}`,
+    `${repaid.returned} files found again`,
+    ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing`]),
+  ]);
+}
+
+function mostMissing({ missing, looked }: MostMissingError): CommandError {
+  return new CommandError(
+    `${missing} of ${looked} results are missing, so this may be another storage than that of the ` +
+      'service; nothing was changed. Check that the disk is mounted, and that MATTING_STORAGE_URL ' +
+      'names the same directory, or the same bucket and prefix, as for the control planes. If the ' +
+      'files are gone for good, add --even-most.',
+  );
+}
+
+async function check(
+  context: CliContext,
+  nameOrId: string | undefined,
+  { full = false, renewCheckpoints = false }: CheckOptions,
+) {
+  if (renewCheckpoints && !full) throw new CommandError('--renew-checkpoints needs --full; add it');
+  const audit = await context.withStores(async stores => {
+    const only = nameOrId === undefined ? undefined : await requireAccount(stores, nameOrId);
+    return stores.ledger.audit({
+      kind: full ? 'full' : 'incremental',
+      accountId: only?.id,
+      renewCheckpoints,
+      onProgress: progressLines(context),
+    });
+  });
+  const { kind, resumed, accounts, entries, jobs, problemCount } = audit;
+  const value = {
+    ok: problemCount === 0,
+    kind,
+    resumed,
+    read: { accounts, entries, jobs },
+    problem_count: problemCount,
+    problems: audit.problems.map(({ accountId, jobId, problem }) => ({
+      account_id: accountId,
+      job_id: jobId,
+      problem,
+    })),
+  };
+  context.report(value, () =>
+    problemCount === 0
+      ? ['every balance agrees with the ledger']
+      : audit.problems.map(({ accountId, jobId, problem }) =>
+          jobId === null
+            ? `account ${accountId}: ${problem}`
+            : `account ${accountId}, job ${jobId}: ${problem}`,
+        ),
+  );
+  if (problemCount > 0)
+    throw new CommandError(
+      `the ledger has ${problemCount} problems; see docs/runbook.md, "MattingLedgerProblems"`,
+    );
+}
+
+/** Progress lines; a check that ends before the first prints none. */
+function progressLines(context: CliContext) {
+  let nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
+  return ({ accounts, entries, jobs }: { accounts: number; entries: number; jobs: number }) => {
+    if (performance.now() < nextAtMs) return;
+    nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
+    context.warn(`checked ${accounts} accounts, ${entries} entries and ${jobs} jobs so far`);
+  };
+}

@@ -1,0 +1,116 @@
+/** What a replica remembers of jobs between its rounds: losing it costs a detour at most. */
+import type { JobFailure } from '../jobs/job.ts';
+
+// What a replica remembers of jobs between its rounds: losing it costs a detour at most.
+
+/** Far above what meets trouble at once; those remembered longest go first. */
+const MEMORIES_MAX = 10_000;
+/** After claims that met refusals only, doubling: a node may report room and refuse. */
+const REFUSED_WAIT_MIN_MS = 100;
+/** A node gives a model its turn while it is asked for again within WANTED_MS (load-turns.ts). */
+export const REFUSED_WAIT_MAX_MS = 2000;
+
+interface JobMemory {
+  readonly excludedBoots: Set<string>;
+  readonly avoidedNodes: Set<string>;
+  nodeFaults: number;
+  readFaults: number;
+  /** Claims that ended in refusals only, since the last admission. */
+  refusedClaims: number;
+  waitUntilMs: number;
+  incapableSinceMs: number | undefined;
+  failure: JobFailure | undefined;
+}
+
+export class JobMemories {
+  readonly #now: () => number;
+  readonly #entries = new Map<string, JobMemory>();
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  find(jobId: string): Readonly<JobMemory> | undefined {
+    return this.#entries.get(jobId);
+  }
+
+  forget(jobId: string): void {
+    this.#entries.delete(jobId);
+  }
+
+  nodeIncapable(jobId: string, bootId: string): void {
+    this.#entry(jobId).excludedBoots.add(bootId);
+  }
+
+  nodeLost(jobId: string, nodeId: string): void {
+    this.#entry(jobId).avoidedNodes.add(nodeId);
+  }
+
+  /** @returns how many attempts met a node's own fault */
+  nodeFault(jobId: string, nodeId: string): number {
+    const entry = this.#entry(jobId);
+    entry.avoidedNodes.add(nodeId);
+    entry.nodeFaults += 1;
+    return entry.nodeFaults;
+  }
+
+  /** @returns how often a file of it could not be read from our storage */
+  readFault(jobId: string): number {
+    const entry = this.#entry(jobId);
+    entry.readFaults += 1;
+    return entry.readFaults;
+  }
+
+  mustFail(jobId: string, failure: JobFailure): void {
+    this.#entry(jobId).failure = failure;
+  }
+
+  admitted(jobId: string): void {
+    const entry = this.#entries.get(jobId);
+    if (entry !== undefined) entry.refusedClaims = 0;
+  }
+
+  claimRefused(jobId: string): void {
+    const entry = this.#entry(jobId);
+    const waitMs = REFUSED_WAIT_MIN_MS * 2 ** entry.refusedClaims;
+    entry.refusedClaims += 1;
+    entry.waitUntilMs = this.#now() + Math.min(REFUSED_WAIT_MAX_MS, waitMs);
+  }
+
+  mustWait(jobId: string): boolean {
+    return this.#now() < (this.#entries.get(jobId)?.waitUntilMs ?? Number.NEGATIVE_INFINITY);
+  }
+
+  /** Since when no node could do it, without a break; undefined while one can. */
+  incapableSince(jobId: string, incapable: boolean): number | undefined {
+    if (!incapable) {
+      const entry = this.#entries.get(jobId);
+      if (entry !== undefined) entry.incapableSinceMs = undefined;
+      return undefined;
+    }
+    const entry = this.#entry(jobId);
+    entry.incapableSinceMs ??= this.#now();
+    return entry.incapableSinceMs;
+  }
+
+  #entry(jobId: string): JobMemory {
+    const known = this.#entries.get(jobId);
+    if (known !== undefined) return known;
+    const entry: JobMemory = {
+      excludedBoots: new Set(),
+      avoidedNodes: new Set(),
+      nodeFaults: 0,
+      readFaults: 0,
+      refusedClaims: 0,
+      waitUntilMs: Number.NEGATIVE_INFINITY,
+      incapableSinceMs: undefined,
+      failure: undefined,
+    };
+    for (const oldest of this.#entries.keys()) {
+      if (this.#entries.size < MEMORIES_MAX) break;
+      this.#entries.delete(oldest);
+    }
+    this.#entries.set(jobId, entry);
+    return entry;
+  }
+}

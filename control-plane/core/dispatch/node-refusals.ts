@@ -1,0 +1,99 @@
+/** Why none of the nodes can do a job, in the words of the request's own field (docs/rest.md). */
+
+import {
+  ContractError,
+  invalidParameter,
+  unsupportedOutput,
+} from '@matting/proto/contract/errors.ts';
+import { enlargingField } from '@matting/proto/contract/finishing/frame.ts';
+import type { InputFormat } from '@matting/proto/contract/formats.ts';
+import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
+import type { NodeAbility } from '../nodes/node-view.ts';
+import { type AskedNeeds, SHORTFALLS, type Shortfall, shortfallOf } from './job-needs.ts';
+
+/**
+ * What none of the nodes can do, in the words of the request's own field (docs/rest.md). Undefined:
+ * some node can, there was none to ask, or nothing of the request is at fault.
+ * @param refusedBy boot ids of nodes that said they cannot do this job, whatever their report says
+ */
+export function refusalOf(
+  nodes: readonly NodeAbility[],
+  needs: AskedNeeds,
+  refusedBy: ReadonlySet<string> = new Set(),
+): ContractError | undefined {
+  let furthest = -1;
+  for (const node of nodes) {
+    const shortfall = shortfallOf(node, needs);
+    if (shortfall === undefined && !refusedBy.has(node.bootId)) return undefined;
+    const reached = shortfall === undefined ? SHORTFALLS.length : SHORTFALLS.indexOf(shortfall);
+    furthest = Math.max(furthest, reached);
+  }
+  if (furthest < 0) return undefined;
+  const shortfall = SHORTFALLS[furthest];
+  return shortfall === undefined ? codecRefusal(needs) : ofShortfall(shortfall, needs);
+}
+
+const NO_NODE = 'No inference node of this service';
+
+function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
+  const { inputFormat, pixels, outputFormat, finishing } = needs;
+  switch (shortfall) {
+    case 'model':
+      return invalidParameter('model', `is not available: no inference node has ${needs.model}`);
+    case 'input-format':
+      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', unreadBy(inputFormat));
+    case 'input-size':
+      return new ContractError(
+        'IMAGE_RESOLUTION_TOO_LARGE',
+        `${NO_NODE} takes ${inputFormat} images of ${pixels} pixels. Scale it down.`,
+      );
+    case 'output-format':
+      return unsupportedOutput(`${outputFormat} is not available: no inference node writes it`);
+    case 'output-size': {
+      const least = finishing?.frame.least ?? pixels;
+      const wrong = `${outputFormat} is not available: no inference node writes ${least} pixels of it`;
+      return unsupportedOutput(wrong);
+    }
+    case 'background': {
+      const detail = `background: ${unreadBy(finishing?.background?.inputFormat)}`;
+      return new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
+    }
+    case 'memory':
+      return memoryRefusal(needs);
+  }
+}
+
+/** What an operator can do about it is said too. */
+function unreadBy(format: InputFormat | null | undefined): string {
+  if (format !== 'heic') return `${NO_NODE} reads ${format}. Send another format.`;
+  return (
+    `${NO_NODE} reads heic. Send another format. To read heic, the operator installs libheif-js ` +
+    "beside the service, or Debian's libheif-examples on the nodes (MATTING_HEIF)."
+  );
+}
+
+function memoryRefusal({ pixels, outputFormat, finishing }: AskedNeeds): ContractError {
+  const wrong = 'no inference node has the memory for';
+  const { frame, background, steps = {} } = finishing ?? {};
+  const framePixels = frame?.most ?? 0;
+  const ownPixels = pixels ?? IMAGE_PIXELS_MAX;
+  if (background && background.pixels > Math.max(ownPixels, framePixels)) {
+    return invalidParameter('background', `is too large: ${wrong} ${background.pixels} pixels`);
+  }
+  if (framePixels > ownPixels) {
+    const field = enlargingField(steps);
+    return invalidParameter(field, `is too large: ${wrong} a frame of ${framePixels} pixels`);
+  }
+  const detail = `The image is too large: ${wrong} ${ownPixels} pixels as ${outputFormat}.`;
+  return new ContractError('IMAGE_RESOLUTION_TOO_LARGE', detail);
+}
+
+/** Every node says that it can, and none could: a codec that only some have. */
+function codecRefusal({ inputFormat, outputFormat }: AskedNeeds): ContractError | undefined {
+  if (outputFormat === 'jxl') {
+    return unsupportedOutput('jxl is not available: no inference node writes this image in it');
+  }
+  const detail = `${NO_NODE} could read this image.`;
+  const isOfSome = inputFormat === 'jxl' || inputFormat === 'heic';
+  return isOfSome ? new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail) : undefined;
+}

@@ -1,0 +1,169 @@
+/** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
+import type { Readable } from 'node:stream';
+import { noteJob } from '@matting/http/answers.ts';
+import { wantBody } from '@matting/http/bodies.ts';
+import {
+  acceptedAnswers,
+  idempotencyKeyOf,
+  type Preferences,
+  parsePrefer,
+} from '@matting/http/request-headers.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { isFinal, type Job } from '../jobs/job.ts';
+import {
+  refusalOf,
+  serverTimingOf,
+  subjectHeaders,
+  waitForEnd,
+  withJob,
+} from '../results/job-view.ts';
+import { fileHeaders, openForReader, type ResultFile } from '../results/result-download.ts';
+import { type AcceptedAnswers, JSON_ALONE } from '../submission/matting-request.ts';
+import type { Submitted } from '../submission/submit-matting.ts';
+import type { AppServices } from './app-services.ts';
+import { callerOf, type HeaderChecks } from './header-checks.ts';
+import { mattingBodyReaderOf } from './read-matting-body.ts';
+
+/** Most photos are done by then. */
+const POLL_AFTER_S = 2;
+/** Of an answer about a job that had ended before its request. */
+const REPLAYED = 'idempotent-replayed';
+
+export function registerMattingRoutes(
+  app: FastifyInstance,
+  services: AppServices,
+  checks: HeaderChecks,
+  options: { readonly syncWaitMs: number },
+): void {
+  const routes = new MattingRoutes(services, checks, options.syncWaitMs);
+  const submission = { onRequest: checks.submission };
+  const read = { onRequest: checks.read };
+  app.post('/v1/matting', submission, (request, reply) => routes.submitSync(request, reply));
+  app.post('/v1/matting/jobs', submission, (request, reply) => routes.submitAsync(request, reply));
+  app.get<{ Params: { jobId: string } }>('/v1/matting/jobs/:jobId', read, (request, reply) =>
+    routes.readJob(request, reply, request.params.jobId),
+  );
+}
+
+class MattingRoutes {
+  readonly #parts: AppServices & { readonly checks: HeaderChecks; readonly syncWaitMs: number };
+
+  constructor(services: AppServices, checks: HeaderChecks, syncWaitMs: number) {
+    this.#parts = { ...services, checks, syncWaitMs };
+  }
+
+  async submitAsync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    const { job } = await this.#submit(request, reply, { mode: 'async', accepts: JSON_ALONE });
+    return this.#answerWithoutWaiting(reply, job);
+  }
+
+  async submitSync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    const preferences = parsePrefer(request.headers.prefer);
+    const waits = !preferences.respondAsync || preferences.waitS !== undefined;
+    // Whether or not the caller waits: Prefer changes nothing of what is made.
+    const accepts = acceptedAnswers(request.headers.accept);
+    const mode = waits ? 'sync' : 'async';
+    const submitted = await this.#submit(request, reply, { mode, accepts });
+    const waitMs = Math.min((preferences.waitS ?? Infinity) * 1000, this.#parts.syncWaitMs);
+    setPreferenceApplied(reply, preferences, waitMs);
+    if (!waits) return this.#answerWithoutWaiting(reply, submitted.job);
+    const job = await waitForEnd(this.#parts.waitForJob, submitted.job, waitMs, reply);
+    if (!isFinal(job)) return this.#handOver(reply, job, { sync_timeout: true });
+    const refusal = refusalOf(job);
+    reply.headers(serverTimingOf(job));
+    if (refusal !== undefined) throw refusal;
+    if (accepts.prefer([job.outputFormat]) !== 'json') {
+      return this.#answerPicture(reply, job, submitted.created);
+    }
+    if (reply.hasHeader(REPLAYED)) await this.#requireResult(job);
+    reply.header('x-credits-charged', submitted.created ? '1' : '0');
+    return reply.code(200).send(this.#parts.jobViews.view(job));
+  }
+
+  async readJob(request: FastifyRequest, reply: FastifyReply, jobId: string) {
+    const job = await this.#parts.readJob(callerOf(request), jobId);
+    noteJob(request, job.id);
+    if (!isFinal(job)) reply.header('retry-after', POLL_AFTER_S);
+    return reply.headers(serverTimingOf(job)).send(this.#parts.jobViews.view(job));
+  }
+
+  /** Where no new job is created, what was stored of the body is removed. */
+  async #submit(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { mode, accepts }: { readonly mode: 'sync' | 'async'; readonly accepts: AcceptedAnswers },
+  ): Promise<Submitted> {
+    const idempotencyKey = idempotencyKeyOf(request);
+    const readBody = mattingBodyReaderOf(request.raw);
+    const uploads = this.#parts.uploads.beginBoth(callerOf(request).accountId, request.raw);
+    try {
+      wantBody(request, reply);
+      const fields = await readBody(uploads);
+      const askAgain = () => this.#parts.checks.askAgain(request);
+      const caller = await askAgain();
+      const sent = { upload: uploads.image, backgroundUpload: uploads.background };
+      const submission = { caller, askAgain, idempotencyKey, mode, fields, accepts, ...sent };
+      const submitted = await this.#parts.submitMatting.submit(submission);
+      noteJob(request, submitted.job.id);
+      reply.header('x-credits-charged', '0');
+      if (!submitted.created && isFinal(submitted.job)) reply.header(REPLAYED, 'true');
+      return submitted;
+    } finally {
+      await uploads.end();
+    }
+  }
+
+  /** What goes wrong now names the job: it stays as it is. */
+  async #answerPicture(reply: FastifyReply, job: Job, created: boolean): Promise<FastifyReply> {
+    const { resultDownload, resultReaders, jobViews } = this.#parts;
+    let file: ResultFile;
+    let stream: Readable;
+    try {
+      file = resultDownload.fileOf(job, created ? 'download' : 'replay');
+      stream = await openForReader(reply, file, resultReaders);
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
+    const { status_url, result } = jobViews.view(job);
+    reply.headers({
+      ...fileHeaders(file),
+      ...subjectHeaders(job.result?.sight ?? null),
+      'content-length': file.bytes,
+      'content-location': result?.url,
+      link: `<${status_url}>; rel="describedby"; type="application/json"`,
+      'x-job-id': job.id,
+      'x-credits-charged': created ? '1' : '0',
+    });
+    return reply.code(200).send(stream);
+  }
+
+  /** A replay that names a result says so only where there is one. */
+  async #requireResult(job: Job): Promise<void> {
+    try {
+      await this.#parts.resultDownload.fileOf(job, 'replay').requireThere();
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
+  }
+
+  #answerWithoutWaiting(reply: FastifyReply, job: Job): FastifyReply {
+    if (!isFinal(job)) return this.#handOver(reply, job, {});
+    return reply.headers(serverTimingOf(job)).code(200).send(this.#parts.jobViews.view(job));
+  }
+
+  #handOver(reply: FastifyReply, job: Job, extra: { sync_timeout?: true }): FastifyReply {
+    const view = this.#parts.jobViews.view(job);
+    reply.headers({ location: view.status_url, 'retry-after': POLL_AFTER_S });
+    return reply.code(202).send({ ...view, ...extra });
+  }
+}
+
+/** Names the preferences that were honoured; a wait longer than the service's own is not. */
+function setPreferenceApplied(reply: FastifyReply, preferences: Preferences, waitMs: number): void {
+  const { respondAsync, waitS } = preferences;
+  const applied = [
+    ...(respondAsync ? ['respond-async'] : []),
+    ...(waitS !== undefined && waitS * 1000 === waitMs ? [`wait=${waitS}`] : []),
+  ];
+  if (applied.length > 0) reply.header('preference-applied', applied.join(', '));
+}

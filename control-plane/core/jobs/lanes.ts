@@ -1,0 +1,48 @@
+/**
+ * Lanes of the queue: the open jobs of one API key and class that have their image, or those whose
+ * image is to be downloaded. The queue is read by the first few of each, so that ten thousand jobs
+ * of one lane never hide the first of another.
+ */
+import { type Job, type JobClass, needsDownload } from './job.ts';
+
+/** So much older an asynchronous job goes before a synchronous one, whose caller waits 120 s. */
+export const ASYNC_HEAD_START_MS = 60_000;
+
+/** Smaller first; those of the playground stand behind all others. */
+export function queuePositionMs(jobClass: JobClass, createdAtMs: number): number {
+  return jobClass === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
+}
+
+export interface JobLane {
+  readonly needsDownload: boolean;
+  readonly class: JobClass;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly firstQueueAtMs: number;
+  readonly readAtMs: number;
+}
+
+export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'class' | 'accountId' | 'apiKeyId'>;
+
+export interface LaneRead extends LaneIdentity {
+  /** Source hosts whose downloads are passed over. */
+  readonly exceptHosts?: readonly string[];
+  /** Jobs that name a model are passed over. */
+  readonly namesNone?: boolean;
+}
+
+export function laneKey(lane: LaneIdentity): string {
+  const step = lane.needsDownload ? 'download' : 'stored';
+  return `${step} ${lane.class} ${lane.accountId} ${lane.apiKeyId}`;
+}
+
+export type LanedJob = Pick<Job, 'state' | 'class' | 'accountId' | 'apiKeyId'>;
+
+export function laneOf(job: LanedJob): LaneIdentity {
+  const { accountId, apiKeyId } = job;
+  return { needsDownload: needsDownload(job), class: job.class, accountId, apiKeyId };
+}
+
+export function isOfLane(job: LanedJob, lane: LaneIdentity): boolean {
+  return laneKey(laneOf(job)) === laneKey(lane);
+}

@@ -1,0 +1,34 @@
+/** The use cases behind /v1/account. */
+
+import type { Balances } from '../ledger/ledger.ts';
+import type { LedgerStore } from '../ledger/ledger-store.ts';
+import type { ApiKeyStore } from './api-key-store.ts';
+import type { ApiKeyOwner } from './authenticate.ts';
+import { keyView } from './manage-keys.ts';
+
+export type Caller = ApiKeyOwner;
+
+export type Authenticator = Pick<ApiKeyStore, 'authenticate'>;
+
+export type ReadAccount = ReturnType<typeof accountViews>;
+
+export function accountViews(
+  ledger: Pick<LedgerStore, 'balances'>,
+  apiKeys: Pick<ApiKeyStore, 'list'>,
+) {
+  const credits = async ({ accountId }: Caller): Promise<Balances> => {
+    const balances = await ledger.balances(accountId);
+    // Accounts are never removed.
+    if (balances === undefined) throw new Error(`the API key of an unknown account: ${accountId}`);
+    return balances;
+  };
+  return {
+    credits,
+    view: async (caller: Caller) => ({ credits: await credits(caller) }),
+    /** Oldest first, revoked ones too; none can be used as a key. */
+    keys: async ({ accountId }: Caller) => {
+      const keys = await apiKeys.list(accountId);
+      return { keys: keys.map(keyView) };
+    },
+  };
+}

@@ -1,0 +1,34 @@
+/** What the sweeper removes of accounts once it is over: each step a page of old rows. */
+
+import type { createAuditStore } from '../accounts/audit.ts';
+import type { OutboxStore } from '../webhooks/outbox-store.ts';
+import type { SweepStep } from './sweep.ts';
+
+const DAY_MS = 86_400_000;
+const MESSAGES_KEPT_MS = 30 * DAY_MS;
+const LOG_KEPT_MS = 2 * 365 * DAY_MS;
+
+interface SweptStores {
+  readonly audit: Pick<ReturnType<typeof createAuditStore>, 'removeOld'>;
+  readonly outbox: Pick<OutboxStore, 'removeOld'>;
+}
+
+export function removalStep(name: string, remove: (size: number) => Promise<number>): SweepStep {
+  return {
+    name,
+    page: async size => {
+      const done = await remove(size);
+      return { done, more: done === size };
+    },
+  };
+}
+
+/** @param jobRetentionMs events are found behind those of jobs, which go at that age */
+export function removalSteps({ audit, outbox }: SweptStores, jobRetentionMs: number): SweepStep[] {
+  const eventsKeptMs = Math.max(MESSAGES_KEPT_MS, jobRetentionMs);
+  return [
+    removalStep('old mails', size => outbox.removeOld('mail', MESSAGES_KEPT_MS, size)),
+    removalStep('old events of accounts', size => outbox.removeOld('webhook', eventsKeptMs, size)),
+    removalStep('old entries of logs', size => audit.removeOld(LOG_KEPT_MS, size)),
+  ];
+}

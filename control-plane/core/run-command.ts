@@ -1,0 +1,180 @@
+/** The operator's commands, the core's and packages'. The program's entry ends the process. */
+
+import { setTimeout as delay } from 'node:timers/promises';
+import { DatabaseOpenError } from '@matting/database/connect.ts';
+import { migrate, SchemaError } from '@matting/database/migrate.ts';
+import { CONFIG_EXIT_CODE, ConfigError, type Environment } from '@matting/program/env.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { Command, CommanderError } from 'commander';
+import { addAccountCommands, addBootstrapCommand } from './cli/account-commands.ts';
+import { wholeNumber } from './cli/arguments.ts';
+import { type AddCommands, CliContext, type CliOutput, CommandError } from './cli/context.ts';
+import { addCreditCommands } from './cli/credit-commands.ts';
+import { addJobCommands } from './cli/job-commands.ts';
+import { addKeyCommands } from './cli/key-commands.ts';
+import { addNodeCommands } from './cli/node-commands.ts';
+import { addWebhookCommands } from './cli/webhook-commands.ts';
+import { loadConfig } from './config.ts';
+import { migrationsOf, type Package, secretsOf, storageKindsOf } from './package.ts';
+import { SecretsKeyError } from './secrets/secrets-key.ts';
+import { StorageConfigError } from './storage/open-storage.ts';
+
+const CORE_COMMANDS: readonly AddCommands[] = [
+  addMigrateCommand,
+  addBootstrapCommand,
+  addAccountCommands,
+  addKeyCommands,
+  addCreditCommands,
+  addJobCommands,
+  addNodeCommands,
+  addWebhookCommands,
+];
+
+const FAILED_EXIT_CODE = 1;
+/** The command could not be understood: EX_USAGE of sysexits.h. */
+const USAGE_EXIT_CODE = 64;
+
+/** The order of the help; commands that it does not name come last. */
+const HELP_ORDER = [
+  ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders'],
+  ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],
+];
+
+/**
+ * They alone may make a database, or change its tables. Beside them a control plane does as it
+ * starts, and `restore`, of a backup.
+ */
+const SETTING_UP: readonly string[] = ['migrate', 'bootstrap'];
+
+/** @returns the exit code of one command; errors have been printed on `err` */
+export async function runCommand(
+  args: readonly string[],
+  output: CliOutput,
+  environment: Environment,
+  packages: readonly Package[],
+): Promise<number> {
+  const context = new CliContext(output, environment, {
+    storageKinds: storageKindsOf(packages),
+    migrations: migrationsOf(packages),
+    loadConfig: env => {
+      const config = loadConfig(env, packages);
+      return { ...config, secrets: secretsOf(config.packages) };
+    },
+  });
+  const loaded = await Promise.all(packages.map(({ loadCommands }) => loadCommands?.() ?? []));
+  try {
+    await createProgram(context, output, loaded.flat()).parseAsync(args, { from: 'user' });
+    return 0;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
+    const expected = expectedExitCode(error);
+    if (expected === undefined) {
+      output.err(`matting: ${error instanceof Error ? error.stack : error}\n`);
+      return FAILED_EXIT_CODE;
+    }
+    output.err(`matting: ${reasonOf(error as Error)}\n`);
+    return expected;
+  }
+}
+
+/** Undefined: a bug of the program; its stack is printed. */
+function expectedExitCode(error: unknown): number | undefined {
+  if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
+  const known = [
+    CommandError,
+    DatabaseOpenError,
+    SchemaError,
+    ContractError,
+    StorageConfigError,
+    SecretsKeyError,
+  ];
+  return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
+}
+
+/** The message, with that of the database or the system: in an outage that is the useful part. */
+function reasonOf(error: Error): string {
+  const { message, cause } = error;
+  const said = error instanceof ContractError && cause instanceof Error ? cause.message : '';
+  return said === '' ? message : `${message}: ${said}`;
+}
+
+function createProgram(
+  context: CliContext,
+  output: CliOutput,
+  ofPackages: readonly AddCommands[],
+): Command {
+  const program = new Command('matting')
+    .description('Manage the control plane.')
+    .helpCommand(false)
+    .exitOverride()
+    .showHelpAfterError('Use --help to list the commands and options.')
+    .configureOutput({
+      writeOut: text => output.out(text),
+      writeErr: text => output.err(text),
+      outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
+    });
+  for (const add of [...CORE_COMMANDS, ...ofPackages]) add(program, context);
+  addJsonOptions(program);
+  const place = (command: Command) => {
+    const index = HELP_ORDER.indexOf(command.name());
+    return index < 0 ? HELP_ORDER.length : index;
+  };
+  (program.commands as Command[]).sort((a, b) => place(a) - place(b));
+  return program.hook('preAction', (_, command) => {
+    context.json = command.opts().json === true;
+    context.setsUp = command.parent === program && SETTING_UP.includes(command.name());
+  });
+}
+
+/** To every command but those that say themselves what it means, or print nothing else. */
+function addJsonOptions(command: Command): void {
+  for (const sub of command.commands) addJsonOptions(sub);
+  const isOwn = command.options.some(({ long }) => long === '--json');
+  if (command.commands.length > 0 || isOwn || command.name() === 'lifecycle') return;
+  command.option('--json', 'print JSON');
+}
+
+const WAIT_S_MAX = 3600;
+/** Between two tries; a try at a host that does not answer takes seconds itself. */
+const RETRY_MS = 1000;
+
+function addMigrateCommand(program: Command, context: CliContext): void {
+  const parseWait = wholeNumber(
+    0,
+    WAIT_S_MAX,
+    `Use a whole number of seconds from 0 to ${WAIT_S_MAX}.`,
+  );
+  program
+    .command('migrate')
+    .description('bring the database up to date; other processes may start meanwhile')
+    .option('--wait-s <seconds>', 'wait this long for the database to open', parseWait, 0)
+    .action(async ({ waitS }: { readonly waitS: number }) => {
+      const ran = await whenOpened(context, waitS, () =>
+        context.withDatabase(database => migrate(database, context.packages.migrations)),
+      );
+      context.report({ migrations: ran }, () =>
+        ran.length === 0 ? ['the database is up to date'] : ran.map(name => `${name}: done`),
+      );
+    });
+}
+
+/** Says once for each reason why it waits. @throws the last DatabaseOpenError when time is up. */
+async function whenOpened<T>(
+  context: CliContext,
+  waitS: number,
+  work: () => Promise<T>,
+): Promise<T> {
+  const endMs = performance.now() + waitS * 1000;
+  let said: string | undefined;
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      const passes = error instanceof DatabaseOpenError;
+      if (!passes || performance.now() + RETRY_MS > endMs) throw error;
+      if (error.message !== said) context.warn(`waiting: ${error.message}`);
+      said = error.message;
+    }
+    await delay(RETRY_MS);
+  }
+}

@@ -1,0 +1,105 @@
+/** Whether a new job is accepted now: some node can do it, the queue has room, nothing drains. */
+
+import { FETCH_LIMITS } from '@matting/http/outgoing/guarded-fetch.ts';
+import { Remembered } from '@matting/program/remembered.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { type AskedOfNode, needsBeforeImage, needsOf } from '../dispatch/job-needs.ts';
+import { refusalOf } from '../dispatch/node-refusals.ts';
+import type { JobInput } from '../jobs/job.ts';
+import type { QueuedWork } from '../jobs/job-queue.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../jobs/queue-bound.ts';
+import type { NodeAbility } from '../nodes/node-view.ts';
+
+/** The rate limits bound what is accepted in between. */
+const QUEUE_CACHE_MS = 1000;
+const NO_NODE_RETRY_AFTER_S = 10;
+const PACE_WINDOWS_MS = [60_000, 600_000];
+const PACE_CACHE_MS = 5000;
+
+interface AcceptanceDependencies {
+  readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
+  /** Since a node was last routable here, or the start. Absent: nodes come when there is work. */
+  readonly unroutableMs?: (() => number) | undefined;
+  readonly noNodeGraceMs: number;
+  readonly advertised: () => readonly NodeAbility[] | undefined;
+  readonly queueMegapixelsMax: number;
+  readonly now?: () => number;
+}
+
+export class AcceptanceGate {
+  readonly #dependencies: AcceptanceDependencies;
+  readonly #queued: Remembered<QueuedWork>;
+  readonly #megapixelsPerS: Remembered<number>;
+
+  constructor(dependencies: AcceptanceDependencies) {
+    const { jobs, now = () => performance.now() } = dependencies;
+    this.#dependencies = dependencies;
+    this.#queued = new Remembered(() => jobs.queued(), QUEUE_CACHE_MS, now);
+    this.#megapixelsPerS = new Remembered(() => megapixelsPerS(jobs), PACE_CACHE_MS, now);
+  }
+
+  /**
+   * @param image undefined: it is not there yet, and its job finds out
+   * @throws ContractError of the field that none can follow, or of the image
+   */
+  requireAble(asked: AskedOfNode, image: JobInput | undefined): void {
+    const nodes = this.#dependencies.advertised();
+    if (nodes === undefined) return;
+    const needs = image === undefined ? needsBeforeImage(asked) : needsOf(image, asked);
+    const refusal = refusalOf(nodes, needs);
+    if (refusal !== undefined) throw refusal;
+  }
+
+  /** @throws ContractError SERVICE_UNAVAILABLE: the account may not add a job */
+  async requireOpen(accountId: string): Promise<void> {
+    const { queueMegapixelsMax } = this.#dependencies;
+    this.#requireNode();
+    const { byAccount } = await this.#queued.get();
+    const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
+    if (ahead === undefined) return;
+    const megapixelsPerS = await this.#megapixelsPerS.get();
+    throw new ContractError(
+      'SERVICE_UNAVAILABLE',
+      'The queue is full. Send the same request again after Retry-After.',
+      {
+        retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
+      },
+    );
+  }
+
+  /** For the playground. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
+  async requireRoom(): Promise<void> {
+    this.#requireNode();
+    const { megapixels } = await this.#queued.get();
+    if (megapixels < this.#dependencies.queueMegapixelsMax) return;
+    throw new ContractError(
+      'SERVICE_UNAVAILABLE',
+      'The queue is full. Send the same request again after Retry-After.',
+      {
+        retryAfterS: RETRY_AFTER_MAX_S,
+      },
+    );
+  }
+
+  #requireNode(): void {
+    const { unroutableMs, noNodeGraceMs } = this.#dependencies;
+    if (unroutableMs === undefined || unroutableMs() <= noNodeGraceMs) return;
+    throw new ContractError(
+      'SERVICE_UNAVAILABLE',
+      'No inference node is available. Send the same request again after Retry-After.',
+      {
+        retryAfterS: NO_NODE_RETRY_AFTER_S,
+      },
+    );
+  }
+}
+
+/** The higher of two: a minute in which no job finished does not predict the next. */
+async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
+  const paces = PACE_WINDOWS_MS.map(async windowMs => {
+    const { megapixels } = await jobs.doneWithin(windowMs);
+    return (megapixels * 1000) / windowMs;
+  });
+  return Math.max(...(await Promise.all(paces)));
+}

@@ -1,0 +1,106 @@
+/** The uploads of all requests: how many at once, and what they keep of their texts. */
+
+import { randomUUID } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { HeldBytes, type HeldRoom } from '@matting/program/held-bytes.ts';
+import { Semaphore, type SemaphoreOptions } from '@matting/program/semaphore.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import { BACKGROUND_IMAGE, INPUT_IMAGE } from '../jobs/acceptable-image.ts';
+import { backgroundBlob } from '../jobs/job.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import { ImageUpload } from './image-upload.ts';
+import { UploadSlot } from './upload-slot.ts';
+
+/** Requests received at once; 16 GB of disk for two files each. docs/limits.md adds their bytes up. */
+export const UPLOADS_MAX = 256;
+/** Each holds a chunk of its body, and no more of it is read meanwhile. */
+export const UPLOADS_WAITING_MAX = 1024;
+/** Far below what callers and proxies wait. */
+const WAIT_MS = 10_000;
+const BUSY_RETRY_AFTER_S = 5;
+/**
+ * What all requests keep of their texts: fields of a submission, messages to /mcp. Most keep a few
+ * hundred bytes, and for no longer than it takes to read them.
+ */
+export const TEXT_BYTES_MAX = 32 * 1024 * 1024;
+
+export type UploadBounds = Partial<Omit<SemaphoreOptions, 'refusal'>> & {
+  readonly textBytesMax?: number;
+};
+
+export class ImageUploads {
+  readonly #blobs: Pick<BlobStore, 'createWriter'>;
+  readonly #slots: Semaphore;
+  readonly #texts: HeldBytes;
+
+  constructor(
+    blobs: Pick<BlobStore, 'createWriter'>,
+    { textBytesMax = TEXT_BYTES_MAX, ...bounds }: UploadBounds = {},
+  ) {
+    this.#blobs = blobs;
+    this.#texts = new HeldBytes({
+      bytesMax: textBytesMax,
+      refusal: () =>
+        new ContractError(
+          'SERVICE_UNAVAILABLE',
+          'Too many requests with long texts arrive at once. Send the same request again later.',
+          { retryAfterS: BUSY_RETRY_AFTER_S },
+        ),
+    });
+    this.#slots = new Semaphore({
+      max: UPLOADS_MAX,
+      waitingMax: UPLOADS_WAITING_MAX,
+      waitMs: WAIT_MS,
+      refusal: () =>
+        new ContractError(
+          'SERVICE_UNAVAILABLE',
+          'Too many uploads arrive at once. Send the same request again later.',
+          {
+            retryAfterS: BUSY_RETRY_AFTER_S,
+          },
+        ),
+      ...bounds,
+    });
+  }
+
+  get open(): number {
+    return this.#slots.held;
+  }
+
+  get waiting(): number {
+    return this.#slots.waiting;
+  }
+
+  /** Bytes of texts that are kept now. */
+  get textBytes(): number {
+    return this.#texts.held;
+  }
+
+  /**
+   * They share one slot, and take neither it nor a file before a first piece.
+   * @param body is not read on while they wait for the slot; absent: it is
+   */
+  beginBoth(accountId: string, body?: IncomingMessage): RequestUploads {
+    const place = new UploadSlot(this.#blobs, this.#slots, { accountId, body });
+    const texts = this.#texts.begin(accountId);
+    // Before the first byte: a blob has its name from its beginning.
+    const jobId = randomUUID();
+    const image = new ImageUpload(place, INPUT_IMAGE, jobId, `inputs/${jobId}`);
+    const background = new ImageUpload(place, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId));
+    const end = async () => {
+      texts.end();
+      await Promise.all([image.abort(), background.abort()]);
+    };
+    return { image, background, texts, end };
+  }
+}
+
+/** What one request brings. */
+export interface RequestUploads {
+  readonly image: ImageUpload;
+  readonly background: ImageUpload;
+  /** For the texts beside them. */
+  readonly texts: HeldRoom;
+  /** Removes what was stored and not committed, and gives back all room. */
+  end(): Promise<void>;
+}

@@ -1,0 +1,65 @@
+import type { IncomingMessage } from 'node:http';
+import { holdBody } from '@matting/http/bodies.ts';
+import type { Release, Semaphore } from '@matting/program/semaphore.ts';
+import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
+
+interface Gathering {
+  writeGathered(): Promise<void>;
+}
+
+/** The slot of one request: one for each upload could leave two waiting for each other's. */
+export class UploadSlot {
+  readonly #blobs: Pick<BlobStore, 'createWriter'>;
+  readonly #slots: Semaphore;
+  readonly #of: { readonly accountId: string; readonly body: IncomingMessage | undefined };
+  #files = 0;
+  #release: Release | undefined;
+  /** The upload that has gathered something. */
+  #gathering: Gathering | undefined;
+
+  constructor(
+    blobs: Pick<BlobStore, 'createWriter'>,
+    slots: Semaphore,
+    of: { readonly accountId: string; readonly body: IncomingMessage | undefined },
+  ) {
+    this.#blobs = blobs;
+    this.#slots = slots;
+    this.#of = of;
+  }
+
+  /** Of the two one gathers at a time: what the other has gathered is written first. */
+  async gather(upload: Gathering): Promise<void> {
+    const before = this.#gathering;
+    this.#gathering = upload;
+    if (before !== upload) await before?.writeGathered();
+  }
+
+  async #take(): Promise<Release> {
+    const { accountId, body } = this.#of;
+    const use = { key: accountId };
+    if (body === undefined || this.#slots.mayEnter(use)) return await this.#slots.take(use);
+    const goOn = holdBody(body);
+    try {
+      return await this.#slots.take(use);
+    } finally {
+      goOn();
+    }
+  }
+
+  /** Each writer is to be closed once. @throws ContractError SERVICE_UNAVAILABLE */
+  async openWriter(blob: string): Promise<BlobWriter> {
+    if (this.#files === 0) this.#release = await this.#take();
+    this.#files += 1;
+    try {
+      return await this.#blobs.createWriter(blob);
+    } catch (error) {
+      this.closed();
+      throw error;
+    }
+  }
+
+  closed(): void {
+    this.#files -= 1;
+    if (this.#files === 0) this.#release?.();
+  }
+}

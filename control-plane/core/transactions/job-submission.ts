@@ -1,0 +1,267 @@
+/**
+ * A job's submission: one transaction reserves a credit and makes the job. Its end, which charges or
+ * releases the credit, is in job-completion.ts.
+ *
+ * The order of the statements, and why:
+ * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
+ *    the balance nor the number in flight nor a key's cap can be passed. For an unpaid job the row
+ *    of its account's allowance stands in for it: no ledger entry is written and no balance moves.
+ *    Inserting first left 86 deadlocks on MySQL, 263 on MariaDB in 25 s of load, this order none;
+ * 2. where the job's API key has a cap: what it has counted, moved by compare-and-set;
+ * 3. the job's row; its unique key stops the slower of two twins;
+ * 4. the ledger's entry, and commit;
+ * 5. where 1 or 2 refused or 3 was stopped, a read of the key: a twin may have taken the last
+ *    credit for this very request.
+ */
+
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  type Schema,
+} from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { keepStatement, nowPlusMs } from '@matting/database/statements.ts';
+import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
+import { isTransparentFormat, type OutputFormat } from '@matting/proto/contract/formats.ts';
+import type { Transaction } from 'kysely';
+import type { Job, JobBackground, JobClass, JobInput } from '../jobs/job.ts';
+import { readByIdempotencyKey, readJob } from '../jobs/job-reading.ts';
+import {
+  backgroundColumn,
+  inputColumns,
+  type StoredFinishing,
+  sourceHostOf,
+} from '../jobs/job-rows.ts';
+import { queuePositionMs } from '../jobs/lanes.ts';
+import { queuedFramePixels } from '../jobs/queue-bound.ts';
+import { CapReachedError, countForCap } from '../keys/api-key-store.ts';
+import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
+import { reserveCredit } from '../ledger/ledger-writer.ts';
+
+export interface NewJob {
+  readonly id: string;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly keyHasCap?: boolean;
+  readonly idempotencyKeyHash: string;
+  readonly fingerprint: string;
+  readonly class: JobClass;
+  readonly outputFormat: OutputFormat;
+  /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
+  readonly input: JobInput | null;
+  readonly sourceUrl: string | null;
+  readonly model?: string | undefined;
+  readonly noSubject?: 'fail' | undefined;
+  readonly channels?: Channels;
+  readonly finishing?: Finishing;
+  /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
+  readonly background?: JobBackground;
+  readonly callback?: {
+    readonly url: string;
+    readonly secret: Uint8Array | null;
+    /** Names the key it is encrypted with; null exactly where `secret` is. */
+    readonly secretKeyId: string | null;
+  };
+  readonly traceContext?: string | undefined;
+}
+
+type SubmitLimits = { readonly jobsInFlightMax: number } | { readonly allowance: Allowance };
+
+/** What an account may have without paying, a day (docs/adr/0022). */
+export interface Allowance {
+  /**
+   * Counts a new job, before its row is inserted, in a row that serialises the account's unpaid
+   * jobs over all replicas; or says why not, and nothing changed.
+   * @returns the first instant of the day that it is counted in
+   */
+  take(
+    database: Database,
+    tx: Transaction<Schema>,
+    job: Pick<NewJob, 'accountId' | 'apiKeyId'>,
+  ): Promise<number | { readonly refused: string }>;
+}
+
+export type SubmitOutcome =
+  | { readonly kind: 'created'; readonly job: Job }
+  /** Another request with the key was first. */
+  | { readonly kind: 'exists'; readonly job: Job }
+  | { readonly kind: 'insufficient-credits' }
+  | { readonly kind: 'too-many-in-flight' }
+  | { readonly kind: 'key-cap-reached'; readonly detail: string }
+  /** By the allowance of an unpaid job. */
+  | { readonly kind: 'refused'; readonly reason: string };
+
+export type JobSubmission = ReturnType<typeof jobSubmission>;
+
+export function jobSubmission(database: Database) {
+  return {
+    async submit(job: NewJob, limits: SubmitLimits): Promise<SubmitOutcome> {
+      requireWhole(job, limits);
+      return query(database, db => submit(database, db, job, limits));
+    },
+    /** Frees the key of a final job that isForgotten. */
+    async freeKey(jobId: string, idempotencyKeyHash: string, rememberedMs: number): Promise<void> {
+      await query(database, db =>
+        db
+          .updateTable('jobs')
+          .set({ idempotency_key_hash: null })
+          .where('id', '=', jobId)
+          .where('idempotency_key_hash', '=', idempotencyKeyHash)
+          // Neither is set while the job is open: its key stays.
+          .where(eb =>
+            eb.or([
+              eb('finished_at', '<=', nowPlusMs(database.nowMs, -rememberedMs)),
+              eb('expires_at', '<=', database.nowMs),
+            ]),
+          )
+          .execute(),
+      );
+    },
+  };
+}
+
+async function submit(
+  database: Database,
+  db: Db,
+  job: NewJob,
+  limits: SubmitLimits,
+): Promise<SubmitOutcome> {
+  let refused: SubmitOutcome | undefined;
+  try {
+    refused = await db.transaction().execute(tx => insertJob(database, tx, job, limits));
+    if (refused.kind === 'created') return refused;
+  } catch (error) {
+    if (error instanceof CapReachedError) {
+      refused = { kind: 'key-cap-reached', detail: error.detail };
+    } else if (databaseErrorKind(error) !== 'duplicate') throw error;
+  }
+  const outcome = (await findTwin(database, db, job)) ?? refused;
+  if (outcome !== undefined) return outcome;
+  throw new OvertakenError(`a twin of job ${job.id} freed its key after it was in the way`);
+}
+
+async function findTwin(
+  database: Database,
+  db: Db,
+  job: NewJob,
+): Promise<SubmitOutcome | undefined> {
+  const { apiKeyId, idempotencyKeyHash } = job;
+  const found = await readByIdempotencyKey(database, db, apiKeyId, idempotencyKeyHash);
+  if (found === undefined) return undefined;
+  // Our own row: it was committed by an earlier round whose answer was lost on the way.
+  return { kind: found.id === job.id ? 'created' : 'exists', job: found };
+}
+
+async function insertJob(
+  database: Database,
+  tx: Transaction<Schema>,
+  job: NewJob,
+  limits: SubmitLimits,
+): Promise<SubmitOutcome> {
+  const { id: jobId, accountId, apiKeyId } = job;
+  const insert = (counted: Partial<CountedIn>) =>
+    tx.executeQuery(INSERT_JOB(database, { ...newJobValues(job), ...NOT_COUNTED, ...counted }));
+  if ('allowance' in limits) {
+    const taken = await limits.allowance.take(database, tx, job);
+    if (typeof taken !== 'number') return { kind: 'refused', reason: taken.refused };
+    await insert({ playground_day: taken });
+  } else {
+    const reservation = { accountId, jobId, ...limits };
+    const outcome = await reserveCredit(database, tx, reservation, async () => {
+      const cap = job.keyHasCap ? await countForCap(database, tx, apiKeyId, CREDITS_PER_JOB) : null;
+      await insert({ cap_window_start: cap });
+    });
+    if (outcome !== 'reserved') return { kind: outcome };
+  }
+  const created = await readJob(database, tx, jobId);
+  if (created === undefined) throw new Error(`job ${jobId} is gone before its commit`);
+  return { kind: 'created', job: created };
+}
+
+/** Which count beside the balance a job is in; null: none. */
+type CountedIn = Pick<Schema['jobs'], 'cap_window_start' | 'playground_day'>;
+
+const NOT_COUNTED: CountedIn = { cap_window_start: null, playground_day: null };
+
+const INSERT_JOB = keepStatement<ReturnType<typeof newJobValues> & CountedIn>(
+  ({ kysely, nowMs }, { queue_shift, ...columns }) =>
+    kysely.insertInto('jobs').values({
+      ...columns,
+      queue_at: nowPlusMs(nowMs, queue_shift),
+      created_at: nowMs,
+    }),
+);
+
+/** queue_shift: how far its position in the queue is from now, ms. */
+function newJobValues(job: NewJob) {
+  const nextUrl = job.input === null ? job.sourceUrl : (job.background?.url ?? null);
+  return {
+    id: job.id,
+    account_id: job.accountId,
+    api_key_id: job.apiKeyId,
+    idempotency_key_hash: job.idempotencyKeyHash,
+    fingerprint: job.fingerprint,
+    state: nextUrl === null ? ('ready' as const) : ('accepted' as const),
+    class: job.class,
+    queue_shift: queuePositionMs(job.class, 0),
+    source_url: nextUrl,
+    source_host: nextUrl === null ? null : sourceHostOf(nextUrl),
+    ...inputColumns(job.input),
+    model: job.model ?? null,
+    no_subject: job.noSubject ?? null,
+    ...finishingColumns(job),
+    background_url: job.background?.url ?? null,
+    background: backgroundColumn(job.background?.input ?? null),
+    fence: 0,
+    lost_attempts: 0,
+    lost_with_process: 0,
+    takeovers: 0,
+    callback_url: job.callback?.url ?? null,
+    callback_secret: job.callback?.secret ?? null,
+    callback_secret_key_id: job.callback?.secretKeyId ?? null,
+    trace_context: job.traceContext ?? null,
+  };
+}
+
+function finishingColumns(
+  job: NewJob,
+): Pick<Schema['jobs'], 'output_format' | 'finishing' | 'frame_pixels'> {
+  const { outputFormat, channels = 'rgba', finishing } = job;
+  if (finishing === undefined) {
+    if (channels === 'rgba' && isTransparentFormat(outputFormat)) {
+      return { output_format: outputFormat, finishing: null, frame_pixels: null };
+    }
+    throw new Error(`a job for ${outputFormat}, ${channels} is one with finishing`);
+  }
+  const stored: StoredFinishing = {
+    ...(channels === 'rgba' ? {} : { channels }),
+    steps: finishing,
+  };
+  return {
+    output_format: outputFormat,
+    finishing: JSON.stringify(stored),
+    frame_pixels: queuedFramePixels(finishing, job.input),
+  };
+}
+
+function requireWhole(job: NewJob, limits: SubmitLimits): void {
+  const { input, sourceUrl, background, finishing } = job;
+  if ((job.class === 'playground') !== 'allowance' in limits) {
+    throw new Error('an unpaid job is one within an allowance, and no other is');
+  }
+  if (job.class === 'playground' && input === null) {
+    throw new Error('an unpaid job has its image');
+  }
+  if ((input === null) === (sourceUrl === null)) {
+    throw new Error('a new job has either a stored input or a URL');
+  }
+  const hasPicture = finishing?.background?.kind === 'picture';
+  if (hasPicture !== (background !== undefined)) {
+    throw new Error('a new job has a picture for its background exactly where it asks for one');
+  }
+  if (background !== undefined && (background.input === null) === (background.url === null)) {
+    throw new Error('a background has either a stored picture or a URL');
+  }
+}

@@ -1,0 +1,122 @@
+/**
+ * What packages do with the end of a job: each a step in the job's own transaction, so that it
+ * counts every job once. A step can never keep a job from its end:
+ *
+ * - Where one throws, or its statement is wrong, all are rolled back to the savepoint before them.
+ *   Each runs again behind a savepoint of its own, and the one that fails is left out.
+ * - Where one ends the transaction (a conflict, a lost connection), the whole is repeated. Once
+ *   that has happened STEP_ENDS_MAX times, all are left out.
+ *
+ * What is left out is a row of `unsettled_jobs`, written in the same transaction, from which
+ * core/retention/unsettled-jobs.ts does it later.
+ */
+
+import { type Database, type Db, OvertakenError } from '@matting/database/database.ts';
+import { databaseErrorKind } from '@matting/database/engines.ts';
+import { CompiledQuery } from 'kysely';
+
+export interface SettledJob {
+  readonly accountId: string;
+  readonly jobId: string;
+  readonly apiKeyId: string;
+  readonly createdAtMs: number;
+  readonly outcome: 'succeeded' | 'failed';
+  /** A failure that passes. */
+  readonly retryable: boolean;
+  readonly credits: number;
+  readonly format: string;
+  /** The day whose allowance it is counted in; null: it is paid for. */
+  readonly unpaidDayMs: number | null;
+}
+
+export interface SettledStep {
+  /** Kept in `unsettled_jobs`: it never changes. */
+  readonly name: string;
+  /**
+   * Called once the job is closed and its credit settled, or later where it was left out, with the
+   * account's row held. Of an unpaid job it is called before the job's row is changed, so that the
+   * allowance's row comes first. Bounded: a few statements by an index.
+   */
+  settled(database: Database, tx: Db, job: SettledJob): Promise<void>;
+}
+
+export interface SettledObserver {
+  settledLeftOut(step: string): void;
+}
+
+/** How often steps may end the transaction of one job's end. */
+const STEP_ENDS_MAX = 2;
+
+const SAVEPOINT = CompiledQuery.raw('savepoint settled');
+/** It stays: the end of the transaction releases it. */
+const ROLLBACK = CompiledQuery.raw('rollback to savepoint settled');
+
+interface LeftOut {
+  readonly name: string;
+  readonly error: unknown;
+}
+
+/** Of one job's end, over all rounds of its transaction. */
+export class SettledSteps {
+  readonly #steps: readonly SettledStep[];
+  #ends = 0;
+  #lastEnd: unknown;
+  #leftOut: readonly LeftOut[] = [];
+
+  constructor(steps: readonly SettledStep[]) {
+    this.#steps = steps;
+  }
+
+  /** Of the round that was committed. */
+  get leftOut(): readonly LeftOut[] {
+    return this.#leftOut;
+  }
+
+  async run(database: Database, tx: Db, job: SettledJob): Promise<void> {
+    this.#leftOut =
+      this.#ends < STEP_ENDS_MAX
+        ? await this.#attempt(database, tx, job)
+        : this.#steps.map(({ name }) => ({ name, error: this.#lastEnd }));
+    for (const { name } of this.#leftOut) {
+      await tx
+        .insertInto('unsettled_jobs')
+        .values({ job_id: job.jobId, package: name, created_at: database.nowMs })
+        .execute();
+    }
+  }
+
+  async #attempt(database: Database, tx: Db, job: SettledJob): Promise<LeftOut[]> {
+    const together = await this.#guarded(tx, async () => {
+      for (const step of this.#steps) await step.settled(database, tx, job);
+    });
+    if (together === undefined) return [];
+    const leftOut: LeftOut[] = [];
+    for (const step of this.#steps) {
+      const failed = await this.#guarded(tx, () => step.settled(database, tx, job));
+      if (failed !== undefined) leftOut.push({ name: step.name, ...failed });
+    }
+    return leftOut;
+  }
+
+  async #guarded(tx: Db, run: () => Promise<void>): Promise<{ error: unknown } | undefined> {
+    await tx.executeQuery(SAVEPOINT);
+    try {
+      await run();
+      return undefined;
+    } catch (error) {
+      if (endsTransaction(error)) {
+        this.#ends += 1;
+        this.#lastEnd = error;
+        throw error;
+      }
+      await tx.executeQuery(ROLLBACK);
+      return { error };
+    }
+  }
+}
+
+function endsTransaction(error: unknown): boolean {
+  if (error instanceof OvertakenError) return true;
+  const kind = databaseErrorKind(error);
+  return kind !== 'duplicate' && kind !== 'other';
+}
