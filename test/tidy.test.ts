@@ -2,6 +2,7 @@
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { modelCataloguePage } from '../docs/source/model-catalogue.ts';
 import { settingsPage, variableNames } from '../docs/source/settings.ts';
 import { MATTING_VARIABLES } from '../program/env-names.ts';
 import { temporaryFolder } from './support/temporary-folder.ts';
@@ -235,10 +236,12 @@ test('kernels import kernels alone, and each that is exported is called', t => {
   );
 });
 
-test('docs/settings.md and the names of variables are what the programs declare', t => {
+test('the documents that make generate writes are current', async t => {
   const generated = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
   t.is(generated('docs/settings.md'), settingsPage(), 'run make generate');
   t.deepEqual(MATTING_VARIABLES, variableNames());
+  const catalogue = generated('docs/appendix/model-catalogue.md');
+  t.is(catalogue, await modelCataloguePage(), 'run make generate');
 });
 
 test('every variable that a program names is one that a program declares', t => {

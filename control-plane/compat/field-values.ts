@@ -75,5 +75,3 @@ export function opaque(background: Background | undefined): Background {
   const [red, green, blue] = [onWhite(24), onWhite(16), onWhite(8)];
   return { kind: 'colour', rgba: ((red << 24) | (green << 16) | (blue << 8) | 0xff) >>> 0 };
 }
-
-export const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };

@@ -2,7 +2,6 @@
 import {
   booleanOf,
   colourOf,
-  NO_MARGINS,
   oneOf,
   opaque,
   requireMatteAlone,
@@ -11,6 +10,7 @@ import {
 import { type FormBody, type FormFields, ignoredOf } from '@matting/compat/picture-form.ts';
 import type { AskedPicture } from '@matting/compat/picture-route.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';
+import { NO_MARGINS } from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 
 type Text = 'format' | 'channels' | 'bg_color' | 'size' | 'crop' | 'despill';

@@ -16,8 +16,13 @@ import type { AskedPicture } from '@matting/compat/picture-route.ts';
 import { requireBackgroundUrl, requireImageUrl } from '@matting/core/submission/image-url.ts';
 import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
-import { alphaOf } from '@matting/proto/contract/finishing/measures.ts';
-import type { Background, Finishing, Length, Region } from '@matting/proto/contract/finishing.ts';
+import {
+  type Background,
+  type Finishing,
+  isOpaque,
+  type Length,
+  type Region,
+} from '@matting/proto/contract/finishing.ts';
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
 import { manySources, ONE_SOURCE, RemovebgRefusal } from './removebg-errors.ts';
 import {
@@ -176,15 +181,10 @@ function outputFormatOf(
     case 'jpeg':
       return 'jpeg';
     case 'auto':
-      return channels === 'rgba' && isOpaque(background) ? 'jpeg' : 'png';
+      return channels === 'rgba' && isOpaque(background && { background }) ? 'jpeg' : 'png';
     default:
       return format;
   }
-}
-
-function isOpaque(background: Background | undefined): boolean {
-  if (background === undefined) return false;
-  return background.kind === 'picture' || alphaOf(background.rgba) === 255;
 }
 
 function urlOf(texts: Texts<RemovebgText>, policy: OutgoingPolicy): string | undefined {

@@ -4,7 +4,7 @@
  * it. Case does not matter.
  */
 
-import { booleanOf, NO_MARGINS, oneOf, type Texts } from '@matting/compat/field-values.ts';
+import { booleanOf, oneOf, type Texts } from '@matting/compat/field-values.ts';
 import type { FormBody } from '@matting/compat/picture-form.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import {
@@ -14,7 +14,13 @@ import {
   parsePercent,
   parsePosition,
 } from '@matting/proto/contract/finishing/measures.ts';
-import type { CropMargins, Position, Region } from '@matting/proto/contract/finishing.ts';
+import {
+  type CropMargins,
+  NO_MARGINS,
+  type Position,
+  type Region,
+  SCALE_PERCENT,
+} from '@matting/proto/contract/finishing.ts';
 import { RemovebgRefusal } from './removebg-errors.ts';
 
 export const REMOVEBG_TEXTS = [
@@ -86,7 +92,6 @@ const SHADOW_TYPE = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const SHADOW_OPACITY_MAX = 100;
 
 const MARGIN_MAX = { px: 500, percent: 50 };
-const SCALE_PERCENT = { min: 10, max: 100 };
 
 /** The size that is asked for. @param absent the operator's setting */
 export function sizeOf(texts: Texts<string>, absent: RemovebgSize): RemovebgSize {

@@ -1,11 +1,15 @@
-/** Writes what the code's declarations of settings make, or into the folder that is named. */
-import { writeFileSync } from 'node:fs';
+/** Writes the pages that the code and the catalogue of models have the words of, into the folders named. */
+import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { modelCataloguePage } from './model-catalogue.ts';
 import { settingsPage, variableNames } from './settings.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const [docs = path.join(root, 'docs'), program = path.join(root, 'program')] =
   process.argv.slice(2);
 writeFileSync(path.join(docs, 'settings.md'), settingsPage());
+const appendix = path.join(docs, 'appendix');
+mkdirSync(appendix, { recursive: true });
+writeFileSync(path.join(appendix, 'model-catalogue.md'), await modelCataloguePage());
 const names = `${JSON.stringify(variableNames(), undefined, 2)}\n`;
 writeFileSync(path.join(program, 'variable-names.json'), names);

@@ -1,6 +1,6 @@
 /**
- * Finishing as the wire message and back. The way back checks every rule of the message's comments,
- * since any caller of gRPC may have written it.
+ * Translates finishing to its wire message and back. The way back checks every rule of the message's
+ * comments, since any caller of gRPC may have written it.
  */
 import {
   type BackgroundPicture,
@@ -9,13 +9,19 @@ import {
   type Length as ProtoLength,
 } from '../gen/matting/v1/matte_service.ts';
 import { ContractError } from './errors.ts';
-import type { Background, CropMargins, Finishing, Length, Position, Region } from './finishing.ts';
+import {
+  type Background,
+  type CropMargins,
+  type Finishing,
+  type Length,
+  type Position,
+  type Region,
+  SCALE_PERCENT,
+  SIZE_MEGAPIXELS,
+} from './finishing.ts';
 import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from './limits.ts';
 
-const SCALE_PERCENT = { min: 10, max: 100 };
-const SIZE_MEGAPIXELS = { min: 0.01, max: 100 };
-
-/** @param picture the background's file, where the background is one */
+/** @param picture the file of a background that is a picture */
 export function finishingToProto(
   finishing: Finishing,
   picture?: BackgroundPicture,
@@ -73,7 +79,7 @@ function backgroundToProto(
 }
 
 /**
- * The file of a background is the caller's to check.
+ * Checks everything but the file of a background.
  * @throws ContractError INVALID_REQUEST
  */
 export function finishingFromProto(message: ProtoFinishing): Finishing {

@@ -31,6 +31,17 @@ export type Background =
   /** A file that travels beside the image. */
   | { readonly kind: 'picture' };
 
+/** The subject's own box, without room around it. */
+export const NO_MARGINS: CropMargins = {
+  top: { px: 0 },
+  right: { px: 0 },
+  bottom: { px: 0 },
+  left: { px: 0 },
+};
+/** The share of the frame that the subject can fill. */
+export const SCALE_PERCENT = { min: 10, max: 100 };
+export const SIZE_MEGAPIXELS = { min: 0.01, max: 100 };
+
 /** rgba: the cut-out; alpha: its matte alone, in grey. */
 export type Channels = 'rgba' | 'alpha';
 
@@ -38,15 +49,25 @@ export type Channels = 'rgba' | 'alpha';
 export interface Finishing {
   readonly region?: Region;
   readonly crop?: CropMargins;
-  /** 10 to 100. */
+  /** Within SCALE_PERCENT. */
   readonly scalePercent?: number;
   readonly position?: Position;
-  /** Pixels, 1 to IMAGE_SIDE_PX_MAX; both together at most FRAME_PIXELS_MAX (serving/picture/worker/finish.ts). */
+  /** Pixels, 1 to IMAGE_SIDE_PX_MAX; both together at most FRAME_PIXELS_MAX (limits.ts). */
   readonly outputWidth?: number;
   readonly outputHeight?: number;
-  /** 0.01 to 100. */
+  /** Within SIZE_MEGAPIXELS. */
   readonly sizeMaxMegapixels?: number;
   readonly background?: Background;
+}
+
+/**
+ * Whether no pixel of the result stays transparent, so that a format without alpha can hold it. A
+ * node lays a picture in the background on white. A field that cuts something out is judged here.
+ */
+export function isOpaque(finishing: Finishing | undefined): boolean {
+  const background = finishing?.background;
+  if (background === undefined) return false;
+  return background.kind === 'picture' || (background.rgba & 0xff) === 0xff;
 }
 
 export interface Size {

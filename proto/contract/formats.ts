@@ -8,14 +8,24 @@ import {
 export const INPUT_FORMATS = ['jpeg', 'png', 'webp', 'avif', 'jxl', 'heic'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
 
-/** What a request may name without finishing: a result there is transparent. */
+/** The formats that a request can name without finishing: their results are transparent. */
 export const TRANSPARENT_FORMATS = ['png', 'webp', 'avif', 'jxl'] as const;
 /**
- * All that a node writes. jpeg has no alpha and needs an opaque background; zip is an archive of
+ * All formats that a node writes. jpeg has no alpha and needs an opaque background; zip is an archive of
  * the colours as JPEG and the alpha as PNG.
  */
 export const OUTPUT_FORMATS = [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const;
 export type OutputFormat = (typeof OUTPUT_FORMATS)[number];
+
+/** What documents and pages call each format. */
+export const FORMAT_NAMES: Readonly<Record<OutputFormat, string>> = {
+  png: 'PNG',
+  webp: 'WebP',
+  avif: 'AVIF',
+  jxl: 'JPEG XL',
+  jpeg: 'JPEG',
+  zip: 'ZIP',
+};
 
 /** `image/<format>`, for every output format but the archive. */
 export function contentTypeOf(format: OutputFormat): string {

@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import ava from 'ava';
+import { FINISHING_OPTIONS, helpOf } from '../../client/src/command/options.ts';
 import { CODES_OF_OPTIONS, CODES_OF_PICTURES } from '../../client/src/command/stops-the-run.ts';
 import { readImage, saveImage } from '../../client/src/files.ts';
 import {
@@ -16,6 +17,8 @@ import {
   type MattingFields,
 } from '../../client/src/index.ts';
 import { ERROR_CATALOGUE, type ErrorSpec } from '../../proto/contract/errors.ts';
+import { FINISHING_FIELDS } from '../../proto/contract/finishing/fields.ts';
+import { TRANSPARENT_FORMATS } from '../../proto/contract/formats.ts';
 import { AnswerChecker, resolvePointer } from '../support/openapi.ts';
 import { sameNames } from '../support/same-names.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -340,6 +343,13 @@ test('OpenAPI › the command knows of each code whether it is about one picture
       .map(([code]) => code);
   sameNames(t, CODES_OF_PICTURES, about('picture', 'job'));
   sameNames(t, CODES_OF_OPTIONS, about('options'));
+});
+
+test('OpenAPI › the command has an option for every field of finishing, and names every format', t => {
+  const options = [...FINISHING_FIELDS, 'background_file'].map(field => field.replaceAll('_', '-'));
+  sameNames(t, Object.keys(FINISHING_OPTIONS), options);
+  const named = /format of the results: (.*) \(default/.exec(helpOf('matting-remove'))?.[1] ?? '';
+  sameNames(t, named.split(', '), [...TRANSPARENT_FORMATS, 'jpeg']);
 });
 
 /** Holds a request as it was sent against the operation that it is for. */

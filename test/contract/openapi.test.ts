@@ -12,8 +12,10 @@ import { renderOutboxBody } from '../../control-plane/core/webhooks/send-webhook
 import { FORM_TYPE, formOf } from '../../control-plane/http/test/forms.ts';
 import { useTestApp } from '../../control-plane/test/app.ts';
 import { ERROR_CATALOGUE, isErrorCode } from '../../proto/contract/errors.ts';
+import { FINISHING_FIELDS, fieldKind } from '../../proto/contract/finishing/fields.ts';
 import {
   contentTypeOf,
+  FORMAT_NAMES,
   OUTPUT_FORMATS,
   TRANSPARENT_FORMATS,
 } from '../../proto/contract/formats.ts';
@@ -28,6 +30,8 @@ import { fc } from '../support/property-tests.ts';
 import { sameNames } from '../support/same-names.ts';
 
 const test = ava.serial;
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
 
 type Json = { readonly [name: string]: Json };
 
@@ -210,11 +214,38 @@ test('the limits and formats it names are those of the contract', t => {
   const wish = at(`${schemas}/MattingRequest/properties/output_format`) as Json;
   t.deepEqual(wish.examples, TRANSPARENT_FORMATS);
   const wishes = [...TRANSPARENT_FORMATS, 'jpeg', 'jpg'];
+  sameNames(t, namesIn(String(wish.description)), wishes);
   const pattern = new RegExp(String(wish.pattern));
   const others = ['gif', 'pngs', 'jpgs', 'zip', ''];
   const taken = [...wishes, ...others].filter(format => pattern.test(format));
   t.deepEqual(taken, wishes);
   t.true(wishes.every(format => pattern.test(format.toUpperCase())));
+});
+
+/** What a text names in the type of code. */
+function namesIn(text: string): string[] {
+  return [...text.matchAll(/`(\w+)`/g)].map(([, name]) => String(name));
+}
+
+test('docs/rest.md has a line for every field, and it and README.md name every format', t => {
+  const rest = readFileSync(path.join(ROOT, 'docs/rest.md'), 'utf8');
+  const [, finishing = ''] = rest.split('\n## Finishing\n');
+  const [table = ''] = finishing.split('\n## ');
+  const rows = [...table.matchAll(/^\| (`[^|]*) \|/gm)].flatMap(([, cell]) =>
+    namesIn(String(cell)),
+  );
+  sameNames(t, rows, [...FINISHING_FIELDS, 'background_file']);
+  for (const kind of ['boolean', 'number'] as const) {
+    const fields = FINISHING_FIELDS.filter(field => fieldKind(field) === kind);
+    const said = new RegExp(`((?:\`\\w+\`(?:, | and )?)+) can be (?:a )?${kind}`).exec(table);
+    sameNames(t, namesIn(String(said?.[1])), fields, kind);
+  }
+  const row = /^\| `output_format` \|.*?\|(.*?)\. Default/m.exec(rest)?.[1] ?? '';
+  sameNames(t, namesIn(row), TRANSPARENT_FORMATS);
+  const readme = readFileSync(path.join(ROOT, 'README.md'), 'utf8');
+  const output = /\*\*Output\*\*: (.*?), or the finished job/.exec(readme)?.[1] ?? '';
+  const names = TRANSPARENT_FORMATS.map(format => FORMAT_NAMES[format]);
+  sameNames(t, output.split(/, | or /), names);
 });
 
 test('its error codes are the public ones of the catalogue', t => {

@@ -42,12 +42,13 @@ function staleDashboards(): string[] {
   return differing('deploy/grafana', made, '*.json');
 }
 
-function staleSettings(): string[] {
-  const made = path.join(fresh, 'settings');
+function staleDocuments(): string[] {
+  const made = path.join(fresh, 'documents');
   mkdirSync(made);
   runNode(ROOT, path.join(ROOT, 'docs/source/write.ts'), made, made);
   return [
     ...differing('docs', made, 'settings.md'),
+    ...differing('docs', made, 'appendix/model-catalogue.md'),
     ...differing('program', made, 'variable-names.json'),
   ];
 }
@@ -61,7 +62,7 @@ function staleKernels(): string[] {
 }
 
 try {
-  const stale = [...staleProto(), ...staleKernels(), ...staleDashboards(), ...staleSettings()];
+  const stale = [...staleProto(), ...staleKernels(), ...staleDashboards(), ...staleDocuments()];
   if (stale.length > 0) {
     console.error(`not current: ${stale.join(', ')}. Run: make generate`);
     process.exitCode = 1;

@@ -1,6 +1,6 @@
 /** The policy by its properties, whatever the fleet and the queue look like. */
 import assert from 'node:assert/strict';
-import type { Finishing } from '@matting/proto/contract/finishing.ts';
+import { type Finishing, NO_MARGINS } from '@matting/proto/contract/finishing.ts';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import ava from 'ava';
 import {
@@ -45,7 +45,6 @@ const test = ava.serial;
 const snapshot = (changes: Partial<NodeSnapshot> = {}) =>
   snapshotWith({ imagesFree: 2, megapixelsFree: 100, imagesInFlight: 1, ...changes });
 
-const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
 const photo: JobNeeds = { inputFormat: 'jpeg', pixels: 12_000_000, outputFormat: 'png' };
 
 const anySnapshot = fc

@@ -15,7 +15,7 @@ import {
   type TextValue,
   unknownField,
 } from '@matting/http/bodies.ts';
-import { type JsonFields, JsonFieldsParser, type LiteralKind } from '@matting/http/json-fields.ts';
+import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
 import {
   boundaryOf,
   type PartEvent,
@@ -25,6 +25,7 @@ import {
 } from '@matting/http/multipart.ts';
 import { bodyTypeOf } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { fieldKind } from '@matting/proto/contract/finishing/fields.ts';
 import {
   IMAGE_BYTES_MAX,
   REQUEST_BODY_BYTES_MAX,
@@ -176,14 +177,6 @@ function misplaced(field: string, wrong: string): ContractError {
   return new ContractError('INVALID_PARAMETER', `${field} ${wrong}.`, { fieldErrors });
 }
 
-/** What is no string in every caller's mind. */
-const LITERALS: Readonly<Record<string, readonly LiteralKind[]>> = {
-  crop: ['boolean'],
-  size_max_megapixels: ['number'],
-  output_width: ['number'],
-  output_height: ['number'],
-};
-
 export const MATTING_JSON: JsonFields<TextField> = {
   image: 'image_base64',
   fieldOf(name) {
@@ -191,7 +184,10 @@ export const MATTING_JSON: JsonFields<TextField> = {
     if (field === undefined) throw unknownField(name, one => meantField(one, MATTING_FIELDS));
     return field;
   },
-  literalsOf: field => LITERALS[field ?? ''] ?? [],
+  literalsOf(field = '') {
+    const kind = fieldKind(field);
+    return kind === 'text' ? [] : [kind];
+  },
 };
 
 /** Which picture it is, its bytes say. */

@@ -9,10 +9,9 @@ import {
 import {
   FINISHING_FIELDS,
   type FinishingField,
-  isOpaque,
   parseFinishing,
 } from '@matting/proto/contract/finishing/fields.ts';
-import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
+import { type Channels, type Finishing, isOpaque } from "@matting/proto/contract/finishing.ts";
 import {
   contentTypeOf,
   type OutputFormat,
@@ -86,7 +85,7 @@ export function requireMattingRequest(
     outputFormat: named ?? DEFAULT_FORMAT,
     backgroundFile: backgroundGiven,
   });
-  const formats = isOpaque(finishing?.background) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
+  const formats = isOpaque(finishing) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
   const outputFormat = requireAcceptedFormat(named, formats, accepts);
   const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
   return {

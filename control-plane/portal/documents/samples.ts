@@ -11,6 +11,7 @@ import {
   optionsOf,
   type SampledCall,
 } from '@matting/proto/contract/curl-sample.ts';
+import { fieldKind } from '@matting/proto/contract/finishing/fields.ts';
 
 interface Sample {
   readonly name: 'curl' | 'TypeScript' | 'Python';
@@ -24,8 +25,6 @@ export function codeSamples(call: SampledCall): readonly Sample[] {
     { name: 'Python', text: python(call) },
   ];
 }
-
-const NUMBERS = new Set(['size_max_megapixels', 'output_width', 'output_height']);
 
 function typescript(call: SampledCall): string {
   const fields = optionsOf(call).map(
@@ -81,7 +80,8 @@ function python(call: SampledCall): string {
 }
 
 function scriptValue(name: string, value: string): string {
-  if (name === 'crop' && value === 'true') return 'true';
-  if (NUMBERS.has(name) && /^\d{1,9}(?:\.\d{1,9})?$/.test(value)) return String(Number(value));
+  const kind = fieldKind(name);
+  if (kind === 'boolean' && value === 'true') return 'true';
+  if (kind === 'number' && /^\d{1,9}(?:\.\d{1,9})?$/.test(value)) return String(Number(value));
   return JSON.stringify(value);
 }

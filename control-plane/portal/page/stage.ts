@@ -23,6 +23,16 @@ export function sampleHref(sample: Sample): string {
   return assetHref(ACCOUNT_PATH, sampleFile(sample));
 }
 
+/** Whether browsers show a result of each format in a page. */
+const SHOWN_BY_BROWSERS: Readonly<Record<OutputFormat, boolean>> = {
+  png: true,
+  webp: true,
+  avif: true,
+  jxl: false,
+  jpeg: true,
+  zip: false,
+};
+
 const GROUNDS = ['chequered', 'white', 'black'] as const;
 
 /**
@@ -37,7 +47,7 @@ export function resultStage(
   loading?: 'lazy',
 ): VNode {
   const said = words.playground;
-  if (format === 'jxl' || format === 'zip') return html`<p class="hint">${said.notShown}</p>`;
+  if (!SHOWN_BY_BROWSERS[format]) return html`<p class="hint">${said.notShown}</p>`;
   return html`<div class="stage" ...${comparedBy(words)}>
     <figure class="canvas chequered"><img class="picture" src=${path} alt=${said.result}
       loading=${loading} /></figure>

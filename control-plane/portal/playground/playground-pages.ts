@@ -15,7 +15,7 @@ import { noteJob } from '@matting/http/answers.ts';
 import { wantBody } from '@matting/http/bodies.ts';
 import { readParts } from '@matting/http/multipart.ts';
 import { ContractError, ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.ts';
-import { OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
+import { FORMAT_NAMES, OUTPUT_FORMATS } from '@matting/proto/contract/formats.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
@@ -350,7 +350,7 @@ function optionFields(
         value: values.get('output_format') ?? 'png',
         options: OUTPUT_FORMATS.filter(format => format !== 'zip').map(format => ({
           value: format,
-          label: FORMAT_NAMES[format] ?? format,
+          label: FORMAT_NAMES[format],
         })),
         error: error('output_format'),
       })}
@@ -392,14 +392,6 @@ function optionFields(
       </div>
     </details>`;
 }
-
-const FORMAT_NAMES: Readonly<Record<string, string>> = {
-  png: 'PNG',
-  webp: 'WebP',
-  avif: 'AVIF',
-  jxl: 'JPEG XL',
-  jpeg: 'JPEG',
-};
 
 const MORE = PLAYGROUND_OPTIONS.filter(
   name => !['model', 'output_format', 'background', 'crop'].includes(name),

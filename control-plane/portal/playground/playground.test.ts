@@ -6,6 +6,7 @@ import type { NodeSnapshot } from '@matting/core/nodes/node-view.ts';
 import { BASE_URL, pngHeader } from '@matting/core/test/support/test-app.ts';
 import { FORM_TYPE, formOf, imagePart, type Part } from '@matting/http/test/forms.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import { sameNames } from '@matting/test-support/same-names.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { assetBytes } from '../page/assets.ts';
@@ -16,7 +17,7 @@ import { type Member, openWorld } from '../test/area/world.ts';
 import { areaOf, openTestApp, useTestApp } from '../test/portal-app.ts';
 import { type SignedInBrowser, signIn } from '../test/signed-in-browser.ts';
 import { PLAYGROUND_ACCOUNT_OPEN_MAX } from './playground-store.ts';
-import { PLAYGROUND_UPLOADS_MAX } from './use-playground.ts';
+import { PLAYGROUND_OPTIONS, PLAYGROUND_UPLOADS_MAX } from './use-playground.ts';
 
 const test = ava.serial;
 
@@ -274,6 +275,21 @@ test('the playground › offers what may be named, beside what runs without a na
   const refused = await sendBy('best');
   t.is(refused.statusCode, 422);
   t.regex(refused.body, /id="model-error"/);
+});
+
+test('the playground › has a control for each of its options', async t => {
+  const { body } = await owner.get(PAGE);
+  const controls = [...body.matchAll(/<(?:input|select)\b[^>]* name="(\w+)"/g)].map(
+    ([, name]) => name,
+  );
+  const own = ['csrf', 'once', 'back', 'sample', 'image_file', 'background_file'];
+  const found = new Set(controls.filter(name => !own.includes(String(name))).map(String));
+  // Nodes offer no model here.
+  sameNames(
+    t,
+    [...found],
+    PLAYGROUND_OPTIONS.filter(name => name !== 'model'),
+  );
 });
 
 test('the playground › can be off', async t => {

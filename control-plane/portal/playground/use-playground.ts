@@ -14,7 +14,7 @@ import { unknownField } from '@matting/http/bodies.ts';
 import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { FinishingField } from '@matting/proto/contract/finishing/fields.ts';
+import { FINISHING_FIELDS } from '@matting/proto/contract/finishing/fields.ts';
 import { assetBytes } from '../page/assets.ts';
 import { SAMPLES, sampleFile } from '../page/stage.ts';
 import { CSRF_FIELD } from '../session/guard.ts';
@@ -132,20 +132,13 @@ function busy(retryAfterS: number): ContractError {
   });
 }
 
+/** The fields of the API that the form has as texts. It takes a background as a file, not as a URL. */
 export const PLAYGROUND_OPTIONS = [
   'model',
   'output_format',
-  'background',
-  'channels',
-  'crop',
-  'crop_margin',
-  'scale',
-  'position',
-  'size_max_megapixels',
-  'output_width',
-  'output_height',
+  ...FINISHING_FIELDS.filter(field => field !== 'background_url'),
   'no_subject',
-] as const satisfies readonly ('model' | 'output_format' | 'no_subject' | FinishingField)[];
+] as const;
 type PlaygroundOption = (typeof PLAYGROUND_OPTIONS)[number];
 const FILES = ['image_file', 'background_file'] as const;
 /** Fields of the page itself. `once`: random, of the form. `sample`: one in place of a file. */

@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises';
 import { listManifests } from '@matting/serving/models/manifest.ts';
 import { loadPlanOutlines } from '@matting/serving/models/plan.ts';
 import { isModelError } from '@matting/serving/test/is-model-error.ts';
@@ -94,22 +93,4 @@ test('a size that a row states is a multiple of what the graph takes', t => {
     if (size?.multipleOf === undefined) continue;
     t.deepEqual([size.width % size.multipleOf, size.height % size.multipleOf], [0, 0], name);
   }
-});
-
-test('the catalogue page has a line for each row: what it takes, and its terms', async t => {
-  const page = await readFile(
-    new URL('../../../docs/appendix/model-catalogue.md', import.meta.url),
-    'utf8',
-  );
-  const lines = page.matchAll(/^\| `.*/gm);
-  const expected = catalogue.map(({ name, files, size, licence, measuredBy = '–.' }) => {
-    const bytes = files[0]?.bytes;
-    const megabytes = bytes === undefined ? '–' : Math.round(bytes / 1e6);
-    const more = size?.multipleOf === undefined ? '' : `, or other multiples of ${size.multipleOf}`;
-    const side = size === undefined ? '–' : `${size.width}${more}`;
-    const { weights, trainingData } = licence;
-    const terms = `${weights.commercialUse}, ${trainingData.commercialUse}`;
-    return `| \`${name}\` | ${megabytes} | ${side} | ${terms} | ${measuredBy.replace(/\.$/, '')} |`;
-  });
-  t.deepEqual([...lines].map(String), expected);
 });

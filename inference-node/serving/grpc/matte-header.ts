@@ -1,6 +1,6 @@
 /** Checks a Matte call's header against the contract and against what this node can do. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { Finishing, Size } from '@matting/proto/contract/finishing.ts';
+import { type Finishing, isOpaque, type Size } from '@matting/proto/contract/finishing.ts';
 import { finishingFromProto } from '@matting/proto/contract/finishing-wire.ts';
 import {
   type InputFormat,
@@ -188,18 +188,16 @@ function checkFinishing(
 }
 
 function requireFitting(
-  { background }: Finishing,
+  finishing: Finishing,
   { outputFormat, resultKind }: Pick<ImageOrder, 'outputFormat' | 'resultKind'>,
 ): void {
-  if (resultKind === 'mask' && background !== undefined) {
+  if (resultKind === 'mask' && finishing.background !== undefined) {
     throw new ContractError('INVALID_REQUEST', 'A MASK cannot have a background.');
   }
   if (resultKind === 'mask' && outputFormat === 'zip') {
     throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', 'output_format zip needs a CUTOUT.');
   }
-  const isOpaque =
-    background?.kind === 'picture' || (background !== undefined && (background.rgba & 255) === 255);
-  if (outputFormat === 'jpeg' && !isOpaque) {
+  if (outputFormat === 'jpeg' && !isOpaque(finishing)) {
     const detail = 'output_format jpeg has no transparency. Send an opaque background.';
     throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail);
   }

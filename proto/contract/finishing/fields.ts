@@ -1,10 +1,20 @@
 /**
  * The fields of finishing as callers write them, in every form of a request and on the command
- * line, and what they ask for. docs/rest.md has what each takes. A text that is no value of its
- * field is refused, never left out; so is a field that could have no effect.
+ * line, and what they ask for. docs/rest.md says which values each field has. A parser refuses a
+ * text that is not a value of its field, and a field that would have no effect.
  */
 import { invalidParameter, unsupportedOutput } from '../errors.ts';
-import type { Background, Channels, CropMargins, Finishing, Position } from '../finishing.ts';
+import {
+  type Background,
+  type Channels,
+  type CropMargins,
+  type Finishing,
+  isOpaque,
+  NO_MARGINS,
+  type Position,
+  SCALE_PERCENT,
+  SIZE_MEGAPIXELS,
+} from '../finishing.ts';
 import { isTransparentFormat, type OutputFormat } from '../formats.ts';
 import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '../limits.ts';
 import {
@@ -16,24 +26,34 @@ import {
   parsePosition,
 } from './measures.ts';
 
-export const FINISHING_FIELDS = [
-  'background',
-  'background_url',
-  'channels',
-  'crop',
-  'crop_margin',
-  'scale',
-  'position',
-  'size_max_megapixels',
-  'output_width',
-  'output_height',
-] as const;
-export type FinishingField = (typeof FINISHING_FIELDS)[number];
+/** What a value can be in JSON and in code samples; a text does everywhere. */
+export type FieldKind = 'text' | 'boolean' | 'number';
 
-/** Those that are given; an empty text is given too. */
+/** The fields in the order in which documents and pages list them. */
+const FIELD_KINDS = {
+  background: 'text',
+  background_url: 'text',
+  channels: 'text',
+  crop: 'boolean',
+  crop_margin: 'text',
+  scale: 'text',
+  position: 'text',
+  size_max_megapixels: 'number',
+  output_width: 'number',
+  output_height: 'number',
+} as const satisfies Record<string, FieldKind>;
+export type FinishingField = keyof typeof FIELD_KINDS;
+export const FINISHING_FIELDS = Object.keys(FIELD_KINDS) as readonly FinishingField[];
+
+/** The kind of any field of a request; those that are not of finishing are texts. */
+export function fieldKind(field: string): FieldKind {
+  return Object.hasOwn(FIELD_KINDS, field) ? FIELD_KINDS[field as FinishingField] : 'text';
+}
+
+/** The fields that the caller sent, the empty ones too. */
 export type FinishingTexts = ReadonlyMap<FinishingField, string>;
 
-/** What else bears on the fields. */
+/** What the fields are judged with. */
 export interface FinishingBeside {
   readonly outputFormat: OutputFormat;
   /** A file for the background came beside the texts. */
@@ -43,22 +63,18 @@ export interface FinishingBeside {
 export interface FinishingAsked {
   readonly channels: Channels;
   /**
-   * undefined: nothing was asked for, and every node can do it. Empty: `channels` or the format
-   * alone needs a node that finishes.
+   * undefined: the caller asks for no finishing, and every node can do that. Empty: `channels` or
+   * the format alone needs a node that finishes.
    */
   readonly finishing: Finishing | undefined;
 }
 
-const SCALE_PERCENT = { min: 10, max: 100 };
-const SIZE_MEGAPIXELS = { min: 0.01, max: 100 };
 /** Far beyond what a picture needs around its subject. */
 const MARGIN_MAX = { px: IMAGE_SIDE_PX_MAX, percent: 500 };
 
-const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
-
 /**
- * Same values, however they are written, give the same answer. What a URL's text must be is not
- * judged here.
+ * Equal values give the same answer, however the caller writes them. The submission judges the
+ * texts of URLs.
  * @throws ContractError INVALID_PARAMETER, UNSUPPORTED_OUTPUT_FORMAT
  */
 export function parseFinishing(texts: FinishingTexts, beside: FinishingBeside): FinishingAsked {
@@ -70,7 +86,6 @@ export function parseFinishing(texts: FinishingTexts, beside: FinishingBeside): 
   const hasFrame = scalePercent !== undefined || Object.keys(frame).length > 0;
   const position = positionOf(texts, hasFrame);
   const sizeMaxMegapixels = sizeOf(texts);
-  requireFormat(beside.outputFormat, channels, background);
   const finishing: Finishing = {
     ...(crop === undefined ? {} : { crop }),
     ...(scalePercent === undefined ? {} : { scalePercent }),
@@ -79,6 +94,7 @@ export function parseFinishing(texts: FinishingTexts, beside: FinishingBeside): 
     ...(sizeMaxMegapixels === undefined ? {} : { sizeMaxMegapixels }),
     ...(background === undefined ? {} : { background }),
   };
+  requireFormat(beside.outputFormat, channels, finishing);
   const asksForMore = channels === 'alpha' || !isTransparentFormat(beside.outputFormat);
   const isAsked = asksForMore || Object.keys(finishing).length > 0;
   return { channels, finishing: isAsked ? finishing : undefined };
@@ -146,7 +162,7 @@ function scaleOf(texts: FinishingTexts): number | undefined {
   throw invalidParameter('scale', `must be a percentage from ${min}% to ${max}%`);
 }
 
-/** The middle is where the contents lie anyway. */
+/** Nothing for the middle: nodes put the subject there by default. */
 function positionOf(texts: FinishingTexts, hasFrame: boolean): Position | undefined {
   const text = texts.get('position');
   if (text === undefined) return undefined;
@@ -194,19 +210,9 @@ function sideOf(texts: FinishingTexts, field: FinishingField): number | undefine
   throw invalidParameter(field, `must be a whole number from 1 to ${IMAGE_SIDE_PX_MAX}`);
 }
 
-/** Whether the background leaves no pixel of the result transparent; a picture is laid on white. */
-export function isOpaque(background: Background | undefined): boolean {
-  if (background === undefined) return false;
-  return background.kind === 'picture' || alphaOf(background.rgba) === 255;
-}
-
 /** JPEG alone has no transparency: something must lie behind the subject everywhere. */
-function requireFormat(
-  format: OutputFormat,
-  channels: Channels,
-  background: Background | undefined,
-): void {
-  if (format !== 'jpeg' || isOpaque(background)) return;
+function requireFormat(format: OutputFormat, channels: Channels, finishing: Finishing): void {
+  if (format !== 'jpeg' || isOpaque(finishing)) return;
   throw unsupportedOutput(
     channels === 'alpha'
       ? 'jpeg does not keep the matte exactly. Use png'
