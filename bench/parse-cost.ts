@@ -20,7 +20,7 @@ import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
 import { Base64Decoder } from '../control-plane/http/bodies.ts';
 import { readRemovebgBody } from '../control-plane/removebg/removebg-body.ts';
 import { UNCOUNTED } from '../program/held-bytes.ts';
-import { boundChunks } from '../program/ports/http-guard.ts';
+import { boundChunks, GatheringMessage } from '../program/ports/chunked-bodies.ts';
 import { startControlPlane } from './control-plane-process.ts';
 import {
   BODY_BYTES,
@@ -133,7 +133,7 @@ async function holdsOf(body: HostileBody): Promise<number[]> {
 /** Of one read from the socket that is full of chunks of the transfer coding. */
 async function chunksHoldMs(body: HostileBody): Promise<number> {
   const holds: number[] = [];
-  const server = createServer();
+  const server = createServer({ IncomingMessage: GatheringMessage });
   boundChunks(server);
   server.prependListener('request', request => {
     const beganMs = performance.now();

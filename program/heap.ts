@@ -69,7 +69,9 @@ export function collectYoungBuffers(): void {
 }
 
 function ownHeap(): BufferHeap {
-  // A context gets the function where the flag is set as it is made.
+  // Node's own flag for this, at the start, would have to stand in every way of starting a program,
+  // and one that lacks it would be slow without a word. V8 gives the function to a context that is
+  // made while the flag is set, and has no other way to collect the young alone.
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as NodeJS.GCFunction;
   setFlagsFromString('--no-expose-gc');

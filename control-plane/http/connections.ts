@@ -16,6 +16,7 @@ import net from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setImmediate as afterPolling } from 'node:timers/promises';
 import { networkOf } from '@matting/program/ports/addresses.ts';
+import { GatheringMessage } from '@matting/program/ports/chunked-bodies.ts';
 import {
   type EndedCause,
   guardHttpServer,
@@ -101,6 +102,7 @@ export function createPort(options: PortOptions): FastifyInstance {
     },
     http: {
       ...bounds.http,
+      IncomingMessage: GatheringMessage,
       maxHeaderSize: HEADER_BYTES_MAX,
       // Node's own refusal would go out without our headers; requireHost refuses instead.
       requireHostHeader: false,
@@ -227,7 +229,8 @@ export class Connections {
     if (!this.#server.listening) return;
     this.#takingBacklog = this.#takeBacklog();
     await this.#takingBacklog;
-    // node:http's own close ends idle connections too, and one whose request is on its way is idle.
+    // The close of node:http ends idle connections too, and a connection whose request is on its way
+    // is idle. That of the documented base class closes the listener alone.
     net.Server.prototype.close.call(this.#server);
     if (this.#open === 0) return;
     const left = new Promise<void>(resolve => {

@@ -20,6 +20,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { GatheringMessage } from '@matting/program/ports/chunked-bodies.ts';
 import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
 import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';
 import { listening } from '@matting/program/ports/listening.ts';
@@ -117,6 +118,7 @@ export async function openHttpEndpoints(options: HttpEndpointsOptions) {
     requestTimeout: REQUEST_TIMEOUT_MS,
     connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
     maxHeaderSize: HEADER_BYTES_MAX,
+    IncomingMessage: GatheringMessage,
   };
   const server = createServer(limits, (request, response) => {
     answer(request, options).then(

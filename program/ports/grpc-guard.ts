@@ -162,7 +162,8 @@ type CreateHttp2Server = (...args: unknown[]) => Http2Server;
  * @throws Error when grpc-js no longer makes its http2 servers in the expected place.
  */
 export function guardGrpcServer(server: Server, options: GrpcGuardOptions): GrpcGuard {
-  // Private in the types, an ordinary method in 1.14: bindAsync makes every http2 server with it.
+  // grpc-js has no option for what is set here, and none that gives a way to its http2 servers. The
+  // method is private in the types, and bindAsync of 1.14 makes every http2 server with it.
   const internals = server as unknown as { createHttp2Server?: CreateHttp2Server };
   const create = internals.createHttp2Server;
   if (typeof create !== 'function') {

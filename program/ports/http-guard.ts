@@ -1,11 +1,12 @@
 /**
- * What an HTTP port of either program costs its clients' manners: connections that stay (PortRoom),
- * readers that are slow (requireReadingPace), requests sent ahead (boundPipelining), bodies in tiny
- * chunks (boundChunks).
+ * Bounds what a client can cost an HTTP port of either program: by connections that stay (PortRoom),
+ * by reading slowly (requireReadingPace), by requests sent ahead (boundPipelining), by bodies in tiny
+ * chunks (chunked-bodies.ts).
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { networkOf } from './addresses.ts';
+import { boundChunks } from './chunked-bodies.ts';
 
 /** Why a connection was ended; a label of metrics. */
 export const ENDED_CAUSES = ['slow_reader', 'crowded', 'pipelined', 'small_chunks'] as const;
@@ -28,7 +29,10 @@ export interface HttpGuardOptions {
   readonly unreadBytesMax?: number;
 }
 
-/** Sets all bounds, from now on: before the listeners of requests that are there when it is called. */
+/**
+ * Sets all bounds, before the listeners of requests that the server has by now.
+ * @param server one whose option `IncomingMessage` is GatheringMessage
+ */
 export function guardHttpServer(server: Server, options: HttpGuardOptions): PortRoom {
   const room = new PortRoom(server, options);
   requireReadingPace(server, options);
@@ -381,65 +385,4 @@ export function boundPipelining(server: Server, onEnded?: HttpGuardOptions['onEn
     response.once('close', () => underWay.set(socket, (underWay.get(socket) ?? 1) - 1));
     for (const listener of listeners) listener.call(server, request, response);
   });
-}
-
-/** Of a body; clients that write a form in small pieces need some hundreds. */
-export const CHUNKS_FREE = 1024;
-/** Beyond those one chunk for so many bytes: HTTP libraries write 4 KiB and more. */
-export const CHUNK_BYTES_MIN = 512;
-/** What is gathered, up to the next tick of the loop. A larger chunk goes on as it is. */
-const GATHERED_BYTES = 16 * 1024;
-
-/**
- * Bodies in the chunked transfer coding (RFC 9112 section 7.1). Node hands on each chunk by itself,
- * which costs microseconds however small it is: in chunks of one byte a body costs a thousand times
- * what its bytes cost, and no bound of bytes counts them. So small chunks are gathered, and
- * counted: who sends more of them than bytes are worth loses the connection, as with requests sent
- * ahead.
- */
-export function boundChunks(server: Server, onEnded?: HttpGuardOptions['onEnded']): void {
-  server.prependListener('request', (request: IncomingMessage) => {
-    if (request.headers['transfer-encoding'] !== undefined) gatherChunks(request, onEnded);
-  });
-}
-
-/** Replaces what Node's parser calls for each chunk, and for the end with null. */
-function gatherChunks(request: IncomingMessage, onEnded?: HttpGuardOptions['onEnded']): void {
-  const push = request.push.bind(request);
-  let chunks = 0;
-  let bytes = 0;
-  let over = false;
-  let gathered = Buffer.alloc(0);
-  let gatheredBytes = 0;
-  const flush = () => {
-    if (gatheredBytes === 0) return;
-    push(gathered.subarray(0, gatheredBytes));
-    gathered = Buffer.alloc(0);
-    gatheredBytes = 0;
-  };
-  request.push = (chunk: Buffer | null) => {
-    // What is left of a read from the socket is still handed on, and may hold the body's end.
-    if (over) return false;
-    if (chunk === null) {
-      flush();
-      return push(null);
-    }
-    chunks += 1;
-    bytes += chunk.length;
-    over = chunks > CHUNKS_FREE + bytes / CHUNK_BYTES_MIN;
-    if (over) {
-      onEnded?.('small_chunks');
-      request.socket.destroy();
-      return false;
-    }
-    if (gatheredBytes + chunk.length > GATHERED_BYTES) flush();
-    if (chunk.length > GATHERED_BYTES) return push(chunk);
-    if (gatheredBytes === 0) {
-      gathered = Buffer.allocUnsafe(GATHERED_BYTES);
-      setImmediate(flush);
-    }
-    gathered.set(chunk, gatheredBytes);
-    gatheredBytes += chunk.length;
-    return request.readableLength + gatheredBytes < request.readableHighWaterMark;
-  };
 }

@@ -110,7 +110,7 @@ marks on a letter have no bound
   - || MARKS_IN_A_ROW.test(value)
   = a form of the account area has a bound of marks on one letter
 
-file program/ports/http-guard.ts
+file program/ports/chunked-bodies.ts
 tests control-plane/core/http/forms.test.ts: a body in tiny chunks
 chunks of a body are not counted
   - over = chunks > CHUNKS_FREE + bytes / CHUNK_BYTES_MIN;

@@ -4,7 +4,7 @@ import http from 'node:http';
 import net from 'node:net';
 import { PassThrough, type Readable } from 'node:stream';
 import { BOUNDARY, FORM_TYPE, formOf, imagePart, partOf } from '@matting/http/test/forms.ts';
-import { CHUNKS_FREE } from '@matting/program/ports/http-guard.ts';
+import { CHUNKS_FREE } from '@matting/program/ports/chunked-bodies.ts';
 import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import { fc } from '@matting/test-support/property-tests.ts';

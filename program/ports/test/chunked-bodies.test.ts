@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
-import { boundChunks, CHUNK_BYTES_MIN, CHUNKS_FREE } from '../http-guard.ts';
+import { boundChunks, CHUNK_BYTES_MIN, CHUNKS_FREE, GatheringMessage } from '../chunked-bodies.ts';
 
 const test = ava.serial;
 
@@ -21,7 +21,7 @@ test.beforeEach(async () => {
   ended = 0;
   pieces = [];
   read = request => request.toArray();
-  server = createServer((request, response) => {
+  server = createServer({ IncomingMessage: GatheringMessage }, (request, response) => {
     read(request).then(
       body => {
         pieces.push(body);

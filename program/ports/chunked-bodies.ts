@@ -1,0 +1,82 @@
+/**
+ * Bodies in the chunked transfer coding (RFC 9112 section 7.1). Node hands on each chunk by itself,
+ * which costs microseconds however small it is: in chunks of one byte a body costs a thousand times
+ * what its bytes cost, and no bound of bytes counts them. So the port gathers small chunks and counts
+ * them. A caller that sends more of them than its bytes are worth loses the connection.
+ */
+import { IncomingMessage, type Server } from 'node:http';
+
+/** Chunks that every body may have; clients that write a form in small pieces send some hundreds. */
+export const CHUNKS_FREE = 1024;
+/** The bytes that each further chunk needs on average: HTTP libraries write 4 KiB and more. */
+export const CHUNK_BYTES_MIN = 512;
+/** Chunks are gathered up to this size, or to the next tick of the loop. Larger ones go on alone. */
+const GATHERED_BYTES = 16 * 1024;
+
+/** A request whose chunks can be gathered: the option `IncomingMessage` of a server that bounds them. */
+export class GatheringMessage extends IncomingMessage {
+  /** Takes each chunk in place of the stream, and null at the end. */
+  gather: ((chunk: Buffer | null) => boolean) | undefined;
+
+  /** Node's parser calls it for each chunk, and for the end with null. */
+  override push(chunk: Buffer | null): boolean {
+    return this.gather === undefined ? super.push(chunk) : this.gather(chunk);
+  }
+
+  pushOn(chunk: Buffer | null): boolean {
+    return super.push(chunk);
+  }
+}
+
+/** @param server one whose option `IncomingMessage` is GatheringMessage */
+export function boundChunks(server: Server, onEnded?: (cause: 'small_chunks') => void): void {
+  server.prependListener('request', (request: IncomingMessage) => {
+    if (request.headers['transfer-encoding'] === undefined) return;
+    if (!(request instanceof GatheringMessage))
+      throw new Error('the server of this port does not make its requests of GatheringMessage');
+    gatherChunks(request, onEnded);
+  });
+}
+
+function gatherChunks(
+  request: GatheringMessage,
+  onEnded: ((cause: 'small_chunks') => void) | undefined,
+): void {
+  const push = request.pushOn.bind(request);
+  let chunks = 0;
+  let bytes = 0;
+  let over = false;
+  let gathered = Buffer.alloc(0);
+  let gatheredBytes = 0;
+  const flush = () => {
+    if (gatheredBytes === 0) return;
+    push(gathered.subarray(0, gatheredBytes));
+    gathered = Buffer.alloc(0);
+    gatheredBytes = 0;
+  };
+  request.gather = (chunk: Buffer | null) => {
+    // Node still hands on what is left of a read from the socket, which may hold the body's end.
+    if (over) return false;
+    if (chunk === null) {
+      flush();
+      return push(null);
+    }
+    chunks += 1;
+    bytes += chunk.length;
+    over = chunks > CHUNKS_FREE + bytes / CHUNK_BYTES_MIN;
+    if (over) {
+      onEnded?.('small_chunks');
+      request.socket.destroy();
+      return false;
+    }
+    if (gatheredBytes + chunk.length > GATHERED_BYTES) flush();
+    if (chunk.length > GATHERED_BYTES) return push(chunk);
+    if (gatheredBytes === 0) {
+      gathered = Buffer.allocUnsafe(GATHERED_BYTES);
+      setImmediate(flush);
+    }
+    gathered.set(chunk, gatheredBytes);
+    gatheredBytes += chunk.length;
+    return request.readableLength + gatheredBytes < request.readableHighWaterMark;
+  };
+}
