@@ -78,7 +78,8 @@ $(NODE_INSTALLED): bin/node/package.json bin/node/package-lock.json bin/node/.np
 # Its own Node is among its commands, so that npx runs them on it.
 $(INSTALLED): package.json $(MANIFESTS) package-lock.json .npmrc $(NODE_INSTALLED)
 	@echo "Installing packages ..."
-	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && PATH="$$home:$$PATH" npm ci --loglevel=error && \
+	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && export PATH="$$home:$$PATH" && \
+		{ npm ci --loglevel=error || { echo "If you changed a package.json, run: npm install --package-lock-only" >&2; exit 1; }; } && \
 		ln -s "$$home/node" node_modules/.bin/node
 	@touch $@
 

@@ -59,8 +59,8 @@ export function requireInteger(value: unknown): number {
   return number;
 }
 
-/** Stands where a call's value belongs; Kysely takes it for a value. */
-class Place {
+/** Stands for the value of a call while the statement is built. Kysely takes it for a value. */
+class Parameter {
   readonly name: string;
 
   constructor(name: string) {
@@ -77,27 +77,28 @@ export type KeptStatement<Values extends object, Row> = (
 /**
  * A statement whose text is made once for a database: building and compiling takes more processor
  * time than SQLite does to run it, and a job runs through fourteen.
- * @param build makes it with places where the values of calls belong. It must neither look at them
- *   nor compute with them: what decides the text (null or not, how many) is another statement
+ * @param build makes it with parameters in place of the values of calls. It must neither look at
+ *   them nor compute with them: a value that decides the text (null or not, how many) needs another
+ *   statement
  */
 export function keepStatement<Values extends object, Row = unknown>(
-  build: (database: Database, places: Values) => Compilable<Row>,
+  build: (database: Database, parameters: Values) => Compilable<Row>,
 ): KeptStatement<Values, Row> {
   const kept = new WeakMap<Database, { statement: CompiledQuery<Row>; names: number }>();
   return (database, values) => {
     const names = Object.keys(values);
     let made = kept.get(database);
     if (made === undefined) {
-      const places = Object.fromEntries(names.map(name => [name, new Place(name)]));
-      made = { statement: build(database, places as Values).compile(), names: names.length };
+      const named = Object.fromEntries(names.map(name => [name, new Parameter(name)]));
+      made = { statement: build(database, named as Values).compile(), names: names.length };
       kept.set(database, made);
     }
     const { statement } = made;
     const byName = values as Readonly<Record<string, unknown>>;
     const parameters = statement.parameters.map(parameter =>
-      parameter instanceof Place ? valueAt(parameter.name, byName) : parameter,
+      parameter instanceof Parameter ? valueAt(parameter.name, byName) : parameter,
     );
-    // One that the first call did not have would be left out without a word.
+    // The statement would leave out a value that the first call did not have.
     if (names.length !== made.names) throw new Error(`a kept statement got ${names.join()}`);
     return { ...statement, parameters };
   };

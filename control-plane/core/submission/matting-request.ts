@@ -11,7 +11,7 @@ import {
   type FinishingField,
   parseFinishing,
 } from '@matting/proto/contract/finishing/fields.ts';
-import { type Channels, type Finishing, isOpaque } from "@matting/proto/contract/finishing.ts";
+import { type Channels, type Finishing, isOpaque } from '@matting/proto/contract/finishing.ts';
 import {
   contentTypeOf,
   type OutputFormat,
