@@ -17,7 +17,7 @@ import { mattingBodyReaderOf } from '../control-plane/core/http/read-matting-bod
 import { RawBytes } from '../control-plane/core/submission/image-upload.ts';
 import type { RequestUploads } from '../control-plane/core/submission/image-uploads.ts';
 import { pngHeader } from '../control-plane/core/test/support/test-app.ts';
-import { Base64Decoder } from '../control-plane/http/bodies.ts';
+import { Base64Decoder } from '../control-plane/http/base64.ts';
 import { readRemovebgBody } from '../control-plane/removebg/removebg-body.ts';
 import { UNCOUNTED } from '../program/held-bytes.ts';
 import { boundChunks, GatheringMessage } from '../program/ports/chunked-bodies.ts';

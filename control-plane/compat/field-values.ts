@@ -2,7 +2,7 @@
  * Values of fields that several interfaces have. Each reader takes the field's text, undefined where
  * it is absent, and refuses what is no value of it. Case does not matter.
  */
-import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
+import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { invalidParameter } from '@matting/proto/contract/errors.ts';
 import { alphaOf, parseColour } from '@matting/proto/contract/finishing/measures.ts';
 import type { Background } from '@matting/proto/contract/finishing.ts';

@@ -7,7 +7,8 @@
 import type { IncomingMessage } from 'node:http';
 import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
-import { givenTwice, readBody, requireBodyHead, type TextValue } from '@matting/http/bodies.ts';
+import { readBody, requireBodyHead } from '@matting/http/bodies.ts';
+import { givenTwice, type TextValue } from '@matting/http/body-fields.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
 import { boundaryOf, type PartEvent, PartText, readParts } from '@matting/http/multipart.ts';
 import { bodyTypeOf } from '@matting/http/request-headers.ts';

@@ -22,9 +22,9 @@ import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
 import type { KeylessSubmission, Submitted } from '@matting/core/submission/submit-matting.ts';
 import { noteJob } from '@matting/http/answers.ts';
-import { wantBody } from '@matting/http/bodies.ts';
 import type { Connections } from '@matting/http/connections.ts';
 import { wantsJsonAlone } from '@matting/http/request-headers.ts';
+import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 

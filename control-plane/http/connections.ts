@@ -229,8 +229,8 @@ export class Connections {
     if (!this.#server.listening) return;
     this.#takingBacklog = this.#takeBacklog();
     await this.#takingBacklog;
-    // The close of node:http ends idle connections too, and a connection whose request is on its way
-    // is idle. That of the documented base class closes the listener alone.
+    // The close of node:http ends idle connections too, and a connection whose request is on its
+    // way is idle. That of the documented base class closes the listener alone.
     net.Server.prototype.close.call(this.#server);
     if (this.#open === 0) return;
     const left = new Promise<void>(resolve => {

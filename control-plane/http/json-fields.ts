@@ -30,14 +30,13 @@ import {
   bytesOfText,
   FIELDS_MAX,
   givenTwice,
-  HEX_VALUES,
   malformed,
-  NOT_HEX,
   OVERLONG,
   type TextValue,
   tooManyFields,
-} from './bodies.ts';
-import { KeptBytes } from './kept-bytes.ts';
+} from './body-fields.ts';
+import { KeptBytes, NOTHING } from './kept-bytes.ts';
+import { HEX_VALUES, NOT_HEX } from './urlencoded.ts';
 
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const QUOTE = 0x22;
@@ -48,7 +47,6 @@ const LETTER_U = 0x75;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
 const NULL_LITERAL = Buffer.from('null');
-const NOTHING = Buffer.alloc(0);
 /** 1 for what JSON has as white space: a body may be made of it. */
 const IS_SPACE = new Uint8Array(256);
 for (const byte of ' \t\n\r') IS_SPACE[byte.charCodeAt(0)] = 1;

@@ -6,7 +6,7 @@ import type { HeldRoom } from '@matting/program/held-bytes.ts';
 
 /** Most fields are shorter. */
 const FIRST_BYTES = 256;
-const NOTHING = Buffer.alloc(0);
+export const NOTHING = Buffer.alloc(0);
 
 export class KeptBytes {
   readonly #bytesMax: number;

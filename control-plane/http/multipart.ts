@@ -17,18 +17,17 @@ import { isAscii } from 'node:buffer';
 import type { Readable } from 'node:stream';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
+import { type BodyBounds, readBody } from './bodies.ts';
 import {
-  type BodyBounds,
   bytesOfText,
   FIELDS_MAX,
   malformed,
   OVERLONG,
-  readBody,
   shownName,
   type TextValue,
   tooManyFields,
-} from './bodies.ts';
-import { KeptBytes } from './kept-bytes.ts';
+} from './body-fields.ts';
+import { KeptBytes, NOTHING } from './kept-bytes.ts';
 import {
   type ContentType,
   charsetOf,
@@ -185,7 +184,6 @@ const HEAD_END = Buffer.from('\r\n\r\n');
 const DELIMITER_END = /^(?:--|[ \t]*\r\n)/;
 const DELIMITER_END_START = /^(?:-|[ \t]*\r?)$/;
 const WHITE_SPACE = /^[ \t\r\n]*$/;
-const NOTHING = Buffer.alloc(0);
 
 export type PartEvent =
   | { readonly kind: 'head'; readonly head: PartHead }

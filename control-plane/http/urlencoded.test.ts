@@ -4,7 +4,7 @@ import type { ContractError } from '@matting/proto/contract/errors.ts';
 import { fc } from '@matting/test-support/property-tests.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test, { type ExecutionContext } from 'ava';
-import { FIELDS_MAX } from './bodies.ts';
+import { FIELDS_MAX } from './body-fields.ts';
 import { UrlencodedReader } from './urlencoded.ts';
 
 function readPairs(body: string, chunkBytes = body.length || 1): [name: string, value: string][] {

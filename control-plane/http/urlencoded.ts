@@ -1,8 +1,19 @@
 /** application/x-www-form-urlencoded, read as it arrives. What a name means is its caller's. */
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
-import { FIELDS_MAX, HEX_VALUES, malformed, NOT_HEX, shownName, tooManyFields } from './bodies.ts';
+import { FIELDS_MAX, malformed, shownName, tooManyFields } from './body-fields.ts';
 import { KeptBytes } from './kept-bytes.ts';
 import type { PartEvent } from './multipart.ts';
+
+/** The entry of a byte that is not a digit. */
+export const NOT_HEX = 16;
+
+/** The value of each byte as a hexadecimal digit. It is a table, since a body can be all escapes. */
+export const HEX_VALUES = new Uint8Array(256).fill(NOT_HEX);
+for (let value = 0; value < 16; value += 1) {
+  const digit = value.toString(16);
+  HEX_VALUES[digit.charCodeAt(0)] = value;
+  HEX_VALUES[digit.toUpperCase().charCodeAt(0)] = value;
+}
 
 /** Far above any field's name. */
 const NAME_BYTES_MAX = 256;

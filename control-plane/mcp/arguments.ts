@@ -6,7 +6,7 @@ import {
   type MattingFields,
   type TextField,
 } from '@matting/core/submission/matting-request.ts';
-import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/bodies.ts';
+import { malformed, OVERLONG, type TextValue, unknownField } from '@matting/http/body-fields.ts';
 import { idempotencyKeyIn } from '@matting/http/request-headers.ts';
 import { URL_LENGTH_MAX } from '@matting/proto/contract/limits.ts';
 import { TEXT_BYTES_MAX } from './read-message.ts';

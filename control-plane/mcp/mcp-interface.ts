@@ -11,8 +11,10 @@ import {
   requireRate,
 } from '@matting/core/http/header-checks.ts';
 import type { HttpInterface } from '@matting/core/http/public-app.ts';
-import { malformed, requireBodyHead, wantBody } from '@matting/http/bodies.ts';
+import { requireBodyHead } from '@matting/http/bodies.ts';
+import { malformed } from '@matting/http/body-fields.ts';
 import { bodyTypeOf, headerValues } from '@matting/http/request-headers.ts';
+import { wantBody } from '@matting/http/unread-bodies.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import type {

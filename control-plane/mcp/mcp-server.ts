@@ -3,7 +3,7 @@
  * its own, which remembers nothing: any replica answers.
  */
 import { readFile } from 'node:fs/promises';
-import { shownName } from '@matting/http/bodies.ts';
+import { shownName } from '@matting/http/body-fields.ts';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js';
 import {

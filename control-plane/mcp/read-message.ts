@@ -11,7 +11,8 @@
  */
 import type { Readable } from 'node:stream';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
-import { malformed, readBody } from '@matting/http/bodies.ts';
+import { readBody } from '@matting/http/bodies.ts';
+import { malformed } from '@matting/http/body-fields.ts';
 import { JsonImageText } from '@matting/http/json-fields.ts';
 import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import type { HeldRoom } from '@matting/program/held-bytes.ts';

@@ -11,7 +11,7 @@ import {
 import type { AskedPicture } from '@matting/compat/picture-route.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import { requireImageUrl } from '@matting/core/submission/image-url.ts';
-import { givenTwice, OVERLONG, parametersOf, type TextValue } from '@matting/http/bodies.ts';
+import { givenTwice, OVERLONG, parametersOf, type TextValue } from '@matting/http/body-fields.ts';
 import type { OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import { ContractError, invalidParameter } from '@matting/proto/contract/errors.ts';
 import type { Background, Finishing } from '@matting/proto/contract/finishing.ts';

@@ -1,6 +1,6 @@
 /** What the fields of remove.bg mean here, and which of them are refused. */
 import assert from 'node:assert/strict';
-import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
+import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Finishing } from '@matting/proto/contract/finishing.ts';
 import ava from 'ava';

@@ -1,4 +1,4 @@
-/** Writes the pages that the code and the catalogue of models have the words of, into the folders named. */
+/** Writes the documents that follow from declarations and data, or into the folders that are named. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { modelCataloguePage } from './model-catalogue.ts';

@@ -1,8 +1,8 @@
 /**
  * Bodies in the chunked transfer coding (RFC 9112 section 7.1). Node hands on each chunk by itself,
  * which costs microseconds however small it is: in chunks of one byte a body costs a thousand times
- * what its bytes cost, and no bound of bytes counts them. So the port gathers small chunks and counts
- * them. A caller that sends more of them than its bytes are worth loses the connection.
+ * what its bytes cost, and no bound of bytes counts them. So the port gathers small chunks and
+ * counts them. A caller that sends more of them than its bytes are worth loses the connection.
  */
 import { IncomingMessage, type Server } from 'node:http';
 

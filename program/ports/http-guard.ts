@@ -1,7 +1,7 @@
 /**
- * Bounds what a client can cost an HTTP port of either program: by connections that stay (PortRoom),
- * by reading slowly (requireReadingPace), by requests sent ahead (boundPipelining), by bodies in tiny
- * chunks (chunked-bodies.ts).
+ * Bounds what a client can cost an HTTP port of either program: by connections that stay
+ * (PortRoom), by reading slowly (requireReadingPace), by requests sent ahead (boundPipelining), by
+ * bodies in tiny chunks (chunked-bodies.ts).
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';

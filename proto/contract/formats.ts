@@ -8,11 +8,11 @@ import {
 export const INPUT_FORMATS = ['jpeg', 'png', 'webp', 'avif', 'jxl', 'heic'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
 
-/** The formats that a request can name without finishing: their results are transparent. */
+/** The formats that a request can name without finishing. Their results are transparent. */
 export const TRANSPARENT_FORMATS = ['png', 'webp', 'avif', 'jxl'] as const;
 /**
- * All formats that a node writes. jpeg has no alpha and needs an opaque background; zip is an archive of
- * the colours as JPEG and the alpha as PNG.
+ * All formats that a node writes. jpeg has no alpha and needs an opaque background. zip is an
+ * archive of the colours as JPEG and the alpha as PNG.
  */
 export const OUTPUT_FORMATS = [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const;
 export type OutputFormat = (typeof OUTPUT_FORMATS)[number];

@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const FORM_MUTATIONS = mutationsOf`
-file control-plane/http/bodies.ts
+file control-plane/http/base64.ts
 tests control-plane/core/submission/pictures.test.ts: Base64 that is taken
 Base64 of the URL-safe alphabet is taken in a long text
   - if (piece.includes(HYPHEN) || piece.includes(UNDERSCORE)) return 0;
@@ -85,7 +85,7 @@ an unknown value of JSON is skipped unread
   - JSON.parse(UTF8.decode(this.#raw.view()));
   = refuses "{]", which is skipped by nobody
 
-file control-plane/http/bodies.ts
+file control-plane/http/body-fields.ts
 tests control-plane/core/http/bodies.test.ts: bounds
 pairs of a query are not counted
   - if (pairs.length > FIELDS_MAX) throw

@@ -1,7 +1,7 @@
 /** JSON as a body, wherever its bytes are cut, every way in which it can be wrong, and how much of any body is read at all. */
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
-import { FIELDS_MAX, OVERLONG } from '@matting/http/bodies.ts';
+import { FIELDS_MAX, OVERLONG } from '@matting/http/body-fields.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
 import { refusalOf, splits } from '@matting/http/test/forms.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';

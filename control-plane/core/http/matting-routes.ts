@@ -1,13 +1,13 @@
 /** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
 import type { Readable } from 'node:stream';
 import { noteJob } from '@matting/http/answers.ts';
-import { wantBody } from '@matting/http/bodies.ts';
 import {
   acceptedAnswers,
   idempotencyKeyOf,
   type Preferences,
   parsePrefer,
 } from '@matting/http/request-headers.ts';
+import { wantBody } from '@matting/http/unread-bodies.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isFinal, type Job } from '../jobs/job.ts';
 import {

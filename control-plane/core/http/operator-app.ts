@@ -4,9 +4,9 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { answeredCodeOf, checkRequests, onAnswerEnd } from '@matting/http/answers.ts';
-import { finishUnreadBody } from '@matting/http/bodies.ts';
 import { awaitBodies, createPort, operatorConnectionsMax } from '@matting/http/connections.ts';
 import { headerValues } from '@matting/http/request-headers.ts';
+import { finishUnreadBody } from '@matting/http/unread-bodies.ts';
 import { hostOf } from '@matting/program/ports/addresses.ts';
 import { guardHttpServer } from '@matting/program/ports/http-guard.ts';
 import { isOwnHost, isSentByService } from '@matting/program/ports/keyless.ts';

@@ -8,13 +8,13 @@ import {
   type ErrorWriter,
   pathOf,
 } from '@matting/http/answers.ts';
-import { deferContinue, finishUnreadBody } from '@matting/http/bodies.ts';
 import {
   Connections,
   type ConnectionsOptions,
   createPort,
   publicConnectionsMax,
 } from '@matting/http/connections.ts';
+import { deferContinue, finishUnreadBody } from '@matting/http/unread-bodies.ts';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest } from 'fastify';

@@ -4,17 +4,15 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
+import { type BodyBounds, readBody, requireBodyHead } from '@matting/http/bodies.ts';
 import {
-  type BodyBounds,
   givenTwice,
   malformed,
   OVERLONG,
   parametersOf,
-  readBody,
-  requireBodyHead,
   type TextValue,
   unknownField,
-} from '@matting/http/bodies.ts';
+} from '@matting/http/body-fields.ts';
 import { type JsonFields, JsonFieldsParser } from '@matting/http/json-fields.ts';
 import {
   boundaryOf,

@@ -14,7 +14,7 @@
  */
 
 import { createHash, type Hash } from 'node:crypto';
-import { Base64Decoder } from '@matting/http/bodies.ts';
+import { Base64Decoder } from '@matting/http/base64.ts';
 import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';

@@ -1,5 +1,5 @@
 /** The fields of a submission: which there are, and what a request asks by them. */
-import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
+import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import type { CallbackPolicy, OutgoingPolicy } from '@matting/http/outgoing/outgoing-url.ts';
 import {
   ContractError,

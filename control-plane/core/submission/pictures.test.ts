@@ -5,7 +5,7 @@ import type { RequestListener } from 'node:http';
 import os from 'node:os';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { Base64Decoder } from '@matting/http/bodies.ts';
+import { Base64Decoder } from '@matting/http/base64.ts';
 import { type FetchLimits, GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { openRawSource, openSource } from '@matting/http/test/loopback-source.ts';

@@ -1,6 +1,6 @@
 /** Fields of a request: what is refused, what is meant, what counts as the same. */
 import assert from 'node:assert/strict';
-import { OVERLONG, type TextValue } from '@matting/http/bodies.ts';
+import { OVERLONG, type TextValue } from '@matting/http/body-fields.ts';
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import ava from 'ava';
 import { type FingerprintedRequest, fingerprintOf, idempotencyKeyHash } from './fingerprint.ts';

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { holdBody } from '@matting/http/bodies.ts';
+import { holdBody } from '@matting/http/unread-bodies.ts';
 import type { Release, Semaphore } from '@matting/program/semaphore.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
 

@@ -17,9 +17,10 @@
 
 import type { IncomingHttpHeaders } from 'node:http';
 import type { ServiceActor } from '@matting/core/accounts/audit.ts';
-import { readBody, wantBody } from '@matting/http/bodies.ts';
+import { readBody } from '@matting/http/bodies.ts';
 import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import { wrongWithSignature } from '@matting/http/outgoing/webhook-signature.ts';
+import { wantBody } from '@matting/http/unread-bodies.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError, type FieldError } from '@matting/proto/contract/errors.ts';

@@ -10,7 +10,7 @@ import type { Caller } from '@matting/core/keys/caller.ts';
 import type { ImageUploads, RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import type { MattingFields } from '@matting/core/submission/matting-request.ts';
 import { AllowanceError, type SubmitMatting } from '@matting/core/submission/submit-matting.ts';
-import { unknownField } from '@matting/http/bodies.ts';
+import { unknownField } from '@matting/http/body-fields.ts';
 import type { PartEvent, PartHead } from '@matting/http/multipart.ts';
 import { Semaphore } from '@matting/program/semaphore.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';

@@ -1,5 +1,5 @@
 /** What a form of the account area may hold. */
-import { FIELDS_MAX } from '@matting/http/bodies.ts';
+import { FIELDS_MAX } from '@matting/http/body-fields.ts';
 import { throwsWith } from '@matting/test-support/throws.ts';
 import test from 'ava';
 import { parseForm } from './visit.ts';

@@ -4,9 +4,11 @@
  */
 
 import type { ActingPerson } from '@matting/core/accounts/audit.ts';
-import { FIELDS_MAX, readBody, wantBody } from '@matting/http/bodies.ts';
+import { readBody } from '@matting/http/bodies.ts';
+import { FIELDS_MAX } from '@matting/http/body-fields.ts';
 import { KeptBytes } from '@matting/http/kept-bytes.ts';
 import { bodyTypeOf, extendsAscii } from '@matting/http/request-headers.ts';
+import { wantBody } from '@matting/http/unread-bodies.ts';
 import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';

@@ -1,7 +1,7 @@
 /** What an account used, as programs read it: GET /v1/account/usage. */
 
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
-import { givenTwice, parametersOf, unknownField } from '@matting/http/bodies.ts';
+import { givenTwice, parametersOf, unknownField } from '@matting/http/body-fields.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   addUsage,

@@ -1,0 +1,84 @@
+/** Fields of a body or a query: how many there may be, their names in refusals, their texts. */
+import { ContractError } from '@matting/proto/contract/errors.ts';
+
+/**
+ * Fields of a body or a query, known or not, with a value or without: more than any interface of
+ * this service has. What is read is counted, so that nothing that means nothing is free.
+ */
+export const FIELDS_MAX = 64;
+
+const SHOWN_NAME_LENGTH_MAX = 64;
+
+/** @param fieldDetail what is wrong with the field, where the sentence says more */
+export function malformed(
+  detail: string,
+  field?: string,
+  fieldDetail?: string,
+  cause?: unknown,
+): ContractError {
+  const fieldErrors = field === undefined ? [] : [{ field, detail: fieldDetail ?? detail }];
+  return new ContractError('INVALID_REQUEST', detail, { fieldErrors, cause });
+}
+
+export function tooManyFields(what: string): ContractError {
+  return malformed(`${what} has more than ${FIELDS_MAX} fields.`);
+}
+
+/** A name that a caller chose, cut short for an answer. */
+export function shownName(name: string): string {
+  return name.slice(0, SHOWN_NAME_LENGTH_MAX).toWellFormed();
+}
+
+/** @param name undefined: too long to be kept. @param meantOf what to send in its place */
+export function unknownField(
+  name: string | undefined,
+  meantOf?: (name: string) => string,
+): ContractError {
+  const shown = shownName(name ?? 'a very long name');
+  const unknown = `Unknown field: ${shown}.`;
+  if (meantOf === undefined) return malformed(unknown, shown, 'is unknown');
+  const meant = meantOf(shown);
+  return malformed(`${unknown} ${meant}`, shown, `is unknown. ${meant}`);
+}
+
+export function givenTwice(field: string): ContractError {
+  return malformed(`${field} is given twice. Send it once.`, field, 'is given twice');
+}
+
+/**
+ * Of a target's query, in their order, as forms write them: `+` and `%20` are spaces.
+ * @throws ContractError INVALID_REQUEST: not percent-encoded UTF-8
+ */
+export function* parametersOf(
+  target: string,
+): Generator<{ readonly name: string; readonly text: string }> {
+  const start = target.indexOf('?');
+  if (start === -1) return;
+  const pairs = target.slice(start + 1).split('&', FIELDS_MAX + 1);
+  if (pairs.length > FIELDS_MAX) throw tooManyFields('The query');
+  for (const pair of pairs) {
+    if (pair === '') continue;
+    const equals = pair.indexOf('=');
+    const name = decoded(equals === -1 ? pair : pair.slice(0, equals));
+    yield { name, text: equals === -1 ? '' : decoded(pair.slice(equals + 1), name) };
+  }
+}
+
+function decoded(text: string, field?: string): string {
+  try {
+    return decodeURIComponent(text.replaceAll('+', ' '));
+  } catch (cause) {
+    const shown = field === undefined ? undefined : shownName(field);
+    const detail = 'The query is not percent-encoded UTF-8. Write a percent sign as %25.';
+    throw malformed(detail, shown, 'is not percent-encoded UTF-8', cause);
+  }
+}
+
+/** A string longer than every rule allows: its text was dropped. */
+export const OVERLONG: unique symbol = Symbol('overlong');
+export type TextValue = string | typeof OVERLONG;
+
+/** What a text takes at most while it is kept. */
+export function bytesOfText(text: TextValue): number {
+  return text === OVERLONG ? 0 : 2 * text.length;
+}
