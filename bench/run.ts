@@ -13,18 +13,10 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ...(values.peer === undefined ? [] : [['beside-peer.ts', values.peer] as const]),
   ['precisions.ts', '--layouts'],
   ['prepared-model.ts'],
-  ['rest.ts'],
   ['main-processes.ts'],
   ['memory.ts'],
   ['control-plane.ts'],
-  ['large-tables.ts'],
-  ['large-uploads.ts'],
-  ['upload-forms.ts'],
   ['parse-cost.ts'],
-  ['delayed-upload.ts'],
-  ['picture-answer.ts'],
-  ['stub-fleet.ts'],
-  ['hostile-neighbour.ts'],
   ['dispatch-simulator/main.ts'],
 ];
 

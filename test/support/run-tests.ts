@@ -3,7 +3,7 @@
  * last line is `N passed, N failed`; exits 0 only when something passed and nothing failed. A run
  * in which no test ends for `--minutes` hangs.
  */
-import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
@@ -16,6 +16,7 @@ import { missingStore, OBJECT_STORES } from './object-storage/object-store.ts';
 import { concludeWith, runAva } from './run-ava.ts';
 import { NoTestsError, testFilesOf, testsIn } from './test-files.ts';
 
+const ROOT = path.resolve(import.meta.dirname, '../..');
 /** Storms of `test` take longest, its mutations first: they begin, and the rest runs beside them. */
 const ROOMS = ['test', 'control-plane', 'inference-node', 'proto', 'program', 'client', 'bin'];
 
@@ -69,7 +70,8 @@ const kind = values.storms ? 'storm' : 'test';
 const named = requireFiles(positionals, kind);
 const files = positionals.length > 0 ? named : ROOMS.flatMap(room => testsIn(room, kind));
 warnWithoutServer();
-const isFew = positionals.length > 0 && positionals.every(target => statSync(target).isFile());
+const isFew =
+  positionals.length > 0 && positionals.every(target => named.includes(path.resolve(ROOT, target)));
 // A few files by name may need a disk, or a server of their own.
 if (!isFew) await prepare();
 const concurrency = Number(values.concurrency);

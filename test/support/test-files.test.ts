@@ -14,11 +14,13 @@ test('a file is meant itself, and a folder means what is below it', t => {
   t.true(storms.length > 0 && storms.every(file => file.endsWith('.storm.ts')));
 });
 
-test('what is not there, and a folder without tests, are named with what to name instead', t => {
+test('what is not there, and a folder or file without tests, are named with what to name instead', t => {
   for (const [target, said] of [
     ['control-plane/core/leger', /^control-plane\/core\/leger is not a file or folder/],
     ['test/support/nothing.test.ts', /^test\/support\/nothing\.test\.ts is not a file or folder/],
     ['docs', /^docs has no tests\./],
+    ['test/support/run-tests.ts', /^test\/support\/run-tests\.ts has no tests\./],
+    ['README.md', /^README\.md has no tests\./],
   ] as const) {
     const error = t.throws(() => testFilesOf([HERE, target], 'test'), { instanceOf: NoTestsError });
     t.regex(error?.message ?? '', said);

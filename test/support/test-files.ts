@@ -3,6 +3,8 @@ import { globSync, statSync } from 'node:fs';
 import path from 'node:path';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
+/** Tests of every kind have two endings: `queue.test.ts`, `journey.browser.ts`. */
+const TEST_FILE = /\.[a-z]+\.ts$/;
 
 /** Its text is what the person reads. */
 export class NoTestsError extends Error {
@@ -22,7 +24,7 @@ export function testFilesOf(targets: readonly string[], kind: 'test' | 'storm'):
 function filesOf(target: string, kind: 'test' | 'storm'): string[] {
   const absolute = path.resolve(ROOT, target);
   const stats = statSync(absolute, { throwIfNoEntry: false });
-  if (stats?.isFile()) return [absolute];
+  if (stats?.isFile() && TEST_FILE.test(absolute)) return [absolute];
   const found = stats?.isDirectory() ? testsIn(target, kind) : [];
   if (found.length > 0) return found;
   const what = stats === undefined ? 'is not a file or folder of the project' : 'has no tests';
