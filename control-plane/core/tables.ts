@@ -70,29 +70,15 @@ export interface LedgerEntriesTable {
   created_at: number;
 }
 
-/** Sums of all of an account's entries before an instant, which the audit moves on. */
-export interface LedgerCheckpointsTable {
-  account_id: string;
-  closed_to: number;
-  entries: number;
-  granted: number;
-  reserved: number;
-  charged: number;
-  released: number;
-  revoked: number;
-  created_at: number;
-}
-
-/** At most one row a kind: where the audit stands, and how the last one ended. */
+/**
+ * How the last audit ended: the row `full`. Replicas of 0.2.0 also write a row `incremental`, the
+ * columns run_id, saved_at and progress, and the table ledger_checkpoints, which nothing reads any
+ * more: the second release after 0.2.0 may remove them.
+ */
 export interface LedgerAuditsTable {
   kind: LedgerAuditKind;
-  /** Only in the row of 'incremental': jobs that ended before were compared with the ledger. */
+  /** Always 0. */
   jobs_checked_to: number;
-  /** Only in the row of 'full': who runs it, when it last saved, and its place. */
-  run_id: string | null;
-  saved_at: number | null;
-  /** JSON of an AuditProgress. */
-  progress: string | null;
   last_started_at: number | null;
   last_finished_at: number | null;
   last_problems: number | null;
@@ -314,7 +300,6 @@ declare module '@matting/database/database.ts' {
     accounts: AccountsTable;
     api_keys: ApiKeysTable;
     ledger_entries: LedgerEntriesTable;
-    ledger_checkpoints: LedgerCheckpointsTable;
     ledger_audits: LedgerAuditsTable;
     jobs: JobsTable;
     lost_results: LostResultsTable;

@@ -160,20 +160,33 @@ a reference that was entered with another amount is taken for the same
   + false
   = grants once a reference, and says so when the amount differs
 
-file control-plane/core/ledger/ledger-audit.ts
+file control-plane/core/ledger/ledger-ranges.ts
 tests control-plane/core/ledger/ledger-audit.test.ts: the ledger's audit on sqlite
-an account is closed although a transaction may still write before the checkpoint
-  - await awaitEarlierWriters(this.#database, this.#accountId);
-  = waits for a transaction that may still write behind a checkpoint
-a checkpoint is set behind what is wrong, which no later check then sees
-  - !this.#clean || this.#isAhead
-  + this.#isAhead
-  = names what is wrong each time until it is mended, and closes nothing behind it
+an account whose entries are read in parts is not read to its end
+  - yield { ...ALWAYS, fromMs };
+  = names what is wrong each time until it is mended
+
+file control-plane/core/ledger/ledger-comparisons.ts
+tests control-plane/core/ledger/ledger-audit.test.ts: the ledger's audit on sqlite
+an account that entries alone name is not looked at
+  - owner.id is not null
+  + 1
+  = names accounts that entries alone have, and counts what it does not list
 tests control-plane/core/ledger/ledger-audit.test.ts: the ledger's audit on sqlite › of a broken ledger
-a balance that contradicts its checkpoint is not looked into
-  - verdict.agrees || checkpoint === NOTHING_CLOSED
-  + true
-  = a checkpoint is found by both while the balance is right
+a job that is gone may have been charged another amount than was reserved
+  - when job.id is null then partner.amount = ledger_entries.amount
+  + when job.id is null then partner.amount is not null
+  = an entry that is gone, more or other is found by both
+an entry of another account's job is sound
+  - when job.account_id <> ledger_entries.account_id or job.playground_day is not null then 0
+  = another account's job, and a job of the playground with an entry, are found by both
+a job of the playground counts as an open one
+  - .where('playground_day', 'is', null)
+  = another account's job, and a job of the playground with an entry, are found by both
+jobs are not compared with their entries
+  - return asked.where(isNot(JOB_IS_SOUND)).execute();
+  + return asked.where('job.id', 'is', null).execute();
+  = a job of which the ledger has nothing is found by an audit of all
 
 file control-plane/core/webhooks/outbox-store.ts
 tests control-plane/core/webhooks/outbox.test.ts: the fence of a notification on sqlite

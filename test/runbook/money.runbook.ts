@@ -38,7 +38,7 @@ procedure('MattingLedgerUnchecked', async page => {
 procedure('MattingLedgerProblems', async (page, t) => {
   const account = await accountId();
   await service.database.ask('update matting.accounts set available = available + 100');
-  const checked = await page.run('npm run matting -- credits check --full', {}, { code: 1 });
+  const checked = await page.run('npm run matting -- credits check', {}, { code: 1 });
   const [, has, says] = /available is (\d+), its ledger says (\d+)/.exec(checked.out) ?? [];
   t.true(checked.out.includes(account), checked.out);
   t.is(Number(has) - Number(says), 100);
@@ -53,7 +53,7 @@ procedure('MattingLedgerProblems', async (page, t) => {
     n: '5',
     text: 'incident-7',
   });
-  await page.run('npm run matting -- credits check --full');
+  await page.run('npm run matting -- credits check');
   await page.isOver();
 });
 

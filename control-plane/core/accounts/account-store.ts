@@ -112,8 +112,12 @@ function selectAccounts(db: Db) {
  */
 
 /** The condition on the account. Order by the account first: a range alone keeps no order. */
-export function ofAccount(dialect: DatabaseDialect, accountId: string): RawBuilder<boolean> {
-  const column = sql.ref('account_id');
+export function ofAccount(
+  dialect: DatabaseDialect,
+  accountId: string,
+  name = 'account_id',
+): RawBuilder<boolean> {
+  const column = sql.ref(name);
   return dialect === 'sqlite'
     ? sql<boolean>`${column} = ${accountId}`
     : sql<boolean>`(${column} >= ${accountId} and ${column} <= ${accountId})`;

@@ -9,11 +9,6 @@ import { missingOfStorage, openStorages, openStorageToRead } from '../storage/op
 import { parseCredits, parseReference } from './arguments.ts';
 import { type CliContext, CommandError } from './context.ts';
 
-interface CheckOptions {
-  readonly full?: boolean;
-  readonly renewCheckpoints?: boolean;
-}
-
 const PROGRESS_INTERVAL_MS = 5_000;
 
 interface RepayOptions {
@@ -57,11 +52,8 @@ export function addCreditCommands(program: Command, context: CliContext): void {
     .command('check')
     .description('check every balance against the ledger; exit 1 if one is wrong')
     .argument('[account]', 'only this account, by name or id')
-    .option('--full', 'read the whole ledger; resumes after an interruption')
-    .option('--renew-checkpoints', 'with --full: replace wrong checkpoints, and report them')
-    .action((account: string | undefined, options: CheckOptions) =>
-      check(context, account, options),
-    );
+    .option('--full', 'changes nothing, for older timers: every check reads the whole ledger')
+    .action((account: string | undefined) => check(context, account));
   credits
     .command('repay-lost')
     .description('return the credits of lost results, once per job')
@@ -138,26 +130,17 @@ function mostMissing({ missing, looked }: MostMissingError): CommandError {
   );
 }
 
-async function check(
-  context: CliContext,
-  nameOrId: string | undefined,
-  { full = false, renewCheckpoints = false }: CheckOptions,
-) {
-  if (renewCheckpoints && !full) throw new CommandError('--renew-checkpoints needs --full; add it');
+async function check(context: CliContext, nameOrId: string | undefined) {
   const audit = await context.withStores(async stores => {
     const only = nameOrId === undefined ? undefined : await requireAccount(stores, nameOrId);
     return stores.ledger.audit({
-      kind: full ? 'full' : 'incremental',
       accountId: only?.id,
-      renewCheckpoints,
       onProgress: progressLines(context),
     });
   });
-  const { kind, resumed, accounts, entries, jobs, problemCount } = audit;
+  const { accounts, entries, jobs, problemCount } = audit;
   const value = {
     ok: problemCount === 0,
-    kind,
-    resumed,
     read: { accounts, entries, jobs },
     problem_count: problemCount,
     problems: audit.problems.map(({ accountId, jobId, problem }) => ({

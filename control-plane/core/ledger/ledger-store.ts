@@ -5,9 +5,11 @@ import { databaseErrorKind } from '@matting/database/engines.ts';
 import { isAsciiWord } from '@matting/database/statements.ts';
 import { ofAccount } from '../accounts/account-store.ts';
 import { type AuditEntry, insertAuditEntry, type ServiceActor } from '../accounts/audit.ts';
+import { readLastAudits } from './last-audits.ts';
 import { type Balances, isReservedReference, type LedgerKind, SLOT_OF } from './ledger.ts';
-import { type AuditOptions, auditLedger, auditOneAccount, readLastAudits } from './ledger-audit.ts';
-import type { PageCursor } from './ledger-pages.ts';
+import { type AuditOptions, auditLedger } from './ledger-audit.ts';
+import { readSums } from './ledger-comparisons.ts';
+import { only } from './ledger-ranges.ts';
 import {
   enterOperatorEntry,
   type OperatorEntry,
@@ -21,6 +23,12 @@ export type LedgerOutcome =
   /** This reference was entered before with this amount: nothing moved now. */
   | { readonly kind: 'already-entered'; readonly balances: Balances }
   | { readonly kind: 'reference-conflict'; readonly amount: number };
+
+/** Where a page of a list ends: the instant and the id of its last row. */
+export interface PageCursor {
+  readonly atMs: number;
+  readonly id: string;
+}
 
 export interface LedgerListing {
   readonly kind?: LedgerKind | undefined;
@@ -45,11 +53,11 @@ export function createLedgerStore(database: Database) {
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
     /** Undefined: no such account. One row is read. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
-    /** With the sums of its entries by kind, checked since the checkpoint. */
+    /** With the sums of its entries by kind, of the same instant: all of them are read. */
     async credits(accountId: string) {
       if (!isAsciiWord(accountId)) return undefined;
-      const { balances, sums } = await auditOneAccount(database, accountId);
-      return balances && { ...balances, sums };
+      const [account] = await readSums(database, only(accountId));
+      return account && { ...account.balances, sums: account.sums };
     },
     audit: (options?: AuditOptions) => auditLedger(database, options),
     check: async (accountId?: string) => (await auditLedger(database, { accountId })).problems,

@@ -3,11 +3,11 @@
  * moves an account's balance and writes the entry of that movement, in the caller's transaction and
  * in one order: the account's row, what the caller changes with it, the entry. So no transactions
  * wait for each other in a circle, and the entries of an account become visible in the order of
- * their creation, which the audit relies on. core/ledger/ledger.ts has the rules.
+ * their creation. core/ledger/ledger.ts has the rules.
  */
 
 import { randomUUID } from 'node:crypto';
-import { type Database, query, type Schema } from '@matting/database/database.ts';
+import type { Database, Schema } from '@matting/database/database.ts';
 import { isAsciiWord, keepStatement, keptMatchesOne } from '@matting/database/statements.ts';
 import type { Kysely } from 'kysely';
 import { takeAccount } from '../accounts/account-store.ts';
@@ -140,15 +140,6 @@ export async function settleCredit<T>(
   const closed = await closeJob();
   await insertEntry(database, tx, jobEntry(kind, { accountId, jobId }));
   return closed;
-}
-
-/**
- * Resolves once every transaction has ended that may still write an entry of this account which was
- * created before the call: each has taken the account's row, and this waits for the row, or has
- * those fail that it cannot wait for. It changes nothing that anybody reads.
- */
-export function awaitEarlierWriters(database: Database, accountId: string): Promise<void> {
-  return query(database, db => takeAccount(database, db, accountId));
 }
 
 /**

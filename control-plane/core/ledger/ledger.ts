@@ -22,7 +22,7 @@ export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] 
 export type LedgerKind = (typeof LEDGER_KINDS)[number];
 export type LedgerSlot = 'grant' | 'revoke' | 'reserve' | 'settle';
 
-/** incremental trusts checkpoints that earlier audits set; full derives and compares everything. */
+/** An audit is full: it compares everything. The release before had incremental ones, too. */
 export type LedgerAuditKind = 'incremental' | 'full';
 
 export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
@@ -42,23 +42,6 @@ export const CREDITS_AMOUNT_MAX = 1_000_000_000;
 export type LedgerSums = Readonly<Record<LedgerKind, number>>;
 
 export const NO_ENTRIES: LedgerSums = { grant: 0, reserve: 0, charge: 0, release: 0, revoke: 0 };
-
-/** The sums of all of an account's entries that were created before an instant. */
-export interface LedgerCheckpoint {
-  /** UTC milliseconds; entries of this very millisecond are not counted. */
-  readonly closedToMs: number;
-  /** How many entries are counted, and their amounts by kind: from the account's first on. */
-  readonly entries: number;
-  readonly sums: LedgerSums;
-}
-
-export const NOTHING_CLOSED: LedgerCheckpoint = { closedToMs: 0, entries: 0, sums: NO_ENTRIES };
-
-/** For a sentence: `12 entries: grant 10, reserve 6, …`. Equal for equal sums. */
-export function describeSums({ entries, sums }: Omit<LedgerCheckpoint, 'closedToMs'>): string {
-  const amounts = LEDGER_KINDS.map(kind => `${kind} ${sums[kind]}`);
-  return `${entries} entries: ${amounts.join(', ')}`;
-}
 
 export interface Balances {
   readonly available: number;

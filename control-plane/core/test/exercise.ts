@@ -8,7 +8,6 @@ import {
   SECRET_KEY_ID,
 } from '@matting/test-support/large-tables.ts';
 import type { MeteredStatement } from '@matting/test-support/statement-meter.ts';
-import { LEDGER_PAGE_ROWS } from '../ledger/ledger-pages.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { DUE_COUNTED_MAX } from '../webhooks/deliver-messages.ts';
@@ -66,9 +65,9 @@ export const OPEN_WHY = 'reads the open jobs, whose number is bounded';
 export const DUE_READS_MAX = 2 * DUE_COUNTED_MAX + READ_BESIDE_MAX;
 export const DUE_WHY = `counts entries of an index, ${DUE_COUNTED_MAX} at most`;
 
-/** Half of the entries are one account's: more than a page by far. */
-export const LEDGER_READS_MAX = 7 * LEDGER_PAGE_ROWS;
-export const LEDGER_WHY = 'reads a page of the ledger';
+/** Half of the entries are one account's. Servers count three reads for each that they add up. */
+export const LEDGER_READS_MAX = 2 * TABLES.ledgerEntries;
+export const LEDGER_WHY = 'sums the entries of one account, whose number nothing bounds';
 
 /** Where what is not counted is arranged: of the largest accounts. */
 export function soundOn<S extends Stores>(

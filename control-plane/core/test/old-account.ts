@@ -1,4 +1,4 @@
-/** An account of several days ago and a small tuning, for the tests of the ledger's audit. */
+/** An account of several days ago and small ranges, for the tests of the ledger's audit. */
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
 import { HOUR_MS } from './fixtures.ts';
@@ -6,14 +6,8 @@ import { HOUR_MS } from './fixtures.ts';
 export const DAY_MS = 24 * HOUR_MS;
 /** 2026-01-01. */
 export const FIRST_DAY_MS = 1_767_225_600_000;
-/** So small that a few entries need pages and checkpoints within a day. */
-export const TUNING = {
-  pageRows: 3,
-  spanEntriesMax: 8,
-  closeMarginMs: HOUR_MS,
-  saveIntervalMs: 0,
-  takeOverMs: 0,
-};
+/** So small that a few accounts, entries and jobs need several ranges. */
+export const RANGES = { accountsMax: 2, entriesMax: 3, jobsMax: 2 };
 export const DAYS = 4;
 export const JOBS_A_DAY = 6;
 /** A grant, and two entries a job. */

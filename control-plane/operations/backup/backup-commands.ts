@@ -254,14 +254,14 @@ async function restoredFindings(parts: RestoredParts): Promise<readonly Finding[
 }
 
 async function ledgerFinding({ stores }: RestoredParts): Promise<Finding> {
-  const { problemCount, problems, entries, accounts } = await stores.ledger.audit({ kind: 'full' });
+  const { problemCount, problems, entries, accounts } = await stores.ledger.audit();
   if (problemCount === 0) {
     const read = `${counted(accounts, 'account')}, ${entries} entries`;
     return ok('ledger', `every balance agrees with the ledger (${read})`);
   }
   const [first] = problems;
   const found = `${counted(problemCount, 'problem')}, first: ${first?.problem ?? 'unknown'}`;
-  return failure('ledger', found, 'to list them, run matting credits check --full');
+  return failure('ledger', found, 'to list them, run matting credits check');
 }
 
 interface Expected {

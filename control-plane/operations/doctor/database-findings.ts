@@ -250,7 +250,7 @@ export async function ledgerFindings(stores: StoresWithoutEnds): Promise<readonl
   const problems = audits.reduce((sum, audit) => sum + audit.problems, 0);
   if (problems > 0) {
     const found = `the last check found ${problems} problems`;
-    return [failure('ledger', found, 'to list them, run matting credits check --full')];
+    return [failure('ledger', found, 'to list them, run matting credits check')];
   }
   const advice = 'run matting credits check once a day (cron job or timer)';
   if (audits.length === 0) return [warning('ledger', 'never checked', advice)];

@@ -2,8 +2,7 @@
 
 import { Readable } from 'node:stream';
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
-import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
-import type { LedgerStore, ListedEntry } from '@matting/core/ledger/ledger-store.ts';
+import type { LedgerStore, ListedEntry, PageCursor } from '@matting/core/ledger/ledger-store.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';

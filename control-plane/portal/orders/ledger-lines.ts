@@ -6,7 +6,7 @@
 
 import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import type { LedgerKind } from '@matting/core/ledger/ledger.ts';
-import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';
 import { type Database, type Db, query } from '@matting/database/database.ts';
 import { requireInteger, throughIndex } from '@matting/database/statements.ts';
 import { sql } from 'kysely';

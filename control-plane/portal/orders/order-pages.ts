@@ -2,7 +2,7 @@
 
 import { createHash } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
-import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH, html } from '../page/html.ts';

@@ -14,7 +14,7 @@ import {
   type ServiceActor,
 } from '@matting/core/accounts/audit.ts';
 import { CREDITS_PER_JOB } from '@matting/core/ledger/ledger.ts';
-import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';
 import {
   enterOperatorEntry,
   holdAccount,

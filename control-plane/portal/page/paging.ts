@@ -1,5 +1,5 @@
 /** Lists by keyset: the rows of a page, and the cursor at which the next page begins. */
-import type { PageCursor } from '@matting/core/ledger/ledger-pages.ts';
+import type { PageCursor } from '@matting/core/ledger/ledger-store.ts';
 import type { FastifyRequest } from 'fastify';
 import { PageError, queryText } from '../session/visit.ts';
 

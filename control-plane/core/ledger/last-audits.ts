@@ -1,0 +1,54 @@
+/** How the last audit of all accounts ended: the row `full` of ledger_audits. */
+
+import { type Database, query, readNowMs } from '@matting/database/database.ts';
+import { schemaMadeAtMs } from '@matting/database/migrate.ts';
+import { isInserted } from '@matting/database/statements.ts';
+import type { LedgerAuditKind } from './ledger.ts';
+
+interface LastAudit {
+  /** `none`: no audit has ended; `ageMs` is then since the database was set up. */
+  readonly kind: LedgerAuditKind | 'none';
+  readonly ageMs: number;
+  readonly problems: number;
+}
+
+/** How the last audit ended that went through the whole ledger; `ageMs`: since then. */
+export async function readLastAudits(database: Database): Promise<readonly LastAudit[]> {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('ledger_audits')
+      .select(['kind', 'last_finished_at', 'last_problems', database.nowMs.as('now')])
+      .orderBy('kind')
+      .execute(),
+  );
+  const ended = rows.flatMap(
+    ({ kind, last_finished_at: finishedAt, last_problems: problems, now }) =>
+      finishedAt === null || problems === null
+        ? []
+        : [{ kind, ageMs: Math.max(0, now - finishedAt), problems }],
+  );
+  if (ended.length > 0) return ended;
+  const ageMs = (await readNowMs(database)) - (await schemaMadeAtMs(database));
+  return [{ kind: 'none', ageMs: Math.max(0, ageMs), problems: 0 }];
+}
+
+/** The row `incremental` is of the release before, whose audits did not read everything. */
+export async function saveEnd(
+  database: Database,
+  startedAtMs: number,
+  problems: number,
+): Promise<void> {
+  const values = { kind: 'full' as const, jobs_checked_to: 0 };
+  await isInserted(query(database, db => db.insertInto('ledger_audits').values(values).execute()));
+  const ended = { last_finished_at: database.nowMs, last_problems: problems };
+  await query(database, db =>
+    db
+      .updateTable('ledger_audits')
+      .set({ last_started_at: startedAtMs, ...ended })
+      .where('kind', '=', 'full')
+      .execute(),
+  );
+  await query(database, db =>
+    db.deleteFrom('ledger_audits').where('kind', '=', 'incremental').execute(),
+  );
+}

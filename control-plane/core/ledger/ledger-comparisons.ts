@@ -1,0 +1,200 @@
+/**
+ * The statements of the audit. Each compares what must agree, in one state of the database, and
+ * hands over what may be wrong; the rules in ledger.ts judge it.
+ */
+
+import { type Database, query } from '@matting/database/database.ts';
+import { requireInteger, throughIndex } from '@matting/database/statements.ts';
+import { type SqlBool, sql } from 'kysely';
+import { ofAccount } from '../accounts/account-store.ts';
+import { OPEN_STATES } from '../jobs/job.ts';
+import { jobProblem, LEDGER_KINDS, type LedgerKind, type LedgerSlot, SLOT_OF } from './ledger.ts';
+import {
+  type AccountRange,
+  ENTRIES_BY_TIME,
+  type JobRange,
+  type TimeRange,
+} from './ledger-ranges.ts';
+
+export interface LedgerProblem {
+  readonly accountId: string;
+  /** null: about the account as a whole. */
+  readonly jobId: string | null;
+  readonly problem: string;
+}
+
+const ENTRIES_BY_KIND = throughIndex('ledger_entries', 'ledger_entries_account_kind');
+
+function sumOf<K extends LedgerKind>(kind: K) {
+  const amounts = sql`case kind when ${sql.lit(kind)} then amount else 0 end`;
+  return sql<number>`cast(sum(${amounts}) as signed)`.as(kind);
+}
+
+/** Each account's balances, the sums of its entries by kind, and its open jobs, at one instant. */
+export async function readSums(database: Database, { from, before }: AccountRange) {
+  const rows = await query(database, db => {
+    const sums = db
+      .selectFrom(ENTRIES_BY_KIND[database.dialect])
+      .select('account_id')
+      .select(({ fn }) => fn.countAll<number>().as('entries'))
+      .select(LEDGER_KINDS.map(sumOf))
+      .where('account_id', '>=', from)
+      .where('account_id', '<', before)
+      .groupBy('account_id');
+    const open = db
+      .selectFrom('jobs')
+      .select('account_id')
+      .select(({ fn }) => fn.countAll<number>().as('jobs'))
+      .where('state', 'in', OPEN_STATES)
+      .where('account_id', '>=', from)
+      .where('account_id', '<', before)
+      .where('playground_day', 'is', null)
+      .groupBy('account_id');
+    return db
+      .selectFrom('accounts')
+      .leftJoin(sums.as('sums'), 'sums.account_id', 'accounts.id')
+      .leftJoin(open.as('open'), 'open.account_id', 'accounts.id')
+      .select(['accounts.id', 'accounts.available', 'accounts.reserved'])
+      .select(['open.jobs', 'sums.entries'])
+      .select(['sums.grant', 'sums.reserve', 'sums.charge', 'sums.release', 'sums.revoke'])
+      .where('accounts.id', '>=', from)
+      .where('accounts.id', '<', before)
+      .orderBy('accounts.id')
+      .execute();
+  });
+  return rows.map(row => ({
+    accountId: row.id,
+    balances: { available: row.available, reserved: row.reserved },
+    sums: {
+      grant: requireInteger(row.grant),
+      reserve: requireInteger(row.reserve),
+      charge: requireInteger(row.charge),
+      release: requireInteger(row.release),
+      revoke: requireInteger(row.revoke),
+    },
+    entries: requireInteger(row.entries),
+    /** Those that are paid for. */
+    openJobs: requireInteger(row.jobs),
+  }));
+}
+
+/** What SQL lets pass. Everything else goes to the rules of ledger.ts, an open job's reserve too. */
+const ENTRY_IS_SOUND = sql<SqlBool>`owner.id is not null
+  and ledger_entries.slot = case ledger_entries.kind
+    when 'charge' then 'settle' when 'release' then 'settle' else ledger_entries.kind end
+  and case
+    when ledger_entries.job_id is null then 1
+    when job.id is null then partner.amount = ledger_entries.amount
+    when job.account_id <> ledger_entries.account_id or job.playground_day is not null then 0
+    when job.state = 'succeeded' then partner.amount = ledger_entries.amount
+      and 'charge' in (ledger_entries.kind, partner.kind)
+    when job.state = 'failed' then partner.amount = ledger_entries.amount
+      and 'release' in (ledger_entries.kind, partner.kind)
+    else 0 end`;
+
+const JOB_IS_SOUND = sql<SqlBool>`case
+  when job.playground_day is not null then reserve.amount is null and settle.amount is null
+  when job.state = 'succeeded' then reserve.amount = settle.amount and settle.kind = 'charge'
+  when job.state = 'failed' then reserve.amount = settle.amount and settle.kind = 'release'
+  else 0 end`;
+
+/** Also where the condition compares with null. */
+function isNot(condition: typeof JOB_IS_SOUND) {
+  return sql<SqlBool>`case when ${condition} then 0 else 1 end = 1`;
+}
+
+/** Entries that disagree with their account, their partner or their job. */
+export async function readWrongEntries(
+  database: Database,
+  { from, before, only: accountId }: AccountRange,
+  { fromMs, beforeMs }: TimeRange,
+): Promise<LedgerProblem[]> {
+  const ofAccounts =
+    accountId === undefined
+      ? sql<SqlBool>`ledger_entries.account_id >= ${from} and ledger_entries.account_id < ${before}`
+      : ofAccount(database.dialect, accountId, 'ledger_entries.account_id');
+  const otherSlot = sql<LedgerSlot>`case ledger_entries.slot when 'reserve' then 'settle' else 'reserve' end`;
+  const rows = await query(database, db =>
+    db
+      .selectFrom(ENTRIES_BY_TIME[database.dialect])
+      .leftJoin('accounts as owner', 'owner.id', 'ledger_entries.account_id')
+      .leftJoin('ledger_entries as partner', join =>
+        join
+          .onRef('partner.account_id', '=', 'ledger_entries.account_id')
+          .onRef('partner.reference', '=', 'ledger_entries.job_id')
+          .on('partner.slot', '=', otherSlot),
+      )
+      .leftJoin('jobs as job', 'job.id', 'ledger_entries.job_id')
+      .select(['ledger_entries.account_id', 'ledger_entries.kind', 'ledger_entries.slot'])
+      .select(['ledger_entries.amount', 'ledger_entries.job_id', 'owner.id as owner'])
+      .select(['partner.kind as partner_kind', 'partner.amount as partner_amount'])
+      .select(['job.state', 'job.account_id as job_account', 'job.playground_day'])
+      .where(ofAccounts)
+      .where('ledger_entries.created_at', '>=', fromMs)
+      .where('ledger_entries.created_at', '<', beforeMs)
+      .where(isNot(ENTRY_IS_SOUND))
+      .execute(),
+  );
+  return rows.flatMap(row => {
+    const { account_id: accountId, kind, slot, amount, job_id: jobId } = row;
+    const wrong = (problem: string, of = jobId) => ({ accountId, jobId: of, problem });
+    const problems: LedgerProblem[] = [];
+    if (row.owner === null)
+      problems.push(wrong('the ledger names an account that does not exist', null));
+    if (SLOT_OF[kind] !== slot) problems.push(wrong(`a ${kind} stands in the slot ${slot}`));
+    if (jobId === null) return problems;
+    if (row.job_account !== null && row.job_account !== accountId) {
+      problems.push(wrong(`the job is of account ${row.job_account}, a ${kind} of it is not`));
+      return problems;
+    }
+    const partner =
+      row.partner_kind === null || row.partner_amount === null
+        ? null
+        : { kind: row.partner_kind, amount: row.partner_amount };
+    const entries =
+      slot === 'reserve'
+        ? { reserve: amount, settlement: partner }
+        : { reserve: partner?.amount ?? null, settlement: { kind, amount } };
+    const problem = jobProblem(row.state, entries, row.playground_day !== null);
+    if (problem !== undefined) problems.push(wrong(problem));
+    return problems;
+  });
+}
+
+/**
+ * Jobs of a range, or the open ones of an account, that disagree with their entries. An account has
+ * no more open jobs than may be in flight.
+ */
+export async function readWrongJobs(
+  database: Database,
+  of: JobRange | { readonly openOf: string },
+): Promise<LedgerProblem[]> {
+  const rows = await query(database, db => {
+    const jobs = db
+      .selectFrom('jobs as job')
+      .leftJoin('ledger_entries as reserve', join =>
+        join
+          .onRef('reserve.account_id', '=', 'job.account_id')
+          .on('reserve.slot', '=', 'reserve')
+          .onRef('reserve.reference', '=', 'job.id'),
+      )
+      .leftJoin('ledger_entries as settle', join =>
+        join
+          .onRef('settle.account_id', '=', 'job.account_id')
+          .on('settle.slot', '=', 'settle')
+          .onRef('settle.reference', '=', 'job.id'),
+      )
+      .select(['job.id', 'job.account_id', 'job.state', 'job.playground_day'])
+      .select(['reserve.amount as reserve', 'settle.kind as settled', 'settle.amount as moved']);
+    const asked =
+      'openOf' in of
+        ? jobs.where('job.account_id', '=', of.openOf).where('job.state', 'in', OPEN_STATES)
+        : jobs.where('job.id', '>', of.after).where('job.id', '<=', of.to);
+    return asked.where(isNot(JOB_IS_SOUND)).execute();
+  });
+  return rows.flatMap(({ id, account_id: accountId, state, reserve, settled, moved, ...job }) => {
+    const settlement = settled === null || moved === null ? null : { kind: settled, amount: moved };
+    const problem = jobProblem(state, { reserve, settlement }, job.playground_day !== null);
+    return problem === undefined ? [] : [{ accountId, jobId: id, problem }];
+  });
+}

@@ -1,0 +1,139 @@
+/** The parts in which the audit reads a ledger, so that no statement reads all of it. */
+
+import { type Database, query } from '@matting/database/database.ts';
+import { throughIndex } from '@matting/database/statements.ts';
+import { ofAccount } from '../accounts/account-store.ts';
+
+/** What a range has at most. A statement reads three rows beside each entry. */
+export const LEDGER_RANGE = { accountsMax: 500, entriesMax: 2_000, jobsMax: 2_000 };
+/** Sorts behind every id. */
+const END = '~';
+
+/** Accounts by their ids, from the first one on and without the last one. */
+export interface AccountRange {
+  readonly from: string;
+  readonly before: string;
+  /** The range is this account alone. */
+  readonly only?: string;
+}
+
+/** A part of a large account. */
+export interface TimeRange {
+  readonly fromMs: number;
+  readonly beforeMs: number;
+}
+
+export interface JobRange {
+  readonly after: string;
+  readonly to: string;
+}
+
+/** One account as a range. */
+export function only(accountId: string): AccountRange {
+  return { from: accountId, before: behind(accountId), only: accountId };
+}
+
+/** The first text that may follow an id. */
+function behind(id: string): string {
+  return `${id}!`;
+}
+
+/** All accounts, and what else entries name. An account of too many entries is a range by itself. */
+export async function* accountRanges(
+  database: Database,
+  { accountsMax, entriesMax }: Readonly<typeof LEDGER_RANGE>,
+): AsyncGenerator<AccountRange> {
+  for (let from = ''; from < END; ) {
+    const before = (await readNthAccount(database, { from, before: END }, accountsMax)) ?? END;
+    const large = await readNthOwner(database, { from, before }, entriesMax);
+    yield { from, before: large ?? before };
+    if (large !== undefined) yield only(large);
+    from = large === undefined ? before : behind(large);
+  }
+}
+
+async function readNthAccount(database: Database, { from, before }: AccountRange, n: number) {
+  const row = await query(database, db =>
+    db
+      .selectFrom('accounts')
+      .select('id')
+      .where('id', '>=', from)
+      .where('id', '<', before)
+      .orderBy('id')
+      .limit(1)
+      .offset(n)
+      .executeTakeFirst(),
+  );
+  return row?.id;
+}
+
+/** Whose entry is the n-th of a range. */
+async function readNthOwner(database: Database, { from, before }: AccountRange, n: number) {
+  const row = await query(database, db =>
+    db
+      .selectFrom(ENTRIES_BY_TIME[database.dialect])
+      .select('account_id')
+      .where('account_id', '>=', from)
+      .where('account_id', '<', before)
+      .orderBy('account_id')
+      .limit(1)
+      .offset(n)
+      .executeTakeFirst(),
+  );
+  return row?.account_id;
+}
+
+export const ENTRIES_BY_TIME = throughIndex('ledger_entries', 'ledger_entries_account_time');
+
+export const ALWAYS: TimeRange = { fromMs: 0, beforeMs: Number.MAX_SAFE_INTEGER };
+
+/** Parts of an account with some `entriesMax` entries each. */
+export async function* timesOf(
+  database: Database,
+  accountId: string,
+  { entriesMax }: Pick<typeof LEDGER_RANGE, 'entriesMax'>,
+): AsyncGenerator<TimeRange> {
+  for (let { fromMs } = ALWAYS; ; ) {
+    const next = await query(database, db =>
+      db
+        .selectFrom(ENTRIES_BY_TIME[database.dialect])
+        .select('created_at')
+        .where(ofAccount(database.dialect, accountId))
+        .where('created_at', '>=', fromMs)
+        .orderBy('account_id')
+        .orderBy('created_at')
+        .limit(1)
+        .offset(entriesMax)
+        .executeTakeFirst(),
+    );
+    if (next === undefined) {
+      yield { ...ALWAYS, fromMs };
+      return;
+    }
+    const beforeMs = Math.max(next.created_at, fromMs + 1);
+    yield { fromMs, beforeMs };
+    fromMs = beforeMs;
+  }
+}
+
+export async function* jobRanges(database: Database, jobsMax: number) {
+  for (let after = ''; ; ) {
+    const { to, jobs } = await query(database, db =>
+      db
+        .selectFrom(
+          db
+            .selectFrom('jobs')
+            .select('id')
+            .where('id', '>', after)
+            .orderBy('id')
+            .limit(jobsMax)
+            .as('page'),
+        )
+        .select(({ fn }) => [fn.max('id').as('to'), fn.countAll<number>().as('jobs')])
+        .executeTakeFirstOrThrow(),
+    );
+    if (to === null) return;
+    yield { after, to, jobs };
+    after = to;
+  }
+}
