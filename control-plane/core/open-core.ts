@@ -58,12 +58,13 @@ import {
   readJobOfCaller,
   WaitForJob,
 } from './results/job-view.ts';
-import { type LossObserver, LostResults, resultLookStep } from './results/lost-results.ts';
+import { type LossObserver, LostResults } from './results/lost-results.ts';
 import {
   ResultDownload,
   type ResultReaderBounds,
   ResultReaders,
 } from './results/result-download.ts';
+import { resultLookStep } from './results/result-look.ts';
 import { removalSteps } from './retention/removal-steps.ts';
 import { Sweeper } from './retention/sweep.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';

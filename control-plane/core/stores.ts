@@ -15,7 +15,7 @@ import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 import { createNodeStore } from './nodes/node-store.ts';
 import { createSightingStore } from './nodes/sighting-store.ts';
 import { createRateQuotaStore } from './rates/rate-limits.ts';
-import { createLostResultStore } from './results/lost-results.ts';
+import { createLostResultStore } from './results/lost-result-store.ts';
 import { createSweepStore } from './retention/sweep-store.ts';
 import { type UnsettledJobs, unsettledJobs } from './retention/unsettled-jobs.ts';
 import { createSecretsCanaryStore } from './secrets/secrets-key.ts';

@@ -162,7 +162,7 @@ export interface JobsTable {
   trace_context: string | null;
 }
 
-/** A row a result whose file was gone while its link was good (core/results/lost-results.ts). */
+/** A row a result whose file was gone while its link was good (core/results/lost-result-store.ts). */
 export interface LostResultsTable {
   job_id: string;
   account_id: string;
@@ -280,7 +280,7 @@ export interface SweepsTable {
   walk_part: number;
   /** null: there was none yet. */
   walk_began_at: number | null;
-  /** When the next look over live results is due, and where one is: core/results/lost-results.ts. */
+  /** When the next look over live results is due, and where one is: core/results/result-look.ts. */
   look_due_at: number | null;
   look_after_at: number | null;
   look_after_id: string | null;

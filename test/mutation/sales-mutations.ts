@@ -80,7 +80,7 @@ the grant of an order can be entered by hand
   -     throw new Error('a reference that orders or lost results alone enter');
   = have references in the ledger that nobody else enters
 
-file control-plane/core/results/lost-results.ts
+file control-plane/core/results/lost-result-store.ts
 tests control-plane/test/repay-lost.test.ts: lost results on sqlite
 a lost result is repaid each time that somebody says so
   - if (!settled) return 'settled';
@@ -89,6 +89,9 @@ a lost result that cost nothing is repaid
   - charge?.kind === 'charge' ? 'paid' : 'unpaid'
   + charge?.kind !== undefined ? 'paid' : 'unpaid'
   = gives nothing back for what cost nothing
+
+file control-plane/core/results/repay-lost.ts
+tests control-plane/test/repay-lost.test.ts: lost results on sqlite
 most results are taken for lost at the first word
   - if (options.all && !options.evenMost) await requireFewMissing(dependencies);
   = takes most results for lost only where it is told so once more

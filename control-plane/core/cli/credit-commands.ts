@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
 import { requireAccount } from '../operator/operate-accounts.ts';
 import { OperateCredits } from '../operator/operate-credits.ts';
-import { MostMissingError, repayLost as repayAll } from '../results/lost-results.ts';
+import { MostMissingError, repayLost as repayAll } from '../results/repay-lost.ts';
 import { loadStorageConfig } from '../settings.ts';
 import { missingOfStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
 import { parseCredits, parseReference } from './arguments.ts';

@@ -11,7 +11,7 @@ import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
 import { JOB_CLASSES } from '../jobs/job.ts';
 import { ATTEMPT_KINDS, type AttemptOutcome } from '../nodes/matte-exchange.ts';
 import { REFUSAL_CAUSES } from '../nodes/registry-server.ts';
-import { LOSS_FINDERS } from '../results/lost-results.ts';
+import { LOSS_FINDERS } from '../results/lost-result-store.ts';
 import {
   STORAGE_OPERATIONS,
   STORAGE_OUTCOMES,

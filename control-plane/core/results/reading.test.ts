@@ -13,7 +13,8 @@ import { type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts
 import { fundedAccount, HOUR_MS, newJob, onStores, resultOf, running } from '../test/fixtures.ts';
 import { imageBody, useTestApp } from '../test/support/test-app.ts';
 import { JobEvents, WaitForJob } from './job-view.ts';
-import { LostResults, resultLookStep } from './lost-results.ts';
+import { LostResults } from './lost-results.ts';
+import { resultLookStep } from './result-look.ts';
 
 const test = ava.serial;
 

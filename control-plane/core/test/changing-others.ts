@@ -9,7 +9,7 @@ import type { ApiKey } from '../keys/api-key-store.ts';
 import type { LedgerAudit } from '../ledger/ledger-audit.ts';
 import type { LedgerOutcome } from '../ledger/ledger-store.ts';
 import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../rates/rate-windows.ts';
-import type { LiveResult } from '../results/lost-results.ts';
+import type { LiveResult } from '../results/lost-result-store.ts';
 import type { SweepClaim } from '../retention/sweep-store.ts';
 import type { SecretsCanary } from '../secrets/secrets-key.ts';
 import type { BootstrapOutcome, Stores } from '../stores.ts';

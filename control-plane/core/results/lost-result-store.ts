@@ -1,0 +1,252 @@
+/**
+ * Results whose files are gone while their links are good. One row a job, by whoever finds it:
+ *
+ * | settlement | means                                          | left by                        |
+ * |------------|------------------------------------------------|--------------------------------|
+ * | null       | found, and nothing was done about it           | settle, repay                  |
+ * | returned   | its file was there again                       | record: it is gone once more   |
+ * | unpaid     | nothing was charged for it                     | -                              |
+ * | paid       | the credit was granted again                   | -                              |
+ *
+ * A row moves no money by itself. `repay` does, once a job, whatever became of the job's row.
+ */
+
+import { type Database, query, transact } from '@matting/database/database.ts';
+import { isInserted, matchesOne, nowPlusMs, throughIndex } from '@matting/database/statements.ts';
+import type { NotNull } from 'kysely';
+import { insertAuditEntry } from '../accounts/audit.ts';
+import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
+import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
+
+/** Where a page of a list ends: the instant and the job of its last row. */
+interface ResultCursor {
+  readonly atMs: number;
+  readonly id: string;
+}
+
+export const FIRST_RESULT: ResultCursor = { atMs: 0, id: '' };
+
+export type LiveResult = Awaited<ReturnType<typeof liveResults>>[number];
+type Loss = Pick<LiveResult, 'jobId' | 'accountId'>;
+
+export const LOSS_FINDERS = ['download', 'replay', 'look', 'operator'] as const;
+export type LossFinder = (typeof LOSS_FINDERS)[number];
+
+type Repayment =
+  | 'paid'
+  /** Nothing was charged: a picture of the playground. */
+  | 'unpaid'
+  | 'settled';
+
+export type LostResultStore = ReturnType<typeof createLostResultStore>;
+
+const SWEEP_ID = 'sweep';
+
+export function createLostResultStore(database: Database) {
+  return {
+    /**
+     * True: found now, first or again after its file had returned.
+     * @param findingId made up outside of what is tried again
+     */
+    record: (loss: Loss, by: LossFinder, findingId: string) =>
+      record(database, loss, by, findingId),
+    async known(jobIds: readonly string[]): Promise<ReadonlySet<string>> {
+      if (jobIds.length === 0) return new Set();
+      const rows = await query(database, db =>
+        db
+          .selectFrom('lost_results')
+          .select(['job_id', 'settlement'])
+          .where('job_id', 'in', jobIds)
+          .execute(),
+      );
+      const lost = rows.filter(({ settlement }) => settlement !== 'returned');
+      return new Set(lost.map(row => row.job_id));
+    },
+    /** Live results whose links end next before and after that one, at most `count` each way. */
+    neighbours: (of: Pick<LiveResult, 'jobId' | 'expiresAtMs'>, count: number) =>
+      neighboursOf(database, of, count),
+    /** In the order in which links end; without those that end within `aheadMs`. */
+    live: (after: ResultCursor, aheadMs: number, limit: number) =>
+      liveResults(database, after, aheadMs, limit),
+    open: (after: ResultCursor, limit: number) => open(database, after, limit),
+    returned: (jobId: string): Promise<boolean> =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('lost_results')
+            .set({ settlement: 'returned', settled_at: database.nowMs })
+            .where('job_id', '=', jobId)
+            .where('settled_at', 'is', null),
+        ),
+      ),
+    /** Grants the credit that the job was charged, once, and says so in the account's log. */
+    repay: (jobId: string, auditId: string) => repay(database, jobId, auditId),
+    dueLook: () => dueLook(database),
+    /** @param next where it goes on, or when the next one begins */
+    async saveLook(next: { readonly after: ResultCursor } | { readonly inMs: number }) {
+      const columns =
+        'after' in next
+          ? { look_after_at: next.after.atMs, look_after_id: next.after.id }
+          : {
+              look_due_at: nowPlusMs(database.nowMs, next.inMs),
+              look_after_at: null,
+              look_after_id: null,
+            };
+      await query(database, db =>
+        db.updateTable('sweeps').set(columns).where('id', '=', SWEEP_ID).execute(),
+      );
+    },
+  };
+}
+
+function liveResults(database: Database, after: ResultCursor, aheadMs: number, limit: number) {
+  return query(database, db =>
+    results(database, db, 'asc', limit)
+      .where('result_blob_expires_at', '>', nowPlusMs(database.nowMs, aheadMs))
+      .where('result_blob_expires_at', '>=', after.atMs)
+      .where(eb => eb.or([eb('result_blob_expires_at', '>', after.atMs), eb('id', '>', after.id)]))
+      .execute(),
+  );
+}
+
+async function neighboursOf(
+  database: Database,
+  { jobId, expiresAtMs }: Pick<LiveResult, 'jobId' | 'expiresAtMs'>,
+  count: number,
+): Promise<LiveResult[]> {
+  const before = await query(database, db =>
+    results(database, db, 'desc', count)
+      .where('result_blob_expires_at', '>', database.nowMs)
+      .where('result_blob_expires_at', '<=', expiresAtMs)
+      .where('id', '!=', jobId)
+      .execute(),
+  );
+  const behind = await query(database, db =>
+    results(database, db, 'asc', count)
+      .where('result_blob_expires_at', '>', database.nowMs)
+      .where('result_blob_expires_at', '>', expiresAtMs)
+      .execute(),
+  );
+  return [...before, ...behind];
+}
+
+function results(
+  { dialect }: Database,
+  db: Database['kysely'],
+  order: 'asc' | 'desc',
+  limit: number,
+) {
+  return (
+    db
+      .selectFrom(RESULTS[dialect])
+      .select(['id as jobId', 'account_id as accountId', 'result_blob as blob'])
+      .select('result_blob_expires_at as expiresAtMs')
+      // The condition on the one is a condition on the other: the schema keeps them set together.
+      .$narrowType<{ blob: NotNull; expiresAtMs: NotNull }>()
+      .orderBy('result_blob_expires_at', order)
+      .orderBy('id', order)
+      .limit(limit)
+  );
+}
+
+const RESULTS = throughIndex('jobs', 'jobs_result_expiry');
+
+async function dueLook(database: Database): Promise<ResultCursor | undefined> {
+  const row = await query(database, db =>
+    db
+      .selectFrom('sweeps')
+      .select(['look_due_at', 'look_after_at', 'look_after_id'])
+      .select(() => database.nowMs.as('read_at'))
+      .where('id', '=', SWEEP_ID)
+      .executeTakeFirst(),
+  );
+  if (row === undefined || (row.look_due_at ?? 0) > row.read_at) return undefined;
+  return { atMs: row.look_after_at ?? 0, id: row.look_after_id ?? '' };
+}
+
+async function record(
+  database: Database,
+  { jobId, accountId }: Loss,
+  by: LossFinder,
+  findingId: string,
+): Promise<boolean> {
+  const found = { finding_id: findingId, found_by: by, found_at: database.nowMs };
+  const values = { job_id: jobId, account_id: accountId, ...found };
+  const insert = query(database, db => db.insertInto('lost_results').values(values).execute());
+  if (await isInserted(insert)) return true;
+  await query(database, db =>
+    db
+      .updateTable('lost_results')
+      .set({ ...found, settlement: null, settled_at: null })
+      .where('job_id', '=', jobId)
+      .where('settlement', '=', 'returned')
+      .execute(),
+  );
+  // Ours too where the answer to one of them was lost.
+  const row = await query(database, db =>
+    db
+      .selectFrom('lost_results')
+      .select('finding_id')
+      .where('job_id', '=', jobId)
+      .executeTakeFirst(),
+  );
+  return row?.finding_id === findingId;
+}
+
+function open(database: Database, after: ResultCursor, limit: number) {
+  return query(database, db =>
+    db
+      .selectFrom('lost_results')
+      .select(['job_id as jobId', 'account_id as accountId', 'found_at as foundAtMs'])
+      .where('settled_at', 'is', null)
+      .where('found_at', '>=', after.atMs)
+      .where(eb => eb.or([eb('found_at', '>', after.atMs), eb('job_id', '>', after.id)]))
+      .orderBy('found_at')
+      .orderBy('job_id')
+      .limit(limit)
+      .execute(),
+  );
+}
+
+function repay(database: Database, jobId: string, auditId: string): Promise<Repayment> {
+  return transact(database, async tx => {
+    const found = await tx
+      .selectFrom('lost_results')
+      .select('account_id')
+      .where('job_id', '=', jobId)
+      .executeTakeFirst();
+    if (found === undefined) return 'settled';
+    const accountId = found.account_id;
+    // In the order of all who move credits. Two at once: the later one finds the row settled.
+    await holdAccount(database, tx, accountId);
+    const charge = await tx
+      .selectFrom('ledger_entries')
+      .select('kind')
+      .where('account_id', '=', accountId)
+      .where('slot', '=', SLOT_OF.charge)
+      .where('reference', '=', jobId)
+      .executeTakeFirst();
+    const repayment = charge?.kind === 'charge' ? 'paid' : 'unpaid';
+    const settled = await matchesOne(
+      tx
+        .updateTable('lost_results')
+        .set({ settlement: repayment, settled_at: database.nowMs })
+        .where('job_id', '=', jobId)
+        .where('settled_at', 'is', null),
+    );
+    if (!settled) return 'settled';
+    if (repayment === 'unpaid') return repayment;
+    const reference = lostReferenceOf(jobId);
+    const entry = { kind: 'grant', accountId, amount: CREDITS_PER_JOB, reference } as const;
+    await enterOperatorEntry(database, tx, entry);
+    await insertAuditEntry(database, tx, {
+      id: auditId,
+      accountId,
+      actor: { kind: 'operator' },
+      action: 'credits.granted',
+      subject: reference,
+      after: { credits: CREDITS_PER_JOB },
+    });
+    return repayment;
+  });
+}
