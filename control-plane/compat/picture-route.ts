@@ -16,8 +16,9 @@ import {
   requireRate,
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
-import { refusalOf, serverTimingOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
+import { refusalOf, serverTimingOf } from '@matting/core/results/job-view.ts';
 import { openForReader } from '@matting/core/results/result-download.ts';
+import { waitForEnd, withJob } from '@matting/core/results/wait-for-job.ts';
 import type { RequestUploads } from '@matting/core/submission/image-uploads.ts';
 import type { MattingRequest } from '@matting/core/submission/matting-request.ts';
 import type { KeylessSubmission, Submitted } from '@matting/core/submission/submit-matting.ts';

@@ -5,7 +5,8 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava from 'ava';
 import type { ApiKeyStore } from './keys/api-key-store.ts';
-import { KeyUses, refusalOfKey } from './keys/authenticate.ts';
+import { refusalOfKey } from './keys/authenticate.ts';
+import { KeyUses } from './keys/key-uses.ts';
 import { RateLimits, type RateQuotaStore } from './rates/rate-limits.ts';
 import {
   leaseQuota,

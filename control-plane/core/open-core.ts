@@ -36,8 +36,9 @@ import { buildOperatorApp } from './http/operator-app.ts';
 import { type App, buildApp, type HttpInterface } from './http/public-app.ts';
 import { ReadinessService } from './http/readiness.ts';
 import { LEASE_TIMING } from './jobs/job.ts';
-import { Authenticate, KeyUses } from './keys/authenticate.ts';
+import { Authenticate } from './keys/authenticate.ts';
 import { accountViews, type Caller } from './keys/caller.ts';
+import { KeyUses } from './keys/key-uses.ts';
 import { ControlMetrics } from './metrics/control-metrics.ts';
 import { registerGauges } from './metrics/gauges.ts';
 import { OfferedModels } from './models/offered-models.ts';
@@ -51,13 +52,8 @@ import { OperateNodes } from './operator/operate-nodes.ts';
 import { OperateWebhooks } from './operator/operate-webhooks.ts';
 import { type About, type Core, migrationsOf, type PackageParts } from './package.ts';
 import { RateLimits } from './rates/rate-limits.ts';
-import {
-  JobEvents,
-  JobViews,
-  ResultTokens,
-  readJobOfCaller,
-  WaitForJob,
-} from './results/job-view.ts';
+import { JobEvents } from './results/job-events.ts';
+import { JobViews, readJobOfCaller } from './results/job-view.ts';
 import { type LossObserver, LostResults } from './results/lost-results.ts';
 import {
   ResultDownload,
@@ -65,12 +61,15 @@ import {
   ResultReaders,
 } from './results/result-download.ts';
 import { resultLookStep } from './results/result-look.ts';
+import { ResultTokens } from './results/result-tokens.ts';
+import { WaitForJob } from './results/wait-for-job.ts';
 import { removalSteps } from './retention/removal-steps.ts';
 import { Sweeper } from './retention/sweep.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
-import type { BlobStore, StorageObserver } from './storage/blob-store.ts';
+import type { BlobStore } from './storage/blob-store.ts';
 import { openStorages } from './storage/open-storage.ts';
+import type { StorageObserver } from './storage/storage-kind.ts';
 import { createStores, type Stores } from './stores.ts';
 import { AcceptanceGate } from './submission/acceptance-gate.ts';
 import { ImageUploads, type UploadBounds } from './submission/image-uploads.ts';

@@ -13,11 +13,12 @@ import type { HttpInterface } from './http/public-app.ts';
 import type { MetricSet } from './metrics/metric-set.ts';
 import { CORE_MIGRATIONS } from './migrations.ts';
 import type { Fleet } from './nodes/fleet.ts';
-import type { JobEvents } from './results/job-view.ts';
+import type { JobEvents } from './results/job-events.ts';
 import type { SweepStep } from './retention/sweep.ts';
 import type { CallbackSecrets } from './secrets/secret-box.ts';
 import type { CoreSettings } from './settings.ts';
-import type { BlobStore, StorageKind } from './storage/blob-store.ts';
+import type { BlobStore } from './storage/blob-store.ts';
+import type { StorageKind } from './storage/storage-kind.ts';
 import type { Stores } from './stores.ts';
 import type { SettledStep } from './transactions/settled-steps.ts';
 

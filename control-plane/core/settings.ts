@@ -25,8 +25,8 @@ import {
   JOB_RETENTION_DAYS_MIN,
 } from './retention/retention.ts';
 import { parseSecretsKey } from './secrets/secrets-key.ts';
-import type { StorageKind } from './storage/blob-store.ts';
 import { readStorage } from './storage/open-storage.ts';
+import type { StorageKind } from './storage/storage-kind.ts';
 import {
   isWebhookSchedule,
   WEBHOOK_SCHEDULE_MS,

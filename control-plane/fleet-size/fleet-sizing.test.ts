@@ -1,7 +1,7 @@
 /** The size of the fleet that the queue asks for, as replicas report it, on both databases. */
 import assert from 'node:assert/strict';
 import type { NodeSnapshot } from '@matting/core/nodes/node-view.ts';
-import { JobEvents } from '@matting/core/results/job-view.ts';
+import { JobEvents } from '@matting/core/results/job-events.ts';
 import { fundedAccount, newJob, storedInput } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
 import ava from 'ava';

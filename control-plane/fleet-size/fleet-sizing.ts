@@ -14,7 +14,7 @@ import { MEGAPIXELS_MIN, queuedMegapixels } from '@matting/core/jobs/queue-bound
 import type { MetricSet } from '@matting/core/metrics/metric-set.ts';
 import type { NodeSnapshot } from '@matting/core/nodes/node-view.ts';
 import type { Core } from '@matting/core/package.ts';
-import type { JobEvents } from '@matting/core/results/job-view.ts';
+import type { JobEvents } from '@matting/core/results/job-events.ts';
 import { type Database, query } from '@matting/database/database.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import { isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';

@@ -10,7 +10,8 @@ import {
   requireApiKey,
 } from '@matting/core/http/header-checks.ts';
 import { isFinal, type Job } from '@matting/core/jobs/job.ts';
-import { refusalOf, waitForEnd, withJob } from '@matting/core/results/job-view.ts';
+import { refusalOf } from '@matting/core/results/job-view.ts';
+import { waitForEnd, withJob } from '@matting/core/results/wait-for-job.ts';
 import type { ImageUpload } from '@matting/core/submission/image-upload.ts';
 import { requireMattingRequest } from '@matting/core/submission/matting-request.ts';
 import type { Submitted } from '@matting/core/submission/submit-matting.ts';

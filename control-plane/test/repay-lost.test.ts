@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { openDirectoryBlobStore } from '@matting/core/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '@matting/core/storage/directory-store.ts';
 import {
   assertBalanced,
   fundedAccount,

@@ -10,7 +10,7 @@ import {
   ListObjectsV2Command,
   PutBucketLifecycleConfigurationCommand,
 } from '@aws-sdk/client-s3';
-import { openDirectoryBlobStore } from '@matting/core/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '@matting/core/storage/directory-store.ts';
 import { joinBlobStores } from '@matting/core/storage/open-storage.ts';
 import { get, list, put } from '@matting/core/test/blob-store.contract.ts';
 import type { Env } from '@matting/core/test/support/cli.ts';

@@ -67,7 +67,7 @@ a result of another size than it is said to have is taken
   + if (head.width === 0)
   = of another size than announced is not taken, and the job is done under another fence
 
-file control-plane/core/dispatch/dispatcher.ts
+file control-plane/core/dispatch/job-run.ts
 tests control-plane/object-storage/direct/direct.test.ts: a node that cannot reach the storage
 two attempts have one place
   - return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;

@@ -43,7 +43,7 @@ a key of the service itself opens something
   - .where('purpose', 'is', null)
   = a key of the service itself is in no list, and opens nothing
 
-file control-plane/core/keys/api-key-store.ts
+file control-plane/core/keys/change-api-keys.ts
 tests control-plane/core/keys/manage-keys.test.ts: a rotation
 a rotation keeps no old secret
   - previous_secret_hash: eb.ref('secret_hash'),
@@ -53,6 +53,8 @@ a rotation at once lets the old secret go on
   - nowPlusMs(database.nowMs, by.overlapMs)
   + nowPlusMs(database.nowMs, by.overlapMs + 60_000)
   = at once ends the old secret here and now, and says when
+
+file control-plane/core/keys/read-api-keys.ts
 tests control-plane/core/keys/manage-keys.test.ts: another account
 another account’s key is found
   - accountId === undefined || row.account_id === accountId
@@ -71,7 +73,7 @@ a new cap goes on with the count of the one before
   + if (cap !== before) return count;
   = is kept where only the credits of its cap change
 
-file control-plane/core/keys/api-key-store.ts
+file control-plane/core/keys/key-caps.ts
 tests control-plane/core/keys/accounts.test.ts: policies of keys on sqlite
 a cap counts nothing
   - cap_used: after.used

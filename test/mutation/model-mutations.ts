@@ -57,7 +57,7 @@ large images keep small ones from a node with little memory
   + this.#nextAtMs = nowMs;
   = an image that has waited for memory has the node for itself, until it begins
 
-file control-plane/core/nodes/matte-exchange.ts
+file control-plane/core/nodes/attempt-outcome.ts
 tests control-plane/core/nodes/verdict.test.ts
 a model that a job names takes its node from all other jobs
   - return ofOther && ENGINE_FAULTS.has(outcome.error.code) ? undefined : 'fault';

@@ -95,13 +95,15 @@ tests control-plane/test/repay-lost.test.ts: lost results on sqlite
 most results are taken for lost at the first word
   - if (options.all && !options.evenMost) await requireFewMissing(dependencies);
   = takes most results for lost only where it is told so once more
+
+file control-plane/core/results/lost-results.ts
 tests control-plane/core/results/results.test.ts: no lost result
 all results of a disk that is not mounted are lost
   - if (missing * 2 <= asked.length) return false;
   + if (missing >= 0) return false;
   = is one of a storage that is not there, or lost all it had at once
 
-file control-plane/core/storage/blob-store.ts
+file control-plane/core/storage/directory-store.ts
 tests control-plane/core/storage/directories.test.ts: a directory that is gone, as that of a disk that is not mounted
 a file is missing though its whole directory is
   - await this.#requireDirectoryOf(name);
@@ -116,7 +118,7 @@ what a row has of a result link opens the result
   + const hashed = HASH.test(token) ? token : hash('sha256', token, 'hex');
   = opens nothing, and is no part of the link
 
-file control-plane/core/results/job-view.ts
+file control-plane/core/results/result-tokens.ts
 tests control-plane/core/results/results.test.ts: the database
 the token of a result link is kept as it is
   - return { token: hash('sha256', token, 'hex'), sealedToken };

@@ -349,7 +349,7 @@ a long text stands for the picture wherever it was
   + if (longTexts > 2 && !isImage) {
   = what is wrong with a call is told by name, takes nothing and leaves nothing
 
-file control-plane/core/nodes/matte-exchange.ts
+file control-plane/core/nodes/attempt-outcome.ts
 tests control-plane/test/compose/replicas.test.ts: two replicas on sqlite › remove.bg
 an image that a node refuses for what was asked is tried on every node
   - about === 'picture' || about === 'options'

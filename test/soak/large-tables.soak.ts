@@ -7,7 +7,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import ava, { type ExecutionContext } from 'ava';
 import { sql } from 'kysely';
 import { Sweeper } from '../../control-plane/core/retention/sweep.ts';
-import { openDirectoryBlobStore } from '../../control-plane/core/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '../../control-plane/core/storage/directory-store.ts';
 import type { Stores } from '../../control-plane/core/stores.ts';
 import { CORE_SUITE } from '../../control-plane/core/test/core-suite.ts';
 import { excessOf, soundOn, TABLES } from '../../control-plane/core/test/exercise.ts';

@@ -1,4 +1,4 @@
-/** What each end of an attempt means for the job: the rules of dispatcher.ts over real gRPC. */
+/** What each end of an attempt means for the job: the rules of job-run.ts over real gRPC. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';

@@ -27,7 +27,7 @@ import {
   thumbnailBlob,
 } from '../jobs/job.ts';
 import type { JobLeases } from '../jobs/leases.ts';
-import type { MatteResult } from '../nodes/matte-exchange.ts';
+import type { MatteResult } from '../nodes/attempt-outcome.ts';
 import { type BlobStore, writeBlob } from '../storage/blob-store.ts';
 import type { JobCompletion } from '../transactions/job-completion.ts';
 import { HeldLease } from './held-lease.ts';

@@ -1,7 +1,7 @@
 /** Attempts whose files go straight between node and storage, as runs of jobs know them. */
 import type { OutputFormat } from '@matting/proto/contract/formats.ts';
-import type { Offer } from '../nodes/fleet.ts';
 import type { DirectTransfer } from '../nodes/matte-exchange.ts';
+import type { Offer } from '../nodes/node-link.ts';
 import type { ResultBlob } from './result-blob.ts';
 
 export type DirectNode = Pick<Offer, 'bootId' | 'directOrigins'>;

@@ -2,7 +2,7 @@
 
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { JobClass, JobFailure } from '../jobs/job.ts';
-import type { AttemptOutcome } from '../nodes/matte-exchange.ts';
+import type { AttemptOutcome } from '../nodes/attempt-outcome.ts';
 
 /* What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
 export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;

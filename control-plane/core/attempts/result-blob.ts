@@ -1,5 +1,6 @@
 /** Where an attempt's result goes while it comes in, until it is committed or removed. */
-import type { MatteResult, ResultSink } from '../nodes/matte-exchange.ts';
+import type { MatteResult } from '../nodes/attempt-outcome.ts';
+import type { ResultSink } from '../nodes/matte-exchange.ts';
 import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts';
 
 /* Where an attempt's result goes while it comes in, until it is committed or removed. */

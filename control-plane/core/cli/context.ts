@@ -12,7 +12,7 @@ import {
   requireSameSecretsKey,
 } from '../secrets/secrets-key.ts';
 import { type CoreSettings, loadDatabaseConfig, loadKeyConfig } from '../settings.ts';
-import type { StorageKind } from '../storage/blob-store.ts';
+import type { StorageKind } from '../storage/storage-kind.ts';
 import { createStores, type StoresWithoutEnds } from '../stores.ts';
 
 export class CommandError extends Error {

@@ -4,8 +4,7 @@
  */
 import { type Command, InvalidArgumentError } from 'commander';
 import { isoTime } from '../jobs/job.ts';
-import type { ApiKey } from '../keys/api-key-store.ts';
-import { apiKeyIdOf } from '../keys/authenticate.ts';
+import { apiKeyIdOf } from '../keys/api-key-token.ts';
 import {
   CAP_PERIODS,
   DAY_MS,
@@ -30,6 +29,7 @@ import {
   type RotationOverlap,
 } from '../keys/key-policy.ts';
 import { keyView, ManageKeys } from '../keys/manage-keys.ts';
+import type { ApiKey } from '../keys/read-api-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 import { requireAccount } from '../operator/operate-accounts.ts';
 import { parseName } from './arguments.ts';

@@ -1,8 +1,8 @@
 /** The use cases behind the two ports, as their routes are given them. */
 
 import type { Job } from '../jobs/job.ts';
-import type { KeyUses } from '../keys/authenticate.ts';
 import type { Authenticator, Caller, ReadAccount } from '../keys/caller.ts';
+import type { KeyUses } from '../keys/key-uses.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
 import type { OperateAccounts } from '../operator/operate-accounts.ts';
 import type { OperateCredits } from '../operator/operate-credits.ts';
@@ -10,8 +10,9 @@ import type { OperateJobs, ReadQueue } from '../operator/operate-jobs.ts';
 import type { OperateNodes } from '../operator/operate-nodes.ts';
 import type { OperateWebhooks } from '../operator/operate-webhooks.ts';
 import type { RateLimits } from '../rates/rate-limits.ts';
-import type { JobViews, WaitForJob } from '../results/job-view.ts';
+import type { JobViews } from '../results/job-view.ts';
 import type { ResultDownload, ResultReaders } from '../results/result-download.ts';
+import type { WaitForJob } from '../results/wait-for-job.ts';
 import type { ImageUploads } from '../submission/image-uploads.ts';
 import type { SubmitMatting } from '../submission/submit-matting.ts';
 import type { Readiness } from './readiness.ts';

@@ -10,14 +10,9 @@ import {
 import { wantBody } from '@matting/http/unread-bodies.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isFinal, type Job } from '../jobs/job.ts';
-import {
-  refusalOf,
-  serverTimingOf,
-  subjectHeaders,
-  waitForEnd,
-  withJob,
-} from '../results/job-view.ts';
+import { refusalOf, serverTimingOf, subjectHeaders } from '../results/job-view.ts';
 import { fileHeaders, openForReader, type ResultFile } from '../results/result-download.ts';
+import { waitForEnd, withJob } from '../results/wait-for-job.ts';
 import { type AcceptedAnswers, JSON_ALONE } from '../submission/matting-request.ts';
 import type { Submitted } from '../submission/submit-matting.ts';
 import type { AppServices } from './app-services.ts';

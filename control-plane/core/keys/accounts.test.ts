@@ -28,13 +28,13 @@ import {
   storesOn,
 } from '../test/fixtures.ts';
 import {
-  API_KEY_MEMORY_MS,
   apiKeyIdOf,
   createApiKeyToken,
   hashSecret,
   parseApiKeyToken,
   secretMatches,
-} from './authenticate.ts';
+} from './api-key-token.ts';
+import { API_KEY_MEMORY_MS } from './authenticate.ts';
 
 const test = ava.serial;
 

@@ -2,7 +2,8 @@
 import { isName } from '../accounts/account-store.ts';
 import type { Actor } from '../accounts/audit.ts';
 import { isoTime } from '../jobs/job.ts';
-import type { ApiKey, ApiKeyStore, KeyChange, KeyCursor, NewKey } from './api-key-store.ts';
+import type { ApiKeyStore } from './api-key-store.ts';
+import type { KeyChange, NewKey } from './change-api-keys.ts';
 import {
   KEY_SCOPES,
   KEYS_ALIVE_MAX,
@@ -10,6 +11,7 @@ import {
   ROTATION_OVERLAPS,
   type RotationOverlap,
 } from './key-policy.ts';
+import type { ApiKey, KeyCursor } from './read-api-keys.ts';
 
 export type { ApiKey };
 

@@ -9,14 +9,14 @@ import { ERROR_CATALOGUE, type ErrorCode } from '@matting/proto/contract/errors.
 import { collectDefaultMetrics, Gauge } from 'prom-client';
 import { FETCH_OUTCOMES, type JobEnding } from '../attempts/job-observer.ts';
 import { JOB_CLASSES } from '../jobs/job.ts';
-import { ATTEMPT_KINDS, type AttemptOutcome } from '../nodes/matte-exchange.ts';
+import { ATTEMPT_KINDS, type AttemptOutcome } from '../nodes/attempt-outcome.ts';
 import { REFUSAL_CAUSES } from '../nodes/registry-server.ts';
 import { LOSS_FINDERS } from '../results/lost-result-store.ts';
 import {
   STORAGE_OPERATIONS,
   STORAGE_OUTCOMES,
   type StorageRequestEnd,
-} from '../storage/blob-store.ts';
+} from '../storage/storage-kind.ts';
 import { WEBHOOK_ATTEMPT_OUTCOMES } from '../webhooks/send-webhooks.ts';
 import { MetricSet } from './metric-set.ts';
 

@@ -12,7 +12,8 @@ import {
   type ScriptedNodeOptions,
   TEST_TOKEN,
 } from '../test/scripted-node.ts';
-import { Fleet, type FleetMember, REPORT_SILENCE_MAX_MS } from './fleet.ts';
+import { Fleet } from './fleet.ts';
+import { type FleetMember, REPORT_SILENCE_MAX_MS } from './node-link.ts';
 import { FAULTS_IN_A_ROW_MAX } from './node-trust.ts';
 import type { NodeSnapshot } from './node-view.ts';
 import { NODE_TIMING } from './registry-server.ts';

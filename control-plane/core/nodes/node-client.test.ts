@@ -13,8 +13,9 @@ import { until } from '@matting/test-support/waiting.ts';
 import ava from 'ava';
 import { cutOutOf, type Exchange, type Script } from '../test/scripted-exchange.ts';
 import { callOf, ScriptedNode, TEST_TOKEN } from '../test/scripted-node.ts';
-import { NodeClient } from './fleet.ts';
-import { type DirectTransfer, outcomeOf } from './matte-exchange.ts';
+import { outcomeOf } from './attempt-outcome.ts';
+import type { DirectTransfer } from './matte-exchange.ts';
+import { NodeClient } from './node-client.ts';
 
 const test = ava.serial;
 

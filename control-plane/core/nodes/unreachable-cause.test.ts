@@ -4,7 +4,7 @@ import { ChannelCredentials, Server, ServerCredentials } from '@grpc/grpc-js';
 import { MatteServiceService } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import { TestAuthority } from '@matting/test-support/certificates.ts';
 import ava from 'ava';
-import { NodeClient } from './fleet.ts';
+import { NodeClient } from './node-client.ts';
 import { unreachableCause } from './unreachable-cause.ts';
 
 const test = ava.serial;

@@ -1,6 +1,6 @@
 import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
 import test from 'ava';
-import { type AttemptOutcome, verdictOn } from './matte-exchange.ts';
+import { type AttemptOutcome, verdictOn } from './attempt-outcome.ts';
 
 const OWN = { ofOther: false };
 const OTHER = { ofOther: true };

@@ -10,7 +10,7 @@ import {
   publicState,
 } from '../jobs/job.ts';
 import { isJobCursor } from '../jobs/job-lists.ts';
-import { publicPrefix } from '../keys/authenticate.ts';
+import { publicPrefix } from '../keys/api-key-token.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../retention/retention.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
 import { requireAccount } from './operate-accounts.ts';

@@ -9,12 +9,14 @@ import { rejectsWith } from '@matting/test-support/throws.ts';
 import { until } from '@matting/test-support/waiting.ts';
 import ava, { type ExecutionContext } from 'ava';
 import type { Job } from '../jobs/job.ts';
-import { type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import { openDirectoryBlobStore } from '../storage/directory-store.ts';
 import { fundedAccount, HOUR_MS, newJob, onStores, resultOf, running } from '../test/fixtures.ts';
 import { imageBody, useTestApp } from '../test/support/test-app.ts';
-import { JobEvents, WaitForJob } from './job-view.ts';
+import { JobEvents } from './job-events.ts';
 import { LostResults } from './lost-results.ts';
 import { resultLookStep } from './result-look.ts';
+import { WaitForJob } from './wait-for-job.ts';
 
 const test = ava.serial;
 

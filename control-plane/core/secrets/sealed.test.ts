@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { isReadableSecret, signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
 import test from 'ava';
-import { ResultTokens } from '../results/job-view.ts';
+import { ResultTokens } from '../results/result-tokens.ts';
 import { CallbackSecrets, mailBody, notificationBody, SecretBox } from './secret-box.ts';
 
 const prefixed = (bytes: number) => `whsec_${randomBytes(bytes).toString('base64')}`;

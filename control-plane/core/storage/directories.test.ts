@@ -18,12 +18,8 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import { rejectsWith } from '@matting/test-support/throws.ts';
 import ava, { type ExecutionContext } from 'ava';
 import { get, list, put, testBlobStore } from '../test/blob-store.contract.ts';
-import {
-  BlobNotFoundError,
-  type BlobStore,
-  openDirectoryBlobStore,
-  type StorageKind,
-} from './blob-store.ts';
+import { BlobNotFoundError, type BlobStore } from './blob-store.ts';
+import { openDirectoryBlobStore } from './directory-store.ts';
 import {
   absoluteStorage,
   joinBlobStores,
@@ -32,6 +28,7 @@ import {
   StorageConfigError,
   storageDirectory,
 } from './open-storage.ts';
+import type { StorageKind } from './storage-kind.ts';
 
 const test = ava.serial;
 

@@ -5,18 +5,15 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { EnvOptions, EnvReader } from '@matting/program/env.ts';
+import { BlobNotFoundError, type BlobStore, type SignedAccess } from './blob-store.ts';
+import { checkDirectory } from './check-directory.ts';
 import {
-  BlobNotFoundError,
-  type BlobStore,
-  checkDirectory,
   missingDirectories,
   openDirectoryBlobStore,
   readDirectoryBlobs,
-  type SignedAccess,
-  type StorageFinding,
-  type StorageKind,
-  type StorageOpening,
-} from './blob-store.ts';
+} from './directory-store.ts';
+import type { StorageFinding } from './storage-finding.ts';
+import type { StorageKind, StorageOpening } from './storage-kind.ts';
 
 const STORAGE = 'MATTING_STORAGE_URL';
 /** The storage that blobs move from, or will move to. */

@@ -18,7 +18,8 @@ import sharp from 'sharp';
 import sinon from 'sinon';
 import { ImageFetcher } from '../fetching/fetch-image.ts';
 import { requireAcceptableImage } from '../jobs/acceptable-image.ts';
-import { type BlobStore, openDirectoryBlobStore } from '../storage/blob-store.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import { openDirectoryBlobStore } from '../storage/directory-store.ts';
 
 const test = ava.serial;
 

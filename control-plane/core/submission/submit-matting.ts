@@ -14,7 +14,7 @@ import type { Job, JobInput } from '../jobs/job.ts';
 import type { JobStore } from '../jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../keys/caller.ts';
 import type { OfferedModels } from '../models/offered-models.ts';
-import type { JobEvents } from '../results/job-view.ts';
+import type { JobEvents } from '../results/job-events.ts';
 import type { CallbackSecrets } from '../secrets/secret-box.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type {

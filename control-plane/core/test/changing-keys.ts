@@ -1,6 +1,7 @@
 /** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
-import type { ApiKey, MadeKey } from '../keys/api-key-store.ts';
+import type { MadeKey } from '../keys/change-api-keys.ts';
+import type { ApiKey } from '../keys/read-api-keys.ts';
 import type { Stores } from '../stores.ts';
 import type { SubmitOutcome } from '../transactions/job-submission.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';

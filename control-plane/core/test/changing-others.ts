@@ -5,7 +5,7 @@ import { rowOf, setIn } from '@matting/database/test/rows.ts';
 import { at } from '@matting/test-support/at.ts';
 import type { Account } from '../accounts/account-store.ts';
 import type { AuditEntry, ServiceActor } from '../accounts/audit.ts';
-import type { ApiKey } from '../keys/api-key-store.ts';
+import type { ApiKey } from '../keys/read-api-keys.ts';
 import type { LedgerAudit } from '../ledger/ledger-audit.ts';
 import type { LedgerOutcome } from '../ledger/ledger-store.ts';
 import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../rates/rate-windows.ts';

@@ -7,7 +7,7 @@ import { GuardedPost, type PostLimits } from '@matting/http/outgoing/guarded-pos
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { createTestDatabase, type TestDatabase } from '@matting/test-support/database.ts';
 import type { SerialFn } from 'ava';
-import { JobEvents } from '../results/job-view.ts';
+import { JobEvents } from '../results/job-events.ts';
 import { CallbackSecrets, notificationBody, SecretBox } from '../secrets/secret-box.ts';
 import type { Stores } from '../stores.ts';
 import type { MessageDelivery } from '../webhooks/deliver-messages.ts';

@@ -17,7 +17,7 @@ import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import { isFinal, type Job, type JobInput, LEASE_TIMING } from '../jobs/job.ts';
 import type { Fleet } from '../nodes/fleet.ts';
 import { composeDispatch } from '../open-core.ts';
-import { JobEvents } from '../results/job-view.ts';
+import { JobEvents } from '../results/job-events.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { openStorage } from '../storage/open-storage.ts';
 import type { Stores } from '../stores.ts';

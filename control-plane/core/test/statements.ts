@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { addTo } from '@matting/database/test/rows.ts';
 import { accountOf } from '@matting/test-support/large-tables.ts';
-import { createApiKeyToken } from '../keys/authenticate.ts';
+import { createApiKeyToken } from '../keys/api-key-token.ts';
 import type { Stores } from '../stores.ts';
 import { CHANGING } from './changing.ts';
 import {

@@ -18,7 +18,7 @@ import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import type { Claim, Job, JobFailure, JobResult, StageTimings } from '../jobs/job.ts';
 import { readJob } from '../jobs/job-reading.ts';
 import { failureColumns, resultColumns } from '../jobs/job-rows.ts';
-import { giveBackToCap } from '../keys/api-key-store.ts';
+import { giveBackToCap } from '../keys/key-caps.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
 import { insertWebhook } from '../webhooks/outbox-store.ts';

@@ -36,7 +36,7 @@ import {
 } from '../jobs/job-rows.ts';
 import { queuePositionMs } from '../jobs/lanes.ts';
 import { queuedFramePixels } from '../jobs/queue-bound.ts';
-import { CapReachedError, countForCap } from '../keys/api-key-store.ts';
+import { CapReachedError, countForCap } from '../keys/key-caps.ts';
 import { CREDITS_PER_JOB } from '../ledger/ledger.ts';
 import { reserveCredit } from '../ledger/ledger-writer.ts';
 

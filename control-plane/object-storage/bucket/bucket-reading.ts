@@ -11,11 +11,10 @@ import {
   type BlobPart,
   type BlobReading,
   requireBlobName,
-  type StorageOutcome,
-  type StorageRequestEnd,
   unreadable,
   unwritable,
 } from '@matting/core/storage/blob-store.ts';
+import type { StorageOutcome, StorageRequestEnd } from '@matting/core/storage/storage-kind.ts';
 import {
   type BucketClient,
   type BucketItem,

@@ -1,5 +1,5 @@
 import type { LifecycleRule } from '@aws-sdk/client-s3';
-import type { BlobLives } from '@matting/core/storage/blob-store.ts';
+import type { BlobLives } from '@matting/core/storage/storage-kind.ts';
 
 /**
  * `s3://bucket/prefix?...` as the options of a store. Credentials are never in it: they come from

@@ -21,13 +21,13 @@ import {
   loadStorageConfig,
   type StorageSettings,
 } from '@matting/core/settings.ts';
-import type { StorageKind } from '@matting/core/storage/blob-store.ts';
 import {
   checkStorage,
   missingOfStorage,
   storageDirectory,
   storageKindOf,
 } from '@matting/core/storage/open-storage.ts';
+import type { StorageKind } from '@matting/core/storage/storage-kind.ts';
 import { createStores } from '@matting/core/stores.ts';
 import { DatabaseOpenError, databaseCertificates } from '@matting/database/connect.ts';
 import type { Database } from '@matting/database/database.ts';

@@ -1,7 +1,6 @@
 /** The pages of API keys: the list, one key, a new one, and what is shown once of a secret. */
 
 import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
-import type { ApiKey } from '@matting/core/keys/api-key-store.ts';
 import {
   CAP_PERIODS,
   DAY_MS,
@@ -21,6 +20,7 @@ import {
   type RotationOverlap,
 } from '@matting/core/keys/key-policy.ts';
 import { type ManageKeys, parseKeyName } from '@matting/core/keys/manage-keys.ts';
+import type { ApiKey } from '@matting/core/keys/read-api-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
 import type { OfferedModels } from '@matting/core/models/offered-models.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';

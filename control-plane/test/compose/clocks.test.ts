@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { openDirectoryBlobStore } from '@matting/core/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '@matting/core/storage/directory-store.ts';
 import type { Stores } from '@matting/core/stores.ts';
 import { assertBalanced, fundedCaller } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';

@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { REMEMBERED_MS } from '@matting/compat/picture-route.ts';
 import { API_KEY_MEMORY_MS } from '@matting/core/keys/authenticate.ts';
 import { RATE_WINDOW_MS } from '@matting/core/rates/rate-windows.ts';
-import { WaitForJob } from '@matting/core/results/job-view.ts';
+import { WaitForJob } from '@matting/core/results/wait-for-job.ts';
 import { assertBalanced } from '@matting/core/test/fixtures.ts';
 import { until } from '@matting/core/test/harness.ts';
 import { Receiver } from '@matting/core/test/receiver.ts';

@@ -39,7 +39,7 @@ import {
   type Services,
 } from '../../open-core.ts';
 import type { Package, PackageParts } from '../../package.ts';
-import { JobEvents } from '../../results/job-view.ts';
+import { JobEvents } from '../../results/job-events.ts';
 import type { LossObserver } from '../../results/lost-results.ts';
 import type { ResultReaderBounds } from '../../results/result-download.ts';
 import { type BlobStore, writeBlob } from '../../storage/blob-store.ts';

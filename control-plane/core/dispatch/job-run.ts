@@ -1,0 +1,481 @@
+/**
+ * One run of a job. It owns the room the job was placed with, and every room on a node that it
+ * takes after: one at a time, ended before what follows the attempt is written.
+ *
+ * | attempt     | then                                                                        |
+ * |-------------|-----------------------------------------------------------------------------|
+ * | done        | succeeded                                                                   |
+ * | refused     | another node at once where one has room, else given back; counts nothing    |
+ * | lost        | counted as lost, and given back                                             |
+ * | node-fault  | once elsewhere (the same node where there is no other), then failed         |
+ * | image-fault | failed with the node's code                                                 |
+ * | local-fault | our storage: where a file of the job was not read right, once more; failed, |
+ * |             | retryable                                                                   |
+ * | storage-    | streamed from now on; at once where no place was named for its result,      |
+ * |       fault | else under another claim                                                    |
+ * | aborted     | lease lost: nothing more; stopping: given back                              |
+ *
+ * No transaction is open during a download or an attempt.
+ */
+
+import {
+  asSpan,
+  carrierOf,
+  describeSpan,
+  failSpan,
+  recordSpan,
+  type StartedSpan,
+  type Tracing,
+  traced,
+  underSpan,
+} from '@matting/program/tracing/active-span.ts';
+import { ContractError, ERROR_CATALOGUE } from '@matting/proto/contract/errors.ts';
+import { frameRefusal } from '@matting/proto/contract/finishing/frame.ts';
+import {
+  ClaimedJob,
+  type ClaimedJobDependencies,
+  type Ending,
+  type RunEnd,
+  STORAGE_FAILED,
+} from '../attempts/claimed-job.ts';
+import type { DirectAttempt, DirectAttempts } from '../attempts/direct-attempts.ts';
+import { type Download, fetchSource, type SourceFetcher } from '../attempts/downloads.ts';
+import type { JobObserver } from '../attempts/job-observer.ts';
+import { BlobSink, type ResultBlob } from '../attempts/result-blob.ts';
+import {
+  backgroundBlob,
+  failureDue,
+  JOB_MS_MAX,
+  type Job,
+  type JobFailure,
+  type JobInput,
+  LEASE_TIMING,
+  modeOf,
+  sizeOf,
+} from '../jobs/job.ts';
+import type { ClaimableJob } from '../jobs/job-queue.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/attempt-outcome.ts';
+import type { MatteCall } from '../nodes/matte-exchange.ts';
+import type { Offer } from '../nodes/node-link.ts';
+import type { JobEvents } from '../results/job-events.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import type { JobCompletion } from '../transactions/job-completion.ts';
+import type { Placed } from './dispatch-core.ts';
+import type { JobMemories } from './job-memories.ts';
+import { type JobNeeds, megapixelsOf, needsOf } from './job-needs.ts';
+
+/** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
+const NODE_FAULTS_MAX = 2;
+/** A byte may have been wrong on the way: the storage is asked once more. */
+const READ_FAULTS_MAX = 2;
+/** Refusals under one claim: a node that reports room and refuses must not hold the lease busy. */
+const REFUSALS_MAX = 8;
+
+export interface JobRunDependencies extends ClaimedJobDependencies {
+  readonly jobs: JobStore & JobCompletion;
+  readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove' | 'signed' | 'stat'>;
+  readonly events: ClaimedJobDependencies['events'] & Pick<JobEvents, 'imageDone'>;
+  readonly fetcher: SourceFetcher;
+  readonly observer: JobObserver;
+  readonly holder: string;
+  readonly attemptTimeoutMs: number;
+  readonly direct?: DirectAttempts | undefined;
+  readonly tracing?: Tracing | undefined;
+}
+
+export interface RunOwner {
+  readonly memories: JobMemories;
+  takeOffer(job: ClaimableJob, needs: JobNeeds): Offer | undefined;
+  readonly refusal: RefusalOfNodes;
+  /** @returns whether the job may go on to a node, no other job waiting for one */
+  downloadEnded(): boolean;
+  readonly stop: AbortSignal;
+}
+
+export class JobRun {
+  readonly #dependencies: JobRunDependencies;
+  readonly #owner: RunOwner;
+  readonly #listed: ClaimableJob;
+  readonly #due: JobFailure | undefined;
+  #offer: Offer | undefined;
+  #download: Download | undefined;
+  #admitted = false;
+
+  constructor(
+    dependencies: JobRunDependencies,
+    owner: RunOwner,
+    { job, placement }: Placed<ClaimableJob, Offer, Download>,
+  ) {
+    this.#dependencies = dependencies;
+    this.#owner = owner;
+    this.#listed = job;
+    this.#due = placement.kind === 'failure' ? placement.failure : undefined;
+    this.#offer = placement.kind === 'node' ? placement.offer : undefined;
+    this.#download = placement.kind === 'download' ? placement.download : undefined;
+  }
+
+  /** Rejects only where the database stays away; the lease then runs out by itself. */
+  async run(): Promise<RunEnd> {
+    const { jobs, holder, tracing, leaseTiming = LEASE_TIMING } = this.#dependencies;
+    try {
+      const askedMs = Date.now();
+      const claimed = await jobs.claim(this.#listed, holder, leaseTiming.leaseMs);
+      if (claimed === undefined) return { kind: 'not-claimed' };
+      const span = beginRunSpan(tracing, claimed.job, askedMs, Date.now());
+      return await asSpan(span, () => this.#hold(claimed));
+    } finally {
+      this.#endOffer();
+      this.#endDownload();
+    }
+  }
+
+  async #hold(claimed: Claimed): Promise<RunEnd> {
+    const { observer, log } = this.#dependencies;
+    if (this.#listed.leaseExpired) {
+      observer.takenOver();
+      log.info({ jobId: claimed.job.id, fence: claimed.claim.fence }, 'job taken over');
+    }
+    this.#download?.started();
+    const held = new ClaimedJob(this.#dependencies, claimed, this.#owner.stop);
+    try {
+      const ending = await this.#work(held);
+      describeSpan({ 'matting.outcome': ending.kind });
+      if (ending.kind === 'failed') describeSpan({ 'error.type': ending.failure.code });
+      return await held.end(ending);
+    } finally {
+      held.close();
+    }
+  }
+
+  async #work(held: ClaimedJob): Promise<Ending> {
+    const failure = failureDue(held.job) ?? this.#due;
+    if (failure !== undefined) return { kind: 'failed', failure };
+    const { input, background, sourceUrl } = held.job;
+    if (input === null) return await this.#fetch(held, 'image', sourceUrl);
+    if (background?.input === null) return await this.#fetch(held, 'background', background.url);
+    return await this.#tryNodes(held, { input, background: background?.input ?? null });
+  }
+
+  /** One picture a claim: the other, if it is to be downloaded too, waits for its own host. */
+  async #fetch(
+    held: ClaimedJob,
+    kind: 'image' | 'background',
+    url: string | null,
+  ): Promise<Ending> {
+    const { blobs, fetcher, observer, log } = this.#dependencies;
+    const { job, claim, signal } = held;
+    if (url === null) throw new Error(`job ${job.id} has neither its ${kind} nor a URL of it`);
+    const { id, accountId } = job;
+    const blob = kind === 'image' ? `inputs/${id}-${claim.fence}` : backgroundBlob(id, claim.fence);
+    const source = { blobs, fetcher, kind, url, blob, accountId, signal };
+    const fetched = await traced({ name: 'download' }, async () => {
+      const end = await fetchSource(source);
+      describeSpan({ 'matting.outcome': end.kind });
+      if (end.kind === 'failed') failSpan(end.failure.code);
+      return end;
+    });
+    observer.fetchEnded(fetched.kind);
+    switch (fetched.kind) {
+      case 'stored':
+        return await this.#stored(held, kind, fetched.input);
+      case 'failed':
+        if (fetched.cause !== undefined) log.error({ err: fetched.cause, jobId: id }, 'not stored');
+        return { kind: 'failed', failure: fetched.failure };
+      case 'aborted':
+        return { kind: 'given-back' };
+    }
+  }
+
+  async #stored(
+    held: ClaimedJob,
+    kind: 'image' | 'background',
+    picture: JobInput,
+  ): Promise<Ending> {
+    const isImage = kind === 'image';
+    const stands = await (isImage ? held.inputStored(picture) : held.backgroundStored(picture));
+    const { job } = held;
+    const input = isImage ? picture : job.input;
+    if (!stands || input === null) return { kind: 'given-back' };
+    const background = isImage ? (job.background?.input ?? null) : picture;
+    const refused = endingByPicture(job, { input, background }, this.#owner.refusal);
+    if (refused !== undefined) return refused;
+    if (job.background !== null && background === null) return { kind: 'given-back' };
+    return await this.#tryNodes(held, { input, background });
+  }
+
+  async #tryNodes(held: ClaimedJob, pictures: Pictures): Promise<Ending> {
+    // What has just been downloaded waits for its turn like the others.
+    if (this.#endDownload() === 'wait') return { kind: 'given-back' };
+    const { memories } = this.#owner;
+    const needs = needsOfPictures(held.job, pictures);
+    let asked = 0;
+    for (; asked < REFUSALS_MAX; asked += 1) {
+      this.#offer ??= this.#owner.takeOffer(this.#listed, needs);
+      if (this.#offer === undefined) break;
+      const next = await this.#tracedAttempt(held, pictures, this.#offer);
+      if (next.kind !== 'another-node') return next;
+    }
+    if (asked > 0 && !this.#admitted) memories.claimRefused(held.job.id);
+    const refused = asked > 0 && endingByPicture(held.job, pictures, this.#owner.refusal);
+    return refused || { kind: 'given-back' };
+  }
+
+  #tracedAttempt(held: ClaimedJob, pictures: Pictures, offer: Offer) {
+    const { bytes, format } = pictures.input;
+    const attributes = {
+      'matting.node.id': offer.nodeId,
+      'matting.input.bytes': bytes,
+      'matting.input.format': format,
+      'matting.output.format': held.job.outputFormat,
+    };
+    return traced({ name: 'attempt', attributes }, () => this.#attempt(held, pictures, offer));
+  }
+
+  async #attempt(
+    held: ClaimedJob,
+    { input, background }: Pictures,
+    offer: Offer,
+  ): Promise<Ending | { readonly kind: 'another-node' }> {
+    const { blobs, events, attemptTimeoutMs } = this.#dependencies;
+    const { job, claim, signal } = held;
+    // The job's own end comes first where it is nearer.
+    const timeoutMs = Math.max(1, Math.min(attemptTimeoutMs, JOB_MS_MAX - held.ageMs));
+    const resultBlob = `results/${job.id}-${claim.fence}`;
+    const direct = this.#direct(job, { input, background }, { offer, resultBlob, timeoutMs });
+    const sink = new BlobSink(blobs, resultBlob);
+    let waitMs = 0;
+    let recorded: Promise<void> | undefined;
+    const answer = await offer.client.matte({
+      jobId: job.id,
+      attempt: claim.fence,
+      inputBytes: input.bytes,
+      inputFormat: input.format,
+      width: input.width,
+      height: input.height,
+      outputFormat: job.outputFormat,
+      ...finishingOf(job, background, blobs),
+      model: offer.model,
+      sync: job.class === 'sync',
+      waitMsMax: offer.waitMsMax,
+      openInput: () => blobs.openRead(input.blob),
+      sink,
+      direct,
+      signal,
+      timeoutMs,
+      onAdmitted: () => {
+        offer.admitted();
+        waitMs = held.ageMs;
+        this.#noteAdmission(held, waitMs);
+        // Beside the upload; awaited below, and until then a failure must not count as unhandled.
+        recorded = held.admitted();
+        recorded.catch(() => undefined);
+      },
+    });
+    const stored: ResultBlob = direct ?? sink;
+    try {
+      await recorded;
+    } catch (error) {
+      await stored.abort();
+      throw error;
+    }
+    const outcome: AttemptOutcome = held.leaseLost ? { kind: 'aborted' } : answer;
+    if (outcome.kind !== 'done') await stored.abort();
+    this.#noteOutcome(held, outcome, offer, direct);
+    if (outcome.kind === 'done') {
+      events.imageDone(megapixelsOf(needsOfPictures(job, { input, background })));
+      this.#endOffer();
+      return { kind: 'succeeded', result: outcome.result, stored, nodeId: offer.nodeId, waitMs };
+    }
+    const next = this.#after(outcome, offer);
+    this.#endOffer(fullnessBy(outcome));
+    // What has a place under this fence may still come there: the next attempt has another.
+    return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;
+  }
+
+  #direct(
+    job: Job,
+    { input, background }: Pictures,
+    { offer, resultBlob, timeoutMs }: { offer: Offer; resultBlob: string; timeoutMs: number },
+  ): DirectAttempt | undefined {
+    const { width, height } = input;
+    const isKnown = job.finishing === null && width !== null && height !== null;
+    return this.#dependencies.direct?.begin(offer, {
+      jobId: job.id,
+      inputBlob: input.blob,
+      backgroundBlob: background?.blob ?? null,
+      resultBlob,
+      format: job.outputFormat,
+      size: isKnown ? { width, height } : undefined,
+      timeoutMs,
+    });
+  }
+
+  #noteOutcome(
+    held: ClaimedJob,
+    outcome: AttemptOutcome,
+    offer: Offer,
+    direct: DirectAttempt | undefined,
+  ): void {
+    const { observer, direct: paths } = this.#dependencies;
+    const verdict = verdictOn(outcome, offer);
+    if (verdict !== undefined) offer.judge(verdict);
+    const reason = reasonOf(outcome);
+    observer.attemptEnded(outcome.kind, reason);
+    describeSpan({ 'matting.outcome': outcome.kind, 'matting.direct': direct !== undefined });
+    if (outcome.kind !== 'done') describeSpan({ 'error.type': reason ?? outcome.kind });
+    if (direct !== undefined) {
+      observer.directAttemptEnded(outcome.kind);
+      if (outcome.kind === 'done') paths?.worked(offer);
+      if (outcome.kind === 'storage-fault') {
+        paths?.failed(direct.elsewhere ? undefined : offer, held.job.id);
+      }
+    }
+    this.#logAttempt(held, outcome, offer);
+  }
+
+  #noteAdmission({ job }: ClaimedJob, waitMs: number): void {
+    const isFirst = job.startedAtMs === null && !this.#admitted;
+    if (isFirst) this.#dependencies.observer.jobAdmitted(job.class, waitMs);
+    this.#admitted = true;
+    this.#owner.memories.admitted(job.id);
+  }
+
+  #after(
+    outcome: Exclude<AttemptOutcome, { kind: 'done' }>,
+    { nodeId, bootId }: Offer,
+  ): Ending | { readonly kind: 'another-node' } {
+    const { memories } = this.#owner;
+    const { id } = this.#listed;
+    switch (outcome.kind) {
+      case 'image-fault':
+        return { kind: 'failed', failure: failureOf(outcome.error) };
+      case 'local-fault':
+        return outcome.reading && memories.readFault(id) < READ_FAULTS_MAX
+          ? { kind: 'another-node' }
+          : { kind: 'failed', failure: STORAGE_FAILED };
+      case 'aborted':
+        return { kind: 'given-back' };
+      case 'lost':
+        memories.nodeLost(id, nodeId);
+        return { kind: 'attempt-lost', withProcess: outcome.withProcess };
+      case 'storage-fault':
+        return { kind: 'another-node' };
+      case 'refused':
+        if (outcome.error.code === 'NODE_INCAPABLE') memories.nodeIncapable(id, bootId);
+        return { kind: 'another-node' };
+      case 'node-fault':
+        return memories.nodeFault(id, nodeId) < NODE_FAULTS_MAX
+          ? { kind: 'another-node' }
+          : { kind: 'failed', failure: NODE_FAULTS };
+    }
+  }
+
+  #endOffer(full?: ReturnType<typeof fullnessBy>): void {
+    this.#offer?.end(full);
+    this.#offer = undefined;
+  }
+
+  /** wait: others wait for a node, and the job is to wait behind them. */
+  #endDownload(): 'go-on' | 'wait' {
+    if (this.#download === undefined) return 'go-on';
+    this.#download.end();
+    this.#download = undefined;
+    return this.#owner.downloadEnded() ? 'go-on' : 'wait';
+  }
+
+  #logAttempt({ job, claim }: ClaimedJob, outcome: AttemptOutcome, offer: Offer): void {
+    if (outcome.kind === 'done' || outcome.kind === 'image-fault') return;
+    const { log } = this.#dependencies;
+    const { nodeId, bootId } = offer;
+    const fields = { jobId: job.id, fence: claim.fence, nodeId, bootId, outcome: outcome.kind };
+    if (outcome.kind === 'local-fault') log.error({ ...fields, err: outcome.error }, 'attempt');
+    else if (outcome.kind === 'aborted') log.info(fields, 'attempt');
+    else {
+      const { code, message } = outcome.error;
+      log.warn({ ...fields, code, message }, 'attempt');
+    }
+  }
+}
+
+type Claimed = NonNullable<Awaited<ReturnType<JobStore['claim']>>>;
+
+const NODE_FAULTS: JobFailure = {
+  code: 'PROCESSING_FAILED',
+  detail: 'The service failed while it processed the image.',
+  retryable: true,
+};
+
+/** Codes of nodes never reach callers. */
+function failureOf(error: ContractError): JobFailure {
+  const code = ERROR_CATALOGUE[error.code].scope === 'public' ? error.code : 'PROCESSING_FAILED';
+  return { code, detail: error.message, retryable: error.retryable };
+}
+
+function reasonOf(outcome: AttemptOutcome) {
+  return 'error' in outcome && outcome.error instanceof ContractError
+    ? outcome.error.code
+    : undefined;
+}
+
+interface Pictures {
+  readonly input: JobInput;
+  readonly background: JobInput | null;
+}
+
+function finishingOf(
+  { channels, finishing }: Pick<Job, 'channels' | 'finishing'>,
+  background: JobInput | null,
+  blobs: Pick<BlobStore, 'openRead'>,
+): Pick<MatteCall, 'channels' | 'finishing' | 'background'> {
+  if (finishing === null) return {};
+  if (background === null) return { channels, finishing };
+  const open = () => blobs.openRead(background.blob);
+  return { channels, finishing, background: { ...background, open } };
+}
+
+function needsOfPictures(job: Job, { input, background }: Pictures): JobNeeds {
+  return needsOf(input, { ...job, background: { input: background } });
+}
+
+/** Why no node can do it; undefined: some can, or may come. */
+type RefusalOfNodes = (jobId: string, needs: JobNeeds) => ContractError | undefined;
+
+function endingByPicture(
+  job: Job,
+  pictures: Pictures,
+  ofNodes: RefusalOfNodes,
+): Extract<Ending, { kind: 'failed' }> | undefined {
+  const needs = needsOfPictures(job, pictures);
+  const size = sizeOf(pictures.input);
+  const { steps, frame } = needs.finishing ?? {};
+  const tooLarge = steps && frame && size && frameRefusal(steps, size, frame.least);
+  const refusal = tooLarge ?? ofNodes(job.id, needs);
+  return refusal && { kind: 'failed', failure: failureOf(refusal) };
+}
+
+function beginRunSpan(
+  tracing: Tracing | undefined,
+  job: Job,
+  askedMs: number,
+  answeredMs: number,
+): StartedSpan | undefined {
+  if (tracing === undefined) return undefined;
+  const parent = carrierOf(job.traceContext);
+  const attributes = {
+    'matting.job.id': job.id,
+    'matting.job.mode': modeOf(job),
+    'matting.job.fence': job.fence,
+    'matting.job.taken_over': job.takeovers > 0,
+  };
+  // What came before a second claim is not known.
+  if (parent !== undefined && job.fence === 1) {
+    const submittedMs = answeredMs - (job.readAtMs - job.createdAtMs);
+    const startTime = Math.min(submittedMs, askedMs);
+    tracing.start({ name: 'queue', attributes, startTime }, parent).span.end(askedMs);
+  }
+  const begin = { name: 'run', kind: 'CONSUMER', attributes, startTime: askedMs } as const;
+  const run = tracing.start(begin, parent);
+  underSpan(run, () => recordSpan({ name: 'claim', startTime: askedMs }, answeredMs));
+  return run;
+}

@@ -1,0 +1,84 @@
+/**
+ * The text of an API key: `mk_<id>_<secret><check>`.
+ *
+ * | part   | characters | what                                                                 |
+ * |--------|------------|----------------------------------------------------------------------|
+ * | mk_    | 3          | tells scanners of leaked secrets whose key it is                     |
+ * | id     | 12         | base62; no secret: it finds the row and is shown in lists            |
+ * | secret | 43         | base62, 256 bits; only its SHA-256 is stored                         |
+ * | check  | 6          | base62 of the CRC-32 of all that precedes: a typing error or a       |
+ * |        |            | look-alike is told from a key without asking the database            |
+ *
+ * A plain hash is enough: nobody can search 256 random bits, so there is nothing to slow down.
+ */
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+
+const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+const BASE = BigInt(ALPHABET.length);
+const ID_LENGTH = 12;
+/** 62^43 is just over 2^256. */
+const SECRET_LENGTH = 43;
+const SECRET_BYTES = 32;
+/** 62^6 is over 2^32. */
+const CHECK_LENGTH = 6;
+const FORM = /^(mk_([0-9A-Za-z]{12})_([0-9A-Za-z]{43}))([0-9A-Za-z]{6})$/;
+
+export interface ApiKeyToken {
+  readonly id: string;
+  readonly secret: string;
+  readonly text: string;
+}
+
+/** @param of the id of a key that gets another secret; a new one unless given */
+export function createApiKeyToken(of?: string): ApiKeyToken {
+  // 72 random bits are more than 12 characters hold; the surplus is cut, none is preferred.
+  const id = of ?? base62(randomBytes(9), ID_LENGTH + 1).slice(1);
+  const secret = base62(randomBytes(SECRET_BYTES), SECRET_LENGTH);
+  const head = `${publicPrefix(id)}_${secret}`;
+  return { id, secret, text: head + checkOf(head) };
+}
+
+/** Undefined: not a key of this service. */
+export function parseApiKeyToken(text: string): Omit<ApiKeyToken, 'text'> | undefined {
+  const [, head, id, secret, check] = FORM.exec(text) ?? [];
+  if (head === undefined || id === undefined || secret === undefined) return undefined;
+  if (check !== checkOf(head)) return undefined;
+  return { id, secret };
+}
+
+export function publicPrefix(id: string): string {
+  return `mk_${id}`;
+}
+
+/** The id in what an operator types: an id, a prefix, or a whole key. */
+export function apiKeyIdOf(typed: string): string {
+  return /^(?:mk_)?([0-9A-Za-z]{12})(?:_.*)?$/.exec(typed)?.[1] ?? typed;
+}
+
+export function hashSecret(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex');
+}
+
+/** In the same time wherever they differ. */
+export function secretMatches(secret: string, storedHash: string): boolean {
+  const given = Buffer.from(hashSecret(secret), 'hex');
+  const stored = Buffer.from(storedHash, 'hex');
+  return given.length === stored.length && timingSafeEqual(given, stored);
+}
+
+function checkOf(head: string): string {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(crc32(head));
+  return base62(bytes, CHECK_LENGTH);
+}
+
+function base62(bytes: Uint8Array, length: number): string {
+  let rest = BigInt(`0x${Buffer.from(bytes).toString('hex')}`);
+  let text = '';
+  while (rest > 0n) {
+    text = ALPHABET[Number(rest % BASE)] + text;
+    rest /= BASE;
+  }
+  return text.padStart(length, '0');
+}

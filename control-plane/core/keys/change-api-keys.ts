@@ -1,0 +1,284 @@
+/** Changes of API keys, each made once: create, revoke, rotate, change the policy. */
+
+import { randomUUID } from 'node:crypto';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  transact,
+} from '@matting/database/database.ts';
+import { isAsciiWord, isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { requireName } from '../accounts/account-store.ts';
+import { type Actor, type AuditValues, requireAuthority } from '../accounts/audit.ts';
+import { type ApiKeyToken, createApiKeyToken, hashSecret } from './api-key-token.ts';
+import { countOfNewCap, type KeyPolicy, NO_POLICY } from './key-policy.ts';
+import { policyColumns } from './policy-columns.ts';
+import { type ApiKey, apiKeyFromRow, findApiKey, selectApiKeys } from './read-api-keys.ts';
+
+export interface NewKey {
+  readonly policy?: KeyPolicy;
+  /** Absent: it does not expire. */
+  readonly expiresInMs?: number;
+}
+
+export interface NewKeyBy extends NewKey {
+  readonly actor: Actor;
+  readonly aliveMax: number;
+  readonly everMax: number;
+}
+
+export interface ChangedBy {
+  readonly accountId: string;
+  readonly actor: Actor;
+}
+
+/** What is absent stays. */
+export interface KeyChange {
+  readonly name?: string;
+  readonly expires?: 'never' | { readonly inMs: number };
+  /** The whole of it. */
+  readonly policy?: KeyPolicy;
+}
+
+export interface MadeKey {
+  readonly key: ApiKey;
+  readonly token: string;
+}
+
+export async function createApiKey(
+  database: Database,
+  accountId: string,
+  name: string,
+  asked: NewKey,
+): Promise<MadeKey> {
+  // Made once, however often the insert is tried: an answer that was lost leaves no second key.
+  const made = createApiKeyToken();
+  const insert = query(database, db => insertApiKey(database, db, accountId, name, made, asked));
+  await isInserted(insert);
+  const key = await query(database, db => readMade(database, db, made));
+  if (key === undefined) throw new Error(`another API key has the id ${made.id}`);
+  return { key, token: made.text };
+}
+
+/** The same by somebody, in the account's log. 'too-many': the account has as many as it may. */
+export async function createApiKeyBy(
+  database: Database,
+  accountId: string,
+  name: string,
+  { actor: by, aliveMax, everMax, ...asked }: NewKeyBy,
+): Promise<MadeKey | 'too-many'> {
+  const made = createApiKeyToken();
+  const entryId = randomUUID();
+  return transact(database, async tx => {
+    const change = { accountId, actor: by, entryId };
+    const { actor, log } = await requireAuthority(database, tx, change);
+    // By an earlier round whose answer was lost.
+    const there = await readMade(database, tx, made);
+    if (there !== undefined) return { key: there, token: made.text };
+    const { alive, ever } = await countApiKeys(tx, accountId, everMax);
+    if (alive >= aliveMax || ever >= everMax) return 'too-many';
+    await insertApiKey(database, tx, accountId, name, made, { ...asked, actor });
+    const key = await requireKey(database, tx, made.id);
+    await log(entryOf('key.created', key, undefined, key));
+    return { key, token: made.text };
+  });
+}
+
+async function readMade(
+  database: Database,
+  db: Db,
+  made: ApiKeyToken,
+): Promise<ApiKey | undefined> {
+  const row = await selectApiKeys(database, db)
+    .where('id', '=', made.id)
+    .where('secret_hash', '=', hashSecret(made.secret))
+    .executeTakeFirst();
+  return row && apiKeyFromRow(row);
+}
+
+/** The key as it is now; undefined: no such key. Revoking again changes nothing. */
+export async function revokeApiKey(
+  database: Database,
+  apiKeyId: string,
+  by?: ChangedBy,
+): Promise<ApiKey | undefined> {
+  const entryId = randomUUID();
+  return transact(database, async tx => {
+    const asked = by && { ...by, entryId, endsRight: true };
+    const change = asked && (await requireAuthority(database, tx, asked));
+    const before = await findApiKey(database, tx, apiKeyId, by?.accountId);
+    if (before === undefined || before.revokedAtMs !== null) return before;
+    await tx
+      .updateTable('api_keys')
+      .set({ revoked_at: database.nowMs })
+      .where('id', '=', apiKeyId)
+      .where('revoked_at', 'is', null)
+      .execute();
+    await change?.log(entryOf('key.revoked', before, before));
+    return requireKey(database, tx, apiKeyId);
+  });
+}
+
+/** The old secret goes on for `overlapMs`, an older one ends. Undefined: no such key; revoked. */
+export async function rotateApiKey(
+  database: Database,
+  apiKeyId: string,
+  by: ChangedBy & { readonly overlapMs: number },
+): Promise<MadeKey | undefined> {
+  if (!isAsciiWord(apiKeyId)) return undefined;
+  const made = createApiKeyToken(apiKeyId);
+  const secretHash = hashSecret(made.secret);
+  const entryId = randomUUID();
+  return transact(database, async tx => {
+    const { actor, log } = await requireAuthority(database, tx, { ...by, entryId });
+    const before = await findApiKey(database, tx, apiKeyId, by.accountId);
+    if (before === undefined || before.revokedAtMs !== null) return undefined;
+    const rotated = await matchesOne(
+      tx
+        .updateTable('api_keys')
+        .set(eb => ({
+          // In this order: MySQL gives each what those before it have left.
+          previous_secret_hash: eb.ref('secret_hash'),
+          previous_expires_at: nowPlusMs(database.nowMs, by.overlapMs),
+          previous_last_used_at: null,
+          secret_hash: secretHash,
+          made_by: personOf(actor),
+        }))
+        .where('id', '=', apiKeyId)
+        .where('revoked_at', 'is', null)
+        // By an earlier round whose answer was lost.
+        .where('secret_hash', '<>', secretHash),
+    );
+    const key = await requireKey(database, tx, apiKeyId);
+    if (key.revokedAtMs !== null) return undefined;
+    if (rotated) await log(entryOf('key.rotated', key, before, key));
+    return { key, token: made.text };
+  });
+}
+
+/** The key as it is now; undefined: no such key, or it is revoked. */
+export async function changeApiKey(
+  database: Database,
+  apiKeyId: string,
+  by: ChangedBy,
+  change: KeyChange,
+): Promise<ApiKey | undefined> {
+  if (change.name !== undefined) requireName(change.name);
+  const entryId = randomUUID();
+  return transact(database, async tx => {
+    const { log } = await requireAuthority(database, tx, { ...by, entryId });
+    const before = await findApiKey(database, tx, apiKeyId, by.accountId);
+    if (before === undefined || before.revokedAtMs !== null) return undefined;
+    await writeChange(database, tx, before, change);
+    const after = await requireKey(database, tx, apiKeyId);
+    const changed = JSON.stringify(auditValues(before)) !== JSON.stringify(auditValues(after));
+    if (changed) await log(entryOf('key.changed', after, before, after));
+    return after;
+  });
+}
+
+async function writeChange(
+  database: Database,
+  tx: Db,
+  before: ApiKey,
+  { name, expires, policy }: KeyChange,
+): Promise<void> {
+  const { id } = before;
+  const columns = {
+    ...(name === undefined ? {} : { name }),
+    ...(policy === undefined ? {} : policyColumns(policy)),
+    ...(expires === undefined
+      ? {}
+      : { expires_at: expires === 'never' ? null : nowPlusMs(database.nowMs, expires.inMs) }),
+  };
+  if (Object.keys(columns).length > 0) {
+    await tx.updateTable('api_keys').set(columns).where('id', '=', id).execute();
+  }
+  if (policy?.cap === undefined || policy.cap.period === before.policy.cap?.period) return;
+  const row = await tx
+    .selectFrom('api_keys')
+    .select(['cap_window_start', 'cap_used', database.nowMs.as('now')])
+    .where('id', '=', id)
+    .executeTakeFirstOrThrow();
+  const counted = { windowStartMs: row.cap_window_start, used: row.cap_used ?? 0 };
+  const next = countOfNewCap(before.policy.cap, policy.cap, counted, row.now);
+  const begun = await matchesOne(
+    tx
+      .updateTable('api_keys')
+      .set({ cap_window_start: next.windowStartMs, cap_used: next.used })
+      .where('id', '=', id)
+      .where('cap_window_start', row.cap_window_start === null ? 'is' : '=', row.cap_window_start),
+  );
+  if (!begun) throw new OvertakenError('a job began another count of the API key');
+}
+
+/** `db` is the database or a transaction of it; `made` is the caller's, who may try again. */
+export async function insertApiKey(
+  database: Database,
+  db: Db,
+  accountId: string,
+  name: string,
+  made: ApiKeyToken,
+  { policy = NO_POLICY, expiresInMs, actor }: NewKey & { readonly actor?: Actor } = {},
+): Promise<void> {
+  requireName(name);
+  await db
+    .insertInto('api_keys')
+    .values({
+      id: made.id,
+      account_id: accountId,
+      name,
+      secret_hash: hashSecret(made.secret),
+      created_at: database.nowMs,
+      expires_at: expiresInMs === undefined ? null : nowPlusMs(database.nowMs, expiresInMs),
+      made_by: personOf(actor),
+      ...policyColumns(policy),
+    })
+    .execute();
+}
+
+function personOf(actor: Actor | undefined): string | null {
+  return actor?.kind === 'person' ? actor.userId : null;
+}
+
+async function countApiKeys(tx: Db, accountId: string, limit: number) {
+  const rows = await tx
+    .selectFrom('api_keys')
+    .select('revoked_at')
+    .where('account_id', '=', accountId)
+    .limit(limit)
+    .execute();
+  const alive = rows.filter(row => row.revoked_at === null).length;
+  return { ever: rows.length, alive };
+}
+
+async function requireKey(database: Database, tx: Db, id: string): Promise<ApiKey> {
+  const key = await findApiKey(database, tx, id);
+  if (key === undefined) throw new Error(`API key ${id} is gone within its transaction`);
+  return key;
+}
+
+function entryOf(action: string, key: ApiKey, before?: ApiKey, after?: ApiKey) {
+  return {
+    action,
+    subject: `${key.name} (${key.prefix})`,
+    before: before && auditValues(before),
+    after: after && auditValues(after),
+  };
+}
+
+function auditValues({ name, policy, expiresAtMs, previousSecret }: ApiKey): AuditValues {
+  const { cap, submissionsPerMinute, scopes, networks, models } = policy;
+  const time = (ms: number | undefined | null) => (ms ? new Date(ms).toISOString() : null);
+  return {
+    name,
+    expires: time(expiresAtMs),
+    cap: cap === undefined ? null : `${cap.credits} ${cap.period}`,
+    submissions_per_minute: submissionsPerMinute ?? null,
+    scopes: scopes?.join(', ') ?? null,
+    networks: networks?.join(', ') ?? null,
+    models: models?.join(', ') ?? null,
+    previous_secret_ends: time(previousSecret?.endsAtMs),
+  };
+}

@@ -1,0 +1,178 @@
+/**
+ * The outcome of one attempt, by the error that ended it. Decides nothing about the job: the
+ * job's run does, by these words.
+ *
+ * | kind        | when                                                     | counts as        |
+ * |-------------|----------------------------------------------------------|------------------|
+ * | done        | the result is complete and its checksum is right         | -                |
+ * | refused     | before Admitted, whatever the reason; or after it, where | nothing          |
+ * |             | the node cannot do it after all                          |                  |
+ * | lost        | admitted, then the node, an engine or a worker was gone  | a lost attempt   |
+ * | node-fault  | admitted, then the node's own error or a broken answer   | once elsewhere   |
+ * | image-fault | the image or its header is at fault                      | final            |
+ * | local-fault | our own storage failed under it                          | read once more;  |
+ * |             |                                                          | final, retryable |
+ * | storage-    | admitted, then the node could not get or put the files   | nothing: the     |
+ * |       fault | at our storage                                           | next is streamed |
+ * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
+ */
+
+import { status } from '@grpc/grpc-js';
+import { ContractError, type ErrorCode } from '@matting/proto/contract/errors.ts';
+import type { Sight } from '@matting/proto/contract/finishing.ts';
+import type { OutputFormat } from '@matting/proto/contract/formats.ts';
+import { ERROR_CODE_TRAILER, fromServiceError } from '@matting/proto/contract/grpc-status.ts';
+import type { StageTimings } from '@matting/proto/gen/matting/v1/matte_service.ts';
+import type { JobModel } from '../jobs/job.ts';
+import type { Fullness } from './node-view.ts';
+
+export interface MatteResult {
+  readonly format: OutputFormat;
+  readonly bytes: number;
+  readonly width: number;
+  readonly height: number;
+  /** Hexadecimal, checked over the bytes received. */
+  readonly sha256: string;
+  /** null: the node does not say what it saw. */
+  readonly sight: Sight | null;
+  readonly plan: string;
+  /** What took part, each once. */
+  readonly models: readonly JobModel[];
+  readonly timings: StageTimings | undefined;
+  /** Undefined: the node made none. */
+  readonly thumbnail?: Buffer | undefined;
+}
+
+export type AttemptOutcome =
+  | { readonly kind: 'done'; readonly result: MatteResult }
+  | { readonly kind: 'refused'; readonly error: ContractError }
+  | { readonly kind: 'lost'; readonly withProcess: boolean; readonly error: ContractError }
+  | { readonly kind: 'node-fault'; readonly error: ContractError }
+  | { readonly kind: 'image-fault'; readonly error: ContractError }
+  /** `reading`: of a file of the job; otherwise of the result. */
+  | { readonly kind: 'local-fault'; readonly error: unknown; readonly reading: boolean }
+  | { readonly kind: 'storage-fault'; readonly error: ContractError }
+  | { readonly kind: 'aborted' };
+
+export const ATTEMPT_KINDS = [
+  'done',
+  'refused',
+  'lost',
+  'node-fault',
+  'image-fault',
+  'local-fault',
+  'storage-fault',
+  'aborted',
+] as const satisfies readonly AttemptOutcome['kind'][];
+
+export class LocalFault extends Error {
+  /** A file of the job could not be read; otherwise it was the result that could not be kept. */
+  readonly reading: boolean;
+
+  constructor(cause: unknown, reading = false) {
+    super('storage failed under an attempt', { cause });
+    this.name = 'LocalFault';
+    this.reading = reading;
+  }
+}
+
+/** Statuses the transport ends a call with when the connection or the peer is gone. */
+const TRANSPORT_LOSS: ReadonlySet<status> = new Set([
+  status.UNAVAILABLE,
+  status.CANCELLED,
+  // A stream reset under the call: grpc-js reports a socket that ends so.
+  status.INTERNAL,
+]);
+
+/** @param admitted whether the node had admitted the image when `error` ended the attempt. */
+export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): AttemptOutcome {
+  if (aborted) return { kind: 'aborted' };
+  if (error instanceof LocalFault) {
+    return { kind: 'local-fault', error: error.cause, reading: error.reading };
+  }
+  const known = toContractError(error);
+  const { about } = known.spec;
+  if (about === 'picture' || about === 'options') return { kind: 'image-fault', error: known };
+  if (!admitted) return { kind: 'refused', error: known };
+  if (isTransportLoss(error)) return { kind: 'lost', withProcess: false, error: known };
+  switch (known.code) {
+    case 'ENGINE_LOST':
+    case 'PICTURE_WORKER_LOST':
+      return { kind: 'lost', withProcess: true, error: known };
+    case 'NODE_UNAVAILABLE':
+    case 'CALL_CANCELLED':
+    case 'CALL_DEADLINE_EXCEEDED':
+      return { kind: 'lost', withProcess: false, error: known };
+    case 'NODE_INCAPABLE':
+    case 'NODE_OVERLOADED':
+    case 'NODE_SHORT_OF_MEMORY':
+      return { kind: 'refused', error: known };
+    case 'STORAGE_UNREACHABLE':
+      return { kind: 'storage-fault', error: known };
+    default:
+      return { kind: 'node-fault', error: known };
+  }
+}
+
+/** How full a node is that refused, by its word; undefined: it did not refuse for now. */
+export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
+  if (outcome.kind !== 'refused' || outcome.error.code === 'NODE_INCAPABLE') return undefined;
+  return outcome.error.code === 'NODE_SHORT_OF_MEMORY' ? 'for-its-size' : 'for-all';
+}
+
+/**
+ * What the outcome says of the node; undefined: nothing. A refusal for want of room or of a codec
+ * is an honest answer; one without an answer, or by its own error, is not.
+ * @param ofOther the job names another model than the node's own plan. If the engines of that model
+ *   die, the others serve on, and the node takes the model off its list by itself.
+ */
+export function verdictOn(
+  outcome: AttemptOutcome,
+  { ofOther }: { readonly ofOther: boolean },
+): 'well' | 'fault' | undefined {
+  switch (outcome.kind) {
+    case 'done':
+    case 'image-fault':
+      return 'well';
+    case 'lost':
+    case 'node-fault':
+      return ofOther && ENGINE_FAULTS.has(outcome.error.code) ? undefined : 'fault';
+    case 'refused':
+      return HONEST_REFUSALS.has(outcome.error.code) ? undefined : 'fault';
+    case 'local-fault':
+    case 'storage-fault':
+    case 'aborted':
+      return undefined;
+  }
+}
+
+const ENGINE_FAULTS: ReadonlySet<ErrorCode> = new Set(['ENGINE_LOST', 'NODE_FAULT']);
+
+const HONEST_REFUSALS: ReadonlySet<ErrorCode> = new Set([
+  'NODE_OVERLOADED',
+  'NODE_SHORT_OF_MEMORY',
+  'NODE_INCAPABLE',
+]);
+
+interface GrpcError extends Error {
+  readonly code: status;
+  readonly details: string;
+  readonly metadata: Parameters<typeof fromServiceError>[0]['metadata'];
+}
+
+function isGrpcError(error: unknown): error is GrpcError {
+  return error instanceof Error && 'metadata' in error && 'details' in error && 'code' in error;
+}
+
+function toContractError(error: unknown): ContractError {
+  if (error instanceof ContractError) return error;
+  if (isGrpcError(error)) return fromServiceError(error);
+  return new ContractError('NODE_FAULT', 'the call ended in an unknown way', { cause: error });
+}
+
+/** Our nodes put their code into a trailer; a status without one is the transport's. */
+function isTransportLoss(error: unknown): boolean {
+  if (!isGrpcError(error)) return false;
+  if (error.metadata.get(ERROR_CODE_TRAILER).length > 0) return false;
+  return TRANSPORT_LOSS.has(error.code);
+}

@@ -1,0 +1,143 @@
+/** One node's MatteService over gRPC. */
+import {
+  ChannelCredentials,
+  type ChannelOptions,
+  type ClientReadableStream,
+  Metadata,
+} from '@grpc/grpc-js';
+import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
+import {
+  activeCarrier,
+  describeSpan,
+  errorTypeOf,
+  failSpan,
+  type SpanBegin,
+  traced,
+} from '@matting/program/tracing/active-span.ts';
+import { MESSAGE_BYTES_MAX } from '@matting/proto/contract/limits.ts';
+import {
+  type GetNodeInfoResponse,
+  MatteServiceClient,
+  type WatchCapacityResponse,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
+import { type MatteCall, MatteExchange } from './matte-exchange.ts';
+
+/** Sent ahead on one connection: by the default, 64 KiB, 40 MB over 2 ms take seconds. */
+const FLOW_CONTROL_WINDOW_BYTES = 4 * 1024 * 1024;
+/** A node answers a header from memory: one silent for this long is as good as gone. */
+const ADMISSION_TIMEOUT_MS = 5000;
+const NODE_INFO_TIMEOUT_MS = 5000;
+
+const CHANNEL_OPTIONS: ChannelOptions = {
+  // An upload beyond 1 MiB cannot be replayed by the library; retries are the job run's.
+  'grpc.enable_retries': 0,
+  'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+  'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
+  'grpc-node.flow_control_window': FLOW_CONTROL_WINDOW_BYTES,
+  'grpc.keepalive_time_ms': 20_000,
+  'grpc.keepalive_timeout_ms': 10_000,
+  'grpc.keepalive_permit_without_calls': 1,
+  // A node that restarts is found again at once, not after the default's minute.
+  'grpc.initial_reconnect_backoff_ms': 100,
+  'grpc.max_reconnect_backoff_ms': 1000,
+  // Nodes are inside: a proxy of the environment is for URLs, not for them.
+  'grpc.enable_http_proxy': 0,
+  // A new boot of a node gets a new connection, never the old one's.
+  'grpc.use_local_subchannel_pool': 1,
+};
+
+const MATTE_SPAN: SpanBegin = {
+  name: 'matting.v1.MatteService/Matte',
+  kind: 'CLIENT',
+  attributes: { 'rpc.system.name': 'grpc', 'rpc.method': 'matting.v1.MatteService/Matte' },
+};
+
+const PLAIN_TEXT: ChannelSecurity = {
+  credentials: ChannelCredentials.createInsecure(),
+  options: {},
+};
+
+/** One node's MatteService, with back-pressure both ways: a slow node never fills this process. */
+export class NodeClient {
+  readonly #client: MatteServiceClient;
+  readonly #nodeToken: () => string;
+  readonly #admissionTimeoutMs: number;
+
+  /**
+   * @param address host:port. Connects lazily; `close` ends it
+   * @param nodeToken asked for each call: it may change
+   */
+  constructor(
+    address: string,
+    nodeToken: () => string,
+    { credentials, options }: ChannelSecurity = PLAIN_TEXT,
+    admissionTimeoutMs = ADMISSION_TIMEOUT_MS,
+  ) {
+    this.#admissionTimeoutMs = admissionTimeoutMs;
+    this.#client = new MatteServiceClient(address, credentials, { ...CHANNEL_OPTIONS, ...options });
+    this.#nodeToken = nodeToken;
+  }
+
+  /** Calls in flight end with UNAVAILABLE or run to their end, as the channel decides. */
+  close(): void {
+    this.#client.close();
+  }
+
+  getNodeInfo(): Promise<GetNodeInfoResponse> {
+    const deadline = Date.now() + NODE_INFO_TIMEOUT_MS;
+    return new Promise((resolve, reject) => {
+      this.#client.getNodeInfo({}, this.#metadata(), { deadline }, (error, response) => {
+        if (error === null) resolve(response);
+        else reject(error);
+      });
+    });
+  }
+
+  watchCapacity(): ClientReadableStream<WatchCapacityResponse> {
+    return this.#client.watchCapacity({}, this.#metadata());
+  }
+
+  matte(request: MatteCall): Promise<AttemptOutcome> {
+    return traced(MATTE_SPAN, async () => {
+      const outcome = await this.#matte(request);
+      describeSpan({ 'matting.outcome': outcome.kind });
+      if ('error' in outcome) failSpan(errorTypeOf(outcome.error));
+      return outcome;
+    });
+  }
+
+  async #matte(request: MatteCall): Promise<AttemptOutcome> {
+    if (request.signal.aborted) return { kind: 'aborted' };
+    const deadline = Date.now() + request.timeoutMs;
+    const call = this.#client.matte(this.#tracedMetadata(), { deadline });
+    const exchange = new MatteExchange(call, request, this.#admissionTimeoutMs);
+    const abort = () => call.cancel();
+    request.signal.addEventListener('abort', abort, { once: true });
+    try {
+      return { kind: 'done', result: await exchange.run() };
+    } catch (error) {
+      // Frees the node's permits at once where the fault is ours or its answer was broken.
+      call.cancel();
+      return outcomeOf(error, exchange.admitted, request.signal.aborted);
+    } finally {
+      request.signal.removeEventListener('abort', abort);
+    }
+  }
+
+  #metadata(): Metadata {
+    const metadata = new Metadata();
+    metadata.set('authorization', `Bearer ${this.#nodeToken()}`);
+    return metadata;
+  }
+
+  /** The node's spans go under the one that calls it, and are made where that one is. */
+  #tracedMetadata(): Metadata {
+    const metadata = this.#metadata();
+    const carrier = activeCarrier();
+    if (carrier === undefined) return metadata;
+    metadata.set('traceparent', carrier.traceparent);
+    if (carrier.tracestate) metadata.set('tracestate', carrier.tracestate);
+    return metadata;
+  }
+}

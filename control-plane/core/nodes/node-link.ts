@@ -1,0 +1,383 @@
+/**
+ * One boot of one node as this replica sees it: its channel, what it said of itself, and the
+ * capacity stream, which is its sign of life and its load.
+ *
+ * | state      | entered                               | left                                  |
+ * |------------|---------------------------------------|---------------------------------------|
+ * | connecting | made; or a stream ended, after a wait | live: GetNodeInfo fits, first report  |
+ * | live       | a report came                         | connecting: stream ends or 5 s silent |
+ * | retired    | its membership ended or a new boot    | closed: its last attempt has ended    |
+ *
+ * Routable is live and SERVING. Attempts in flight keep their own outcome through all of it.
+ */
+
+import { setTimeout as delay } from 'node:timers/promises';
+import type { ClientReadableStream } from '@grpc/grpc-js';
+import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
+import { inputFormatFromProto, outputFormatFromProto } from '@matting/proto/contract/formats.ts';
+import {
+  type GetNodeInfoResponse,
+  NodeState,
+  type WatchCapacityResponse,
+} from '@matting/proto/gen/matting/v1/matte_service.ts';
+import {
+  NO_SELECTABLES,
+  type Selectable,
+  type Selectables,
+  selectablesFromProto,
+} from '../models/selectable.ts';
+import { NodeClient } from './node-client.ts';
+import {
+  type Fullness,
+  type NodeAbilities,
+  type NodeReport,
+  type NodeSnapshot,
+  NodeView,
+  type Reservation,
+} from './node-view.ts';
+import type { SightedNode, SightedState } from './sighting-store.ts';
+import { unreachableCause } from './unreachable-cause.ts';
+
+const PROTOCOL_VERSION = 'matting.v1';
+/** A node reports every second: five missed are a node that hangs. */
+export const REPORT_SILENCE_MAX_MS = 5000;
+const RECONNECT_WAIT_MIN_MS = 50;
+const RECONNECT_WAIT_MAX_MS = 1000;
+
+export interface FleetMember {
+  readonly nodeId: string;
+  readonly bootId: string;
+  readonly address: string;
+  /** The operator asked it to take nothing new. */
+  readonly draining: boolean;
+  /** Absent: not known. */
+  readonly registeredAtMs?: number;
+}
+
+/** ended: an attempt of this replica. reported: the node said so, or its state changed. */
+export type FleetChange = 'ended' | 'reported';
+
+export type LinkLog = (level: 'info' | 'warn', message: string, fields: object) => void;
+
+/** Holds room on a node for one attempt, from the choice of the node to the attempt's end. */
+export type Offer = ReturnType<NodeLink['offer']>;
+
+export interface Asked {
+  readonly megapixels: number;
+  /** As of MatteCall. */
+  readonly waitMsMax?: number;
+  /** That the job names. */
+  readonly model?: string | undefined;
+}
+
+interface NodeLinkOptions {
+  readonly log: LinkLog;
+  readonly onChange: (cause: FleetChange) => void;
+  /** Before `onChange`: it came or went as one that takes jobs, or may be asked for others. */
+  readonly onTurned: () => void;
+  readonly now: () => number;
+  readonly security?: ChannelSecurity | undefined;
+}
+
+export class NodeLink {
+  readonly member: FleetMember;
+  readonly client: NodeClient;
+  readonly #options: NodeLinkOptions;
+  readonly #closed = new AbortController();
+  readonly #offers = new Set<Reservation>();
+  readonly #followed: Promise<void>;
+  #draining: boolean;
+  #retired = false;
+  /** Made with the first GetNodeInfo: what a boot can do never changes, but for what it names. */
+  #view: NodeView | undefined;
+  #selectables: Selectables = NO_SELECTABLES;
+  /** As they were written down last. */
+  notedSelectables: Selectables = NO_SELECTABLES;
+  #selectableRevision = 0;
+  #asking = false;
+  #directOrigins: readonly string[] = [];
+  #report: WatchCapacityResponse | undefined;
+  /** Why no call reaches it; undefined: one does, or the first is under way. */
+  #unreachable: string | undefined;
+
+  constructor(member: FleetMember, nodeToken: () => string, options: NodeLinkOptions) {
+    this.member = member;
+    this.client = new NodeClient(member.address, nodeToken, options.security);
+    this.#draining = member.draining;
+    this.#options = options;
+    this.#followed = this.#follow();
+  }
+
+  get live(): boolean {
+    return this.#report !== undefined;
+  }
+
+  get routable(): boolean {
+    if (this.#retired || this.#draining) return false;
+    return this.#report?.state === NodeState.NODE_STATE_SERVING;
+  }
+
+  get attemptsInFlight(): number {
+    return this.#offers.size;
+  }
+
+  /** For people; undefined while the first call is under way. */
+  get seen(): SightedNode | undefined {
+    const { nodeId, bootId } = this.member;
+    const as = (state: SightedState, cause: string | null) => ({ nodeId, bootId, state, cause });
+    if (this.#report === undefined) {
+      return this.#unreachable === undefined ? undefined : as('unreachable', this.#unreachable);
+    }
+    const said = NOT_SERVING.get(this.#report.state);
+    if (said !== undefined) return as(...said);
+    const { ejectedUntilMs = 0 } = this.#view?.snapshot() ?? {};
+    return ejectedUntilMs > this.#options.now()
+      ? as('ejected', 'it lost too many images in a row, and gets none for up to 5 minutes')
+      : as('serving', null);
+  }
+
+  /** As the node says, whatever others say of these names; the same object until that changes. */
+  get selectables(): Selectables {
+    return this.#selectables;
+  }
+
+  offerModels(models: Selectables): void {
+    this.#view?.offerModels(models);
+  }
+
+  /** Undefined: no job may name it there. */
+  model(name: string): Selectable | undefined {
+    return this.#view?.model(name);
+  }
+
+  snapshot(): NodeSnapshot | undefined {
+    return this.routable ? this.#view?.snapshot() : undefined;
+  }
+
+  /** Room for an attempt, which the caller ends. */
+  offer({ megapixels, waitMsMax = 0, model }: Asked) {
+    const view = this.#view;
+    if (view === undefined) throw new Error('nothing is known of the node yet');
+    const { nodeId, bootId } = this.member;
+    const held = view.reserve(megapixels, model);
+    this.#offers.add(held);
+    return {
+      nodeId,
+      bootId,
+      client: this.client,
+      waitMsMax,
+      model: model === undefined ? undefined : this.model(model),
+      /** Origins of object storage at which the node gets and puts files. */
+      directOrigins: this.#directOrigins,
+      /** The job names another model than the node's own plan. */
+      ofOther: held.other !== undefined,
+      admitted: () => view.admitted(held),
+      judge: (outcome: 'well' | 'fault') => view.judge(outcome, this.#options.now()),
+      /** @param full the node refused for now, until its next report */
+      end: (full?: Fullness) => {
+        if (held.phase === 'ended') return;
+        view.end(held, full);
+        this.#ended(held);
+      },
+    };
+  }
+
+  setDraining(draining: boolean): void {
+    if (this.#draining === draining) return;
+    this.#draining = draining;
+    this.#options.onTurned();
+    this.#options.onChange('reported');
+  }
+
+  /** No member any more: nothing new goes there, and its channel closes with its last attempt. */
+  retire(): void {
+    this.#retired = true;
+    if (this.#offers.size === 0) this.#close();
+  }
+
+  async close(): Promise<void> {
+    this.#retired = true;
+    this.#close();
+    await this.#followed;
+  }
+
+  #close(): void {
+    this.#closed.abort();
+    this.client.close();
+  }
+
+  #ended(held: Reservation): void {
+    this.#offers.delete(held);
+    if (this.#retired && this.#offers.size === 0) this.#close();
+    this.#options.onChange('ended');
+  }
+
+  async #follow(): Promise<void> {
+    const { signal } = this.#closed;
+    let waitMs = RECONNECT_WAIT_MIN_MS;
+    let said = '';
+    while (!signal.aborted) {
+      try {
+        const info = await this.client.getNodeInfo();
+        const abilities = this.#check(info);
+        this.#view ??= new NodeView(abilities);
+        this.#selectables = selectablesFromProto(info.selectable);
+        this.#directOrigins = info.directOrigins;
+        await this.#watch();
+        waitMs = RECONNECT_WAIT_MIN_MS;
+        said = '';
+      } catch (error) {
+        const message = error instanceof Error ? error.message : String(error);
+        const cause = unreachableCause(error);
+        this.#unreachable = cause;
+        // The same complaint every second would hide the others.
+        if (!signal.aborted && cause !== said)
+          this.#say('warn', 'node not reachable', { message, cause });
+        said = cause;
+      }
+      this.#lost();
+      if (signal.aborted) break;
+      await delay(waitMs, undefined, { signal }).catch(() => undefined);
+      waitMs = Math.min(RECONNECT_WAIT_MAX_MS, waitMs * 2);
+    }
+  }
+
+  #check(info: GetNodeInfoResponse): NodeAbilities {
+    if (info.protocolVersion !== PROTOCOL_VERSION) {
+      throw new Error(`the node speaks ${info.protocolVersion}, not ${PROTOCOL_VERSION}`);
+    }
+    // Another process answers at this address: the one registered is gone or not there yet.
+    if (info.nodeId !== this.member.nodeId || info.bootId !== this.member.bootId) {
+      throw new Error('another node or boot answers at its address');
+    }
+    if (info.limits === undefined) throw new Error('the node sent no limits');
+    const formats = info.inputFormats.map(inputFormatFromProto);
+    const outputs = info.outputFormats.map(outputFormatFromProto);
+    return {
+      nodeId: info.nodeId,
+      bootId: info.bootId,
+      imagesMax: info.limits.imagesMax,
+      megapixelsMax: info.limits.megapixelsMax,
+      inputFormats: new Set(formats.filter(format => format !== undefined)),
+      outputFormats: new Set(outputs.filter(format => format !== undefined)),
+      imagePixelsMax: info.limits.imagePixelsMax,
+      jxlPixelsMax: info.limits.jxlPixelsMax,
+      megapixelsAloneMax: info.limits.megapixelsAloneMax,
+      engines: info.engines,
+      registeredAtMs: this.member.registeredAtMs ?? 0,
+    };
+  }
+
+  /** Resolves when a stream that reported has ended; rejects when none reported. */
+  async #watch(): Promise<void> {
+    const stream = this.client.watchCapacity();
+    const cancel = () => stream.cancel();
+    this.#closed.signal.addEventListener('abort', cancel, { once: true });
+    let silence = setTimeout(cancel, REPORT_SILENCE_MAX_MS);
+    let reported = false;
+    try {
+      await new Promise<void>((resolve, reject) => {
+        stream.on('data', (report: WatchCapacityResponse) => {
+          clearTimeout(silence);
+          silence = setTimeout(cancel, REPORT_SILENCE_MAX_MS);
+          reported = true;
+          this.#take(report);
+        });
+        stream.on('error', error => (reported ? resolve() : reject(error)));
+        stream.on('end', resolve);
+      });
+    } finally {
+      clearTimeout(silence);
+      this.#closed.signal.removeEventListener('abort', cancel);
+      ignoreLateErrors(stream);
+    }
+  }
+
+  #take(report: WatchCapacityResponse): void {
+    const before = this.#report?.state;
+    this.#report = report;
+    this.#unreachable = undefined;
+    this.#view?.take(readReport(report), this.#options.now());
+    if (before !== report.state) {
+      this.#say('info', 'node state', { state: stateName(report.state) });
+      this.#options.onTurned();
+    }
+    this.#options.onChange('reported');
+    void this.#readSelectables(report.selectableRevision);
+  }
+
+  /** Never rejects: what fails is asked for again with the next report. */
+  async #readSelectables(revision: number): Promise<void> {
+    if (this.#asking || revision === this.#selectableRevision) return;
+    this.#asking = true;
+    try {
+      const info = await this.client.getNodeInfo();
+      this.#check(info);
+      this.#selectables = selectablesFromProto(info.selectable);
+      this.#selectableRevision = revision;
+      // Once for each list of the node.
+      const unread = info.selectable.length - this.#selectables.size;
+      if (unread > 0) this.#say('warn', 'names of a node are not read', { unread });
+      this.#options.onTurned();
+      this.#options.onChange('reported');
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      if (!this.#closed.signal.aborted) this.#say('warn', 'models not readable', { message });
+    } finally {
+      this.#asking = false;
+    }
+  }
+
+  #lost(): void {
+    if (this.#report === undefined) return;
+    this.#report = undefined;
+    this.#unreachable ??= 'the connection to it broke off';
+    this.#view?.lost();
+    if (!this.#closed.signal.aborted) this.#say('warn', 'node lost', {});
+    this.#options.onTurned();
+    this.#options.onChange('reported');
+  }
+
+  #say(level: 'info' | 'warn', message: string, fields: object): void {
+    const { nodeId, bootId } = this.member;
+    this.#options.log(level, message, { nodeId, bootId, ...fields });
+  }
+}
+
+/** Another state than these is that of a node which takes images. */
+const NOT_SERVING: ReadonlyMap<NodeState, [SightedState, string]> = new Map([
+  [NodeState.NODE_STATE_STARTING, ['starting', 'its engines are loading']],
+  [NodeState.NODE_STATE_DRAINING, ['draining', 'it finishes its images and takes no new ones']],
+  [NodeState.NODE_STATE_FAILED, ['failed', 'its engines keep ending; see its log']],
+]);
+
+function readReport(report: WatchCapacityResponse): NodeReport {
+  const decodeRates = report.decodeRates.map(
+    ({ format, msPerMegapixel }) => [inputFormatFromProto(format), msPerMegapixel] as const,
+  );
+  const encodeRates = report.encodeRates.map(
+    ({ format, msPerMegapixel }) => [outputFormatFromProto(format), msPerMegapixel] as const,
+  );
+  return {
+    ...report,
+    decodeRates: new Map(decodeRates.filter(isKnown)),
+    encodeRates: new Map(encodeRates.filter(isKnown)),
+    loads: new Map(report.modelLoads.map(load => [load.name, load])),
+  };
+}
+
+/** A newer node may measure formats that this replica does not know. */
+function isKnown<F>(rate: readonly [F | undefined, number]): rate is readonly [F, number] {
+  return rate[0] !== undefined;
+}
+
+/** A cancelled stream may still report its end, for which nothing waits any more. */
+function ignoreLateErrors(stream: ClientReadableStream<unknown>): void {
+  stream.removeAllListeners('error');
+  stream.on('error', () => undefined);
+}
+
+function stateName(state: NodeState): string {
+  const entry = Object.entries(NodeState).find(([, value]) => value === state);
+  return entry === undefined ? 'UNRECOGNIZED' : entry[0].replace('NODE_STATE_', '');
+}

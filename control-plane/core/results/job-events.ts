@@ -1,0 +1,54 @@
+import { EventEmitter } from 'node:events';
+import { outsideRequests } from '@matting/program/request-owner.ts';
+import type { Job } from '../jobs/job.ts';
+
+/** What happens to jobs in this replica: a hint, never the truth. */
+export class JobEvents {
+  readonly #submitted = new EventEmitter();
+  readonly #final = new EventEmitter();
+  readonly #images = new EventEmitter();
+  readonly #notifications = new EventEmitter();
+
+  constructor() {
+    // One listener a waiting request; bounded by the server's connections.
+    this.#final.setMaxListeners(0);
+  }
+
+  jobSubmitted(job: Job): void {
+    // What it starts is nobody's request.
+    outsideRequests(() => this.#submitted.emit('job', job));
+  }
+
+  onSubmitted(listener: (job: Job) => void): () => void {
+    this.#submitted.on('job', listener);
+    return () => this.#submitted.off('job', listener);
+  }
+
+  /** @param megapixels as it was admitted at */
+  imageDone(megapixels: number): void {
+    this.#images.emit('done', megapixels);
+  }
+
+  onImageDone(listener: (megapixels: number) => void): () => void {
+    this.#images.on('done', listener);
+    return () => this.#images.off('done', listener);
+  }
+
+  jobFinal(jobId: string): void {
+    this.#final.emit(jobId);
+  }
+
+  notificationDue(): void {
+    this.#notifications.emit('due');
+  }
+
+  onNotificationDue(listener: () => void): () => void {
+    this.#notifications.on('due', listener);
+    return () => this.#notifications.off('due', listener);
+  }
+
+  onFinal(jobId: string, listener: () => void): () => void {
+    this.#final.on(jobId, listener);
+    return () => this.#final.off(jobId, listener);
+  }
+}

@@ -1,0 +1,166 @@
+/** Waits for a job's end, in whichever replica it comes. */
+
+import { outsideRequests } from '@matting/program/request-owner.ts';
+import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { FastifyReply } from 'fastify';
+import { isFinal, type Job } from '../jobs/job.ts';
+import type { JobStore } from '../jobs/job-store.ts';
+import type { JobEvents } from './job-events.ts';
+
+/** How late the end of a job in another replica is seen. */
+const POLL_MS = 500;
+const POLL_JOBS_MAX = 500;
+
+type WaitingJobs = Pick<JobStore, 'findForKey' | 'findFinal'>;
+
+interface Wait {
+  readonly job: Job;
+  /** The final job; undefined: the wait is over without one. */
+  resolve(job: Job | undefined): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * Waiting for a job's end. The row is the truth; an event, or the poll that all waits share for
+ * jobs that end in another replica, only decides when it is read.
+ */
+export class WaitForJob {
+  readonly #jobs: WaitingJobs;
+  readonly #events: JobEvents;
+  readonly #waits = new Map<string, Set<Wait>>();
+  /** Ids that the next poll reads. */
+  readonly #due = new Set<string>();
+  #reading = false;
+  #poll: NodeJS.Timeout | undefined;
+  #waiting = 0;
+  #ended = false;
+
+  constructor(jobs: WaitingJobs, events: JobEvents) {
+    this.#jobs = jobs;
+    this.#events = events;
+  }
+
+  get waiting(): number {
+    return this.#waiting;
+  }
+
+  /** From now on every wait ends at once, with the job as it is. */
+  endAllWaits(): void {
+    this.#ended = true;
+    for (const wait of [...this.#waits.values()].flatMap(waits => [...waits])) {
+      wait.resolve(undefined);
+    }
+  }
+
+  /** Final, or as it was when `waitMs` had passed, the caller hung up or this replica drained. */
+  async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
+    const over = this.#ended || waitMs <= 0;
+    const final = over ? undefined : await this.#untilFinal(job, waitMs, hangUp);
+    // The caller is gone: no answer is read.
+    if (final !== undefined || hangUp.aborted) return final ?? job;
+    return (await this.#jobs.findForKey(job.id, job.apiKeyId)) ?? job;
+  }
+
+  async #untilFinal(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job | undefined> {
+    if (hangUp.aborted) return undefined;
+    const { promise, resolve, reject } = Promise.withResolvers<Job | undefined>();
+    const wait: Wait = { job, resolve, reject };
+    const giveUp = () => resolve(undefined);
+    const timer = setTimeout(giveUp, waitMs);
+    hangUp.addEventListener('abort', giveUp);
+    this.#add(wait);
+    // Before the first read, or an end between read and subscription would be missed.
+    const unsubscribe = this.#events.onFinal(job.id, () => this.#pollFor(job.id));
+    this.#pollFor(job.id);
+    try {
+      return await promise;
+    } finally {
+      unsubscribe();
+      hangUp.removeEventListener('abort', giveUp);
+      clearTimeout(timer);
+      this.#remove(wait);
+    }
+  }
+
+  #add(wait: Wait): void {
+    const waits = this.#waits.get(wait.job.id) ?? new Set();
+    this.#waits.set(wait.job.id, waits.add(wait));
+    this.#waiting += 1;
+    this.#poll ??= setInterval(() => {
+      for (const id of this.#waits.keys()) this.#pollFor(id);
+    }, POLL_MS);
+  }
+
+  #remove(wait: Wait): void {
+    const waits = this.#waits.get(wait.job.id);
+    waits?.delete(wait);
+    if (waits?.size === 0) this.#waits.delete(wait.job.id);
+    this.#waiting -= 1;
+    if (this.#waiting > 0) return;
+    clearInterval(this.#poll);
+    this.#poll = undefined;
+  }
+
+  /** Polls once all ids of this tick of the loop are known, and the poll before has ended. */
+  #pollFor(jobId: string): void {
+    this.#due.add(jobId);
+    if (this.#reading) return;
+    this.#reading = true;
+    // One poll is for the jobs of many accounts.
+    setImmediate(() => outsideRequests(() => void this.#readDue()));
+  }
+
+  /** Never rejects. An id that is due again meanwhile is read again. */
+  async #readDue(): Promise<void> {
+    while (this.#due.size > 0) {
+      const ids = [...this.#due].slice(0, POLL_JOBS_MAX);
+      for (const id of ids) this.#due.delete(id);
+      try {
+        for (const job of await this.#jobs.findFinal(ids)) {
+          for (const wait of this.#waits.get(job.id) ?? []) wait.resolve(job);
+        }
+      } catch (error) {
+        this.#failed(ids, error);
+      }
+    }
+    this.#reading = false;
+  }
+
+  #failed(ids: readonly string[], error: unknown): void {
+    // The job may go on meanwhile, so the wait does too: the next poll reads again.
+    if (error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE') return;
+    for (const id of ids) for (const wait of this.#waits.get(id) ?? []) wait.reject(error);
+  }
+}
+
+/** What goes wrong once a request's job exists names it: the job goes on, or stays as it is. */
+export function withJob(cause: unknown, jobId: string): ContractError {
+  if (!(cause instanceof ContractError)) {
+    const detail = 'Something went wrong on our side. Send the same request again.';
+    return new ContractError('INTERNAL_ERROR', detail, { cause, jobId });
+  }
+  const { code, message, retryable, retryAfterS } = cause;
+  return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
+}
+
+/** As `WaitForJob.wait`. @throws ContractError that names the job: it exists and goes on */
+export async function waitForEnd(
+  waitForJob: WaitForJob,
+  job: Job,
+  waitMs: number,
+  reply: FastifyReply,
+): Promise<Job> {
+  if (isFinal(job)) return job;
+  const hangUp = new AbortController();
+  const onClose = () => hangUp.abort();
+  reply.raw.once('close', onClose);
+  // The caller may have hung up while the body was stored.
+  if (reply.raw.closed) onClose();
+  try {
+    return await waitForJob.wait(job, waitMs, hangUp.signal);
+  } catch (cause) {
+    throw withJob(cause, job.id);
+  } finally {
+    reply.raw.off('close', onClose);
+  }
+}
