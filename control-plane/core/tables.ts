@@ -209,7 +209,7 @@ export interface OutboxTable {
   last_error: string | null;
   last_attempt_at: number | null;
   last_duration_ms: number | null;
-  /** Each attempt: core/webhooks/outbox-store.ts; null: none was made. */
+  /** Each attempt: core/webhooks/attempt-log.ts; null: none was made. */
   attempt_log: string | null;
   /** Set while pending. */
   next_attempt_at: number | null;

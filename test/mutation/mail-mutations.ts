@@ -79,7 +79,7 @@ a withdrawn invitation is sent
   - await withdrawMails(tx, ids.toSorted());
   = bring no invitation that was withdrawn, not even where an attempt to send it failed
 
-file control-plane/core/webhooks/deliver-messages.ts
+file control-plane/core/webhooks/due-messages.ts
 tests control-plane/portal/alerts/alerts-and-mails.test.ts: turns of mails on sqlite
 the first account has every turn
   - if (met.length === 0) walk.lastAccount = rows.at(-1)?.account_id ?? walk.lastAccount;
@@ -123,7 +123,7 @@ an address that is set again is tested again
   - if (recent !== undefined) return 'too-soon';
   = test an address no oftener where it was removed and set again
 
-file control-plane/core/webhooks/outbox-store.ts
+file control-plane/core/webhooks/outbox-listing.ts
 tests control-plane/portal/jobs/work.test.ts: jobs
 people ask a receiver as fast as they like
   - outcome === 'retried' && !isDue ? 'too-soon' : outcome
@@ -150,7 +150,7 @@ credits of failed jobs arm a threshold
   + return added || nowMs > 0 ? 'arm' : 'none';
   = is not told at every job that fails at the threshold
 
-file control-plane/core/webhooks/deliver-messages.ts
+file control-plane/core/webhooks/due-messages.ts
 tests control-plane/portal/mails/mail-delivery.test.ts
 a mail that is being sent is due
   - (row.lease_expires_at === null || row.lease_expires_at <= row.read_at) &&

@@ -17,7 +17,7 @@ import {
   NOTIFICATIONS_LISTED_MAX,
   OperateWebhooks,
 } from '../operator/operate-webhooks.ts';
-import { NOTIFICATION_STATUSES } from '../webhooks/outbox-store.ts';
+import { NOTIFICATION_STATUSES } from '../webhooks/outbox-listing.ts';
 import { wholeNumber } from './arguments.ts';
 import { type CliContext, CommandError, table } from './context.ts';
 

@@ -1,5 +1,6 @@
 /** The queue in the table, as the dispatcher reads it and the bound of the queue counts it. */
 import { type Database, query } from '@matting/database/database.ts';
+import { isFree } from '@matting/database/leases.ts';
 import {
   type KeptStatement,
   keepStatement,
@@ -205,7 +206,7 @@ function selectFirst(
     .where('account_id', '=', lane.accountId)
     .where('api_key_id', '=', lane.apiKeyId)
     .where('class', '=', lane.class)
-    .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
+    .where(isFree({ nowMs }));
   const hosts = lane.exceptHosts ?? [];
   if (hosts.length > 0) jobs = jobs.where('source_host', 'not in', [...hosts]);
   if (lane.namesNone) jobs = jobs.where('model', 'is', null);

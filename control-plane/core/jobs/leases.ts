@@ -13,6 +13,7 @@ import {
   query,
   type Schema,
 } from '@matting/database/database.ts';
+import { FREE, isFree, isHeldBy, takenBy } from '@matting/database/leases.ts';
 import {
   keepStatement,
   keptMatchesOne,
@@ -37,24 +38,20 @@ interface InputStoredOptions {
 
 type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
-const FREE = { lease_holder: null, lease_expires_at: null };
-
 const CLAIM = keepStatement<Claim & { fenceBefore: number; leaseMs: number }>(
-  ({ kysely, nowMs }, { jobId, holder, fence, fenceBefore, leaseMs }) =>
-    kysely
+  (database, { fenceBefore, leaseMs, ...claim }) =>
+    database.kysely
       .updateTable('jobs')
       // MySQL assigns from left to right: what reads the old lease comes before the new one.
       .set({
         takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
         state: sql<Job['state']>`case when state = 'accepted' then 'fetching' else state end`,
-        fence,
-        lease_holder: holder,
-        lease_expires_at: nowPlusMs(nowMs, leaseMs),
+        ...takenBy(database, claim, leaseMs),
       })
-      .where('id', '=', jobId)
+      .where('id', '=', claim.jobId)
       .where('fence', '=', fenceBefore)
       .where('queue_at', 'is not', null)
-      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])),
+      .where(isFree(database)),
 );
 
 const RENEW = keepStatement<Claim & { leaseMs: number }>(
@@ -159,11 +156,7 @@ async function store(database: Database, db: Db, storing: Storing): Promise<bool
 }
 
 function heldBy(db: Db, claim: Claim): JobUpdate {
-  return db
-    .updateTable('jobs')
-    .where('id', '=', claim.jobId)
-    .where('fence', '=', claim.fence)
-    .where('lease_holder', '=', claim.holder);
+  return db.updateTable('jobs').where('id', '=', claim.jobId).where(isHeldBy(claim));
 }
 
 function holds(job: Job, claim: Claim): boolean {

@@ -70,6 +70,11 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       const one = await auditLedger(database, { accountId }, { ...RANGES, entriesMax });
       t.deepEqual([one.accounts, one.entries, one.problems], [1, ENTRIES, []]);
     }
+    const last = entry(accountId, 'reserve', FIRST_DAY_MS + DAYS * DAY_MS, randomUUID());
+    await database.kysely.insertInto('ledger_entries').values(last).execute();
+    const { problems } = await audit({ accountId });
+    t.true(problems.some(({ jobId }) => jobId === last.job_id));
+    await removeFrom(database.kysely, 'ledger_entries', { id: last.id });
     const all = await audit();
     const { accounts, entries, jobs } = await counted();
     t.deepEqual([all.accounts, all.entries, all.jobs], [accounts, entries, jobs]);
@@ -308,20 +313,23 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
 
   test("of a broken ledger › another account's job, and a job of the playground with an entry, are found by both", async t => {
     const broken = await empty();
-    const { job } = await runningOf(storesOn(broken), 2);
+    const ownStores = storesOn(broken);
+    const { job } = await runningOf(ownStores, 2);
     const accountId = await oldAccount(broken);
+    const { job: done, claim } = await running(ownStores, newJob(job.accountId));
+    await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
     await broken.kysely
       .insertInto('ledger_entries')
-      .values([entry(accountId, 'reserve', 1, job.id), entry(accountId, 'charge', 2, job.id)])
+      .values([entry(accountId, 'reserve', 1, done.id), entry(accountId, 'charge', 2, done.id)])
       .execute();
     await addTo(broken.kysely, 'accounts', { id: accountId }, { available: -1 });
     const strange = `the job is of account ${job.accountId}, a reserve of it is not`;
     for (const options of [{}, { accountId }]) {
       t.deepEqual((await audit(options, broken)).problems, [
-        { accountId, jobId: job.id, problem: strange },
+        { accountId, jobId: done.id, problem: strange },
       ]);
     }
-    await removeFrom(broken.kysely, 'ledger_entries', { account_id: accountId, job_id: job.id });
+    await removeFrom(broken.kysely, 'ledger_entries', { account_id: accountId, job_id: done.id });
     await addTo(broken.kysely, 'accounts', { id: accountId }, { available: 1 });
     await setIn(broken.kysely, 'jobs', { id: job.id }, { class: 'playground', playground_day: 1 });
     for (const options of [{}, { accountId: job.accountId }]) {

@@ -4,7 +4,7 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { AuditEntry } from '../accounts/audit.ts';
 import { type CallbackStatus, isoTime } from '../jobs/job.ts';
 import type { StoresWithoutEnds } from '../stores.ts';
-import type { NotificationFilter, NotificationSummary } from '../webhooks/outbox-store.ts';
+import type { NotificationFilter, NotificationSummary } from '../webhooks/outbox-listing.ts';
 
 export const NOTIFICATIONS_LISTED_MAX = 1000;
 export const NOTIFICATIONS_LISTED_DEFAULT = 50;

@@ -12,13 +12,11 @@
  */
 
 import { type Database, query, type Schema } from '@matting/database/database.ts';
+import { FREE, isFree, isHeldBy, type LeaseClaim, takenBy } from '@matting/database/leases.ts';
 import { isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import type { UpdateQueryBuilder, UpdateResult } from 'kysely';
 
-export interface SweepClaim {
-  readonly holder: string;
-  readonly fence: number;
-}
+export type SweepClaim = LeaseClaim;
 
 export type SweepWalk = NonNullable<Awaited<ReturnType<typeof claimSweep>>>['walk'];
 
@@ -28,7 +26,6 @@ export type SweepBacklog = Awaited<ReturnType<typeof readBacklog>>;
 export type SweepStore = ReturnType<typeof createSweepStore>;
 
 const ID = 'sweep';
-const FREE = { lease_holder: null, lease_expires_at: null };
 
 type SweepUpdate = UpdateQueryBuilder<Schema, 'sweeps', 'sweeps', UpdateResult>;
 
@@ -36,12 +33,7 @@ export function createSweepStore(database: Database) {
   const { nowMs } = database;
   const held = (claim: SweepClaim, set: (update: SweepUpdate) => SweepUpdate) =>
     query(database, db =>
-      matchesOne(
-        set(db.updateTable('sweeps'))
-          .where('id', '=', ID)
-          .where('fence', '=', claim.fence)
-          .where('lease_holder', '=', claim.holder),
-      ),
+      matchesOne(set(db.updateTable('sweeps')).where('id', '=', ID).where(isHeldBy(claim))),
     );
   return {
     /** Undefined: another replica sweeps. */
@@ -59,23 +51,22 @@ export function createSweepStore(database: Database) {
 }
 
 async function claimSweep(database: Database, holder: string, leaseMs: number) {
-  const { nowMs } = database;
   const row = (await readRow(database)) ?? (await createRow(database));
-  const fence = row.fence + 1;
+  const claim: SweepClaim = { holder, fence: row.fence + 1 };
   const claimed = await query(database, db =>
     matchesOne(
       db
         .updateTable('sweeps')
-        .set({ fence, lease_holder: holder, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
+        .set(takenBy(database, claim, leaseMs))
         .where('id', '=', ID)
         .where('fence', '=', row.fence)
-        .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])),
+        .where(isFree(database)),
     ),
   );
   if (!claimed) return undefined;
   const began = row.walk_began_at;
   return {
-    claim: { holder, fence },
+    claim,
     walk: {
       /** The part it is at, from 0; behind the last one it has ended. */
       part: row.walk_part,

@@ -10,7 +10,7 @@ import {
 import type { MeteredStatement } from '@matting/test-support/statement-meter.ts';
 import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
-import { DUE_COUNTED_MAX } from '../webhooks/deliver-messages.ts';
+import { DUE_COUNTED_MAX } from '../webhooks/due-messages.ts';
 import { type ChangingMethod, type Fixture, kindOf } from './changing-methods.ts';
 import { HOUR_MS, newJob } from './fixtures.ts';
 

@@ -11,7 +11,7 @@ import {
 } from '@matting/test-support/large-tables.ts';
 import { backgroundBlob, UNPAID_OPEN_MAX } from '../jobs/job.ts';
 import type { Stores } from '../stores.ts';
-import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/deliver-messages.ts';
+import { DUE_COUNTED_MAX, HEAD_MAX } from '../webhooks/due-messages.ts';
 import { insertMail, withdrawMails } from '../webhooks/outbox-store.ts';
 import { lostResult, succeededResult } from './changing-others.ts';
 import {

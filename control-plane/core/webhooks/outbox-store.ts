@@ -30,211 +30,18 @@ import {
   type Schema,
   transact,
 } from '@matting/database/database.ts';
-import { isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { FREE, isFree, isHeldBy, takenBy } from '@matting/database/leases.ts';
+import { matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
-import {
-  type RawBuilder,
-  type Selection,
-  sql,
-  type UpdateQueryBuilder,
-  type UpdateResult,
-} from 'kysely';
-import { type AuditEntry, requireAuthority } from '../accounts/audit.ts';
-import { type CallbackStatus, callbackFailureOf } from '../jobs/job.ts';
-import {
-  type AttemptEnd,
-  dueMessages,
-  type MessageClaim,
-  type MessageKind,
-  type MessageLeases,
-} from './deliver-messages.ts';
-
-/* What the operator and people ask of it: to see webhooks, and to have one sent again. */
-
-/** A notification as the operator may see it: the receiver instead of the URL. */
-export type NotificationSummary = ReturnType<typeof summaryOf>;
-
-export interface NotificationFilter {
-  readonly jobId?: string | undefined;
-  readonly status?: CallbackStatus | undefined;
-  readonly limit: number;
-  readonly after?: { readonly createdAtMs: number; readonly jobId: string } | undefined;
-}
-
-type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
-
-const SUMMARY_COLUMNS = [
-  'id as jobId',
-  // The type of an account's event, whose own id `jobId` is; null: the end of that job.
-  'event',
-  'account_id as accountId',
-  'receiver',
-  'status',
-  'attempts',
-  'last_status_code as lastStatusCode',
-  'last_error',
-  'last_attempt_at as lastAttemptAtMs',
-  'last_duration_ms as lastDurationMs',
-  'attempt_log',
-  'next_attempt_at as nextAttemptAtMs',
-  'created_at as createdAtMs',
-  'finished_at as finishedAtMs',
-  // Until then it can be sent again; null: nothing could sign it any more.
-  'secret_erase_at as secretEraseAtMs',
-] as const;
-
-type SummaryRow = Selection<Schema, 'outbox', (typeof SUMMARY_COLUMNS)[number]>;
-
-export const NOTIFICATION_STATUSES = [
-  'pending',
-  'delivered',
-  'failed',
-] as const satisfies readonly CallbackStatus[];
-
-function outboxListing(database: Database) {
-  return {
-    list: (filter: NotificationFilter) => listNotifications(database, filter),
-    retry: async (id: string): Promise<RetryOutcome> => {
-      const { outcome } = await retryNotification(database, id);
-      return outcome;
-    },
-    /** The same by a person. too-soon: the last attempt began within `everyMs`, or is under way. */
-    resend: async (
-      id: string,
-      audit: AuditEntry,
-      everyMs: number,
-    ): Promise<RetryOutcome | 'too-soon'> => {
-      const { outcome, isDue } = await retryNotification(database, id, { audit, everyMs });
-      return outcome === 'retried' && !isDue ? 'too-soon' : outcome;
-    },
-  };
-}
-
-/** Along outbox_age, one walk a status. */
-async function listNotifications(
-  database: Database,
-  { jobId, status, limit, after }: NotificationFilter,
-): Promise<NotificationSummary[]> {
-  if (jobId !== undefined && !isAsciiWord(jobId)) return [];
-  const rows: SummaryRow[] = [];
-  for (const one of status === undefined ? NOTIFICATION_STATUSES : [status]) {
-    const some = await query(database, db => {
-      const select = db.selectFrom('outbox').select(SUMMARY_COLUMNS).where('kind', '=', 'webhook');
-      if (jobId !== undefined) {
-        return select.where('id', '=', jobId).where('status', '=', one).execute();
-      }
-      const older =
-        after === undefined
-          ? select
-          : select
-              .where('created_at', '<=', after.createdAtMs)
-              .where(eb =>
-                eb.or([eb('created_at', '<', after.createdAtMs), eb('id', '<', after.jobId)]),
-              );
-      return older
-        .where('status', '=', one)
-        .orderBy('created_at', 'desc')
-        .orderBy('id', 'desc')
-        .limit(limit)
-        .execute();
-    });
-    rows.push(...some);
-  }
-  rows.sort((a, b) => b.createdAtMs - a.createdAtMs || (a.jobId < b.jobId ? 1 : -1));
-  return rows.slice(0, limit).map(summaryOf);
-}
-
-function summaryOf({ attempt_log, last_error, ...row }: SummaryRow) {
-  const lastFailure = callbackFailureOf(last_error);
-  return { ...row, lastFailure, log: loggedAttempts(attempt_log) };
-}
-
-/** Due now, a failed one too, with one attempt more. An attempt under way answers for itself. */
-async function retryNotification(
-  database: Database,
-  id: string,
-  by?: { readonly audit: AuditEntry; readonly everyMs: number },
-): Promise<{ readonly outcome: RetryOutcome; readonly isDue: boolean }> {
-  if (!isAsciiWord(id)) return { outcome: 'absent', isDue: false };
-  const { nowMs } = database;
-  return transact(database, async tx => {
-    const audit = by?.audit;
-    const change = audit && (await requireAuthority(database, tx, { ...audit, entryId: audit.id }));
-    const update = tx
-      .updateTable('outbox')
-      .set({ status: 'pending', finished_at: null, next_attempt_at: nowMs })
-      .where('id', '=', id)
-      .where('kind', '=', 'webhook')
-      .where('status', 'in', ['pending', 'failed'])
-      .where('secret_erase_at', '>', nowMs)
-      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
-    const rested = nowPlusMs(nowMs, -(by?.everyMs ?? 0));
-    const isDue = await matchesOne(
-      by === undefined
-        ? update
-        : update.where(eb =>
-            eb.or([eb('last_attempt_at', 'is', null), eb('last_attempt_at', '<=', rested)]),
-          ),
-    );
-    const row = await tx
-      .selectFrom('outbox')
-      .select(['status', 'secret_erase_at'])
-      .select(() => nowMs.as('read_at'))
-      .where('id', '=', id)
-      .where('kind', '=', 'webhook')
-      .executeTakeFirst();
-    if (row === undefined) return { outcome: 'absent', isDue };
-    if (row.status === 'delivered') return { outcome: 'delivered', isDue };
-    const { secret_erase_at: eraseAtMs, read_at: nowAtMs } = row;
-    const isErased = eraseAtMs === null || eraseAtMs <= nowAtMs;
-    if (isErased) return { outcome: 'secret-erased', isDue };
-    if (isDue && audit) {
-      const { action, subject } = audit;
-      await change?.log({ action, subject });
-    }
-    return { outcome: 'retried', isDue };
-  });
-}
-
-const LOG_LENGTH_MAX = 2000;
-
-interface LoggedAttempt {
-  readonly atMs: number;
-  readonly statusCode: number | null;
-  readonly durationMs: number;
-}
-
-function withAttempt(
-  { dialect, nowMs }: Pick<Database, 'dialect' | 'nowMs'>,
-  { statusCode, durationMs }: Omit<LoggedAttempt, 'atMs'>,
-): RawBuilder<string> {
-  const tookMs = Math.round(durationMs);
-  const began = nowPlusMs(nowMs, -tookMs);
-  const rest = `,${statusCode ?? ''},${tookMs};`;
-  const before = sql`coalesce(attempt_log, '')`;
-  const longer =
-    dialect === 'sqlite'
-      ? sql`${before} || (${began}) || ${rest}`
-      : sql`concat(${before}, ${began}, ${rest})`;
-  return sql<string>`case when length(${before}) > ${sql.lit(LOG_LENGTH_MAX)}
-    then attempt_log else ${longer} end`;
-}
-
-/** In the order they were made. @param log null: none was made */
-function loggedAttempts(log: string | null): readonly LoggedAttempt[] {
-  const lines = (log ?? '').split(';').filter(line => line !== '');
-  return lines.flatMap(line => {
-    const [atMs, statusCode, durationMs] = line.split(',');
-    if (atMs === undefined || statusCode === undefined || durationMs === undefined) return [];
-    const status = statusCode === '' ? null : Number(statusCode);
-    return [{ atMs: Number(atMs), statusCode: status, durationMs: Number(durationMs) }];
-  });
-}
+import { sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import { withAttempt } from './attempt-log.ts';
+import type { AttemptEnd, MessageClaim, MessageLeases } from './deliver-messages.ts';
+import { dueMessages } from './due-messages.ts';
+import type { MessageKind } from './lane-walk.ts';
+import { outboxListing } from './outbox-listing.ts';
 
 /** From a job's end, delivered or not: the contract's 24 hours. */
 const SECRET_MS = 86_400_000;
-
-/* What is written, with what it tells of. */
 
 interface NewWebhook {
   /** Its job's, or of an account's event: a UUID that no job and no other message has. */
@@ -329,7 +136,6 @@ export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<voi
     .execute();
 }
 
-const FREE = { lease_holder: null, lease_expires_at: null };
 /** Without its secret a webhook is never sent again, and what a mail said may be a link. */
 const ERASED = { secret: null, secret_key_id: null, secret_erase_at: null, body: '' };
 const ERROR_LENGTH_MAX = 64;
@@ -371,18 +177,16 @@ function outboxLeases(database: Database): MessageLeases {
   };
   const held = (claim: MessageClaim) => heldBy(database.kysely, claim);
   return {
-    claim: ({ id, holder, fence }, leaseMs) =>
+    claim: (claim, leaseMs) =>
       query(database, db =>
         matchesOne(
           db
             .updateTable('outbox')
-            .set({ fence, lease_holder: holder, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
-            .where('id', '=', id)
-            .where('fence', '=', fence - 1)
+            .set(takenBy(database, claim, leaseMs))
+            .where('id', '=', claim.id)
+            .where('fence', '=', claim.fence - 1)
             .where('next_attempt_at', '<=', nowMs)
-            .where(eb =>
-              eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]),
-            ),
+            .where(isFree(database)),
         ),
       ),
     release: (claim, giveUp) => query(database, () => matchesOne(held(claim).set(FREE)), giveUp),
@@ -399,12 +203,8 @@ function outboxLeases(database: Database): MessageLeases {
 
 type OutboxUpdate = UpdateQueryBuilder<Schema, 'outbox', 'outbox', UpdateResult>;
 
-function heldBy(db: Db, { id, holder, fence }: MessageClaim): OutboxUpdate {
-  return db
-    .updateTable('outbox')
-    .where('id', '=', id)
-    .where('fence', '=', fence)
-    .where('lease_holder', '=', holder);
+function heldBy(db: Db, claim: MessageClaim): OutboxUpdate {
+  return db.updateTable('outbox').where('id', '=', claim.id).where(isHeldBy(claim));
 }
 
 async function eraseDueSecrets(database: Database, limit: number): Promise<number> {

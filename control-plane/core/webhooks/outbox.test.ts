@@ -29,7 +29,7 @@ import {
   runningOf,
   storesOn,
 } from '../test/fixtures.ts';
-import { countSealedWithOthers, type DueQuery } from './deliver-messages.ts';
+import { countSealedWithOthers, type DueQuery } from './due-messages.ts';
 
 const test = ava.serial;
 

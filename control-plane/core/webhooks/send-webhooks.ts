@@ -24,10 +24,10 @@ import {
   type AttemptResult,
   type ClaimedMessage,
   type DeliveryParts,
-  LANE_TAKE_MAX,
   type MessageClaim,
   MessageDelivery,
 } from './deliver-messages.ts';
+import { LANE_TAKE_MAX } from './lane-walk.ts';
 import { nextWaitMs, retryAfterMs, type WebhookSchedule } from './webhook-schedule.ts';
 
 /* The body of a job's notification, rendered once, when the job ends. Pure. */

@@ -16,7 +16,7 @@ import {
 } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
 import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
-import { HEAD_MAX } from '@matting/core/webhooks/deliver-messages.ts';
+import { HEAD_MAX } from '@matting/core/webhooks/due-messages.ts';
 import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
 import ava from 'ava';

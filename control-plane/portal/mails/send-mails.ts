@@ -9,9 +9,9 @@ import {
   type AttemptResult,
   type ClaimedMessage,
   type DeliveryParts,
-  type DueMessage,
   MessageDelivery,
 } from '@matting/core/webhooks/deliver-messages.ts';
+import type { DueMessage } from '@matting/core/webhooks/due-messages.ts';
 import { nextWaitMs, type WebhookSchedule } from '@matting/core/webhooks/webhook-schedule.ts';
 import { isLoopback } from '@matting/program/ports/addresses.ts';
 import { createTransport } from 'nodemailer';

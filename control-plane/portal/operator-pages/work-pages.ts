@@ -18,7 +18,7 @@ import {
   type OperatorNotification,
   type ResendOutcome,
 } from '@matting/core/operator/operate-webhooks.ts';
-import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-store.ts';
+import { NOTIFICATION_STATUSES } from '@matting/core/webhooks/outbox-listing.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
 import { JOB_TONES } from '../jobs/job-pages.ts';

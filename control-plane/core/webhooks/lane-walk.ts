@@ -1,0 +1,167 @@
+/**
+ * The walk over lanes: what waits for one receiver, of one account, under one secrets key. It goes
+ * from lane to lane in outbox_lanes by seeks, so it reads no more when more messages wait.
+ */
+
+import { setImmediate as loopTick } from 'node:timers/promises';
+import { type Database, query, type Schema } from '@matting/database/database.ts';
+import type { NotNull } from 'kysely';
+
+export type MessageKind = Schema['outbox']['kind'];
+
+/** Lanes read for one listing, a seek each: the walk goes round a thousand lanes in two. */
+const LANES_MAX = 512;
+/** Rows read in a lane: those under way elsewhere come before the others. */
+const LANE_READ_MAX = 64;
+/** Rows taken from a lane: as many places as an account alone has to a receiver; of mails one. */
+export const LANE_TAKE_MAX = 8;
+/** Lanes between two ticks of the event loop. */
+export const LANES_A_TICK = 16;
+
+export interface Lane {
+  readonly receiver: string;
+  readonly account_id: string;
+  readonly secret_key_id: string;
+}
+
+export const DUE_COLUMNS = [
+  'id',
+  'account_id',
+  'receiver',
+  'secret_key_id',
+  'secret_erase_at',
+  'lease_expires_at',
+  'next_attempt_at',
+] as const;
+
+export type DueRow = Pick<Schema['outbox'], (typeof DUE_COLUMNS)[number]> & {
+  readonly next_attempt_at: number;
+  readonly read_at: number;
+};
+
+export const BEFORE_ALL: Lane = { receiver: '', account_id: '', secret_key_id: '' };
+
+/** Behind every account's id. */
+const PAST_ALL = '~';
+
+/** What has a place at the moment. */
+export interface Wanted {
+  readonly receiver: (receiver: string) => boolean;
+  readonly lane: (lane: Lane) => boolean;
+  readonly row: (row: DueRow) => boolean;
+}
+
+/** From lane to lane, each walk from where the last one stopped. */
+export class LaneWalk {
+  readonly #database: Database;
+  readonly #kind: MessageKind;
+  #walkedTo: Lane = BEFORE_ALL;
+
+  constructor(database: Database, kind: MessageKind) {
+    this.#database = database;
+    this.#kind = kind;
+  }
+
+  get lastAccount(): string {
+    return this.#walkedTo.account_id;
+  }
+
+  set lastAccount(accountId: string) {
+    this.#walkedTo = { ...BEFORE_ALL, account_id: accountId };
+  }
+
+  async next(limit: number, wanted: Wanted): Promise<DueRow[]> {
+    const found: DueRow[] = [];
+    let begin: Lane | undefined;
+    for (let seen = 1; seen <= LANES_MAX && found.length < limit; seen += 1) {
+      const lane =
+        (await readLaneAfter(this.#database, this.#kind, this.#walkedTo)) ??
+        (await readLaneAfter(this.#database, this.#kind, BEFORE_ALL));
+      // None, or all of them were seen.
+      if (lane === undefined || (begin !== undefined && sameLane(lane, begin))) break;
+      begin ??= lane;
+      if (wanted.lane(lane)) {
+        const rows = await readFirstOf(this.#database, this.#kind, lane);
+        const takeMax = this.#kind === 'mail' ? 1 : LANE_TAKE_MAX;
+        found.push(...rows.filter(wanted.row).slice(0, takeMax));
+      }
+      // Behind the whole receiver where it has no place, behind this lane otherwise.
+      this.#walkedTo = wanted.receiver(lane.receiver) ? lane : { ...lane, account_id: PAST_ALL };
+      if (seen % LANES_A_TICK === 0) await loopTick();
+    }
+    return found;
+  }
+}
+
+/** In one statement: the first of each of three ranges, of which the first that has one counts. */
+export async function readLaneAfter(
+  database: Database,
+  kind: MessageKind,
+  { receiver, account_id, secret_key_id }: Lane,
+): Promise<Lane | undefined> {
+  const { kysely } = database;
+  const pending = () =>
+    kysely
+      .selectFrom('outbox')
+      .select(['receiver', 'account_id', 'secret_key_id'])
+      .where('kind', '=', kind)
+      .where('status', '=', 'pending')
+      .orderBy('receiver')
+      .orderBy('account_id')
+      .orderBy('secret_key_id')
+      .limit(1);
+  const key = pending()
+    .where('receiver', '=', receiver)
+    .where('account_id', '=', account_id)
+    .where('secret_key_id', '>', secret_key_id);
+  const account = pending().where('receiver', '=', receiver).where('account_id', '>', account_id);
+  const other = pending().where('receiver', '>', receiver);
+  const rows = await query(database, () =>
+    kysely
+      .selectFrom(key.as('same_account'))
+      .selectAll()
+      .unionAll(kysely.selectFrom(account.as('same_receiver')).selectAll())
+      .unionAll(kysely.selectFrom(other.as('another')).selectAll())
+      .execute(),
+  );
+  const lanes = rows.map(row => ({ ...row, secret_key_id: row.secret_key_id ?? '' }));
+  return lanes.sort(byLane)[0];
+}
+
+function readFirstOf(database: Database, kind: MessageKind, lane: Lane): Promise<DueRow[]> {
+  const { nowMs } = database;
+  return query(database, db =>
+    db
+      .selectFrom('outbox')
+      .select(DUE_COLUMNS)
+      .select(() => nowMs.as('read_at'))
+      .where('kind', '=', kind)
+      .where('status', '=', 'pending')
+      .where('receiver', '=', lane.receiver)
+      .where('account_id', '=', lane.account_id)
+      .where('secret_key_id', '=', lane.secret_key_id)
+      .where('next_attempt_at', '<=', nowMs)
+      .orderBy('next_attempt_at')
+      .limit(LANE_READ_MAX)
+      .$narrowType<{ next_attempt_at: NotNull }>()
+      .execute(),
+  );
+}
+
+function sameLane(a: Lane, b: Lane): boolean {
+  return byLane(a, b) === 0;
+}
+
+/** As the index has them: byte by byte. */
+function byLane(a: Lane, b: Lane): number {
+  return (
+    compare(a.receiver, b.receiver) ||
+    compare(a.account_id, b.account_id) ||
+    compare(a.secret_key_id, b.secret_key_id)
+  );
+}
+
+export function compare(a: string, b: string): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
+}
