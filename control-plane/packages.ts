@@ -3,7 +3,6 @@
  * loads the rest of itself where its setting is on.
  */
 import type { Package } from '@matting/core/package.ts';
-import { fleetSize } from '@matting/fleet-size/fleet-size.ts';
 import { mcp } from '@matting/mcp/mcp.ts';
 import { objectStorage } from '@matting/object-storage/object-storage.ts';
 import { operations } from '@matting/operations/operations.ts';
@@ -14,7 +13,6 @@ import { removebg } from '@matting/removebg/removebg.ts';
 
 export const PACKAGES: readonly Package[] = [
   objectStorage,
-  fleetSize,
   removebg,
   photoroom,
   rembg,

@@ -2,14 +2,14 @@
  * A day of a fleet that sleeps: `sh bin/node24 bench/dispatch-simulator/day.ts [hours] [part of a
  * setting's name]`, 2 hours and all settings unless given: a day in which everything comes twelve
  * times as fast, but the nodes. Tenfold more comes at the height of the day than at night, with
- * batches in between; nodes need 90 s to come. Price, in node-hours, against the wait, for each
- * target and hold, and for fleets that never change. Repeatable to the last digit.
- * Needs: fleet-size.
+ * batches in between; nodes need 90 s to come. It prints the price, in node-hours, and the wait for
+ * each target and hold of the chart's rule, for a pace of a node that is set wrong, and for fleets
+ * that never change. Repeatable to the last digit.
  */
 import type { JobClass } from '../../control-plane/core/jobs/job.ts';
 import { writeResults } from '../results.ts';
 import { quantile } from './simulation.ts';
-import { type SleepingFleet, sleepThrough } from './sleeping-fleet.ts';
+import { megapixelsOf, type SleepingFleet, sleepThrough } from './sleeping-fleet.ts';
 import { createRandom, makeDay, meanServiceMs } from './workload.ts';
 
 const HOURS = Number(process.argv[2] ?? 2);
@@ -33,6 +33,9 @@ const sample = makeDay({
   seed: SEED,
 });
 const perNodeS = 1000 / (NODE.slowness * meanServiceMs(sample));
+/** Of a node that always has work. */
+const nodeMegapixelsPerS =
+  (perNodeS * sample.reduce((sum, job) => sum + megapixelsOf(job), 0)) / sample.length;
 const random = createRandom(SEED + 7);
 const jobs = makeDay({
   lengthMs,
@@ -48,7 +51,9 @@ const jobs = makeDay({
   })),
   seed: SEED,
 });
-console.error(`${jobs.length} jobs, ${perNodeS.toFixed(2)} images/s a node`);
+console.error(
+  `${jobs.length} jobs, ${perNodeS.toFixed(2)} images/s and ${nodeMegapixelsPerS.toFixed(1)} MP/s a node`,
+);
 
 const results: Record<string, unknown> = {};
 
@@ -76,20 +81,21 @@ function measure(name: string, size: SleepingFleet['size'], more: Partial<Sleepi
   console.error(name, JSON.stringify(results[name]), `${tookS} s`);
 }
 
-const policyOf = (waitTargetS: number, holdS: number) => ({
-  waitTargetMs: waitTargetS * 1000,
-  holdMs: holdS * 1000,
-  nodesMin: 0,
-  nodesMax: 100,
+const ruleOf = (queueWaitTargetS: number, holdS: number, factor = 1) => ({
+  ...{ queueWaitTargetS, holdS, nodesMax: 100 },
+  nodeMegapixelsPerS: factor * nodeMegapixelsPerS,
 });
 
 for (const waitTargetS of [15, 30, 60, 120, 300]) {
-  measure(`target ${waitTargetS} s, held 300 s`, policyOf(waitTargetS, 300));
+  measure(`target ${waitTargetS} s, held 300 s`, ruleOf(waitTargetS, 300));
 }
 for (const holdS of [60, 120, 600]) {
-  measure(`target 60 s, held ${holdS} s`, policyOf(60, holdS));
+  measure(`target 60 s, held ${holdS} s`, ruleOf(60, holdS));
 }
-measure('target 60 s, held 300 s, one node in four never ready', policyOf(60, 300), {
+for (const factor of [0.5, 2]) {
+  measure(`target 60 s, held 300 s, pace set ${factor} times`, ruleOf(60, 300, factor));
+}
+measure('target 60 s, held 300 s, one node in four never ready', ruleOf(60, 300), {
   neverReadyEvery: 4,
 });
 for (const nodes of [3, 6, 8]) measure(`${nodes} nodes, always`, nodes);

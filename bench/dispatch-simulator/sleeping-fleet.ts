@@ -1,18 +1,10 @@
 /**
- * A fleet that sleeps, in simulated time: nodes that an autoscaler asks for by the wanted number,
- * that need a while to come, drain when they are not wanted any more, and cost from the moment they
- * are asked for until they are gone. Rounds, views, meters and the wanted number are the product's.
- * Needs: fleet-size.
+ * A fleet that sleeps, in simulated time: nodes that an autoscaler asks for, that need a while to
+ * come, drain when they are not wanted any more, and cost from the moment they are asked for until
+ * they are gone. Rounds and views of nodes are the product's.
  */
 import assert from 'node:assert/strict';
-import {
-  type FleetSizePolicy,
-  HeldPeak,
-  pacePerS,
-  WorkMeter,
-  wantedNodes,
-  workOf,
-} from '../../control-plane/fleet-size/wanted-nodes.ts';
+import { Autoscaler, type ScalingRule, STEP_MS } from './autoscaler.ts';
 import { EventQueue } from './event-queue.ts';
 import type { JobTimes } from './ideal-queue.ts';
 import { JobTable } from './job-table.ts';
@@ -20,12 +12,6 @@ import { SimulatedNode } from './simulated-node.ts';
 import { SimulatedReplica } from './simulated-replica.ts';
 import { createRandom, type NodeKind, type SimulatedJob, STARTED_MS } from './workload.ts';
 
-/** As fleet-size/fleet-sizing.ts has them. */
-const REPORT_EVERY_MS = 5000;
-/** Coarser than there, so that a day is simulated in a minute. */
-const SAMPLE_EVERY_MS = 1000;
-/** As often as the HorizontalPodAutoscaler of Kubernetes looks. */
-const FOLLOW_EVERY_MS = 15_000;
 const REPLICAS = 2;
 
 export interface SleepingFleet {
@@ -33,8 +19,8 @@ export interface SleepingFleet {
   readonly kind: NodeKind;
   /** From being asked for to the first report. */
   readonly startMs: number;
-  /** The policy of the wanted number, and how long it is held; a number: as many nodes, always. */
-  readonly size: (FleetSizePolicy & { readonly holdMs: number }) | number;
+  /** A number: as many nodes, always. */
+  readonly size: ScalingRule | number;
   readonly seed: number;
   /** Every so many nodes one is asked for, never becomes ready, and is given up when not wanted. */
   readonly neverReadyEvery?: number;
@@ -59,17 +45,14 @@ class Simulation {
   readonly events = new EventQueue();
   readonly table = new JobTable();
   readonly times = new Map<SimulatedJob, JobTimes>();
-  readonly meters = Array.from({ length: REPLICAS }, () => new WorkMeter());
   readonly replicas: readonly SimulatedReplica[];
   readonly #options: SleepingFleet;
   readonly #asked: AskedNode[] = [];
-  readonly #peak: HeldPeak;
   #wanted = 0;
+  #submittedMegapixels = 0;
   #waitingMegapixels = 0;
   /** In the order they came. */
   readonly #waiting = new Set<SimulatedJob>();
-  #routableAtMs = 0;
-  #running = 0;
   #nodeMs = 0;
   nodesStarted = 0;
   nodesMost = 0;
@@ -77,11 +60,10 @@ class Simulation {
 
   constructor(options: SleepingFleet) {
     this.#options = options;
-    this.#peak = new HeldPeak(typeof options.size === 'number' ? 0 : options.size.holdMs);
-    this.replicas = this.meters.map((meter, index) => {
+    this.replicas = Array.from({ length: REPLICAS }, (_, index) => {
       const random = createRandom(options.seed + 1000 + index);
       const observer = {
-        finished: (job: SimulatedJob, startedMs: number) => this.#finished(job, startedMs, meter),
+        finished: (job: SimulatedJob, startedMs: number) => this.#finished(job, startedMs),
         refused: () => {
           this.refusals += 1;
         },
@@ -104,9 +86,11 @@ class Simulation {
       this.#wanted = size;
       this.#follow(0);
     } else {
-      this.#every(SAMPLE_EVERY_MS, () => this.#sample());
-      this.#every(REPORT_EVERY_MS, () => this.#measure(size));
-      this.#every(FOLLOW_EVERY_MS, () => this.#follow(this.#options.startMs));
+      const autoscaler = new Autoscaler(size);
+      this.#every(STEP_MS, () => {
+        this.#wanted = autoscaler.step(this.#scrape());
+        this.#follow(this.#options.startMs);
+      });
     }
     this.events.run(() => this.times.size === jobs.length);
     for (const { askedAtMs } of this.#asked) this.#nodeMs += this.events.nowMs - askedAtMs;
@@ -131,8 +115,8 @@ class Simulation {
         const replica = Math.floor(random() * REPLICAS);
         this.table.insert(job);
         this.#waiting.add(job);
+        this.#submittedMegapixels += megapixelsOf(job);
         this.#waitingMegapixels += megapixelsOf(job);
-        this.meters[replica]?.submitted(megapixelsOf(job));
         this.replicas[replica]?.submitted(job);
         next();
       });
@@ -143,47 +127,24 @@ class Simulation {
   #began(job: SimulatedJob): void {
     this.#waiting.delete(job);
     this.#waitingMegapixels -= megapixelsOf(job);
-    this.#running += 1;
   }
 
-  #finished(job: SimulatedJob, startedMs: number, meter: WorkMeter): void {
+  #finished(job: SimulatedJob, startedMs: number): void {
     assert.ok(!this.times.has(job), `job ${job.index} is done once`);
     const { arrivesMs } = job;
     const totalMs = this.events.nowMs - arrivesMs;
     this.times.set(job, { waitMs: startedMs - arrivesMs, totalMs });
-    this.#running -= 1;
-    meter.finished(megapixelsOf(job));
   }
 
-  #sample(): void {
-    for (const [index, meter] of this.meters.entries()) {
-      meter.sample(this.replicas[index]?.snapshots() ?? [], this.events.nowMs);
-    }
-  }
-
-  #measure(policy: FleetSizePolicy): void {
+  #scrape() {
     const { nowMs } = this.events;
-    const readings = this.meters.map(meter => meter.take(nowMs));
     const [oldest] = this.#waiting;
-    if (readings.some(({ routableNodes }) => routableNodes > 0)) this.#routableAtMs = nowMs;
-    const wanted = readings.map(({ routableNodes, utilisation }) =>
-      wantedNodes(
-        {
-          waitingJobs: this.#waiting.size,
-          waitingMegapixels: this.#waitingMegapixels,
-          playgroundJobs: 0,
-          runningJobs: this.#running,
-          inflowPerS: readings.reduce((sum, { inflowPerS }) => sum + inflowPerS, 0),
-          pacePerS: pacePerS(workOf(readings.map(({ work }) => work))),
-          oldestAgeMs: oldest === undefined ? 0 : nowMs - oldest.arrivesMs,
-          unroutableMs: nowMs - this.#routableAtMs,
-          routableNodes,
-          utilisation,
-        },
-        policy,
-      ),
-    );
-    this.#wanted = this.#peak.hold(Math.max(...wanted), nowMs);
+    return {
+      atMs: nowMs,
+      submittedMegapixels: this.#submittedMegapixels,
+      waitingMegapixels: this.#waiting.size === 0 ? 0 : this.#waitingMegapixels,
+      oldestAgeS: oldest === undefined ? 0 : (nowMs - oldest.arrivesMs) / 1000,
+    };
   }
 
   /** As an autoscaler does it: those that have not come yet go first, then the youngest. */
@@ -250,6 +211,7 @@ export function sleepThrough(options: SleepingFleet): SleptThrough {
   return { times, nodeHours, nodesStarted, nodesMost, refusals };
 }
 
-function megapixelsOf({ pixels }: SimulatedJob): number {
+/** As the queue counts them. */
+export function megapixelsOf({ pixels }: SimulatedJob): number {
   return Math.max(1, pixels / 1e6);
 }

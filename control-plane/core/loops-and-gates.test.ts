@@ -121,7 +121,8 @@ function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
     Object.entries(accounts).map(([id, megapixels]) => [id, { jobs: 1, megapixels, unfetched: 0 }]),
   );
   const megapixels = Object.values(accounts).reduce((sum, each) => sum + each, 0);
-  return { jobs: byAccount.size, megapixels, oldestAgeMs: 0, byAccount };
+  const byModel = new Map([[null, megapixels]]);
+  return { jobs: byAccount.size, megapixels, oldestAgeMs: 0, byAccount, byModel };
 }
 
 interface State {

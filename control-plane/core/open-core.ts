@@ -41,6 +41,7 @@ import { accountViews, type Caller } from './keys/caller.ts';
 import { KeyUses } from './keys/key-uses.ts';
 import { ControlMetrics } from './metrics/control-metrics.ts';
 import { registerGauges } from './metrics/gauges.ts';
+import { countSubmitted } from './metrics/work-by-model.ts';
 import { OfferedModels } from './models/offered-models.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { NoteSightings } from './nodes/note-sightings.ts';
@@ -257,13 +258,12 @@ async function composeRunning(base: Base) {
     leaseTiming: base.timing.jobs,
     security: base.tls.channelSecurity(),
   });
-  const { fleet, dispatcher } = dispatch;
+  const { fleet } = dispatch;
   const conditions = composeConditions(base, dispatch);
   const { models } = dispatch;
   const services = composeServices({ ...base, ...conditions, models, observer: base.metrics });
   const operatorServices = composeOperatorServices(base, () => void fleet.refresh());
-  const running = () => dispatcher.running;
-  const plugged = await openPackages({ ...base, services, operatorServices, fleet, running });
+  const plugged = await openPackages({ ...base, services, operatorServices, fleet });
   return {
     ...dispatch,
     ...conditions,
@@ -316,7 +316,7 @@ export function composeDispatch(parts: DispatchParts) {
     log: (level, message, fields) => log[level](fields, message),
   });
   // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
-  const noNodeGraceMs = config.onDemand === undefined ? config.noNodeGraceMs : undefined;
+  const noNodeGraceMs = config.onDemand ? undefined : config.noNodeGraceMs;
   const advertised = followAdverts(fleet, noNodeGraceMs);
   const models = new OfferedModels({
     offered: config.modelsOffered,
@@ -351,7 +351,7 @@ export function composeConditions(
   { config, log, stores, blobs }: Pick<Base, 'config' | 'log' | 'stores' | 'blobs'>,
   { fleet, advertised }: ReturnType<typeof composeDispatch>,
 ) {
-  const sleeps = config.onDemand !== undefined;
+  const sleeps = config.onDemand;
   const acceptance = new AcceptanceGate({
     jobs: stores.jobs,
     unroutableMs: sleeps ? undefined : () => fleet.unroutableMs(),
@@ -567,12 +567,15 @@ function composeGauges(base: Base, running: Running): void {
     storageFreeBytes: () => blobs.freeBytes(),
     queueMegapixelsMax: config.queueMegapixelsMax,
     queued: () => stores.jobs.queued(),
+    modelsOffered: config.modelsOffered,
+    onDemand: config.onDemand,
     webhooksInFlight: () => running.background.delivery.inFlight,
     webhooksDue: () => stores.outbox.due(),
     ledgerAudits: () => stores.ledger.lastAudits(),
     clockDifferenceMs: () => running.background.clockWatch.differenceMs,
     sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
   });
+  base.events.onSubmitted(countSubmitted(metrics, config.modelsOffered));
 }
 
 function composeDrain({ tls, nodeTokens, stores, tracing }: Base, running: Running): DrainSteps {

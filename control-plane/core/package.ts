@@ -60,8 +60,7 @@ export interface Core {
   readonly secretsKey: Buffer;
   readonly guard: OutgoingGuard;
   readonly events: JobEvents;
-  readonly fleet: Pick<Fleet, 'snapshots' | 'unroutableMs'>;
-  readonly running: () => number;
+  readonly fleet: Pick<Fleet, 'snapshots'>;
   readonly metrics: MetricSet;
   readonly services: AppServices;
   readonly operatorServices: OperatorServices;

@@ -73,7 +73,11 @@ export function readCoreSettings(
     ...readOutgoing(reader.section('URLs of callers and webhooks')),
     /** Names of callers' URLs that the system's resolver resolves at once. */
     systemLookupsMax: systemLookupsMax(env),
-    onDemand: readOnDemand(reader.section('Nodes on demand')),
+    onDemand: reader.section('Nodes on demand').boolean('MATTING_NODES_ON_DEMAND', {
+      about: `Accepts jobs while no node lives, for nodes that
+        [come when there is work](scaling.md#start-nodes-on-demand).`,
+      default: false,
+    }),
   };
 }
 
@@ -337,43 +341,4 @@ function parseDatabaseUrl(text: string): string | undefined {
   if (!URL.canParse(text)) return undefined;
   const url = new URL(text);
   return url.protocol === 'mysql:' && url.pathname.length > 1 ? text : undefined;
-}
-
-/** Chosen by a day in simulated time (bench/MEASUREMENTS.md, "A fleet that sleeps"). */
-const WAIT_TARGET_S_DEFAULT = 60;
-/** A first admission comes within an hour, or the job ends. */
-const WAIT_TARGET_S_MAX = 3600;
-const NODES_MAX_DEFAULT = 100;
-/** Beyond it no control plane has been measured. */
-const NODES_MAX_MAX = 10_000;
-
-/** Set without MATTING_NODES_ON_DEMAND they would be ignored. */
-const ITS_OWN = ['MATTING_QUEUE_WAIT_TARGET_S', 'MATTING_NODES_MIN', 'MATTING_NODES_MAX'] as const;
-
-/** Undefined: nodes are expected to live, and submissions are refused while none does. */
-function readOnDemand(reader: EnvReader) {
-  const isOn = reader.boolean('MATTING_NODES_ON_DEMAND', {
-    about: `Accepts jobs while no node lives, for nodes that
-      [come when there is work](scaling.md#start-nodes-on-demand). The next three settings need it.`,
-    default: false,
-  });
-  const waitTargetS = reader.integer('MATTING_QUEUE_WAIT_TARGET_S', {
-    about: 'How soon waiting jobs should start. The wanted number of nodes follows from it.',
-    ...{ min: 1, max: WAIT_TARGET_S_MAX, default: WAIT_TARGET_S_DEFAULT },
-  });
-  const nodesMin = reader.integer('MATTING_NODES_MIN', {
-    about: 'The smallest wanted number of nodes.',
-    ...{ min: 0, max: NODES_MAX_MAX, default: 0 },
-  });
-  const nodesMax = reader.integer('MATTING_NODES_MAX', {
-    about: 'The largest wanted number of nodes.',
-    ...{ min: 1, max: NODES_MAX_MAX, default: Math.max(NODES_MAX_DEFAULT, nodesMin) },
-  });
-  if (nodesMin > nodesMax) reader.problem('MATTING_NODES_MIN', 'at most MATTING_NODES_MAX');
-  if (isOn) return { waitTargetMs: waitTargetS * 1000, nodesMin, nodesMax };
-  for (const variable of ITS_OWN) {
-    if (reader.has(variable))
-      reader.problem(variable, 'set only with MATTING_NODES_ON_DEMAND=true');
-  }
-  return undefined;
 }

@@ -1,4 +1,4 @@
-/** The operator's commands: what they print, and what they exit with. Needs: fleet-size, portal. */
+/** The operator's commands: what they print, and what they exit with. Needs: portal. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';

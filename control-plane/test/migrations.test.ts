@@ -1,4 +1,4 @@
-/** The migrations of all packages. Needs: fleet-size, portal. */
+/** The migrations of all packages. Needs: portal. */
 import path from 'node:path';
 import { CORE_MIGRATIONS } from '@matting/core/migrations.ts';
 import { createStores } from '@matting/core/stores.ts';
@@ -21,7 +21,7 @@ import { series as SERIES } from './fixtures.ts';
 const test = ava.serial;
 
 const PORTAL_DIRECTORY = path.resolve(import.meta.dirname, '../portal/migrations');
-const PACKAGE_NAMES = ['fleet-size/0001-baseline', ...migrationNames(PORTAL_DIRECTORY, 'portal/')];
+const PACKAGE_NAMES = migrationNames(PORTAL_DIRECTORY, 'portal/');
 const PORTAL_TABLES = ['orders', 'usage_days', 'users'];
 
 const ALONE = [CORE_MIGRATIONS];
@@ -118,10 +118,8 @@ onMigrations(test, 'migrations', ALL, (test, { dialect, onEmpty, onMigrated }) =
       const before = await readSchemaShape(database);
       const user = { id: 'u', mail: 'a@b.example', mail_key: 'a@b.example', created_at: 1 };
       await database.kysely.insertInto('users').values(user).execute();
-      for (const name of ['portal', 'fleet-size']) {
-        for (const table of [`kysely_migration_${name}`, `kysely_migration_${name}_lock`]) {
-          await database.kysely.schema.dropTable(table).execute();
-        }
+      for (const table of ['kysely_migration_portal', 'kysely_migration_portal_lock']) {
+        await database.kysely.schema.dropTable(table).execute();
       }
       t.deepEqual(await migrate(database, SERIES), PACKAGE_NAMES);
       const after = await readSchemaShape(database);

@@ -1,4 +1,4 @@
-/** `matting credits repay-lost`: what it gives back, and what it takes for lost. Needs: fleet-size, portal. */
+/** `matting credits repay-lost`: what it gives back, and what it takes for lost. Needs: portal. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdir, mkdtemp, rm, unlink, writeFile } from 'node:fs/promises';

@@ -1,4 +1,4 @@
-/** One key, one job, one credit, whatever is lost. Needs: fleet-size, portal. */
+/** One key, one job, one credit, whatever is lost. Needs: portal. */
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

@@ -1,4 +1,4 @@
-/** The client before a real control plane, with a proxy between. Needs: fleet-size, portal. */
+/** The client before a real control plane, with a proxy between. Needs: portal. */
 import { randomBytes } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { MattingClient, type MattingClientOptions } from '../../client/src/index.ts';

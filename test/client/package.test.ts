@@ -1,4 +1,4 @@
-/** The package as a release makes it, installed without a network. Needs: fleet-size, portal. */
+/** The package as a release makes it, installed without a network. Needs: portal. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { cp, mkdir, readdir } from 'node:fs/promises';

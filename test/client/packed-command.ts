@@ -1,6 +1,6 @@
 /**
  * `matting-remove` of a package that was installed somewhere, as a program of some Node.
- * Needs: fleet-size, portal.
+ * Needs: portal.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';

@@ -1,6 +1,6 @@
 /**
  * Who may ask each route of the public port, by a table of its own: no line of it is computed from
- * the service. The account area has its table beside its tests. Needs: fleet-size, removebg,
+ * the service. The account area has its table beside its tests. Needs: removebg,
  * photoroom, rembg, mcp, portal.
  */
 import { randomUUID } from 'node:crypto';

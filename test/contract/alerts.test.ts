@@ -1,4 +1,4 @@
-/** The rules of deploy/prometheus by its own evaluation. Needs: fleet-size, portal. */
+/** The rules of deploy/prometheus by its own evaluation. Needs: portal. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { parse, stringify } from 'yaml';
 import { ControlMetrics } from '../../control-plane/core/metrics/control-metrics.ts';
 import { registerGauges } from '../../control-plane/core/metrics/gauges.ts';
 import { MetricSet } from '../../control-plane/core/metrics/metric-set.ts';
-import { registerWanted } from '../../control-plane/fleet-size/fleet-sizing.ts';
+import { countSubmitted } from '../../control-plane/core/metrics/work-by-model.ts';
 import { portalMetrics } from '../../control-plane/portal/portal-metrics.ts';
 import { registerCertificatesGauge } from '../../inference-node/serving/metrics.ts';
 import {
@@ -163,8 +163,12 @@ const READABLE = {
   registryConnections: () => ({ known: 17, strangers: 18 }),
   storageFreeBytes: async () => 10,
   queueMegapixelsMax: 11,
-  queued: async () => ({ jobs: 12, megapixels: 13, oldestAgeMs: 0 }),
-  nodesWanted: async () => 21,
+  queued: async () => ({
+    ...{ jobs: 12, megapixels: 13, oldestAgeMs: 0 },
+    byModel: new Map([[null, 13]]),
+  }),
+  modelsOffered: ['fine'],
+  onDemand: true,
   playgroundJobs: async () => 20,
   webhooksInFlight: () => 14,
   webhooksDue: async () => ({ count: 15, oldestMs: 16_000 }),
@@ -310,7 +314,7 @@ function allGauges(changes: Partial<Sources>, onFailure: (what: string) => void)
   const sources = { ...READABLE, ...changes };
   registerGauges(metrics, sources);
   portalMetrics(metrics, sources);
-  registerWanted(metrics, READABLE.nodesWanted);
+  countSubmitted(metrics, READABLE.modelsOffered);
   return metrics;
 }
 
@@ -380,11 +384,10 @@ test('a database that hangs holds no scrape up, and is asked once', async t => {
   t.is(asked, 1);
 });
 
-test('the wanted number of nodes is shown once somebody said it', async t => {
-  t.regex(await (await page({})).text(), /^matting_control_nodes_wanted 21$/m);
-  const metrics = new MetricSet();
-  registerWanted(metrics, async () => undefined);
-  t.notRegex(await metrics.registry.metrics(), /^matting_control_nodes_wanted /m);
+test('what waits is shown for every model, also if none of it waits', async t => {
+  const text = await (await page({})).text();
+  t.regex(text, /^matting_control_waiting_megapixels\{model=""\} 13$/m);
+  t.regex(text, /^matting_control_waiting_megapixels\{model="fine"\} 0$/m);
 });
 
 test('each cause of not being ready is told apart', async t => {

@@ -1,4 +1,4 @@
-/** Real answers and the document. Needs: object-storage, fleet-size, removebg, portal. */
+/** Real answers and the document. Needs: object-storage, removebg, portal. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava, { type ExecutionContext } from 'ava';

@@ -1,7 +1,7 @@
 /**
  * What callers of the other interfaces get wrong first: programs for Photoroom and rembg, agents.
  * As in mistakes.test.ts, asserted is what to send.
- * Needs: fleet-size, mcp, photoroom, portal, rembg.
+ * Needs: mcp, photoroom, portal, rembg.
  */
 import assert from 'node:assert/strict';
 import ava from 'ava';

@@ -1,6 +1,6 @@
 /**
  * What callers get wrong first, and that each answer names the next step: asserted is what to send,
- * not the sentence. Needs: fleet-size, portal, removebg.
+ * not the sentence. Needs: portal, removebg.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

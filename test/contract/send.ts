@@ -1,4 +1,4 @@
-/** Requests of the tests of the contract. Needs: object-storage, fleet-size, portal. */
+/** Requests of the tests of the contract. Needs: object-storage, portal. */
 import type { ExecutionContext } from 'ava';
 import { bucketStorage } from '../../control-plane/object-storage/object-storage.ts';
 import { openTestApp, type ProgramApp } from '../../control-plane/test/app.ts';

@@ -290,20 +290,45 @@ test('what is asked for daily runs by the clock, each alone, as a control plane 
   requireOne(objects, 'PersistentVolumeClaim', claimName);
 });
 
+/** The megapixels a second that nodes should do, by the metrics of those labels. */
+const demandOf = (labels: string) =>
+  `sum(rate(matting_control_submitted_megapixels_total{${labels}}[2m])) / 0.8 + ` +
+  `sum(max by (model) (matting_control_waiting_megapixels{${labels}})) / 60`;
+const namesOf = (triggers: readonly { readonly name: string }[]) =>
+  triggers.map(({ name }) => name);
+
 test('KEDA scales one pool by what the others leave, and Helm does not', t => {
   const set = ['nodes.pools.gpu={"enabled":true,"replicas":2,"modelCache":{"kind":"emptyDir"}}'];
   const objects = rendered(...valuesOf(['production', 'on-demand'], set));
   const { spec } = requireOne(objects, 'ScaledObject', 'matting-node-cpu');
   t.deepEqual([spec.minReplicaCount, spec.maxReplicaCount], [0, 18]);
-  const wanted = 'max(matting_control_nodes_wanted{namespace="matting"})';
-  t.is(spec.triggers[0].metadata.query, `clamp_min(${wanted} - 2, 0)`);
+  const [{ metadata: megapixels }, ...others] = spec.triggers;
+  t.is(megapixels.query, `clamp_min(${demandOf('namespace="matting"')} - 2 * 4, 0)`);
+  t.is(megapixels.threshold, '4');
+  // Two nodes are there for playgrounds already.
+  t.deepEqual(namesOf(others), ['queue-age']);
   t.is(requireOne(objects, 'Deployment', 'matting-node-cpu').spec.replicas, undefined);
   t.is(requireOne(objects, 'Deployment', 'matting-node-gpu').spec.replicas, 2);
   const plane = requireOne(objects, 'Deployment', 'matting-control-plane').spec.template.spec;
-  const told = ['ON_DEMAND', 'MIN', 'MAX'].map(name =>
-    variable(plane.containers[0], `MATTING_NODES_${name}`),
-  );
-  t.deepEqual(told, ['true', '0', '20']);
+  t.is(variable(plane.containers[0], 'MATTING_NODES_ON_DEMAND'), 'true');
+});
+
+test('KEDA wakes one pool for all jobs, or for those that name its models', t => {
+  const scaledBy = (...set: string[]) =>
+    requireOne(
+      rendered(...valuesOf(['production', 'on-demand'], set)),
+      'ScaledObject',
+      'matting-node-cpu',
+    ).spec;
+  const all = scaledBy('keda.holdS=120', 'keda.nodeMegapixelsPerS=1.5');
+  t.is(all.triggers[0].metadata.query, demandOf('namespace="matting"'));
+  t.is(all.triggers[0].metadata.threshold, '1.5');
+  t.deepEqual(namesOf(all.triggers), ['megapixels', 'playgrounds', 'queue-age']);
+  const { scaleDown } = all.advanced.horizontalPodAutoscalerConfig.behavior;
+  t.deepEqual([all.cooldownPeriod, scaleDown.stabilizationWindowSeconds], [120, 120]);
+  const own = scaledBy('keda.models=["best","ben2"]');
+  t.is(own.triggers[0].metadata.query, demandOf('namespace="matting",model=~"best|ben2"'));
+  t.deepEqual(namesOf(own.triggers), ['megapixels']);
 });
 
 test('rules and dashboards are the files of deploy', t => {
@@ -358,6 +383,7 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/keda\.pool/, ['keda.pool="gpu"'], 'on-demand'],
   [/keda\.pool/, ['keda.pool="none"'], 'on-demand'],
   [/keda\.nodesMin/, ['keda.nodesMin=21'], 'on-demand'],
+  [/keda\/nodeMegapixelsPerS/, ['keda.nodeMegapixelsPerS=0'], 'on-demand'],
   [/tls\.nodeSecret/, ['tls={"enabled":true,"controlPlaneSecret":"a","serverName":"b"}']],
   [/ingress\.hosts/, ['ingress.enabled=true']],
   [/httpRoute\.parentRefs/, ['httpRoute.enabled=true']],

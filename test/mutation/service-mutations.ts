@@ -230,17 +230,6 @@ the terms of the training data are not asked for
   + if (gate === undefined) asked
   = strict starts none of the bundled models, and says so
 
-file control-plane/fleet-size/wanted-nodes.ts
-tests control-plane/fleet-size/wanted-nodes.test.ts: the wanted number of nodes
-a fleet that sleeps grows without a bound
-  - Math.min(nodesMax, Math.max(nodesMin, unbounded(needs, policy)))
-  + Math.max(nodesMin, unbounded(needs, policy))
-  = stays within the bounds
-what waits beside idle nodes calls for more of them
-  - return Math.min(wanted, useful);
-  + return Math.max(wanted, useful);
-  = calls no node for what waits beside idle ones
-
 file control-plane/core/dispatch/dispatch-core.ts
 tests control-plane/core/dispatch/dispatch-core.test.ts: a job that no node alive can do, where others may come
 a job that no node alive can do makes rounds at every report

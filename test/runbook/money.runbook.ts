@@ -1,4 +1,4 @@
-/** Pages about money. Needs: fleet-size, portal. */
+/** Pages about money. Needs: portal. */
 import assert from 'node:assert/strict';
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';

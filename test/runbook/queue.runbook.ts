@@ -1,4 +1,4 @@
-/** Pages about what waits. Needs: fleet-size, portal. */
+/** Pages about what waits. Needs: portal. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { at } from '../support/at.ts';

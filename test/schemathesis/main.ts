@@ -4,7 +4,7 @@
  *
  *     sh bin/node24 test/schemathesis/main.ts [--seed=1] [--examples=100]
  *
- * Jobs succeed without a node, and no name is looked up. Needs: fleet-size, removebg, portal.
+ * Jobs succeed without a node, and no name is looked up. Needs: removebg, portal.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,4 +1,4 @@
-/** Rows read do not grow with tables, nor time much. Needs: fleet-size, portal. */
+/** Rows read do not grow with tables, nor time much. Needs: portal. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,7 +14,6 @@ import { excessOf, soundOn, TABLES } from '../../control-plane/core/test/exercis
 import { HOUR_MS, NONE_FULL } from '../../control-plane/core/test/fixtures.ts';
 import type { MethodSuite } from '../../control-plane/core/test/method-suite.ts';
 import type { Database } from '../../control-plane/database/database.ts';
-import { FLEET_SIZE_SUITE } from '../../control-plane/fleet-size/test/fleet-size-suite.ts';
 import {
   fillLargeOrders,
   fillLargePeople,
@@ -81,7 +80,6 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
       const metered = { database, statements };
       await countSuite(t, CORE_SUITE, filled!, metered);
       await countSuite(t, PORTAL_SUITE, filled!, metered);
-      await countSuite(t, FLEET_SIZE_SUITE, filled!, metered);
     } finally {
       await database.close();
     }

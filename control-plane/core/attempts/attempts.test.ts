@@ -545,7 +545,6 @@ test('an image by its URL that shows what the fields make of it › ends the job
 
 /** Over before anything is asked: what nodes say counts from the start on. */
 const NO_FIRST_GRACE = { noNodeGraceMs: 1 };
-const ON_DEMAND = { waitTargetMs: 60_000, nodesMin: 0, nodesMax: 10 };
 
 const LIMITS = NodeLimits.create({
   imagePixelsMax: 100_000_000,
@@ -593,7 +592,7 @@ for (const [what, source, code, detail] of cases) {
 
 const patient: readonly [string, ReplicaOptions][] = [
   ["within a replica's first grace", { noNodeGraceMs: 600_000 }],
-  ['in a fleet whose nodes come when there is work', { noNodeGraceMs: 1, onDemand: ON_DEMAND }],
+  ['in a fleet whose nodes come when there is work', { noNodeGraceMs: 1, onDemand: true }],
 ];
 for (const [when, options] of patient) {
   test(`an image by its URL that no node can do › waits ${when} for one that can`, async t => {

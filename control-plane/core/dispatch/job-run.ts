@@ -58,12 +58,11 @@ import type { JobStore } from '../jobs/job-store.ts';
 import { type AttemptOutcome, fullnessBy, verdictOn } from '../nodes/attempt-outcome.ts';
 import type { MatteCall } from '../nodes/matte-exchange.ts';
 import type { Offer } from '../nodes/node-link.ts';
-import type { JobEvents } from '../results/job-events.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { JobCompletion } from '../transactions/job-completion.ts';
 import type { Placed } from './dispatch-core.ts';
 import type { JobMemories } from './job-memories.ts';
-import { type JobNeeds, megapixelsOf, needsOf } from './job-needs.ts';
+import { type JobNeeds, needsOf } from './job-needs.ts';
 
 /** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
 const NODE_FAULTS_MAX = 2;
@@ -75,7 +74,7 @@ const REFUSALS_MAX = 8;
 export interface JobRunDependencies extends ClaimedJobDependencies {
   readonly jobs: JobStore & JobCompletion;
   readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove' | 'signed' | 'stat'>;
-  readonly events: ClaimedJobDependencies['events'] & Pick<JobEvents, 'imageDone'>;
+  readonly events: ClaimedJobDependencies['events'];
   readonly fetcher: SourceFetcher;
   readonly observer: JobObserver;
   readonly holder: string;
@@ -237,7 +236,7 @@ export class JobRun {
     { input, background }: Pictures,
     offer: Offer,
   ): Promise<Ending | { readonly kind: 'another-node' }> {
-    const { blobs, events, attemptTimeoutMs } = this.#dependencies;
+    const { blobs, attemptTimeoutMs } = this.#dependencies;
     const { job, claim, signal } = held;
     // The job's own end comes first where it is nearer.
     const timeoutMs = Math.max(1, Math.min(attemptTimeoutMs, JOB_MS_MAX - held.ageMs));
@@ -283,7 +282,6 @@ export class JobRun {
     if (outcome.kind !== 'done') await stored.abort();
     this.#noteOutcome(held, outcome, offer, direct);
     if (outcome.kind === 'done') {
-      events.imageDone(megapixelsOf(needsOfPictures(job, { input, background })));
       this.#endOffer();
       return { kind: 'succeeded', result: outcome.result, stored, nodeId: offer.nodeId, waitMs };
     }

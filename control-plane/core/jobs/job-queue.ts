@@ -33,7 +33,15 @@ import {
 } from './queue-bound.ts';
 
 export type ClaimableJob = ReturnType<typeof claimableFromRow>;
-export type QueuedWork = Awaited<ReturnType<typeof readQueued>>;
+export interface QueuedWork {
+  readonly jobs: number;
+  readonly megapixels: number;
+  readonly oldestAgeMs: number;
+  /** By account id; accounts that have nothing queued are not in it. */
+  readonly byAccount: ReadonlyMap<string, AccountQueue>;
+  /** Megapixels by the model that jobs name; null: they name none. */
+  readonly byModel: ReadonlyMap<string | null, number>;
+}
 
 /**
  * The reads of lanes (lanes.ts) walk jobs_lane_state and touch no final row:
@@ -274,10 +282,10 @@ const RESULT_PIXELS = atLeast(MEGAPIXELS_MIN, sql`result_width * result_height`)
 const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
 
 /** In a table of their own: grouped at once, SQLite would walk an index with all final jobs. */
-async function readQueued(database: Database) {
+async function readQueued(database: Database): Promise<QueuedWork> {
   const open = database.kysely
     .selectFrom(JOBS_BY_CLASS[database.dialect])
-    .select(['account_id', 'created_at', 'input_blob'])
+    .select(['account_id', 'model', 'created_at', 'input_blob'])
     .select(['input_width', 'input_height', 'frame_pixels'])
     // The playground's have a bound of their own, and take nobody's share.
     .where('class', 'in', ['sync', 'async'])
@@ -290,32 +298,32 @@ async function readQueued(database: Database) {
   const rows = await query(database, db =>
     db
       .selectFrom(open.as('open'))
-      .select('account_id')
+      .select(['account_id', 'model'])
       .select(eb => [
         eb.fn.countAll<number>().as('jobs'),
         sql<number>`max(${database.nowMs} - created_at)`.as('oldest_age'),
         sql<number>`cast(sum(${QUEUED_PIXELS}) as signed)`.as('pixels'),
         sql<number>`cast(sum(${UNFETCHED}) as signed)`.as('unfetched'),
       ])
-      .groupBy('account_id')
+      .groupBy(['account_id', 'model'])
       .execute(),
   );
-  /** By account id; those that have nothing queued are not in it. */
-  const byAccount: ReadonlyMap<string, AccountQueue> = new Map(
-    rows.map(row => [
-      row.account_id,
-      {
-        jobs: requireInteger(row.jobs),
-        megapixels: requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL,
-        unfetched: requireInteger(row.unfetched),
-      },
-    ]),
-  );
+  const byAccount = new Map<string, AccountQueue>();
+  const byModel = new Map<string | null, number>();
   const total = { jobs: 0, megapixels: 0 };
-  for (const { jobs, megapixels } of byAccount.values()) {
+  for (const row of rows) {
+    const jobs = requireInteger(row.jobs);
+    const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
     total.jobs += jobs;
     total.megapixels += megapixels;
+    byModel.set(row.model, (byModel.get(row.model) ?? 0) + megapixels);
+    const other = byAccount.get(row.account_id) ?? { jobs: 0, megapixels: 0, unfetched: 0 };
+    byAccount.set(row.account_id, {
+      jobs: other.jobs + jobs,
+      megapixels: other.megapixels + megapixels,
+      unfetched: other.unfetched + requireInteger(row.unfetched),
+    });
   }
   const oldestAgeMs = Math.max(0, ...rows.map(row => row.oldest_age));
-  return { ...total, oldestAgeMs, byAccount };
+  return { ...total, oldestAgeMs, byAccount, byModel };
 }

@@ -249,7 +249,16 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
     const sumOf = (what: 'jobs' | 'megapixels') =>
       accounts.reduce((sum, each) => sum + each[what], 0);
     t.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
+    t.is(
+      [...queued.byModel.values()].reduce((sum, each) => sum + each, 0),
+      queued.megapixels,
+    );
     t.true(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
+    await submitted(stores, newJob(other, { model: 'fine' }));
+    const named = await stores.jobs.queued();
+    t.deepEqual(named.byAccount.get(other), { jobs: 2, megapixels: 6, unfetched: 0 });
+    t.is(named.byModel.get('fine'), 3);
+    t.is(named.byModel.get(null), queued.megapixels);
   });
 
   test('retention › measures what was done lately by its results, and nothing that failed', async t => {

@@ -7,6 +7,7 @@ import type { FleetCounts } from '../nodes/fleet.ts';
 import { WALK_INTERVAL_MS } from '../retention/orphan-walk.ts';
 import type { SweepBacklog } from '../retention/sweep-store.ts';
 import { type GaugeValues, type MetricSet, seconds } from './metric-set.ts';
+import { waitingMegapixels } from './work-by-model.ts';
 
 export interface MetricSources {
   readonly version: string;
@@ -25,7 +26,10 @@ export interface MetricSources {
   /** Undefined: the storage has no such number. */
   readonly storageFreeBytes: () => Promise<number | undefined>;
   readonly queueMegapixelsMax: number;
-  readonly queued: () => Promise<Pick<QueuedWork, 'jobs' | 'megapixels' | 'oldestAgeMs'>>;
+  readonly queued: () => Promise<Omit<QueuedWork, 'byAccount'>>;
+  readonly modelsOffered: readonly string[];
+  /** Whether submissions are taken while no node lives. */
+  readonly onDemand: boolean;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
   readonly ledgerAudits: () => Promise<
@@ -129,6 +133,15 @@ function gaugesOfQueue(metrics: MetricSet, sources: MetricSources): Gauges {
     matting_control_queue_oldest_age_seconds: [
       'Age of the oldest of them',
       queue(({ oldestAgeMs }) => seconds(oldestAgeMs)),
+    ],
+    matting_control_waiting_megapixels: [
+      'Megapixels of the same jobs, by the model that they name',
+      queue(work => waitingMegapixels(work, sources.modelsOffered)),
+      ['model'],
+    ],
+    matting_control_nodes_on_demand: [
+      '1 if submissions are taken while no node lives',
+      () => Number(sources.onDemand),
     ],
   };
 }

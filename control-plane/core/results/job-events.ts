@@ -6,7 +6,6 @@ import type { Job } from '../jobs/job.ts';
 export class JobEvents {
   readonly #submitted = new EventEmitter();
   readonly #final = new EventEmitter();
-  readonly #images = new EventEmitter();
   readonly #notifications = new EventEmitter();
 
   constructor() {
@@ -22,16 +21,6 @@ export class JobEvents {
   onSubmitted(listener: (job: Job) => void): () => void {
     this.#submitted.on('job', listener);
     return () => this.#submitted.off('job', listener);
-  }
-
-  /** @param megapixels as it was admitted at */
-  imageDone(megapixels: number): void {
-    this.#images.emit('done', megapixels);
-  }
-
-  onImageDone(listener: (megapixels: number) => void): () => void {
-    this.#images.on('done', listener);
-    return () => this.#images.off('done', listener);
   }
 
   jobFinal(jobId: string): void {

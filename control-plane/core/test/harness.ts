@@ -190,7 +190,7 @@ export class Harness {
         attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
         resultTtlMs: 60_000,
         noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
-        onDemand: options.onDemand,
+        onDemand: options.onDemand ?? false,
         modelsOffered: [],
       },
       log: silent,

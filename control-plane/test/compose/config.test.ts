@@ -95,7 +95,6 @@ test('loadConfig › names every variable that is wrong', t => {
 });
 
 const bucket = { MATTING_STORAGE_URL: 's3://a-bucket' };
-const onDemand = { MATTING_NODES_ON_DEMAND: 'true' };
 const day = String(86_400_000);
 const networks = ['10.0.0.0/33', '10.0.0.0', 'fd00::/129', 'fe80::%1/64', 'db.local/8', '/8'];
 const wrong: readonly (readonly [string, values: readonly string[], beside?: Environment])[] = [
@@ -110,12 +109,6 @@ const wrong: readonly (readonly [string, values: readonly string[], beside?: Env
   ['MATTING_METRICS_PORT', ['8080']],
   // A base URL carries links.
   ['MATTING_BASE_URL', ['https://user:pw@x', 'https://x/?a=b', 'https://x/#a']],
-  ['MATTING_QUEUE_WAIT_TARGET_S', ['0', '3601', '1.5', 'soon'], onDemand],
-  ['MATTING_NODES_MAX', ['0'], onDemand],
-  // The bounds of a fleet that sleeps, of one that does not.
-  ['MATTING_QUEUE_WAIT_TARGET_S', ['5']],
-  ['MATTING_NODES_MIN', ['5']],
-  ['MATTING_NODES_MAX', ['5']],
 ];
 for (const [variable, values, beside = {}] of wrong) {
   for (const value of values) {
@@ -174,14 +167,8 @@ test('loadConfig › has the defaults that the documentation gives', t => {
   t.false(config.allowPrivateAddresses);
 });
 
-test('loadConfig › has a fleet that sleeps only where it is asked for', t => {
-  t.is(of({}).onDemand, undefined);
-  const { waitTargetMs, nodesMin, nodesMax } = of(onDemand).onDemand ?? {};
-  t.deepEqual([waitTargetMs, nodesMin, nodesMax], [60_000, 0, 100]);
-  const warm = { ...onDemand, MATTING_NODES_MIN: '200' };
-  t.is(of(warm).onDemand?.nodesMax, 200);
-  const env = { MATTING_NODE_TOKEN: TOKEN, ...warm, MATTING_NODES_MAX: '199' };
-  t.deepEqual(variablesOf(env), ['MATTING_NODES_MIN']);
+test('loadConfig › has a fleet that sleeps only if the operator asks for one', t => {
+  t.deepEqual([of({}).onDemand, of({ MATTING_NODES_ON_DEMAND: 'true' }).onDemand], [false, true]);
 });
 
 test('loadConfig › makes links that can be followed', t => {

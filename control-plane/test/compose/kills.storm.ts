@@ -1,4 +1,4 @@
-/** Two replicas killed in turn, callers who repeat. Needs: fleet-size, portal. */
+/** Two replicas killed in turn, callers who repeat. Needs: portal. */
 import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -262,7 +262,6 @@ test('what settings switch off is not loaded', async t => {
   ]);
   t.false(ofPackage('removebg').some(name => /routes|interface|body/.test(name)));
   t.deepEqual(ofPackage('mcp'), ['mcp.ts']);
-  t.deepEqual(ofPackage('fleet-size'), ['fleet-size.ts', 'migrations.ts']);
   t.deepEqual(ofPackage('operations'), ['operations.ts']);
   t.deepEqual(
     ofPackage('portal').filter(name =>

@@ -1,6 +1,6 @@
 /**
  * The packed package in every runtime, its command in every Node, which come from a registry.
- * Needs: fleet-size, portal.
+ * Needs: portal.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';

@@ -186,8 +186,7 @@ export class TestApp<S extends Stores = Stores> {
       metrics: new MetricSet(),
       services: this.services,
       operatorServices: composeOperatorServices(parts, noop),
-      fleet: { snapshots: () => [...this.nodes], unroutableMs: () => 0 },
-      running: () => 0,
+      fleet: { snapshots: () => [...this.nodes] },
     });
     const interfaces = interfacesOf(this.plugged);
     this.app = buildApp(this.services, { ...config, ...about, interfaces }).app;

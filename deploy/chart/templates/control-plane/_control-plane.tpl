@@ -46,12 +46,6 @@
 {{- if $v.keda.enabled }}
 - name: MATTING_NODES_ON_DEMAND
   value: 'true'
-- name: MATTING_NODES_MIN
-  value: {{ $v.keda.nodesMin | quote }}
-- name: MATTING_NODES_MAX
-  value: {{ $v.keda.nodesMax | quote }}
-- name: MATTING_QUEUE_WAIT_TARGET_S
-  value: {{ $v.keda.queueWaitTargetS | quote }}
 {{- end }}
 {{- if $v.tls.enabled }}
 {{ include "matting.tlsVariables" . }}
