@@ -34,7 +34,6 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ['doctor', { main: CONTROL_PLANE_CLI, about: 'check everything a control plane or node needs' }],
   ['backup', { main: CONTROL_PLANE_CLI, about: 'back up a running service' }],
   ['restore', { main: CONTROL_PLANE_CLI, about: 'restore and verify a backup' }],
-  ['support-bundle', { main: CONTROL_PLANE_CLI, about: 'collect diagnostics for a maintainer' }],
   ['models', { main: NODE_CLI, about: 'add, list, check, fetch and prepare models' }],
   ['providers', { main: NODE_CLI, about: 'install, list and check GPU providers' }],
 ]);

@@ -37,7 +37,7 @@ const USAGE_EXIT_CODE = 64;
 /** The order of the help; commands that it does not name come last. */
 const HELP_ORDER = [
   ...['migrate', 'bootstrap', 'accounts', 'keys', 'credits', 'jobs', 'mails', 'nodes', 'orders'],
-  ...['storage', 'doctor', 'backup', 'restore', 'support-bundle', 'webhooks'],
+  ...['storage', 'doctor', 'backup', 'restore', 'webhooks'],
 ];
 
 /**

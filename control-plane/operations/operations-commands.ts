@@ -1,7 +1,6 @@
 import type { CliContext } from '@matting/core/cli/context.ts';
 import type { Command } from 'commander';
 import { addBackupCommands } from './backup/backup-commands.ts';
-import { addSupportBundleCommand } from './bundle/support-bundle.ts';
 import { addDoctorCommand } from './doctor/doctor.ts';
 import { addStorageCommands } from './storage/storage-commands.ts';
 
@@ -9,5 +8,4 @@ export function addOperationsCommands(program: Command, context: CliContext): vo
   addStorageCommands(program, context);
   addDoctorCommand(program, context);
   addBackupCommands(program, context);
-  addSupportBundleCommand(program, context);
 }

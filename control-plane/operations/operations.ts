@@ -1,4 +1,4 @@
-/** What operators look with and keep copies by: `storage`, `doctor`, `backup`, `restore`, `support-bundle`. */
+/** What operators look with and keep copies by: `storage`, `doctor`, `backup` and `restore`. */
 import type { Package } from '@matting/core/package.ts';
 
 /** Commands alone: a service that runs loads nothing of it. */

@@ -99,7 +99,7 @@ export async function missingFile(databaseUrl: string): Promise<string | undefin
 
 async function answerFindings(database: Database): Promise<Finding[]> {
   const { engine, version, answerMs, clockAheadMs } = await probeDatabase(database);
-  // The rest of it, a distribution's, is as long as a secret: the bundle would leave all of it out.
+  // The rest of a version is the distribution's.
   const name = `${engine} ${/^[\d.]+/.exec(version)?.[0] ?? version}`;
   const time = `answers in ${answerMs.toFixed(1)} ms`;
   const findings: Finding[] = [];
