@@ -228,7 +228,7 @@ onBalancedStores(test, 'jobs', (test, { database, stores }) => {
 
   test('retention › measures the queue by account: what waits for a node or for its download', async t => {
     const account = await fundedAccount(stores, 10);
-    const other = await fundedAccount(stores, 1);
+    const other = await fundedAccount(stores, 2);
     const input = { bytes: 5, format: 'png' as const };
     const sized = (blob: string, width: number | null, height: number | null) =>
       newJob(account, { input: { ...input, blob, width, height } });
