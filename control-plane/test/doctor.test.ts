@@ -228,7 +228,6 @@ onDatabases(
       t.is(await warnings(randomBytes(24).toString('hex')), 1);
       t.is(await warnings('change-me-change-me'), 2);
     });
-
   },
   { serverInCi: true },
 );
