@@ -12,72 +12,45 @@ import { randomUUID } from 'node:crypto';
 import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
-import { databaseCertificates, openCurrentDatabase } from '@matting/database/connect.ts';
 import { CLOCK_LOOK_MS, watchClocks } from '@matting/database/member-clocks.ts';
 import { pollingLoop } from '@matting/database/round-loop.ts';
 import { GuardedFetch } from '@matting/http/outgoing/guarded-fetch.ts';
 import { GuardedPost } from '@matting/http/outgoing/guarded-post.ts';
 import { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
 import { listening, openFilesMax } from '@matting/program/ports/listening.ts';
-import { warnOfEnds } from '@matting/program/tls/certificate-ends.ts';
-import { type ChannelSecurity, TlsFiles } from '@matting/program/tls/tls-files.ts';
 import { NodeTokens } from '@matting/program/tokens.ts';
-import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import { openTracing } from '@matting/program/tracing/open-tracing.ts';
 import type { Logger } from 'pino';
+import {
+  composeConditions,
+  composeDispatch,
+  composeOperatorServices,
+  composeServices,
+  type Services,
+} from './compose-use-cases.ts';
 import type { Config } from './config.ts';
-import { AdvertisedNodes } from './dispatch/advertised-nodes.ts';
-import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
-import { CallbackAddressCheck } from './fetching/callback-check.ts';
 import { ImageFetcher } from './fetching/fetch-image.ts';
-import type { AppServices, OperatorServices } from './http/app-services.ts';
+import type { OperatorServices } from './http/app-services.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
 import { type App, buildApp, type HttpInterface } from './http/public-app.ts';
-import { ReadinessService } from './http/readiness.ts';
-import { LEASE_TIMING } from './jobs/job.ts';
-import { Authenticate } from './keys/authenticate.ts';
-import { accountViews, type Caller } from './keys/caller.ts';
-import { KeyUses } from './keys/key-uses.ts';
 import { ControlMetrics } from './metrics/control-metrics.ts';
 import { registerGauges } from './metrics/gauges.ts';
 import { countSubmitted } from './metrics/work-by-model.ts';
-import { OfferedModels } from './models/offered-models.ts';
-import { Fleet } from './nodes/fleet.ts';
+import type { Fleet } from './nodes/fleet.ts';
 import { NoteSightings } from './nodes/note-sightings.ts';
-import { NODE_TIMING, noteRefusals, RegistryServer } from './nodes/registry-server.ts';
-import { OperateAccounts } from './operator/operate-accounts.ts';
-import { OperateCredits } from './operator/operate-credits.ts';
-import { OperateJobs, ReadQueue } from './operator/operate-jobs.ts';
-import { OperateNodes } from './operator/operate-nodes.ts';
-import { OperateWebhooks } from './operator/operate-webhooks.ts';
-import { type About, type Core, migrationsOf, type PackageParts } from './package.ts';
-import { RateLimits } from './rates/rate-limits.ts';
+import { noteRefusals, RegistryServer } from './nodes/registry-server.ts';
+import { type Base, openResources, settledOf, TIMING, type Timing } from './open-resources.ts';
+import type { About, Core, PackageParts } from './package.ts';
 import { JobEvents } from './results/job-events.ts';
-import { JobViews, readJobOfCaller } from './results/job-view.ts';
-import { type LossObserver, LostResults } from './results/lost-results.ts';
-import {
-  ResultDownload,
-  type ResultReaderBounds,
-  ResultReaders,
-} from './results/result-download.ts';
+import type { LostResults } from './results/lost-results.ts';
 import { resultLookStep } from './results/result-look.ts';
-import { ResultTokens } from './results/result-tokens.ts';
-import { WaitForJob } from './results/wait-for-job.ts';
 import { removalSteps } from './retention/removal-steps.ts';
 import { Sweeper } from './retention/sweep.ts';
-import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';
-import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
-import type { BlobStore } from './storage/blob-store.ts';
-import { openStorages } from './storage/open-storage.ts';
-import type { StorageObserver } from './storage/storage-kind.ts';
-import { createStores, type Stores } from './stores.ts';
-import { AcceptanceGate } from './submission/acceptance-gate.ts';
-import { ImageUploads, type UploadBounds } from './submission/image-uploads.ts';
-import { SubmitMatting } from './submission/submit-matting.ts';
-import type { JobCompletionOptions } from './transactions/job-completion.ts';
-import type { SettledObserver, SettledStep } from './transactions/settled-steps.ts';
-import { renderOutboxBody, webhookDelivery } from './webhooks/send-webhooks.ts';
+import type { CallbackSecrets } from './secrets/secret-box.ts';
+import { requireSameSecretsKey } from './secrets/secrets-key.ts';
+import type { Stores } from './stores.ts';
+import { webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {
   /** As bound, where the configuration said 0. */
@@ -91,11 +64,6 @@ export function createReplicaId(): string {
   const host = hostname().replaceAll(/[^A-Za-z0-9.-]/g, '-');
   return `${host.slice(0, 40)}-${randomUUID().slice(0, 8)}`;
 }
-
-const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
-
-/** Lease durations: tests that wait for a lease to run out take shorter ones. */
-export type Timing = Readonly<typeof TIMING>;
 
 export interface CoreOptions {
   readonly log: Logger;
@@ -146,58 +114,6 @@ export async function openCore(
   }
 }
 
-/** Rejects with nothing left open. To be closed: `tls`, `stores`. */
-export async function openResources(
-  config: Config,
-  log: Logger,
-  observer?: StorageObserver & SettledObserver,
-) {
-  const tls = await TlsFiles.open(config.tls, { log });
-  try {
-    const { spoolDir } = config;
-    const blobs = await openStorages(config, { spoolDir, log, ...(observer && { observer }) });
-    const direct = config.directStorage ? await openDirect(config, blobs, log) : undefined;
-    const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
-    const previous = config.secretsKeyPrevious;
-    const secrets = new CallbackSecrets(
-      new SecretBox(secretsKey),
-      previous === undefined ? [] : [new SecretBox(previous)],
-    );
-    const resultTokens = new ResultTokens(secrets);
-    const views = new JobViews(config.baseUrl, (jobId, result) => resultTokens.open(jobId, result));
-    const database = await openCurrentDatabase(config.databaseUrl, {
-      log,
-      migrations: 'run',
-      packages: migrationsOf(config.packages.map(({ use }) => use)),
-    });
-    // The pool keeps what it read at the start.
-    const databaseEnds = databaseCertificates(config.databaseUrl);
-    warnOfEnds(databaseEnds, log);
-    const ends: JobCompletionOptions = {
-      renderOutboxBody: job =>
-        secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
-      settled: settledOf(config),
-      ...(observer && { observer }),
-      webhookFirstWaitMs: config.webhookScheduleMs[0],
-    };
-    const stores = createStores(database, ends);
-    const opened = { blobs, direct, database, stores, secretsKey, secrets, resultTokens, views };
-    return { tls, databaseEnds, ...opened };
-  } catch (error) {
-    tls.close();
-    throw error;
-  }
-}
-
-async function openDirect({ storageUrl, packages }: Config, blobs: BlobStore, log: Logger) {
-  const own = packages.find(({ use }) => use.storageKind?.isFor(storageUrl));
-  return await own?.use.openDirect?.(blobs, log);
-}
-
-function settledOf({ packages }: Pick<Config, 'packages'>): SettledStep[] {
-  return packages.flatMap(({ use }) => use.settled ?? []);
-}
-
 function warnOfGuardExceptions(config: Config, log: Logger): void {
   const { allowPrivateAddresses, allowedNetworks, allowHttpCallbacks } = config;
   if (allowPrivateAddresses) {
@@ -216,21 +132,6 @@ async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets
   const count = await stores.outbox.countSealedWithOthers(secrets.keyIds);
   if (count === 0) return;
   log.warn({ count }, 'notifications wait whose secrets neither key of this replica opens');
-}
-
-/** What every composing function is given. */
-interface Base extends Awaited<ReturnType<typeof openResources>> {
-  readonly about: About;
-  readonly config: Config;
-  readonly log: Logger;
-  readonly replicaId: string;
-  readonly timing: Timing;
-  readonly nodeTokens: NodeTokens;
-  readonly events: JobEvents;
-  readonly guard: OutgoingGuard;
-  readonly metrics: ControlMetrics;
-  /** Undefined: there are no traces. */
-  readonly tracing: Tracing | undefined;
 }
 
 type Running = Awaited<ReturnType<typeof composeRunning>>;
@@ -252,7 +153,16 @@ async function compose(base: Base) {
 
 async function composeRunning(base: Base) {
   const dispatch = composeDispatch({
-    ...base,
+    config: base.config,
+    log: base.log,
+    replicaId: base.replicaId,
+    nodeTokens: base.nodeTokens,
+    stores: base.stores,
+    blobs: base.blobs,
+    direct: base.direct,
+    events: base.events,
+    resultTokens: base.resultTokens,
+    tracing: base.tracing,
     fetcher: new ImageFetcher(new GuardedFetch(base.guard)),
     observer: base.metrics,
     leaseTiming: base.timing.jobs,
@@ -261,9 +171,37 @@ async function composeRunning(base: Base) {
   const { fleet } = dispatch;
   const conditions = composeConditions(base, dispatch);
   const { models } = dispatch;
-  const services = composeServices({ ...base, ...conditions, models, observer: base.metrics });
+  const services = composeServices({
+    config: base.config,
+    log: base.log,
+    stores: base.stores,
+    blobs: base.blobs,
+    secrets: base.secrets,
+    views: base.views,
+    events: base.events,
+    guard: base.guard,
+    acceptance: conditions.acceptance,
+    readiness: conditions.readiness,
+    models,
+    observer: base.metrics,
+  });
   const operatorServices = composeOperatorServices(base, () => void fleet.refresh());
-  const plugged = await openPackages({ ...base, services, operatorServices, fleet });
+  const plugged = await openPackages({
+    config: base.config,
+    about: base.about,
+    log: base.log,
+    replicaId: base.replicaId,
+    database: base.database,
+    stores: base.stores,
+    secrets: base.secrets,
+    secretsKey: base.secretsKey,
+    guard: base.guard,
+    events: base.events,
+    fleet,
+    metrics: base.metrics,
+    services,
+    operatorServices,
+  });
   return {
     ...dispatch,
     ...conditions,
@@ -290,138 +228,6 @@ export function interfacesOf(plugged: readonly PackageParts[]): HttpInterface[] 
   return plugged.flatMap(({ httpInterface }) => httpInterface ?? []);
 }
 
-interface DispatchParts
-  extends Pick<Base, 'log' | 'replicaId' | 'blobs' | 'events'>,
-    Pick<
-      DispatcherDependencies,
-      'direct' | 'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming' | 'pollMs'
-    > {
-  readonly config: Pick<
-    Config,
-    'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand' | 'modelsOffered'
-  >;
-  readonly nodeTokens: Pick<NodeTokens, 'shown'>;
-  readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
-  readonly security: ChannelSecurity;
-  readonly tracing?: Tracing | undefined;
-}
-
-export function composeDispatch(parts: DispatchParts) {
-  const { config, log, stores, blobs } = parts;
-  const fleet = new Fleet({
-    listMembers: () => stores.nodes.listLive(),
-    noteModels: ({ nodeId, bootId }, models) => stores.nodes.noteModels(nodeId, bootId, models),
-    nodeToken: parts.nodeTokens.shown,
-    security: parts.security,
-    log: (level, message, fields) => log[level](fields, message),
-  });
-  // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
-  const noNodeGraceMs = config.onDemand ? undefined : config.noNodeGraceMs;
-  const advertised = followAdverts(fleet, noNodeGraceMs);
-  const models = new OfferedModels({
-    offered: config.modelsOffered,
-    snapshots: () => fleet.snapshots(),
-    onJob: (name, ms) => parts.observer.modelTimed(name, ms),
-  });
-  if (parts.direct !== undefined) {
-    const origin = blobs.signed?.origin;
-    log.info({ origin }, 'files go straight where nodes list this origin');
-  }
-  const dispatcher = new Dispatcher({
-    ...parts,
-    jobs: stores.jobs,
-    attemptTimeoutMs: config.attemptTimeoutMs,
-    resultTtlMs: config.resultTtlMs,
-    ...{ fleet, noNodeGraceMs, advertised, models },
-    holder: parts.replicaId,
-  });
-  return { fleet, dispatcher, advertised, models };
-}
-
-/** Nodes whose word of what they can do counts; undefined: any may come. */
-function followAdverts(fleet: Fleet, graceMs: number | undefined) {
-  if (graceMs === undefined) return () => undefined;
-  const now = () => performance.now();
-  const adverts = new AdvertisedNodes({ routable: () => fleet.snapshots(), graceMs, now });
-  fleet.onChange(() => adverts.changed());
-  return () => adverts.nodes();
-}
-
-export function composeConditions(
-  { config, log, stores, blobs }: Pick<Base, 'config' | 'log' | 'stores' | 'blobs'>,
-  { fleet, advertised }: ReturnType<typeof composeDispatch>,
-) {
-  const sleeps = config.onDemand;
-  const acceptance = new AcceptanceGate({
-    jobs: stores.jobs,
-    unroutableMs: sleeps ? undefined : () => fleet.unroutableMs(),
-    noNodeGraceMs: config.noNodeGraceMs,
-    advertised,
-    queueMegapixelsMax: config.queueMegapixelsMax,
-  });
-  const readiness = new ReadinessService(
-    {
-      checkDatabase: () => stores.check(),
-      checkStorage: () => blobs.check(),
-      hasBeenRoutable: sleeps ? undefined : () => fleet.hasBeenRoutable,
-    },
-    failed => {
-      if (failed.length === 0) log.info('ready');
-      for (const { cause, error: err } of failed) log.warn({ err, cause }, 'not ready');
-    },
-  );
-  return { acceptance, readiness };
-}
-
-export interface ServiceParts
-  extends Pick<
-    Base,
-    'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'views' | 'events' | 'guard'
-  > {
-  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
-  readonly models: OfferedModels;
-  readonly readiness: AppServices['readiness'];
-  readonly observer: LossObserver;
-  /** The services' own where absent; tests narrow them. */
-  readonly uploadSlots?: UploadBounds | undefined;
-  readonly resultReaders?: ResultReaderBounds | undefined;
-}
-
-export type Services = ReturnType<typeof composeServices>;
-
-export function composeServices(parts: ServiceParts) {
-  const { config, stores, blobs, events, guard, acceptance, models, observer, log } = parts;
-  const readAccount = accountViews(stores.ledger, stores.apiKeys);
-  const submitMatting = new SubmitMatting({
-    ...{ ...stores, readAccount, blobs, events, acceptance, models },
-    callbackAddresses: new CallbackAddressCheck(guard),
-    callbackSecrets: parts.secrets,
-    jobsInFlightMax: config.jobsInFlightMax,
-    fieldPolicy: config,
-  });
-  const losses = new LostResults({ ...stores, blobs, observer, log });
-  const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
-  return {
-    losses,
-    models,
-    readAccount,
-    submitMatting,
-    uploads: new ImageUploads(blobs, parts.uploadSlots),
-    resultDownload: new ResultDownload({ ...stores, blobs, losses, signed }),
-    resultReaders: new ResultReaders(parts.resultReaders),
-    waitForJob: new WaitForJob(stores.jobs, events),
-    readJob: (caller: Caller, jobId: string) => readJobOfCaller(stores.jobs, caller, jobId),
-    jobViews: parts.views,
-    authenticator: new Authenticate(stores.apiKeys),
-    keyUses: new KeyUses(stores.apiKeys),
-    rateLimits: new RateLimits(stores.rateQuotas, {
-      submissions: config.submissionsPerMinute,
-      reads: config.readsPerMinute,
-    }),
-    readiness: parts.readiness,
-  };
-}
-
 function composeBackground(
   base: Base,
   fleet: Fleet,
@@ -432,7 +238,11 @@ function composeBackground(
   const delivery = webhookDelivery({
     outbox: stores.outbox,
     guardedPost: new GuardedPost(guard, config),
-    ...{ secrets, events, observer: metrics, log, holder },
+    secrets,
+    events,
+    observer: metrics,
+    log,
+    holder,
     scheduleMs: config.webhookScheduleMs,
     tracing: base.tracing,
   });
@@ -487,20 +297,6 @@ function composeSweeper(
   });
 }
 
-export function composeOperatorServices(
-  { config, stores }: Pick<Base, 'config' | 'stores'>,
-  onNodesChanged: () => void,
-): OperatorServices {
-  return {
-    operateAccounts: new OperateAccounts(stores),
-    operateCredits: new OperateCredits(stores),
-    operateJobs: new OperateJobs(stores),
-    operateNodes: new OperateNodes(stores, onNodesChanged),
-    operateWebhooks: new OperateWebhooks(stores),
-    readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
-  };
-}
-
 function composeOperatorPort(
   { config, metrics, log }: Base,
   services: OperatorServices,
@@ -508,7 +304,11 @@ function composeOperatorPort(
 ) {
   const { baseUrl, metricsHost: host, operatorKey } = config;
   return buildOperatorApp(services, {
-    ...{ baseUrl, host, operatorKey, metrics: metrics.registry, logger: log },
+    baseUrl,
+    host,
+    operatorKey,
+    metrics: metrics.registry,
+    logger: log,
     pages: app => {
       for (const { operatorPages } of plugged) operatorPages?.(app);
     },

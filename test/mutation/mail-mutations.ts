@@ -2,7 +2,7 @@
 import { mutationsOf } from './mutation.ts';
 
 export const MAIL_MUTATIONS = mutationsOf`
-file control-plane/core/open-core.ts
+file control-plane/core/open-resources.ts
 tests control-plane/core/webhooks/callbacks.test.ts
 the body of a notification waits unsealed
   - secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id))
@@ -22,8 +22,6 @@ a body that is not the notification’s own is sent
   - = secrets.openText(message.body, notificationBody(id));
   + = secrets.openText(message.body, notificationBody(id)) ?? '';
   = fail a notification whose body is not its own
-
-file control-plane/core/webhooks/send-webhooks.ts
 tests control-plane/core/webhooks/deliver-webhooks.test.ts: a notification
 a redirect of a receiver is told as any status
   - return outcome.status >= 300 && outcome.status < 400 ? 'redirect' : 'status';
@@ -54,8 +52,6 @@ a notice that nobody could get is noted as told
   - if (messages.length === 0 && rest === EVERYTHING) {
   + if (false as boolean) {
   = is not noted as told where nobody could be told, and is told once somebody can
-
-file control-plane/portal/alerts/notices.ts
 tests control-plane/portal/alerts/key-expiry-notices.test.ts: key expiry notices under two replicas on sqlite
 owners who had a notice get it again with the rest
   - rest === EVERYTHING || rest.split(' ').includes(key);
@@ -142,9 +138,6 @@ a notice that the quota kept back is noted as told
   - const isTold = rest === null || queued.mails > 0 || queued.event;
   + const isTold = true;
   = is not noted as told while the quota keeps it back, and is told on the next day
-
-file control-plane/portal/alerts/alert-store.ts
-tests control-plane/portal/alerts/alerts-and-mails.test.ts: low balances under two replicas on sqlite
 credits of failed jobs arm a threshold
   - return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';
   + return added || nowMs > 0 ? 'arm' : 'none';

@@ -15,6 +15,12 @@ import type { GroupTest } from '@matting/test-support/database.ts';
 import type { ExecutionContext } from 'ava';
 import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
+import {
+  composeOperatorServices,
+  composeServices,
+  type ServiceParts,
+  type Services,
+} from '../../compose-use-cases.ts';
 import { type Config, loadConfig } from '../../config.ts';
 import { type AppOptions, buildApp } from '../../http/public-app.ts';
 import type { Readiness } from '../../http/readiness.ts';
@@ -29,15 +35,8 @@ import type { KeyPolicy } from '../../keys/key-policy.ts';
 import { MetricSet } from '../../metrics/metric-set.ts';
 import { OfferedModels } from '../../models/offered-models.ts';
 import type { NodeAbility, NodeSnapshot } from '../../nodes/node-view.ts';
-import {
-  composeOperatorServices,
-  composeServices,
-  interfacesOf,
-  openPackages,
-  openResources,
-  type ServiceParts,
-  type Services,
-} from '../../open-core.ts';
+import { interfacesOf, openPackages } from '../../open-core.ts';
+import { openResources } from '../../open-resources.ts';
 import type { Package, PackageParts } from '../../package.ts';
 import { JobEvents } from '../../results/job-events.ts';
 import type { LossObserver } from '../../results/lost-results.ts';

@@ -3,7 +3,8 @@ import type { Environment } from '@matting/program/env.ts';
 import { VERSION } from '@matting/program/version.ts';
 import { type Logger, pino } from 'pino';
 import { loadConfig } from '../../config.ts';
-import { type ControlPlane, openCore, type Timing } from '../../open-core.ts';
+import { type ControlPlane, openCore } from '../../open-core.ts';
+import type { Timing } from '../../open-resources.ts';
 import type { Package } from '../../package.ts';
 
 export interface TestPlaneOptions {

@@ -1,0 +1,204 @@
+/** Makes the use cases of the core: dispatch, what callers ask for, what the operator does. */
+
+import type { ChannelSecurity } from '@matting/program/tls/tls-files.ts';
+import type { NodeTokens } from '@matting/program/tokens.ts';
+import type { Tracing } from '@matting/program/tracing/active-span.ts';
+import type { Config } from './config.ts';
+import { AdvertisedNodes } from './dispatch/advertised-nodes.ts';
+import { Dispatcher, type DispatcherDependencies } from './dispatch/dispatcher.ts';
+import { CallbackAddressCheck } from './fetching/callback-check.ts';
+import type { AppServices, OperatorServices } from './http/app-services.ts';
+import { ReadinessService } from './http/readiness.ts';
+import { Authenticate } from './keys/authenticate.ts';
+import { accountViews, type Caller } from './keys/caller.ts';
+import { KeyUses } from './keys/key-uses.ts';
+import { OfferedModels } from './models/offered-models.ts';
+import { Fleet } from './nodes/fleet.ts';
+import type { Base } from './open-resources.ts';
+import { OperateAccounts } from './operator/operate-accounts.ts';
+import { OperateCredits } from './operator/operate-credits.ts';
+import { OperateJobs, ReadQueue } from './operator/operate-jobs.ts';
+import { OperateNodes } from './operator/operate-nodes.ts';
+import { OperateWebhooks } from './operator/operate-webhooks.ts';
+import { RateLimits } from './rates/rate-limits.ts';
+import { readJobOfCaller } from './results/job-view.ts';
+import { type LossObserver, LostResults } from './results/lost-results.ts';
+import {
+  ResultDownload,
+  type ResultReaderBounds,
+  ResultReaders,
+} from './results/result-download.ts';
+import { WaitForJob } from './results/wait-for-job.ts';
+import type { Stores } from './stores.ts';
+import { AcceptanceGate } from './submission/acceptance-gate.ts';
+import { ImageUploads, type UploadBounds } from './submission/image-uploads.ts';
+import { SubmitMatting } from './submission/submit-matting.ts';
+
+interface DispatchParts
+  extends Pick<Base, 'log' | 'replicaId' | 'blobs' | 'events'>,
+    Pick<
+      DispatcherDependencies,
+      'direct' | 'fetcher' | 'observer' | 'resultTokens' | 'leaseTiming' | 'pollMs'
+    > {
+  readonly config: Pick<
+    Config,
+    'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand' | 'modelsOffered'
+  >;
+  readonly nodeTokens: Pick<NodeTokens, 'shown'>;
+  readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
+  readonly security: ChannelSecurity;
+  readonly tracing?: Tracing | undefined;
+}
+
+export function composeDispatch(parts: DispatchParts) {
+  const { config, log, stores, blobs } = parts;
+  const fleet = new Fleet({
+    listMembers: () => stores.nodes.listLive(),
+    noteModels: ({ nodeId, bootId }, models) => stores.nodes.noteModels(nodeId, bootId, models),
+    nodeToken: parts.nodeTokens.shown,
+    security: parts.security,
+    log: (level, message, fields) => log[level](fields, message),
+  });
+  // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
+  const noNodeGraceMs = config.onDemand ? undefined : config.noNodeGraceMs;
+  const advertised = followAdverts(fleet, noNodeGraceMs);
+  const models = new OfferedModels({
+    offered: config.modelsOffered,
+    snapshots: () => fleet.snapshots(),
+    onJob: (name, ms) => parts.observer.modelTimed(name, ms),
+  });
+  if (parts.direct !== undefined) {
+    const origin = blobs.signed?.origin;
+    log.info({ origin }, 'files go straight where nodes list this origin');
+  }
+  const dispatcher = new Dispatcher({
+    jobs: stores.jobs,
+    blobs,
+    direct: parts.direct,
+    fleet,
+    advertised,
+    models,
+    fetcher: parts.fetcher,
+    resultTokens: parts.resultTokens,
+    events: parts.events,
+    observer: parts.observer,
+    tracing: parts.tracing,
+    log,
+    holder: parts.replicaId,
+    leaseTiming: parts.leaseTiming,
+    noNodeGraceMs,
+    attemptTimeoutMs: config.attemptTimeoutMs,
+    resultTtlMs: config.resultTtlMs,
+    ...(parts.pollMs !== undefined && { pollMs: parts.pollMs }),
+  });
+  return { fleet, dispatcher, advertised, models };
+}
+
+/** Nodes whose word of what they can do counts; undefined: any may come. */
+function followAdverts(fleet: Fleet, graceMs: number | undefined) {
+  if (graceMs === undefined) return () => undefined;
+  const now = () => performance.now();
+  const adverts = new AdvertisedNodes({ routable: () => fleet.snapshots(), graceMs, now });
+  fleet.onChange(() => adverts.changed());
+  return () => adverts.nodes();
+}
+
+export function composeConditions(
+  { config, log, stores, blobs }: Pick<Base, 'config' | 'log' | 'stores' | 'blobs'>,
+  { fleet, advertised }: ReturnType<typeof composeDispatch>,
+) {
+  const sleeps = config.onDemand;
+  const acceptance = new AcceptanceGate({
+    jobs: stores.jobs,
+    unroutableMs: sleeps ? undefined : () => fleet.unroutableMs(),
+    noNodeGraceMs: config.noNodeGraceMs,
+    advertised,
+    queueMegapixelsMax: config.queueMegapixelsMax,
+  });
+  const readiness = new ReadinessService(
+    {
+      checkDatabase: () => stores.check(),
+      checkStorage: () => blobs.check(),
+      hasBeenRoutable: sleeps ? undefined : () => fleet.hasBeenRoutable,
+    },
+    failed => {
+      if (failed.length === 0) log.info('ready');
+      for (const { cause, error: err } of failed) log.warn({ err, cause }, 'not ready');
+    },
+  );
+  return { acceptance, readiness };
+}
+
+export interface ServiceParts
+  extends Pick<
+    Base,
+    'config' | 'log' | 'stores' | 'blobs' | 'secrets' | 'views' | 'events' | 'guard'
+  > {
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
+  readonly models: OfferedModels;
+  readonly readiness: AppServices['readiness'];
+  readonly observer: LossObserver;
+  /** The services' own where absent; tests narrow them. */
+  readonly uploadSlots?: UploadBounds | undefined;
+  readonly resultReaders?: ResultReaderBounds | undefined;
+}
+
+export type Services = ReturnType<typeof composeServices>;
+
+export function composeServices(parts: ServiceParts) {
+  const { config, stores, blobs, events, guard, acceptance, models, observer, log } = parts;
+  const readAccount = accountViews(stores.ledger, stores.apiKeys);
+  const submitMatting = new SubmitMatting({
+    jobs: stores.jobs,
+    readAccount,
+    blobs,
+    events,
+    acceptance,
+    models,
+    callbackAddresses: new CallbackAddressCheck(guard),
+    callbackSecrets: parts.secrets,
+    jobsInFlightMax: config.jobsInFlightMax,
+    fieldPolicy: config,
+  });
+  const losses = new LostResults({
+    jobs: stores.jobs,
+    lostResults: stores.lostResults,
+    blobs,
+    observer,
+    log,
+  });
+  const signed = config.resultDownloads === 'redirect' ? blobs.signed : undefined;
+  return {
+    losses,
+    models,
+    readAccount,
+    submitMatting,
+    uploads: new ImageUploads(blobs, parts.uploadSlots),
+    resultDownload: new ResultDownload({ jobs: stores.jobs, blobs, losses, signed }),
+    resultReaders: new ResultReaders(parts.resultReaders),
+    waitForJob: new WaitForJob(stores.jobs, events),
+    readJob: (caller: Caller, jobId: string) => readJobOfCaller(stores.jobs, caller, jobId),
+    jobViews: parts.views,
+    authenticator: new Authenticate(stores.apiKeys),
+    keyUses: new KeyUses(stores.apiKeys),
+    rateLimits: new RateLimits(stores.rateQuotas, {
+      submissions: config.submissionsPerMinute,
+      reads: config.readsPerMinute,
+    }),
+    readiness: parts.readiness,
+  };
+}
+
+export function composeOperatorServices(
+  { config, stores }: Pick<Base, 'config' | 'stores'>,
+  onNodesChanged: () => void,
+): OperatorServices {
+  return {
+    operateAccounts: new OperateAccounts(stores),
+    operateCredits: new OperateCredits(stores),
+    operateJobs: new OperateJobs(stores),
+    operateNodes: new OperateNodes(stores, onNodesChanged),
+    operateWebhooks: new OperateWebhooks(stores),
+    readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
+  };
+}

@@ -1,0 +1,98 @@
+/** What everything else stands on: certificates, storages, the database with its stores, secrets. */
+
+import { databaseCertificates, openCurrentDatabase } from '@matting/database/connect.ts';
+import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
+import { warnOfEnds } from '@matting/program/tls/certificate-ends.ts';
+import { TlsFiles } from '@matting/program/tls/tls-files.ts';
+import type { NodeTokens } from '@matting/program/tokens.ts';
+import type { Tracing } from '@matting/program/tracing/active-span.ts';
+import type { Logger } from 'pino';
+import type { Config } from './config.ts';
+import { LEASE_TIMING } from './jobs/job.ts';
+import type { ControlMetrics } from './metrics/control-metrics.ts';
+import { NODE_TIMING } from './nodes/registry-server.ts';
+import { type About, migrationsOf } from './package.ts';
+import type { JobEvents } from './results/job-events.ts';
+import { JobViews } from './results/job-view.ts';
+import { ResultTokens } from './results/result-tokens.ts';
+import { CallbackSecrets, notificationBody, SecretBox } from './secrets/secret-box.ts';
+import { loadOrCreateSecretsKey } from './secrets/secrets-key.ts';
+import type { BlobStore } from './storage/blob-store.ts';
+import { openStorages } from './storage/open-storage.ts';
+import type { StorageObserver } from './storage/storage-kind.ts';
+import { createStores } from './stores.ts';
+import type { JobCompletionOptions } from './transactions/job-completion.ts';
+import type { SettledObserver, SettledStep } from './transactions/settled-steps.ts';
+import { renderOutboxBody } from './webhooks/send-webhooks.ts';
+
+export const TIMING = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
+
+/** Lease durations: tests that wait for a lease to run out take shorter ones. */
+export type Timing = Readonly<typeof TIMING>;
+
+/** Rejects with nothing left open. To be closed: `tls`, `stores`. */
+export async function openResources(
+  config: Config,
+  log: Logger,
+  observer?: StorageObserver & SettledObserver,
+) {
+  const tls = await TlsFiles.open(config.tls, { log });
+  try {
+    const { spoolDir } = config;
+    const blobs = await openStorages(config, { spoolDir, log, ...(observer && { observer }) });
+    const direct = config.directStorage ? await openDirect(config, blobs, log) : undefined;
+    const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
+    const previous = config.secretsKeyPrevious;
+    const secrets = new CallbackSecrets(
+      new SecretBox(secretsKey),
+      previous === undefined ? [] : [new SecretBox(previous)],
+    );
+    const resultTokens = new ResultTokens(secrets);
+    const views = new JobViews(config.baseUrl, (jobId, result) => resultTokens.open(jobId, result));
+    const database = await openCurrentDatabase(config.databaseUrl, {
+      log,
+      migrations: 'run',
+      packages: migrationsOf(config.packages.map(({ use }) => use)),
+    });
+    // The pool keeps what it read at the start.
+    const databaseEnds = databaseCertificates(config.databaseUrl);
+    warnOfEnds(databaseEnds, log);
+    const ends: JobCompletionOptions = {
+      renderOutboxBody: job =>
+        secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
+      settled: settledOf(config),
+      ...(observer && { observer }),
+      webhookFirstWaitMs: config.webhookScheduleMs[0],
+    };
+    const stores = createStores(database, ends);
+    const opened = { blobs, direct, database, stores, secretsKey, secrets, resultTokens, views };
+    return { tls, databaseEnds, ...opened };
+  } catch (error) {
+    tls.close();
+    throw error;
+  }
+}
+
+async function openDirect({ storageUrl, packages }: Config, blobs: BlobStore, log: Logger) {
+  const own = packages.find(({ use }) => use.storageKind?.isFor(storageUrl));
+  return await own?.use.openDirect?.(blobs, log);
+}
+
+export function settledOf({ packages }: Pick<Config, 'packages'>): SettledStep[] {
+  return packages.flatMap(({ use }) => use.settled ?? []);
+}
+
+/** What every composing function is given. */
+export interface Base extends Awaited<ReturnType<typeof openResources>> {
+  readonly about: About;
+  readonly config: Config;
+  readonly log: Logger;
+  readonly replicaId: string;
+  readonly timing: Timing;
+  readonly nodeTokens: NodeTokens;
+  readonly events: JobEvents;
+  readonly guard: OutgoingGuard;
+  readonly metrics: ControlMetrics;
+  /** Undefined: there are no traces. */
+  readonly tracing: Tracing | undefined;
+}
