@@ -14,11 +14,8 @@ import { documentPages } from './documents/document-pages.ts';
 import { withheldReporter } from './mails/owners-mails.ts';
 import { mailDelivery, SmtpSender } from './mails/send-mails.ts';
 import { PACKAGES_VIEW } from './orders/order-rules.ts';
-import {
-  ReceivePayment,
-  registerPaymentRoutes,
-  SignedNotifications,
-} from './orders/receive-payment.ts';
+import { ReceivePayment, registerPaymentRoutes } from './orders/receive-payment.ts';
+import { SignedNotifications } from './orders/signed-notifications.ts';
 import { type PortalMetrics, portalMetrics } from './portal-metrics.ts';
 import { createPortalStores, type PortalStores } from './portal-stores.ts';
 import type { PortalSettings } from './settings.ts';

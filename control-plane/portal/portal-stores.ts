@@ -11,7 +11,8 @@ import { createPeopleStore } from './people/people-store.ts';
 import { createPlaygroundStore } from './playground/playground-store.ts';
 import { createSessionStore } from './session/session-store.ts';
 import { createIdentityStore } from './sign-in/identity-entry.ts';
-import { createSignInThrottleStore, peopleRetention } from './sign-in/sign-in.ts';
+import { peopleRetention } from './sign-in/people-retention.ts';
+import { createSignInThrottleStore } from './sign-in/sign-in-throttle.ts';
 import { createUsageStore } from './usage/usage-store.ts';
 import './tables.ts';
 

@@ -1,6 +1,6 @@
 /** What the portal does with the end of a job, in this order. */
 import type { SettledStep } from '@matting/core/transactions/settled-steps.ts';
-import { takeReleased } from './orders/order-store.ts';
+import { takeReleased } from './orders/refund-order.ts';
 import { giveImageBack } from './playground/playground-store.ts';
 import { countSettledJob } from './usage/usage-store.ts';
 

@@ -137,12 +137,14 @@ the last owner goes
   - if (member.role === 'owner' && owners.length === 1) return 'last-owner';
   = keep an owner
 
-file control-plane/portal/sign-in/sign-in.ts
+file control-plane/portal/sign-in/known-browsers.ts
 tests control-plane/portal/test/attacks/people.test.ts: a name that somebody typed
 a known browser outlives the password
   - const parts = [id, userId, passwordHash];
   + const parts = [id, userId];
   = has known browsers until the password is another, and few guesses by all of them
+
+file control-plane/portal/sign-in/sign-in-throttle.ts
 tests control-plane/portal/sign-in/sign-in.test.ts: the throttle of sign-in on sqlite
 known browsers of a person have no bound together
   - [keyOf('browser', known), keyOf('browsers', password)]
@@ -161,7 +163,7 @@ an unknown mail is refused without the work
   + const matches = stored !== null && await passwords
   = has done the same work, whether the person is known or not
 
-file control-plane/portal/sign-in/sign-in.ts
+file control-plane/portal/sign-in/sign-in-throttle.ts
 tests control-plane/portal/sign-in/sign-in.test.ts: the throttle of sign-in on sqlite
 passwords are guessed without an end
   - if (waitMs > 0) return waitMs;

@@ -2,12 +2,14 @@
 import { mutationsOf } from './mutation.ts';
 
 export const PLAYGROUND_MUTATIONS = mutationsOf`
-file control-plane/portal/jobs/job-pages.ts
+file control-plane/portal/jobs/account-jobs.ts
 tests control-plane/portal/test/attacks/every-route.test.ts: who may
 a person sees another account's job by its id
   - if (job?.accountId !== accountId) return undefined;
   + if (job === undefined) return undefined;
   = what another account has does not exist for a owner
+
+file control-plane/portal/jobs/job-pages.ts
 tests control-plane/portal/jobs/work.test.ts: jobs
 a viewer gets a preview
   - if (!may(role, 'results.read')) {

@@ -111,14 +111,14 @@ who is known waits behind strangers for a hash
   + return knownId === undefined || networkOf(knownId) !== undefined
   = of who is known are not behind those of strangers, from however many networks
 
-file control-plane/portal/sign-in/sign-in.ts
+file control-plane/portal/sign-in/sign-in-throttle.ts
 tests control-plane/portal/people/links-and-passwords.test.ts: rows of the throttle on sqlite
 a refused attempt to sign in leaves a row
   - if (waitMs > 0) return waitMs;
   + if (waitMs > 0 && rows.length === keys.length) return waitMs;
   = are made by attempts that are counted, and by none that is refused
 
-file control-plane/portal/orders/credit-pages.ts
+file control-plane/portal/orders/ledger-history.ts
 tests control-plane/portal/orders/ledger-and-payments.test.ts: exports whose readers are late
 exports that nobody reads keep their places
   - && !this.#endLatest()
@@ -138,7 +138,7 @@ a port takes more connections than there may be open files
   + Math.max(1, wanted, filesMax * 0 + share * 0)
   = connections take their share of it, and no more than are wanted
 
-file control-plane/portal/sign-in/sign-in.ts
+file control-plane/portal/sign-in/sign-in-throttle.ts
 tests control-plane/portal/sign-in/sign-in.test.ts: the throttle of sign-in on sqlite
 sign-ins that succeed take hashes without an end
   - if (waitMs === 0) await this.#store.giveBack(keys);

@@ -18,11 +18,14 @@ an order is paid again with another payment
   + return 'accepted';
   = keep a second payment for the operator, and no more of them than their bound
 
-file control-plane/portal/orders/order-store.ts
+file control-plane/portal/orders/pay-order.ts
 tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 the refunds that waited for a payment are forgotten
   - await applyWaitingRefunds(database, tx, order.id, paying.actor);
   = wait with a refund for its payment, or refuse it where it may not wait
+
+file control-plane/portal/orders/refund-order.ts
+tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 a refund takes what jobs hold
   - Math.min(credits, balances?.available ?? 0)
   + credits
@@ -41,6 +44,13 @@ refunds are more than the price together
 a refund is done each time that it is told of
   - if (same !== undefined) return toldBefore(order, same, told.amount);
   = refund each refund once, and no more than their price
+tests control-plane/portal/settled-steps.test.ts: what was left out of a job's end on sqlite
+a refund waits for ever for what was spent
+  - if (kind === 'insufficient-credits') return;
+  = is lacked by the refund where it was spent meanwhile
+
+file control-plane/portal/orders/order-store.ts
+tests control-plane/portal/orders/orders.test.ts: orders on sqlite
 pending orders have no bound
   - if (pending >= ORDERS_PENDING_MAX) return 'too-many-pending';
   = are bounded in number, pending and a day, however many come at once
@@ -54,10 +64,6 @@ an order of another account is shown
   - accountId === undefined || order?.accountId === accountId ? order : undefined
   + order
   = what another account has does not exist for a owner
-tests control-plane/portal/settled-steps.test.ts: what was left out of a job's end on sqlite
-a refund waits for ever for what was spent
-  - if (kind === 'insufficient-credits') return;
-  = is lacked by the refund where it was spent meanwhile
 
 file control-plane/portal/settled-steps.ts
 tests control-plane/portal/orders/orders.test.ts: orders on sqlite
@@ -132,12 +138,14 @@ who has two secrets keys seals the token of a result link with one
   + return this.sealText(text, boundTo);
   = is shown by every replica at every step of a change of the key
 
-file control-plane/portal/orders/receive-payment.ts
+file control-plane/portal/orders/signed-notifications.ts
 tests control-plane/portal/orders/sales.test.ts: a notification of a payment
 a notification is believed without its signature
   - if (wrong !== undefined) {
   + if (false) {
   = is not believed without a good signature over its very bytes, of now
+
+file control-plane/portal/orders/receive-payment.ts
 tests control-plane/portal/orders/sales.test.ts: notifications of payments
 notifications have no rate
   - this.#rate.count('all');

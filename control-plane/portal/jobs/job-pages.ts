@@ -1,25 +1,7 @@
-/**
- * The jobs of an account, for its people: a list, and one with its times, its result and its
- * notification. Of all its keys and its playground, and of no other account, whatever id is asked.
- */
+/** The pages of an account's jobs: a list, and one with its times, its result and its notification. */
 
-import { randomUUID } from 'node:crypto';
-import type { Actor } from '@matting/core/accounts/audit.ts';
-import {
-  FINAL_STATES,
-  type Job,
-  type JobState,
-  OPEN_STATES,
-  type PublicJobState,
-  publicState,
-} from '@matting/core/jobs/job.ts';
-import { isJobCursor } from '@matting/core/jobs/job-lists.ts';
-import type { JobStore } from '@matting/core/jobs/job-store.ts';
-import type { ApiKeyStore } from '@matting/core/keys/api-key-store.ts';
-import type { OperateWebhooks, ResendOutcome } from '@matting/core/operator/operate-webhooks.ts';
+import { type Job, type PublicJobState, publicState } from '@matting/core/jobs/job.ts';
 import { etagOf, fileHeaders, openForReader } from '@matting/core/results/result-download.ts';
-import type { NotificationSummary } from '@matting/core/webhooks/outbox-listing.ts';
-import type { OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
 import { noteJob } from '@matting/http/answers.ts';
 import { judgeConditions } from '@matting/http/request-headers.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -28,12 +10,20 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
-import { pageOf } from '../page/paging.ts';
 import { resultStage } from '../page/stage.ts';
 import * as ui from '../page/ui.ts';
 import { may } from '../session/roles.ts';
 import { PageError, queryOf, type Visit, visitOf } from '../session/visit.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
+import {
+  ACCOUNT_JOB_GROUPS,
+  type AccountJob,
+  type AccountJobQuestion,
+  type AccountJobs,
+  DAYS_LISTED,
+  type JobKey,
+  type NotificationView,
+} from './account-jobs.ts';
 import { stageBars } from './stage-bars.ts';
 import {
   hasThumbnail,
@@ -43,111 +33,6 @@ import {
   sendThumbnailOf,
   thumbnail,
 } from './thumbnails.ts';
-
-const GROUPS = {
-  all: [...OPEN_STATES, ...FINAL_STATES],
-  open: OPEN_STATES,
-  succeeded: ['succeeded'],
-  failed: ['failed'],
-} as const satisfies Record<string, readonly JobState[]>;
-
-type AccountJobGroup = keyof typeof GROUPS;
-const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGroup[];
-const DAYS_LISTED = [1, 7, 30] as const;
-type DaysListed = (typeof DAYS_LISTED)[number];
-const DAY_MS = 86_400_000;
-const ACCOUNT_JOBS_PAGE = 50;
-const KEYS_OFFERED_MAX = 200;
-
-interface AccountJobQuestion {
-  readonly group: AccountJobGroup;
-  readonly apiKeyId: string | undefined;
-  /** How long ago jobs may have ended. */
-  readonly days: DaysListed;
-  /** `cursor` of the last job of the page before; another text: the first page. */
-  readonly after: string | undefined;
-}
-
-interface JobKey {
-  readonly id: string;
-  readonly name: string;
-  readonly isPlayground: boolean;
-}
-
-interface AccountJob {
-  readonly job: Job;
-  /** Undefined: its notification has not come to be, or it asked for none. */
-  readonly notification: NotificationSummary | undefined;
-}
-
-type NotificationView = Pick<
-  NotificationSummary,
-  'receiver' | 'status' | 'attempts' | 'log' | 'lastFailure' | 'nextAttemptAtMs' | 'secretEraseAtMs'
->;
-
-interface AccountJobsDependencies {
-  readonly jobs: Pick<JobStore, 'find' | 'list'>;
-  readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
-  /** The API key that jobs of the playground carry. */
-  readonly playground: { findKey(accountId: string): Promise<string | undefined> };
-  readonly outbox: Pick<OutboxStore, 'list'>;
-  readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
-}
-
-export class AccountJobs {
-  readonly #dependencies: AccountJobsDependencies;
-
-  constructor(dependencies: AccountJobsDependencies) {
-    this.#dependencies = dependencies;
-  }
-
-  /** Open ones by their place in the queue, then those that ended, the latest first. */
-  async list(accountId: string, question: AccountJobQuestion) {
-    const { jobs } = this.#dependencies;
-    const { group, apiKeyId, days, after } = question;
-    const filter = {
-      states: GROUPS[group],
-      accountId,
-      apiKeyId,
-      endedWithinMs: days * DAY_MS,
-      limit: ACCOUNT_JOBS_PAGE + 1,
-      after: after !== undefined && isJobCursor(after) ? after : undefined,
-    };
-    const { rows, last } = pageOf(await jobs.list(filter), ACCOUNT_JOBS_PAGE);
-    return { jobs: rows, next: last?.cursor };
-  }
-
-  /** The playground's first, where there is one; then the account's own, the newest first. */
-  async keys(accountId: string): Promise<readonly JobKey[]> {
-    const { apiKeys, playground } = this.#dependencies;
-    const internal = await playground.findKey(accountId);
-    const own = await apiKeys.listNewest(accountId, KEYS_OFFERED_MAX);
-    return [
-      ...(internal === undefined ? [] : [{ id: internal, name: '', isPlayground: true }]),
-      ...own.map(({ id, name }) => ({ id, name, isPlayground: false })),
-    ];
-  }
-
-  async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {
-    const { jobs, outbox } = this.#dependencies;
-    const job = await jobs.find(jobId);
-    if (job?.accountId !== accountId) return undefined;
-    const hasOne = job.callback !== null && job.finishedAtMs !== null;
-    const [notification] = hasOne ? await outbox.list({ jobId, limit: 1 }) : [];
-    return { job, notification };
-  }
-
-  async resend(
-    accountId: string,
-    jobId: string,
-    actor: Actor,
-  ): Promise<ResendOutcome | 'too-soon'> {
-    const { operateWebhooks } = this.#dependencies;
-    if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
-    const entry = { id: randomUUID(), accountId, actor, action: 'job.resent', subject: jobId };
-    return await operateWebhooks.resend(jobId, entry);
-  }
-}
 
 const READ = { config: { permission: 'jobs.read' } } as const;
 const READ_RESULT = { config: { permission: 'results.read' } } as const;
@@ -509,7 +394,7 @@ function notificationOf(visit: Visit, job: Job, sent: NotificationView | undefin
 
 const STATUS_TONES = { pending: 'warning', delivered: 'good', failed: 'bad' } as const;
 
-function resend({ words, csrf, role }: Visit, job: Job, sent: NotificationView): Child {
+export function resend({ words, csrf, role }: Visit, job: Job, sent: NotificationView): Child {
   const said = words.jobs;
   if (sent.status === 'delivered') return html`<p class="hint">${said.whyNot.delivered}</p>`;
   const isSigned = sent.secretEraseAtMs !== null && sent.secretEraseAtMs > job.readAtMs;

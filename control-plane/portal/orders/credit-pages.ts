@@ -1,194 +1,22 @@
-/** Credits: an account's balance, its ledger with the balance of each line, and all of a period as CSV. */
+/** The page of credits: an account's balance, and its ledger with the balance of each line. */
 
 import { Readable } from 'node:stream';
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
-import type { LedgerStore, ListedEntry, PageCursor } from '@matting/core/ledger/ledger-store.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { VNode } from 'preact';
-import { csvLine, sendCsv } from '../page/csv.ts';
+import { sendCsv } from '../page/csv.ts';
 import { ACCOUNT_PATH, type Child, html } from '../page/html.ts';
 import { renderPage } from '../page/page-frame.ts';
-import { cursorOf, cursorText, pageOf } from '../page/paging.ts';
+import { cursorOf } from '../page/paging.ts';
 import * as ui from '../page/ui.ts';
 import { PageError, queryText, type Visit, visitOf } from '../session/visit.ts';
 import { lastingText, paceOf } from '../usage/pace.ts';
 import type { ReadUsage } from '../usage/read-usage.ts';
 import { dayOfIso } from '../usage/usage-store.ts';
 import { type Formats, fill, type Words } from '../words/words.ts';
-import { type LedgerLine, type LedgerLineStore, MOVING_KINDS } from './ledger-lines.ts';
+import type { LedgerHistory, LedgerPage } from './ledger-history.ts';
+import type { LedgerLine } from './ledger-lines.ts';
 import { creditsTabs, type Orders } from './order-pages.ts';
-
-const LINES_PAGE_ROWS = 50;
-/** Entries of one statement of an export: about a millisecond on SQLite. */
-const EXPORT_PAGE_ROWS = 500;
-/** Exports of a replica at once; an account has one. */
-export const EXPORTS_AT_ONCE_MAX = 4;
-/** One whose reader has asked for nothing for as long gives its place to another account's. */
-export const EXPORT_READER_MS_MAX = 5000;
-const RETRY_AFTER_S = 10;
-
-const DAY_MS = 86_400_000;
-
-/** Which entries: of a kind, of days (UTC, `2026-01-31`), both ends included. */
-export interface LedgerFilter {
-  readonly kind: LedgerKind | undefined;
-  readonly from: string | undefined;
-  readonly to: string | undefined;
-}
-
-interface LedgerPage {
-  readonly lines: readonly LedgerLine[];
-  /** Where the next page begins; undefined: there is none. */
-  readonly next: string | undefined;
-}
-
-interface Export {
-  /** Since when its lines wait for their reader; undefined: they are being read. */
-  waitsSinceMs: number | undefined;
-  ended: boolean;
-}
-
-export class LedgerHistory {
-  readonly #ledger: LedgerStore;
-  readonly #lines: LedgerLineStore;
-  readonly #exportPageRows: number;
-  readonly #clockMs: () => number;
-  readonly #exporting = new Map<string, Export>();
-
-  /** @param clockMs milliseconds of a clock that never goes back */
-  constructor(
-    stores: { readonly ledger: LedgerStore; readonly ledgerLines: LedgerLineStore },
-    { exportPageRows = EXPORT_PAGE_ROWS, clockMs = () => performance.now() } = {},
-  ) {
-    this.#ledger = stores.ledger;
-    this.#lines = stores.ledgerLines;
-    this.#exportPageRows = exportPageRows;
-    this.#clockMs = clockMs;
-  }
-
-  async balance(accountId: string): Promise<Balances> {
-    const balances = await this.#ledger.balances(accountId);
-    // Accounts are never removed.
-    if (balances === undefined) throw new Error(`the ledger of an unknown account: ${accountId}`);
-    return { available: balances.available, reserved: balances.reserved };
-  }
-
-  /** @param withReservations of no kind in particular: also what jobs held and gave back */
-  async page(
-    accountId: string,
-    { filter, withReservations }: { filter: LedgerFilter; withReservations: boolean },
-    after: PageCursor | undefined,
-  ): Promise<LedgerPage> {
-    const all = withReservations ? LEDGER_KINDS : MOVING_KINDS;
-    const found = await this.#lines.page(accountId, {
-      kinds: filter.kind === undefined ? all : [filter.kind],
-      fromMs: 0,
-      ...instantsOf(filter),
-      after,
-      limit: LINES_PAGE_ROWS + 1,
-    });
-    const { rows: lines, last } = pageOf(found, LINES_PAGE_ROWS);
-    return { lines, next: last && cursorText(last) };
-  }
-
-  /**
-   * Begins an export: `lines` are CSV (RFC 4180), the latest entries first, as they are read; what
-   * is entered meanwhile is not among them. Its place is held until the last line or `end`, to be
-   * called when its reader is gone, whatever it has read; or until another's needs it and this one's
-   * reader is late: its lines then break off.
-   * @throws ContractError RATE_LIMITED while the account has another, SERVICE_UNAVAILABLE while
-   * others have all places
-   */
-  export(accountId: string, filter: LedgerFilter) {
-    const options = { retryAfterS: RETRY_AFTER_S };
-    if (this.#exporting.has(accountId)) {
-      throw new ContractError(
-        'RATE_LIMITED',
-        'Another export of this account is running. Try again later.',
-        options,
-      );
-    }
-    if (this.#exporting.size >= EXPORTS_AT_ONCE_MAX && !this.#endLatest()) {
-      throw new ContractError(
-        'SERVICE_UNAVAILABLE',
-        'Too many exports run at once. Try again later.',
-        options,
-      );
-    }
-    const own: Export = { waitsSinceMs: this.#clockMs(), ended: false };
-    this.#exporting.set(accountId, own);
-    const end = () => {
-      if (!own.ended) this.#exporting.delete(accountId);
-      own.ended = true;
-    };
-    return { lines: this.#watched(own, this.#csvLines(accountId, filter), end), end };
-  }
-
-  /** Takes the place of the export whose reader is latest; false: all of them are read. */
-  #endLatest(): boolean {
-    const lateMs = this.#clockMs() - EXPORT_READER_MS_MAX;
-    let latest: [string, Export] | undefined;
-    for (const entry of this.#exporting) {
-      const sinceMs = entry[1].waitsSinceMs ?? Number.POSITIVE_INFINITY;
-      if (sinceMs <= (latest?.[1].waitsSinceMs ?? lateMs)) latest = entry;
-    }
-    if (latest === undefined) return false;
-    latest[1].ended = true;
-    return this.#exporting.delete(latest[0]);
-  }
-
-  /** The place is given back before the reader knows that there is no more, who may ask again. */
-  async *#watched(
-    own: Export,
-    lines: AsyncGenerator<string, void, void>,
-    end: () => void,
-  ): AsyncGenerator<string, void, void> {
-    own.waitsSinceMs = undefined;
-    try {
-      for await (const text of lines) {
-        own.waitsSinceMs = this.#clockMs();
-        yield text;
-        own.waitsSinceMs = undefined;
-        if (own.ended) throw new Error('the reader of an export was late, and others waited');
-      }
-    } finally {
-      end();
-    }
-  }
-
-  async *#csvLines(accountId: string, filter: LedgerFilter): AsyncGenerator<string, void, void> {
-    yield csvLine(['time', 'kind', 'credits', 'reference']);
-    let after: PageCursor | undefined;
-    for (;;) {
-      const page = await this.#list(accountId, filter, after, this.#exportPageRows);
-      if (page.length > 0) yield page.map(lineOf).join('');
-      if (page.length < this.#exportPageRows) return;
-      after = page.at(-1);
-    }
-  }
-
-  #list(
-    accountId: string,
-    filter: LedgerFilter,
-    after: PageCursor | undefined,
-    limit: number,
-  ): Promise<ListedEntry[]> {
-    const listing = { kind: filter.kind, ...instantsOf(filter), after, limit };
-    return this.#ledger.list(accountId, listing);
-  }
-}
-
-function instantsOf({ from, to }: LedgerFilter) {
-  return {
-    ...(from === undefined ? {} : { fromMs: Date.parse(from) }),
-    beforeMs: to === undefined ? undefined : Date.parse(to) + DAY_MS,
-  };
-}
-
-function lineOf({ atMs, kind, amount, reference }: ListedEntry): string {
-  return csvLine([new Date(atMs).toISOString(), kind, amount, reference]);
-}
 
 const CREDITS_PATH = `${ACCOUNT_PATH}/credits`;
 const ORDERS_PATH = `${ACCOUNT_PATH}/orders`;

@@ -9,15 +9,15 @@ import {
   EXPORTS_AT_ONCE_MAX,
   type LedgerFilter,
   LedgerHistory,
-} from './credit-pages.ts';
+} from './ledger-history.ts';
 import type { Order } from './order-rules.ts';
 import {
   NOTIFICATIONS_AT_ONCE_MAX,
-  type PaymentNotice,
   ReceivePayment,
   type ReceivePaymentOptions,
   type ToldOutcome,
 } from './receive-payment.ts';
+import type { PaymentNotice } from './signed-notifications.ts';
 
 const test = ava.serial;
 

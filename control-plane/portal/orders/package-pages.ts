@@ -10,7 +10,7 @@ import { formOf, PageError, queryText, type Visit, visitOf } from '../session/vi
 import { lastingText, paceOf } from '../usage/pace.ts';
 import type { ReadUsage } from '../usage/read-usage.ts';
 import { counted, fill, type Words } from '../words/words.ts';
-import type { LedgerHistory } from './credit-pages.ts';
+import type { LedgerHistory } from './ledger-history.ts';
 import {
   creditsTabs,
   MANAGE_ORDERS,

@@ -6,7 +6,7 @@ import { rowsOf, setIn } from '@matting/database/test/rows.ts';
 import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import { MEMBERS_MAX, MEMBERSHIPS_MAX } from '../session/session-store.ts';
-import { createSignInThrottleStore } from '../sign-in/sign-in.ts';
+import { createSignInThrottleStore } from '../sign-in/sign-in-throttle.ts';
 import { onStoresInCi, type Stores, series } from '../test/fixtures.ts';
 import {
   actorOf,

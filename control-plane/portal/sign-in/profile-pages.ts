@@ -13,9 +13,10 @@ import { hashOfSecret } from '../session/secret.ts';
 import type { ListedSession, SessionStore } from '../session/session-store.ts';
 import { formOf, PageError, type Visit, visitOf } from '../session/visit.ts';
 import { isLanguage } from '../words/words.ts';
+import type { KnownBrowsers } from './known-browsers.ts';
 import { type PasswordFault, type Passwords, passwordFaultOf } from './passwords.ts';
-import type { KnownBrowsers, SignInThrottle } from './sign-in.ts';
 import { keepKnown, throttledText } from './sign-in-pages.ts';
+import type { SignInThrottle } from './sign-in-throttle.ts';
 
 interface Self {
   readonly userId: string;

@@ -1,20 +1,14 @@
-/**
- * Sign-in by an OpenID provider: who comes back from it, and what their groups are here. The code
- * flow with PKCE, state and nonce, at one exact redirect.
- */
+/** Sign-in by an OpenID provider: who comes back from it, and what their groups are here. */
 
 import { randomUUID } from 'node:crypto';
 import type { AccountStore } from '@matting/core/accounts/account-store.ts';
-import { OWN_AGENT } from '@matting/program/ports/keyless.ts';
-import { Remembered } from '@matting/program/remembered.ts';
-import { Semaphore } from '@matting/program/semaphore.ts';
-import { ContractError } from '@matting/proto/contract/errors.ts';
-import * as client from 'openid-client';
 import { providerName } from '../mails/mail-address.ts';
 import type { Role } from '../session/roles.ts';
 import { type Browser, endedHashOf, newSession } from '../session/session-store.ts';
 import type { IdentityOutcome, IdentityStore } from './identity-entry.ts';
-import type { Entered, SignInThrottle } from './sign-in.ts';
+import type { OpenIdConnect, OpenIdFlow } from './open-id-connect.ts';
+import type { Entered } from './sign-in.ts';
+import type { SignInThrottle } from './sign-in-throttle.ts';
 
 /** What a group of the provider is here, by the operator's list. */
 export interface GroupGrant {
@@ -100,171 +94,4 @@ export class ProviderSignIn {
     }
     return [...roles].map(([accountId, role]) => ({ accountId, role }));
   }
-}
-
-const PROVIDER_TIMEOUT_S = 10;
-/** What the provider says of itself is asked for again after this. */
-const METADATA_MS = 3_600_000;
-/** Conversations with the provider at once, a replica, and those that wait for one. */
-const CONVERSATIONS_MAX = 8;
-const WAITING_MAX = 64;
-const WAIT_MS = 10_000;
-const GROUPS_MAX = 1000;
-
-export interface OpenIdConnectOptions {
-  readonly issuer: string;
-  readonly clientId: string;
-  readonly clientSecret: string | undefined;
-  readonly scopes: readonly string[];
-  readonly groupsClaim: string;
-  readonly redirectUrl: string;
-}
-
-export interface OpenIdFlow {
-  readonly state: string;
-  readonly nonce: string;
-  readonly verifier: string;
-}
-
-interface OpenIdPerson {
-  readonly issuer: string;
-  readonly subject: string;
-  /** What the provider says is their mail, whatever it is; never what they are found by. */
-  readonly mail: unknown;
-  readonly groups: readonly string[];
-}
-
-/** The provider does not answer, or what came back is none of its answers to us. */
-export class OpenIdError extends Error {
-  constructor(cause: unknown) {
-    super('the sign-in by the identity provider failed', { cause });
-    this.name = 'OpenIdError';
-  }
-}
-
-/** Knows no accounts: it says who somebody is for the provider, and in which groups. */
-export class OpenIdConnect {
-  readonly #options: OpenIdConnectOptions;
-  readonly #slots = new Semaphore({
-    max: CONVERSATIONS_MAX,
-    waitingMax: WAITING_MAX,
-    waitMs: WAIT_MS,
-    refusal: () =>
-      new ContractError(
-        'SERVICE_UNAVAILABLE',
-        'Too many people sign in at once. Try again later.',
-        {
-          retryAfterS: 5,
-        },
-      ),
-  });
-  /** A failure is not remembered: the next person asks again. */
-  readonly #configuration = new Remembered(() => this.#discover(), METADATA_MS);
-
-  constructor(options: OpenIdConnectOptions) {
-    this.#options = options;
-  }
-
-  async begin(from: string): Promise<{ readonly url: string; readonly flow: OpenIdFlow }> {
-    const flow = {
-      state: client.randomState(),
-      nonce: client.randomNonce(),
-      verifier: client.randomPKCECodeVerifier(),
-    };
-    const challenge = await client.calculatePKCECodeChallenge(flow.verifier);
-    const configuration = await this.#talk(from, () => this.#configuration.get());
-    const { redirectUrl, scopes } = this.#options;
-    const url = client.buildAuthorizationUrl(configuration, {
-      redirect_uri: redirectUrl,
-      scope: scopes.join(' '),
-      state: flow.state,
-      nonce: flow.nonce,
-      code_challenge: challenge,
-      code_challenge_method: 'S256',
-    });
-    return { url: url.href, flow };
-  }
-
-  /** @param query of the way back, `?` included @throws OpenIdError; SERVICE_UNAVAILABLE */
-  finish(from: string, query: string, flow: OpenIdFlow): Promise<OpenIdPerson> {
-    return this.#talk(from, async () => {
-      const configuration = await this.#configuration.get();
-      const tokens = await client.authorizationCodeGrant(
-        configuration,
-        new URL(`${this.#options.redirectUrl}${query}`),
-        {
-          expectedState: flow.state,
-          expectedNonce: flow.nonce,
-          pkceCodeVerifier: flow.verifier,
-          idTokenExpected: true,
-        },
-      );
-      const claims = tokens.claims();
-      if (claims === undefined) throw new Error('there is no ID token');
-      const { groupsClaim } = this.#options;
-      const { userinfo_endpoint } = configuration.serverMetadata();
-      // Small ID tokens leave to the other answer what does not fit.
-      const isWhole = claims.email !== undefined && claims[groupsClaim] !== undefined;
-      const more =
-        isWhole || userinfo_endpoint === undefined
-          ? {}
-          : await client.fetchUserInfo(configuration, tokens.access_token, claims.sub);
-      return personOf({ ...more, ...claims }, claims, groupsClaim);
-    });
-  }
-
-  async #talk<T>(from: string, work: () => Promise<T>): Promise<T> {
-    return this.#slots.run({ key: from }, async () => {
-      try {
-        return await work();
-      } catch (error) {
-        throw new OpenIdError(error);
-      }
-    });
-  }
-
-  #discover(): Promise<client.Configuration> {
-    const { issuer, clientId, clientSecret } = this.#options;
-    const isPlain = issuer.startsWith('http:');
-    return client.discovery(
-      new URL(issuer),
-      clientId,
-      clientSecret,
-      clientSecret === undefined ? client.None() : undefined,
-      {
-        timeout: PROVIDER_TIMEOUT_S,
-        [client.customFetch]: fetchAsService,
-        // Signatures count also where TLS has said who speaks. Plain HTTP is of this machine alone:
-        // the configuration takes no other.
-        execute: [
-          client.enableNonRepudiationChecks,
-          ...(isPlain ? [client.allowInsecureRequests] : []),
-        ],
-      },
-    );
-  }
-}
-
-/** The provider names the addresses: none of them takes this service for a program nearby. */
-const fetchAsService: client.CustomFetch = (url, { headers, ...options }) =>
-  fetch(url, {
-    ...(options as RequestInit),
-    headers: { ...headers, 'user-agent': `${OWN_AGENT} (sign-in)` },
-  });
-
-/** @throws Error for a subject that is no ASCII text of the length that the standard allows */
-function personOf(
-  all: Readonly<Record<string, unknown>>,
-  { iss, sub }: { readonly iss: string; readonly sub: string },
-  groupsClaim: string,
-): OpenIdPerson {
-  if (!/^[\x20-\x7e]{1,255}$/.test(sub)) throw new Error('the subject has another form');
-  const groups = all[groupsClaim];
-  const listed = Array.isArray(groups) ? groups.slice(0, GROUPS_MAX) : [];
-  return {
-    issuer: iss,
-    subject: sub,
-    mail: all.email,
-    groups: listed.filter(group => typeof group === 'string'),
-  };
 }

@@ -9,7 +9,7 @@ import { hashOfSecret } from '../session/secret.ts';
 import { identityEntry, newLink, OPERATOR } from '../test/people.ts';
 import { openTestApp, type PortalApp } from '../test/portal-app.ts';
 import { Browser, signIn } from '../test/signed-in-browser.ts';
-import { FAILURES_MAX } from './sign-in.ts';
+import { FAILURES_MAX } from './sign-in-throttle.ts';
 
 const test = ava.serial;
 

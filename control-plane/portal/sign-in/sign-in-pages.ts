@@ -34,7 +34,8 @@ import {
   visitOf,
 } from '../session/visit.ts';
 import { fill, type Words } from '../words/words.ts';
-import { OpenIdError, type OpenIdFlow, type ProviderSignIn } from './provider-sign-in.ts';
+import { OpenIdError, type OpenIdFlow } from './open-id-connect.ts';
+import type { ProviderSignIn } from './provider-sign-in.ts';
 import type { Entered, SignIn } from './sign-in.ts';
 import type { AcceptOutcome, UseLinks } from './use-links.ts';
 

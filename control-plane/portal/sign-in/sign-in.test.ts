@@ -5,14 +5,10 @@ import { onDatabases, useTestDatabase } from '@matting/test-support/database.ts'
 import ava from 'ava';
 import { series, storesOn } from '../test/fixtures.ts';
 import { linkUse, newLink, OPERATOR } from '../test/people.ts';
+import { KnownBrowsers } from './known-browsers.ts';
 import { Passwords } from './passwords.ts';
-import {
-  FAILURES_MAX,
-  KnownBrowsers,
-  SignIn,
-  SignInThrottle,
-  THROTTLE_WINDOW_MS,
-} from './sign-in.ts';
+import { SignIn } from './sign-in.ts';
+import { FAILURES_MAX, SignInThrottle, THROTTLE_WINDOW_MS } from './sign-in-throttle.ts';
 
 const test = ava.serial;
 

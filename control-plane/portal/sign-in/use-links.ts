@@ -12,8 +12,10 @@ import type {
 import type { PeopleStore } from '../people/people-store.ts';
 import { hashOfSecret } from '../session/secret.ts';
 import { type Browser, endedHashOf, newSession } from '../session/session-store.ts';
+import type { KnownBrowsers } from './known-browsers.ts';
 import { type PasswordFault, type Passwords, passwordFaultOf } from './passwords.ts';
-import type { Entered, KnownBrowsers, SignInThrottle } from './sign-in.ts';
+import type { Entered } from './sign-in.ts';
+import type { SignInThrottle } from './sign-in-throttle.ts';
 
 export type AcceptOutcome =
   | Entered

@@ -5,7 +5,9 @@ import type { ServiceActor } from '@matting/core/accounts/audit.ts';
 import type { Database } from '@matting/database/database.ts';
 import { rowOf } from '@matting/database/test/rows.ts';
 import { DAY_MS, type Order } from '../orders/order-rules.ts';
-import type { NewOrder, ToldPayment, ToldRefund } from '../orders/order-store.ts';
+import type { NewOrder } from '../orders/order-store.ts';
+import type { ToldPayment } from '../orders/pay-order.ts';
+import type { ToldRefund } from '../orders/refund-order.ts';
 import type { Stores } from './fixtures.ts';
 
 export const OPERATOR: ServiceActor = { kind: 'operator' };

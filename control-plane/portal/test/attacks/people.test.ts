@@ -7,7 +7,7 @@ import { pngHeader } from '@matting/core/test/support/test-app.ts';
 import ava from 'ava';
 import { CHANGES_A_MINUTE_MAX } from '../../session/authority.ts';
 import { createSecret, hashOfSecret } from '../../session/secret.ts';
-import { FAILURES_MAX } from '../../sign-in/sign-in.ts';
+import { FAILURES_MAX } from '../../sign-in/sign-in-throttle.ts';
 import { APP_ROUTES } from '../area/app-routes.ts';
 import { ReadPage } from '../area/pages.ts';
 import { multipartOf, type Person } from '../area/person.ts';

@@ -2,12 +2,9 @@
 import assert from 'node:assert/strict';
 import type { ChangingMethod, Fixture } from '@matting/core/test/changing-methods.ts';
 import { actionsOf, fundedAccount, movements } from '@matting/core/test/fixtures.ts';
-import type {
-  CancelOutcome,
-  PayOutcome,
-  PlaceOutcome,
-  RefundOutcome,
-} from '../../orders/order-store.ts';
+import type { CancelOutcome, PlaceOutcome } from '../../orders/order-store.ts';
+import type { PayOutcome } from '../../orders/pay-order.ts';
+import type { RefundOutcome } from '../../orders/refund-order.ts';
 import type { Stores } from '../fixtures.ts';
 import { newOrder, OPERATOR, PROVIDER, paid, paymentOf, placed, refundOf } from '../orders.ts';
 

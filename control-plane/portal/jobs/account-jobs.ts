@@ -1,0 +1,117 @@
+/** The jobs of one account, whichever id is asked for: those of all its keys and of its playground. */
+
+import { randomUUID } from 'node:crypto';
+import type { Actor } from '@matting/core/accounts/audit.ts';
+import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '@matting/core/jobs/job.ts';
+import { isJobCursor } from '@matting/core/jobs/job-lists.ts';
+import type { JobStore } from '@matting/core/jobs/job-store.ts';
+import type { ApiKeyStore } from '@matting/core/keys/api-key-store.ts';
+import type { OperateWebhooks, ResendOutcome } from '@matting/core/operator/operate-webhooks.ts';
+import type { NotificationSummary } from '@matting/core/webhooks/outbox-listing.ts';
+import type { OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
+import { pageOf } from '../page/paging.ts';
+
+const GROUPS = {
+  all: [...OPEN_STATES, ...FINAL_STATES],
+  open: OPEN_STATES,
+  succeeded: ['succeeded'],
+  failed: ['failed'],
+} as const satisfies Record<string, readonly JobState[]>;
+
+type AccountJobGroup = keyof typeof GROUPS;
+export const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGroup[];
+export const DAYS_LISTED = [1, 7, 30] as const;
+type DaysListed = (typeof DAYS_LISTED)[number];
+const DAY_MS = 86_400_000;
+const ACCOUNT_JOBS_PAGE = 50;
+const KEYS_OFFERED_MAX = 200;
+
+export interface AccountJobQuestion {
+  readonly group: AccountJobGroup;
+  readonly apiKeyId: string | undefined;
+  /** How long ago jobs may have ended. */
+  readonly days: DaysListed;
+  /** `cursor` of the last job of the page before; another text: the first page. */
+  readonly after: string | undefined;
+}
+
+export interface JobKey {
+  readonly id: string;
+  readonly name: string;
+  readonly isPlayground: boolean;
+}
+
+export interface AccountJob {
+  readonly job: Job;
+  /** Undefined: its notification has not come to be, or it asked for none. */
+  readonly notification: NotificationSummary | undefined;
+}
+
+export type NotificationView = Pick<
+  NotificationSummary,
+  'receiver' | 'status' | 'attempts' | 'log' | 'lastFailure' | 'nextAttemptAtMs' | 'secretEraseAtMs'
+>;
+
+interface AccountJobsDependencies {
+  readonly jobs: Pick<JobStore, 'find' | 'list'>;
+  readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
+  /** The API key that jobs of the playground carry. */
+  readonly playground: { findKey(accountId: string): Promise<string | undefined> };
+  readonly outbox: Pick<OutboxStore, 'list'>;
+  readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
+}
+
+export class AccountJobs {
+  readonly #dependencies: AccountJobsDependencies;
+
+  constructor(dependencies: AccountJobsDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Open ones by their place in the queue, then those that ended, the latest first. */
+  async list(accountId: string, question: AccountJobQuestion) {
+    const { jobs } = this.#dependencies;
+    const { group, apiKeyId, days, after } = question;
+    const filter = {
+      states: GROUPS[group],
+      accountId,
+      apiKeyId,
+      endedWithinMs: days * DAY_MS,
+      limit: ACCOUNT_JOBS_PAGE + 1,
+      after: after !== undefined && isJobCursor(after) ? after : undefined,
+    };
+    const { rows, last } = pageOf(await jobs.list(filter), ACCOUNT_JOBS_PAGE);
+    return { jobs: rows, next: last?.cursor };
+  }
+
+  /** The playground's first, where there is one; then the account's own, the newest first. */
+  async keys(accountId: string): Promise<readonly JobKey[]> {
+    const { apiKeys, playground } = this.#dependencies;
+    const internal = await playground.findKey(accountId);
+    const own = await apiKeys.listNewest(accountId, KEYS_OFFERED_MAX);
+    return [
+      ...(internal === undefined ? [] : [{ id: internal, name: '', isPlayground: true }]),
+      ...own.map(({ id, name }) => ({ id, name, isPlayground: false })),
+    ];
+  }
+
+  async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {
+    const { jobs, outbox } = this.#dependencies;
+    const job = await jobs.find(jobId);
+    if (job?.accountId !== accountId) return undefined;
+    const hasOne = job.callback !== null && job.finishedAtMs !== null;
+    const [notification] = hasOne ? await outbox.list({ jobId, limit: 1 }) : [];
+    return { job, notification };
+  }
+
+  async resend(
+    accountId: string,
+    jobId: string,
+    actor: Actor,
+  ): Promise<ResendOutcome | 'too-soon'> {
+    const { operateWebhooks } = this.#dependencies;
+    if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
+    const entry = { id: randomUUID(), accountId, actor, action: 'job.resent', subject: jobId };
+    return await operateWebhooks.resend(jobId, entry);
+  }
+}

@@ -1,0 +1,251 @@
+/**
+ * A refund that somebody told of. It takes back the credits that the money stands for, as far as
+ * they are available, in one transaction with the audit log.
+ */
+
+import { randomUUID } from 'node:crypto';
+import { insertAuditEntry, type ServiceActor } from '@matting/core/accounts/audit.ts';
+import { CREDITS_PER_JOB } from '@matting/core/ledger/ledger.ts';
+import { enterOperatorEntry, holdAccount } from '@matting/core/ledger/ledger-writer.ts';
+import { type Database, type Db, OvertakenError, transact } from '@matting/database/database.ts';
+import { matchesOne } from '@matting/database/statements.ts';
+import { findOrder, type OrderRefund, readRefunds, requireOrder } from './order-rows.ts';
+import {
+  creditsOfRefund,
+  type Order,
+  REFUNDS_MAX,
+  refundReferenceOf,
+  releaseReferenceOf,
+} from './order-rules.ts';
+
+export interface ToldRefund {
+  /** Where the money is: isMoneyReference. */
+  readonly refund: string;
+  /** Undefined: all that is left of the price. */
+  readonly amount: number | undefined;
+  /** Undefined: the order's. */
+  readonly currency: string | undefined;
+  readonly toldBy: string;
+  /** Whether it may come before the payment; otherwise it is refused then. */
+  readonly mayWait: boolean;
+}
+
+export type RefundOutcome =
+  | { readonly kind: 'refunded'; readonly order: Order; readonly refund: OrderRefund }
+  | { readonly kind: 'already-refunded'; readonly order: Order; readonly refund: OrderRefund }
+  /** The order is not paid yet: it is done when it is. */
+  | { readonly kind: 'waiting'; readonly order: Order; readonly refund: OrderRefund }
+  | { readonly kind: 'not-paid'; readonly order: Order }
+  /** `left`: of the price, that no refund has taken. */
+  | { readonly kind: 'too-much'; readonly order: Order; readonly left: number }
+  | { readonly kind: 'currency-differs' | 'too-many'; readonly order: Order }
+  /** The refund was told of before, with another amount. */
+  | { readonly kind: 'refund-conflict'; readonly order: Order; readonly refund: OrderRefund }
+  | { readonly kind: 'unknown' };
+
+interface By {
+  readonly actor: ServiceActor;
+  readonly auditId: string;
+}
+
+/**
+ * What the amount stands for goes back as far as it is available: never what open jobs hold, never
+ * below nothing. The rest is said on the order, and what the jobs that were open then give back
+ * later goes the same way (takeReleased).
+ */
+export async function refund(
+  database: Database,
+  orderId: string,
+  told: ToldRefund,
+  actor: ServiceActor,
+): Promise<RefundOutcome> {
+  const known = await findOrder(database, orderId);
+  if (known === undefined) return { kind: 'unknown' };
+  const by = { actor, auditId: randomUUID() };
+  return transact(database, async tx => {
+    await holdAccount(database, tx, known.accountId);
+    return judgedRefund(database, tx, await requireOrder(database, tx, known.id), told, by);
+  });
+}
+
+async function judgedRefund(
+  database: Database,
+  tx: Db,
+  order: Order,
+  told: ToldRefund,
+  by: By,
+): Promise<RefundOutcome> {
+  if (told.currency !== undefined && told.currency !== order.currency) {
+    return { kind: 'currency-differs', order };
+  }
+  const refunds = await readRefunds(tx, order.id);
+  const same = refunds.find(({ refund }) => refund === told.refund);
+  if (same !== undefined) return toldBefore(order, same, told.amount);
+  // Those that wait have a claim too.
+  const left = order.price - refunds.reduce((sum, { amount }) => sum + amount, 0);
+  const amount = told.amount ?? left;
+  const isPaid = order.stored === 'paid';
+  if (!isPaid && !told.mayWait) return { kind: 'not-paid', order };
+  if (amount > left || left === 0) return { kind: 'too-much', order, left };
+  if (refunds.length >= REFUNDS_MAX) return { kind: 'too-many', order };
+  await insertRefund(database, tx, order, { ...told, amount });
+  if (isPaid) await applyRefund(database, tx, order, told.refund, amount, by);
+  else await auditRefund(database, tx, order, by, 'order.refund_waits', { amount });
+  const changed = await requireOrder(database, tx, order.id);
+  const refund = (await readRefunds(tx, order.id)).find(one => one.refund === told.refund);
+  if (refund === undefined) throw new Error(`a refund of order ${order.id} has gone`);
+  return { kind: isPaid ? 'refunded' : 'waiting', order: changed, refund };
+}
+
+function toldBefore(order: Order, refund: OrderRefund, amount: number | undefined): RefundOutcome {
+  const differs = amount !== undefined && amount !== refund.amount;
+  if (differs) return { kind: 'refund-conflict', order, refund };
+  return { kind: refund.appliedAtMs === null ? 'waiting' : 'already-refunded', order, refund };
+}
+
+/** In the transaction that makes the order paid. */
+export async function applyWaitingRefunds(
+  database: Database,
+  tx: Db,
+  orderId: string,
+  actor: ServiceActor,
+): Promise<void> {
+  const refunds = await readRefunds(tx, orderId);
+  for (const { refund, amount, appliedAtMs } of refunds) {
+    if (appliedAtMs !== null) continue;
+    const order = await requireOrder(database, tx, orderId);
+    // It need not be the same when this is repeated: it is gone then, or the order is paid.
+    const by = { actor, auditId: randomUUID() };
+    await applyRefund(database, tx, order, refund, amount, by);
+  }
+}
+
+/** The order is paid, and its refund's row waits. */
+async function applyRefund(
+  database: Database,
+  tx: Db,
+  order: Order,
+  refund: string,
+  amount: number,
+  by: By,
+): Promise<void> {
+  const balances = await holdAccount(database, tx, order.accountId);
+  const credits = creditsOfRefund(order, amount);
+  const revoked = Math.min(credits, balances?.available ?? 0);
+  const left = revoked < credits ? { unrevoked_at: database.nowMs } : {};
+  const update = tx
+    .updateTable('orders')
+    .set(eb => ({
+      refunded: eb('refunded', '+', amount),
+      revoked: eb('revoked', '+', revoked),
+      unrevoked: eb('unrevoked', '+', credits - revoked),
+      ...left,
+    }))
+    .where('id', '=', order.id)
+    .where('refunded', '=', order.refunded);
+  if (!(await matchesOne(update))) throw new OvertakenError('the order has changed');
+  await tx
+    .updateTable('order_refunds')
+    .set({ credits, revoked, applied_at: database.nowMs })
+    .where('order_id', '=', order.id)
+    .where('refund', '=', refund)
+    .execute();
+  // An entry of nothing there is not: less than a credit, or all were spent.
+  if (revoked > 0) {
+    const { kind } = await enterOperatorEntry(database, tx, {
+      kind: 'revoke',
+      accountId: order.accountId,
+      amount: revoked,
+      reference: refundReferenceOf(order.id, refund),
+    });
+    if (kind !== 'entered') throw new OvertakenError(`the revocation was not entered: ${kind}`);
+  }
+  await auditRefund(database, tx, order, by, 'order.refunded', {
+    refund,
+    amount,
+    credits,
+    revoked,
+  });
+}
+
+/**
+ * What a job gives back that was open at a refund goes to that refund, where it lacks something: in
+ * the transaction that releases the job's credit, behind its entry, or later
+ * (settled-steps.ts): what was spent by then is not taken, and the refund goes on lacking it. A
+ * job that was submitted after the refund holds nothing of it.
+ */
+export async function takeReleased(
+  database: Database,
+  tx: Db,
+  { accountId, jobId, createdAtMs }: { accountId: string; jobId: string; createdAtMs: number },
+): Promise<void> {
+  const order = await tx
+    .selectFrom('orders')
+    .select(['id', 'unrevoked'])
+    .where('account_id', '=', accountId)
+    .where('unrevoked_at', '>=', createdAtMs)
+    .orderBy('unrevoked_at')
+    .orderBy('id')
+    .limit(1)
+    .executeTakeFirst();
+  if (order === undefined) return;
+  const { kind } = await enterOperatorEntry(database, tx, {
+    kind: 'revoke',
+    accountId,
+    amount: CREDITS_PER_JOB,
+    reference: releaseReferenceOf(order.id, jobId),
+  });
+  if (kind === 'insufficient-credits') return;
+  if (kind !== 'entered') throw new Error(`what job ${jobId} gave back was not taken: ${kind}`);
+  const unrevoked = order.unrevoked - CREDITS_PER_JOB;
+  const update = tx
+    .updateTable('orders')
+    .set(eb => ({
+      revoked: eb('revoked', '+', CREDITS_PER_JOB),
+      unrevoked,
+      ...(unrevoked === 0 ? { unrevoked_at: null } : {}),
+    }))
+    .where('id', '=', order.id)
+    .where('unrevoked', '=', order.unrevoked);
+  if (!(await matchesOne(update))) throw new OvertakenError('the order has changed');
+}
+
+async function insertRefund(
+  database: Database,
+  tx: Db,
+  order: Order,
+  { refund, amount, toldBy }: Pick<ToldRefund, 'refund' | 'toldBy'> & { amount: number },
+): Promise<void> {
+  await tx
+    .insertInto('order_refunds')
+    .values({
+      order_id: order.id,
+      refund,
+      amount,
+      credits: 0,
+      revoked: 0,
+      told_by: toldBy,
+      created_at: database.nowMs,
+    })
+    .execute();
+}
+
+async function auditRefund(
+  database: Database,
+  tx: Db,
+  order: Order,
+  { actor, auditId }: By,
+  action: string,
+  after: Readonly<Record<string, string | number>>,
+): Promise<void> {
+  const { id, accountId, state, refunded } = order;
+  await insertAuditEntry(database, tx, {
+    id: auditId,
+    accountId,
+    actor,
+    action,
+    subject: id,
+    before: { state, refunded },
+    after,
+  });
+}

@@ -1,0 +1,188 @@
+/**
+ * How many attempts to sign in may fail, by session/attempt-windows.ts:
+ *
+ * | attempts from                                      | are counted by                  |
+ * |----------------------------------------------------|---------------------------------|
+ * | a known browser: they signed in with it before,    | that browser; all known         |
+ * | with the password that they have now               | browsers of the person          |
+ * | any other                                          | the network address; the mail   |
+ *
+ * So who guesses passwords has FAILURES_MAX.mail a window for one person, from however many
+ * addresses, and FAILURES_MAX.address from one address, for however many persons. They lock nobody
+ * out of a browser that is known; on a new one the person waits for the window's end,
+ * THROTTLE_WINDOW_MS at most. (OWASP calls it device cookies.) Who holds known browsers, however
+ * many, has FAILURES_MAX.browsers for that person, until the password is another.
+ */
+
+import { createHash } from 'node:crypto';
+import {
+  type Database,
+  type Db,
+  OvertakenError,
+  query,
+  transact,
+} from '@matting/database/database.ts';
+import { isInserted, matchesOne } from '@matting/database/statements.ts';
+import { networkOf } from '@matting/program/ports/addresses.ts';
+import { mailKeyOf } from '../mails/mail-address.ts';
+import {
+  countAttempt,
+  leftOfWindowMs,
+  NONE_COUNTED,
+  type WindowCount,
+} from '../session/attempt-windows.ts';
+import type { KnownBrowsers, PasswordOwner } from './known-browsers.ts';
+
+interface Attempt {
+  readonly mail: string;
+  readonly address: string;
+  readonly browser: string | undefined;
+  readonly person: PasswordOwner | undefined;
+}
+
+/** What is counted by itself, so that nobody else uses it up. */
+interface OwnAttempt {
+  /** 'provider': a way back from it; 'session': the password before, of who is signed in. */
+  readonly by: 'provider' | 'session';
+  readonly address: string;
+  readonly sessionId?: string;
+}
+
+/** Over all replicas. */
+export class SignInThrottle {
+  readonly #store: SignInThrottleStore;
+  readonly #browsers: KnownBrowsers;
+
+  constructor(store: SignInThrottleStore, browsers: KnownBrowsers) {
+    this.#store = store;
+    this.#browsers = browsers;
+  }
+
+  /** Counts the attempt as one that fails. 0, or how long until one may be made, in ms. */
+  take(attempt: Attempt | OwnAttempt): Promise<number> {
+    const keys = this.#keysOf(attempt);
+    return this.#store.take(keys);
+  }
+
+  /** It succeeded. Successes of a mail beyond their own bound stay counted as if they had failed. */
+  async giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
+    const keys = this.#keysOf(attempt);
+    const successes = 'mail' in attempt ? [keyOf('success', mailKeyOf(attempt.mail))] : [];
+    const waitMs = successes.length === 0 ? 0 : await this.#store.take(successes);
+    if (waitMs === 0) await this.#store.giveBack(keys);
+  }
+
+  /** Of the person, where the attempt comes from a browser of theirs that is known. */
+  knownId({ browser, person }: Pick<Attempt, 'browser' | 'person'>): string | undefined {
+    if (person === undefined) return undefined;
+    return this.#browsers.idOf(browser, person) === undefined ? undefined : person.userId;
+  }
+
+  #keysOf(attempt: Attempt | OwnAttempt): ThrottleKey[] {
+    const network = networkOf(attempt.address);
+    if ('by' in attempt) return [keyOf(attempt.by, attempt.sessionId ?? network)];
+    const { mail, browser, person } = attempt;
+    const known = person && this.#browsers.idOf(browser, person);
+    if (person !== undefined && known !== undefined) {
+      const password = `${person.userId} ${person.passwordHash}`;
+      return [keyOf('browser', known), keyOf('browsers', password)];
+    }
+    return [keyOf('address', network), keyOf('mail', mailKeyOf(mail))];
+  }
+}
+
+function keyOf(kind: keyof typeof FAILURES_MAX, text: string): ThrottleKey {
+  const hash = createHash('sha256').update(`${kind} ${text}`).digest('hex');
+  return { hash, failuresMax: FAILURES_MAX[kind] };
+}
+
+export const THROTTLE_WINDOW_MS = 600_000;
+
+export const FAILURES_MAX = {
+  /** Also that of an office behind one address, in a few minutes. */
+  address: 30,
+  mail: 10,
+  browser: 10,
+  /** All known browsers of a person. */
+  browsers: 30,
+  /** Sign-ins of one mail that are given back: each has taken a hash. Nobody signs in so often. */
+  success: 60,
+  /** Ways back from the identity provider of one address, which ask it. */
+  provider: 30,
+  /** The password before, as one session asks for another. */
+  session: 10,
+} as const;
+
+interface ThrottleKey {
+  /** SHA-256 of what it stands for, hexadecimal: no table of mails and addresses. */
+  readonly hash: string;
+  readonly failuresMax: number;
+}
+
+type SignInThrottleStore = ReturnType<typeof createSignInThrottleStore>;
+
+/** Counted before the password is looked at: attempts at once pass no bound. */
+export function createSignInThrottleStore(database: Database) {
+  return {
+    /** 0: the attempt is counted; more: none is, and how long until one may be made. */
+    take: (keys: readonly ThrottleKey[]) => transact(database, tx => take(database, tx, keys)),
+    giveBack: (keys: readonly ThrottleKey[]) =>
+      query(database, async db => {
+        for (const { hash } of keys) {
+          await db
+            .updateTable('sign_in_throttles')
+            .set(eb => ({ failures: eb('failures', '-', 1) }))
+            .where('key_hash', '=', hash)
+            .where('failures', '>', 0)
+            .execute();
+        }
+      }),
+  };
+}
+
+/** All of them or none. A refused attempt is read alone: it writes nothing, however many come. */
+async function take(database: Database, tx: Db, keys: readonly ThrottleKey[]): Promise<number> {
+  // In one order everywhere: two attempts then wait for each other and never in a circle.
+  const ordered = [...keys].sort((a, b) => (a.hash < b.hash ? -1 : 1));
+  const hashes = ordered.map(({ hash }) => hash);
+  const rows = await tx
+    .selectFrom('sign_in_throttles')
+    .select(['key_hash', 'window_start', 'failures'])
+    .where('key_hash', 'in', hashes)
+    .execute();
+  const { now: nowMs } = await tx.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow();
+  const rowOf = new Map(
+    rows.map(row => [row.key_hash, { startMs: row.window_start, count: row.failures }]),
+  );
+  const waits = ordered.map(({ hash, failuresMax }) => {
+    const limit = { windowMs: THROTTLE_WINDOW_MS, max: failuresMax };
+    return leftOfWindowMs(rowOf.get(hash) ?? NONE_COUNTED, limit, nowMs);
+  });
+  const waitMs = Math.max(0, ...waits);
+  if (waitMs > 0) return waitMs;
+  for (const hash of hashes) await count(tx, hash, rowOf.get(hash), nowMs);
+  return 0;
+}
+
+/** @param row as it was read; undefined: there was none */
+async function count(tx: Db, hash: string, row: WindowCount | undefined, nowMs: number) {
+  const counted = countAttempt(row ?? NONE_COUNTED, THROTTLE_WINDOW_MS, nowMs);
+  const values = { window_start: counted.startMs, failures: counted.count };
+  const change =
+    row === undefined
+      ? isInserted(
+          tx
+            .insertInto('sign_in_throttles')
+            .values({ key_hash: hash, ...values })
+            .execute(),
+        )
+      : matchesOne(
+          tx
+            .updateTable('sign_in_throttles')
+            .set(values)
+            .where('key_hash', '=', hash)
+            .where('window_start', '=', row.startMs)
+            .where('failures', '=', row.count),
+        );
+  if (!(await change)) throw new OvertakenError('another attempt was counted just now');
+}
