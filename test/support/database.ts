@@ -207,9 +207,11 @@ export async function writeTemplates(
   series: readonly MigrationSeries[],
 ): Promise<void> {
   for (const dialect of DIALECTS.filter(one => skipReason(one) === false)) {
+    const file = path.join(directory, templateName(dialect, series));
+    // Where one package alone has tables, its series and that of all packages are the same.
+    if (existsSync(file)) continue;
     const template = await createTestDatabase(dialect, { series });
     const { kysely, engine } = await template.open();
-    const file = path.join(directory, templateName(dialect, series));
     if (dialect === 'sqlite') await sql`vacuum into ${file}`.execute(kysely);
     else if (engine.members !== 'several') writeFileSync(file, await scriptOf(template.url));
     await template.close();
