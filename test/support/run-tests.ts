@@ -42,9 +42,7 @@ async function prepare(): Promise<void> {
   const templates = mkdtempSync(path.join(tmpdir(), 'matting-templates-'));
   process.once('exit', () => rmSync(templates, { recursive: true, force: true }));
   // Tests of a package have its tables beside the core's; those of the program all of them.
-  const withTables = PACKAGES.filter(one => one.migrations);
-  const suites = [[], ...withTables.map(one => [one])];
-  if (withTables.length > 1) suites.push(withTables);
+  const suites = [[], ...PACKAGES.filter(one => one.migrations).map(one => [one]), PACKAGES];
   for (const packages of suites) await writeTemplates(templates, migrationsOf(packages));
   process.env.MATTING_TEST_TEMPLATES = templates;
 }
