@@ -31,7 +31,7 @@ async function measureCell(card: Card, graph: Graph, engines: number) {
   const pool = openEnginePool({
     ...{ model, engines },
     threadsPerEngine: provider === 'cpu' ? Math.max(1, Math.floor(card.cores / engines)) : 1,
-    devices: device && Array.from({ length: engines }, () => device),
+    device,
     childEnv: card.engineEnv(graph),
     log: pino({ level: 'silent' }),
   });

@@ -3,13 +3,13 @@ import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { prepareModel } from '../../inference-node/model-tools/preparing/prepare.ts';
 import { createAnswering } from '../../inference-node/serving/engine/choice/answer-picture.ts';
+import { chooseDevice } from '../../inference-node/serving/engine/devices/choose-gpu.ts';
+import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
 import {
-  chooseDevices,
-  GpuDevice,
   listGpus,
   SMI_COMMAND,
   smiEnvironment,
-} from '../../inference-node/serving/engine/devices/devices.ts';
+} from '../../inference-node/serving/engine/devices/list-gpus.ts';
 import { loadManifest } from '../../inference-node/serving/models/manifest.ts';
 import { parseModelSettings } from '../../inference-node/serving/models/plan.ts';
 import { detectInstructionSet } from '../../inference-node/serving/prepared/load-prepared.ts';
@@ -48,8 +48,7 @@ export async function openCard(options: CardOptions, ending: AbortSignal) {
     : childEnv;
   const listing = await listGpus(env);
   const gpus = listing.state === 'listed' ? listing.gpus : [];
-  const choice = chooseDevices('all', gpus, env.CUDA_VISIBLE_DEVICES);
-  const gpu = 'gpus' in choice ? choice.gpus[0] : undefined;
+  const { gpu } = chooseDevice(undefined, gpus, env.CUDA_VISIBLE_DEVICES);
   const cores = Number(machine().cores);
   const watch = gpu && watchGpu(gpu.id);
   return {

@@ -120,21 +120,6 @@ test('Admission › gives a permit back once, however often it is released', t =
   t.is(changes, 3);
 });
 
-test('with part of its GPUs out a node takes as many images less, and never none', t => {
-  const admission = new Admission({ imagesMax: 8, megapixelsMax: 100, megapixelsAloneMax: 100 });
-  let changes = 0;
-  admission.onChange(() => changes++);
-  admission.setImagesShare(0.25);
-  for (let image = 0; image < 2; image += 1) admission.admit(megapixels(1));
-  t.is(refusal(admission, megapixels(1)), 'NODE_OVERLOADED');
-  admission.setImagesShare(0);
-  t.is(admission.snapshot().imagesMax, 1);
-  admission.setImagesShare(1);
-  t.is(admission.snapshot().imagesMax, 8);
-  admission.admit(megapixels(1));
-  t.true(changes >= 5);
-});
-
 const GB = 1_000_000_000;
 const ISNET = { inputWidth: 1024, inputHeight: 1024, precision: 'fp32' } as const;
 const ISNET_INT8 = { ...ISNET, precision: 'int8' } as const;

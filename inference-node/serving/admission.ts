@@ -42,7 +42,6 @@ export class Admission {
   /** With no engines loaded but the own plan's. */
   readonly limits: AdmissionLimits;
   #budget: MegapixelBudget;
-  #imagesShare = 1;
   readonly #held = new Set<Share>();
   readonly #listeners = new Set<() => void>();
 
@@ -91,7 +90,7 @@ export class Admission {
       megapixels += permit.megapixels;
       fileBytes += permit.fileBytes;
     }
-    const imagesMax = Math.max(1, Math.ceil(this.limits.imagesMax * this.#imagesShare));
+    const { imagesMax } = this.limits;
     const images = this.#held.size;
     const { megapixelsMax } = this.#budget;
     const free = megapixelsFree(this.#budget, { images, megapixels });
@@ -102,13 +101,6 @@ export class Admission {
   /** What is held is kept: less than that is taken anew once so much has ended. */
   setBudget(budget: MegapixelBudget): void {
     this.#budget = budget;
-    this.#changed();
-  }
-
-  /** Part of its GPUs is out, or back: `share` of the places are left, 0 to 1. */
-  setImagesShare(share: number): void {
-    if (share === this.#imagesShare) return;
-    this.#imagesShare = share;
     this.#changed();
   }
 

@@ -176,7 +176,7 @@ async function readAll() {
       runs: () => runs,
       version: '1',
       provider: { requested: 'cpu', selected: 'cpu', fallbacks: [] },
-      devices: [],
+      device: undefined,
     },
     registry,
   );

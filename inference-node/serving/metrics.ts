@@ -27,7 +27,7 @@ import { type StageTimings, timesByStage } from '@matting/proto/contract/stages.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
-import type { GpuDevice } from './engine/devices/devices.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { PreparedModel } from './models/prepared-model.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
@@ -200,7 +200,7 @@ export interface MetricSources {
   readonly runs: () => readonly PlanRun[];
   readonly version: string;
   readonly provider: ProviderChoice;
-  readonly devices: readonly GpuDevice[];
+  readonly device: GpuDevice | undefined;
 }
 
 type Show = (value: number, labels?: Record<string, string>) => void;
@@ -259,11 +259,12 @@ export function registerGauges(sources: MetricSources, registry: Registry): void
   registerEngineTotals(sources.runs, registry);
   registerChildMemory(sources, registry);
   registerInfoGauges(sources, registry);
-  const help = '1 for each GPU of the node that runs engines, 0 for one that fell out.';
+  const help = '1 for the GPU that the engines are on, 0 once it is lost; then the node ends.';
   const readGpus = (show: Show) => {
-    for (const { facts, outReason } of sources.devices) {
-      show(outReason === undefined ? 1 : 0, { gpu: facts.id, name: facts.name });
-    }
+    const { device } = sources;
+    if (device === undefined) return;
+    const { id: gpu, name } = device.facts;
+    show(device.outReason === undefined ? 1 : 0, { gpu, name });
   };
   gauge(registry, 'matting_node_gpu_up', help, readGpus, ['gpu', 'name']);
 }

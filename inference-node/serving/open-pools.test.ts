@@ -71,41 +71,22 @@ async function recordAnswer(folder: string): Promise<void> {
   await writeFile(of, JSON.stringify(record));
 }
 
-test('a node with fewer engines than GPUs starts on those that are up, and has no others', async t => {
-  const { pools, lines } = await open(t, {
-    env: { MATTING_ENGINES: '1' },
-    faults: [`load GPU-two ${BOOM}`],
-  });
-  const { devices, provider, plan, admission } = await pools;
-  t.is(provider.selected, 'cuda');
-  t.deepEqual(
-    devices.map(({ facts }) => facts.id),
-    ['GPU-one'],
-  );
-  t.is(plan.runs[0]?.engines.snapshot().enginesReady, 1);
-  // The GPU that has no engine takes no place away.
+test('a node takes one GPU of several, with as many engines as are asked for', async t => {
+  const { pools, lines } = await open(t, { env: { MATTING_ENGINES: '2' } });
+  const { device, provider, plan, admission } = await pools;
+  t.deepEqual([provider.selected, device?.facts.id], ['cuda', 'GPU-one']);
+  t.is(plan.runs[0]?.engines.snapshot().engines, 2);
   t.is(admission.snapshot().imagesMax, 2);
-  const messages = lines.map(({ msg }) => msg);
-  t.true(messages.includes('GPU is left out'));
-  t.false(messages.includes('GPU is out: its engines end'));
-});
-
-test('with a GPU out the node takes less images, by the engines that were there', async t => {
-  const { pools } = await open(t, {
-    env: { MATTING_ENGINES: '3', MATTING_PICTURE_WORKERS: '2' },
-  });
-  const { devices, admission } = await pools;
-  const share = () => admission.snapshot().imagesMax / 3;
-  t.is(share(), 1);
-  // Two of the three are on the first.
-  devices[0]?.lose('it is gone');
-  t.is(share(), 1 / 3);
+  device?.lose('it is gone');
+  const line = lines.find(({ msg }) => msg === 'GPU is out: its engines end');
+  t.deepEqual([line?.gpu, line?.reason], ['GPU-one', 'it is gone']);
+  t.is(plan.runs[0]?.engines.snapshot().state, 'failed');
 });
 
 test('auto falls to the CPU where a model cannot be checked, and says why', async t => {
   const { pools, lines } = await open(t, { answered: false });
-  const { provider, devices } = await pools;
-  t.deepEqual([provider.requested, provider.selected, devices.length], ['auto', 'cpu', 0]);
+  const { provider, device } = await pools;
+  t.deepEqual([provider.requested, provider.selected, device], ['auto', 'cpu', undefined]);
   t.regex(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
   t.true(lines.some(({ msg }) => msg === 'provider fell back'));
 });
@@ -213,12 +194,11 @@ test('what graphs of others do with a white picture costs no picture beside it a
   }
 });
 
-test('on GPUs it has an engine on each, and one that does not run there takes none from the others', async t => {
-  const { selectables, devices, plan, host } = await openAdded(t, 'cuda', 'good', 'bad');
+test('on a GPU a model that does not run there takes nothing from the others', async t => {
+  const { selectables, device, plan, host } = await openAdded(t, 'cuda', 'good', 'bad');
   const good = named(selectables, 'good');
   selectables.roomFor(good, 1).enter();
   await good.ready?.();
-  t.is(good.runs[0]?.engines.snapshot().engines, 2);
   t.is(await runOf(good), 100);
   await host.fault(...GPUS.map(({ id }) => `model ${id} ${BOOM}`));
   const bad = named(selectables, 'bad');
@@ -227,6 +207,6 @@ test('on GPUs it has an engine on each, and one that does not run there takes no
     message: 'The model could not be loaded.',
   });
   t.false(selectables.list.some(({ name }) => name === 'bad'));
-  t.true(devices.every(({ outReason }) => outReason === undefined));
-  t.is(plan.runs[0]?.engines.snapshot().enginesReady, 2);
+  t.is(device?.outReason, undefined);
+  t.is(plan.runs[0]?.engines.snapshot().enginesReady, 1);
 });

@@ -22,7 +22,7 @@ import {
   type ProviderChoice,
   requireParity,
 } from './engine/choice/execution-provider.ts';
-import type { GpuDevice } from './engine/devices/devices.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { EnginePool, EnginePoolOptions } from './engine/pool/engine-pool.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import type { NodeMetrics } from './metrics.ts';
@@ -39,14 +39,12 @@ import { IdleEngines } from './selectables/idle-engines.ts';
 import type { Selectables } from './selectables/selectables.ts';
 import {
   type ChosenProvider,
-  checkAnswers,
   chooseProvider,
   fallenBack,
   type GpuStart,
   namingSettings,
-  placeEngines,
   tensorrtEnv,
-  watchDevices,
+  wrongAnswer,
 } from './start/gpus.ts';
 import { chooseHeif } from './start/heif.ts';
 import { openSelectables } from './start/open-selectables.ts';
@@ -83,8 +81,8 @@ export interface PoolParts {
 
 export interface Pools {
   readonly provider: ProviderChoice;
-  /** GPUs that engines are on, up or out; empty: none, or none that is known. */
-  readonly devices: readonly GpuDevice[];
+  /** The GPU that engines are on; undefined: none, or none that is known. */
+  readonly device: GpuDevice | undefined;
   readonly plan: RunnablePlan;
   readonly selectables: Selectables;
   readonly pictures: PicturePool;
@@ -98,9 +96,9 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const cpuShare = await readCpuShare();
   const parts = { ...given, cpuShare, engineEnv: await readEngineEnv(given) };
   const begun = await beginOnProvider(parts);
-  const { prepared, provider, devices, gpu } = begun;
+  const { prepared, provider, device } = begun;
   const selected = provider.selected;
-  const layout = chooseLayout(parts, selected, prepared, begun.placed);
+  const layout = chooseLayout(parts, selected, prepared, device);
   ending.throwIfAborted();
   // Before any child exists: a node without the memory must not begin.
   const budget = chooseBudget(config, prepared, layout.engines);
@@ -124,26 +122,24 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     parts.opened.push({ kind: 'picture worker', pool: pictures });
     return pictures;
   };
-  let selectables: Selectables | undefined;
-  if (gpu !== undefined && devices.length > 0) {
-    const open = () => selectables?.modelsOpen() ?? prepared;
-    closeWith(parts, watchDevices({ ...gpu, devices }, open));
-  }
+  device?.onLost(reason => {
+    const { id: gpu, name } = device.facts;
+    log.error({ gpu, name, reason }, 'GPU is out: its engines end');
+  });
   const [runs, pictures] = await Promise.all([
     openEngines({ ...parts, engineEnv: begun.engineEnv, buffers }, prepared, layout, begun),
     openPictures(),
   ]);
   const plan = { name: prepared.name, runs };
   const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
-  shrinkWith(admission, begun.placed ?? []);
   const opened = enginesOpened(prepared, layout.engines);
-  selectables = await openSelectables({
+  const selectables = await openSelectables({
     ...{ ...parts, ...begun, plan, layout, admission, buffers, cpuThreads: readCpuThreads(parts) },
     ...{ plainEnv: parts.engineEnv, ownBytes: bytesOfEngines(opened), provider: selected },
   });
   parts.opened.push({ kind: 'engine', pool: selectables });
   const pipeline = new Pipeline(pictures);
-  return { provider, devices, plan, selectables, pictures, admission, pipeline };
+  return { provider, device, plan, selectables, pictures, admission, pipeline };
 }
 
 /** An image holds its worker while engines have it. A GPU's host has cores free, but two. */
@@ -158,21 +154,6 @@ function defaultWorkers(
   return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));
 }
 
-/** With GPUs out the node takes less images. `placed`: the GPU of each engine of a model. */
-function shrinkWith(admission: Admission, placed: readonly GpuDevice[]): void {
-  const follow = () => {
-    const up = placed.filter(({ outReason }) => outReason === undefined).length;
-    admission.setImagesShare(up / placed.length);
-  };
-  if (placed.length > 0) follow();
-  for (const device of new Set(placed)) device.onChange(follow);
-}
-
-function closeWith({ opened }: PoolParts, watch: { close(): void }): void {
-  const pool = { close: async () => watch.close(), processes: () => [] };
-  opened.push({ kind: 'engine', pool });
-}
-
 interface EngineParts extends PoolParts {
   readonly cpuShare: number;
   /** The engines' whole environment; that of picture workers has no word of GPUs. */
@@ -182,7 +163,6 @@ interface EngineParts extends PoolParts {
 interface Begun extends ChosenProvider {
   readonly prepared: Plan;
   readonly engineEnv: EngineParts['engineEnv'];
-  readonly placed: GpuDevice[] | undefined;
   readonly gpu: GpuStart | undefined;
 }
 
@@ -197,23 +177,19 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
     const { modelDir } = config.modelSettings;
     const engineEnv = provider === 'cuda' ? plain : tensorrtEnv(plain, modelDir, precisions);
     const cpuThreads = readCpuThreads(parts);
-    const { devices } = chosen;
-    const gpu: GpuStart = { config, make, engineEnv, provider, devices, cpuThreads, ending, log };
-    const wrong = await checkAnswers(gpu, prepared);
-    if (wrong === undefined) {
-      const placed = placeEngines(gpu);
-      // One that no engine is on is of no use to this node, and nothing brings it back.
-      const used = [...new Set(placed)];
-      return { ...chosen, devices: used, prepared, engineEnv, placed, gpu };
-    }
-    if (requested !== 'auto') throw new ExecutionProviderError(provider, wrong);
+    const { device } = chosen;
+    const gpu: GpuStart = { config, make, engineEnv, provider, device, cpuThreads, ending };
+    const wrong = await wrongAnswer(gpu, prepared);
+    if (wrong === undefined) return { ...chosen, prepared, engineEnv, gpu };
+    if (requested !== 'auto' || config.gpuDevice !== undefined)
+      throw new ExecutionProviderError(provider, wrong);
     chosen = fallenBack(wrong);
     prepared = await preparePlan(parts, 'cpu');
   }
   for (const { provider: tried, reason } of chosen.provider.fallbacks) {
     log.warn({ provider: tried, selected: chosen.provider.selected, reason }, 'provider fell back');
   }
-  return { ...chosen, prepared, engineEnv: plain, placed: undefined, gpu: undefined };
+  return { ...chosen, prepared, engineEnv: plain, gpu: undefined };
 }
 
 /** Where no GPU is asked for it is the environment of every child. */
@@ -252,7 +228,7 @@ function chooseLayout(
   { config: { engines: asked, engineThreads, engineGoal }, cpuShare, log }: EngineParts,
   provider: ExecutionProvider,
   { models }: Plan,
-  placed: readonly GpuDevice[] | undefined,
+  device: GpuDevice | undefined,
 ): EngineLayout {
   const chosen = chooseEngineLayout({
     provider,
@@ -263,11 +239,11 @@ function chooseLayout(
       readMemoryLimitBytes(),
       models.map(({ model }) => model),
     ),
-    ...(placed && { enginesPlaced: placed.length }),
   });
-  if (asked === undefined || placed !== undefined) {
-    return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };
-  }
+  const threadsPerEngine = engineThreads ?? chosen.threadsPerEngine;
+  if (asked === undefined) return { ...chosen, threadsPerEngine };
+  // The GPU's memory holds them: where it does not, they do not load.
+  if (device !== undefined) return { engines: asked, threadsPerEngine };
   const most = enginesAtMost(
     readMemoryLimitBytes(),
     models.map(({ model }) => model),
@@ -335,19 +311,18 @@ async function openEngines(
   }: EngineParts & { readonly buffers: BufferPool },
   { models }: Plan,
   layout: EngineLayout,
-  { provider: { selected: provider }, placed: devices }: Begun,
+  { provider: { selected: provider }, device }: Begun,
 ): Promise<PlanRun[]> {
   const sharesCores = provider === 'cpu' && models.length > 1;
-  const onEach = Math.ceil(layout.engines / Math.max(1, new Set(devices).size));
   const runs: PlanRun[] = [];
   const awaited: Promise<void>[] = [];
   for (const { model, role } of models) {
     ending.throwIfAborted();
-    const options = { ...layout, devices, sharesCores, childEnv, log, buffers };
+    const options = { ...layout, device, sharesCores, childEnv, log, buffers };
     const engines = openOwnEngines(parts, model, options);
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
-    const ready = namingSettings(engines.ready(), onEach);
+    const ready = namingSettings(engines.ready(), layout.engines);
     // A picture that needs a second look before its engine is ready takes longer.
     if (role === 'secondLook') ready.catch(fail);
     // On a CPU each warms up with all cores: all at once would not be ready sooner, but later.

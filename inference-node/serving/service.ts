@@ -5,7 +5,7 @@ import type { GetNodeInfoResponse } from '@matting/proto/gen/matting/v1/matte_se
 import type { Logger } from 'pino';
 import { DirectFiles } from './direct/direct-files.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
-import type { GpuDevice } from './engine/devices/devices.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { Callers } from './grpc/callers.ts';
 import type { ExchangeBounds } from './grpc/matte-exchange.ts';
 import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
@@ -65,20 +65,15 @@ interface ServingParts extends Pools {
   readonly commercialUse: CommercialUseGate | undefined;
 }
 
-function describeDevice(selected: string, devices: readonly GpuDevice[]): string {
+function describeDevice(selected: string, device: GpuDevice | undefined): string {
   if (selected === 'cpu') return cpus()[0]?.model ?? 'CPU';
-  const names = new Set(devices.map(({ facts }) => facts.name));
-  const each = [...names].map(name => {
-    const count = devices.filter(({ facts }) => facts.name === name).length;
-    return count === 1 ? name : `${count} x ${name}`;
-  });
-  return each.join(', ') || selected;
+  return device?.facts.name ?? selected;
 }
 
 /** Called once, when every pool is open: the state follows the pools from here on. */
 export function startServing(service: Service, parts: ServingParts): Started {
   const { identity, status, metrics, watchers, direct } = service;
-  const { plan, selectables, pictures, admission, pipeline, provider, devices, defaults } = parts;
+  const { plan, selectables, pictures, admission, pipeline, provider, device, defaults } = parts;
   const able = { plan, selectables, defaults, pictures: pictures.capabilities };
   const work = { ...able, admission, pipeline };
   const { requested, selected } = provider;
@@ -90,17 +85,18 @@ export function startServing(service: Service, parts: ServingParts): Started {
     directOrigins: direct.origins,
     providerRequested: requested,
     providerSelected: selected,
-    device: describeDevice(selected, devices),
+    device: describeDevice(selected, device),
   });
   const started = {
     ...{ work, pictures, provider },
     get info() {
-      return { ...constant, ...describeSelectables(selectables), gpus: devices.map(gpuToProto) };
+      const gpus = device === undefined ? [] : [gpuToProto(device)];
+      return { ...constant, ...describeSelectables(selectables), gpus };
     },
   };
   const { version } = identity;
   const runs = () => [...plan.runs, ...selectables.runs()];
-  const sources = { admission, pipeline, pictures, plan, runs, provider, version, devices };
+  const sources = { admission, pipeline, pictures, plan, runs, provider, version, device };
   registerGauges(sources, metrics.registry);
   metrics.planLoaded(plan.runs.filter(({ role }) => role !== 'subject').map(runLabels));
   for (const source of [admission, selectables, ...plan.runs.map(({ engines }) => engines)]) {

@@ -154,10 +154,8 @@ test('takes GPUs by number or identifier, and engines by number', t => {
     t.deepEqual(problems({ MATTING_GPU_DEVICES: list }), ['MATTING_GPU_DEVICES'], list);
   }
   const read = (env: Record<string, string>) => loadConfig(env);
-  t.is(read({}).gpuDevices, 'all');
-  t.is(read({ MATTING_GPU_DEVICES: 'all' }).gpuDevices, 'all');
-  const named = read({ MATTING_GPU_DEVICES: '0, GPU-aaaa-1' });
-  t.deepEqual(named.gpuDevices, ['0', 'GPU-aaaa-1']);
+  t.is(read({}).gpuDevice, undefined);
+  t.is(read({ MATTING_GPU_DEVICES: 'GPU-aaaa-1' }).gpuDevice, 'GPU-aaaa-1');
   for (const engines of ['0', '65', 'many', '-1', 'auto']) {
     t.deepEqual(problems({ MATTING_ENGINES: engines }), ['MATTING_ENGINES'], engines);
   }

@@ -27,7 +27,8 @@ import {
   PROBE_SPEC,
   selectExecutionProvider,
 } from '../../inference-node/serving/engine/choice/execution-provider.ts';
-import { GpuDevice } from '../../inference-node/serving/engine/devices/devices.ts';
+import { GpuDevice } from '../../inference-node/serving/engine/devices/gpu-device.ts';
+import type { EnginePool } from '../../inference-node/serving/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/serving/engine/pool/open-engine-pool.ts';
 import { drawCheckPicture } from '../../inference-node/serving/prepared/answer-check.ts';
 import { readEngineEnvironment } from '../../inference-node/serving/providers/provider-files.ts';
@@ -153,33 +154,34 @@ test('says of operators that it has no kernel for that they run on the CPU', asy
   }
 });
 
-test('runs engines on two devices, of which one is lost alone', async t => {
+test('a device that is lost ends the engines on it, and no others', async t => {
   const lost = path.join(folder, 'lost');
   await writeFile(lost, '');
-  const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
   const model = await writeTinyModel(folder, SIZE);
-  const pool = openEnginePool({
-    model: { ...model, provider: 'cuda' },
-    engines: 2,
-    threadsPerEngine: 1,
-    devices: [one, two],
-    childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
-    log: pino({ level: 'silent' }),
-  });
+  const devices = [deviceOf('GPU-one'), deviceOf('GPU-two')] as const;
+  const [one, two] = devices;
+  const [pool, other] = devices.map(device =>
+    openEnginePool({
+      model: { ...model, provider: 'cuda' },
+      engines: 1,
+      threadsPerEngine: 1,
+      device,
+      childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
+      log: pino({ level: 'silent' }),
+    }),
+  ) as [EnginePool, EnginePool];
   try {
-    await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+    for (const each of [pool, other]) await each.ready();
     await writeFile(lost, 'GPU-one\n');
     const rgb = new Uint8Array(3 * PIXELS);
     const { signal } = new AbortController();
-    const runs = [1, 2].map(() => pool.run({ rgb, priority: 'sync', signal }));
-    const outcomes = (await Promise.allSettled(runs)).map(({ status }) => status);
-    t.deepEqual(outcomes.toSorted(), ['fulfilled', 'rejected']);
+    await t.throwsAsync(pool.run({ rgb, priority: 'sync', signal }));
     await untilPool(pool, () => one.outReason !== undefined);
     t.is(one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
-    t.deepEqual([two.outReason, pool.snapshot().enginesReady], [undefined, 1]);
-    await pool.run({ rgb, priority: 'sync', signal });
+    t.deepEqual([pool.snapshot().state, two.outReason], ['failed', undefined]);
+    await other.run({ rgb, priority: 'sync', signal });
   } finally {
-    await pool.close(0);
+    for (const each of [pool, other]) await each.close(0);
   }
 });
 

@@ -2,7 +2,7 @@
 
 import type { Writable } from 'node:stream';
 import { selectExecutionProvider } from '@matting/serving/engine/choice/execution-provider.ts';
-import { type GpuListing, listGpus } from '@matting/serving/engine/devices/devices.ts';
+import { type GpuListing, listGpus } from '@matting/serving/engine/devices/list-gpus.ts';
 import {
   type InstalledState,
   ProviderError,

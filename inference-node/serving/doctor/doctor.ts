@@ -42,7 +42,7 @@ import {
 } from '../admission.ts';
 import { chooseEngineLayout, readCpuShare } from '../engine/choice/engine-layout.ts';
 import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
-import { LISTING_MAX_MS, listGpus } from '../engine/devices/devices.ts';
+import { LISTING_MAX_MS } from '../engine/devices/list-gpus.ts';
 import type { CallerToken } from '../grpc/callers.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { ModelError } from '../models/model-error.ts';
@@ -101,7 +101,7 @@ async function examineNode(load: () => ExaminedConfig): Promise<readonly Finding
     return chosen.findings;
   };
   const driver = 'check the driver and its libraries, or set MATTING_EXECUTION_PROVIDER=cpu';
-  findings.push(...(await look('provider', driver, choose, await providerMsMax(config))));
+  findings.push(...(await look('provider', driver, choose, PROVIDER_MAX_MS)));
   if (outline !== undefined) {
     const models = () => modelFindings(config, outline, provider);
     findings.push(...(await look('models', 'run matting models fetch', models)));
@@ -250,19 +250,15 @@ async function memoryFinding(
   return ok('memory', `${gigabytes} for ${all.length} engines and ${room} megapixels at once`);
 }
 
-/** Each GPU is tried twice: by itself, and beside the CPU; twice that for a driver that is slow. */
+/** The GPU is tried twice: by itself, and beside the CPU; twice that for a driver that is slow. */
 const GPU_MS_MAX = 4 * PROBE_TIMEOUT_MS;
 
 type ProviderConfig = Pick<
   PoolSettings,
-  'executionProvider' | 'gpuDevices' | 'providerDir' | 'childEnv'
+  'executionProvider' | 'gpuDevice' | 'providerDir' | 'childEnv'
 >;
 
-export async function providerMsMax(config: ProviderConfig): Promise<number> {
-  const listing = usesGpus(config) ? await listGpus(config.childEnv) : undefined;
-  const gpus = listing?.state === 'listed' ? listing.gpus.length : 0;
-  return 2 * LISTING_MAX_MS + Math.max(1, gpus) * GPU_MS_MAX;
-}
+export const PROVIDER_MAX_MS = 2 * LISTING_MAX_MS + GPU_MS_MAX;
 
 export async function providerFindings(
   config: ProviderConfig,
@@ -271,17 +267,11 @@ export async function providerFindings(
     const { childEnv } = await readEngineEnvironment(config.providerDir, config.childEnv);
     const chosen = await chooseProvider(config, childEnv, pino({ level: 'silent' }));
     const { requested, selected: provider, fallbacks } = chosen.provider;
-    const up = chosen.devices.filter(({ outReason }) => outReason === undefined);
-    const on = up.length === 0 ? '' : ` on ${up.map(({ facts }) => facts.id).join(', ')}`;
+    const on = chosen.device === undefined ? '' : ` on ${chosen.device.facts.id}`;
     const not = fallbacks.map(({ provider: tried, reason }) => `${tried}: ${reason}`);
     const more = not.length === 0 ? '' : `; not ${not.join('; ')}`;
     const found = `${provider} runs here${on} (requested: ${requested})${more}`;
     const findings = [ok('provider', found)];
-    for (const { facts, outReason } of chosen.devices) {
-      if (outReason === undefined) continue;
-      const advice = 'the node runs without it; check the driver, or MATTING_GPU_DEVICES';
-      findings.push(warning('GPU', `${facts.id}, ${facts.name}: ${outReason}`, advice));
-    }
     if (chosen.unlisted !== undefined) {
       const advice = 'check nvidia-smi; the node uses only GPUs that it lists';
       findings.push(warning('GPU', `not every GPU is listed: ${chosen.unlisted}`, advice));
@@ -293,10 +283,6 @@ export async function providerFindings(
       'fix this, or set MATTING_EXECUTION_PROVIDER; until then the node does not start';
     return { provider: undefined, findings: [failure('provider', error.message, advice)] };
   }
-}
-
-function usesGpus({ executionProvider }: ProviderConfig): boolean {
-  return executionProvider !== 'cpu' && executionProvider !== 'webgpu';
 }
 
 /** Twice as many as its gRPC port's connections. */

@@ -20,7 +20,7 @@ import {
   type WatchCapacityRequest,
   WatchCapacityResponse,
 } from '@matting/proto/gen/matting/v1/matte_service.ts';
-import type { GpuDevice } from '../engine/devices/devices.ts';
+import type { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { CommercialUseGate } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
 import { termsOf } from '../models/selectable.ts';

@@ -8,7 +8,7 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
 import { engineBytes, type MegapixelBudget, mostAlone, tooLarge } from '../admission.ts';
-import type { Plan, PreparedModel } from '../models/prepared-model.ts';
+import type { PreparedModel } from '../models/prepared-model.ts';
 import { type Selectable, sumOf, termsOf } from '../models/selectable.ts';
 import type { PlanRun, RunnablePlan } from '../pipeline.ts';
 import type { EngineMemory } from './engine-memory.ts';
@@ -200,13 +200,6 @@ export class Selectables {
       const { role = 'subject' } = inPlans.find(({ engines }) => engines === set) ?? {};
       return { model: set.model, role, engines: set };
     });
-  }
-
-  /** With the models of the own plan. */
-  modelsOpen(): Plan {
-    const { own } = this.#parts;
-    const models = [...own.runs, ...this.runs()].map(({ model, role }) => ({ model, role }));
-    return { name: own.name, models };
   }
 
   onChange(listener: () => void): () => void {

@@ -1,10 +1,11 @@
 /** Finds what a request may name beside the own plan, and loads it as a start loads a model. */
+import type { Logger } from 'pino';
 import type { Admission } from '../admission.ts';
 import { enginesInMemory, readMemoryLimitBytes } from '../admission.ts';
 import { createAnswering } from '../engine/choice/answer-picture.ts';
 import { type EngineLayout, THREADS_PER_ENGINE_MAX } from '../engine/choice/engine-layout.ts';
-import { requireParity } from '../engine/choice/execution-provider.ts';
-import type { GpuDevice } from '../engine/devices/devices.ts';
+import { ExecutionProviderError, requireParity } from '../engine/choice/execution-provider.ts';
+import type { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { EnginePool } from '../engine/pool/engine-pool.ts';
 import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
 import type { NodeMetrics } from '../metrics.ts';
@@ -19,21 +20,29 @@ import {
   isMadeOnLoad,
   type LoadOptions,
   loadPrepared,
+  type MakePrepared,
 } from '../prepared/load-prepared.ts';
 import type { BufferPool } from '../process/frames.ts';
 import { EngineMemory } from '../selectables/engine-memory.ts';
 import { lookAround } from '../selectables/look.ts';
 import { Selectables } from '../selectables/selectables.ts';
-import { type GpuStart, requireAnswers, type StartOn, tensorrtEnv } from './gpus.ts';
+import { type GpuStart, tensorrtEnv, wrongAnswer } from './gpus.ts';
+import type { PoolSettings } from './pool-settings.ts';
 
-export interface SelectablesStart extends StartOn<ExecutionProvider> {
+export interface SelectablesStart {
+  readonly config: PoolSettings;
+  readonly make: MakePrepared;
+  readonly engineEnv: Readonly<Record<string, string>>;
+  readonly provider: ExecutionProvider;
+  readonly cpuThreads: number;
+  readonly log: Logger;
   readonly outline: PlanOutline;
   readonly plan: RunnablePlan;
   readonly layout: EngineLayout;
-  readonly placed: readonly GpuDevice[] | undefined;
+  readonly device: GpuDevice | undefined;
   readonly gpu: GpuStart | undefined;
   /** Without what TensorRT is told of the own plan. */
-  readonly plainEnv: StartOn<ExecutionProvider>['engineEnv'];
+  readonly plainEnv: Readonly<Record<string, string>>;
   /** Of the own plan's engines. */
   readonly ownBytes: number;
   readonly admission: Admission;
@@ -85,7 +94,9 @@ async function prepareAgain(
   if (sumOf(planOf(model)) !== sumOf(planOf(found))) {
     throw new ModelError('altered', `the manifest of ${found.model} has changed`);
   }
-  if (start.gpu !== undefined) await requireAnswers(start.gpu, planOf(model));
+  // The GPU is not lost for it: it computes the own plan's models rightly.
+  const wrong = start.gpu && (await wrongAnswer(start.gpu, planOf(model)));
+  if (wrong !== undefined) throw new ExecutionProviderError(provider, wrong);
   if (provider === 'webgpu') await requireParity(model, { childEnv: engineEnv, cpuThreads });
   return model;
 }
@@ -102,7 +113,7 @@ function openEngines(
     config,
     provider,
     layout,
-    placed,
+    device,
     engineEnv,
     plainEnv,
     cpuThreads,
@@ -118,8 +129,7 @@ function openEngines(
   const { modelDir } = config.modelSettings;
   const isTensorrt = provider === 'tensorrt';
   const childEnv = isTensorrt ? tensorrtEnv(plainEnv, modelDir, [model.precision]) : engineEnv;
-  const devices = placed?.slice(0, engines);
   const sharesCores = provider === 'cpu';
-  const options = { engines, threadsPerEngine, devices, sharesCores, childEnv, log, buffers };
-  return openEnginePool({ model, sparesDevices: true, ...options });
+  const options = { engines, threadsPerEngine, device, sharesCores, childEnv, log, buffers };
+  return openEnginePool({ model, sparesDevice: true, ...options });
 }

@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { EnvReader } from '@matting/program/env.ts';
 import { readProfile } from '@matting/program/shared-settings.ts';
 import { ENGINE_GOALS, type EngineGoal } from '../engine/choice/engine-layout.ts';
-import { DEVICE_FORM, type WantedDevices } from '../engine/devices/devices.ts';
+import { DEVICE_FORM } from '../engine/devices/choose-gpu.ts';
 import type { ModelSettings } from '../models/plan.ts';
 import { EXECUTION_PROVIDERS, type ExecutionProvider } from '../models/prepared-model.ts';
 import { HEIF_CHOICES, type HeifChoice } from '../picture/children/find-heif-decoder.ts';
@@ -14,7 +14,8 @@ export interface PoolSettings {
   readonly executionProvider: ExecutionProvider | 'auto';
   readonly modelSettings: ModelSettings;
   readonly providerDir: string;
-  readonly gpuDevices: WantedDevices;
+  /** Its number or identifier. Undefined: the first. */
+  readonly gpuDevice: string | undefined;
   /** Undefined: by the execution provider. */
   readonly engines: number | undefined;
   /** Undefined: this machine's share of cores, by the execution provider. */
@@ -83,7 +84,17 @@ export function readPoolSettings(
         default: 'auto' as const,
       },
     ),
-    gpuDevices: readGpuDevices(reader),
+    gpuDevice: reader.parsed(
+      'MATTING_GPU_DEVICES',
+      'one GPU, by the number or the identifier that nvidia-smi -L shows',
+      text => (DEVICE_FORM.test(text) ? text : undefined),
+      {
+        about: `The [GPU](gpu.md#several-gpus) that the node uses, with CUDA and TensorRT. If it does
+          not work, the node does not start.`,
+        otherwise: 'the first that the node can see',
+        default: undefined,
+      },
+    ),
     ...readEngines(reader, isSmall),
     unloadsOwnPlan: isSmall,
     modelIdleMs: reader.integer('MATTING_MODEL_IDLE_MS', {
@@ -145,22 +156,6 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
       ),
     ),
   };
-}
-
-function readGpuDevices(reader: EnvReader): WantedDevices {
-  const named = reader.list(
-    'MATTING_GPU_DEVICES',
-    'all, or GPUs by the numbers or the identifiers that nvidia-smi -L shows',
-    item => (item === 'all' || DEVICE_FORM.test(item) ? item : undefined),
-    {
-      about: `The [GPUs](gpu.md#several-gpus) that the node uses, with CUDA and TensorRT. If one that you
-        name does not work, the node does not start.`,
-      ...{ itemsMax: ENGINES_MAX, default: ['all'] },
-    },
-  );
-  if (!named.includes('all')) return named;
-  if (named.length > 1) reader.problem('MATTING_GPU_DEVICES', 'all, or a list without it');
-  return 'all';
 }
 
 /** What is there survives an installation of packages. */

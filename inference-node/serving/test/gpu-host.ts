@@ -3,7 +3,7 @@ import { chmod, mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type Ending, temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import pino from 'pino';
-import type { GpuFacts } from '../engine/devices/devices.ts';
+import type { GpuFacts } from '../engine/devices/list-gpus.ts';
 
 const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
 const MIB = 1024 * 1024;

@@ -147,7 +147,7 @@ export async function openShell(
     const defaults = { refinement: true, foregroundEstimation: true };
     const { commercialUse } = options;
     const plans = { plan, selectables, defaults, commercialUse };
-    const pools = { pictures, admission, pipeline, provider: PROVIDER, devices: [] };
+    const pools = { pictures, admission, pipeline, provider: PROVIDER, device: undefined };
     startServing(service, { ...plans, ...pools });
   }
   const ended: GuardCause[] = [];

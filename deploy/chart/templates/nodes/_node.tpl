@@ -68,11 +68,11 @@ volumeMounts:
 matting/pool: {{ .name }}
 {{- end }}
 
-{{/* Its resources, GPUs among them. */}}
+{{/* Its resources, a GPU among them. */}}
 {{- define "matting.poolResources" -}}
 {{- $resources := deepCopy .resources -}}
 {{- if eq .kind "gpu" -}}
-{{- $gpus := dict .gpuResource (toString .gpus) -}}
+{{- $gpus := dict .gpuResource "1" -}}
 {{- $_ := set $resources "limits" (merge (default dict $resources.limits) $gpus) -}}
 {{- end -}}
 {{- toYaml $resources -}}

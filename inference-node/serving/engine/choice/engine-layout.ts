@@ -30,21 +30,19 @@ export interface LayoutInputs {
   readonly goal: EngineGoal;
   /** Engines that the memory holds beside the pictures. */
   readonly enginesMax: number;
-  /** Engines that have their GPUs already; 1 where GPUs are not known. */
-  readonly enginesPlaced?: number;
 }
 
 /** Beyond this one picture's convolutions no longer fill them: engines side by side do better. */
 export const THREADS_PER_ENGINE_MAX = 16;
 
 /**
- * GPU: one thread; more only spin. CPU: one engine with all the threads, which holds the weights
+ * GPU: one engine of one thread; more threads only spin. CPU: one engine with all the threads, which holds the weights
  * once; on large machines several. CPU for throughput with int8: of each model an engine a core, as
  * many as the memory holds; those of two models would otherwise each want all cores.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, precisions, cpuShare, goal, enginesMax } = inputs;
-  if (provider !== 'cpu') return { engines: inputs.enginesPlaced ?? 1, threadsPerEngine: 1 };
+  if (provider !== 'cpu') return { engines: 1, threadsPerEngine: 1 };
   // A thread over the quota is throttled together with those that wait for it.
   const threads = Math.max(1, Math.floor(cpuShare));
   const apart = goal === 'throughput' && precisions.includes('int8');

@@ -4,7 +4,7 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Logger } from 'pino';
 import type { PreparedModel } from '../../models/prepared-model.ts';
 import type { BufferPool } from '../../process/frames.ts';
-import type { GpuDevice } from '../devices/devices.ts';
+import type { GpuDevice } from '../devices/gpu-device.ts';
 
 export type EnginePriority = 'sync' | 'async';
 
@@ -30,7 +30,7 @@ export interface EngineResult {
 }
 
 export interface EnginePoolSnapshot {
-  /** failed: engines keep dying, or more than half are stuck, on every GPU; the node must go. */
+  /** failed: engines keep dying, more than half are stuck, or the GPU is lost; the node must go. */
   readonly state: 'starting' | 'ready' | 'failed';
   readonly failure: string | undefined;
   readonly engines: number;
@@ -55,7 +55,7 @@ export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 /**
  * Counted when it ended or was killed. load: not ready yet. idle: no image in it. run: under one.
  * watchdog: its run took too long. fault: its run reported an error, so its context is not trusted.
- * device: its GPU is out. memory: an added model's took, or kept, more than its bound
+ * device: its GPU is lost. memory: an added model's took, or kept, more than its bound
  * (engine-bounds.ts).
  */
 export const ENGINE_DEATH_CAUSES = [
@@ -95,7 +95,7 @@ export interface EnginePool {
    * Sync before async. Rejects with ContractError ENGINE_LOST (its engine died), NODE_FAULT (an
    * error of the engine), PROCESSING_FAILED (the model makes no matte of this picture, or takes too
    * much memory for it),
-   * NODE_UNAVAILABLE (the pool closes, failed, or its GPU is out), NODE_OVERLOADED, or the signal's
+   * NODE_UNAVAILABLE (the pool closes, failed, or its GPU is lost), NODE_OVERLOADED, or the signal's
    * reason. Where an engine dies before the run, it goes back to the head of the queue. `rgb` is
    * not copied: it must not change until then.
    */
@@ -125,10 +125,10 @@ export interface EnginePoolOptions {
   readonly engines: number;
   readonly threadsPerEngine: number;
   readonly sharesCores?: boolean;
-  /** The GPU of each engine. Undefined: they run on what the provider takes first. */
-  readonly devices?: readonly GpuDevice[] | undefined;
-  /** What this model does says nothing of a GPU: the pool fails alone, unless CUDA has lost it. */
-  readonly sparesDevices?: boolean;
+  /** The GPU of the engines. Undefined: they run on what the provider takes first. */
+  readonly device?: GpuDevice | undefined;
+  /** What this model does says nothing of the GPU: the pool fails alone, unless CUDA has lost it. */
+  readonly sparesDevice?: boolean;
   /** The engines' whole environment, except for what this room sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;

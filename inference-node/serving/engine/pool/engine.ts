@@ -6,7 +6,7 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 import { Child, type ChildExit, OutputLines, type SpawnChildOptions } from '../../process/child.ts';
 import type { BufferPool, Frame } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
-import type { OpeningMutex } from '../devices/devices.ts';
+import type { OpeningMutex } from '../devices/gpu-device.ts';
 import {
   type Answer,
   type FromEngine,
@@ -135,7 +135,7 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
  *                                                          too much memory -> stopping
  *   stopping  killed by us, its process not gone yet       exit -> down; KILL_WAIT_MAX_MS -> stuck
  *   stuck     killed, and it does not die                  exit -> down
- *   down      its process is gone, or its GPU out          its turn, after the delay -> loading
+ *   down      its process is gone                          its turn, after the delay -> loading
  *   closed    close(), from any state                      never
  *
  * Its run is lost when it is killed: its process may never be gone. A stuck one keeps its memory,
@@ -211,7 +211,6 @@ export class Engine {
   #respawnAtMs = 0;
   #timer: NodeJS.Timeout | undefined;
   #progressTimer: NodeJS.Timeout | undefined;
-  #parked = false;
   /** When it was ready, before any picture of a caller. */
   #readyBytes = 0;
   /** The end of what its process wrote. */
@@ -250,8 +249,6 @@ export class Engine {
 
   /** As far as is known. `inferMs`: what a run takes. */
   freeInMs(inferMs: number): number {
-    // Its GPU may be out for ever.
-    if (this.#parked) return STUCK_FREE_IN_MS;
     const inStateMs = performance.now() - this.#sinceMs;
     switch (this.#state) {
       case 'idle':
@@ -271,26 +268,13 @@ export class Engine {
 
   open(): void {
     const { opening } = this.#options;
-    if (this.#parked) return;
     if (opening === undefined) this.#spawn();
     else opening.take(this, () => this.#spawn());
   }
 
-  /** Ends its process and starts none until `unpark`. onLoss is called for what was in it. */
-  park(reason: string): void {
-    if (this.#parked || this.#state === 'closed') return;
-    this.#parked = true;
-    if (this.#state === 'down') {
-      this.#disarm();
-      this.#options.opening?.leave(this);
-    } else if (!OVER.includes(this.#state)) this.#stop('device', reason);
-  }
-
-  unpark(): void {
-    if (!this.#parked) return;
-    this.#parked = false;
-    this.#lossesInARow = 0;
-    if (this.#state === 'down') this.open();
+  /** Its GPU is lost: ends its process. onLoss is called for what was in it. The pool closes it. */
+  loseDevice(reason: string): void {
+    if (this.#state !== 'down' && !OVER.includes(this.#state)) this.#stop('device', reason);
   }
 
   #spawn(): void {
@@ -484,7 +468,7 @@ export class Engine {
     // For one that was killed onLoss was called then.
     if (!OVER.includes(before)) this.#lose(this.#describeEnd(exit, before));
     // Unless the listener closed it.
-    if (this.#state !== 'down' || this.#parked) return;
+    if (this.#state !== 'down') return;
     this.#timer = setTimeout(() => this.open(), delayMs);
   }
 

@@ -7,8 +7,7 @@
  *             began
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
- *             any ──more than half of the engines stuck──► failed
- *             of one GPU of several alone: it is out, and the pool fails when all are
+ *             any ──more than half of the engines stuck, or the GPU lost──► failed
  *             closing (from any): no run is taken, running ones have their grace
  *
  * No run is sent ahead to a busy engine: its loop is blocked, so the bytes would wait here all the
@@ -16,20 +15,27 @@
  * waiting run is lost with no engine, and a sync one can overtake it.
  */
 
+import { createHash } from 'node:crypto';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
 import { channelsOf, type PreparedModel } from '../../models/prepared-model.ts';
+import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
-import { type Answer, saysDeviceIsGone } from '../engine-protocol.ts';
+import { type Answer, saysDeviceIsGone, saysMemoryIsShort } from '../engine-protocol.ts';
 import {
   createLossError,
   createRunTask,
-  type Engine,
+  Engine,
   type EngineListener,
   type EngineLoss,
+  LOAD_TIMEOUT_MS,
+  LOAD_TIMEOUT_TENSORRT_MS,
+  RESPAWN_DELAYS_MS,
+  RUN_TIMEOUT_MEANS,
+  RUN_TIMEOUT_MIN_MS,
   type RunTask,
 } from './engine.ts';
-import { createGroups, deathOf, type EngineGroup, groupOf, runTimeoutMs } from './engine-group.ts';
+import { boundsOf } from './engine-bounds.ts';
 import {
   ENGINE_DEATH_CAUSES,
   type EngineDeathCause,
@@ -45,13 +51,16 @@ import {
   type RunOutcome,
   RunQueue,
 } from './engine-pool.ts';
+import { type EngineDeath, FailureRule } from './failure-rule.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 export const QUEUED_RUNS_MAX = 128;
 /** Times a run is given to an engine that then dies without beginning it. */
 const DISPATCHES_MAX = 4;
+/** One that does not die is the sign of a broken driver, device or disk: other nodes do better. */
+const STUCK_SHARE_MAX = 0.5;
 
-/** Opens the engines and returns at once; they load side by side, those of one GPU in turn. */
+/** Opens the engines and returns at once; they load side by side, on a GPU in turn. */
 export function openEnginePool(options: EnginePoolOptions): EnginePool {
   return new ChildEnginePool(options);
 }
@@ -66,15 +75,17 @@ class ChildEnginePool implements EnginePool, EngineListener {
   readonly #timing: EngineTiming;
   readonly #log: Logger;
   readonly #of: Pick<PreparedModel, 'model' | 'provider'>;
-  readonly #groups: readonly EngineGroup[];
+  readonly #failure: FailureRule;
   readonly #engines: readonly Engine[];
   readonly #queue = new RunQueue<RunTask>();
   readonly #inferMs = new RunningMean();
   readonly #listeners = new Set<() => void>();
   readonly #ready = Promise.withResolvers<void>();
   readonly #accounts = new EngineAccounts();
-  readonly #unsubscribe: (() => void)[] = [];
+  readonly #unsubscribe: (() => void) | undefined;
   #state: EnginePoolSnapshot['state'] = 'starting';
+  /** An engine was ready once: what a load reports may pass. */
+  #wasReady = false;
   #failureReason: string | undefined;
   #closing: Promise<void> | undefined;
   #closeAtMs = Number.POSITIVE_INFINITY;
@@ -84,23 +95,17 @@ class ChildEnginePool implements EnginePool, EngineListener {
   constructor(options: EnginePoolOptions) {
     this.#options = options;
     this.#log = options.log;
+    const { device, failureWindowMs } = options;
     const { model, provider } = options.model;
     this.#of = { model, provider };
-    const { groups, timing } = createGroups(options, this);
-    this.#groups = groups;
-    this.#timing = timing;
-    this.#engines = groups
-      .flatMap(group => group.engines)
-      .toSorted((one, other) => one.index - other.index);
-    for (const group of groups) {
-      const unsubscribe = group.device?.onChange(() => this.#onDeviceChange(group));
-      if (unsubscribe !== undefined) this.#unsubscribe.push(unsubscribe);
-    }
+    this.#failure = new FailureRule(failureWindowMs);
+    this.#timing = timingOf(options);
+    this.#engines = createEngines(options, this.#timing, this);
+    this.#unsubscribe = device?.onLost(reason => this.#onDeviceLost(reason));
     // Callers that do not wait for ready() read the state.
     this.#ready.promise.catch(() => undefined);
-    for (const group of groups) group.follow();
-    for (const engine of this.#engines) engine.open();
-    this.#failWhereAllAreOut();
+    if (device?.outReason !== undefined) this.#fail(device.outReason);
+    else for (const engine of this.#engines) engine.open();
   }
 
   ready(): Promise<void> {
@@ -167,7 +172,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     if (this.#closing === undefined) {
       const gone = new ContractError('NODE_UNAVAILABLE', 'The node is shutting down.');
       this.#ready.reject(gone);
-      for (const unsubscribe of this.#unsubscribe) unsubscribe();
+      this.#unsubscribe?.();
       for (const task of this.#queue.drain()) task.reject(gone);
       const closed = Promise.all(this.#engines.map(engine => engine.closed));
       this.#closing = closed.then(() => clearTimeout(this.#closeTimer));
@@ -184,13 +189,13 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 
   onReady(engine: Engine, warmMs: number): void {
-    const group = groupOf(this.#groups, engine);
-    group.wasReady = true;
+    const { device } = this.#options;
+    this.#wasReady = true;
     const { index, pid: enginePid, loadMs } = engine;
-    group.failure.recordReady(index);
+    this.#failure.recordReady(index);
     Object.assign(this.#accounts, { loadMs, warmMs });
     this.#inferMs.seed(warmMs);
-    const facts = { ...this.#of, ...gpuOf(group), loadMs, warmMs };
+    const facts = { ...this.#of, ...(device && { gpu: device.facts.id }), loadMs, warmMs };
     this.#log.info({ engine: index, enginePid, ...facts }, 'engine ready');
     if (this.#state === 'starting') {
       this.#state = 'ready';
@@ -200,11 +205,11 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#changed();
   }
 
-  onDone(engine: Engine, task: RunTask, { alpha, size }: Answer<Buffer>): void {
+  onDone(_: Engine, task: RunTask, { alpha, size }: Answer<Buffer>): void {
     const inferMs = this.#accounts.addRun(task);
     this.#endTask(task, 'succeeded');
     this.#inferMs.add(inferMs);
-    groupOf(this.#groups, engine).failure.recordSuccess();
+    this.#failure.recordSuccess();
     // Before anything else: the engine must not wait for what the caller does with the answer.
     this.#dispatch();
     task.resolve({ alpha, size, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
@@ -231,16 +236,31 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   #judge(engine: Engine, loss: EngineLoss): void {
     const { cause, message, broken } = loss;
-    const group = groupOf(this.#groups, engine);
-    const death = deathOf(group, engine, loss);
-    const mustGo = death !== undefined && group.failure.recordDeath(death);
+    const { device } = this.#options;
+    const death = this.#deathOf(engine, loss);
+    const mustGo = death !== undefined && this.#failure.recordDeath(death);
     // What a load reports is the same the next time; a crash may not be.
-    const neverLoads = broken && !group.wasReady;
-    const gone = group.device !== undefined && cause === 'load' && saysDeviceIsGone(message);
+    const neverLoads = broken && !this.#wasReady;
+    const gone = device !== undefined && cause === 'load' && saysDeviceIsGone(message);
     if (this.#closing !== undefined) return;
-    if (gone) group.device?.lose(message);
-    else if (neverLoads) this.#lose(group, message);
-    else if (mustGo) this.#lose(group, `the engines keep dying: ${message}`);
+    if (gone) device.lose(message);
+    else if (neverLoads) this.#lose(message);
+    else if (mustGo) this.#lose(`the engines keep dying: ${message}`);
+  }
+
+  /**
+   * Undefined: nothing that counts towards a failure. Others' memory keeps the engine from loading
+   * while others serve; or one picture took an added model over its bound.
+   */
+  #deathOf({ index }: Engine, loss: EngineLoss): EngineDeath | undefined {
+    const { cause, task, started, message } = loss;
+    if (cause === 'load' && this.#serves && saysMemoryIsShort(message)) return undefined;
+    if (cause === 'memory') return undefined;
+    const imageDigest =
+      started && task !== undefined
+        ? createHash('sha256').update(task.rgb).digest('hex')
+        : undefined;
+    return { atMs: performance.now(), engine: index, cause, imageDigest };
   }
 
   onStuck(engine: Engine, pid: number): void {
@@ -248,9 +268,9 @@ class ChildEnginePool implements EnginePool, EngineListener {
     const facts = { engine: index, ...this.#of, enginePid: pid };
     this.#log.error(facts, 'engine was killed and does not die');
     if (state === 'closed') return;
-    const group = groupOf(this.#groups, engine);
-    if (this.#closing === undefined && group.mostStuck) {
-      this.#lose(group, `process ${pid} of engine ${index} was killed and does not die`);
+    const stuck = this.#engines.filter(other => other.stuck).length;
+    if (this.#closing === undefined && stuck > STUCK_SHARE_MAX * this.#engines.length) {
+      this.#lose(`process ${pid} of engine ${index} was killed and does not die`);
     }
     this.#afterRun();
   }
@@ -282,6 +302,8 @@ class ChildEnginePool implements EnginePool, EngineListener {
 
   #dispatch(): void {
     if (this.#closing !== undefined || this.#state === 'failed') return;
+    // Its engines end one after the other: none of them takes what another one lost.
+    if (this.#options.device?.outReason !== undefined) return;
     const idle = this.#engines.filter(engine => engine.state === 'idle');
     for (const engine of idle) {
       const task = this.#queue.shift();
@@ -311,22 +333,18 @@ class ChildEnginePool implements EnginePool, EngineListener {
     task.reject(gone && mayRunAgain ? gone : createLossError(cause, message));
   }
 
-  /** A GPU goes out, for every pool; what has no other fails. */
-  #lose({ device }: EngineGroup, message: string): void {
-    if (device === undefined || this.#options.sparesDevices) this.#fail(message);
+  /** A GPU is lost for every pool. */
+  #lose(message: string): void {
+    const { device, sparesDevice } = this.#options;
+    if (device === undefined || sparesDevice) this.#fail(message);
     else device.lose(message);
   }
 
-  #onDeviceChange(group: EngineGroup): void {
+  #onDeviceLost(reason: string): void {
     if (this.#closing !== undefined || this.#state === 'failed') return;
-    group.follow();
-    this.#failWhereAllAreOut(group);
+    for (const engine of this.#engines) engine.loseDevice(reason);
+    this.#fail(reason);
     this.#afterRun();
-  }
-
-  #failWhereAllAreOut(last = this.#groups[0]): void {
-    const { outReason } = last?.device ?? {};
-    if (outReason !== undefined && this.#groups.every(({ out }) => out)) this.#fail(outReason);
   }
 
   #fail(message: string): void {
@@ -336,7 +354,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     const { model, provider } = this.#of;
     const failed = { model, provider, reason: message };
     // The node serves on with its own plan: only what names this model is refused.
-    if (this.#options.sparesDevices) this.#log.error(failed, 'engines of one model failed');
+    if (this.#options.sparesDevice) this.#log.error(failed, 'engines of one model failed');
     else this.#log.error(failed, 'engines failed: no more images are taken');
     this.#ready.reject(new Error(`model ${model} does not run on ${provider}: ${message}`));
     const gone = this.#gone();
@@ -369,13 +387,17 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#changed();
   }
 
+  get #serves(): boolean {
+    return this.#engines.some(({ state }) => state === 'idle' || state === 'running');
+  }
+
   #count(state: Engine['state']): number {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
   /** Those go that wait for no engine to start. */
   #leaveWhereDown(): void {
-    if (this.#engines.some(({ state }) => state === 'idle' || state === 'running')) return;
+    if (this.#serves) return;
     const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');
     for (const task of this.#queue.removeWhere(({ leavesWhenDown }) => leavesWhenDown))
       task.reject(none);
@@ -387,8 +409,42 @@ class ChildEnginePool implements EnginePool, EngineListener {
   }
 }
 
-function gpuOf({ device }: EngineGroup): { gpu?: string } {
-  return device === undefined ? {} : { gpu: device.facts.id };
+function createEngines(
+  options: EnginePoolOptions,
+  timing: EngineTiming,
+  listener: EngineListener,
+): Engine[] {
+  const { model, engines, threadsPerEngine, device, buffers } = options;
+  const spec = {
+    ...model,
+    intraOpThreads: threadsPerEngine,
+    sharesCores: options.sharesCores ?? false,
+    allowCpuNodes: true,
+  };
+  const bounds = boundsOf(model, threadsPerEngine);
+  const childEnv = device?.envOf(options.childEnv) ?? options.childEnv;
+  const alike = { spec, bounds, childEnv, timing, opening: device?.opening, buffers };
+  return Array.from({ length: engines }, (_, index) => new Engine({ index, ...alike }, listener));
+}
+
+function timingOf({ model, timing }: EnginePoolOptions): EngineTiming {
+  const tensorrt = model.provider === 'tensorrt';
+  return {
+    loadTimeoutMs: tensorrt ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS,
+    runTimeoutMinMs: RUN_TIMEOUT_MIN_MS,
+    runTimeoutMeans: RUN_TIMEOUT_MEANS,
+    respawnDelaysMs: RESPAWN_DELAYS_MS,
+    killWaitMaxMs: KILL_WAIT_MAX_MS,
+    ...timing,
+  };
+}
+
+/** Above its time is room for a slow moment. `meanMs`: what a run takes. */
+export function runTimeoutMs(
+  { runTimeoutMinMs, runTimeoutMeans }: EngineTiming,
+  meanMs: number,
+): number {
+  return Math.max(runTimeoutMinMs, runTimeoutMeans * meanMs);
 }
 
 export class EngineAccounts implements EnginePoolMetrics {

@@ -1,0 +1,71 @@
+/** The GPU of a node, for every pool that has engines on it: they open in turn, and end with it. */
+import type { GpuFacts } from './list-gpus.ts';
+
+export class GpuDevice {
+  readonly facts: GpuFacts;
+  readonly opening = new OpeningMutex();
+  readonly #listeners = new Set<(reason: string) => void>();
+  #outReason: string | undefined;
+
+  constructor(facts: GpuFacts) {
+    this.facts = facts;
+  }
+
+  /** Why it is lost, in one line; undefined: it runs. A lost one is lost until the node restarts. */
+  get outReason(): string | undefined {
+    return this.#outReason;
+  }
+
+  /** Engines see this GPU alone, as CUDA's device 0, whatever CUDA's own order is. */
+  envOf(childEnv: Readonly<Record<string, string>>): Record<string, string> {
+    return { ...childEnv, CUDA_VISIBLE_DEVICES: this.facts.id };
+  }
+
+  lose(reason: string): void {
+    if (this.#outReason !== undefined) return;
+    this.#outReason = reason;
+    for (const listener of [...this.#listeners]) listener(reason);
+  }
+
+  onLost(listener: (reason: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Those who listen: a pool that is closed is none of them. */
+  get listenerCount(): number {
+    return this.#listeners.size;
+  }
+}
+
+/**
+ * TensorRT chooses kernels by timing them while it builds, so engines of a GPU open one by one.
+ * CUDA times nothing: with cuDNN 9 its search is a question to heuristics.
+ */
+export class OpeningMutex {
+  #holder: object | undefined;
+  readonly #waiting: { readonly who: object; readonly begin: () => void }[] = [];
+
+  /** `begin` is called once, now or when those before have left; never after `leave(who)`. */
+  take(who: object, begin: () => void): void {
+    this.leave(who);
+    this.#waiting.push({ who, begin });
+    this.#next();
+  }
+
+  leave(who: object): void {
+    const index = this.#waiting.findIndex(waiting => waiting.who === who);
+    if (index !== -1) this.#waiting.splice(index, 1);
+    if (this.#holder !== who) return;
+    this.#holder = undefined;
+    this.#next();
+  }
+
+  #next(): void {
+    if (this.#holder !== undefined) return;
+    const next = this.#waiting.shift();
+    if (next === undefined) return;
+    this.#holder = next.who;
+    next.begin();
+  }
+}

@@ -1,0 +1,53 @@
+/** When engines die so often that their pool has failed. */
+import type { EngineDeathCause } from './engine-pool.ts';
+
+export const FAILURE_DEATHS_MAX = 3;
+export const FAILURE_WINDOW_MS = 60_000;
+
+export interface EngineDeath {
+  readonly atMs: number;
+  readonly engine: number;
+  readonly cause: EngineDeathCause;
+  readonly imageDigest: string | undefined;
+}
+
+/**
+ * When engines die so often that the node must go.
+ *
+ * Deaths under an image count once for each image (by the digest of its pixels): a poison image
+ * must not take the node with it. A death without an image to blame counts each time. Three within
+ * a minute with no successful run between them are a failed node; so are three failed loads of one
+ * engine in a row, whatever their distance.
+ */
+export class FailureRule {
+  readonly #windowMs: number;
+  #deaths: EngineDeath[] = [];
+  readonly #loadsLostInARow = new Map<number, number>();
+
+  constructor(windowMs: number = FAILURE_WINDOW_MS) {
+    this.#windowMs = windowMs;
+  }
+
+  recordReady(engine: number): void {
+    this.#loadsLostInARow.delete(engine);
+  }
+
+  recordSuccess(): void {
+    this.#deaths = [];
+  }
+
+  /** Returns true when the node must go. */
+  recordDeath(death: EngineDeath): boolean {
+    if (death.cause === 'load') {
+      const inARow = (this.#loadsLostInARow.get(death.engine) ?? 0) + 1;
+      this.#loadsLostInARow.set(death.engine, inARow);
+      if (inARow >= FAILURE_DEATHS_MAX) return true;
+    }
+    const { imageDigest } = death;
+    const recent = this.#deaths.filter(earlier => death.atMs - earlier.atMs < this.#windowMs);
+    const isNew =
+      imageDigest === undefined || recent.every(earlier => earlier.imageDigest !== imageDigest);
+    this.#deaths = isNew ? [...recent, death] : recent;
+    return this.#deaths.length >= FAILURE_DEATHS_MAX;
+  }
+}
