@@ -33,7 +33,7 @@ import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { buildPlan, detectInstructionSet, type MakePrepared } from './prepared/load-prepared.ts';
-import { BufferPool } from './process/frames.ts';
+import { BufferPool } from './process/buffer-pool.ts';
 import { readEngineEnvironment } from './providers/provider-files.ts';
 import { IdleEngines } from './selectables/idle-engines.ts';
 import type { Selectables } from './selectables/selectables.ts';

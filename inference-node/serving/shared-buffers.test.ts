@@ -10,7 +10,7 @@ import sharp from 'sharp';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import { type ImageOrder, type ImageResult, Pipeline } from './pipeline.ts';
-import { BufferPool } from './process/frames.ts';
+import { BufferPool } from './process/buffer-pool.ts';
 
 const test = ava.serial;
 

@@ -79,7 +79,7 @@ function isJpeg(start: Buffer): boolean {
 }
 
 /** SOF0 to SOF15 (baseline, progressive, lossless, arithmetic ...) without DHT, JPG and DAC. */
-function isFrameHeader(marker: number): boolean {
+export function isFrameHeader(marker: number): boolean {
   return marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
 }
 

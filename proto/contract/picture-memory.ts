@@ -46,10 +46,7 @@ export const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
 
 export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
-  webp: [
-    { pixelsMax: 24_000_000, bytesPerPixel: 31 },
-    { pixelsMax: ANY_SIZE, bytesPerPixel: 12 },
-  ],
+  webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 31 }],
   avif: [
     { pixelsMax: 17_000_000, bytesPerPixel: 53 },
     { pixelsMax: 35_651_584, bytesPerPixel: 39 },

@@ -486,7 +486,7 @@ three flat pictures of a model that rescales take the node with them
   + if (head.kind === 'failed' && head.ofPicture && task.settled) {
   = pictures of which a graph of others makes no matte end alone, their engine goes on
 
-file inference-node/serving/process/frames.ts
+file inference-node/serving/process/buffer-pool.ts
 tests inference-node/serving/process/frames.test.ts
 memory that is given back twice goes to two images
   - if (!this.#lent.delete(buffer)) return;

@@ -2,8 +2,8 @@
 import path from 'node:path';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { type SessionSpec, saysMemoryRanOut } from '@matting/serving/engine/engine-protocol.ts';
-import { spawnRuntimeChild } from '@matting/serving/engine/pool/engine.ts';
 import { RUNTIME_RESERVED_BYTES } from '@matting/serving/engine/pool/engine-bounds.ts';
+import { spawnRuntimeChild } from '@matting/serving/engine/pool/spawn-engine.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
 import type { Child, ChildExit } from '@matting/serving/process/child.ts';
 import type { Frame } from '@matting/serving/process/frames.ts';

@@ -4,8 +4,9 @@ import { INPUT_FORMATS, OUTPUT_FORMATS } from '@matting/proto/contract/formats.t
 import { pictureMemoryBytes } from '@matting/proto/contract/picture-memory.ts';
 import test from 'ava';
 import { budgetFor, RESIDENT_BYTES_BUDGET, readCpuMs } from './budgets.ts';
-import { LeaseQueue, MegapixelRate } from './pool/open-picture-pool.ts';
+import { LeaseQueue } from './pool/lease-queue.ts';
 import { workerWaitMs } from './pool/picture-pool.ts';
+import { MegapixelRate } from './pool/picture-rates.ts';
 import { isWorthRunning } from './worth-running.ts';
 
 test('a budget grows with the picture', t => {

@@ -15,7 +15,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import type { Socket } from 'node:net';
-import { type BufferPool, type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
+import type { BufferPool } from './buffer-pool.ts';
+import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
 import { readStat } from './proc-files.ts';
 
 export interface ChildExit {

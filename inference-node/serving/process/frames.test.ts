@@ -5,17 +5,15 @@ import { isDeepStrictEqual } from 'node:util';
 import { at } from '@matting/test-support/at.ts';
 import ava, { type ExecutionContext } from 'ava';
 import sinon from 'sinon';
+import { BufferPool, IDLE_BYTES_MAX, POOLED_BYTES_MIN } from './buffer-pool.ts';
 import { LINE_CHARACTERS_MAX, LINES_MAX, OutputLines, WINDOW_MS } from './child.ts';
 import {
-  BufferPool,
   encodeFrame,
   type Frame,
   FrameChannel,
   FrameReader,
-  IDLE_BYTES_MAX,
   MalformedFrameError,
   PARTS_MAX,
-  POOLED_BYTES_MIN,
 } from './frames.ts';
 
 const test = ava.serial;

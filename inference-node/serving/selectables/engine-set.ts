@@ -2,8 +2,8 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Logger } from 'pino';
 import { engineBytes } from '../admission.ts';
+import { EngineAccounts } from '../engine/pool/engine-accounts.ts';
 import type { EnginePool, EngineResult, EngineRun } from '../engine/pool/engine-pool.ts';
-import { EngineAccounts } from '../engine/pool/open-engine-pool.ts';
 import type { NodeMetrics, UnloadCause } from '../metrics.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import type { EngineMemory, EngineShare } from './engine-memory.ts';

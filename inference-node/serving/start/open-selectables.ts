@@ -22,7 +22,7 @@ import {
   loadPrepared,
   type MakePrepared,
 } from '../prepared/load-prepared.ts';
-import type { BufferPool } from '../process/frames.ts';
+import type { BufferPool } from '../process/buffer-pool.ts';
 import { EngineMemory } from '../selectables/engine-memory.ts';
 import { lookAround } from '../selectables/look.ts';
 import { Selectables } from '../selectables/selectables.ts';

@@ -4,8 +4,8 @@ import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Answering, Matte } from '../../prepared/answer-check.ts';
 import { runtimeVersion } from '../../providers/provider-files.ts';
 import { type SessionSpec, shortenNativeError } from '../engine-protocol.ts';
-import { spawnEngineChild } from '../pool/engine.ts';
 import { RUNTIME_RESERVED_BYTES } from '../pool/engine-bounds.ts';
+import { spawnEngineChild } from '../pool/spawn-engine.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
 const ANSWER_TIMEOUT_MS = 120_000;

@@ -20,7 +20,8 @@ import {
 } from '../../test/pool-harness.ts';
 import { isAlive, stop, until, untilBusy } from '../../test/processes.ts';
 import type { EnginePoolSnapshot } from './engine-pool.ts';
-import { QUEUED_RUNS_MAX, RunningMean } from './open-engine-pool.ts';
+import { RunningMean } from './estimated-wait.ts';
+import { QUEUED_RUNS_MAX } from './open-engine-pool.ts';
 
 const test = ava.serial;
 

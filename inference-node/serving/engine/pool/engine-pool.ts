@@ -3,7 +3,7 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Logger } from 'pino';
 import type { PreparedModel } from '../../models/prepared-model.ts';
-import type { BufferPool } from '../../process/frames.ts';
+import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { GpuDevice } from '../devices/gpu-device.ts';
 
 export type EnginePriority = 'sync' | 'async';

@@ -1,130 +1,4 @@
-/** An engine of a pool: its process, the run in it, and its life through successive processes. */
-
-import path from 'node:path';
-import { ContractError } from '@matting/proto/contract/errors.ts';
-import type { Size } from '@matting/proto/contract/finishing.ts';
-import { Child, type ChildExit, OutputLines, type SpawnChildOptions } from '../../process/child.ts';
-import type { BufferPool, Frame } from '../../process/frames.ts';
-import { readResidentBytes } from '../../process/proc-files.ts';
-import type { OpeningMutex } from '../devices/gpu-device.ts';
-import {
-  type Answer,
-  type FromEngine,
-  RUNTIME_FOLDER_VARIABLE,
-  type SessionSpec,
-  saysMemoryRanOut,
-} from '../engine-protocol.ts';
-import type { EngineBounds } from './engine-bounds.ts';
-import type { EngineDeathCause, EngineResult, EngineRun, EngineTiming } from './engine-pool.ts';
-
-const PROGRAM = path.join(import.meta.dirname, '../child/engine-child.ts');
-
-const ENGINE_ENV = {
-  // glibc raises this threshold to the largest block freed and keeps what loading left. Held at its
-  // first value, ISNet in fp32 is 740 MB resident, else 810 to 1000 MB, as fast.
-  MALLOC_MMAP_THRESHOLD_: '131072',
-} as const;
-
-export function spawnEngineChild(
-  childEnv: Readonly<Record<string, string>>,
-  options: Omit<SpawnChildOptions<FromEngine>, 'program' | 'args' | 'env' | 'execArgv'>,
-): Child<FromEngine> {
-  return spawnRuntimeChild(PROGRAM, childEnv, options);
-}
-
-/** A program that loads ONNX Runtime as engines do. */
-export function spawnRuntimeChild<Incoming>(
-  program: string,
-  childEnv: Readonly<Record<string, string>>,
-  options: Omit<SpawnChildOptions<Incoming>, 'program' | 'args' | 'env' | 'execArgv'>,
-): Child<Incoming> {
-  const { [RUNTIME_FOLDER_VARIABLE]: runtimeFolder, ...env } = childEnv;
-  const args = runtimeFolder === undefined ? [] : [runtimeFolder];
-  return new Child({ program, args, env: { ...ENGINE_ENV, ...env }, ...options });
-}
-
-export interface RunTask {
-  readonly id: number;
-  readonly rgb: Uint8Array;
-  readonly size: EngineRun['size'];
-  readonly priority: EngineRun['priority'];
-  readonly leavesWhenDown: boolean;
-  readonly queuedAtMs: number;
-  /** The first settles the caller's promise; later ones do nothing. */
-  readonly resolve: (result: EngineResult) => void;
-  readonly reject: (reason: unknown) => void;
-  /** The caller has its answer; where native code still runs, the engine is still taken. */
-  settled: boolean;
-  takenAtMs: number;
-  dispatches: number;
-}
-
-/** `onAbort` is called at most once, and not after the task was settled. */
-export function createRunTask(
-  id: number,
-  { rgb, size, priority, signal, leavesWhenDown = false }: EngineRun,
-  onAbort: (task: RunTask) => void,
-): { task: RunTask; promise: Promise<EngineResult> } {
-  const { promise, resolve, reject } = Promise.withResolvers<EngineResult>();
-  const abort = () => onAbort(task);
-  const settle = <Value>(settleWith: (value: Value) => void, value: Value) => {
-    if (task.settled) return;
-    task.settled = true;
-    signal.removeEventListener('abort', abort);
-    settleWith(value);
-  };
-  const task: RunTask = {
-    id,
-    rgb,
-    size,
-    priority,
-    leavesWhenDown,
-    queuedAtMs: performance.now(),
-    resolve: result => settle(resolve, result),
-    reject: reason => settle(reject, reason),
-    settled: false,
-    takenAtMs: 0,
-    dispatches: 0,
-  };
-  signal.addEventListener('abort', abort);
-  return { task, promise };
-}
-
-export function createLossError(cause: EngineDeathCause, message: string): ContractError {
-  const options = { cause: new Error(message) };
-  switch (cause) {
-    case 'fault':
-      return new ContractError('NODE_FAULT', 'The inference failed.', options);
-    case 'watchdog':
-      return new ContractError(
-        'ENGINE_LOST',
-        'The engine took too long to process this image.',
-        options,
-      );
-    // For another image the model has enough: it answered the check picture before.
-    case 'memory':
-      return new ContractError(
-        'PROCESSING_FAILED',
-        'The model takes too much memory to process this image.',
-        options,
-      );
-    // The image did nothing: the control plane must not count it among those that kill engines.
-    case 'device':
-      return new ContractError(
-        'NODE_UNAVAILABLE',
-        'The GPU failed while it processed this image.',
-        options,
-      );
-    default:
-      return new ContractError(
-        'ENGINE_LOST',
-        'The engine died while it processed this image.',
-        options,
-      );
-  }
-}
-
-/*
+/**
  * One engine through its successive processes. It starts them; the pool decides what runs and when
  * to give up.
  *
@@ -141,6 +15,23 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
  * Its run is lost when it is killed: its process may never be gone. A stuck one keeps its memory,
  * so no other is started in its place.
  */
+
+import type { Size } from '@matting/proto/contract/finishing.ts';
+import type { BufferPool } from '../../process/buffer-pool.ts';
+import { type Child, type ChildExit, OutputLines } from '../../process/child.ts';
+import type { Frame } from '../../process/frames.ts';
+import { readResidentBytes } from '../../process/proc-files.ts';
+import type { OpeningMutex } from '../devices/gpu-device.ts';
+import {
+  type Answer,
+  type FromEngine,
+  type SessionSpec,
+  saysMemoryRanOut,
+} from '../engine-protocol.ts';
+import type { EngineBounds } from './engine-bounds.ts';
+import type { EngineDeathCause, EngineTiming } from './engine-pool.ts';
+import type { RunTask } from './run-task.ts';
+import { spawnEngineChild } from './spawn-engine.ts';
 
 type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
 

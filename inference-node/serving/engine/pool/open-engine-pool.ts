@@ -23,8 +23,6 @@ import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import { type Answer, saysDeviceIsGone, saysMemoryIsShort } from '../engine-protocol.ts';
 import {
-  createLossError,
-  createRunTask,
   Engine,
   type EngineListener,
   type EngineLoss,
@@ -33,11 +31,10 @@ import {
   RESPAWN_DELAYS_MS,
   RUN_TIMEOUT_MEANS,
   RUN_TIMEOUT_MIN_MS,
-  type RunTask,
 } from './engine.ts';
+import { EngineAccounts } from './engine-accounts.ts';
 import { boundsOf } from './engine-bounds.ts';
 import {
-  ENGINE_DEATH_CAUSES,
   type EngineDeathCause,
   type EnginePool,
   type EnginePoolMetrics,
@@ -47,11 +44,12 @@ import {
   type EngineResult,
   type EngineRun,
   type EngineTiming,
-  RUN_OUTCOMES,
   type RunOutcome,
   RunQueue,
 } from './engine-pool.ts';
+import { estimateWaitMs, RunningMean } from './estimated-wait.ts';
 import { type EngineDeath, FailureRule } from './failure-rule.ts';
+import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 export const QUEUED_RUNS_MAX = 128;
@@ -445,61 +443,4 @@ export function runTimeoutMs(
   meanMs: number,
 ): number {
   return Math.max(runTimeoutMinMs, runTimeoutMeans * meanMs);
-}
-
-export class EngineAccounts implements EnginePoolMetrics {
-  readonly runs = noneOf<RunOutcome>(RUN_OUTCOMES);
-  readonly deaths = noneOf<EngineDeathCause>(ENGINE_DEATH_CAUSES);
-  busyS = 0;
-  loadMs = 0;
-  warmMs = 0;
-
-  /** An engine is free of it. Returns how long it had the engine, ms. */
-  addRun(task: RunTask): number {
-    const takenMs = performance.now() - task.takenAtMs;
-    this.busyS += takenMs / 1000;
-    return takenMs;
-  }
-}
-
-function noneOf<Name extends string>(names: readonly Name[]): Record<Name, number> {
-  return Object.fromEntries(names.map(name => [name, 0])) as Record<Name, number>;
-}
-
-/** How long a run queued now waits for an engine, by what runs took. Pure. */
-
-export interface WaitInputs {
-  readonly freeInMs: readonly number[];
-  readonly queued: number;
-  readonly inferMs: number;
-}
-
-export function estimateWaitMs({ freeInMs, queued, inferMs }: WaitInputs): number {
-  const free = [...freeInMs];
-  for (let i = 0; i < queued; i++) {
-    const soonestMs = Math.min(...free);
-    free[free.indexOf(soonestMs)] = soonestMs + inferMs;
-  }
-  return Math.min(...free);
-}
-
-/** A dozen runs after a change it has followed nine tenths of it. */
-const WEIGHT_OF_NEWEST = 0.2;
-
-export class RunningMean {
-  #value = 0;
-  #measured = false;
-
-  get value(): number {
-    return this.#value;
-  }
-
-  seed(value: number): void {
-    if (!this.#measured) this.#value = value;
-  }
-
-  add(value: number): void {
-    this.#value = this.#measured ? this.#value + WEIGHT_OF_NEWEST * (value - this.#value) : value;
-    this.#measured = true;
-  }
 }

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
 import { ASYNC_HANDICAP_MS, type EngineDeathCause, type Queued, RunQueue } from './engine-pool.ts';
+import { estimateWaitMs } from './estimated-wait.ts';
 import { FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
-import { estimateWaitMs, runTimeoutMs } from './open-engine-pool.ts';
+import { runTimeoutMs } from './open-engine-pool.ts';
 
 function item(priority: Queued['priority'], queuedAtMs: number): Queued {
   return { priority, queuedAtMs };

@@ -14,13 +14,14 @@ import {
   type OutputFormat,
 } from '@matting/proto/contract/formats.ts';
 import type { Logger } from 'pino';
+import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { ChildExit } from '../../process/child.ts';
-import type { BufferPool } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import type { HeifDecoder } from '../children/heif-decoder.ts';
 import { removeLeft } from '../children/temporary-files.ts';
 import { jxlPixelsMax } from '../makeable.ts';
 import type { ToPictureWorker } from '../picture-protocol.ts';
+import { LeaseQueue } from './lease-queue.ts';
 import {
   type DecodedPicture,
   type DecodeRequest,
@@ -37,6 +38,7 @@ import {
   type PictureWorkerEnd,
   type PictureWorkerEnds,
 } from './picture-pool.ts';
+import { FormatRates } from './picture-rates.ts';
 import {
   WORKER_LIMITS,
   type WorkerLimits,
@@ -446,103 +448,4 @@ function describeExit(exit: ChildExit | undefined): string {
   if (exit === undefined) return 'it was not ready in time';
   const { code, signal, error } = exit;
   return error?.message ?? (signal === null ? `exit code ${code}` : `signal ${signal}`);
-}
-
-export interface Waiting<Value> {
-  readonly sinceMs: number;
-  readonly resolve: (value: Value) => void;
-  readonly reject: (reason: unknown) => void;
-}
-
-/** Bounded by the node's admission: an image waits here with its permit. */
-export class LeaseQueue<Value> {
-  readonly #waiting = { sync: new Set<Waiting<Value>>(), async: new Set<Waiting<Value>>() };
-
-  get length(): number {
-    return this.#waiting.sync.size + this.#waiting.async.size;
-  }
-
-  /** Settles when the entry is taken out and settled; rejects with the signal's reason. */
-  wait(priority: 'sync' | 'async', signal: AbortSignal): Promise<Value> {
-    const queue = this.#waiting[priority];
-    return new Promise((resolve, reject) => {
-      const leave = () => {
-        signal.removeEventListener('abort', onAbort);
-        queue.delete(waiting);
-      };
-      const onAbort = () => {
-        leave();
-        reject(signal.reason);
-      };
-      const waiting: Waiting<Value> = {
-        sinceMs: performance.now(),
-        resolve: value => {
-          leave();
-          resolve(value);
-        },
-        reject: reason => {
-          leave();
-          reject(reason);
-        },
-      };
-      signal.addEventListener('abort', onAbort);
-      queue.add(waiting);
-    });
-  }
-
-  shift(): Waiting<Value> | undefined {
-    for (const queue of [this.#waiting.sync, this.#waiting.async]) {
-      for (const waiting of queue) {
-        queue.delete(waiting);
-        return waiting;
-      }
-    }
-    return undefined;
-  }
-
-  drain(): Waiting<Value>[] {
-    const all = [...this.#waiting.sync, ...this.#waiting.async];
-    this.#waiting.sync.clear();
-    this.#waiting.async.clear();
-    return all;
-  }
-}
-
-/** Weight of earlier pictures at each new one: nine tenths are forgotten after ten pictures. */
-const WEIGHT_OF_PAST = 0.8;
-
-/** Of sums, so that a tiny picture, all overhead, is not a slow megapixel. */
-export class MegapixelRate {
-  #ms = 0;
-  #megapixels = 0;
-
-  get msPerMegapixel(): number {
-    return this.#megapixels === 0 ? 0 : this.#ms / this.#megapixels;
-  }
-
-  add(ms: number, { width, height }: Size): void {
-    this.#ms = WEIGHT_OF_PAST * this.#ms + ms;
-    this.#megapixels = WEIGHT_OF_PAST * this.#megapixels + (width * height) / 1e6;
-  }
-}
-
-/** One rate over all pictures and one for each of their formats. */
-export class FormatRates<F> {
-  readonly all = new MegapixelRate();
-  readonly #byFormat = new Map<F, MegapixelRate>();
-
-  add(format: F, ms: number, size: Size): void {
-    this.all.add(ms, size);
-    let rate = this.#byFormat.get(format);
-    if (rate === undefined) {
-      rate = new MegapixelRate();
-      this.#byFormat.set(format, rate);
-    }
-    rate.add(ms, size);
-  }
-
-  /** Milliseconds per megapixel of each format so far. */
-  byFormat(): ReadonlyMap<F, number> {
-    return new Map([...this.#byFormat].map(([format, rate]) => [format, rate.msPerMegapixel]));
-  }
 }

@@ -10,8 +10,9 @@
  */
 import { fileURLToPath } from 'node:url';
 import { ContractError } from '@matting/proto/contract/errors.ts';
+import type { BufferPool } from '../../process/buffer-pool.ts';
 import { Child, type ChildExit, KILL_WAIT_MAX_MS, OutputLines } from '../../process/child.ts';
-import type { BufferPool, Frame } from '../../process/frames.ts';
+import type { Frame } from '../../process/frames.ts';
 import { readResidentBytes } from '../../process/proc-files.ts';
 import {
   budgetFor,

@@ -1,0 +1,37 @@
+/** How long a run queued now waits for an engine, by what runs took. Pure. */
+
+export interface WaitInputs {
+  readonly freeInMs: readonly number[];
+  readonly queued: number;
+  readonly inferMs: number;
+}
+
+export function estimateWaitMs({ freeInMs, queued, inferMs }: WaitInputs): number {
+  const free = [...freeInMs];
+  for (let i = 0; i < queued; i++) {
+    const soonestMs = Math.min(...free);
+    free[free.indexOf(soonestMs)] = soonestMs + inferMs;
+  }
+  return Math.min(...free);
+}
+
+/** A dozen runs after a change it has followed nine tenths of it. */
+const WEIGHT_OF_NEWEST = 0.2;
+
+export class RunningMean {
+  #value = 0;
+  #measured = false;
+
+  get value(): number {
+    return this.#value;
+  }
+
+  seed(value: number): void {
+    if (!this.#measured) this.#value = value;
+  }
+
+  add(value: number): void {
+    this.#value = this.#measured ? this.#value + WEIGHT_OF_NEWEST * (value - this.#value) : value;
+    this.#measured = true;
+  }
+}

@@ -1,0 +1,120 @@
+/**
+ * PNG (ISO/IEC 15948), 8 bits a channel. Rows are filtered a strip at a time, while zlib compresses
+ * the one before. A cut-out's bytes are noise: runs and Huffman codes alone take a fifth of the
+ * time of a search and fewer bytes. A drawing is the other way round: each picture is tried both
+ * ways.
+ */
+
+import { pipeline } from 'node:stream/promises';
+import { constants, crc32, createDeflate, deflateSync, type ZlibOptions } from 'node:zlib';
+import { bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
+import type { RawPixels } from '../rgba-picture.ts';
+
+const RUNS: ZlibOptions = { level: 1, strategy: constants.Z_RLE };
+const SEARCH: ZlibOptions = { level: 2 };
+const STRIP_BYTES = 512 * 1024;
+/** Of what zlib answers at once; each becomes one IDAT chunk. */
+const CHUNK_BYTES = 256 * 1024;
+const CHUNK_OVERHEAD_BYTES = 12;
+
+/** Of filtered rows that are tried: runs of rows, in which the search can find what comes again. */
+const SAMPLE_BYTES_MAX = 192 * 1024;
+const SAMPLE_SHARE_MAX = 1 / 8;
+const SAMPLES = 4;
+const RUNS_BYTES_MAX = 1.02;
+const COLOUR_TYPES = { 1: 0, 4: 6 } as const;
+const PERCEPTUAL = 0;
+const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+
+/** Marked as sRGB, unless it is a plane of grey. */
+export async function encodePng(pixels: RawPixels): Promise<Buffer> {
+  // Room for the most that there can be: memory is taken only by what is written.
+  const file = Buffer.allocUnsafeSlow(fileBytesMax(pixels));
+  let end = SIGNATURE.copy(file);
+  const add = (type: string, data: Buffer) => {
+    end = addChunk(file, end, type, data);
+  };
+  add('IHDR', headerOf(pixels));
+  if (pixels.channels === 4) add('sRGB', Buffer.of(PERCEPTUAL));
+  const deflate = createDeflate({ ...waysOf(pixels), chunkSize: CHUNK_BYTES });
+  await pipeline(strips(pixels), deflate, async compressed => {
+    for await (const data of compressed) add('IDAT', data);
+  });
+  add('IEND', Buffer.alloc(0));
+  return file.subarray(0, end);
+}
+
+/** By zlib's deflateBound for any settings; it answers to each strip, and when a chunk is full. */
+function fileBytesMax(pixels: RawPixels): number {
+  const { width, height, channels } = pixels;
+  const bytes = height * (1 + width * channels);
+  const compressed = bytes + Math.ceil(bytes / 8) + Math.ceil(bytes / 64) + 32;
+  const chunks = 4 + Math.ceil(height / rowsOfStrip(pixels)) + Math.ceil(compressed / CHUNK_BYTES);
+  return SIGNATURE.length + 64 + compressed + chunks * CHUNK_OVERHEAD_BYTES;
+}
+
+function headerOf({ width, height, channels }: RawPixels): Buffer {
+  const header = Buffer.alloc(13);
+  header.writeUInt32BE(width, 0);
+  header.writeUInt32BE(height, 4);
+  header.writeUInt8(8, 8);
+  header.writeUInt8(COLOUR_TYPES[channels], 9);
+  return header;
+}
+
+function rowsOfStrip({ width, channels }: RawPixels): number {
+  return Math.max(1, Math.floor(STRIP_BYTES / (width * channels)));
+}
+
+function* strips(pixels: RawPixels): Generator<Buffer> {
+  const rowsMax = rowsOfStrip(pixels);
+  for (let y = 0; y < pixels.height; y += rowsMax) {
+    yield filtered(pixels, y, Math.min(rowsMax, pixels.height - y));
+  }
+}
+
+/** The faster one, unless it makes too many bytes of some of the rows. */
+function waysOf(pixels: RawPixels): ZlibOptions {
+  const { width, height, channels } = pixels;
+  const rowsMax = SAMPLE_BYTES_MAX / (width * channels);
+  const rows = Math.ceil(Math.min(rowsMax, height * SAMPLE_SHARE_MAX) / SAMPLES);
+  const samples: Buffer[] = [];
+  for (let sample = 0; sample < SAMPLES; sample += 1) {
+    const y = Math.floor(((height - rows) * (sample + 0.5)) / SAMPLES);
+    samples.push(filtered(pixels, y, rows));
+  }
+  const sampled = Buffer.concat(samples);
+  const bytes = (options: ZlibOptions) => deflateSync(sampled, options).length;
+  return bytes(RUNS) <= RUNS_BYTES_MAX * bytes(SEARCH) ? RUNS : SEARCH;
+}
+
+function filtered({ data, width, channels }: RawPixels, y: number, rows: number): Buffer {
+  const length = width * channels;
+  const out = Buffer.allocUnsafe(rows * (length + 1));
+  withMemory(borrow => {
+    // Zeros before a row and behind it, for what the filters see beyond its ends.
+    const pitch = VECTOR_BYTES * (2 + Math.ceil(length / VECTOR_BYTES));
+    const lines = [borrow(pitch), borrow(pitch)].map(at => at + VECTOR_BYTES);
+    const filteredAt = borrow(pitch);
+    for (const line of lines) bytesAt(line - VECTOR_BYTES, pitch).fill(0);
+    const lineOf = (row: number) => lines[row & 1] as number;
+    const take = (row: number) =>
+      bytesAt(lineOf(row), length).set(data.subarray(row * length, (row + 1) * length));
+    if (y > 0) take(y - 1);
+    for (let row = y; row < y + rows; row += 1) {
+      take(row);
+      kernels.filterRow(lineOf(row), lineOf(row + 1), length, channels, filteredAt);
+      out.set(bytesAt(filteredAt, length + 1), (row - y) * (length + 1));
+    }
+  });
+  return out;
+}
+
+function addChunk(file: Buffer, start: number, type: string, data: Buffer): number {
+  const end = start + CHUNK_OVERHEAD_BYTES + data.length;
+  file.writeUInt32BE(data.length, start);
+  file.write(type, start + 4, 'latin1');
+  data.copy(file, start + 8);
+  file.writeUInt32BE(crc32(file.subarray(start + 4, end - 4)), end - 4);
+  return end;
+}

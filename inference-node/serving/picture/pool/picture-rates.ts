@@ -1,0 +1,42 @@
+/** What pictures took, for each megapixel. */
+
+import type { Size } from '@matting/proto/contract/finishing.ts';
+
+/** Weight of earlier pictures at each new one: nine tenths are forgotten after ten pictures. */
+const WEIGHT_OF_PAST = 0.8;
+
+/** Of sums, so that a tiny picture, all overhead, is not a slow megapixel. */
+export class MegapixelRate {
+  #ms = 0;
+  #megapixels = 0;
+
+  get msPerMegapixel(): number {
+    return this.#megapixels === 0 ? 0 : this.#ms / this.#megapixels;
+  }
+
+  add(ms: number, { width, height }: Size): void {
+    this.#ms = WEIGHT_OF_PAST * this.#ms + ms;
+    this.#megapixels = WEIGHT_OF_PAST * this.#megapixels + (width * height) / 1e6;
+  }
+}
+
+/** One rate over all pictures and one for each of their formats. */
+export class FormatRates<F> {
+  readonly all = new MegapixelRate();
+  readonly #byFormat = new Map<F, MegapixelRate>();
+
+  add(format: F, ms: number, size: Size): void {
+    this.all.add(ms, size);
+    let rate = this.#byFormat.get(format);
+    if (rate === undefined) {
+      rate = new MegapixelRate();
+      this.#byFormat.set(format, rate);
+    }
+    rate.add(ms, size);
+  }
+
+  /** Milliseconds per megapixel of each format so far. */
+  byFormat(): ReadonlyMap<F, number> {
+    return new Map([...this.#byFormat].map(([format, rate]) => [format, rate.msPerMegapixel]));
+  }
+}
