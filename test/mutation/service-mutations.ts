@@ -197,7 +197,7 @@ engines with an image in them give way to another model
   + !sets
   = where memory is short the one longest without an image gives way, none that has one
 a load takes the memory that a large image waits for
-  - isTurn ? Math.max(megapixels, this.#turn.megapixels) : megapixels;
+  - Math.max(megapixels, this.#largeImages.megapixelsKept);
   + megapixels;
   = images too large beside engines, and engines, go by turns
 what does not fit is advertised

@@ -25,7 +25,8 @@ import {
 } from '../test/test-node.ts';
 import { ROOM_WAIT_MAX_MS } from './engine-memory.ts';
 import { OFF_MAX_MS, OFF_MS } from './engine-set.ts';
-import { LONG_IDLE_MS, TURN_MS } from './selectables.ts';
+import { TURN_MS } from './large-image-turn.ts';
+import { LONG_IDLE_MS } from './selectables.ts';
 
 const test = ava.serial;
 

@@ -13,14 +13,12 @@ import { type Selectable, sumOf, termsOf } from '../models/selectable.ts';
 import type { PlanRun, RunnablePlan } from '../pipeline.ts';
 import type { EngineMemory } from './engine-memory.ts';
 import { EngineSet, type EngineSetParts } from './engine-set.ts';
+import { LargeImageTurn } from './large-image-turn.ts';
 import { hasServed, LoadTurns } from './load-turns.ts';
 import type { Found, Look } from './look.ts';
 
 /** Where pictures are short of memory engines give way that had no image for so long. */
 export const LONG_IDLE_MS = 30_000;
-
-/** So long an image that had engines ended goes before loads; then loads that it kept waiting. */
-export const TURN_MS = 10_000;
 
 /** So soon what is added, prepared or removed is seen. */
 export const LOOK_EACH_MS = 5000;
@@ -63,8 +61,7 @@ export class Selectables {
   #found: readonly Selectable[] = [];
   #list: readonly SelectablePlan[];
   #revision = 0;
-  /** Of an image for the own plan too large beside the engines that are open. */
-  #turn = { megapixels: 0, endsAtMs: Number.NEGATIVE_INFINITY, nextAtMs: Number.NEGATIVE_INFINITY };
+  readonly #largeImages = new LargeImageTurn();
   #timer: NodeJS.Timeout | undefined;
   #looking: Promise<void> | undefined;
   #isClosed = false;
@@ -117,8 +114,8 @@ export class Selectables {
     if (most === undefined || megapixels > mostAlone(most)) throw tooLarge();
     if (sets.length === 0) return this.#roomForOwn(megapixels);
     if (this.#loadTurns.haveToLeave(sets)) throw shortOfMemory();
-    const isTurn = performance.now() < this.#turn.endsAtMs;
-    const wanted = isTurn ? Math.max(megapixels, this.#turn.megapixels) : megapixels;
+    const isTurn = this.#largeImages.isOpen;
+    const wanted = Math.max(megapixels, this.#largeImages.megapixelsKept);
     const kept = missing.length === 0 ? [] : this.#loadTurns.keptFrom(sets);
     const given = this.#giveWay(sets, bytesOf([...missing, ...kept]), wanted);
     const enter = () => {
@@ -131,7 +128,7 @@ export class Selectables {
       return { budget: undefined, enter };
     }
     if (given === undefined) {
-      if (isTurn) this.#turn.nextAtMs = this.#turn.endsAtMs + TURN_MS;
+      if (isTurn) this.#largeImages.refuse();
       if (missing.length > 0) this.#loadRefused(plan, megapixels);
       throw shortOfMemory();
     }
@@ -160,27 +157,15 @@ export class Selectables {
    */
   #roomForOwn(megapixels: number): Room {
     const given = this.#giveWay([], 0, megapixels);
-    if (given?.leaving.length !== 0 && this.#takeTurn(megapixels)) {
+    if (given?.leaving.length !== 0 && this.#largeImages.take(megapixels)) {
       for (const set of given?.leaving ?? []) set.unload('room');
     }
     if (megapixels > this.#memory.megapixelsFree) this.#endLongIdle();
     const enter = () => {
-      if (megapixels >= this.#turn.megapixels) this.#turn.endsAtMs = Number.NEGATIVE_INFINITY;
+      this.#largeImages.entered(megapixels);
       return () => undefined;
     };
     return { budget: undefined, enter };
-  }
-
-  /** Engines and large images by turns: each load would otherwise serve one image, or none. */
-  #takeTurn(megapixels: number): boolean {
-    const nowMs = performance.now();
-    if (nowMs < this.#turn.endsAtMs) {
-      this.#turn.megapixels = Math.max(megapixels, this.#turn.megapixels);
-      return true;
-    }
-    if (nowMs < this.#turn.nextAtMs) return false;
-    this.#turn = { megapixels, endsAtMs: nowMs + TURN_MS, nextAtMs: nowMs };
-    return true;
   }
 
   /** Those beside the own plan whose engines are all loaded or loading. */

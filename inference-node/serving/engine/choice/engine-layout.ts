@@ -36,10 +36,10 @@ export interface LayoutInputs {
 export const THREADS_PER_ENGINE_MAX = 16;
 
 /**
- * GPU: one engine of one thread; more threads only spin. CPU: one engine with all the threads, which
- * holds the weights once; on large machines several. CPU for throughput with int8: of each model an
- * engine a core, as many as the memory holds; those of two models would otherwise each want all
- * cores.
+ * GPU: one engine of one thread; more threads only spin. CPU: one engine with all the threads,
+ * which holds the weights once; on large machines several. CPU for throughput with int8: of each
+ * model an engine a core, as many as the memory holds; those of two models would otherwise each
+ * want all cores.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, precisions, cpuShare, goal, enginesMax } = inputs;

@@ -1,7 +1,7 @@
 /**
  * Says whether a JPEG is whole, and mends its headers (ITU-T T.81, annex B), so that a decoder
- * which fails at every warning reads whole files and no others. libjpeg also warns of headers that leave
- * every pixel whole: those are mended in a copy, and what it then warns of is damage.
+ * which fails at every warning reads whole files and no others. libjpeg also warns of headers that
+ * leave every pixel whole: those are mended in a copy, and what it then warns of is damage.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { isFrameHeader } from '@matting/proto/contract/image-header.ts';
