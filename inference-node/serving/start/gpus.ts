@@ -58,7 +58,10 @@ export async function chooseProvider(
     return { provider, device: undefined, unlisted };
   }
   if (unlisted !== undefined) log.warn({ reason: unlisted }, 'not every GPU can be listed');
-  if (visible > 1) log.warn({ gpu: gpu.id, name: gpu.name, gpus: visible }, SEVERAL_GPUS);
+  if (visible > 1) {
+    const facts = { gpu: gpu.id, name: gpu.name, gpus: visible };
+    log.warn(facts, 'the node uses the first of several GPUs: MATTING_GPU_DEVICES selects another');
+  }
   const device = new GpuDevice(gpu);
   const tried = requested === 'auto' ? 'cuda' : requested;
   const reason = await reasonNotToRun(tried, device, engineEnv);
@@ -71,9 +74,6 @@ export async function chooseProvider(
   }
   return fallenBack(reason);
 }
-
-const SEVERAL_GPUS =
-  'the node uses the first of several GPUs: MATTING_GPU_DEVICES selects another, for a node of its own';
 
 export function fallenBack(reason: string): ChosenProvider {
   const fallbacks = [{ provider: 'cuda', reason }] as const;
