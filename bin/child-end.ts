@@ -10,9 +10,9 @@ export interface ChildEnd {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** From its end until what it wrote last is read. */
+/** The time in which the last output of a child that ended is read. */
 const LAST_WORDS_MAX_MS = 1000;
-/** From SIGKILL until it is left behind. */
+/** The time after SIGKILL until the parent stops waiting for a child. */
 export const KILL_MAX_MS = 5000;
 
 /** Resolves when it is gone and what it wrote is read. To be called as soon as it is spawned. */

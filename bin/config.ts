@@ -19,7 +19,7 @@ export const ROOT = path.resolve(import.meta.dirname, '..');
 export type Ports = Readonly<Record<keyof typeof PORTS, number>>;
 
 export interface SupervisorConfig {
-  /** Where the REST API listens; everything else of the single machine stays on loopback. */
+  /** The REST API listens here. Everything else of the single machine stays on loopback. */
   readonly host: string;
   readonly ports: Ports;
   /** Absolute. */
@@ -32,7 +32,7 @@ export interface SupervisorConfig {
   readonly nodeToken: string | undefined;
   /** Undefined: the node takes what the machine has. */
   readonly profile: 'small' | undefined;
-  /** What links start with, without a trailing slash; undefined: the address it listens on. */
+  /** Links start with it. It has no trailing slash. undefined: the address that it listens on. */
   readonly baseUrl: string | undefined;
   /** The environment as given, handed on to the programs. */
   readonly env: Readonly<Record<string, string>>;

@@ -25,7 +25,7 @@ import type { Terminal } from './terminal.ts';
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
 const POLL_MS = 500;
 
-/** What of the caller's environment this private stack takes: how to infer, never where to store. */
+/** This private stack takes these variables of its caller: how to infer, never where to store. */
 const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
   'MATTING_COMMERCIAL_USE',
   'MATTING_ENGINE_GOAL',
@@ -48,7 +48,7 @@ const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
 ]);
 
 export interface CutoutOptions {
-  /** None: the picture that comes with the project. */
+  /** An empty list means the picture that comes with the project. */
   readonly images: readonly string[];
   /** The file to write; its ending chooses the format. Only with one image. */
   readonly out: string | undefined;
@@ -56,11 +56,11 @@ export interface CutoutOptions {
   readonly model?: string | undefined;
   /** A picture in which no subject is seen fails, in place of an empty result. */
   readonly failWithoutSubject?: boolean | undefined;
-  /** What is made of the cut-outs; nothing where absent. */
+  /** The cut-outs get no finishing if it is absent. */
   readonly finishing?: GivenFinishing;
 }
 
-/** As `--json` prints it. */
+/** `--json` prints it. */
 export interface Cutout {
   readonly image: string;
   /** Absolute. */
@@ -71,9 +71,9 @@ export interface Cutout {
   readonly height: number;
   readonly size_bytes: number;
   readonly warnings: readonly string[];
-  /** What made it, where one was asked for. */
+  /** The models that made it, if the caller named one. */
   readonly models?: Job['models'];
-  /** From request to file. */
+  /** The time from the request to the file. */
   readonly duration_ms: number;
   readonly stages_ms: Readonly<Record<string, number>>;
 }
@@ -162,7 +162,7 @@ export async function cutout(
   }
 }
 
-/** What is asked for is offered, and so fetched and prepared. */
+/** The node offers the model that the caller names, so the stack fetches and prepares it. */
 function offering(model: string | undefined, config: SupervisorConfig): SupervisorConfig {
   if (model === undefined) return config;
   const { MATTING_MODELS_OFFERED: others, ...env } = config.env;
@@ -201,7 +201,7 @@ function formatOf(out: string): OutputFormat {
   throw new CommandError(`${out} must end in one of ${known}`, 64);
 }
 
-/** By its header: a text would otherwise be refused after weights were fetched for it. */
+/** Reads the header of the file, so that the command refuses a text before it fetches weights. */
 async function requireImage(image: string, sizeBytes: number): Promise<void> {
   const file = await open(image);
   try {

@@ -14,13 +14,13 @@ import type { Terminal } from './terminal.ts';
 /** A step as `models fetch --progress-json` prints it, one a line. */
 interface Step {
   readonly event: 'terms' | 'fetch' | 'prepare' | 'done';
-  /** What runs, and under what terms: of the first line. */
+  /** The first line says which model runs, and under which terms. */
   readonly terms?: string;
   readonly model: string;
   readonly receivedBytes?: number;
   readonly totalBytes?: number;
   readonly step?: string;
-  /** Of the model's input, in pixels. */
+  /** The width of the model's input in pixels. */
   readonly width?: number;
   readonly height?: number;
   /** Path of a prepared file that is not used. */
@@ -29,7 +29,7 @@ interface Step {
 }
 
 const LAST_WORDS_CHARACTERS_MAX = 4096;
-/** From an interruption until it is killed. */
+/** The time from an interruption until the parent kills the child. */
 const INTERRUPTED_MAX_MS = 5000;
 
 /**
@@ -93,7 +93,7 @@ export async function fetchModels(
   return terms;
 }
 
-/** What it half fetched it removes. Resolves when it is gone, or was killed and does not die. */
+/** The child removes half a file. Resolves when it is gone, or was killed and does not die. */
 async function endSoon(
   child: ChildProcess,
   end: Promise<ChildEnd>,

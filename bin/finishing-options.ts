@@ -1,4 +1,4 @@
-/** What can be asked of a cut-out on the command line: the fields of finishing, under their names. */
+/** The fields of finishing as options of a command line, under their names. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   FINISHING_FIELDS,
@@ -10,13 +10,13 @@ import type { Command } from 'commander';
 import { misuse } from 'matting-client/src/command/command-error.ts';
 import { FINISHING_OPTIONS, readBackground } from 'matting-client/src/command/options.ts';
 
-/** As commander gives them. */
+/** Commander gives the options in this form. */
 export type GivenFinishing = Readonly<Record<string, string | boolean | undefined>> & {
   readonly backgroundFile?: string;
 };
 
 export interface FinishingWishes {
-  /** By the field's name, as in a form. */
+  /** The texts by the names of their fields, as in a form. */
   readonly texts: ReadonlyMap<FinishingField, string>;
   readonly backgroundFile: Uint8Array | undefined;
 }

@@ -9,7 +9,7 @@ const COMMAND = 'nvidia-smi';
 
 type HostConfig = Pick<SupervisorConfig, 'env' | 'modelDir'>;
 
-/** By name, or by `auto` where a provider is installed. */
+/** Whether the settings name a GPU, or say `auto` and a provider is installed. */
 export async function mayUseGpu(config: HostConfig): Promise<boolean> {
   const { MATTING_EXECUTION_PROVIDER: provider } = config.env;
   return isAuto(provider) ? await isInstalled(config) : provider !== 'cpu';

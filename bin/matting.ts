@@ -40,12 +40,12 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
 
 /** The command could not be understood: EX_USAGE of sysexits.h. */
 const USAGE_EXIT_CODE = 64;
-/** What a command needs is not there: EX_UNAVAILABLE. */
+/** EX_UNAVAILABLE: something that the command needs is missing. */
 const UNAVAILABLE_EXIT_CODE = 69;
 /** How soon it is noticed that the process or the terminal that started this one is gone. */
 const GONE_POLL_MS = 500;
 
-/** As commander gives them. */
+/** Commander gives the options in this form. */
 interface CutoutCommand extends GivenFinishing {
   readonly out?: string;
   readonly model?: string;

@@ -10,7 +10,7 @@ export const LOOPBACK = '127.0.0.1';
 
 export interface ProgramsOptions {
   readonly config: SupervisorConfig;
-  /** For both programs. */
+  /** Both programs get these. */
   readonly tokens: Readonly<Record<string, string>>;
   readonly logDir: string;
   /** Something the person at the terminal should know. */
@@ -88,7 +88,7 @@ function isForThisMachine({ host, baseUrl }: SupervisorConfig): boolean {
   return baseUrl === undefined && /^(127\.|::1$|localhost$)/.test(host);
 }
 
-/** For the control plane and its CLI, which does not need the token. */
+/** The environment of the control plane and of its CLI, which does not need the token. */
 export function controlPlaneEnv(config: SupervisorConfig): Record<string, string> {
   return {
     ...(isForThisMachine(config) ? OWN_CALLBACKS : {}),

@@ -30,13 +30,13 @@ const READY_TIMEOUT_MS = 300_000;
 const READY_TIMEOUT_GPU_MS = 1_800_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;
-/** What the programs take as MATTING_NODE_TOKEN. */
+/** The form that the programs accept in MATTING_NODE_TOKEN. */
 const TOKEN = /^[\x21-\x7e]{16,256}$/;
 const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
 /** A command that writes a few rows; a database that does not answer in this time never will. */
 const CLI_TIMEOUT_MS = 120_000;
 
-/** What is done while the programs come up. */
+/** The work that goes on while the programs start. */
 export interface StackSetup {
   /** Brings the models into their directory. The node starts once it has resolved. */
   readonly models: (signal: AbortSignal) => Promise<void>;
@@ -54,9 +54,9 @@ export interface StackSetup {
 }
 
 export interface Stack {
-  /** What links start with. Without a trailing slash. */
+  /** Links start with it. It has no trailing slash. */
   readonly baseUrl: string;
-  /** Where this machine reaches it, whatever stands before it for others. */
+  /** This machine reaches the service here, whatever proxy others use. */
   readonly localUrl: string;
   readonly logDir: string;
   /** Finishes what runs, then ends both programs. Idempotent. */
@@ -94,7 +94,7 @@ export async function startStack(
   const nodeReady = async () => {
     await setup.models(starting);
     const readyMaxMs = await nodeReadyMaxMs(config);
-    // What failed meanwhile has ended the start: nothing more may begin.
+    // A failure in the meantime ended the start, so nothing more begins.
     starting.throwIfAborted();
     const exit = programs.startNode();
     const nodeUrl = `http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`;
@@ -128,7 +128,7 @@ export async function startStack(
   }
 }
 
-/** On the very first start makes an account with credits and a key; on each its owner's link. */
+/** Makes an account with credits and a key on the first start, and its owner's link on each. */
 async function bootstrapAccount(
   config: SupervisorConfig,
   { name, credits, owner }: StackSetup['account'],
@@ -146,7 +146,7 @@ export async function findStackPorts(): Promise<Ports> {
   return { http, registry, metrics, node, nodeHttp };
 }
 
-/** What one puts into a URL to reach a server bound to `host` from this machine. */
+/** The host for a URL by which this machine reaches a server bound to `host`. */
 function urlHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return LOOPBACK;
   return host.includes(':') ? `[${host}]` : host;
@@ -157,7 +157,7 @@ export async function nodeReadyMaxMs(config: SupervisorConfig): Promise<number> 
   return (await mayUseGpu(config)) ? READY_TIMEOUT_GPU_MS : READY_TIMEOUT_MS;
 }
 
-/** Until `url` answers 200. @throws CommandError */
+/** Resolves when `url` answers 200. @throws CommandError */
 async function untilOk(
   url: string,
   signal: AbortSignal,
@@ -172,7 +172,7 @@ async function untilOk(
   throw new CommandError(`the service was not ready within ${maxMs / 1000} s; see its logs`);
 }
 
-/** By node:http: fetch loads a library of its own, on the cores that everything waits for. */
+/** Uses node:http, since fetch loads a library on the cores that everything else waits for. */
 function answersOk(url: string, signal: AbortSignal): Promise<boolean> {
   const within = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]);
   return new Promise(resolve => {

@@ -24,7 +24,7 @@ export interface ProgramExit extends ChildEnd {
 }
 
 export interface SupervisedProgramOptions {
-  /** For people: "control plane". */
+  /** The name for people, such as "control plane". */
   readonly name: string;
   /** Absolute path of its main. */
   readonly main: string;
@@ -38,9 +38,9 @@ export interface SupervisedProgramOptions {
 /** How long a program that was told to end is waited for, ms. */
 export interface Patience {
   readonly stopMs: number;
-  /** After a second request. */
+  /** The time to stop after a second request. */
   readonly hurriedStopMs: number;
-  /** After SIGKILL. */
+  /** The time to end after SIGKILL. */
   readonly killMs: number;
 }
 
@@ -94,7 +94,7 @@ export class SupervisedProgram {
     return this.#firstExit;
   }
 
-  /** From now on an unexpected exit starts it again. */
+  /** Starts the program again after each unexpected exit from now on. */
   keepUp(): void {
     this.#keepUp = true;
   }

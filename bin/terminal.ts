@@ -1,4 +1,4 @@
-/** What the supervisor writes to a person: plain lines, and one live line where there is a terminal. */
+/** Writes to a person: plain lines, and one live line in a terminal. */
 import type { WriteStream } from 'node:tty';
 
 const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
@@ -6,7 +6,7 @@ const SPINNER_INTERVAL_MS = 90;
 const BAR_COLUMNS = 28;
 /** Columns of a terminal that does not say. */
 const COLUMNS_UNKNOWN = 80;
-/** Where there is no terminal a fetch says how far it is this often. */
+/** Without a terminal a fetch reports its progress in these steps. */
 const PLAIN_STEP_PERCENT = 25;
 
 export class Terminal {
@@ -31,7 +31,7 @@ export class Terminal {
     this.#draw();
   }
 
-  /** What goes on from now; a spinner with the seconds in a terminal, one line elsewhere. */
+  /** Shows the current activity: a spinner with the seconds in a terminal, one line elsewhere. */
   activity(text: string): void {
     this.#percentSaid = -1;
     this.#activity = text;

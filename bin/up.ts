@@ -8,7 +8,7 @@ import type { Terminal } from './terminal.ts';
 
 const FIRST_ACCOUNT = 'default';
 const FIRST_CREDITS = 1000;
-/** From the folder that `make start` runs in. */
+/** The path starts in the folder in which `make start` runs. */
 const DEMO_PHOTO = 'docs/images/demo.jpg';
 /** Nobody gets mail there: who signs in by its link may invite others. */
 const FIRST_OWNER = 'owner@localhost';
@@ -35,7 +35,7 @@ export async function up(
   };
   const setup = { models, account, onAccount, say };
   const stack = await startStack(config, setup, signal).catch(error => {
-    // What is not shown now is lost.
+    // Nobody can read the key later.
     if (apiKey !== undefined) sayKey(terminal, apiKey);
     throw error;
   });

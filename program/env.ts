@@ -32,7 +32,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** What a program exits with on a ConfigError: EX_CONFIG of sysexits.h. */
+/** A program exits with it on a ConfigError: EX_CONFIG of sysexits.h. */
 export const CONFIG_EXIT_CODE = 78;
 
 /** What docs/settings.md says of a variable: each read declares it, and `make generate` collects. */
@@ -93,7 +93,7 @@ export class EnvReader {
   readonly #env: Environment;
   readonly #section: string;
   readonly problems: EnvProblem[];
-  /** Of all that was read, in that order. */
+  /** The declarations of all that was read, in that order. */
   readonly declarations: Declaration[];
 
   constructor(env: Environment, section = '', { problems, declarations }: Partial<EnvReader> = {}) {
@@ -108,7 +108,7 @@ export class EnvReader {
     return new EnvReader(this.#env, title, this);
   }
 
-  /** As given, untrimmed. */
+  /** Reads the value untrimmed. */
   string<D = never>(variable: string, options: StringOptions & EnvRead<D>) {
     const { lengthMin = 1, lengthMax = Number.POSITIVE_INFINITY, pattern } = options;
     const expected = options.expected ?? textOfLength(lengthMin, lengthMax);

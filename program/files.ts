@@ -1,4 +1,4 @@
-/** What file systems do otherwise than Node's own calls expect: directories, clocks, durability. */
+/** Directories, clocks and durability of file systems, where Node's own calls expect others. */
 import { mkdirSync, statSync } from 'node:fs';
 import { open, unlink } from 'node:fs/promises';
 import { userInfo } from 'node:os';

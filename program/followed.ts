@@ -27,7 +27,7 @@ export interface FollowLog {
 }
 
 export interface FollowOptions<T> {
-  /** For the log. */
+  /** The name in the log. */
   readonly what: string;
   readonly log: FollowLog;
   readonly onChange: (value: T) => void;
@@ -48,7 +48,7 @@ export class Followed<T> {
     this.#read = read;
     this.#options = options;
     this.#timer = setInterval(() => void this.reload(), options.pollMs ?? POLL_MS);
-    // What holds a program open is its ports.
+    // Ports alone keep a program running.
     this.#timer.unref();
   }
 

@@ -62,7 +62,7 @@ export class YoungBuffers {
   }
 }
 
-/** For a program's main. Holds no process back from its end. */
+/** Starts the collections for a program's main. It does not keep a process running. */
 export function collectYoungBuffers(): void {
   const buffers = new YoungBuffers(ownHeap());
   setInterval(() => buffers.look(), LOOK_INTERVAL_MS).unref();

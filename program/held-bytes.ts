@@ -11,13 +11,13 @@ export interface HeldBytesOptions {
   readonly refusal: () => Error;
 }
 
-/** Where a reader asks before it keeps more. */
+/** A reader asks it for room before it keeps more. */
 export interface HeldRoom {
   /** @throws the refusal, where the account holds its share or nothing is left */
   grow(bytes: number): void;
 }
 
-/** For what has a bound of its own. */
+/** The room for readers that have a bound of their own. */
 export const UNCOUNTED: HeldRoom = { grow: () => undefined };
 
 export class HeldBytes {
@@ -31,7 +31,7 @@ export class HeldBytes {
     return this.#semaphore.held;
   }
 
-  /** What one request holds. @param account whose request it is */
+  /** Counts what one request holds. @param account that made the request */
   begin(account: string): Holding {
     return new Holding(this.#semaphore, account);
   }

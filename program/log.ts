@@ -9,7 +9,7 @@ const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'
 type LogLevel = (typeof LOG_LEVELS)[number];
 
 const STDOUT = 1;
-/** From here on every line is written. */
+/** The log writes every line from this level on. */
 const ERROR = 50;
 /** Itself left out it would take the count of a message with it; there is one a minute for each. */
 const LEFT_OUT = 'log lines were left out';
@@ -41,7 +41,7 @@ export function createLog(options: LogOptions): Logger {
   return log;
 }
 
-/** Before a line is made: one that is left out costs next to nothing. */
+/** Samples before a line is made, so that one that is left out costs next to nothing. */
 function hooksOf(sampler: LogSampler): NonNullable<LoggerOptions['hooks']> {
   return {
     logMethod(args, method, level) {
@@ -88,7 +88,7 @@ const FORM = /^([1-9]\d{0,5}|1000000)\/([1-9]\d{0,5}|1000000)$/;
 interface LogSampling {
   /** Lines of one message that a second has in any case. */
   readonly first: number;
-  /** Of those behind them one in so many is written. */
+  /** The log writes one in so many of the lines after them. */
   readonly thereafter: number;
 }
 
@@ -153,7 +153,7 @@ export class LogSampler {
   tellEveryMinute(tell: (leftOut: LeftOut) => void): void {
     const tellAll = () => this.takeLeftOut().forEach(tell);
     setInterval(tellAll, TELL_EVERY_MS).unref();
-    // Before the log's own listener, which writes the last lines.
+    // This runs before the log's own listener, which writes the last lines.
     process.prependOnceListener('exit', tellAll);
   }
 
@@ -184,7 +184,7 @@ interface LogOutputOptions {
    */
   readonly batchBytes: number;
   readonly bufferBytesMax?: number;
-  /** What every line holds, for the one that tells of lost lines. */
+  /** The fields of every line, for the line about lost ones. */
   readonly base: Readonly<Record<string, unknown>>;
 }
 
@@ -272,7 +272,7 @@ export class LogOutput {
 
   #writeNow(triesMax: number): void {
     for (;;) {
-      // What the system has will be written by it: only the rest is ours.
+      // The system writes what it already has. Only the rest is ours.
       const batch = this.#underWay ? this.#take() : (this.#batch ?? this.#take());
       if (batch === undefined) return;
       const outcome = this.#writeBatch(batch, triesMax);

@@ -1,4 +1,4 @@
-/** What a process remembers: a value for a time, and no more of many than it may hold. */
+/** Remembers a value for a time, and of many values no more than a bound. */
 import { outsideRequests } from './request-owner.ts';
 
 /** A value that is read at most every `cacheMs`, however many callers there are. */

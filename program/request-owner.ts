@@ -26,7 +26,7 @@ export function outsideRequests<T>(work: () => T): T {
   return served.getStore() === undefined ? work() : served.run(undefined, work);
 }
 
-/** From here on the request is the account's. */
+/** The request belongs to the account from now on. */
 export function noteRequestAccount(accountId: string): void {
   const request = served.getStore();
   if (request !== undefined) request.owner = { accountId };

@@ -27,7 +27,7 @@ export interface SemaphoreOptions {
 }
 
 export interface Use {
-  /** Whose use it is; absent: nobody's, who goes in order. */
+  /** The owner of the use. Absent: nobody, and the use goes in order. */
   readonly key?: string | undefined;
   /** 1 where absent. What is heavier than all there is counts as all there is. */
   readonly weight?: number;
@@ -45,7 +45,7 @@ interface Waiter {
 export class Semaphore {
   readonly #options: SemaphoreOptions;
   readonly #heldBy = new Map<string, number>();
-  /** By key, in the order they came; the key that was served last stands last. */
+  /** Waiters by key, in the order in which they came. The key that was served last is last. */
   readonly #waitingBy = new Map<string | undefined, Set<Waiter>>();
   #held = 0;
   #waiting = 0;

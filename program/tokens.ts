@@ -27,9 +27,9 @@ export function parseToken(text: string): string | undefined {
 }
 
 interface ListForm<T> {
-  /** Of the file, `…_FILE`. */
+  /** The variable of the file, `…_FILE`. */
   readonly variable: string;
-  /** Of an item. */
+  /** The form of an item. */
   readonly form: string;
   readonly parse: (line: string) => T | undefined;
   /** Between the items of a line; undefined: a line is an item. */
@@ -88,7 +88,7 @@ export function hasNodeToken(reader: EnvReader): boolean {
   return reader.has(TOKEN) || reader.has(NODE_TOKENS.variable);
 }
 
-/** As it is now. @throws Error with the variable and the reason, never with content */
+/** Reads the list now. @throws Error with the variable and the reason, never with content */
 export function nodeTokensNow(listed: Listed<string>): Promise<readonly string[]> {
   return listNow(listed, NODE_TOKENS);
 }

@@ -5,7 +5,7 @@ import type { Patience } from './patience.ts';
 /** Between two pieces of an answer. */
 const PIECE_MS_MAX = 60_000;
 
-/** To be ended, or the caller's signal holds it. */
+/** The client must end it, or the caller's signal keeps it in memory. */
 export class Attempt {
   readonly #controller = new AbortController();
   readonly #patience: Patience;
@@ -23,7 +23,7 @@ export class Attempt {
     return this.#controller.signal;
   }
 
-  /** From now, and never longer than the call has. */
+  /** Allows that much time from now, and never more than the call has. */
   allow(maxMs: number): void {
     clearTimeout(this.#timer);
     const ms = Math.max(1, Math.min(maxMs, this.#patience.leftMs));
@@ -76,7 +76,7 @@ export class PieceReader {
 
   end(): void {
     this.#attempt.end();
-    // What is left of it is not wanted, and where it broke that is known.
+    // The client does not need the rest of the body, and it already knows of a broken one.
     this.#reader?.cancel().catch(() => undefined);
   }
 }

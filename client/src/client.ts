@@ -42,7 +42,7 @@ export const PATHS = {
 const READ_KEY = 'read';
 /** Between two looks at a job, where the service does not say. */
 const POLL_MS = 1000;
-/** Before a job that failed for the moment is made anew. */
+/** The pause before the client submits a job again that failed for the moment. */
 const FIRST_PAUSE_MS = 1000;
 
 type FinalJob = Exclude<Job, QueuedJob | ProcessingJob>;
@@ -56,7 +56,7 @@ const STATUSES: ReadonlySet<unknown> = new Set<Job['status']>([
 ]);
 
 export interface MattingClientOptions {
-  /** Where the service is, such as `https://matting.example.com`. */
+  /** The address of the service, such as `https://matting.example.com`. */
   readonly baseUrl: string | URL;
   readonly apiKey: string;
   /** Another one than the runtime's, for a proxy or a test. */
@@ -128,7 +128,7 @@ export class MattingClient {
     return { ...opened, bytes: await collect(pieces) };
   }
 
-  /** As `cutOut`, with the file as it comes: for large ones, and for writing to a disk. */
+  /** Does what `cutOut` does, and streams the file: for large files, and for writing to a disk. */
   async openCutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<OpenCutOut> {
     const idempotencyKey = keyOf(options);
     const patience = new Patience(options);
@@ -189,7 +189,7 @@ export class MattingClient {
     return collect((await this.openDownload(from, options)).pieces);
   }
 
-  /** As `download`, with the file as it comes. */
+  /** Does what `download` does, and streams the file. */
   async openDownload(from: Downloadable, options: CallOptions = {}): Promise<ResultFile> {
     const link = typeof from === 'string' || from instanceof URL ? String(from) : from.result.url;
     return openResult(this.#transport, link, new Patience(options));
@@ -218,7 +218,7 @@ export class MattingClient {
     return bodyOf<Usage>(answer, body => body.usage !== undefined);
   }
 
-  /** What a request may name in `model`. */
+  /** Lists the names that a request can have in `model`. */
   async listModels(options: CallOptions = {}): Promise<readonly Model[]> {
     type Body = { readonly models: readonly Model[] };
     const answer = await this.#get(PATHS.models, new Patience(options));
@@ -237,7 +237,7 @@ export class MattingClient {
       if (isFileAnswer(answer)) return answer;
       const outcome = refusalOf(answer) ?? outcomeOf(await this.#final(jobOf(answer), patience));
       if (!(outcome instanceof MattingError)) return outcome;
-      // What failed for the moment has freed its key: the same request makes a new job.
+      // A job that failed for the moment freed its key, so the same request makes a new job.
       if (!outcome.retryable) throw outcome;
       await patience.beforeRetry(outcome, again);
     }
@@ -282,7 +282,7 @@ export class MattingClient {
     return ask(this.#transport, { method: 'GET', url: this.#url(path), headers }, patience);
   }
 
-  /** Of this service: no answer sends the key anywhere else. */
+  /** The URL is always of this service: no answer sends the key anywhere else. */
   #url(path: string): string {
     return `${this.#baseUrl}${path}`;
   }
@@ -321,7 +321,7 @@ function outcomeOf(job: FinalJob): SucceededJob | MattingError {
   return new MattingError('the result is no longer kept', parts);
 }
 
-/** What an answer other than the one that was asked for says. */
+/** The error in an answer that is not the expected one. */
 function refusalOf({ status, json }: Answer): MattingError | undefined {
   return status >= 400 && isProblem(json) ? errorOfProblem(status, json) : undefined;
 }
@@ -351,7 +351,7 @@ function accepting(accept: string, submission: Submission): Submission {
   return { ...submission, headers: { ...submission.headers, accept } };
 }
 
-/** What the headers say of a picture that is itself the answer. */
+/** Reads the headers of an answer that is the picture itself. */
 function saidOf(
   { headers }: FileAnswer,
   base: string,

@@ -57,7 +57,7 @@ export interface MattingErrorParts {
 /** Its message is for people and may change; tell errors apart by `code`. */
 export class MattingError extends Error {
   readonly code: MattingErrorParts['code'];
-  /** Of the HTTP answer; undefined where there was none, or where a job failed after it. */
+  /** The status of the HTTP answer. undefined: there was none, or the job failed after it. */
   readonly status: number | undefined;
   /**
    * Whether the same request may succeed later. It reaches a caller as true only when the call's
@@ -69,7 +69,7 @@ export class MattingError extends Error {
   /** Quote it when asking whoever runs the service. */
   readonly requestId: string | undefined;
   readonly fieldErrors: readonly FieldError[];
-  /** What Retry-After asked for. */
+  /** The wait that Retry-After asked for. */
   readonly retryAfterMs: number | undefined;
 
   constructor(detail: string, parts: MattingErrorParts) {

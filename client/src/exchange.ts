@@ -6,21 +6,21 @@ import { Attempt, PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
 import { Backoff, type Patience, parseRetryAfterMs } from './patience.ts';
 
-/** What comes again by itself. */
+/** The client repeats requests that get one of these. */
 const RETRIED_STATUSES = [429, 500, 502, 503, 504];
 /** The service waits 120 s for a job at most; then it answers. */
 export const ANSWER_MS_DEFAULT = 150_000;
 /** The service's bound on the sending of a body. */
 const BODY_MS_MAX = 120_000;
 const FIRST_PAUSE_MS = 500;
-/** Of a JSON answer; a job has some 1000. */
+/** The most bytes of a JSON answer. A job has some 1000. */
 const JSON_BYTES_MAX = 4 * 1024 * 1024;
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
 export interface Transport {
   readonly fetch: Fetch;
-  /** From a request, without the sending of its body, until its answer. */
+  /** The time from a request to its answer, without the sending of its body. */
   readonly answerMsMax: number;
 }
 
@@ -36,9 +36,9 @@ export interface Request {
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
-  /** Of a JSON answer. */
+  /** The body of a JSON answer. */
   readonly json: unknown;
-  /** Of an answer that is a file. */
+  /** The body of an answer that is a file. */
   readonly pieces: PieceReader | undefined;
 }
 

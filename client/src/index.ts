@@ -1,4 +1,4 @@
-/** What the package exports; helpers for files are in files.ts, which needs Node's own modules. */
+/** The package's exports. Helpers for files are in files.ts, which needs Node's own modules. */
 export type {
   CallOptions,
   CutOut,

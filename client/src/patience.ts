@@ -13,14 +13,14 @@ const TIMER_MS_MAX = 2_147_483_647;
 /** A failed try that will be followed by another. */
 export interface Retry {
   readonly error: MattingError;
-  /** Until the next try. */
+  /** The time until the next try. */
   readonly waitMs: number;
 }
 
 export interface PatienceOptions {
   /** Ends the call, whatever it waits for. The job, where there is one, goes on. */
   readonly signal?: AbortSignal | undefined;
-  /** From the call until it is given up; an hour unless given. */
+  /** The time after which the client gives the call up. The default is an hour. */
   readonly giveUpMs?: number | undefined;
   readonly onRetry?: ((retry: Retry) => void) | undefined;
 }
@@ -46,7 +46,7 @@ export class Backoff {
   }
 }
 
-/** Of one call, from its beginning to its end. */
+/** The tries and waits of one call. */
 export class Patience {
   readonly signal: AbortSignal | undefined;
   readonly #onRetry: ((retry: Retry) => void) | undefined;

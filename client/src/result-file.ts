@@ -5,10 +5,10 @@ import { type Answer, ask, type Request, type Transport } from './exchange.ts';
 import { Backoff, type Patience } from './patience.ts';
 
 const FIRST_PAUSE_MS = 500;
-/** Of a file that is kept in memory: more than the service makes. */
+/** The most bytes of a file in memory. The service makes no larger one. */
 const FILE_BYTES_MAX = 512 * 1024 * 1024;
 
-/** What the headers of an answer with a file say. */
+/** The headers of an answer with a file. */
 export interface FileHeaders {
   /** Media type. */
   readonly contentType: string;
@@ -18,7 +18,7 @@ export interface FileHeaders {
 }
 
 export interface ResultFile extends FileHeaders {
-  /** To be read to its end or returned; what breaks off goes on. */
+  /** The reader must read it to its end or return it. It continues broken downloads. */
   readonly pieces: AsyncIterableIterator<Uint8Array>;
 }
 
@@ -75,7 +75,7 @@ class ResultPieces implements AsyncIterableIterator<Uint8Array> {
   #answer: FileAnswer;
   /** Bytes of the file that are handed on. */
   #received = 0;
-  /** Where in the file the next piece of the answer begins. */
+  /** The offset of the next piece in the file. */
   #at = 0;
   #ended = false;
 

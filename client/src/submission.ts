@@ -15,7 +15,7 @@ export interface MattingRequest extends MattingFields {
 /** The three forms of a body: JSON without files, the picture itself, a form. */
 export interface Submission {
   readonly headers: Readonly<Record<string, string>>;
-  /** With its question mark; empty where there is none. */
+  /** The query with its question mark, or an empty text. */
   readonly query: string;
   readonly body: string | Uint8Array | FormData;
 }

@@ -17,7 +17,7 @@ export type ImageSource = ImageBytes | URL | string;
 /** jpeg only with a background that is opaque. */
 export type OutputFormat = 'png' | 'webp' | 'avif' | 'jxl' | 'jpeg';
 
-/** What is asked of one picture. A field that is absent, or undefined, asks for nothing. */
+/** The fields of a request for one picture. An absent or undefined field asks for nothing. */
 export interface MattingFields {
   /** png unless given. */
   readonly output_format?: OutputFormat | undefined;
@@ -32,7 +32,7 @@ export interface MattingFields {
   readonly background_file?: ImageBytes | undefined;
   /** `alpha`: the matte alone, 8-bit grey. */
   readonly channels?: 'rgba' | 'alpha' | undefined;
-  /** To the subject. */
+  /** Crops the result to the subject. */
   readonly crop?: boolean | undefined;
   /** 1, 2 or 4 lengths as in CSS, in px or % of the subject. */
   readonly crop_margin?: string | undefined;
@@ -89,7 +89,7 @@ export interface FailedJob extends JobBase {
 /** Told apart by `status`. */
 export type Job = QueuedJob | ProcessingJob | SucceededJob | ExpiredJob | FailedJob;
 
-/** What the job holds of the account's credits and what it cost. */
+/** The credits that the job reserves of the account, and its cost. */
 export interface Credits {
   readonly reserved: number;
   readonly charged: number;
@@ -107,9 +107,9 @@ export interface Result {
   readonly height: number;
   /** null: none was seen, or the service does not know. */
   readonly subject: Subject | null;
-  /** What to know before the result is used; empty as a rule. */
+  /** What you should know before you use the result. It is mostly empty. */
   readonly warnings: readonly ResultWarning[];
-  /** From then on the link answers 410. */
+  /** The link answers 410 from this time on. */
   readonly expiresAt: string;
 }
 
@@ -120,20 +120,20 @@ export interface Result {
  */
 export type ResultWarning = 'no_subject' | 'subject_unsure' | 'subject_cut_off' | (string & {});
 
-/** What was seen in a picture: a box in pixels of the input, after its orientation was applied. */
+/** The subject of a picture: a box in pixels of the input, after its orientation was applied. */
 export interface Subject {
   readonly left: number;
   readonly top: number;
   readonly width: number;
   readonly height: number;
-  /** Of the input's area that the subject covers, 0 to 1. */
+  /** The share of the input's area that the subject covers, 0 to 1. */
   readonly share: number;
 }
 
 /** A model that made a result, and what for. */
 export interface JobModel {
   readonly name: string;
-  /** In its plan: subject, opinion, second_look, refine. */
+  /** Its role in the plan: subject, opinion, second_look, refine. */
   readonly role: string;
 }
 
@@ -160,7 +160,7 @@ export interface Callback {
 export interface UsageFigures {
   /** Images whose jobs ended. */
   readonly images: number;
-  /** Those of them that failed, which cost nothing. */
+  /** The failed ones among them, which cost nothing. */
   readonly failed: number;
   /** Charged. */
   readonly credits: number;
@@ -184,13 +184,13 @@ export interface Usage {
   readonly to: string;
   readonly group: UsageGroup;
   readonly total: UsageFigures;
-  /** In the order of days or names; what was not used is left out. */
+  /** Entries in the order of days or names, without those that were not used. */
   readonly usage: readonly UsageEntry[];
 }
 
 export type UsageGroup = 'day' | 'key' | 'outcome' | 'format';
 
-/** What a request may name. */
+/** A name that a request can have in `model`. */
 export interface Model {
   readonly name: string;
   /** plan: models and what each of them is for. null: no node has told of it yet. */
@@ -199,7 +199,7 @@ export interface Model {
   readonly default: boolean;
   /** Some node has it in memory; otherwise a first picture waits for that. */
   readonly loaded: boolean;
-  /** In the operator's words; null: nothing is said. */
+  /** The operator's description. null: there is none. */
   readonly good_for: string | null;
   /** Half of its last pictures took no longer; null: too few to say. */
   readonly seconds_p50: number | null;
@@ -207,7 +207,7 @@ export interface Model {
   readonly licence: ModelLicence | null;
 }
 
-/** Of a plan: the strictest terms of its models. */
+/** The licence of a model, or the strictest terms of a plan's models. */
 export interface ModelLicence {
   readonly weights: UseTerms;
   readonly training_data: UseTerms;
@@ -221,7 +221,7 @@ export interface UseTerms {
 
 export interface Account {
   readonly credits: {
-    /** What may still be reserved. */
+    /** The credits that the account can still reserve. */
     readonly available: number;
     /** Held by jobs that are not final. */
     readonly reserved: number;

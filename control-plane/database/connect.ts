@@ -81,7 +81,7 @@ interface Opened extends Pick<Database, 'kysely' | 'newMember'> {
   readonly member: () => Member | undefined;
 }
 
-/** As operators recognise it: a file's path, or a server's URL without the password. */
+/** The name that operators recognise: a file's path, or a server's URL without the password. */
 function placeOf(databaseUrl: string): string {
   if (databaseUrl.startsWith('sqlite:')) return databaseUrl.slice('sqlite:'.length);
   const { user, host = '', port, socketPath, database } = parseMysqlUrl(databaseUrl);

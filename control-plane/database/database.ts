@@ -30,16 +30,16 @@ export type StoreLog = Pick<Logger, 'info' | 'warn'>;
 export interface Database {
   readonly kysely: Kysely<Schema>;
   readonly dialect: DatabaseDialect;
-  /** For people: a file's path, or a server's URL without the password. */
+  /** The name for people: a file's path, or a server's URL without the password. */
   readonly place: string;
-  /** What answers at the moment: an address may lead to another server, and of another engine. */
+  /** The engine that answers now: an address can lead to another server, of another engine. */
   readonly engine: Engine;
-  /** By which requests have statements under way here. */
+  /** The requests share the database by these. */
   readonly shares: RequestShares;
   /** The database's clock, as an expression for a statement. */
   readonly nowMs: RawBuilder<number>;
   readonly log: StoreLog;
-  /** What a connection of its own, opened now and closed at once, learns of its server. */
+  /** Opens a connection of its own, asks the server what it is, and closes it. */
   readonly newMember?: (() => Promise<Member>) | undefined;
   /** Waits for what is running. */
   close(): Promise<void>;
@@ -112,7 +112,7 @@ export function query<T>(
   return database.shares.run(() => retrying(database, () => work(database.kysely), giveUp));
 }
 
-/** What the database's clock says. */
+/** Reads the database's clock. */
 export async function readNowMs(database: Database): Promise<number> {
   const row = await query(database, db =>
     db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
@@ -155,7 +155,7 @@ class Burst {
   async pause(kind: DatabaseErrorKind): Promise<boolean> {
     const pauseMs = this.#pauseMs(kind);
     if (pauseMs === undefined || performance.now() >= this.#endsAtMs) return false;
-    // At least half of it, so that two that met once do not meet again at once.
+    // Waits at least half of it, so that two that met once do not meet again at once.
     await delay(pauseMs * (0.5 + Math.random() / 2));
     return true;
   }
@@ -178,7 +178,7 @@ function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
   return new ContractError('SERVICE_UNAVAILABLE', reasonOf(kind, cause), options);
 }
 
-/** For the one who searches for the fault: a bound of ours is no outage of the database. */
+/** The reason for the person who searches for the fault: our bound is not the database's outage. */
 function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
   if (kind === 'read-only') return 'the database is read-only';
   const { code } = cause as { code?: unknown };
@@ -194,7 +194,7 @@ export const ACCOUNTS_WAITING_MAX = 4096;
 const UNKNOWN_WAITING_MAX = 10_000;
 /** They have a slot where accounts have this many; what they ask for is one row by its key. */
 const SLOTS_TO_AN_UNKNOWN = 4;
-/** As long as an upload waits for its slot. */
+/** An upload waits as long for its slot. */
 const WAIT_MS = 10_000;
 /** All requests that may wait before one are done in a second or two. */
 const BUSY_RETRY_AFTER_S = 2;

@@ -6,10 +6,10 @@
 
 export type DatabaseDialect = 'sqlite' | 'mysql';
 
-/** Those of SERVER_VARIABLES that a server has, by their names in lower case. */
+/** The SERVER_VARIABLES that a server has, by their names in lower case. */
 export type ServerVariables = ReadonlyMap<string, string>;
 
-/** What must be so for all that the store promises; a start warns where it is not. */
+/** A setting that the store's promises need. A start warns if the server has another. */
 interface Setting {
   readonly variable: string;
   readonly value: string;
@@ -19,7 +19,7 @@ interface Setting {
 }
 
 export interface Engine {
-  /** As logs and errors name it. */
+  /** The name in logs and errors. */
   readonly name: string;
   readonly isServer: (variables: ServerVariables) => boolean;
   /** Why it is refused at the start. */
@@ -132,7 +132,7 @@ const MULTI_PRIMARY: Engine = {
 /** A server is of the first whose `isServer` says so; MySQL says so of any. */
 const SERVERS: readonly Engine[] = [GALERA, MULTI_PRIMARY, GROUP_REPLICATION, MARIADB, MYSQL];
 
-/** What a server is asked for when a connection to it begins. */
+/** A connection asks its server for these when it begins. */
 export const SERVER_VARIABLES: readonly string[] = [
   'version',
   'hostname',
@@ -152,7 +152,7 @@ export function engineOf(variables: ServerVariables): Engine {
   return SERVERS.find(({ isServer }) => isServer(variables)) ?? MYSQL;
 }
 
-/** What an error means for the caller of a statement. */
+/** The meaning of an error for the caller of a statement. */
 export type DatabaseErrorKind =
   /** Another transaction was in the way; nothing was committed. Worth the whole one again. */
   | 'conflict'
@@ -258,7 +258,7 @@ export function databaseErrorKind(error: unknown): DatabaseErrorKind {
 /** MySQL's ER_DBACCESS_DENIED_ERROR and ER_TABLEACCESS_DENIED_ERROR. */
 const DENIED: readonly unknown[] = [1044, 1142];
 
-/** What an operator does whose user of the database has no right to change tables. */
+/** The advice for an operator whose database user has no right to change tables. */
 export const CHANGES_NO_TABLE =
   'this user of the database has no right to change tables. Set MATTING_DATABASE_URL to the URL of ' +
   'the user that has it, for this command alone (docs/security.md, "The database user")';

@@ -22,7 +22,7 @@ const MEMBERS_MAX = 64;
 const LOOKS_AT_START = 5;
 
 interface ClockComparison {
-  /** Of two members at least, however long the answers took; 0 where fewer than two were seen. */
+  /** At least so much between two members, however long the answers took. 0: fewer than two. */
   readonly differenceMs: number;
   /** `host:port` of the one that is furthest behind, and of the one furthest ahead. */
   readonly behind: string;
@@ -74,7 +74,7 @@ function furthestApart(seen: readonly Seen[]): ClockComparison {
   return most;
 }
 
-/** For the operator, in one line. */
+/** Describes the clocks for the operator, in one line. */
 function describeClocks({ differenceMs, behind, ahead }: ClockComparison): string {
   const seconds = (differenceMs / 1000).toFixed(1);
   return (
@@ -111,11 +111,11 @@ export function watchClocks(
   let last: ClockComparison | undefined;
   let apart = false;
   return {
-    /** By the last look; undefined: there is one clock, or there was no look yet. */
+    /** The difference at the last look. undefined: there is one clock, or there was no look yet. */
     get differenceMs() {
       return last?.differenceMs;
     },
-    /** To be called every CLOCK_LOOK_MS. */
+    /** The caller calls it every CLOCK_LOOK_MS. */
     async look(): Promise<void> {
       last = await compare();
       if (last === undefined) return;

@@ -19,7 +19,7 @@ import { CHANGES_NO_TABLE, type DatabaseDialect, databaseErrorKind, isDenied } f
 export interface MigrationSeries {
   /** A word for the name of that table; undefined: the core's, in the one Kysely has by default. */
   readonly package?: string;
-  /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
+  /** In the order of their names. It is a list, not a directory, so that only reviewed ones run. */
   readonly migrations: (dialect: DatabaseDialect) => Readonly<Record<string, Migration>>;
   /**
    * Migrations that the first one took the place of. A database that ran some of them keeps their
@@ -173,7 +173,7 @@ export function migratorOf(
   });
 }
 
-/** What an operator does who looks at another database than the service's, or at none. */
+/** The advice for an operator who looks at another database than the service's, or at none. */
 export const ELSEWHERE =
   'set MATTING_DATA_DIR or MATTING_DATABASE_URL as the control planes have them, or run ' +
   '"npm run matting -- migrate" to make a database';
@@ -220,7 +220,7 @@ function requireUsable(database: Database, states: readonly SeriesState[]): void
   database.log.warn({ migrations }, 'the schema is of a newer version, which only added');
 }
 
-/** Of each series the names that are entered. */
+/** Reads the names that are entered of each series. */
 function appliedMigrations(database: Database, all: readonly MigrationSeries[]) {
   return query(database, async db => {
     const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
@@ -271,11 +271,11 @@ export interface TableDefinition {
   readonly columns: Readonly<Record<string, ColumnType>>;
   readonly nullable?: Readonly<Record<string, ColumnType>>;
   readonly primaryKey: readonly string[];
-  /** By constraint name. */
+  /** The columns by the name of the constraint. */
   readonly unique?: Readonly<Record<string, readonly string[]>>;
-  /** By constraint name; names are unique in the whole database. */
+  /** The checks by the name of the constraint. Names are unique in the whole database. */
   readonly checks?: Readonly<Record<string, string>>;
-  /** By the index's name. */
+  /** The columns by the name of the index. */
   readonly indexes?: Readonly<Record<string, readonly string[]>>;
 }
 

@@ -58,7 +58,7 @@ const GENERATION_MS_MIN = 1_000;
  * address that leads to any of three, 24 in a row miss the primary once in 17,000, 8 once in 25.
  */
 const MEMBERS_TRIED_MAX = 24;
-/** After that nobody tries for so long: while a group elects its primary all would. */
+/** Nobody tries for so long after that: while a group elects its primary, all would. */
 const NO_MEMBER_MS = 300;
 /** Members whose silence is remembered: far more than a cluster has. */
 const SILENT_MEMBERS_MAX = 64;
@@ -81,7 +81,7 @@ const SESSION = [
 /** DDL and the migration lock take as long as they take. */
 const BOUNDED =
   /^(?!select get_lock\b)(select|with|insert|update|delete|show|set|begin|commit|rollback)\b/i;
-/** After a failure of one of these nobody knows what is open. */
+/** If one of these fails, nobody knows what is open. */
 const CONTROL = /^(set|begin|commit|rollback)\b/;
 
 interface MysqlPoolOptions {
@@ -104,7 +104,7 @@ class GuardedConnection implements MysqlPoolConnection {
   readonly #pool: GuardedPool;
   /** The pool's when this connection was asked for. */
   readonly generation: number;
-  /** By performance.now(). */
+  /** The time by performance.now(). */
   readonly openedAtMs = performance.now();
   /** The server it leads to, once that is known. */
   member: Member | undefined;
@@ -195,7 +195,7 @@ class GuardedPool implements MysqlPool {
   readonly #pool: Pool;
   readonly #options: MysqlPoolOptions;
   readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
-  /** By performance.now(), when a member did not answer a statement in time. */
+  /** The time by performance.now() at which each member last failed to answer in time. */
   readonly #silentAtMs = new Map<string, number>();
   #generation = 0;
   #generationAtMs = Number.NEGATIVE_INFINITY;
@@ -240,7 +240,7 @@ class GuardedPool implements MysqlPool {
       const known = this.#connections.get(raw);
       if (known !== undefined) {
         if (this.isGood(known)) return known;
-        // As many rounds as the pool has connections: each is gone with this.
+        // The loop ends after as many rounds as the pool has connections, since each destroys one.
         known.destroy();
         continue;
       }
@@ -326,7 +326,7 @@ class GuardedPool implements MysqlPool {
   }
 }
 
-/** What a connection learns of its server before its first statement. */
+/** A connection learns this of its server before its first statement. */
 export interface Member {
   readonly engine: Engine;
   /** `host:port`, by its own word. */
@@ -362,7 +362,7 @@ export async function readMember(ask: Ask): Promise<Member> {
   return { engine: engineOf(variables), name, variables, clock };
 }
 
-/** By a connection of its own, which ends with the answer. */
+/** Asks by a connection of its own, which ends with the answer. */
 export async function readMemberAt(place: ConnectionOptions): Promise<Member> {
   const connection = createConnection({ ...place, connectTimeout: CONNECT_MS_MAX });
   const ask: Ask = sql =>
@@ -374,7 +374,7 @@ export async function readMemberAt(place: ConnectionOptions): Promise<Member> {
   // Told to whoever asks, too; without a listener it would end the process.
   connection.on('error', () => undefined);
   try {
-    // Else the time that a connection takes would be one for which the clock is not known.
+    // Otherwise the time in which the connection opens would count as a difference of clocks.
     await ask('select 1');
     return await readMember(ask);
   } finally {

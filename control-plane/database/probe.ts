@@ -30,7 +30,7 @@ export async function probeDatabase(database: Database) {
 
 /** ER_DBACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR. */
 const DENIED: readonly unknown[] = [1044, 1142, 1143];
-/** With one of these a user writes to a server that is read-only for everybody else. */
+/** A user with one of these can write to a server that is read-only for everybody else. */
 const DEFEAT_READ_ONLY = /^(ALL PRIVILEGES|SUPER|CONNECTION[ _]ADMIN|READ[ _]ONLY ADMIN)$/;
 const GRANT = /^GRANT (.+?) ON (\S+) TO /;
 
@@ -81,7 +81,7 @@ export async function requireWritable(
   else await query(database, writeNothing);
 }
 
-/** On SQLite such a write touches nothing, so the system is asked instead. */
+/** Such a write touches nothing on SQLite, so this asks the system instead. */
 async function requireWritableFile(database: Database): Promise<void> {
   const { rows } = await query(database, db =>
     sql<{ file: string }>`select file from pragma_database_list where name = 'main'`.execute(db),

@@ -126,7 +126,7 @@ export class RoundLoop {
    * @param ms undefined: not at all; 0: now
    */
   wakeIn(ms: number | undefined): void {
-    // By then the poll has come.
+    // The poll comes before that time.
     if (ms === undefined || ms > this.#options.pollMs || this.stopping) return;
     if (ms === 0) {
       this.wake();
@@ -190,7 +190,7 @@ export class RoundLoop {
     const anew = this.#anew;
     this.#anew = false;
     this.#round = Promise.withResolvers();
-    // What woke it may be a request, whose trace and whose share of the database end with it.
+    // A request can have woken the loop, and its trace and its share of the database end with it.
     outsideRequests(() => underNoSpan(() => this.#options.begin(anew)));
   }
 

@@ -149,7 +149,7 @@ class SqliteSession implements DatabaseConnection {
  * | due    | see above                  | none: no member runs, and COMMIT; or SQLite undid it   |
  */
 
-/** So that the file's lock is given to other processes now and then. */
+/** The bound lets other processes have the file's lock now and then. */
 export const COMMITTED_TOGETHER_MAX = 64;
 
 const BEGIN: Statement = { sql: 'begin immediate', parameters: [] };
@@ -209,7 +209,7 @@ export class SqliteGroupCommit {
   async rollback(): Promise<void> {
     const group = this.#group;
     try {
-      // After SQLITE_FULL and the like SQLite has rolled back everything by itself.
+      // SQLite rolls back everything by itself after SQLITE_FULL and the like.
       if (group !== undefined) {
         this.#run(ROLLBACK_TO);
         this.#run(RELEASE);
@@ -226,7 +226,7 @@ export class SqliteGroupCommit {
     let group: Group | undefined;
     try {
       group = await this.#join();
-      // Where it fails it leaves no trace: it needs no savepoint.
+      // A single statement that fails leaves no trace, so it needs no savepoint.
       return this.#run<R>(statement);
     } finally {
       this.#leave();
@@ -316,10 +316,10 @@ interface Prepared {
   readonly answersRows: boolean;
 }
 
-/** With its prepared statements, which run inside the call, on the event loop. */
+/** A connection and its prepared statements, which run inside the call, on the event loop. */
 export class SqliteConnection {
   readonly #db: DatabaseSync;
-  /** By text, least recently used first. */
+  /** The prepared statements by their texts, least recently used first. */
   readonly #statements = new Map<string, Prepared>();
 
   private constructor(db: DatabaseSync) {

@@ -160,7 +160,7 @@ export function removeOldRows(
 ): Promise<number> {
   const [id, at] = [sql.ref<string>(key), sql.ref<number>(time)];
   return query(database, async of => {
-    // Of all tables the types know no column.
+    // The types know no column that all tables have.
     const db = of as unknown as Kysely<Record<string, object>>;
     const old = await db
       .selectFrom(table)
@@ -170,7 +170,7 @@ export function removeOldRows(
       .limit(limit)
       .execute();
     if (old.length === 0) return 0;
-    // In one order everywhere: two sweepers then wait for each other and never in a circle.
+    // The order is the same everywhere, so that two sweepers never wait for each other in a circle.
     const ids = old.map(row => row.id).sort();
     const { numDeletedRows } = await db
       .deleteFrom(table)

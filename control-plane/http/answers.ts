@@ -78,7 +78,7 @@ class KnownPaths {
     for (const one of [method].flat()) known.methods.add(one);
   }
 
-  /** For Allow; undefined where there is no such path. */
+  /** The methods for Allow. undefined: there is no such path. */
   methodsOf(path: string): readonly string[] | undefined {
     for (const { matches, methods } of this.#methods.values()) {
       if (matches.test(path)) return [...methods].sort();
@@ -86,7 +86,7 @@ class KnownPaths {
     return undefined;
   }
 
-  /** What to ask for in place of a path that is not there. Of pages nothing is said. */
+  /** The path that a wrong one probably means. Pages have no hint. */
   meantBy(path: string): string | undefined {
     const calls = [...this.#methods.keys()].filter(url => /^\/(?:v1|compat|mcp)[^:]*$/.test(url));
     // Its first part is what an address in a client's settings lacks.
@@ -140,7 +140,7 @@ export type ErrorWriter = (
 export interface ErrorHandlerOptions {
   /** The scopes whose codes this port answers with; others are its own failures. Public alone. */
   readonly shown?: readonly ErrorSpec['scope'][] | undefined;
-  /** Who writes the errors of this request; undefined, as where absent: problem+json. */
+  /** The writer of this request's errors. undefined or absent: they are problem+json. */
   readonly writerOf?: ((request: FastifyRequest) => ErrorWriter | undefined) | undefined;
 }
 
@@ -190,7 +190,7 @@ function logFailure(request: FastifyRequest, failed: ContractError): void {
   request.log[level]({ ...(cause === undefined ? {} : { err: cause }), code }, message);
 }
 
-/** What must be escaped in a URI reference (RFC 3986 section 3.3): a lone percent sign too. */
+/** Characters to escape in a URI reference (RFC 3986 section 3.3), a lone percent sign too. */
 const NOT_IN_A_PATH = /[^\w\-.~:/@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})/g;
 
 /** The path as a URI reference, whatever was sent: RFC 9457 section 3.1.5. */
@@ -269,9 +269,9 @@ export function problemHeaders(error: ContractError): Record<string, string> {
 
 /* The end of an answer, its log line and its span. */
 
-/** What others log, too, for a caller who left before the answer's head was sent. */
+/** Other servers log this status, too, for a caller who left before the answer's head. */
 const LEFT_BEFORE = 499;
-/** Of one answer: some ten, of Node, the body's readers and what waits with it. More would be a leak. */
+/** An answer has some ten, of Node, the body's readers and the waiters. More would be a leak. */
 const LISTENERS_MAX = 20;
 
 interface AnswerEnd {
@@ -298,7 +298,7 @@ export function onAnswerEnd(app: FastifyInstance, note: Note): void {
   };
   app.addHook('onRequest', (request, reply, done) => {
     reply.raw.setMaxListeners(LISTENERS_MAX);
-    // Before what else listens: a request's span ends then.
+    // The note comes before other listeners, since the request's span ends then.
     reply.raw.prependOnceListener('close', () => noteOnce(request, reply));
     done();
   });
@@ -316,12 +316,12 @@ export interface Answered {
   readonly method: string | undefined;
   readonly status: number;
   readonly code: ErrorCode | undefined;
-  /** From the request to the end of its answer; undefined where the bytes were no request. */
+  /** From the request to the end of its answer. undefined: the bytes were not a request. */
   readonly seconds: number | undefined;
 }
 
 const jobs = new WeakMap<FastifyRequest, string>();
-/** Whose result a link leads to; its reader shows no key. */
+/** The owner of the result behind a link. Its reader shows no key. */
 const owners = new WeakMap<FastifyRequest, string>();
 
 /** Called by routes that answer with a job; errors carry their job themselves. */
@@ -339,7 +339,7 @@ export function noteResult(
 }
 
 interface AnswerLogOptions {
-  /** Whose request it is; undefined: a stranger's. */
+  /** The account that made the request. undefined: a stranger. */
   readonly accountOf: (request: FastifyRequest) => string | undefined;
   readonly onAnswered: ((answered: Answered) => void) | undefined;
 }
@@ -375,7 +375,7 @@ export function addAnswerLog(
 
 const ASSETS = '/assets/';
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
-/** What semantic conventions call a method that is none of the known ones. */
+/** The semantic conventions have this name for an unknown method. */
 const OTHER_METHOD = '_OTHER';
 /** The caller hung up before the answer was out. */
 const CALLER_GONE = 'caller_gone';

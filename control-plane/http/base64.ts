@@ -18,7 +18,7 @@ const NATIVE_LENGTH_MIN = 256;
 const INVALID = 0x40;
 const SPACE = 0x41;
 const PAD = 0x42;
-/** For each byte its 6-bit value, or INVALID, SPACE or PAD. */
+/** Each byte's 6-bit value, or INVALID, SPACE or PAD. */
 const VALUES = new Uint8Array(256).fill(INVALID);
 for (let value = 0; value < ALPHABET.length; value += 1) VALUES[ALPHABET.charCodeAt(value)] = value;
 const SPACES = Buffer.from('\t\n\f\r ');
@@ -32,7 +32,7 @@ function withoutSpace(text: Uint8Array): Uint8Array {
   if (!SPACES.some(space => piece.includes(space))) return text;
   const dense = Buffer.allocUnsafe(text.length);
   let length = 0;
-  // By indexes below the length: a body may be made of white space, and `of` takes five times as long.
+  // The loop counts indexes, since a body can be all white space and `of` takes five times as long.
   for (let index = 0; index < piece.length; index += 1) {
     const byte = piece[index]!;
     dense[length] = byte;
@@ -41,7 +41,7 @@ function withoutSpace(text: Uint8Array): Uint8Array {
   return dense.subarray(0, length);
 }
 
-/** Where the character of that index without white space is. */
+/** The index, in the text as it came, of a character that is counted without white space. */
 function indexWithSpace(text: Uint8Array, index: number): number {
   let left = index;
   return text.findIndex(byte => VALUES[byte] !== SPACE && left-- === 0);

@@ -109,7 +109,7 @@ function takeNext(
   return Promise.resolve(take(chunk));
 }
 
-/** What a sender may still take its time for. */
+/** The time that a sender still has. */
 class BodyPace {
   readonly #bounds: BodyBounds;
   readonly #wholeByMs: number;

@@ -78,7 +78,7 @@ function decoded(text: string, field?: string): string {
 export const OVERLONG: unique symbol = Symbol('overlong');
 export type TextValue = string | typeof OVERLONG;
 
-/** What a text takes at most while it is kept. */
+/** The most memory that a text takes while it is kept. */
 export function bytesOfText(text: TextValue): number {
   return text === OVERLONG ? 0 : 2 * text.length;
 }

@@ -48,7 +48,7 @@ import {
 } from './answers.ts';
 import { createRequestId, hasBody, readForwardedFor, requestIdOf } from './request-headers.ts';
 
-/** For requests sent before the listener closed: a way around the world takes half of it. */
+/** The time for requests sent before the listener closed. One around the world takes half. */
 const LINGER_MS_MAX = 500;
 /** Node accepts one connection in each tick of its loop; further ones wait in the backlog. */
 const BACKLOG_MS_MAX = 500;
@@ -75,7 +75,7 @@ export interface PortOptions extends ErrorHandlerOptions {
   readonly baseUrl: string;
   readonly logger?: FastifyBaseLogger | undefined;
   readonly connectionsMax: number;
-  /** As of setAnswerHeaders. */
+  /** The path that `setAnswerHeaders` takes. */
   readonly negotiated?: string;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
   readonly bounds: FastifyHttpOptions<Server>;
@@ -135,7 +135,7 @@ export interface ConnectionsOptions {
     | undefined;
 }
 
-/** Those of the public port. */
+/** The connections of the public port. */
 export class Connections {
   readonly #server: Server;
   #open = 0;
@@ -147,7 +147,7 @@ export class Connections {
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
   #takingBacklog: Promise<void> | undefined;
-  /** Whose bodies are awaited here are all but submissions'. */
+  /** This room awaits all bodies but those of submissions. */
   readonly room: PortRoom;
 
   constructor(server: Server, { onDropped, onEnded, readingPace }: ConnectionsOptions) {
@@ -189,7 +189,7 @@ export class Connections {
     server.on('drop', () => onDropped?.());
   }
 
-  /** To be called before any route is added, and before hooks that run for the request's owner. */
+  /** Call it before any route is added, and before hooks that run for the request's owner. */
   serve(app: FastifyInstance, callers: Callers): void {
     const { accountOf, readiness } = callers;
     awaitBodies(app, this.room, callers);
@@ -200,7 +200,7 @@ export class Connections {
       if (this.#takingBacklog === undefined) done();
       else void this.#takingBacklog.then(() => done());
     });
-    // Also without trusted proxies: then nobody reads the header.
+    // The hook runs without trusted proxies too. Then nobody reads the header.
     app.addHook('onRequest', readForwardedFor);
     app.addHook('onRequest', (request, _reply, done) => serveRequest({ shows: request.ip }, done));
     app.addHook('onSend', (request, reply, payload, done) => {
@@ -253,9 +253,9 @@ export class Connections {
   }
 }
 
-/** Who calls on a port where keys are shown. */
+/** Finds out the callers on a port where they show keys. */
 interface Callers {
-  /** Whose request it is; undefined: a stranger's. */
+  /** The account that made the request. undefined: a stranger. */
   readonly accountOf: (request: FastifyRequest) => string | undefined;
   /** Whether it came with an API key. */
   readonly hasKey: (request: FastifyRequest) => boolean;
@@ -281,7 +281,7 @@ export function awaitBodies(
     const owner = account === undefined ? { network: networkOf(request.ip) } : { account };
     room.awaitBody(request.raw, reply.raw, owner);
   };
-  // After all checks of headers, whatever they had to ask the database.
+  // The hook runs after all checks of headers, even those that ask the database.
   app.addHook('preParsing', (request, reply, _payload, done) => {
     if (callers?.hasKey(request) !== true) note(request, reply);
     done(null);
@@ -322,7 +322,7 @@ function watchConnections(server: Server, options: ClientErrorOptions): void {
   server.removeAllListeners('request');
   server.on('request', (request: IncomingMessage, response: ServerResponse) => {
     const { socket } = request;
-    // What is left of its chunk is still handed on.
+    // Node still hands on the rest of its chunk.
     if (refused.has(socket)) return;
     if (isFramedOtherwise(request)) {
       refused.add(socket);

@@ -56,7 +56,7 @@ const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
 /** Any number that means something is shorter. */
 const LITERAL_BYTES_MAX = 64;
 
-/** What a value may be besides a string and null; it means what the same text means. */
+/** A value can be of these kinds beside a string and null. It means the same as its text. */
 export type LiteralKind = 'boolean' | 'number';
 
 /** RFC 8259 section 6. */
@@ -65,10 +65,10 @@ const FIRST_CHARACTERS: Readonly<Record<LiteralKind, string>> = {
   boolean: 'tf',
   number: '-0123456789',
 };
-/** What may follow a literal: white space, a comma, a brace. */
+/** White space, a comma or a brace can follow a literal. */
 const LITERAL_ENDS = Buffer.from(' \t\r\n,}');
 
-/** What a value must be, for an error's sentence. */
+/** The type that a value must have, for an error's sentence. */
 function typeOf(kinds: readonly LiteralKind[]): string {
   return [...kinds, 'string'].map(kind => `a ${kind}`).join(' or ');
 }
@@ -79,7 +79,7 @@ function literalText(literal: string): string | undefined {
   return NUMBER.test(literal) ? String(Number(literal)) : undefined;
 }
 
-/** Where the reader of an object or an array is. */
+/** The position of the reader in an object or an array. */
 interface Nesting {
   /** Braces and brackets that are open; 0: it has ended. */
   depth: number;
@@ -88,7 +88,7 @@ interface Nesting {
   escaped: boolean;
 }
 
-/** What a byte outside of strings does to the depth; whether it is the right one, JSON.parse says. */
+/** The change of depth by a byte outside of strings. JSON.parse judges whether it fits. */
 const DEPTH_OF = new Int8Array(256);
 for (const open of '{[') DEPTH_OF[open.charCodeAt(0)] = 1;
 for (const close of '}]') DEPTH_OF[close.charCodeAt(0)] = -1;
@@ -346,7 +346,7 @@ export class JsonFieldsParser<Text extends string> {
     return end;
   }
 
-  /** For an error's sentence. */
+  /** The field's name for an error's sentence. */
   get #shownField(): string {
     return this.#field ?? 'The value of an unknown field';
   }
@@ -398,7 +398,7 @@ for (const byte of [QUOTE, BACKSLASH, ...RAW_WHITE_SPACE]) IS_SPECIAL[byte] = 1;
 /** Stands for an escaped character that is not ASCII: in no Base64 alphabet either. */
 const NOT_ASCII = 0xff;
 
-/** What may follow a backslash, but for `u`: the byte it stands for; 0 for what may not. */
+/** The byte that each escape but `u` stands for. 0: it is not an escape. */
 const ESCAPES = new Uint8Array(256);
 for (const pair of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t']) {
   ESCAPES[pair.charCodeAt(0)] = pair.charCodeAt(1);
@@ -440,7 +440,7 @@ export class JsonImageText {
    * the length, since a large body goes through here byte by byte.
    */
   #unescape(chunk: Buffer, from: number): Run {
-    // Of this call alone: kept for the next one it would stay as long as the caller is silent.
+    // The buffer is of this call alone. A kept one would stay as long as the caller is silent.
     const out = Buffer.allocUnsafe(chunk.length - from);
     let [step, code, length, at] = [this.#escapeStep, this.#escapeCode, 0, from];
     for (; at < chunk.length; at += 1) {
@@ -460,7 +460,7 @@ export class JsonImageText {
       } else if (IS_SPECIAL[byte] === 0) {
         out[length++] = byte;
       } else if (byte === BACKSLASH) {
-        // As a rule the escape is a letter, and in the same chunk.
+        // The escape is mostly a letter in the same chunk.
         const meant = at + 1 < chunk.length ? ESCAPES[chunk[at + 1]!]! : 0;
         if (meant === 0) {
           step = 1;

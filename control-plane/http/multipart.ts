@@ -37,7 +37,7 @@ import {
 } from './request-headers.ts';
 
 export interface PartHead {
-  /** As the client wrote it; from any client, so compare it, and never look it up in an object. */
+  /** The client wrote it, so compare it, and never look it up in an object. */
   readonly name: string;
   /** It has a file name, or the type of a picture or of bytes: clients leave out one of the two. */
   readonly isFile: boolean;
@@ -91,7 +91,7 @@ function readPartHead(head: string): PartHead {
   return { name, isFile, isAscii: !isFile && isAsciiAlone(name, contentType) };
 }
 
-/** By lower case names. A header that counts here may come once. */
+/** Reads the headers by lower case names. A header that counts here can come once. */
 function readHeaders(head: string): ReadonlyMap<string, string> {
   const headers = new Map<string, string>();
   if (head === '') return headers;
@@ -193,17 +193,17 @@ export type PartEvent =
 
 type State = 'start' | 'delimiter' | 'head' | 'data' | 'end';
 
-/** What a state made of the bytes it was given: which are left, and what a caller is told. */
+/** The result of a state: the bytes that are left, and the event for the caller. */
 interface Step {
   readonly rest: Buffer;
   readonly events?: readonly PartEvent[];
 }
 
 export class MultipartReader {
-  /** With the line end before it, which belongs to it and not to the part. */
+  /** The delimiter begins with the line end before it, which is no part of the data. */
   readonly #delimiter: Buffer;
   #state: State = 'start';
-  /** What could be the beginning of something, not a view of its chunk. */
+  /** Bytes that could begin a delimiter or a header. They are a copy, not a view of their chunk. */
   readonly #held: KeptBytes;
   #started = false;
   #parts = 0;
@@ -235,7 +235,7 @@ export class MultipartReader {
     }
   }
 
-  /** After the last chunk. @throws ContractError INVALID_REQUEST */
+  /** Call it after the last chunk. @throws ContractError INVALID_REQUEST */
   finish(): void {
     if (!this.#started) throw malformed('The body is empty. Send multipart/form-data.');
     if (this.#state !== 'end') throw malformed('The body ends before its last boundary.');
@@ -323,7 +323,7 @@ export class MultipartReader {
     if (!this.#held.append(bytes)) throw new Error('a part of a form holds more than it may');
   }
 
-  /** Where bytes at the end begin that more bytes may make a delimiter; their end where none do. */
+  /** The start of bytes at the end that can begin a delimiter, or the end. */
   #delimiterStart(bytes: Buffer): number {
     let at = bytes.indexOf(CR, Math.max(0, bytes.length - this.#delimiter.length + 1));
     while (at !== -1) {

@@ -3,7 +3,7 @@
 /** Longer names are spelled like nothing. */
 const LENGTH_MAX = 32;
 
-/** In lower case, without what divides words: imageUrl, image-url and image_url are the same. */
+/** The name in lower case without separators: imageUrl, image-url and image_url are the same. */
 export function plainName(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '');
 }

@@ -13,7 +13,7 @@ import Negotiator from 'negotiator';
 
 /** Browsers send 150 characters; a longer header is ignored. */
 const ACCEPT_LENGTH_MAX = 1000;
-/** As JSON is answered: a range may name the charset. */
+/** The type of JSON answers. A range can name the charset. */
 const JSON_TYPE = 'application/json; charset=utf-8';
 const IMAGE_RANGE = /^image\/./;
 /** Types by which callers know a format, besides its own. */
@@ -114,7 +114,7 @@ export function parseRange(
   return { start, end: Math.min(last, sizeBytes - 1) };
 }
 
-/** What identifies a file that never changes: its date is as strong a validator as its tag. */
+/** Identifies a file that never changes: its date is as strong a validator as its tag. */
 export interface Validators {
   /** Strong, with its quotes. */
   readonly etag: string;
@@ -167,11 +167,11 @@ function names(list: string, etag: string, comparison: 'strong' | 'weak'): boole
   return (list.match(TAG) ?? []).some(tag => tag === etag || tag === weakened);
 }
 
-/** Of a request, or of a part of its body (RFC 9110 section 8.3). */
+/** The type of a request or of a part of its body (RFC 9110 section 8.3). */
 export interface ContentType {
-  /** In lower case. */
+  /** The type in lower case. */
   readonly type: string;
-  /** By lower case names. Undefined: they cannot be read, or one comes twice. */
+  /** The parameters by lower case names. Undefined: they are unreadable, or one comes twice. */
   readonly parameters: ReadonlyMap<string, string> | undefined;
 }
 
@@ -234,7 +234,7 @@ export function readParameters(
   return PARAMETERS_END.test(text.slice(end)) ? parameters : undefined;
 }
 
-/** In lower case, utf-8 where none is named. */
+/** The charset in lower case. utf-8: the type names none. */
 export function charsetOf({ parameters }: ContentType): string {
   return parameters?.get('charset')?.toLowerCase() ?? 'utf-8';
 }
@@ -254,7 +254,7 @@ export function hasBody({ headers }: IncomingMessage): boolean {
   return Number(headers['content-length'] ?? 0) > 0;
 }
 
-/** What RFC 7239 calls an address that nobody names. No network has it. */
+/** RFC 7239 has this name for an address that nobody names. No network has it. */
 const UNKNOWN_ADDRESS = 'unknown';
 /** `203.0.113.9:4711`, `[2001:db8::1]:4711` and `[2001:db8::1]`. */
 const WITH_PORT = /^(?:([\d.]+):\d{1,5}|\[([^\]]+)\](?::\d{1,5})?)$/;
@@ -406,7 +406,7 @@ const DELTA_SECONDS = /^\d{1,9}$/;
 /** Preferences that are honoured need 30; a longer header is ignored. */
 const PREFER_LENGTH_MAX = 1000;
 
-/** What cannot be read is ignored; of a preference given twice the first counts. */
+/** Ignores what it cannot read. If a preference comes twice, the first counts. */
 export function parsePrefer(header: string | readonly string[] | undefined): Preferences {
   const values = new Map<string, string>();
   const text = [header ?? ''].flat().join(',');
@@ -460,7 +460,7 @@ export function requestIdOf(request: IncomingMessage): string {
   return id;
 }
 
-/** For bytes that are not a request. */
+/** Makes an id for bytes that are not a request. */
 export function createRequestId(): string {
   return `req_${randomUUID()}`;
 }

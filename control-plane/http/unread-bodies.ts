@@ -5,7 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { hasBody } from './request-headers.ts';
 
 const DRAIN_BYTES_MAX = 1024 * 1024;
-/** For callers that send slowly, or neither send nor close. */
+/** The bound for callers that send slowly, or neither send nor close. */
 const DRAIN_MS_MAX = 2000;
 
 const awaitingContinue = new WeakSet<IncomingMessage>();
@@ -77,7 +77,7 @@ export function finishUnreadBody(
     return;
   }
   const answer = Buffer.from(payload);
-  // With its length known the caller has the whole answer before the stream below ends.
+  // A caller that knows the length has the whole answer before the stream below ends.
   reply.header('content-length', answer.length);
   done(null, Readable.from(answerThenDrain(answer, body), { objectMode: false }));
 }

@@ -131,10 +131,10 @@ export class UrlencodedReader {
       throw malformed(detail, this.#base64Field, 'has a + that is not written as %2B');
     }
     if (this.#escapeLeft === 0 && !hasPlus && !bytes.includes(PERCENT)) return bytes;
-    // Of this call alone: kept for the next one it would stay as long as the caller is silent.
+    // The buffer is of this call alone. A kept one would stay as long as the caller is silent.
     const out = Buffer.allocUnsafe(bytes.length);
     let [left, value, length] = [this.#escapeLeft, this.#escapeValue, 0];
-    // By indexes below the length: a body may be made of escapes, and `of` takes five times as long.
+    // The loop counts indexes, since a body can be all escapes and `of` takes five times as long.
     for (let index = 0; index < bytes.length; index += 1) {
       const byte = bytes[index]!;
       if (left > 0) {

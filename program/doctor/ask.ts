@@ -1,4 +1,4 @@
-/** What a doctor asks of other programs: an HTTP answer, and whether a port can be reached. */
+/** A doctor's questions to other programs: for an HTTP answer, and whether a port is open. */
 
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';

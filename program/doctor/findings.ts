@@ -6,11 +6,11 @@
 export type FindingStatus = 'ok' | 'warning' | 'failure';
 
 export interface Finding {
-  /** What was looked at, in a word or two; the same at every run. */
+  /** The thing that the doctor looked at, in a word or two. It is the same at every run. */
   readonly subject: string;
   readonly status: FindingStatus;
   readonly found: string;
-  /** What to do, one line; absent where it is ok. */
+  /** The advice in one line. It is absent if the finding is ok. */
   readonly advice?: string;
 }
 
@@ -88,7 +88,7 @@ export function pageOf(findings: readonly Finding[]): string[] {
   return [...lines, counts.join(', ')];
 }
 
-/** What others said is in it, too: nothing of it begins a line or speaks to the terminal. */
+/** Others wrote parts of the text: none of it can begin a line or control the terminal. */
 function oneLine(text: string): string {
   return text.replaceAll(/\p{Cc}+/gu, ' ');
 }

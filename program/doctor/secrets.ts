@@ -56,7 +56,7 @@ function secretsOf([name, value]: readonly [string, string | undefined]): string
   return [value, ...parts, ...passwords];
 }
 
-/** Of a URL, as it is written and decoded. */
+/** The password of a URL, as it is written and decoded. */
 function passwordsOf(value: string): string[] {
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(value) || !URL.canParse(value)) return [];
   const { username, password } = new URL(value);
@@ -67,7 +67,7 @@ function passwordsOf(value: string): string[] {
   return [...alone, ...signed, username !== '' && password !== '' ? `${username}:${password}` : ''];
 }
 
-/** As it is, decoded from a URL, written into one, and as JSON writes it. */
+/** The secret as it is, decoded from a URL, encoded for one, and as JSON writes it. */
 function formsOf(secret: string): string[] {
   const forms = [secret, encodeURIComponent(secret), JSON.stringify(secret).slice(1, -1)];
   try {
@@ -83,7 +83,7 @@ function formsOf(secret: string): string[] {
   return forms;
 }
 
-/** What documentation and habit put in the place of a secret. */
+/** Placeholders that documentation and habit put in the place of a secret. */
 const PLACEHOLDER =
   /change.?me|placeholder|example|password|secret|random.?token|hexadecimal|0123456789|abcdef0123|qwerty|letmein/i;
 /** Nobody guesses so much over a network. */
@@ -101,7 +101,7 @@ export function weaknessOfBytes(secret: Uint8Array): string | undefined {
   return bits < BITS_MIN ? `has at most ${Math.floor(bits)} bits` : undefined;
 }
 
-/** Of the fleet's tokens, in their order. */
+/** Names each of the fleet's tokens by its position. */
 export function nodeTokenName(index: number): string {
   return index === 0 ? 'the node token' : 'the second node token';
 }

@@ -1,4 +1,4 @@
-/** What an address or a host name says: whose network it is of, and who reaches it. */
+/** The network of an address or a host name, and who can reach it. */
 import { isIPv6 } from 'node:net';
 
 /** An IPv4 address as a socket of both families shows it. */
@@ -15,7 +15,7 @@ export function networkOf(address: string): string {
   if (mapped !== null) return mapped[1]!;
   const [plain = ''] = address.split('%');
   if (!isIPv6(plain)) return address;
-  // In one way of writing it: a proxy may have another.
+  // Writes the address in one form, since a proxy can use another.
   const compressed = new URL(`http://[${plain}]/`).hostname.slice(1, -1);
   const [head = '', tail] = compressed.split('::');
   const before = head === '' ? [] : head.split(':');

@@ -12,7 +12,7 @@ const PORT_MAX = 32_000;
 /** Each but `count` of them met somebody who listens. */
 const TRIES_MAX = 100;
 
-/** As many ports as asked for: a tuple where the number is written out. */
+/** A list of ports. If the number is a literal, it is a tuple. */
 type PortTuple<Count extends number, Ports extends number[] = []> = number extends Count
   ? number[]
   : Ports['length'] extends Count

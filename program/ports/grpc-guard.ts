@@ -68,7 +68,7 @@ const HEADER_LIST_BYTES_MAX = 16 * 1024;
 
 export const GUARD_BOUNDS = {
   strangersMax: 512,
-  /** From the connection to the first call with a token, the TLS handshake included. */
+  /** The time from the connection to the first call with a token, with the TLS handshake. */
   tokenWaitMaxMs: 10_000,
   /** The same of a connection that only makes calls that need no token, as probes do. */
   probeAgeMaxMs: 60_000,
@@ -77,14 +77,14 @@ export const GUARD_BOUNDS = {
    * each fill their window, so that a caller with a wrong token hears of that and of no flood.
    */
   strangerBytesMax: 1024 * 1024,
-  /** Of one connection over its life: a probe each second until it must reconnect. */
+  /** The calls of one connection over its life: a probe each second until it must reconnect. */
   strangerCallsMax: 100,
   knownMax: 256,
   directMax: 192,
   directEachMax: 64,
-  /** From a call's headers to the end of its first message. */
+  /** The time from a call's headers to the end of its first message. */
   firstMessageWaitMaxMs: 10_000,
-  /** For callers that go on sending, or never end their side, when their answer is complete. */
+  /** The time for callers that send on, or never end their side, after their whole answer. */
   afterEndMaxMs: 5000,
 };
 export type GuardBounds = Readonly<typeof GUARD_BOUNDS>;
@@ -115,7 +115,7 @@ export function connectionsMaxOf({ strangersMax, knownMax }: GuardBounds): numbe
   return 2 * strangersMax + knownMax;
 }
 
-/** Who a known connection belongs to: the fleet, or the direct caller of that name. */
+/** The owner of a known connection: the fleet, or the direct caller of that name. */
 export type ConnectionOwner =
   | { readonly kind: 'fleet' }
   | { readonly kind: 'direct'; readonly name: string };
@@ -137,9 +137,9 @@ export type GuardCause = (typeof GUARD_CAUSES)[number];
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
 export interface GrpcGuardOptions {
-  /** Who makes a call; undefined for an unknown caller. */
+  /** Names the caller of a call. undefined: the caller is unknown. */
   readonly identify: (metadata: Metadata, auth: AuthContext) => ConnectionOwner | undefined;
-  /** What unknown callers are refused with before a handler sees them; absent: handlers judge. */
+  /** The error for unknown callers before a handler sees them. Absent: handlers judge. */
   readonly unknown?: ContractError;
   /** Calls at once of a connection that has shown a token. */
   readonly streamsMax: number;
@@ -147,7 +147,7 @@ export interface GrpcGuardOptions {
   readonly isOpenPath?: (path: string) => boolean;
   /** Paths of methods whose messages but the first only the server's own options bound. */
   readonly isLargePath?: (path: string) => boolean;
-  /** After this without a byte either way a call of that path is reset; undefined: never. */
+  /** The guard resets a call of that path after such a silence both ways. undefined: never. */
   readonly silenceMaxMsOf?: (path: string) => number | undefined;
   /** An operator should see it: a connection or a stream was ended at a bound. */
   readonly onEnded?: ((cause: GuardCause) => void) | undefined;
@@ -254,7 +254,7 @@ export class GrpcGuard {
       maxHeaderListSize: HEADER_LIST_BYTES_MAX,
     });
     http2Server.maxConnections = connectionsMaxOf(this.#bounds);
-    // Before http2's own listener, which makes the session at once in plain text.
+    // This runs before http2's own listener, which makes the session at once in plain text.
     http2Server.prependListener('connection', (socket: Socket) => this.#opened(socket));
     http2Server.on('session', (session: ServerHttp2Session) => {
       const connection = this.#connections.get(peerOf(session.socket));
@@ -295,7 +295,7 @@ export class GrpcGuard {
       return;
     }
     for (const listener of inner) listener(stream, headers);
-    // After grpc-js, whose listeners set the stream's pace.
+    // This runs after grpc-js, whose listeners set the stream's pace.
     this.#endAfterEnd(stream);
     const silenceMaxMs = silenceMaxMsOf?.(path);
     if (silenceMaxMs !== undefined) {
@@ -408,7 +408,7 @@ export class GrpcGuard {
     }
   }
 
-  /** With a GOAWAY where it speaks HTTP/2; whatever the peer does, it is over soon. */
+  /** Sends a GOAWAY if the connection speaks HTTP/2, and ends it soon, whatever the peer does. */
   #end(connection: Connection, cause: GuardCause): void {
     if (connection.ending) return;
     connection.ending = true;
@@ -479,7 +479,7 @@ export class GrpcGuard {
           prefixBytes = 0;
           leftBytes = prefix.readUInt32BE(1);
           if (leftBytes > MESSAGE_BYTES_SMALL) return fail('message_too_large');
-          // What it unfolds to is not bounded by what is sent.
+          // The size of a compressed message does not bound what it unfolds to.
           if (prefix[0] !== 0 && !isKnown) return fail('message_compressed');
         }
         if (leftBytes > 0 || !first) continue;
@@ -533,7 +533,7 @@ function refuse(stream: ServerHttp2Stream, error: ContractError): void {
   stream.close(constants.NGHTTP2_NO_ERROR);
 }
 
-/** As grpc-js makes it for the handler of a call. */
+/** Makes what grpc-js makes for the handler of a call. */
 function authContextOf({ socket }: NonNullable<ServerHttp2Stream['session']>): AuthContext {
   if (!(socket instanceof TLSSocket) || !socket.authorized) return {};
   const certificate = socket.getPeerCertificate();

@@ -17,7 +17,7 @@ export interface HttpGuardOptions {
   readonly spareShare: number;
   /** The same that may have a body on its way; strangers and accounts each as many. */
   readonly bodiesShare?: number;
-  /** Whose key a connection has shown last; undefined: none. Nobody's where absent. */
+  /** The account whose key a connection showed last. undefined: it showed none, as if absent. */
   readonly ownerOf?: (socket: Socket) => string | undefined;
   /** A connection that waited had to make room, or one was cut off at another bound. */
   readonly onEnded?: ((cause: EndedCause) => void) | undefined;
@@ -41,7 +41,7 @@ export function guardHttpServer(server: Server, options: HttpGuardOptions): Port
   return room;
 }
 
-/** Who is waited for: an account, or a stranger from a network. */
+/** The owner of a connection that waits: an account, or a stranger from a network. */
 export type WaitingOwner = { readonly account: string } | { readonly network: string };
 
 /**
@@ -64,9 +64,9 @@ export class PortRoom {
   readonly #options: HttpGuardOptions;
   /** Strangers' connections that wait, by network. */
   readonly #strangers = new WaitingSockets();
-  /** By account. */
+  /** Accounts' connections that wait, by account. */
   readonly #accounts = new WaitingSockets();
-  /** Those of both whose bodies are on their way, by network and by account. */
+  /** The connections of both whose bodies are on their way, by network and by account. */
   readonly #bodies = { strangers: new WaitingSockets(), accounts: new WaitingSockets() };
   /** The request of a connection whose body is on its way. */
   readonly #awaited = new WeakMap<Socket, IncomingMessage>();
@@ -86,14 +86,14 @@ export class PortRoom {
     server.on('connection', (socket: Socket) => {
       this.#open += 1;
       if (this.#open > server.maxConnections * (1 - options.spareShare)) this.#makeRoom();
-      // After the check: the newcomer is not the one to close.
+      // The newcomer waits only after the check, so that it is not the one to close.
       this.#wait(socket, ownerOf(socket));
       socket.once('close', () => {
         this.#open -= 1;
         this.#goOn(socket);
       });
     });
-    // Before the handler, which may await a body at once.
+    // This runs before the handler, which can await a body at once.
     server.prependListener('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
       this.#goOn(socket);
       busy.set(socket, (busy.get(socket) ?? 0) + 1);
@@ -110,7 +110,7 @@ export class PortRoom {
     return this.#bodies.strangers.size + this.#bodies.accounts.size;
   }
 
-  /** From now until the body is whole or the answer is written. A second call changes nothing. */
+  /** Counts a body until it is whole or the answer is written. A second call changes nothing. */
   awaitBody(request: IncomingMessage, response: ServerResponse, owner: WaitingOwner): void {
     const { socket } = request;
     if (request.complete || socket.destroyed || this.#awaited.get(socket) === request) return;
@@ -167,13 +167,13 @@ export class PortRoom {
   }
 }
 
-/** By owner, each in the order in which they began to wait; nothing takes longer where more wait. */
+/** Sockets by owner, in the order in which they began to wait. Each call takes constant time. */
 class WaitingSockets {
   readonly #byOwner = new Map<string, Set<Socket>>();
   readonly #owners = new Map<Socket, string>();
   /** Owners of as many sockets, in the order in which they came to have them. */
   readonly #bySize = new Map<number, Set<string>>();
-  /** Of one owner. */
+  /** The most sockets of one owner. */
   #most = 0;
 
   get size(): number {
@@ -197,7 +197,7 @@ class WaitingSockets {
     this.#moved(owner, same.size + 1, same.size);
   }
 
-  /** Whose place is taken next: of owners with as many, the one that came first. */
+  /** The socket to close next. Among owners with as many sockets, it is of the first. */
   least(): Socket | undefined {
     const [owner] = this.#bySize.get(this.#most) ?? [];
     const [longest] = (owner !== undefined && this.#byOwner.get(owner)) || [];
@@ -224,7 +224,7 @@ export const UNREAD_STRANGERS_MAX = 2048;
  */
 export const UNREAD_BYTES_MAX = 128 * 1024 * 1024;
 const SAMPLE_INTERVAL_MS = 1000;
-/** So many connections more bring the next look forward. */
+/** The next look comes earlier after so many more connections. */
 const SAMPLE_CONNECTIONS_MAX = 256;
 
 interface Reader {
@@ -306,7 +306,7 @@ function newReader(socket: Socket): Reader {
   return { answers: new Set(), takenBytes: takenBytes(socket), debtMs: 0 };
 }
 
-/** What waits in the process: of the answer that is sent now, and of those behind it. */
+/** The bytes that wait in the process: of the current answer, and of those behind it. */
 function bytesOf(answers: Iterable<ServerResponse>): number {
   let bytes = 0;
   for (const { writableLength } of answers) bytes += writableLength;
@@ -373,7 +373,7 @@ export function boundPipelining(server: Server, onEnded?: HttpGuardOptions['onEn
   server.removeAllListeners('request');
   server.on('request', (request: IncomingMessage, response: ServerResponse) => {
     const { socket } = request;
-    // What is left of its chunk is still handed on.
+    // Node still hands on the rest of its chunk.
     if (socket.destroyed) return;
     const count = (underWay.get(socket) ?? 0) + 1;
     if (count > PIPELINED_MAX) {

@@ -18,7 +18,7 @@ import { hostOf, isPrivateName } from './addresses.ts';
 
 /** Begins the User-Agent of every request that this service sends by itself. */
 export const OWN_AGENT = 'matting-service/1';
-/** Of every version. */
+/** Matches every version. */
 const OF_SERVICES = /^\s*matting-service\b/i;
 /** A host, and its port. */
 const HOST = /^(\[[\da-f:.]+\]|[^\s:/\\@?#[\]]+)(?::\d{1,5})?$/i;
@@ -37,7 +37,7 @@ export function isOwnHost(text: string, own: readonly string[]): boolean {
   return host !== undefined && (isIP(host) !== 0 || isPrivateName(host) || own.includes(host));
 }
 
-/** Of a Host header, or of an address with its port. Undefined: the text has another form. */
+/** The host in a Host header or an address with a port. Undefined: the text has another form. */
 export function hostIn(text: string): string | undefined {
   const url = HOST.test(text) ? URL.parse(`http://${text}`) : null;
   return url === null ? undefined : hostOf(url);

@@ -37,7 +37,7 @@ function readEnd(pem: string): number[] {
   }
 }
 
-/** Of each file that is there, under its name. */
+/** The end of each certificate file that exists, under its name. */
 export function endsOfFiles(
   files: readonly (readonly [
     file: string,

@@ -83,7 +83,7 @@ export class TlsFiles {
     return new TlsFiles(settings, await readContent(settings), options);
   }
 
-  /** Of the files in use, which are the last good ones. */
+  /** The ends of the files in use, which are the last good ones. */
   get ends(): CertificateEnd[] {
     return endsOf({
       identity: this.#identity.current,
@@ -97,7 +97,7 @@ export class TlsFiles {
     return this.#settings.clientCaFile !== undefined;
   }
 
-  /** For this program's own port: plain text where no certificate is configured. */
+  /** The credentials of this program's own port: plain text if no certificate is configured. */
   serverCredentials(): ServerCredentials {
     if (this.#identity.current === undefined) return ServerCredentials.createInsecure();
     const callers = this.#clientCa.current === undefined ? null : this.#providerOf(this.#clientCa);
@@ -107,7 +107,7 @@ export class TlsFiles {
     return experimental.createCertificateProviderServerCredentials(own, callers, callers !== null);
   }
 
-  /** To other programs: plain text where no authority for their certificates is configured. */
+  /** The security of calls to other programs: plain text if no authority is configured. */
   channelSecurity(): ChannelSecurity {
     if (this.#serverCa.current === undefined) {
       return { credentials: ChannelCredentials.createInsecure(), options: {} };
@@ -177,7 +177,7 @@ export class TlsFiles {
 /** The latest good content of one or two files, and listeners for changes. */
 class Source<T extends Buffer | Identity> {
   #current: T | undefined;
-  /** By the function that grpc-js knows the listener by. */
+  /** Listeners by the function by which grpc-js knows them. */
   readonly #listeners = new Map<unknown, (value: T) => void>();
 
   constructor(current: T | undefined) {

@@ -4,9 +4,9 @@ import type { EnvReader } from '../env.ts';
 export interface TlsSettings {
   /** Own certificate with the chain above it, and its key, PEM: the own gRPC port speaks TLS. */
   readonly identity: { readonly certFile: string; readonly keyFile: string } | undefined;
-  /** Who signs callers' certificates: then every connection to the own port must bring one. */
+  /** The authority for callers' certificates. If set, every connection to the port needs one. */
   readonly clientCaFile: string | undefined;
-  /** Who signs servers' certificates: then connections to other programs are TLS. */
+  /** The authority for servers' certificates. If set, connections to other programs are TLS. */
   readonly serverCaFile: string | undefined;
   /** The name that servers' certificates must have, in place of the host they are reached at. */
   readonly serverName: string | undefined;

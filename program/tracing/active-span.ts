@@ -89,7 +89,7 @@ export interface Tracing {
    *   Trace Context knows: a trace of its own
    */
   start(begin: SpanBegin, parent?: Span | TraceCarrier): StartedSpan;
-  /** For the next process. */
+  /** The carrier for the next process. */
   carrierOf(span: Span): TraceCarrier;
   /** Sends what is left, for as long as the bound allows. Never rejects. */
   close(): Promise<void>;
@@ -107,7 +107,7 @@ export interface SpanObserver {
 }
 
 export interface TracedProgram {
-  /** As service.name, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES says another. */
+  /** The service.name, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES says another. */
   readonly name: string;
   readonly version: string;
   /** Which of several: service.instance.id. */
@@ -128,7 +128,7 @@ export function underSpan<T>(span: StartedSpan | undefined, work: () => T): T {
   return span === undefined ? work() : active.run(span, work);
 }
 
-/** For what outlives the request in which it begins, as timers and loops do. */
+/** Runs work that outlives the request in which it begins, as timers and loops do. */
 export function underNoSpan<T>(work: () => T): T {
   return active.getStore() === undefined ? work() : active.run(undefined, work);
 }
@@ -170,13 +170,13 @@ export function failSpan(type: string): void {
   active.getStore()?.span.setStatus({ code: ERROR });
 }
 
-/** Of the active span: what goes out with a call. Undefined: nothing does. */
+/** The carrier of the active span, which goes out with a call. Undefined: there is none. */
 export function activeCarrier(): TraceCarrier | undefined {
   const started = active.getStore();
   return started?.tracing.carrierOf(started.span);
 }
 
-/** What each log line has of the active span: OpenTelemetry's names for logs that go elsewhere. */
+/** The active span's fields of each log line, by OpenTelemetry's names for logs. */
 export function traceFields() {
   const context = active.getStore()?.span.spanContext();
   return (
@@ -221,7 +221,7 @@ export function keptContext({ traceparent, tracestate }: TraceCarrier): string {
   return whole.length > KEPT_CONTEXT_LENGTH_MAX ? traceparent : whole;
 }
 
-/** Of the active span; undefined: there is none. */
+/** The kept context of the active span. undefined: there is none. */
 export function activeKeptContext(): string | undefined {
   const carrier = activeCarrier();
   return carrier && keptContext(carrier);

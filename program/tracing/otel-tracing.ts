@@ -209,7 +209,7 @@ class CountedExport {
   }
 }
 
-/** Of the system, or the HTTP status. */
+/** The system's code, or the HTTP status. */
 function codeOf(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | undefined)?.code;
   return code === undefined ? undefined : String(code);

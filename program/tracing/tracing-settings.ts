@@ -15,18 +15,18 @@ export const SAMPLERS = [
 export type SamplerName = (typeof SAMPLERS)[number];
 
 export interface TracingSettings {
-  /** Where spans are posted; may hold a password, so it is never logged. */
+  /** The address of the collector. It can hold a password, so no log has it. */
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Of one request with its repetitions. */
+  /** The time for one request with its repetitions. */
   readonly timeoutMs: number;
   readonly compression: 'gzip' | 'none';
-  /** Who signed the collector's certificate; undefined: who the system trusts. */
+  /** The authority for the collector's certificate. undefined: those that the system trusts. */
   readonly caFile: string | undefined;
-  /** For a collector that asks for one. */
+  /** The certificate for a collector that asks for one. */
   readonly identity: { readonly certFile: string; readonly keyFile: string } | undefined;
   readonly sampler: SamplerName;
-  /** In [0, 1]: of traces that begin here. */
+  /** The share of the traces that begin here, in [0, 1]. */
   readonly ratio: number;
   /** OTEL_SERVICE_NAME. */
   readonly serviceName: string | undefined;

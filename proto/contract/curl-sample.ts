@@ -12,7 +12,7 @@ export interface SampledCall {
 }
 
 export interface CurlCall extends SampledCall {
-  /** Where it lies, from where the line is run; `photo.jpg` where absent. */
+  /** The path of the picture from where the line runs. The default is `photo.jpg`. */
   readonly photo?: string;
 }
 

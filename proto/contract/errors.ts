@@ -146,9 +146,9 @@ export interface FieldError {
 }
 
 export interface ContractErrorOptions {
-  /** What was caught; logged, never shown. */
+  /** The error that was caught. The log has it, an answer never. */
   readonly cause?: unknown;
-  /** Where the cause, not the code, decides (IMAGE_DOWNLOAD_FAILED, PROCESSING_FAILED). */
+  /** Set if the cause, not the code, decides (IMAGE_DOWNLOAD_FAILED, PROCESSING_FAILED). */
   readonly retryable?: boolean | undefined;
   readonly fieldErrors?: readonly FieldError[];
   readonly jobId?: string | undefined;
@@ -183,7 +183,7 @@ export class ContractError extends Error {
   }
 }
 
-/** As `invalidParameter`, of output_format. */
+/** Does for output_format what `invalidParameter` does for other fields. */
 export function unsupportedOutput(wrong: string): ContractError {
   const fieldErrors = [{ field: 'output_format', detail: wrong }];
   return new ContractError('UNSUPPORTED_OUTPUT_FORMAT', `output_format ${wrong}.`, { fieldErrors });

@@ -83,9 +83,9 @@ export interface Box {
 }
 
 export interface Subject {
-  /** In the oriented input. */
+  /** The subject's box in the oriented input. */
   readonly inputBox: Box;
-  /** In the result, cut off at its edges. */
+  /** The subject's box in the result, cut off at its edges. */
   readonly resultBox: Box;
   /** Share of the input's area that the subject covers, 0 to 1. */
   readonly share: number;
@@ -103,7 +103,7 @@ export interface Sight {
   readonly subject: Subject | null;
 }
 
-/** What callers should know before they use a result, as answers name it. */
+/** The names in answers of what callers should know before they use a result. */
 export const RESULT_WARNINGS = ['no_subject', 'subject_unsure', 'subject_cut_off'] as const;
 export type ResultWarning = (typeof RESULT_WARNINGS)[number];
 

@@ -17,7 +17,7 @@ export const TRANSPARENT_FORMATS = ['png', 'webp', 'avif', 'jxl'] as const;
 export const OUTPUT_FORMATS = [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const;
 export type OutputFormat = (typeof OUTPUT_FORMATS)[number];
 
-/** What documents and pages call each format. */
+/** The name of each format in documents and pages. */
 export const FORMAT_NAMES: Readonly<Record<OutputFormat, string>> = {
   png: 'PNG',
   webp: 'WebP',

@@ -8,7 +8,7 @@ import { ContractError, ERROR_CATALOGUE, type ErrorCode, isErrorCode } from './e
 export const ERROR_CODE_TRAILER = 'matting-error-code';
 export const RETRYABLE_TRAILER = 'matting-retryable';
 
-/** What a status without our trailer means: the transport's or a proxy's own. */
+/** The meaning of a status without our trailer, which the transport or a proxy made. */
 const BARE_STATUS: Partial<Record<status, ErrorCode>> = {
   [status.CANCELLED]: 'CALL_CANCELLED',
   [status.DEADLINE_EXCEEDED]: 'CALL_DEADLINE_EXCEEDED',

@@ -124,7 +124,7 @@ function decodeBytes(format: InputFormat | undefined, pixels: number): number {
   return Math.max(...formats.map(bands => bytesIn(bands, pixels)));
 }
 
-/** What an image counts against a node's megapixels; one of unknown size as the largest there is. */
+/** Megapixels that an image takes of a node. An unknown size counts as the largest. */
 export function countedMegapixels({
   pixels = IMAGE_PIXELS_MAX,
   ...formats

@@ -1,6 +1,6 @@
-/** What a request may name as its plan or its model: the form, and how many a node may have. */
+/** Names of plans and models in requests: their form, and how many a node can have. */
 
-/** As control planes take them. */
+/** The form that control planes accept. */
 export const SELECTABLE_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 export const SELECTABLE_NAME_FORM =
   '1 to 64 letters, digits, dots, underscores and hyphens, the first a letter or a digit';

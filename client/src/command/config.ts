@@ -1,7 +1,7 @@
-/** What the command takes from the environment: a key on a command line could be read by everybody. */
+/** The command reads its key from the environment: everybody could read one on a command line. */
 import { CommandError } from './command-error.ts';
 
-/** As docs/settings.md shows it. */
+/** docs/settings.md shows it. */
 export const API_KEY = {
   variable: 'MATTING_API_KEY',
   section: 'matting remove',

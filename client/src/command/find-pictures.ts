@@ -3,7 +3,7 @@ import { readdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { CommandError, misuse, NO_INPUT_EXIT_CODE } from './command-error.ts';
 
-/** What is taken from a folder, in whatever case; a file that is named itself may end as it likes. */
+/** The command takes files with these endings from a folder, and any file that is named itself. */
 const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl', '.heic', '.heif'];
 /** Pictures of a run: their names are held in memory. */
 const PICTURES_MAX = 1_000_000;
@@ -11,7 +11,7 @@ const PICTURES_MAX = 1_000_000;
 const NAMES_SHOWN_MAX = 5;
 
 export interface Picture {
-  /** As a person finds it: the argument, with what is below it. */
+  /** The path for a person: the argument, and the path below it. */
   readonly source: string;
   /** Relative to the folder of the results, with forward slashes. */
   readonly output: string;
@@ -52,7 +52,7 @@ class Search implements Found {
   readonly others = { count: 0, first: [] as string[] };
   readonly #options: FindOptions;
   readonly #to: string;
-  /** By output. */
+  /** The source of each output. */
   readonly #sources = new Map<string, string>();
 
   constructor(options: FindOptions, to: string) {
@@ -71,7 +71,7 @@ class Search implements Found {
     if ((await realpath(file)) === this.#to) {
       throw misuse(`${file} is also the folder for the results; use another folder for --to`);
     }
-    // As cp has it: a folder keeps its name, what is in it comes alone by `folder/.`
+    // A folder keeps its name, and `folder/.` means its content alone, as with cp.
     const name = /(^|\/)\.\.?\/*$/.test(file) ? '' : path.basename(path.resolve(file));
     await this.#walk(file, name);
   }
@@ -156,7 +156,7 @@ async function leadsToFile(link: string): Promise<boolean> {
   );
 }
 
-/** What the system says, in a few words. */
+/** The system's error in a few words. */
 export function reasonOf(error: NodeJS.ErrnoException): string {
   if (error.code === 'ENOENT') return 'no such file';
   if (error.code === 'EACCES' || error.code === 'EPERM') return 'permission denied';

@@ -9,11 +9,11 @@ import { createInterface } from 'node:readline';
 import type { ResultWarning, Subject } from '../index.ts';
 
 export const JOURNAL_NAME = 'results.jsonl';
-/** From the end of the journal, in which its last newline must be. A line has some 500. */
+/** The last newline must be within so many bytes of the end. A line has some 500. */
 const LINE_BYTES_MAX = 64 * 1024;
 
 export interface JournalLine {
-  /** As it was found. */
+  /** The path at which the command found the picture. */
   readonly file: string;
   /** SHA-256 of the file, hexadecimal; null where it could not be read. */
   readonly sha256: string | null;
@@ -22,21 +22,21 @@ export interface JournalLine {
   readonly job: string | null;
   /** Relative to the journal; null where there is none. */
   readonly output: string | null;
-  /** Of the result. */
+  /** The size of the result. */
   readonly size: {
     readonly bytes: number;
     readonly width: number;
     readonly height: number;
   } | null;
-  /** In pixels of the file, with the share of it; null: none was seen, or nothing was said of it. */
+  /** In pixels of the file. null: the models saw no subject, or the service does not know. */
   readonly subject: Subject | null;
   readonly warnings: readonly ResultWarning[];
-  /** What the job cost. Lines with the same job name the same charge. */
+  /** The cost of the job. Lines with the same job name the same charge. */
   readonly credits: number;
   readonly error: { readonly code: string; readonly detail: string } | null;
 }
 
-/** Of a picture before anything is known of it. */
+/** The line of a picture that nothing is known of yet. */
 export const NOTHING: Omit<JournalLine, 'file'> = {
   sha256: null,
   key: null,
@@ -96,7 +96,7 @@ async function mendLastLine(file: FileHandle): Promise<void> {
   const end = buffer.subarray(0, bytesRead).lastIndexOf('\n') + 1;
   if (from + end === size) return;
   if (parseLine(buffer.toString('utf8', end, bytesRead)) !== undefined) await file.appendFile('\n');
-  // What has no newline at all for so long is no journal of ours: it is left as it is.
+  // A file without a newline in so many bytes is not our journal, so nothing changes it.
   else if (end > 0 || from === 0) await file.truncate(from + end);
 }
 

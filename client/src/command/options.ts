@@ -19,7 +19,7 @@ const GIVE_UP_MINUTES_MAX = 7 * 24 * 60;
 /** The service's bound on a background: over it every picture would be refused. */
 const BACKGROUND_BYTES_MAX = 10_485_760;
 
-/** What results are written as, and the ending of their files. */
+/** The formats of results, and the endings of their files. */
 const ENDINGS: Readonly<Record<OutputFormat, string>> = {
   png: 'png',
   webp: 'webp',
@@ -29,7 +29,7 @@ const ENDINGS: Readonly<Record<OutputFormat, string>> = {
 };
 const FORMATS = Object.keys(ENDINGS) as OutputFormat[];
 
-/** By name: what follows it, nothing where it is a switch, and what it is about. */
+/** Each option by its name: its value, which a switch does not have, and its meaning. */
 type OptionTexts = Readonly<Record<string, readonly [value: string, about: string]>>;
 
 /** The fields of finishing, under their names; `background-file` is a file of this machine. */
@@ -73,7 +73,7 @@ type SwitchName = {
   [Name in OptionName]: (typeof OPTIONS)[Name][0] extends '' ? Name : never;
 }[OptionName];
 
-/** As they were typed. */
+/** The options as a person typed them. */
 export type GivenOptions = { readonly [Name in SwitchName]?: boolean } & {
   readonly [Name in Exclude<OptionName, SwitchName>]?: string;
 };
@@ -89,12 +89,12 @@ export interface RemoveOptions {
   readonly fullNames: boolean;
   /** Goes into the keys: another run pays anew. */
   readonly run: string;
-  /** Of one picture. */
+  /** The longest time for one picture. */
   readonly giveUpMs: number;
   readonly fields: MattingFields;
-  /** What `fields` ask for, as a text that goes into the keys. */
+  /** The fields as a text that goes into the keys. */
   readonly asked: string;
-  /** Of the files that are written, without a dot. */
+  /** The ending of the files that the command writes, without a dot. */
   readonly ending: string;
 }
 

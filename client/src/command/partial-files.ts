@@ -9,7 +9,7 @@ import path from 'node:path';
 const PARTIAL = /^\..*\.(\d{1,10})\.part$/;
 
 export class PartialFiles {
-  /** By folder: its clearing, once in a run. */
+  /** The clearing of each folder, which happens once in a run. */
   readonly #cleared = new Map<string, Promise<void>>();
 
   /** Rejects with the system's errors. */

@@ -12,7 +12,7 @@ import { keyOf } from './picture-key.ts';
 
 export type PictureEnd =
   | { readonly kind: 'made'; readonly job: string; readonly warnings: readonly string[] }
-  /** By an earlier run, or, with --skip-existing, by whomever. */
+  /** An earlier run made the result, or, with --skip-existing, anybody. */
   | { readonly kind: 'there' }
   | { readonly kind: 'failed'; readonly error: Error };
 

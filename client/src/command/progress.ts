@@ -8,7 +8,7 @@ const CLEAR_LINE = '\r\x1b[2K';
 /** All controls but tabs and new lines: names of files may hold any. */
 const CONTROLS = /(?![\t\n])\p{Cc}/gu;
 
-/** As it may be written to a terminal, which acts by controls. */
+/** Takes out the control characters, on which a terminal would act. */
 export function shown(text: string): string {
   return text.replaceAll(CONTROLS, '?');
 }
@@ -19,7 +19,7 @@ export class Progress {
   readonly #hasBar: boolean;
   readonly #startedAtMs = performance.now();
   #ended = 0;
-  /** Of those that ended: the ones that took a request. */
+  /** The pictures that ended and took a request. */
   #sent = 0;
   #percentSaid = 0;
   #note = '';

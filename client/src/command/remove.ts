@@ -73,7 +73,7 @@ async function requireService({ client, fields }: RemoveOptions, pictures: numbe
   }
 }
 
-/** None are offered where no node has told of any yet: the service decides then. */
+/** The list is empty until a node reports its models. Then the service decides. */
 function requireOffered(model: string, offered: readonly Model[]): void {
   if (offered.length === 0 || offered.some(({ name }) => name === model)) return;
   const lines = offered.map(({ name, good_for: about }) => [name, about ?? []].flat().join(': '));
@@ -89,7 +89,7 @@ class Run {
   readonly #found: Found;
   readonly #endings: Endings;
   readonly #progress: Progress;
-  /** Those that failed are named in the end. */
+  /** The command names the failed pictures at its end. */
   readonly #failed: string[] = [];
   readonly #jobs = new Set<string>();
   #next = 0;
@@ -211,7 +211,7 @@ function namedOthers({ count, first }: Found['others']): string {
   return `${count} other ${count === 1 ? 'file' : 'files'} (${first.join(', ')}${more})`;
 }
 
-/** What is wrong with the fields of a request is wrong with the command. */
+/** An error in the fields of a request is an error in the command. */
 function failureOf(error: Error, before = ''): CommandError {
   const isMisuse = error instanceof MattingError && error.fieldErrors.length > 0;
   const message = `${before}${codeOf(error)}: ${error.message}`;

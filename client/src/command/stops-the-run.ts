@@ -32,7 +32,7 @@ const STATUSES_OF_ALL: readonly unknown[] = [401, 402, 403];
 /** A file that is too large for the service, or for a proxy before it that knows no codes. */
 const TOO_LARGE_STATUS = 413;
 
-/** Of a disk on which nothing more can be written. */
+/** Errors of a disk that takes no more data. */
 const CODES_OF_DISKS: readonly string[] = ['ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE'];
 
 const KNOWN_CODES: readonly string[] = [...ERROR_CODES, 'NO_ANSWER', 'UNREADABLE_ANSWER'];

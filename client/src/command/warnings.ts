@@ -1,4 +1,4 @@
-/** What the service warns of, in words. */
+/** The service's warnings in words. */
 const WARNED: Readonly<Record<string, string>> = {
   no_subject: 'no subject found',
   subject_unsure: 'the result is uncertain; much of the subject is half transparent',

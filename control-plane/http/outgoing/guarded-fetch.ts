@@ -114,7 +114,7 @@ export class GuardedFetch {
     try {
       return await this.#follow(text, { accountId, signal: either }, consume);
     } catch (error) {
-      // Where the signal aborted, it is the cause of any error after it.
+      // A signal that aborted is the cause of any error after it.
       either.throwIfAborted();
       throw error;
     } finally {

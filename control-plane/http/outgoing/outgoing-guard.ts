@@ -122,7 +122,7 @@ export interface OutgoingGuardOptions {
 
 export interface ConnectionLimits {
   readonly connectMs: number;
-  /** From the request to the response's headers. */
+  /** The time from the request to the response's headers. */
   readonly firstByteMs: number;
   /** Between two pieces of the body. */
   readonly idleMs: number;

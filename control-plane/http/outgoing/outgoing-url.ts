@@ -61,7 +61,7 @@ export function isPublicAddress(address: string): boolean {
 /* Addresses that callers' URLs may reach: public ones, and the operator's exceptions. */
 
 interface AddressPolicy {
-  /** For tests and trusted networks: any address. */
+  /** Allows any address, for tests and trusted networks. */
   readonly allowPrivateAddresses: boolean;
   /** CIDR blocks of parseNetwork that may be reached though they are not public. */
   readonly allowedNetworks?: readonly string[];
@@ -178,7 +178,7 @@ export interface CallbackPolicy {
 const USERINFO = /^ *https?:[/\\]*[^/\\?#]*@/i;
 const CONTROL_CHARACTER = /\p{Cc}/u;
 
-/** What is wrong with the text, to follow "callback_url: ". Undefined: nothing. */
+/** The mistake in the text, to follow "callback_url: ". Undefined: there is none. */
 export function wrongWithCallbackUrl(
   text: string,
   { allowHttpCallbacks }: CallbackPolicy,

@@ -12,7 +12,7 @@ function mayTakeSlot(held: number, free: number): boolean {
 export interface SlotLimits {
   readonly max: number;
   readonly destinationMax: number;
-  /** To all destinations together that are remembered as slow. */
+  /** The slots of all destinations together that are known to be slow. */
   readonly slowMax: number;
   /** Destinations remembered as slow; the one longest remembered is forgotten first. */
   readonly slowDestinationsMax: number;
@@ -30,7 +30,7 @@ export interface FullSlots {
   readonly accounts: readonly string[];
   /** No slot for this account to this destination. */
   readonly uses: readonly SlotUse[];
-  /** None of these accounts has a slot to any of these destinations, which are slow. */
+  /** These accounts have no slot to any of these destinations, which are slow. */
   readonly slow: {
     readonly accounts: readonly string[];
     readonly destinations: readonly string[];
@@ -85,7 +85,7 @@ export class SharedSlots {
   readonly #limits: SlotLimits;
   readonly #accounts = new Counts();
   readonly #destinations = new Counts();
-  /** By account, then destination. */
+  /** The uses by account, then by destination. */
   readonly #uses = new Map<string, Counts>();
   readonly #slow = new Set<string>();
   #taken = 0;

@@ -14,7 +14,7 @@ const PREFIXED = /^whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-
 const PREFIXED_BYTES_MIN = 24;
 const PREFIXED_BYTES_MAX = 64;
 
-/** What follows a field's or an option's name where `isReadableSecret` is false. */
+/** The text after the name of a field or an option if `isReadableSecret` is false. */
 export const UNREADABLE_SECRET =
   'cannot be read: after whsec_ send the Base64 of 24 to 64 bytes, ' +
   'such as the output of openssl rand -base64 32';

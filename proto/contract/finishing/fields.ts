@@ -26,7 +26,7 @@ import {
   parsePosition,
 } from './measures.ts';
 
-/** What a value can be in JSON and in code samples; a text does everywhere. */
+/** The type of a field in JSON and in code samples. Every field accepts a text too. */
 export type FieldKind = 'text' | 'boolean' | 'number';
 
 /** The fields in the order in which documents and pages list them. */
@@ -53,7 +53,7 @@ export function fieldKind(field: string): FieldKind {
 /** The fields that the caller sent, the empty ones too. */
 export type FinishingTexts = ReadonlyMap<FinishingField, string>;
 
-/** What the fields are judged with. */
+/** The rest of a request that the rules of the fields need. */
 export interface FinishingBeside {
   readonly outputFormat: OutputFormat;
   /** A file for the background came beside the texts. */

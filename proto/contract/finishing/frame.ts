@@ -77,11 +77,11 @@ function pixelsOf({ width, height }: Size): number {
 }
 
 export interface FrameRange {
-  /** Of whatever subject is seen; where none is, a crop is left out and it may be less. */
+  /** The least for any subject. Without a subject there is no crop, and it can be less. */
   readonly least: number;
-  /** Where the subject fills the picture: for estimates of time. */
+  /** The pixels if the subject fills the picture, for estimates of time. */
   readonly whole: number;
-  /** Of any subject and of none. */
+  /** The most for any subject, and without one. */
   readonly most: number;
 }
 
@@ -179,7 +179,7 @@ function isLong(length: Length): boolean {
   return lengthPx(length, 1) > 0;
 }
 
-/** What a frame may have of such a picture: a picture that is larger is not made smaller. */
+/** The most pixels of a frame for such a picture. A larger picture is not made smaller. */
 function framePixelsMax(input: Size): number {
   return Math.max(FRAME_PIXELS_MAX, pixelsOf(input));
 }

@@ -1,4 +1,4 @@
-/** What every reader of an image header is given and returns. */
+/** The input and the result of every reader of an image header. */
 import type { InputFormat } from '../formats.ts';
 
 /** Reads up to `length` bytes at `offset`; fewer at the end of the file. */

@@ -1,11 +1,11 @@
-/** What a file is that is none of the input formats, by its first bytes alone. */
+/** Names a file that is not of an input format, by its first bytes alone. */
 
 /** Enough for the head of a web page or an SVG behind a comment. */
 export const KIND_BYTES = 512;
 
 type Kind = readonly [kind: string, ...starts: string[]];
 
-/** In Latin-1, `?` for any byte; the first that fits counts. */
+/** Signatures in Latin-1, with `?` for any byte. The first that fits counts. */
 const BY_SIGNATURE: readonly Kind[] = [
   ['a GIF picture', 'GIF8'],
   ['a camera raw file', 'II*\0????CR', 'IIU\0', 'IIRO', 'IIRS', 'MMOR', 'II\x1a\0'],
@@ -24,11 +24,11 @@ const BY_SIGNATURE: readonly Kind[] = [
   ['a WebM or Matroska video', '\x1aE\xdf\xa3'],
   ['an AVI video', 'RIFF????AVI '],
   ['a sound file', 'RIFF????WAVE', 'ID3', '\xff\xfb', 'OggS', 'fLaC'],
-  // From before ISO media files: no ftyp in front.
+  // Files from before ISO media files have no ftyp in front.
   ['a QuickTime video (MOV)', '????moov', '????mdat', '????wide'],
 ];
 
-/** By the major brand of an ISO media file (mp4ra.org). */
+/** Kinds by the major brand of an ISO media file (mp4ra.org). */
 const BY_BRAND: readonly Kind[] = [
   ['a QuickTime video (MOV)', 'qt  '],
   ['a camera raw file (CR3)', 'crx '],
@@ -38,7 +38,7 @@ const BY_BRAND: readonly Kind[] = [
   ['an MP4 video', 'iso', 'mp4', 'avc1', 'M4V', 'dash', 'MSNV', 'mmp4', 'f4v '],
 ];
 
-/** Of what is text, without its prologue. */
+/** Kinds of texts by their start after the prologue. */
 const BY_TEXT: readonly (readonly [kind: string, start: RegExp])[] = [
   ['an SVG drawing', /^(<!DOCTYPE svg[^>]*>\s*)?<svg[\s>]/i],
   ['a web page (HTML)', /^<(!doctype html|html|head|body|script|meta|title|div|p|h1)\b/i],
@@ -49,7 +49,7 @@ const BY_TEXT: readonly (readonly [kind: string, start: RegExp])[] = [
     /^(data:[\w/+.-]+;base64,|\/9j\/|iVBORw0KGgo|UklGR)/,
   ],
 ];
-/** In front of the first element, or around it. */
+/** Markup in front of the first element, or around it. */
 const PROLOGUE = /^\xef\xbb\xbf|<!--[\s\S]*?-->|<\?xml[^>]*>/g;
 /** All controls but white space: UTF-16 has zeros. */
 const NO_TEXT = /(?![\t\n\v\f\r])\p{Cc}/u;

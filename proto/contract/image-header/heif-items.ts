@@ -16,7 +16,7 @@ export interface HeifItems {
   readonly primaryId: number | undefined;
   readonly types: ReadonlyMap<number, string>;
   readonly references: readonly ItemReference[];
-  /** In the order in which they apply. */
+  /** The properties of each item, in the order in which they apply. */
   readonly properties: ReadonlyMap<number, readonly Box[]>;
   readonly iloc: Box | undefined;
   readonly idat: Box | undefined;
@@ -47,7 +47,7 @@ class Cursor {
     return held.readUIntBE(0, bytes - 4) * 2 ** 32 + held.readUInt32BE(bytes - 4);
   }
 
-  /** None where they are not all there. */
+  /** Returns none if some of them are missing. */
   async numbers(count: number, bytes: number): Promise<number[]> {
     const numbers: number[] = [];
     while (numbers.length < count) {
@@ -176,7 +176,7 @@ export interface Extent {
   readonly end: number;
 }
 
-/** Of every item that lies wholly within the file. */
+/** Reads the extents of every item that lies wholly within the file. */
 export async function readExtents(
   window: ByteWindow,
   { iloc, idat }: HeifItems,
@@ -195,7 +195,7 @@ export async function readExtents(
     const id = await cursor.number(idBytes);
     const method = version === 0 ? 0 : (await cursor.number(2)) & 15;
     const isElsewhere = (await cursor.number(2)) !== 0;
-    // In the file, or in the box `idat`; a third method refers to other items.
+    // The bytes are in the file or in the box `idat`. A third method refers to other items.
     const source = method === 0 ? { start: 0, end: window.sizeBytes } : idat;
     const base = (source?.start ?? 0) + (await cursor.number(baseBytes));
     const extents: Extent[] = [];

@@ -14,7 +14,7 @@ export type { Box };
 /** Brands read of one ftyp box; real files have fewer than ten. */
 const BRANDS_MAX = 64;
 const AVIF_SEQUENCE = 'avis';
-/** By what they promise where the primary item cannot be read. */
+/** The promises of these brands count if the primary item cannot be read. */
 const AVIF_BRANDS = ['avif', AVIF_SEQUENCE];
 const HEIC_SEQUENCES = ['hevc', 'hevx', 'hevm', 'hevs'];
 const HEIC_BRANDS = ['heic', 'heix', 'heim', 'heis', ...HEIC_SEQUENCES];
@@ -68,7 +68,7 @@ async function readSampleCounts(
   return counts;
 }
 
-/** What a derived item is made of. */
+/** The items that a derived item is made of. */
 export function inputsOf({ references }: HeifItems, id: number): readonly number[] | undefined {
   return references.find(({ type, from }) => type === 'dimg' && from === id)?.to;
 }
@@ -160,7 +160,7 @@ export async function readHeifHeader(window: ByteWindow): Promise<ImageHeader | 
   return { format, width: size?.width, height: size?.height, animated: isSequence && !isStill };
 }
 
-/** What an ISO file that has no header here holds, in words for an error. */
+/** Names the content of an ISO file that has no header here, for an error. */
 export async function nameIsoFile(read: ByteReader, sizeBytes: number): Promise<string> {
   const window = new ByteWindow(read, sizeBytes);
   const { brands, items } = await readIsoFile(window, new StepBudget());
@@ -183,7 +183,7 @@ export interface Cicp {
 }
 
 interface HeifColour {
-  /** Of a `colr` box of type nclx (ISO/IEC 14496-12, 12.1.5). */
+  /** The values of a `colr` box of type nclx (ISO/IEC 14496-12, 12.1.5). */
   readonly cicp: Cicp | undefined;
   /** An ICC profile, which may stand beside code points. */
   readonly profile: Buffer | undefined;
@@ -234,7 +234,7 @@ export async function readFileItems(file: Buffer): Promise<FileItems | undefined
   return { ...items, extents, alphas: alphasIn(file, items) };
 }
 
-/** What an AVIF says of its primary item's colours. */
+/** Reads the colours of an AVIF's primary item. */
 export async function readAvifColour(file: Buffer): Promise<AvifColour> {
   const { items } = await readIsoFile(windowOf(file), new StepBudget());
   if (items?.primaryId === undefined) {
@@ -244,7 +244,7 @@ export async function readAvifColour(file: Buffer): Promise<AvifColour> {
   return { ...named, premultiplied: isPremultiplied(items, items.primaryId) };
 }
 
-/** In pixels of the stored picture. */
+/** A rectangle in pixels of the stored picture. */
 export interface Crop extends Size {
   readonly left: number;
   readonly top: number;
@@ -262,10 +262,10 @@ export interface HeifFacts {
   /** Pixels of the picture as it is shown: cropped (`clap`), turned (`irot`, `imir`). */
   readonly width: number;
   readonly height: number;
-  /** Before that: what is decoded, a grid put together. */
+  /** The size before that: of the decoded picture, with a grid put together. */
   readonly storedWidth: number;
   readonly storedHeight: number;
-  /** What of the stored picture is shown, before it is turned. */
+  /** The part of the stored picture that is shown, before it is turned. */
   readonly crop: Crop;
   /** The whole turn from the stored picture to the one shown. */
   readonly orientation: Orientation;
@@ -281,7 +281,7 @@ export interface HeifFacts {
 }
 
 const ORIENTATIONS: Readonly<Record<'straight' | 'mirrored', readonly Orientation[]>> = {
-  // By quarters clockwise; mirrored left to right before that.
+  // The index counts quarters clockwise. `mirrored` is mirrored left to right before that.
   straight: [1, 6, 3, 8],
   mirrored: [2, 7, 4, 5],
 };
@@ -337,7 +337,7 @@ const NAME_BYTES_MAX = 64;
 /** Alpha planes by what they belong to. Other auxiliary items are depths, gain maps and mattes. */
 function alphasIn(file: Buffer, items: HeifItems): ReadonlyMap<number, readonly number[]> {
   const known = new Map<number, boolean>();
-  // Of each item once: as many may refer to it as it has properties.
+  // Judges each item once: as many can refer to it as it has properties.
   const isAlpha = (id: number) => {
     const is = known.get(id) ?? saysAlpha(id);
     known.set(id, is);
@@ -504,7 +504,7 @@ function crop(
   };
 }
 
-/** In HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1). */
+/** The offset in HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1). */
 const DEPTHS_AT = 17;
 
 function readBitDepth(file: Buffer, items: HeifItems, id: number): number {
