@@ -1,6 +1,7 @@
 /** The core's variables. */
 import path from 'node:path';
 import { parseNetwork } from '@matting/http/outgoing/outgoing-url.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import {
   type About,
   type Environment,
@@ -39,7 +40,6 @@ export type StorageSettings = ReturnType<typeof loadStorageConfig>;
 
 const LOOPBACK = '127.0.0.1';
 const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
 const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
 const DATABASE_FORM = 'mysql://user:password@host:3306/database or sqlite:/path/of/the/file';
 const PREVIOUS_KEY = 'MATTING_SECRETS_KEY_PREVIOUS';

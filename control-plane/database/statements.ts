@@ -3,6 +3,7 @@
  * once, a table through one of its indexes, old rows removed.
  */
 
+import { DAY_MS } from '@matting/program/durations.ts';
 import {
   type Compilable,
   type CompiledQuery,
@@ -109,8 +110,6 @@ function valueAt(name: string, values: Readonly<Record<string, unknown>>): unkno
   if (value === undefined) throw new Error(`a kept statement got no ${name}`);
   return value;
 }
-
-const DAY_MS = 86_400_000;
 
 /**
  * The database's clock inside the statement that uses it, so that processes agree on what has

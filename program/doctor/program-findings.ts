@@ -1,7 +1,8 @@
 /** Findings that both programs make of themselves: TLS files, and the limit of open files. */
 
+import { DAY_MS } from '../durations.ts';
 import { openFilesMax } from '../ports/listening.ts';
-import { type CertificateEnd, DAY_MS, EXPIRY_WARN_DAYS } from '../tls/certificate-ends.ts';
+import { type CertificateEnd, EXPIRY_WARN_DAYS } from '../tls/certificate-ends.ts';
 import { TlsFileError, TlsFiles } from '../tls/tls-files.ts';
 import type { TlsSettings } from '../tls/tls-settings.ts';
 import { type Finding, failure, ok, reasonOf, warning } from './findings.ts';

@@ -1,10 +1,10 @@
 /** When the certificates of files end, and who is told while there is time to renew them. */
 import { X509Certificate } from 'node:crypto';
+import { DAY_MS } from '../durations.ts';
 import type { FollowLog } from '../followed.ts';
 
 /** Time for an operator to notice and to renew; Let's Encrypt renews 30 days before. */
 export const EXPIRY_WARN_DAYS = 14;
-export const DAY_MS = 86_400_000;
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 /** A bundle of authorities has some hundred. */

@@ -2,12 +2,12 @@
  * `keys create|set|rotate|revoke|list`. The key itself is printed once, by create and rotate, and
  * is stored nowhere.
  */
+import { DAY_MS } from '@matting/program/durations.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 import { isoTime } from '../jobs/job.ts';
 import { apiKeyIdOf } from '../keys/api-key-token.ts';
 import {
   CAP_PERIODS,
-  DAY_MS,
   isCapPeriod,
   KEY_EXPIRY_DAYS_MAX,
   KEY_MODELS_MAX,

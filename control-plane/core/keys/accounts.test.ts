@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Schema } from '@matting/database/database.ts';
 import { rowOf, setIn } from '@matting/database/test/rows.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { at } from '@matting/test-support/at.ts';
 import { createTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
@@ -336,8 +337,6 @@ onStores(test, 'identities', (test, { dialect, database, stores, replica }) => {
     }
   });
 });
-
-const DAY_MS = 86_400_000;
 
 onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
   const others = replica();

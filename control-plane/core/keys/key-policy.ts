@@ -3,6 +3,7 @@
  * account may: every member of a policy only takes something away.
  */
 import { parseExactNetwork } from '@matting/http/networks.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 
@@ -31,7 +32,6 @@ export const KEY_RATE_MAX = 1_000_000;
 export const KEY_EXPIRY_DAYS_MAX = 3650;
 /** What people are offered, days; or none. */
 export const KEY_EXPIRY_PRESETS_DAYS = [7, 30, 90, 365] as const;
-export const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 /** How long the old secret goes on beside a new one: what people are offered, or not at all. */
 export const ROTATION_OVERLAPS = {

@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { addTo, removeFrom, setIn } from '@matting/database/test/rows.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { useTestDatabase } from '@matting/test-support/database.ts';
 import ava from 'ava';
 import type { Stores } from '../stores.ts';
@@ -21,7 +22,6 @@ import {
   storesOn,
 } from '../test/fixtures.ts';
 import {
-  DAY_MS,
   DAYS,
   ENTRIES,
   entry,

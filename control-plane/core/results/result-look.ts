@@ -5,7 +5,7 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import type { LostResultStore } from './lost-result-store.ts';
 import type { LostResults } from './lost-results.ts';
 
-const DAY_MS = 86_400_000;
+
 const HOUR_MS = 3_600_000;
 /** Results of a page, and questions to the storage a second: 50 are 4 million a day. */
 const PAGE_MAX = 10;

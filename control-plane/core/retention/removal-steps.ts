@@ -1,10 +1,10 @@
 /** What the sweeper removes of accounts once it is over: each step a page of old rows. */
 
+import { DAY_MS } from '@matting/program/durations.ts';
 import type { createAuditStore } from '../accounts/audit.ts';
 import type { OutboxStore } from '../webhooks/outbox-store.ts';
 import type { SweepStep } from './sweep.ts';
 
-const DAY_MS = 86_400_000;
 const MESSAGES_KEPT_MS = 30 * DAY_MS;
 const LOG_KEPT_MS = 2 * 365 * DAY_MS;
 

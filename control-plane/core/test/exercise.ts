@@ -12,9 +12,7 @@ import type { Stores } from '../stores.ts';
 import type { NewJob } from '../transactions/job-submission.ts';
 import { DUE_COUNTED_MAX } from '../webhooks/due-messages.ts';
 import { type ChangingMethod, type Fixture, kindOf } from './changing-methods.ts';
-import { HOUR_MS, newJob } from './fixtures.ts';
-
-export const DAY_MS = 24 * HOUR_MS;
+import { newJob } from './fixtures.ts';
 
 /** As those of production, but for their size: 97 of 100 rows are what nobody asks for. */
 export const TABLES = {

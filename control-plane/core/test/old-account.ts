@@ -1,9 +1,9 @@
 /** An account of several days ago and small ranges, for the tests of the ledger's audit. */
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { HOUR_MS } from './fixtures.ts';
 
-export const DAY_MS = 24 * HOUR_MS;
 /** 2026-01-01. */
 export const FIRST_DAY_MS = 1_767_225_600_000;
 /** So small that a few accounts, entries and jobs need several ranges. */

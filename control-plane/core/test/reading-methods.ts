@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
 import { destinationOf } from '@matting/http/outgoing/outgoing-url.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import {
   accountOf,
   apiKeyOf,
@@ -17,7 +18,6 @@ import { lostResult, succeededResult } from './changing-others.ts';
 import {
   bounded,
   CALLBACK,
-  DAY_MS,
   DUE_READS_MAX,
   DUE_WHY,
   type Exercise,

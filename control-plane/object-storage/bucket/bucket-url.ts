@@ -1,5 +1,6 @@
 import type { LifecycleRule } from '@aws-sdk/client-s3';
 import type { BlobLives } from '@matting/core/storage/storage-kind.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 
 /**
  * `s3://bucket/prefix?...` as the options of a store. Credentials are never in it: they come from
@@ -140,7 +141,6 @@ function parseEncryption(
   return { algorithm, ...(kmsKeyId === undefined ? {} : { kmsKeyId }) };
 }
 
-const DAY_MS = 86_400_000;
 /** Beyond the life of a blob: the sweeper comes first, also after a day on which nobody ran. */
 const SPARE_DAYS = 1;
 /** What S3 counts in. Parts of an upload are sent within minutes. */

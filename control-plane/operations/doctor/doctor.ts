@@ -50,6 +50,7 @@ import {
   tlsFindings,
 } from '@matting/program/doctor/program-findings.ts';
 import { SecretsOut } from '@matting/program/doctor/secrets.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { ConfigError, type Environment } from '@matting/program/env.ts';
 import { VERSION } from '@matting/program/version.ts';
 import type { Command } from 'commander';
@@ -70,7 +71,6 @@ import {
 } from './database-findings.ts';
 import { nodeFindings } from './node-findings.ts';
 
-const DAY_MS = 86_400_000;
 /** Node's major version that the project brings and is tested with. */
 const NODE_MAJOR = 24;
 /** With fewer the public port takes less than 4096 connections. */

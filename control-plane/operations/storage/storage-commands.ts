@@ -16,13 +16,13 @@ import {
   StorageConfigError,
   storageKindOf,
 } from '@matting/core/storage/open-storage.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Command, InvalidArgumentError } from 'commander';
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;
 const NAMED_MAX = 20;
-const DAY_MS = 86_400_000;
 
 interface MigrateOptions {
   readonly remove?: boolean;

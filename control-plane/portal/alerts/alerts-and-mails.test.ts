@@ -19,6 +19,7 @@ import { dueMails, mailEnd } from '@matting/core/test/mails.ts';
 import { HEAD_MAX } from '@matting/core/webhooks/due-messages.ts';
 import { insertMail } from '@matting/core/webhooks/outbox-store.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';
 import {
   RECIPIENT_ACCOUNT_MAILS_MAX,
@@ -336,8 +337,6 @@ onStoresInCi(test, 'turns of mails', (test, { database }) => {
     t.deepEqual(await sent(2), ['zoe', 'zoe']);
   });
 });
-
-const DAY_MS = 86_400_000;
 
 onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) => {
   const replicas = [stores, replica()];

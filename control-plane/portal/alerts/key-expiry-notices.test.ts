@@ -4,6 +4,7 @@ import { CallbackSecrets, mailBody, SecretBox } from '@matting/core/secrets/secr
 import { fundedAccount, OPERATOR } from '@matting/core/test/fixtures.ts';
 import { silent } from '@matting/core/test/harness.ts';
 import { rowsOf } from '@matting/database/test/rows.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';
 import type { Withheld } from '../mails/messages.ts';
 import { addOwner, inviteAtMost, nextDay } from '../test/alerts-fixtures.ts';
@@ -12,7 +13,6 @@ import { EXPIRY_NOTICE_MS, expiryMail, KeyExpiryWatch } from './key-expiry-notic
 
 const test = ava.serial;
 
-const DAY_MS = 86_400_000;
 const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
 
 onStoresInCi(

@@ -17,6 +17,7 @@ import {
   removeOldRows,
   startOfDay,
 } from '@matting/database/statements.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import type { Logger } from 'pino';
 import { type MailText, nameInMail, type OnWithheld, ownersMails } from '../mails/owners-mails.ts';
 import type { AlertStore } from './alert-store.ts';
@@ -28,7 +29,6 @@ import {
   writeNotice,
 } from './notices.ts';
 
-const DAY_MS = 86_400_000;
 /** Time to change the key where it is used. */
 export const EXPIRY_NOTICE_MS = 14 * DAY_MS;
 

@@ -11,9 +11,8 @@ import {
   type NewMail,
 } from '@matting/core/webhooks/outbox-store.ts';
 import type { Database, Db } from '@matting/database/database.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { type Message, takeFromToday, type Withheld } from '../mails/messages.ts';
-
-const DAY_MS = 86_400_000;
 
 interface Notice {
   readonly accountId: string;

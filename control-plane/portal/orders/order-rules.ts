@@ -14,6 +14,7 @@
  * So notifications may come in any order and any number of times, and end the same.
  */
 import { createHash } from 'node:crypto';
+import { DAY_MS } from '@matting/program/durations.ts';
 
 export type StoredOrderState = 'pending' | 'cancelled' | 'paid';
 export type OrderState = StoredOrderState | 'expired' | 'partly-refunded' | 'refunded';
@@ -21,7 +22,6 @@ export type OrderState = StoredOrderState | 'expired' | 'partly-refunded' | 'ref
 export const ORDERS_PENDING_MAX = 5;
 /** Orders an account may place in DAY_MS, whatever became of them: their rows are kept. */
 export const ORDERS_A_DAY_MAX = 20;
-export const DAY_MS = 86_400_000;
 /** How long an order can be paid at its price: a bank takes days. At least DAY_MS. */
 export const ORDER_VALID_MS = 7 * DAY_MS;
 /** Payments of one order that are kept beside the accepted one. */

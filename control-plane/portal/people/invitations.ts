@@ -3,6 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '@matting/core/accounts/audit.ts';
 import type { NewMail } from '@matting/core/webhooks/outbox-store.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import type { Withheld } from '../mails/messages.ts';
 import type { OnWithheld } from '../mails/owners-mails.ts';
 import type { Role } from '../session/roles.ts';
@@ -10,7 +11,6 @@ import { createSecret, hashOfSecret } from '../session/secret.ts';
 import type { LinkPurpose, LinkStore } from './link-store.ts';
 
 export const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
 /** Long enough for somebody who is away for a few days. */
 const INVITATION_MS = 7 * DAY_MS;
 /** Printed in a terminal, and used from it. */

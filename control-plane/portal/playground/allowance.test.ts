@@ -16,9 +16,10 @@ import {
 } from '@matting/core/test/fixtures.ts';
 import type { NewJob } from '@matting/core/transactions/job-submission.ts';
 import { addTo, rowsOf } from '@matting/database/test/rows.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import ava from 'ava';
 import { onStores, PLAYGROUND_LIMITS } from '../test/fixtures.ts';
-import { DAY_MS, PLAYGROUND_ACCOUNT_OPEN_MAX, playgroundAllowance } from './playground-store.ts';
+import { PLAYGROUND_ACCOUNT_OPEN_MAX, playgroundAllowance } from './playground-store.ts';
 
 const test = ava.serial;
 

@@ -21,6 +21,7 @@ import {
   startOfDay,
   throughIndex,
 } from '@matting/database/statements.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { sql, type Transaction } from 'kysely';
 
 /** Pictures a day and account unless the operator sets another number; 0 turns it off. */
@@ -28,8 +29,6 @@ export const PLAYGROUND_IMAGES_DEFAULT = 20;
 export const PLAYGROUND_IMAGES_MAX = 10_000;
 /** Open jobs of one account's playground: people try a few pictures at a time. */
 export const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
-/** Days begin at midnight UTC, by the database's clock. */
-export const DAY_MS = 86_400_000;
 
 /** Its pictures of this day are used, or it has PLAYGROUND_ACCOUNT_OPEN_MAX jobs open. */
 export type PlaygroundRefusal = 'allowance-used' | 'too-many-open';

@@ -5,12 +5,11 @@ import { mailOf } from '@matting/core/test/mails.ts';
 import type { AccountEventRow } from '@matting/core/webhooks/outbox-store.ts';
 import type { Database } from '@matting/database/database.ts';
 import { addTo } from '@matting/database/test/rows.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import type { LowBalanceNotice, SeenAlert } from '../alerts/alert-store.ts';
 import { RECIPIENT_MAILS_MAX } from '../mails/messages.ts';
 import type { Stores } from './fixtures.ts';
 import { newLink, OPERATOR } from './people.ts';
-
-const DAY_MS = 86_400_000;
 
 export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
 

@@ -1,11 +1,10 @@
 /** Beside the accounts of test/support/large-tables.ts: people, orders and days of usage. */
 import { createHash } from 'node:crypto';
 import type { Database, Schema } from '@matting/database/database.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { ACCOUNTS, accountOf, apiKeyOf, fillTable } from '@matting/test-support/large-tables.ts';
 import type { Insertable } from 'kysely';
 import { orderReferenceOf } from '../orders/order-rules.ts';
-
-const DAY_MS = 86_400_000;
 
 /** Fewer than an account may have, so that one more can join. */
 const PEOPLE = 150;

@@ -6,6 +6,7 @@
 import { DOCS_PATH } from '@matting/core/http/document-routes.ts';
 import { publicState } from '@matting/core/jobs/job.ts';
 import type { StoresWithoutEnds } from '@matting/core/stores.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { curlSample } from '@matting/proto/contract/curl-sample.ts';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { VNode } from 'preact';
@@ -23,7 +24,7 @@ import { lastingText, paceOf } from './pace.ts';
 import type { ReadUsage } from './read-usage.ts';
 import { usageChart } from './usage-chart.ts';
 import { USAGE_PATH } from './usage-pages.ts';
-import { DAY_MS, dayOfIso } from './usage-store.ts';
+import { dayOfIso } from './usage-store.ts';
 
 const LISTED_MAX = 5;
 const CUT_OUTS_MAX = 8;

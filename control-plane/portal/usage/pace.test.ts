@@ -1,9 +1,10 @@
 /** A pace is of days that are enough to have one, and what is said of it is of the right days. */
+import { DAY_MS } from '@matting/program/durations.ts';
 import test from 'ava';
 import { formatsIn, type Language, wordsIn } from '../words/words.ts';
 import { forecastText, lastingText, paceOf } from './pace.ts';
 import type { UsageEntry } from './read-usage.ts';
-import { DAY_MS, isoOfDay } from './usage-store.ts';
+import { isoOfDay } from './usage-store.ts';
 
 const TODAY = 20_000;
 const on = (day: number, credits: number): UsageEntry => ({

@@ -1,7 +1,8 @@
 /** How fast an account's credits go, and how long what it has lasts at that pace. */
+import { DAY_MS } from '@matting/program/durations.ts';
 import { counted, type Formats, fill, type Language, type Words } from '../words/words.ts';
 import type { UsageView } from './read-usage.ts';
-import { DAY_MS, dayOfIso } from './usage-store.ts';
+import { dayOfIso } from './usage-store.ts';
 
 /** A pace of fewer days is a first try. */
 const DAYS_MIN = 3;

@@ -2,10 +2,11 @@
  * What an account used, drawn: stacked bars over days. Places along the days are percentages and
  * heights are pixels, so that letters keep their size on every screen; a table says the same.
  */
+import { DAY_MS } from '@matting/program/durations.ts';
 import type { VNode } from 'preact';
 import { html } from '../page/html.ts';
 import type { Visit } from '../session/visit.ts';
-import { DAY_MS, dayOfIso } from './usage-store.ts';
+import { dayOfIso } from './usage-store.ts';
 
 /** More days than this are drawn as weeks: bars that can be told apart, and a page below 80 KB. */
 const DAYS_DRAWN_MAX = 45;

@@ -9,6 +9,7 @@ import { ofAccount } from '@matting/core/accounts/account-store.ts';
 import type { SettledJob } from '@matting/core/transactions/settled-steps.ts';
 import { type Database, type Db, query, readNowMs, transact } from '@matting/database/database.ts';
 import { keepStatement, requireInteger } from '@matting/database/statements.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { sql } from 'kysely';
 
 export const USAGE_GROUPS = ['day', 'key', 'outcome', 'format'] as const;
@@ -20,8 +21,6 @@ export const USAGE_DAYS_MAX = 366;
 const USAGE_DAYS_DEFAULT = 30;
 /** How long figures are kept, in days; two whole years can be compared. */
 export const USAGE_KEPT_DAYS = 800;
-
-export const DAY_MS = 86_400_000;
 
 /** Days since 1970-01-01 UTC. */
 export function dayOf(atMs: number): number {

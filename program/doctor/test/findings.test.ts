@@ -5,6 +5,7 @@ import path from 'node:path';
 import { NO_TLS, TestAuthority } from '@matting/test-support/certificates.ts';
 import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import ava from 'ava';
+import { DAY_MS } from '../../durations.ts';
 import type { TlsSettings } from '../../tls/tls-settings.ts';
 import { failure, look, ok, pageOf, warning } from '../findings.ts';
 import { tlsFindings } from '../program-findings.ts';
@@ -119,8 +120,6 @@ test('secrets › finds nothing against what was made at random', t => {
 });
 
 // Certificates that are good, near their end, over, or do not fit together.
-
-const DAY_MS = 86_400_000;
 
 let settings: TlsSettings;
 const at = (name: string) => path.join(directory, name);

@@ -1,7 +1,8 @@
 /** When certificates end, and what the log says of it. */
 import { TestAuthority } from '@matting/test-support/certificates.ts';
 import ava from 'ava';
-import { DAY_MS, endsOfFiles, warnOfEnds } from '../certificate-ends.ts';
+import { DAY_MS } from '../../durations.ts';
+import { endsOfFiles, warnOfEnds } from '../certificate-ends.ts';
 
 const test = ava.serial;
 
