@@ -154,7 +154,7 @@ an image as bytes has no bound of its own
   - if (this.#reader.decodedBytes > this.#role.bytesMax) throw imageTooLarge(this.#role);
   = that never end are cut at the bound of a body
 
-file proto/contract/image-header/heif.ts
+file proto/contract/image-header/heif-file.ts
 tests proto/contract/test/heif.test.ts: facts of a HEIC
 a tile of another codec reaches the decoder of HEIC
   - if (CODED[type] === 'heic' ||
@@ -168,6 +168,8 @@ what is cut off a HEIC is not missed
   - if (type === undefined || !items.extents.has(id)) throw damage('parts of it are missing');
   + if (type === undefined) throw damage('parts of it are missing');
   = a file that is cut anywhere is damaged
+
+file proto/contract/image-header/heif.ts
 tests proto/contract/test/image-header.test.ts: HEIC
 a still is a sequence where one stands beside it
   - const isStill = coding !== undefined && (format === 'heic' || isOne);

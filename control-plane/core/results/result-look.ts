@@ -1,12 +1,11 @@
 /** The daily look whether every live result has its file. */
 
 import { setTimeout as delay } from 'node:timers/promises';
+import { DAY_MS, HOUR_MS } from '@matting/program/durations.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { LostResultStore } from './lost-result-store.ts';
 import type { LostResults } from './lost-results.ts';
 
-
-const HOUR_MS = 3_600_000;
 /** Results of a page, and questions to the storage a second: 50 are 4 million a day. */
 const PAGE_MAX = 10;
 const RATE_MAX = 50;

@@ -3,10 +3,9 @@
  * file may hold, its primary item what it does hold: a picture in AV1 is AVIF, one in HEVC is HEIC,
  * whatever the brands, and whatever else is in the file.
  */
-import { ContractError } from '../errors.ts';
 import type { Size } from '../finishing.ts';
 import { type ByteReader, ByteWindow, type ImageHeader } from './byte-window.ts';
-import { type Extent, type HeifItems, readExtents, readItems } from './heif-items.ts';
+import { type HeifItems, readItems } from './heif-items.ts';
 import { type Box, boxes, StepBudget } from './iso-boxes.ts';
 
 export type { Box };
@@ -19,20 +18,18 @@ const AVIF_BRANDS = ['avif', AVIF_SEQUENCE];
 const HEIC_SEQUENCES = ['hevc', 'hevx', 'hevm', 'hevs'];
 const HEIC_BRANDS = ['heic', 'heix', 'heim', 'heis', ...HEIC_SEQUENCES];
 /** Types of items, by what they are coded in. */
-const CODED: Readonly<Record<string, 'avif' | 'heic' | undefined>> = {
+export const CODED: Readonly<Record<string, 'avif' | 'heic' | undefined>> = {
   av01: 'avif',
   hvc1: 'heic',
   hev1: 'heic',
 };
-const GRID = 'grid';
+export const GRID = 'grid';
 /** Items made of their first input alone, as far as it is looked at here: a gain map is not. */
 const ONE_INPUT = ['iden', 'tmap'];
 /** Items made of other items. */
 const DERIVED = [GRID, 'iovl', ...ONE_INPUT];
 /** Derived items that stand one upon the other; real files have one. */
 const DEPTH_MAX = 8;
-/** Steps in a file that is in memory: 8,000 tiles. libheif itself takes 1000 items. */
-const FILE_STEPS_MAX = 40_000;
 
 export function isIsoFile(start: Buffer): boolean {
   return start.length >= 12 && start.toString('latin1', 4, 8) === 'ftyp';
@@ -79,7 +76,7 @@ interface PathItem {
 }
 
 /** The primary item, what it is made of first, and so on down to what is coded. */
-function pathOf(items: HeifItems): readonly PathItem[] {
+export function pathOf(items: HeifItems): readonly PathItem[] {
   const path: PathItem[] = [];
   let id = items.primaryId;
   while (id !== undefined && path.length < DEPTH_MAX) {
@@ -91,8 +88,8 @@ function pathOf(items: HeifItems): readonly PathItem[] {
   return path;
 }
 
-/** Undefined: not to be seen. */
-function codedIn(path: readonly PathItem[]): PathItem | undefined {
+/** Undefined: the file does not show it. */
+export function codedIn(path: readonly PathItem[]): PathItem | undefined {
   const last = path.at(-1);
   return last === undefined || DERIVED.includes(last.type) ? undefined : last;
 }
@@ -127,7 +124,7 @@ interface IsoFile {
   readonly sampleCounts: readonly number[];
 }
 
-async function readIsoFile(window: ByteWindow, budget: StepBudget): Promise<IsoFile> {
+export async function readIsoFile(window: ByteWindow, budget: StepBudget): Promise<IsoFile> {
   let brands: ReadonlySet<string> = new Set();
   let items: HeifItems | undefined;
   const sampleCounts: number[] = [];
@@ -170,375 +167,6 @@ export async function nameIsoFile(read: ByteReader, sizeBytes: number): Promise<
 }
 
 /** Four characters of a file that nobody vouches for. */
-function printable(name: string): string {
+export function printable(name: string): string {
   return `"${name.replace(/[^ !#-~]/g, '?')}"`;
-}
-
-/** Code points of ITU-T H.273. */
-export interface Cicp {
-  readonly primaries: number;
-  readonly transfer: number;
-  /** Samples are of video's narrow range; absent where a decoder has stretched them. */
-  readonly isNarrow?: boolean;
-}
-
-interface HeifColour {
-  /** The values of a `colr` box of type nclx (ISO/IEC 14496-12, 12.1.5). */
-  readonly cicp: Cicp | undefined;
-  /** An ICC profile, which may stand beside code points. */
-  readonly profile: Buffer | undefined;
-}
-
-/** The first of each that one of the items has. */
-function readColour(file: Buffer, items: HeifItems, ids: readonly number[]): HeifColour {
-  let cicp: Cicp | undefined;
-  let profile: Buffer | undefined;
-  for (const { type, start, end } of ids.flatMap(id => propertiesOf(items, id))) {
-    if (type !== 'colr' || end - start < 4) continue;
-    const kind = file.toString('latin1', start, start + 4);
-    if (kind === 'prof' || kind === 'rICC') profile ??= file.subarray(start + 4, end);
-    if (kind !== 'nclx' || end - start < 8) continue;
-    cicp ??= { primaries: file.readUInt16BE(start + 4), transfer: file.readUInt16BE(start + 6) };
-  }
-  return { cicp, profile };
-}
-
-/** Colours are multiplied by alpha (ISO/IEC 23000-22, 7.3.5.2). */
-function isPremultiplied({ references }: HeifItems, id: number): boolean {
-  return references.some(({ type, from }) => type === 'prem' && from === id);
-}
-
-interface AvifColour extends HeifColour {
-  /** Decoders hand such colours out as they are. */
-  readonly premultiplied: boolean;
-}
-
-function windowOf(file: Buffer): ByteWindow {
-  return new ByteWindow((offset, length) => file.subarray(offset, offset + length), file.length);
-}
-
-/** The items of a file in memory. */
-export interface FileItems extends HeifItems {
-  readonly extents: ReadonlyMap<number, readonly Extent[]>;
-  /** Alpha planes, by the item that they belong to. */
-  readonly alphas: ReadonlyMap<number, readonly number[]>;
-}
-
-/** Undefined: there are none. */
-export async function readFileItems(file: Buffer): Promise<FileItems | undefined> {
-  const window = windowOf(file);
-  const budget = new StepBudget(FILE_STEPS_MAX);
-  const { items } = await readIsoFile(window, budget);
-  if (items === undefined) return undefined;
-  const extents = await readExtents(window, items, budget);
-  return { ...items, extents, alphas: alphasIn(file, items) };
-}
-
-/** Reads the colours of an AVIF's primary item. */
-export async function readAvifColour(file: Buffer): Promise<AvifColour> {
-  const { items } = await readIsoFile(windowOf(file), new StepBudget());
-  if (items?.primaryId === undefined) {
-    return { cicp: undefined, profile: undefined, premultiplied: false };
-  }
-  const named = readColour(file, items, [items.primaryId]);
-  return { ...named, premultiplied: isPremultiplied(items, items.primaryId) };
-}
-
-/** A rectangle in pixels of the stored picture. */
-export interface Crop extends Size {
-  readonly left: number;
-  readonly top: number;
-}
-
-/** A turn as Exif numbers it: 1 is none, 6 a quarter clockwise. */
-export type Orientation = 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8;
-
-/**
- * What a decoder has to know of a HEIC before it is given one, and what of its answer is held
- * against. The picture is the primary item; gain maps, depth maps, thumbnails, other pictures and
- * sequences of the file are no part of it.
- */
-export interface HeifFacts {
-  /** Pixels of the picture as it is shown: cropped (`clap`), turned (`irot`, `imir`). */
-  readonly width: number;
-  readonly height: number;
-  /** The size before that: of the decoded picture, with a grid put together. */
-  readonly storedWidth: number;
-  readonly storedHeight: number;
-  /** The part of the stored picture that is shown, before it is turned. */
-  readonly crop: Crop;
-  /** The whole turn from the stored picture to the one shown. */
-  readonly orientation: Orientation;
-  /** Bits of the deepest channel of the colours: 8, 10 or 12 as a rule. */
-  readonly bitDepth: number;
-  /** Code points; decoders hand colours out without converting them. */
-  readonly cicp: Cicp | undefined;
-  /** The ICC profile, where there is one. It outranks the code points. */
-  readonly profile: Buffer | undefined;
-  readonly hasAlpha: boolean;
-  /** Colours are multiplied by alpha. */
-  readonly premultiplied: boolean;
-}
-
-const ORIENTATIONS: Readonly<Record<'straight' | 'mirrored', readonly Orientation[]>> = {
-  // The index counts quarters clockwise. `mirrored` is mirrored left to right before that.
-  straight: [1, 6, 3, 8],
-  mirrored: [2, 7, 4, 5],
-};
-
-/**
- * Reads the facts of a HEIC in memory. Rotation and mirroring are those of the container; Exif's
- * orientation counts where the container has neither. Every item that the picture is made of has
- * to be coded in HEVC and to lie within the file: no other decoder is reached behind this.
- * @throws ContractError UNSUPPORTED_IMAGE_FORMAT (coded in something else),
- * PROCESSING_FAILED (damaged, or parts of it are missing)
- */
-export async function readHeif(file: Buffer): Promise<HeifFacts> {
-  const items = await readFileItems(file);
-  const coded = items && codedIn(pathOf(items));
-  const ids = items === undefined ? [] : pictureIds(items);
-  const picture = ids.at(-1);
-  if (items?.primaryId === undefined || picture === undefined || coded === undefined) {
-    throw damage('its primary item cannot be read');
-  }
-  const alphas = ids.flatMap(id => items.alphas.get(id) ?? []);
-  requireParts(items, [picture, ...alphas]);
-  const grid = items.types.get(picture) === GRID ? readGrid(file, items, picture) : undefined;
-  const stored = grid ?? itemSize(file, items, picture);
-  if (!stored?.width || !stored.height) throw damage('its size cannot be read');
-  // The picture's own properties apply first, then those of what is made of it.
-  const shown = readTransforms(file, items, ids.toReversed(), stored);
-  const exif = shown.isTurned ? 1 : readExifOrientation(file, items, ids);
-  const isSwapped = exif >= 5;
-  return {
-    width: isSwapped ? shown.height : shown.width,
-    height: isSwapped ? shown.width : shown.height,
-    storedWidth: stored.width,
-    storedHeight: stored.height,
-    crop: shown.crop,
-    orientation: shown.isTurned ? shown.orientation : exif,
-    bitDepth: readBitDepth(file, items, coded.id),
-    ...readColour(file, items, [...ids, coded.id]),
-    hasAlpha: alphas.length > 0,
-    premultiplied: ids.some(id => isPremultiplied(items, id)),
-  };
-}
-
-function damage(what: string): ContractError {
-  return new ContractError('PROCESSING_FAILED', `The image is damaged: ${what}.`);
-}
-
-const ALPHA_TYPES = [
-  'urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0',
-  'urn:mpeg:hevc:2015:auxid:1\0',
-];
-const NAME_BYTES_MAX = 64;
-
-/** Alpha planes by what they belong to. Other auxiliary items are depths, gain maps and mattes. */
-function alphasIn(file: Buffer, items: HeifItems): ReadonlyMap<number, readonly number[]> {
-  const known = new Map<number, boolean>();
-  // Judges each item once: as many can refer to it as it has properties.
-  const isAlpha = (id: number) => {
-    const is = known.get(id) ?? saysAlpha(id);
-    known.set(id, is);
-    return is;
-  };
-  const saysAlpha = (id: number) => {
-    const auxC = propertiesOf(items, id).find(({ type }) => type === 'auxC');
-    if (auxC === undefined) return false;
-    const nameAt = auxC.start + 4;
-    const name = file.toString('latin1', nameAt, Math.min(auxC.end, nameAt + NAME_BYTES_MAX));
-    return ALPHA_TYPES.some(type => name.startsWith(type));
-  };
-  const alphas = new Map<number, number[]>();
-  for (const { type, from, to } of items.references) {
-    if (type !== 'auxl' || !isAlpha(from)) continue;
-    for (const id of to) {
-      const others = alphas.get(id);
-      if (others === undefined) alphas.set(id, [from]);
-      else others.push(from);
-    }
-  }
-  return alphas;
-}
-
-/** Items that are not of the picture (Exif, a thumbnail, a gain map) may be damaged or missing. */
-function requireParts(items: FileItems, planes: readonly number[]): void {
-  for (const plane of planes) {
-    const isGrid = items.types.get(plane) === GRID;
-    for (const id of isGrid ? [plane, ...(inputsOf(items, plane) ?? [])] : [plane]) {
-      const type = items.types.get(id);
-      if (type === undefined || !items.extents.has(id)) throw damage('parts of it are missing');
-      if (CODED[type] === 'heic' || (id === plane && isGrid)) continue;
-      const detail = `This is HEIF with a picture coded as ${printable(type)}. Send an image as JPEG or PNG.`;
-      throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', detail);
-    }
-  }
-}
-
-/** Tiles lie row by row. */
-interface Grid extends Size {
-  readonly columns: number;
-  readonly rows: number;
-}
-
-const GRID_BYTES_MAX = 12;
-
-/** Undefined: it does not say. */
-export function itemSize(file: Buffer, items: HeifItems, id: number): Size | undefined {
-  const ispe = propertiesOf(items, id).find(({ type }) => type === 'ispe');
-  if (ispe === undefined || ispe.end - ispe.start < 12) return undefined;
-  return { width: file.readUInt32BE(ispe.start + 4), height: file.readUInt32BE(ispe.start + 8) };
-}
-
-/** @throws ContractError PROCESSING_FAILED */
-export function readGrid(file: Buffer, items: FileItems, id: number): Grid {
-  const starts = (items.extents.get(id) ?? []).map(({ start, end }) =>
-    file.subarray(start, Math.min(end, start + GRID_BYTES_MAX)),
-  );
-  const data = Buffer.concat(starts).subarray(0, GRID_BYTES_MAX);
-  const isWide = ((data[1] ?? 0) & 1) === 1;
-  if (data.length < (isWide ? GRID_BYTES_MAX : 8)) throw damage('its grid cannot be read');
-  const [rows, columns] = [data.readUInt8(2) + 1, data.readUInt8(3) + 1];
-  if (rows * columns !== inputsOf(items, id)?.length) throw damage('its grid has other tiles');
-  return {
-    columns,
-    rows,
-    width: isWide ? data.readUInt32BE(4) : data.readUInt16BE(4),
-    height: isWide ? data.readUInt32BE(8) : data.readUInt16BE(6),
-  };
-}
-
-interface Shown extends Size {
-  readonly crop: Crop;
-  readonly orientation: Orientation;
-  /** Something says how the picture is turned, if only that it is not. */
-  readonly isTurned: boolean;
-}
-
-/** Mirrored left to right first, then turned by quarters clockwise. */
-interface Turn {
-  readonly isMirrored: boolean;
-  readonly quarters: number;
-}
-
-/** @param ids what applies first comes first */
-function readTransforms(
-  file: Buffer,
-  items: HeifItems,
-  ids: readonly number[],
-  stored: Size,
-): Shown {
-  let shown: Crop = { left: 0, top: 0, width: stored.width, height: stored.height };
-  let turn: Turn = { isMirrored: false, quarters: 0 };
-  let isTurned = false;
-  for (const box of ids.flatMap(id => propertiesOf(items, id))) {
-    if (box.type === 'clap') shown = crop(file, box, shown, turn);
-    if (box.type !== 'irot' && box.type !== 'imir') continue;
-    if (box.end <= box.start) throw damage('its rotation cannot be read');
-    turn = turnOn(turn, box.type, file.readUInt8(box.start));
-    isTurned = true;
-  }
-  const isSwapped = turn.quarters % 2 === 1;
-  return {
-    width: isSwapped ? shown.height : shown.width,
-    height: isSwapped ? shown.width : shown.height,
-    crop: shown,
-    orientation: ORIENTATIONS[turn.isMirrored ? 'mirrored' : 'straight'][turn.quarters] ?? 1,
-    isTurned,
-  };
-}
-
-function turnOn({ isMirrored, quarters }: Turn, type: 'irot' | 'imir', value: number): Turn {
-  // Quarters anticlockwise.
-  if (type === 'irot') return { isMirrored, quarters: (quarters + 4 - (value & 3)) % 4 };
-  // 1 exchanges left and right, 0 top and bottom: the same, turned by half.
-  const half = (value & 1) === 1 ? 0 : 2;
-  return { isMirrored: !isMirrored, quarters: (4 - quarters + half) % 4 };
-}
-
-const CLAP_BYTES = 32;
-
-interface Span {
-  readonly from: number;
-  readonly length: number;
-}
-
-/** Clean aperture (ISO/IEC 14496-12, 12.1.4), rounded to pixels and kept within the picture. */
-function crop(
-  file: Buffer,
-  { start, end }: Box,
-  { left, top, width, height }: Crop,
-  { isMirrored, quarters }: Turn,
-): Crop {
-  if (end - start < CLAP_BYTES) throw damage('its crop cannot be read');
-  const side = (size: number, at: number): Span => {
-    const aperture = file.readUInt32BE(at) / file.readUInt32BE(at + 4);
-    const offset = file.readInt32BE(at + 16) / file.readUInt32BE(at + 20);
-    const first = Math.floor(offset + (size - 1) / 2 - (aperture - 1) / 2);
-    const last = Math.round(first + aperture - 1);
-    const from = Math.max(first, 0);
-    const length = Math.min(last, size - 1) - from + 1;
-    // NaN of a denominator of 0 is refused too.
-    if (!(length > 0)) throw damage('its crop leaves nothing');
-    return { from, length };
-  };
-  const fromEnd = ({ from, length }: Span, size: number, isFromEnd: boolean): Span =>
-    isFromEnd ? { from: size - from - length, length } : { from, length };
-  // A side of the turned picture runs along a side of the stored one, one way or the other.
-  const isSwapped = quarters % 2 === 1;
-  const [across, down] = [
-    side(isSwapped ? height : width, start),
-    side(isSwapped ? width : height, start + 8),
-  ];
-  const x = isSwapped ? down : across;
-  const y = isSwapped ? across : down;
-  const isFlippedX = (quarters === 2 || quarters === 3) !== isMirrored;
-  const isFlippedY = quarters === 1 || quarters === 2;
-  const [columns, rows] = [fromEnd(x, width, isFlippedX), fromEnd(y, height, isFlippedY)];
-  return {
-    left: left + columns.from,
-    top: top + rows.from,
-    width: columns.length,
-    height: rows.length,
-  };
-}
-
-/** The offset in HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1). */
-const DEPTHS_AT = 17;
-
-function readBitDepth(file: Buffer, items: HeifItems, id: number): number {
-  const hvcC = propertiesOf(items, id).find(({ type }) => type === 'hvcC');
-  if (hvcC === undefined || hvcC.end - hvcC.start < DEPTHS_AT + 2) {
-    throw damage('it does not say how it is coded');
-  }
-  const [luma, chroma] = [0, 1].map(i => 8 + (file.readUInt8(hvcC.start + DEPTHS_AT + i) & 7));
-  return Math.max(luma ?? 8, chroma ?? 8);
-}
-
-const ORIENTATION_TAG = 0x0112;
-const IFD_ENTRY_BYTES = 12;
-
-/** Exif 3.0, 4.6.2 (a TIFF file); ISO/IEC 23008-12, annex A.2.1. 1 where it cannot be read. */
-function readExifOrientation(file: Buffer, items: FileItems, ids: readonly number[]): Orientation {
-  const exif = items.references.find(
-    ({ type, from, to }) =>
-      type === 'cdsc' && items.types.get(from) === 'Exif' && to.some(id => ids.includes(id)),
-  );
-  const [extent] = (exif && items.extents.get(exif.from)) ?? [];
-  if (extent === undefined || extent.end - extent.start < 4) return 1;
-  const tiff = file.subarray(extent.start + 4 + file.readUInt32BE(extent.start), extent.end);
-  if (tiff.length < 8) return 1;
-  const isLittle = tiff.toString('latin1', 0, 2) === 'II';
-  const u16 = (at: number) => (isLittle ? tiff.readUInt16LE(at) : tiff.readUInt16BE(at));
-  const first = isLittle ? tiff.readUInt32LE(4) : tiff.readUInt32BE(4);
-  if (first + 2 > tiff.length) return 1;
-  const count = Math.min(u16(first), Math.floor((tiff.length - first - 2) / IFD_ENTRY_BYTES));
-  for (let entry = 0; entry < count; entry += 1) {
-    const at = first + 2 + entry * IFD_ENTRY_BYTES;
-    if (u16(at) !== ORIENTATION_TAG) continue;
-    const value = u16(at + 8);
-    return value >= 1 && value <= 8 ? (value as Orientation) : 1;
-  }
-  return 1;
 }

@@ -2,7 +2,7 @@
 import { Random } from '@matting/test-support/random.ts';
 import test from 'ava';
 import { ContractError } from '../errors.ts';
-import { type HeifFacts, readFileItems, readHeif } from '../image-header/heif.ts';
+import { type HeifFacts, readFileItems, readHeif } from '../image-header/heif-file.ts';
 import { box, fullBox, hvcC, ispe, u16, u32, writeHeif } from './image-header-samples.ts';
 
 type Parts = Parameters<typeof writeHeif>[0];

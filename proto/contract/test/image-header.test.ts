@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { Random } from '@matting/test-support/random.ts';
 import test, { type ExecutionContext } from 'ava';
 import { WINDOW_BYTES, WINDOW_READS_MAX } from '../image-header/byte-window.ts';
-import { readAvifColour } from '../image-header/heif.ts';
+import { readAvifColour } from '../image-header/heif-file.ts';
 import { hasAssociatedAlpha } from '../image-header/jxl.ts';
 import { describeUnread, type ImageHeader, readImageHeader } from '../image-header.ts';
 import {

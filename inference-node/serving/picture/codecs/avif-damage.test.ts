@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readAvifColour } from '@matting/proto/contract/image-header/heif.ts';
+import { readAvifColour } from '@matting/proto/contract/image-header/heif-file.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import test from 'ava';
 import {

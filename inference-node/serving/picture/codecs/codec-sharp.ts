@@ -7,7 +7,7 @@ import { crc32 } from 'node:zlib';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { InputFormat } from '@matting/proto/contract/formats.ts';
-import { readAvifColour } from '@matting/proto/contract/image-header/heif.ts';
+import { readAvifColour } from '@matting/proto/contract/image-header/heif-file.ts';
 import { IMAGE_PIXELS_MAX } from '@matting/proto/contract/limits.ts';
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { type OpenedPicture, type RawPixels, viewAsPixels } from '../rgba-picture.ts';

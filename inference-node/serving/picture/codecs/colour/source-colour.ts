@@ -2,7 +2,7 @@
  * Colours as files store them: samples, what a PNG or an AVIF says of them, conversion to 8-bit
  * sRGB. Indexes of loops lie inside the arrays: no `undefined` is read.
  */
-import type { Cicp } from '@matting/proto/contract/image-header/heif.ts';
+import type { Cicp } from '@matting/proto/contract/image-header/heif-file.ts';
 
 export type Samples = Uint8Array | Uint16Array;
 

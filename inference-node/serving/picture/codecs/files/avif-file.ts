@@ -1,15 +1,13 @@
 /** AVIF files: written from coded pictures, and checked tile by tile. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
+import { type Box, inputsOf, propertiesOf } from '@matting/proto/contract/image-header/heif.ts';
 import {
-  type Box,
   type FileItems,
-  inputsOf,
   itemSize,
-  propertiesOf,
   readFileItems,
   readGrid,
-} from '@matting/proto/contract/image-header/heif.ts';
+} from '@matting/proto/contract/image-header/heif-file.ts';
 import {
   ALPHA_ID,
   ALPHA_OF_COLOURS,

@@ -3,7 +3,7 @@
  * alone. What the container says of crop, turn and colours is applied here, once.
  */
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { type HeifFacts, readHeif } from '@matting/proto/contract/image-header/heif.ts';
+import { type HeifFacts, readHeif } from '@matting/proto/contract/image-header/heif-file.ts';
 import type { HeifDecoder } from '../../children/heif-decoder.ts';
 import { freePixels, type OpenedPicture } from '../../rgba-picture.ts';
 import { convertByProfile } from '../colour/icc.ts';

@@ -7,14 +7,16 @@ import { ContractError } from '@matting/proto/contract/errors.ts';
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import {
   type Box,
-  type FileItems,
   inputsOf,
-  itemSize,
   pictureIds,
   propertiesOf,
+} from '@matting/proto/contract/image-header/heif.ts';
+import {
+  type FileItems,
+  itemSize,
   readFileItems,
   readGrid,
-} from '@matting/proto/contract/image-header/heif.ts';
+} from '@matting/proto/contract/image-header/heif-file.ts';
 import {
   ALPHA_ID,
   ALPHA_OF_COLOURS,

@@ -3,7 +3,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { ContractError } from '@matting/proto/contract/errors.ts';
-import { readHeif } from '@matting/proto/contract/image-header/heif.ts';
+import { readHeif } from '@matting/proto/contract/image-header/heif-file.ts';
 import { box, u32 } from '@matting/proto/contract/test/image-header-samples.ts';
 import { at as elementAt } from '@matting/test-support/at.ts';
 import { isNotTested } from '@matting/test-support/skip.ts';
