@@ -1,6 +1,6 @@
 /**
- * What the supervisor takes from the environment. It reads little: the programs it starts check
- * their own variables; here is what it must know to give each of them its part of one machine.
+ * The supervisor's part of the environment. It reads little, since the programs that it starts
+ * check their own variables: only what it needs to give each of them its part of one machine.
  */
 import path from 'node:path';
 import { EnvReader } from '@matting/program/env.ts';

@@ -1,6 +1,6 @@
 /**
- * Before anything starts: the configured model's weights are there, checked and prepared. The
- * node's own CLI does it; here its steps become a bar.
+ * Fetches, checks and prepares the configured model's weights before anything starts. The node's
+ * own CLI does it; this shows its steps as a bar.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:fs';

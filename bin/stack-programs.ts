@@ -76,8 +76,8 @@ export class Programs {
 }
 
 /**
- * For whoever develops: notifications reach what listens on this machine. Not where others may
- * call, on another address or by a name in front: what is on loopback is not for them.
+ * These let notifications reach receivers on this machine, for developers. They are not set if
+ * others can call, on another address or by a name in front: others must not reach loopback.
  */
 const OWN_CALLBACKS = {
   MATTING_ALLOW_HTTP_CALLBACKS: 'true',

@@ -230,8 +230,8 @@ export class EnvReader {
   }
 
   /**
-   * For rules over several variables: the value stands, but is not acceptable in this company. What
-   * two packages read is named once.
+   * Reports a problem by a rule over several variables: the value alone would do, but not beside
+   * the others. If two packages read a variable, it is named once.
    */
   problem(variable: string, expected: string): void {
     const isNamed = this.problems.some(

@@ -1,5 +1,5 @@
 /**
- * What a program reads out of files and follows while it runs: it is read every POLL_MS.
+ * Follows files while the program runs: it reads them every POLL_MS.
  *
  * | the files               | what happens                                            |
  * |-------------------------|---------------------------------------------------------|

@@ -1,6 +1,7 @@
 /**
- * What SIGTERM and SIGINT mean to a program that drains: the first to drain, another within
- * SAME_SIGNAL_MS of the last nothing (terminals and npm send one twice), a later one to hurry.
+ * The meaning of SIGTERM and SIGINT for a program that drains: the first says to drain, another
+ * within SAME_SIGNAL_MS of the last says nothing (terminals and npm send one twice), a later one
+ * says to hurry.
  */
 const SAME_SIGNAL_MS = 1000;
 

@@ -201,7 +201,7 @@ export class MattingClient {
   }
 
   /**
-   * What the account used: by default the last 30 days, by day.
+   * Reads the account's use: by default the last 30 days, by day.
    * @param question dates in UTC, `2026-11-21`, both included, at most 366 days
    */
   async usage(

@@ -1,6 +1,6 @@
 /**
- * What goes over the wire, under the names of the REST interface: docs/rest.md says what each field
- * means. Fields that a later service adds pass through unnoticed.
+ * The types of the REST interface, under its names: docs/rest.md says what each field means. Fields
+ * that a later service adds pass through unnoticed.
  */
 
 /** The file itself. A stream is read to its end before anything is sent: a retry sends it again. */

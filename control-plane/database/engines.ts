@@ -1,7 +1,7 @@
 /**
- * What differs between engines that speak SQLite's or MySQL's SQL, and what their errors mean.
- * Nothing else in the program asks which engine it is, or reads error numbers; another engine is
- * another row (docs/adr/0031).
+ * The differences between engines that speak SQLite's or MySQL's SQL, and the meanings of their
+ * errors. Nothing else in the program asks which engine it is, or reads error numbers; another
+ * engine is another row (docs/adr/0031).
  */
 
 export type DatabaseDialect = 'sqlite' | 'mysql';
@@ -25,17 +25,18 @@ export interface Engine {
   /** Why it is refused at the start. */
   readonly refusal?: string;
   /**
-   * What keeps two transactions from changing the same at once. 'locks': the second waits at a row
-   * that the first has locked, whether it changed it or not. 'certification': members lock for
-   * themselves; of two that changed the same row on different members the later commit fails, and a
-   * row that was only locked, or set to what it was, is no conflict.
+   * The means that keeps two transactions from changing the same at once. 'locks': the second waits
+   * at a row that the first has locked, whether it changed it or not. 'certification': members lock
+   * for themselves; of two that changed the same row on different members the later commit fails,
+   * and a row that was only locked, or set to what it was, is no conflict.
    */
   readonly conflicts: 'locks' | 'certification';
   /** Begins each session: it then reads all that was committed before, on whichever member. */
   readonly session: readonly string[];
   /**
-   * Of a server that takes no writes: 'leave', before anything is asked of it, since another one of
-   * the same address takes them and it may lag behind; 'read', it goes on to answer reads.
+   * The use of a server that takes no writes. 'leave': the pool asks nothing of it, since another
+   * server of the same address takes writes and this one can lag behind. 'read': it goes on to
+   * answer reads.
    */
   readonly readOnlyMembers: 'leave' | 'read';
   /** A status variable and its value on a member that takes part. */

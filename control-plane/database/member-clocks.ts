@@ -12,8 +12,8 @@ import type { Member } from './mysql.ts';
 /** Clocks further apart are an error at the start, and while it runs a line of the log. */
 export const MEMBER_CLOCKS_MS_MAX = 2_000;
 /**
- * What a look saw is compared for so long: a process's own clock, by which members are compared,
- * drifts by less than a millisecond meanwhile.
+ * The time for which a look at a clock is comparable: a process's own clock, by which members are
+ * compared, drifts by less than a millisecond meanwhile.
  */
 const SEEN_MS = 60_000;
 /** Members that are remembered: far more than a cluster has. */
@@ -38,8 +38,8 @@ interface Seen {
 }
 
 /**
- * What looks at the clock of one more member, and compares those seen within SEEN_MS. Undefined:
- * the database has one clock. Rejects where no member answers.
+ * Makes the look at the clock of one more member, which compares those seen within SEEN_MS.
+ * Undefined: the database has one clock. The look rejects if no member answers.
  */
 export function memberClocks(database: Database): () => Promise<ClockComparison | undefined> {
   const seen = new Map<string, Seen>();

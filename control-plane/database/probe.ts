@@ -1,7 +1,7 @@
 /**
- * What doctors, backups and readiness ask of a database: what it is, what its user may do, and
- * whether it takes writes. Nothing here changes anything: the right
- * to write is proved by statements that match no row.
+ * The questions of doctors, backups and readiness to a database: what it is, what its user
+ * may do, whether it takes writes, and what it counts of itself. Nothing here changes anything:
+ * statements that match no row prove the right to write.
  */
 import assert from 'node:assert/strict';
 import { constants } from 'node:fs';
@@ -35,8 +35,8 @@ const DEFEAT_READ_ONLY = /^(ALL PRIVILEGES|SUPER|CONNECTION[ _]ADMIN|READ[ _]ONL
 const GRANT = /^GRANT (.+?) ON (\S+) TO /;
 
 /**
- * On a schema that is current; a file has no rights of its own. `tooWide`: over the whole server,
- * where no fail-over protects from them.
+ * Reads the rights of the database's user, on a schema that is current. A file has no rights of its
+ * own. `tooWide`: rights over the whole server, from which no fail-over protects.
  * @param proofs by the name of each right a statement that needs it, and matches no row
  */
 export async function readRights(database: Database, proofs: Readonly<Record<string, string>>) {

@@ -15,7 +15,7 @@ const BACKOFF_MAX_MS = 2000;
 const WAKE_MIN_MS = 5;
 
 /**
- * Where an event leads from each mode; one that is not there is a bug of the owner, and throws.
+ * The next mode by mode and event. An event that is not there is a bug of the owner, and throws.
  * new: made. resting: no work is known of. running: a round is under way. outdated: the same, and
  * another follows. failing: the same, and a pause follows. backing-off: a pause, then a round.
  * stopping: the last round is under way. stopped: no round begins any more.

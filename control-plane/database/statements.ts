@@ -1,6 +1,6 @@
 /**
- * What statements are made of, and what they answer: the database's clock, texts that are made
- * once, a table through one of its indexes, old rows removed.
+ * Parts of statements, and readers of their answers: the database's clock, texts that are made
+ * once, a table through one of its indexes, the removal of old rows.
  */
 
 import { DAY_MS } from '@matting/program/durations.ts';

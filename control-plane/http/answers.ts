@@ -45,7 +45,8 @@ export function pathOf(request: FastifyRequest): string {
 }
 
 /**
- * What every request of a port meets before its route, to be called before a route is added.
+ * Adds the checks that every request of a port meets before its route. Call it before you add a
+ * route.
  * @param negotiated as of setAnswerHeaders
  */
 export function checkRequests(app: FastifyInstance, negotiated?: string): void {
@@ -163,8 +164,8 @@ export function createErrorHandler(
 }
 
 /**
- * What an error is to the caller, for answers that hold errors within: noted for the request's line
- * and counters as one that ends it, and logged where it is a failure of ours.
+ * Turns an error into the refusal for an answer that holds errors within. The request's line and
+ * counters note it like an error that ends the request, and the log has it if it is our failure.
  */
 export function noteRefusal(
   error: unknown,

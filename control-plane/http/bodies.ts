@@ -49,8 +49,8 @@ export interface BodyBounds {
    */
   readonly debtMsMax?: number | undefined;
   /**
-   * From now until the body is whole, where it is small; PACE_BYTES_PER_SECOND_MIN alone where
-   * absent.
+   * The time from now until a small body is whole. If absent, PACE_BYTES_PER_SECOND_MIN alone
+   * counts.
    */
   readonly wholeMsMax?: number | undefined;
   /** A body of more bytes is not small: once they came, wholeMsMax no longer counts. */

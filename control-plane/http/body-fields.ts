@@ -46,7 +46,8 @@ export function givenTwice(field: string): ContractError {
 }
 
 /**
- * Of a target's query, in their order, as forms write them: `+` and `%20` are spaces.
+ * Yields the parameters of a target's query in their order, as forms write them: `+` and `%20` are
+ * spaces.
  * @throws ContractError INVALID_REQUEST: not percent-encoded UTF-8
  */
 export function* parametersOf(

@@ -84,7 +84,7 @@ interface Nesting {
   /** Braces and brackets that are open; 0: it has ended. */
   depth: number;
   inString: boolean;
-  /** In a string: the byte before was a backslash. */
+  /** Whether, in a string, the byte before was a backslash. */
   escaped: boolean;
 }
 
@@ -149,7 +149,7 @@ export class JsonFieldsParser<Text extends string> {
   /** undefined: one that is skipped. */
   #field: string | undefined;
   #rawOverlong = false;
-  /** In key and text: the byte before was a backslash. */
+  /** Whether, in a key or a text, the byte before was a backslash. */
   #escaped = false;
   #nullAt = 0;
   #nesting: Nesting = { depth: 0, inString: false, escaped: false };
@@ -388,8 +388,8 @@ export class JsonFieldsParser<Text extends string> {
 }
 
 /**
- * What a Base64 reader would skip as white space, but JSON forbids unescaped in a string. The other
- * control characters are left to the Base64 reader, which refuses them.
+ * A Base64 reader would skip these as white space, but JSON forbids them unescaped in a string. The
+ * Base64 reader refuses the other control characters.
  */
 const RAW_WHITE_SPACE = [0x09, 0x0a, 0x0b, 0x0c, 0x0d];
 /** 1 for each byte of a string that does not stand for itself. */

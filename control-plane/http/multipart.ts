@@ -217,8 +217,8 @@ export class MultipartReader {
   }
 
   /**
-   * What happens in this chunk, in order. Each event is to be dealt with before the next is asked
-   * for. @throws ContractError INVALID_REQUEST
+   * Yields the events of this chunk in order. Deal with each event before you ask for the next.
+   * @throws ContractError INVALID_REQUEST
    */
   *push(chunk: Buffer): Generator<PartEvent, void, void> {
     this.#started ||= chunk.length > 0;

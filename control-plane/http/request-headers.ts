@@ -1,6 +1,6 @@
 /**
- * What the headers of a request say: Accept, Range, conditions, Content-Type, X-Forwarded-For,
- * dates, Idempotency-Key, Prefer and X-Request-ID. Pure, but for what hooks keep of a request.
+ * Reads the headers of a request: Accept, Range, conditions, Content-Type, X-Forwarded-For, dates,
+ * Idempotency-Key, Prefer and X-Request-ID. It is pure, but for what hooks keep of a request.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
@@ -21,8 +21,8 @@ const ALIASES: Readonly<Record<string, string>> = { 'image/jpeg': 'image/jpg' };
 
 interface AcceptHeader {
   /**
-   * What comes first of JSON and the picture in one of these formats, the default first. 'none':
-   * a picture, but in none of these formats.
+   * Chooses the first of JSON and the picture in one of these formats, the default first. 'none':
+   * the caller wants a picture, but in none of these formats.
    */
   prefer(formats: readonly OutputFormat[]): OutputFormat | 'json' | 'none';
 }
@@ -188,7 +188,7 @@ const PARAMETER = new RegExp(
   'y',
 );
 const PARAMETERS_END = /^[ \t]*(?:;[ \t]*)?$/;
-/** What texts are made of; and the escape, by which some charsets go on in others. */
+/** The characters of texts, and the escape by which some charsets go on in others. */
 const ASCII = `\x1b\t\r\n${String.fromCharCode(...Array.from({ length: 95 }, (_, n) => 0x20 + n))}`;
 
 /** Undefined: it names no type. */
@@ -214,7 +214,7 @@ export function bodyTypeOf(request: IncomingMessage): ContentType | 'none' | und
 }
 
 /**
- * By lower case names. Undefined: not readable, or one comes twice.
+ * Reads the parameters by lower case names. Undefined: they are unreadable, or one comes twice.
  * @param from where the first semicolon is, or blanks before it
  */
 export function readParameters(

@@ -1,6 +1,6 @@
 /**
- * What a doctor found: one line a thing that was looked at, for people as a page and for scripts as
- * JSON. Both programs have one; neither ever prints a secret (secrets.ts).
+ * The findings of a doctor: one line for each thing that it looked at, for people as a page and for
+ * scripts as JSON. Both programs have one; neither ever prints a secret (secrets.ts).
  */
 
 export type FindingStatus = 'ok' | 'warning' | 'failure';
@@ -32,8 +32,8 @@ export function failure(subject: string, found: string, advice: string): Finding
 export const LOOK_MS_MAX = 60_000;
 
 /**
- * What one look finds. Never rejects: what it throws, and an answer that does not come, is a
- * failure with this advice.
+ * Runs one look. It never rejects: an error, and an answer that does not come, is a failure with
+ * this advice.
  */
 export async function look(
   subject: string,

@@ -114,8 +114,10 @@ export function secondTokenFinding(opened: string): Finding {
   return warning('secrets', found, advice);
 }
 
-/** By how often each letter is there, and no more than one period of what repeats itself: an upper
- * bound of what such a text can hold. */
+/**
+ * Counts each letter, and no more than one period of a text that repeats itself: an upper bound of
+ * the bits in such a text.
+ */
 function bitsOf(text: string): number {
   const once = text.slice(0, periodOf(text));
   const counts = new Map<string, number>();

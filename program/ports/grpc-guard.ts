@@ -59,9 +59,9 @@ export const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
 export const MESSAGE_BYTES_SMALL = 4096;
 export const STRANGER_STREAMS_MAX = 8;
 /**
- * What a call sends before its caller has shown a token. gRPC's clients read a server's settings
- * before their first call, so one that streams a file without waiting sends this much of it, and
- * its refusal finds it. Two messages of methods for all.
+ * The bytes that a call can send before its caller has shown a token. gRPC's clients read a
+ * server's settings before their first call, so one that streams a file without waiting sends this
+ * much of it, and its refusal finds it. It is two messages of the methods for all.
  */
 export const STRANGER_WINDOW_BYTES = 2 * MESSAGE_BYTES_SMALL;
 const HEADER_LIST_BYTES_MAX = 16 * 1024;
@@ -73,8 +73,8 @@ export const GUARD_BOUNDS = {
   /** The same of a connection that only makes calls that need no token, as probes do. */
   probeAgeMaxMs: 60_000,
   /**
-   * As they come over the wire, frames and TLS included: more than `strangerCallsMax` calls that
-   * each fill their window, so that a caller with a wrong token hears of that and of no flood.
+   * The bytes as they come over the wire, with frames and TLS: more than `strangerCallsMax` calls
+   * that each fill their window, so that a caller with a wrong token hears of that and of no flood.
    */
   strangerBytesMax: 1024 * 1024,
   /** The calls of one connection over its life: a probe each second until it must reconnect. */
@@ -223,8 +223,8 @@ export class GrpcGuard {
   readonly #options: GrpcGuardOptions;
   readonly #bounds: GuardBounds;
   /**
-   * By the peer's address and port: of TLS, the session's socket is another object than the
-   * connection's. In the order in which they came.
+   * Connections by the peer's address and port, in the order in which they came: with TLS, the
+   * session's socket is another object than the connection's.
    */
   readonly #connections = new Map<string, Connection>();
   readonly #bySession = new WeakMap<ServerHttp2Session, Connection>();
@@ -265,8 +265,8 @@ export class GrpcGuard {
     const inner = http2Server.listeners('stream') as StreamListener[];
     http2Server.removeAllListeners('stream');
     http2Server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
-      // Also for a stream without a handler: it may have failed while its headers were on their way
-      // up, and a failure without a listener ends the process.
+      // A stream without a handler needs a listener too: it may have failed while its headers were
+      // on their way up, and a failure without a listener ends the process.
       stream.on('error', () => undefined);
       const session = stream.session as ServerHttp2Session | undefined;
       // Undefined where its connection ended while the headers were on their way up.

@@ -17,8 +17,8 @@ export interface CertificateEnd {
 }
 
 /**
- * Of a chain the first end, of authorities the last: one good one is enough to sign. Undefined
- * where no certificate can be read, which TLS itself refuses.
+ * The first end of a chain, or the last of authorities: one good one is enough to sign. Undefined:
+ * no certificate can be read, which TLS itself refuses.
  */
 function endOf(pem: string | Buffer, holds: 'chain' | 'authorities'): number | undefined {
   const ends = [...pem.toString().matchAll(CERTIFICATE)]

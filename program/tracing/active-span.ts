@@ -203,8 +203,8 @@ export function errorTypeOf(error: unknown): string {
 }
 
 /**
- * What came with a call: undefined where there is no traceparent, or more than one. What it says is
- * judged by the tracer.
+ * The carrier that came with a call. Undefined: there is no traceparent, or more than one. The
+ * tracer judges its content.
  */
 export function receivedCarrier(
   traceparents: readonly string[],

@@ -39,8 +39,8 @@ export function fileNameOf(call: SampledCall): string {
 }
 
 /**
- * For any curl and any shell of POSIX, on Linux and macOS. Only a 200 is the picture: an error and
- * a 202 are told, and never stand under the picture's name.
+ * Makes a line for any curl and any shell of POSIX, on Linux and macOS. Only a 200 is the picture:
+ * the line shows an error or a 202, and never writes it under the picture's name.
  */
 export function curlSample(call: CurlCall): string {
   const { baseUrl, apiKey, photo = 'photo.jpg' } = call;

@@ -1,6 +1,7 @@
 /**
- * What is made of a cut-out before it is encoded: the wire message `Finishing` of matte_service.proto
- * as the programs use it. That message's comments are the reference of what each field does.
+ * Finishing changes a cut-out before it is encoded. This is the wire message `Finishing` of
+ * matte_service.proto as the programs use it. That message's comments are the reference of each
+ * field.
  */
 
 /** Exactly one of the two; at least 0. */

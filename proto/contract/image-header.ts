@@ -1,7 +1,7 @@
 /**
- * What the first bytes of a file say of it, without decoding a pixel: which of the six input
- * formats it is, its stored width and height, and whether it is animated. Hostile input is
- * expected: every read is bounded and every loop ends.
+ * Reads the first bytes of a file without decoding a pixel: which of the six input formats it is,
+ * its stored width and height, and whether it is animated. Hostile input is expected: every read is
+ * bounded and every loop ends.
  */
 import { type ByteReader, ByteWindow, type ImageHeader } from './image-header/byte-window.ts';
 import { KIND_BYTES, kindOfFile } from './image-header/file-kinds.ts';

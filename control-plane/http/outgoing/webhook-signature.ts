@@ -25,7 +25,7 @@ export function isReadableSecret(secret: string): boolean {
 }
 
 /**
- * What `whsec_` and the Base64 of 24 to 64 bytes stand for; of any other text its bytes.
+ * The bytes in Base64 after `whsec_`, 24 to 64, or the bytes of any other text.
  * @throws Error for a secret that isReadableSecret refuses
  */
 export function signingKeyOf(secret: string): Buffer {

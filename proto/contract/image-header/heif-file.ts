@@ -102,9 +102,9 @@ export interface Crop extends Size {
 export type Orientation = 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8;
 
 /**
- * What a decoder has to know of a HEIC before it is given one, and what of its answer is held
- * against. The picture is the primary item; gain maps, depth maps, thumbnails, other pictures and
- * sequences of the file are no part of it.
+ * The facts that a decoder needs of a HEIC, and to which its answer is compared. The picture is the
+ * primary item; gain maps, depth maps, thumbnails, other pictures and sequences of the file are no
+ * part of it.
  */
 export interface HeifFacts {
   /** Pixels of the picture as it is shown: cropped (`clap`), turned (`irot`, `imir`). */
