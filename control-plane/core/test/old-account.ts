@@ -2,7 +2,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
-import { HOUR_MS } from './fixtures.ts';
 
 /** 2026-01-01. */
 export const FIRST_DAY_MS = 1_767_225_600_000;
