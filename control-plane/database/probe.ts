@@ -1,7 +1,7 @@
 /**
- * The questions of doctors, backups and readiness to a database: what it is, what its user
- * may do, whether it takes writes, and what it counts of itself. Nothing here changes anything:
- * statements that match no row prove the right to write.
+ * The questions of doctors, backups and readiness to a database: what it is, what its user may do,
+ * and whether it takes writes. Nothing here changes anything: statements that match no row prove
+ * the right to write.
  */
 import assert from 'node:assert/strict';
 import { constants } from 'node:fs';
