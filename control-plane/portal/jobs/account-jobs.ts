@@ -9,6 +9,7 @@ import type { ApiKeyStore } from '@matting/core/keys/api-key-store.ts';
 import type { OperateWebhooks, ResendOutcome } from '@matting/core/operator/operate-webhooks.ts';
 import type { NotificationSummary } from '@matting/core/webhooks/outbox-listing.ts';
 import type { OutboxStore } from '@matting/core/webhooks/outbox-store.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { pageOf } from '../page/paging.ts';
 
 const GROUPS = {
@@ -22,7 +23,6 @@ type AccountJobGroup = keyof typeof GROUPS;
 export const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGroup[];
 export const DAYS_LISTED = [1, 7, 30] as const;
 type DaysListed = (typeof DAYS_LISTED)[number];
-const DAY_MS = 86_400_000;
 const ACCOUNT_JOBS_PAGE = 50;
 const KEYS_OFFERED_MAX = 200;
 

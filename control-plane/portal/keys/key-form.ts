@@ -2,7 +2,6 @@
 
 import {
   CAP_PERIODS,
-  DAY_MS,
   isCapPeriod,
   KEY_EXPIRY_PRESETS_DAYS,
   KEY_NETWORKS_MAX,
@@ -18,6 +17,7 @@ import {
 import { parseKeyName } from '@matting/core/keys/manage-keys.ts';
 import type { ApiKey } from '@matting/core/keys/read-api-keys.ts';
 import { CREDITS_AMOUNT_MAX } from '@matting/core/ledger/ledger.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import type { VNode } from 'preact';
 import { ACCOUNT_PATH } from '../page/html.ts';
 import * as ui from '../page/ui.ts';

@@ -2,6 +2,7 @@
 
 import { type Balances, LEDGER_KINDS, type LedgerKind } from '@matting/core/ledger/ledger.ts';
 import type { LedgerStore, ListedEntry, PageCursor } from '@matting/core/ledger/ledger-store.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { csvLine } from '../page/csv.ts';
 import { cursorText, pageOf } from '../page/paging.ts';
@@ -15,8 +16,6 @@ export const EXPORTS_AT_ONCE_MAX = 4;
 /** One whose reader has asked for nothing for as long gives its place to another account's. */
 export const EXPORT_READER_MS_MAX = 5000;
 const RETRY_AFTER_S = 10;
-
-const DAY_MS = 86_400_000;
 
 /** Which entries: of a kind, of days (UTC, `2026-01-31`), both ends included. */
 export interface LedgerFilter {

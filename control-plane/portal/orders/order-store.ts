@@ -13,6 +13,7 @@ import { readBalances } from '@matting/core/ledger/ledger-writer.ts';
 import { type Database, type Db, query, transact } from '@matting/database/database.ts';
 import { databaseErrorKind } from '@matting/database/engines.ts';
 import { isAsciiWord, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
 import {
   findOrder,
   type OrderFilter,
@@ -24,7 +25,6 @@ import {
   selectPage,
 } from './order-rows.ts';
 import {
-  DAY_MS,
   ORDER_VALID_MS,
   ORDERS_A_DAY_MAX,
   ORDERS_PENDING_MAX,

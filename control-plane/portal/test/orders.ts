@@ -1,10 +1,12 @@
 /** Orders and what is told of them, for the store's tests. */
+
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { ServiceActor } from '@matting/core/accounts/audit.ts';
 import type { Database } from '@matting/database/database.ts';
 import { rowOf } from '@matting/database/test/rows.ts';
-import { DAY_MS, type Order } from '../orders/order-rules.ts';
+import { DAY_MS } from '@matting/program/durations.ts';
+import type { Order } from '../orders/order-rules.ts';
 import type { NewOrder } from '../orders/order-store.ts';
 import type { ToldPayment } from '../orders/pay-order.ts';
 import type { ToldRefund } from '../orders/refund-order.ts';
