@@ -38,7 +38,7 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
       const store = await openDirectoryBlobStore(root);
       const writer = await store.createWriter('inputs/upload');
       await writer.write(Buffer.from('an upload under way'));
-      const module = new URL('../../core/storage/blob-store.ts', import.meta.url);
+      const module = new URL('../../core/storage/directory-store.ts', import.meta.url);
       const list = `import { openDirectoryBlobStore } from ${JSON.stringify(module.href)};
           const store = await openDirectoryBlobStore(${JSON.stringify(root)});
           console.log(Date.now());
