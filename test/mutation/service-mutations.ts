@@ -413,8 +413,8 @@ a mended graph is used whatever its matte is
 file inference-node/serving/engine/child/form-ends.ts
 tests inference-node/serving/engine/child/form-ends.test.ts
 the matte of a letterbox is stretched over the picture
-  - const { alpha, size } = cutOut(matte, canvas.size, canvas.place);
-  + const { alpha, size } = matte;
+  - return cutOut(matte, canvas.size, canvas.place);
+  + return matte;
   = a letterbox is black around the picture, and its matte is that of the picture
 a trimap reaches the graph as bytes
   - values: Float32Array.from(bytes, toShare)
