@@ -32,6 +32,9 @@ import { NOTHING_RECORDED, type Recorded, readSnapshot, replay } from './last-re
 
 const test = ava.serial;
 
+/** Tables of a package that this release no longer has; migrations remove nothing. */
+const LEFT_BEHIND = /fleet_reports|kysely_migration_fleet-size/;
+
 /** A statement of the last release that needs the tables it was recorded on would say so. */
 const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'] as const;
 const OWN: readonly Partial<NewJob>[] = [
@@ -89,7 +92,12 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
     const fresh = await createTestDatabase(dialect, { series });
     const made = await readSchemaShape(await fresh.open()).finally(() => fresh.close());
     const now = await readSchemaShape(database);
-    t.deepEqual([...brokenFor(made, now), ...brokenFor(now, made)], [], 'as in a new database');
+    const differences = [...brokenFor(made, now), ...brokenFor(now, made)];
+    t.deepEqual(
+      differences.filter(difference => !LEFT_BEHIND.test(difference)),
+      [],
+      'as in a new database',
+    );
   });
 
   test('lets a replica of the last release go on, statement by statement', async t => {

@@ -25,11 +25,11 @@ import {
 } from '../page/operator-frame.ts';
 import { AttemptWindows } from '../session/attempt-windows.ts';
 import { AuthorityError } from '../session/authority.ts';
+import type { EndedOperatorSessions } from '../session/ended-operator-sessions.ts';
 import { csrfTokenOf, guardRoutes } from '../session/guard.ts';
 import { formOf, localeOf, maybeCsrf, note, PageError } from '../session/visit.ts';
 import { isLanguage } from '../words/words.ts';
 import { registerAccountPages } from './account-pages.ts';
-import type { EndedOperatorSessions } from './ended-operator-sessions.ts';
 import { OperatorSessions, SESSION_MS } from './operator-sessions.ts';
 import { registerJobPages, registerNodePages, registerNotificationPages } from './work-pages.ts';
 
