@@ -267,7 +267,7 @@ test('what settings switch off is not loaded', async t => {
     ofPackage('portal').filter(name =>
       /^account-area|^(?!documents).*-pages\.ts$|^(session|operator-pages)\//.test(name),
     ),
-    // The sweeper, commands and settings need these of the sessions; the guard of pages is not there.
+    // The sweeper, commands and settings need these; the guard of pages is not there.
     ['attempt-windows', 'ended-operator-sessions', 'roles', 'secret', 'session-store'].map(
       name => `session/${name}.ts`,
     ),
