@@ -30,7 +30,7 @@ export function filterRow(
     const x = v128.load(at);
     const a = v128.load(at - before);
     const b = v128.load(over);
-    // What is left of the last bytes would count behind them.
+    // Bytes behind the row's end would count otherwise.
     const within = i8x16.lt_u(LANES, i8x16.splat(<i8>min(end - at, BYTES)));
     none = addSizes(none, x);
     sub = addSizes(sub, v128.and(i8x16.sub(x, a), within));

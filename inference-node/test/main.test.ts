@@ -27,7 +27,7 @@ test.afterEach.always(async () => {
   running = undefined;
 });
 
-/** With `fakeRooms`, over pools that the test holds. */
+/** Starts a node; with `fakeRooms`, over pools that the test holds. */
 function startNode(
   env: Record<string, string>,
   { fakeRooms, heldChannel }: { fakeRooms?: boolean; heldChannel?: boolean } = {},

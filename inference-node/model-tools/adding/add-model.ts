@@ -33,7 +33,7 @@ export interface AddOptions {
   readonly memoryMaxBytes?: number | undefined;
 }
 
-/** What neither is stated nor was found out; a person decides it. */
+/** A fact that was neither stated nor found out: a person decides it. */
 export type OpenFact = 'normalisation' | 'size' | 'activation';
 
 export interface AddContext {
@@ -45,7 +45,7 @@ export interface AddContext {
   readonly catalogue: readonly CatalogueModel[];
   readonly signal: AbortSignal;
   readonly probe: (file: string, wishes: ProbeWishes, limits: ProbeLimits) => Promise<Probe>;
-  /** For this machine, so that a node has it at once. */
+  /** Prepares the model for this machine, so that a node has it at once. */
   readonly prepare: (manifest: ModelManifest) => Promise<PreparedModel>;
   /** Asks a person for one at least, or throws. @param sheet cut-outs by each normalisation */
   readonly ask: (open: readonly OpenFact[], sheet: Buffer, name: string) => Promise<Facts>;
@@ -89,7 +89,7 @@ export async function addModel(
   await writeFileWhole(cutout, file => file.write(probe.cutout, 0));
   const prepared = await context.prepare(placed.manifest);
   const isKept = probe.mended === true && prepared.sha256 === files[0].sha256;
-  // What was not mended after all takes more than was measured.
+  // A graph that was not mended after all takes more than was measured.
   const { manifest, json } = isKept
     ? describeAdded({
         ...described,
@@ -189,7 +189,7 @@ async function bringKnown(
   return { ...brought, row, stated };
 }
 
-/** What is left open is asked for, and the model measured again as it was answered. */
+/** Asks for the facts that are left open, and measures the model again with the answers. */
 async function measure(
   name: string,
   path: string,

@@ -30,7 +30,7 @@ export interface Described {
   readonly probe: Probe;
 }
 
-/** As it is written. @throws ModelError `manifest` */
+/** Gives the manifest and the text of its file. @throws ModelError `manifest` */
 export function describeAdded(described: Described): { manifest: ModelManifest; json: string } {
   const { name, version, source, files, row, licence, facts, probe } = described;
   const { graph, activation, inverted, peakBytes, loadedBytes, seconds, provider } = probe;
@@ -51,7 +51,7 @@ export function describeAdded(described: Described): { manifest: ModelManifest; 
   return { manifest: parseManifest(json, `the manifest of ${name}`), json };
 }
 
-/** Of a graph that normalises its input itself. */
+/** A graph that normalises its input itself gets these. */
 const NO_NORMALISATION = { mean: [0, 0, 0], std: [1, 1, 1] };
 
 function placeOf(source: ModelSource): string {
@@ -85,7 +85,7 @@ const PERMISSIVE: ReadonlySet<string> = new Set([
   'Unlicense',
 ]);
 
-/** What the operator states beats the catalogue; what nobody states is unclear. */
+/** The operator's statement beats the catalogue's; terms that nobody states are unclear. */
 export function licenceOf(
   { weights, data }: StatedLicence,
   row: CatalogueModel | undefined,

@@ -1,4 +1,4 @@
-/** What an address, a file and the settings beside it say, and what is left when adding ends early. */
+/** Tests what addresses, files and settings beside them tell, and what is left of an early end. */
 import { spawn } from 'node:child_process';
 import { mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,11 +1,11 @@
-/** What an address says of a file: whether it moves, the name of its model, what lies beside it. */
+/** Reads from an address whether it moves, the name of its model, and where settings may lie. */
 import { FILE_NAME_FORM } from '@matting/serving/models/manifest.ts';
 import type { AddressClient } from '../weights/address.ts';
 
 /** huggingface.co, its mirrors and modelscope.cn: <owner>/<repository>/resolve/<revision>/<path>. */
 const RESOLVED = /^((?:\/[^/]+)+\/resolve\/)([^/]+)(\/.+)$/;
 const COMMIT = /^[0-9a-f]{40}$/;
-/** Of GitHub: a branch's file, and whatever release is the latest. */
+/** These addresses of GitHub move: a branch's file, and whatever release is the latest. */
 const MOVING = [
   /^https:\/\/raw\.githubusercontent\.com\/[^/]+\/[^/]+\/(?![0-9a-f]{40}\/)/,
   /^https:\/\/github\.com\/[^/]+\/[^/]+\/(raw|blob)\/(?![0-9a-f]{40}\/)/,
@@ -20,8 +20,8 @@ export interface PinnedAddress {
 }
 
 /**
- * Of a branch or tag of the Hub the commit that it stands for now, as its answer to a HEAD says in
- * X-Repo-Commit: a redirect to its storage, or to a renamed repository, has it too.
+ * Finds the commit that a branch or tag of the Hub stands for now. The answer to a HEAD has it in
+ * X-Repo-Commit, and so has a redirect to the Hub's storage or to a renamed repository.
  * @throws ModelError; InterruptedError
  */
 export async function pinAddress(
@@ -79,7 +79,7 @@ function decodeName(part: string): string {
   }
 }
 
-/** Where settings may lie: beside the file, and above a folder that is called onnx. */
+/** Settings may lie beside the file, and above a folder that is called onnx. */
 export function settingsBeside(address: string): readonly { readonly file: string; url: string }[] {
   const file = fileNameOf(new URL(address).pathname);
   const beside = (name: string, path = '.') => ({

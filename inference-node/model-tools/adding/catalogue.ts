@@ -29,7 +29,7 @@ import {
 export interface CatalogueFile {
   /** Its name in the cache; external data: the name that the graph reads it by. */
   readonly name: string;
-  /** Of a release or a commit, or moving, as `/resolve/main/`: what adds it pins that. */
+  /** It names a release or a commit, or it moves, as `/resolve/main/`: adding pins that. */
   readonly url: string;
   /** The same bytes at other addresses, tried in turn. */
   readonly mirrors?: readonly string[];
@@ -38,7 +38,7 @@ export interface CatalogueFile {
   readonly sha256?: string;
 }
 
-/** In pixels. */
+/** The size is in pixels. */
 export interface CatalogueSize {
   readonly width: number;
   readonly height: number;

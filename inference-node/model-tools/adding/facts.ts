@@ -1,5 +1,5 @@
 /**
- * What is stated of a model's file, and by whom: flags, the catalogue, files of settings beside it.
+ * Flags, the catalogue and files of settings beside a model's file state facts about it.
  * The first who states a fact decides it. Pure.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
@@ -10,7 +10,7 @@ import type { CatalogueModel } from './catalogue.ts';
 export interface Facts {
   readonly normalisation?: Normalisation;
   readonly size?: Size;
-  /** What sides of an open size have to be multiples of. */
+  /** Sides of an open size have to be multiples of this. */
   readonly multipleOf?: number;
   readonly fit?: Fit;
   readonly activation?: Activation;
@@ -65,7 +65,7 @@ export function factsOfCatalogue(model: CatalogueModel): Facts {
 
 const BYTE_MAX = 255;
 
-/** As withoutBG writes it beside its file, `<file>.onnx.json`; undefined: it is another form. */
+/** Reads withoutBG's settings beside its file, `<file>.onnx.json`; undefined: another form. */
 export function readGraphSettings(json: unknown): Facts | undefined {
   const { canvas_size: side, input_name: input, output_name: output, pipeline } = fieldsOf(json);
   // One of several graphs: how they work together is in none of them.
@@ -78,12 +78,12 @@ export function readGraphSettings(json: unknown): Facts | undefined {
   };
 }
 
-/** As Hugging Face's image processors read it, `preprocessor_config.json`. */
+/** Reads `preprocessor_config.json` as Hugging Face's image processors do. */
 export function readPreprocessor(json: unknown): Facts | undefined {
   const config = fieldsOf(json);
   const { do_rescale: rescales = true, do_normalize: normalises = true } = config;
   const { rescale_factor: factor = 1 / BYTE_MAX, image_mean: mean, image_std: std } = config;
-  // Before mean and std: without it they are of values to 255.
+  // The scale comes before mean and std: without it they are of values to 255.
   const scale = rescales === false ? 1 : factor;
   const size = sizeOf(config);
   if (typeof scale !== 'number' || !(scale > 0)) return undefined;

@@ -185,7 +185,7 @@ async function dataFilesOf(
   return names;
 }
 
-/** What lies beside the graph and says how it is to be run; what cannot be read is said. */
+/** Reads the settings beside the graph that say how it runs; reports those it cannot read. */
 export async function findSettings(
   place: Place,
   source: ModelSource,

@@ -1,6 +1,6 @@
 /**
- * Where a model's files are put together, and how they become part of the cache: killed at any
- * instant there is a workshop that nobody uses, which a later `models add` takes away.
+ * A workshop is where a model's files are put together before they become part of the cache. An end
+ * at any instant leaves a workshop that nobody uses, which a later `models add` takes away.
  *
  *     <model folder>/.adding-<host>-<pid>-<random>/<files>        until they are known to be a model
  *                                                  .placing.json  whose they become, before they do
@@ -40,7 +40,7 @@ interface Placing {
   readonly version: string;
 }
 
-/** What it names is removed, so no file of a model may bear its name: those begin with no dot. */
+/** The files that it names are removed, so no model's file has its name: those have no dot first. */
 const PLACING_FILE = '.placing.json';
 const HOST = hostname()
   .replaceAll(/[^A-Za-z0-9._-]/g, '-')
@@ -97,7 +97,7 @@ export class Workshop {
   }
 }
 
-/** Of processes that are gone; another machine's are told by time alone. */
+/** Removes those of dead processes; those of other machines go by their age alone. */
 export async function removeStaleWorkshops(folders: ModelFolders): Promise<void> {
   const { modelDir } = folders;
   const names = (await listDirectory(modelDir)).filter(name => WORKSHOP.test(name));
@@ -123,7 +123,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** What it had placed goes too, unless the manifest is there: it comes last. */
+/** Files that it had placed go too, unless the manifest is there: it comes last. */
 async function clear(directory: string, folders: ModelFolders): Promise<void> {
   const { modelDir, addedModelsDir } = folders;
   const placing = await readPlacing(directory);
@@ -188,7 +188,7 @@ export async function findStored(
   return undefined;
 }
 
-/** Of file systems without links, or of another one. */
+/** These codes come from file systems without links, or from a link to another file system. */
 const NO_LINK: ReadonlySet<unknown> = new Set(['EXDEV', 'EPERM', 'ENOTSUP', 'EMLINK', 'ENOSYS']);
 
 export async function linkOrCopy(from: string, to: string): Promise<void> {

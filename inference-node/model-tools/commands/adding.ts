@@ -40,7 +40,7 @@ export interface ModelsAddOptions extends GraphOptions {
 /** The command itself takes the rest. */
 const MEMORY_PART_MAX = 0.75;
 
-/** Of a process that measures or compares: in a container less than the container has. */
+/** The most memory for a process that measures or compares: less than its container has. */
 export function memoryMaxHere(): number {
   return Math.min(PROBE_MEMORY_MAX_BYTES, Math.floor(MEMORY_PART_MAX * readMemoryLimitBytes()));
 }
@@ -99,7 +99,7 @@ export async function modelsAdd(
   terminal: Terminal,
   signal: AbortSignal,
 ): Promise<void> {
-  // What brings and measures takes a while to load, and the other commands need none of it.
+  // The code that fetches and measures takes a while to load; other commands need none of it.
   const { addModel } = await import('../adding/add-model.ts');
   const { probeGraph } = await import('../probing/probe-graph.ts');
   const view = createProgressView(terminal.err);
@@ -245,7 +245,7 @@ async function ask(
   const isShown = open.includes('normalisation');
   if (isShown) await writeFile(path, sheet);
   if (question === undefined) throw missing(open, isShown ? path : undefined);
-  // What the output means is measured anew by what the input is.
+  // The output's meaning is measured anew once the input is known.
   const first = open.filter(fact => fact !== 'activation');
   let facts: Facts = {};
   for (const fact of first.length > 0 ? first : open) {

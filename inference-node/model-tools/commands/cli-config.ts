@@ -13,7 +13,7 @@ export interface CliConfig {
   readonly wanted: readonly string[];
   /** Absent: models/catalogue.json. */
   readonly catalogueFile?: string;
-  /** For npm's configuration, which names registries, proxies and logins in variables too. */
+  /** npm's configuration reads it: variables name registries, proxies and logins too. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
   /** Environment of the engine that checks a model. */
@@ -46,6 +46,6 @@ export class UsageError extends Error {}
 export interface CommandContext {
   config(): CliConfig;
   readonly signal: AbortSignal;
-  /** What a command looked at is bad, and was said. */
+  /** Records that something the command examined is bad, and that it was reported. */
   failed(): void;
 }

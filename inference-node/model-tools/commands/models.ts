@@ -141,7 +141,7 @@ async function named(names: readonly string[], plan: PlanOutline, addedModelsDir
   return eachOnce(await entriesOf(names, { own: plan.entries, addedModelsDir }, refuse));
 }
 
-/** What runs without a name, what may be named, and what is wanted beside. */
+/** Lists what runs without a name, what requests may name, and what is wanted besides. */
 async function served(plan: PlanOutline, { offered, wanted, settings }: CliConfig) {
   const { addedModelsDir } = settings;
   const entries = [...plan.entries];
@@ -158,8 +158,8 @@ async function served(plan: PlanOutline, { offered, wanted, settings }: CliConfi
 }
 
 /**
- * What MATTING_MODELS_FETCH has of the catalogue. Names and terms are looked at before anything is
- * fetched. What another machine adds to the same folders at the same time becomes the same model.
+ * Adds the catalogue's models that MATTING_MODELS_FETCH names; checks names and terms before it
+ * fetches anything. What another machine adds to the same folders meanwhile becomes the same model.
  */
 async function addMissing(
   plan: PlanOutline,

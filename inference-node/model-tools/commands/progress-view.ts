@@ -1,4 +1,4 @@
-/** What a person, a log or a program is shown while a model is fetched and prepared. */
+/** Shows a person, a log or a program how far fetching and preparing a model is. */
 import type { Writable } from 'node:stream';
 import type { PrepareProgress } from '@matting/serving/prepared/load-prepared.ts';
 import cliProgress from 'cli-progress';
@@ -14,7 +14,7 @@ const MEGABYTE = 1e6;
 const FRAMES_PER_SECOND = 10;
 /** Without a terminal a line is written at each of these steps. */
 const PLAIN_STEP_PERCENT = 25;
-/** For a program that draws its own: often enough for a smooth bar, few enough to read. */
+/** A program draws its own bar: this is often enough to be smooth, and rare enough to read. */
 const JSON_INTERVAL_MS = 100;
 
 export function createProgressView(out: Writable & { readonly isTTY?: boolean }): ProgressView {

@@ -101,7 +101,7 @@ export async function providersInstall(
   out.write('Next: npm run matting -- providers check\n');
 }
 
-/** Of libraries those of each provider's own: none where it is not installed. */
+/** Each provider has its own libraries listed, and none where it is not installed. */
 async function report({ providerDir, childEnv }: CliConfig, hashed: boolean) {
   const installed = await readInstalled(providerDir, { hashed });
   const gpus = await listGpus(childEnv);

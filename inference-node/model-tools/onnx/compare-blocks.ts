@@ -133,7 +133,7 @@ function nodesBefore(makers: ReadonlyMap<string, GraphNode>, block: DeformableBl
     const node = ends.has(name) ? undefined : makers.get(name);
     if (node === undefined || seen.has(node)) return;
     seen.add(node);
-    // As deep as the block's structure, whatever the file.
+    // The recursion is as deep as the block's structure, whatever the file.
     node.inputs.forEach(visit);
     sorted.push(node);
   };

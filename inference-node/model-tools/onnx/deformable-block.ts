@@ -28,12 +28,12 @@ import {
 export interface DeformableBlock {
   readonly pictures: number;
   readonly groups: number;
-  /** In each of `groups`. */
+  /** Each of `groups` has so many. */
   readonly channels: number;
   readonly taps: number;
   readonly outHeight: number;
   readonly outWidth: number;
-  /** Of the picture with its border. */
+  /** The picture is measured with its border. */
   readonly paddedHeight: number;
   readonly paddedWidth: number;
   /** Names of values: the picture, with its border, offsets, p, mask, mask by taps. */
@@ -224,7 +224,7 @@ class Matcher {
     return { y, x };
   }
 
-  /** Of the first corner; the others are held against it. */
+  /** The first corner decides the shape; the others are compared with it. */
   #readShape(value: GraphNode): void {
     const [b = 0, g = 0, ch = 0, K = 0, h = 0, w = 0, ...rest] =
       this.#view.numbers(value.inputs[1]) ?? [];
@@ -280,7 +280,7 @@ class Matcher {
     return { axis, step: isNext ? 1 : 0, end };
   }
 
-  /** What it is a slice of, y or x. */
+  /** Finds the value that this one is a slice of, and whether it is y or x. */
   #part(name: string | undefined): { readonly axis: Axis; readonly whole: string } {
     const view = this.#view;
     const slice = view.maker(name, 'Slice');
@@ -344,7 +344,7 @@ class Matcher {
     return { base, offset: offset.inputs[0] ?? '' };
   }
 
-  /** From the Sum to the Conv. */
+  /** Reads the nodes from the Sum to the Conv. */
   #convolution() {
     const view = this.#view;
     const [b, g, ch, K, h, w] = this.#shape;

@@ -121,7 +121,7 @@ const NEAR_MISSES: readonly (readonly [cause: RegExp, change: Change])[] = [
   [/one reader of laid-out/, leaves('laid-out')],
 ];
 
-/** As of a stride of 2. */
+/** Changes the rows to those of a stride of 2. */
 function doubledRows(tensor: Tensor): Tensor {
   const values = tensorNumbers(tensor) ?? [];
   const [, , , , h = 1, w = 1] = tensor.dims;
@@ -179,7 +179,7 @@ test('a mended graph answers as its stock form, also from beyond the border', as
   }
 });
 
-/** What reads the offsets gets zeros. */
+/** Gives zeros to the nodes that read the offsets. */
 function withoutOffsets(graph: Graph): Graph {
   const made = graph.nodes.findIndex(({ outputs }) => outputs[0] === 'offset');
   const nodes: GraphNode[] = graph.nodes.map(node => ({

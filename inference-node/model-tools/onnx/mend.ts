@@ -33,7 +33,7 @@ export interface Mended {
   readonly refused: readonly { readonly sum: string; readonly cause: string }[];
 }
 
-/** Of a graph whose constants are initialisers. @throws ModelError `prepare`: its opset. */
+/** The graph's constants have to be initialisers. @throws ModelError `prepare`: its opset. */
 export function mendDeformableConvolutions(graph: Graph, form: DeformableForm): Mended {
   const { blocks, refused } = findDeformableBlocks(graph, BLOCKS_MAX);
   if (blocks.length === 0) return { graph, blocks, refused };

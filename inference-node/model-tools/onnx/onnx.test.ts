@@ -53,7 +53,7 @@ import {
   widenToFloat32,
 } from './rewrites.ts';
 
-/** On other CPUs sums of products saturate, which is why nodes there run fp32. */
+/** Sums of products saturate on other CPUs, which is why nodes there run fp32. */
 const lacksInt8 = !carriesInt8(await detectInstructionSet());
 if (lacksInt8) console.error('skipped: this CPU has no instruction for products of bytes');
 const SIDE = 64;
@@ -162,7 +162,7 @@ for (const sizes of ['literal', 'computed'] as const) {
       t.false(operators(prepared).some(name => /Shape|Slice|Gather|Constant/.test(name)));
       t.deepEqual(at(prepared.inputs, 0).dims, [1, 3, side, side]);
       t.deepEqual(at(prepared.outputs, 0).dims, [1, 1, side, side]);
-      // What the exporter would have written for that size.
+      // The exporter would have written this for that size.
       const exported = tinyGraph({ side, sizes });
       const wanted = await runGraph(graphBytes(exported), side);
       t.true(largestDifference(wanted, await runGraph(graphBytes(prepared), side)) < ROUNDING);
@@ -215,7 +215,7 @@ test('a cast that makes an output is removed, one from an integer stays', async 
 
 test('every half-precision value is widened exactly', t => {
   const bits = Uint16Array.from({ length: 65536 }, (_, half) => half);
-  // From an odd address, as tensors lie in files.
+  // The bytes begin at an odd address, as tensors lie in files.
   const shifted = new Uint8Array(bits.byteLength + 1);
   shifted.set(new Uint8Array(bits.buffer), 1);
   const data = shifted.subarray(1);
@@ -330,7 +330,7 @@ test('an opset is raised only where every operator keeps its meaning', t => {
 
 test('axes given as an attribute become an input', async t => {
   const graph = tinyGraph({ side: SIDE, sizes: 'computed' });
-  // In the older opset the axes are not a value of the graph but a part of the node.
+  // The older opset has the axes as a part of the node, not as a value of the graph.
   const axes = { name: 'axes', type: 7, ints: [0] };
   const nodes = graph.nodes.map(node =>
     node.opType === 'Unsqueeze'
@@ -392,7 +392,7 @@ test('a value that only a float32 convolution reads stays float32, one that othe
   const pooled = at(deep.inputs, 0);
   t.true(plan([]).sharing.has(pooled));
   t.false(plan(deep.outputs).sharing.has(pooled));
-  // What was pooled is read by the Concat as well.
+  // The Concat reads the pooled values as well.
   t.deepEqual(plan(deep.outputs).measured, plan([]).measured);
 });
 
@@ -524,7 +524,7 @@ test('each number of a matte becomes the same byte, ties and their neighbours to
       }
     }
   }
-  // What is no matte yet is made one.
+  // An output that is no matte yet is made one.
   const logits = Array.from({ length: 64 }, (_, index) => (index - 32) / 4);
   for (const [activation, given] of [
     ['none', numbers],

@@ -23,10 +23,10 @@ import type { Range } from '@matting/serving/prepared/ranges.ts';
 import { OPSET_OF_INT8, removeUnused } from './rewrites.ts';
 
 export interface Quantisation {
-  /** By name of the value; at least those that the plan measures. */
+  /** The keys are names of values; those that the plan measures are there at least. */
   readonly ranges: ReadonlyMap<string, Range>;
   readonly float32: ReadonlySet<string>;
-  /** Of whole steps of the graph's input; undefined: the first convolution stays float32. */
+  /** The graph's input has whole steps; undefined: the first convolution stays float32. */
   readonly input: Scale | undefined;
 }
 
@@ -89,7 +89,7 @@ class Quantiser {
     return removeUnused({ irVersion, opsets, inputs, outputs, nodes, initialisers });
   }
 
-  /** To bytes and back: this pair tells the runtime that a value may be bytes. */
+  /** Converts to bytes and back: this pair tells the runtime that a value may be bytes. */
   #narrow(name: string, value: Scale): void {
     const scale = this.#add(`${name}.scale`, float32Tensor([value.scale], []));
     const zeroPoint = this.#add(`${name}.zero`, byteTensor(value.zeroPoint));
@@ -219,7 +219,7 @@ function linear(opType: string, inputs: readonly string[], output: string): Grap
 interface QuantisationPlan {
   /** Values with a range of their own, in topological order. */
   readonly measured: readonly string[];
-  /** From a value that holds only numbers of its input to that input: one scale for both. */
+  /** A value that holds only numbers of its input maps to that input: both have one scale. */
   readonly sharing: ReadonlyMap<string, string>;
   readonly convolutions: ReadonlySet<string>;
 }
@@ -323,7 +323,7 @@ function floatTail(graph: Graph): ReadonlySet<string> {
   const open = graph.outputs.map(({ name }) => name);
   for (let name = open.pop(); name !== undefined; name = open.pop()) {
     const maker = makers.get(name);
-    // What went through an activation is a feature, not a logit.
+    // A value that went through an activation is a feature, not a logit.
     if (maker === undefined || tail.has(name) || ACTIVATIONS.has(maker.opType)) continue;
     tail.add(name);
     const channels = graph.initialisers.get(maker.inputs[1] ?? '')?.dims[1] ?? 0;

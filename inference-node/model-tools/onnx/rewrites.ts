@@ -31,15 +31,15 @@ import {
 } from '@matting/serving/onnx/graph.ts';
 import { inferValues, type KnownValues } from '@matting/serving/onnx/infer.ts';
 
-/** From this one on DequantizeLinear has an axis, for a scale per channel. */
+/** DequantizeLinear has an axis from this opset on, for a scale per channel. */
 export const OPSET_OF_INT8 = 13;
-/** From this one on there is DeformConv. */
+/** DeformConv exists from this opset on. */
 export const OPSET_OF_DEFORM_CONV = 19;
 
 const list = (names: string): ReadonlySet<string> => new Set(names.split(/\s+/));
 
 interface Raise {
-  /** In older opsets operators had other inputs. */
+  /** Operators had other inputs in older opsets. */
   readonly from: number;
   /** The same at both ends but for element types and what is new and optional. */
   readonly unchanged: ReadonlySet<string>;
@@ -49,7 +49,7 @@ interface Raise {
   readonly splitsCounted?: true;
 }
 
-/** By onnx.ai, docs/Changelog.md. What is not listed is refused. */
+/** The list follows onnx.ai, docs/Changelog.md. An operator that is not listed is refused. */
 const RAISES: Readonly<Record<number, Raise>> = {
   [OPSET_OF_INT8]: {
     from: 11,
@@ -399,7 +399,7 @@ export interface PixelFormat {
   readonly activation: PreparedModel['activation'];
 }
 
-/** Of a graph with float32 at both ends: [1, 3, height, width] and [1, 1, height, width]. */
+/** The given graph has float32 at both ends: [1, 3, height, width] and [1, 1, height, width]. */
 export function bytesAtBothEnds(format: PixelFormat, { width, height }: Size): GraphPass {
   return graph => {
     const ends = new Ends();
@@ -454,12 +454,12 @@ class Ends {
       activation === 'sigmoid' ? values : add(last, 'Cast', [this.#clipped(matte)], toDouble),
       this.#constant('matting.scale', float64Tensor([ALPHA_MAX], [])),
     ]);
-    // To the even one of two that are as near, as the clamped bytes of JavaScript.
+    // Round takes the even one of two that are as near, as the clamped bytes of JavaScript do.
     const rounded = add(last, 'Round', [scaled]);
     add(last, 'Cast', [rounded], [integer('to', ElementType.uint8)], ALPHA_OUTPUT);
   }
 
-  /** Before the widening: Min and Max of float64 came later than the models' operator sets. */
+  /** Clips before the widening: Min and Max of float64 are newer than the models' operator sets. */
   #clipped(matte: string): string {
     const zero = this.#constant('matting.zero', float32Tensor([0], []));
     const one = this.#constant('matting.one', float32Tensor([1], []));

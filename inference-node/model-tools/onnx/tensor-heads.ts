@@ -1,6 +1,6 @@
 /**
- * Of all tensors of an ONNX file their type, and the files that hold them (external data). Reads
- * the heads of messages and skips what they hold: no node and no weight costs memory.
+ * Reads the types of all tensors of an ONNX file, and the files that hold them (external data). It
+ * reads the heads of messages and skips their contents: no node and no weight costs memory.
  *
  * Fields: onnx.proto of ONNX 1.17.
  */
@@ -101,7 +101,7 @@ function* walk(reader: Reader): Generator<void, TensorHeads> {
     if (inner.kind === 'tensor' && field === TENSOR_TYPE) {
       types.set(value, 1 + (types.get(value) ?? 0));
     } else if (inner.kind === 'entry') {
-      // In either order, and more than once: the last counts for who reads the weights.
+      // Both fields come in either order, and more than once: readers of weights take the last.
       if (field === ENTRY_KEY && reader.text(length) === 'location') entry.isLocation = true;
       if (field === ENTRY_VALUE) entry.values.push(reader.text(length));
       if (files.size + entry.values.length > FILES_MAX) {
@@ -132,7 +132,7 @@ class Reader {
     this.bytes = fstatSync(descriptor).size;
   }
 
-  /** Of a field; what it holds follows, `length` bytes. */
+  /** Reads the head of a field; its contents follow, `length` bytes. */
   head(): { readonly field: number; readonly value: number; readonly length: number } {
     const tag = this.#varint();
     const field = Math.floor(tag / 8);

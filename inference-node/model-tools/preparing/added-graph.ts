@@ -99,7 +99,7 @@ interface Comparing {
   readonly mended: PreparedModel;
 }
 
-/** Else one line that says what is wrong. */
+/** Resolves with one line that says what is wrong; undefined: all blocks answer alike. */
 async function compareEachBlock(
   { answer, mended }: Comparing,
   comparison: Pick<PreparedModel, 'path' | 'sha256'>,
@@ -119,7 +119,7 @@ async function compareEachBlock(
   }
 }
 
-/** As a whole, where memory allows: the stock form of BiRefNet takes 7 GB and more. */
+/** Compares whole mattes, where memory allows: the stock form of BiRefNet takes 7 GB and more. */
 async function compareMattes(
   { answer, stock, mended }: Comparing,
   options: Options,

@@ -21,7 +21,7 @@ export interface MendOrder {
   readonly source: string;
   readonly form: DeformableForm;
   readonly target: string;
-  /** Where the graph goes that compares the blocks. */
+  /** The graph that compares the blocks is written there. */
   readonly comparison?: string;
 }
 

@@ -451,10 +451,10 @@ test('other ranges make another file beside that of a release that may still run
   t.true(!took('rewrite'));
 });
 
-/** As in a container image: weights in one folder, an empty one for all else. */
+/** A container image has it so: weights in one folder, an empty one for all else. */
 let places: { readonly cacheDir: string; readonly weightsDir: string };
 
-/** For a GPU; without ranges, as modnet at 448 has none. */
+/** Prepares for a GPU, without ranges, as modnet at 448 has none. */
 async function prepareOnGpu(manifest = model.manifest): Promise<PreparedModel> {
   places = { cacheDir: join(folder, 'all-else'), weightsDir: cacheDir };
   await mkdir(join(folder, 'manifests', 'tiny'), { recursive: true });

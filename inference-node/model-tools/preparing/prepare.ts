@@ -80,7 +80,7 @@ export const makePrepared: MakePrepared = async (source, key, to) => {
   return sha256;
 };
 
-/** On a CPU the conversion in the graph takes as long as ours; WebGPU has neither type. */
+/** The conversion in the graph takes as long as ours on a CPU; WebGPU has neither type. */
 function takesBytes(provider: ExecutionProvider): boolean {
   return provider === 'cuda' || provider === 'tensorrt';
 }
@@ -112,7 +112,7 @@ interface GraphPreparation {
   readonly precision: 'fp32' | 'fp16' | 'int8';
   /** Required for int8: the ranges for this float32 graph. */
   readonly quantise?: ((float32: Graph) => Quantisation) | undefined;
-  /** For CUDA: bytes of this kind at both ends, and half precision throughout. */
+  /** CUDA takes bytes of this kind at both ends, and half precision throughout. */
   readonly pixels?: PixelFormat | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** What the passes write of one small graph, by revision: caches hold files of the same number. */
+/** Pins what the passes write of one small graph, by revision: caches hold files of that number. */
 import { createHash } from 'node:crypto';
 import type { Graph } from '@matting/serving/onnx/graph.ts';
 import { PREPARER_REVISION } from '@matting/serving/prepared/prepared-cache.ts';

@@ -1,6 +1,6 @@
-/** What of ONNX Runtime's words an operator needs. Pure. */
+/** Keeps of ONNX Runtime's messages the part that an operator needs. Pure. */
 
-/** Before the cause: which file, and places and signatures of the runtime's own source. */
+/** This comes before the cause: which file, and places and signatures of the runtime's source. */
 const NOISE: readonly RegExp[] = [
   /^\[ONNXRuntimeError\] : \d+ : \w+ : /,
   /^Load model from .*? failed: ?/s,

@@ -17,7 +17,7 @@ interface Spot {
 
 export interface CheckPicture {
   readonly picture: RgbaPicture;
-  /** What of it is the subject: 255 or 0, one byte a pixel. */
+  /** The subject is 255 and the rest 0, one byte a pixel. */
   readonly matte: Uint8Array;
   /** Certainly of the subject. */
   readonly subject: readonly Spot[];
@@ -104,7 +104,7 @@ function shade([red, green, blue]: Rgb, light: number): Rgb {
   return [red * light, green * light, blue * light];
 }
 
-/** With noise, as a camera's. */
+/** The pictures have noise, as a camera's have. */
 const NOISE_LEVELS = 8;
 
 function paint(

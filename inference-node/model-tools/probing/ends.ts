@@ -1,4 +1,4 @@
-/** What a graph takes and gives, as ONNX Runtime says it; refuses what takes no picture. Pure. */
+/** Reads what a graph takes and gives, from ONNX Runtime; refuses one without a picture. Pure. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { IMAGES_MAX, type TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
 import { ModelError } from '@matting/serving/models/model-error.ts';
@@ -46,7 +46,7 @@ export function pictureInput(
   const type = INPUT_TYPES.find(known => known === input.type);
   if (type === undefined)
     refuse(`the graph takes ${describeTensor(input)}, not numbers of a picture`);
-  // Of a graph that says nothing the commonest is tried.
+  // A graph that states nothing is tried with the commonest.
   const { layout, channels, batch, width, height } = readAxes(
     dimsOf(input) ?? [null, null, null, null],
   );

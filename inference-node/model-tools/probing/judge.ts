@@ -1,4 +1,4 @@
-/** From the values of runs on pictures with a known subject to what a manifest says. Pure. */
+/** Derives a manifest's facts from the values of runs on pictures with a known subject. Pure. */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import { formEnds, matteShape, type TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
@@ -131,7 +131,7 @@ function areSame(runs: readonly PictureRun[]): boolean {
   );
 }
 
-/** As an engine makes it; nothing of values that are not numbers. */
+/** Makes the matte as an engine does; values that are not numbers make an empty one. */
 export function matteOf(
   { spec, form, input, output }: KnownGraph,
   { rgb, size, values, output: { dims, type, notFinite } }: PictureRun,

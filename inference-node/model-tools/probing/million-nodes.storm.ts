@@ -46,7 +46,7 @@ function encodeChain(nodes: number): Buffer {
   return Buffer.concat([...ends, field(7, Buffer.concat(chain))]);
 }
 
-/** Of protobuf, with its length before it. */
+/** Writes a field of protobuf, with its length before it. */
 function field(number: number, ...parts: readonly (string | Buffer)[]): Buffer {
   const bytes = Buffer.concat(parts.map(part => Buffer.from(part)));
   const head = [(number << 3) | 2];

@@ -1,6 +1,6 @@
-/** What a file is that is no ONNX file, by how it begins. Pure. */
+/** Recognises by its first bytes what a file is that is no ONNX file. Pure. */
 
-/** As many bytes as are looked at. */
+/** A file is recognised by this many of its first bytes. */
 export const HEAD_BYTES = 512;
 
 const KINDS: readonly (readonly [what: string, is: (head: Buffer, text: string) => boolean])[] = [

@@ -35,9 +35,9 @@ interface WarmGraph {
   readonly inputType?: number;
   readonly output?: Dims;
   readonly outputType?: number;
-  /** From `x` of the input's type to `rgb`, float32 [n, 3, h, w]. */
+  /** These nodes lead from `x` of the input's type to `rgb`, float32 [n, 3, h, w]. */
   readonly before?: readonly GraphNode[];
-  /** From `logits`, float32 [n, 1, h, w], to `alpha`. */
+  /** These nodes lead from `logits`, float32 [n, 1, h, w], to `alpha`. */
   readonly after?: readonly GraphNode[];
   readonly constants?: Readonly<Record<string, Tensor>>;
 }
@@ -185,7 +185,7 @@ test('a graph of any size is tried with narrow pictures too: the least side that
   const reflects = encodeTrap({ kind: 'reflects' });
   t.like(await probe(t, reflects, wishes), { multipleOf: 32, shortestSide: 64 });
   t.like(await probe(t, IN_EIGHTHS, { fit: 'short-side' }), { multipleOf: 8, shortestSide: 8 });
-  // Of another fit every picture has the same sides.
+  // Every picture has the same sides under another fit.
   const { fit: _, ...stretched } = wishes;
   t.is((await probe(t, reflects, stretched)).shortestSide, undefined);
   // Squares, and what is nearly square, are all that it runs with.

@@ -159,7 +159,7 @@ function normalisationsOf(
   { type }: PictureInput,
 ): OpenGraph['normalisations'] {
   const [first, ...others] = NORMALISATIONS;
-  // Of bytes: one that is without effect.
+  // A graph of bytes gets one that is without effect.
   const rest = type === 'uint8' ? [] : others;
   if (mean === undefined || std === undefined) return [first, ...rest];
   return [{ of: 'what was asked for', mean, std }, ...(type === 'uint8' ? [] : NORMALISATIONS)];
@@ -167,7 +167,7 @@ function normalisationsOf(
 
 type Run = PictureRun & GraphRun;
 
-/** Of a graph that takes a trimap the matte is what it refines. */
+/** A graph that takes a trimap refines this matte. */
 type Shown = Pick<CheckPicture, 'picture'> & Partial<Pick<CheckPicture, 'matte'>>;
 
 function inputOf({ form }: OpenGraph, { picture, matte }: Shown, size: Size): Buffer {
@@ -183,7 +183,7 @@ function roleMatte(role: MatteRole, { alpha, width, height }: Matte): RoleMatte 
   return { alpha, width, height, role };
 }
 
-/** As a node has them. */
+/** Gives the mattes that a node would have. */
 function mattesOf({ form }: OpenGraph, { picture, matte }: Shown, answer: Matte): RoleMatte[] {
   if (!form.trimap || matte === undefined) return [roleMatte('subject', answer)];
   return [roleMatte('subject', { ...picture, alpha: matte }), roleMatte('refine', answer)];
@@ -218,7 +218,7 @@ async function runPicture(
   return { ...ran, normalisation, output: ran.outputs[0], rgb, size };
 }
 
-/** Of several outputs by their values. */
+/** Chooses one of several outputs by their values. */
 async function chooseMatte(graph: OpenGraph): Promise<OpenGraph> {
   const { outputs, warnings, spec } = graph;
   const names = outputs.map(({ name }) => name);
@@ -252,7 +252,7 @@ async function firstRun(graph: OpenGraph, shown: Shown): Promise<Run> {
   }
 }
 
-/** In use; powers of two, as networks halve their maps. */
+/** These are in use; powers of two, as networks halve their maps. */
 const MULTIPLES = [1, 2, 4, 8, 16, 32, 64, 128];
 const TRIED_ABOVE_PX = 256;
 
@@ -308,7 +308,7 @@ async function findShortest(graph: OpenGraph, multipleOf: number): Promise<numbe
   return undefined;
 }
 
-/** Before a run: for as many there has to be time, so that sizes and files are not left out. */
+/** A run begins only with time for so many more, so that sizes and files are not left out. */
 const RUNS_IN_RESERVE = 3;
 /** A graph that made a matte within the bound is not endless: it has time for further ones. */
 const FURTHER_RUNS = 8;

@@ -22,7 +22,7 @@ export interface GraphRun {
   readonly seconds: number;
   readonly peakBytes: number;
   readonly outputs: readonly [OutputValues, ...OutputValues[]];
-  /** Of the output, where one was asked for; else empty. */
+  /** The values are the named output's; empty where none was named. */
   readonly values: Float32Array;
 }
 
@@ -65,7 +65,7 @@ export class ProbeProcess {
     return this.#endsAtMs - performance.now();
   }
 
-  /** From now on; what is left of the time where that is longer. */
+  /** Allows so much time from now on, or what is left where that is longer. */
   allow(ms: number): void {
     const leftMs = Math.max(ms, this.remainingMs);
     this.#endsAtMs = performance.now() + leftMs;

@@ -1,6 +1,6 @@
 /**
- * What a probe and its child say to each other (serving/process/frames.ts carries it). The child
- * loads and runs what it is told to, and judges nothing: it may hang, crash or be out of memory.
+ * These messages go between a probe and its child (serving/process/frames.ts carries them). The
+ * child loads and runs by order, and judges nothing: it may hang, crash or be out of memory.
  *
  *   probe                              child
  *   load ─────────────────────────────► looks for external data, loads
@@ -8,7 +8,7 @@
  *   run + rgb ────────────────────────►
  *        ◄──────────────────────────── ran, with the values where one output was asked for | failed
  *
- * One at a time; after `failed` further runs may follow a load that succeeded.
+ * The child does one order at a time; after `failed` further runs may follow a successful load.
  */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { TensorFacts } from '@matting/serving/engine/child/form-ends.ts';
@@ -34,7 +34,7 @@ export interface OutputValues {
   readonly name: string;
   readonly type: string;
   readonly dims: readonly number[];
-  /** Of numbers alone; [0, 0] where there is none. */
+  /** The range covers numbers alone; [0, 0] where there is none. */
   readonly range: readonly [least: number, most: number];
   /** A value is infinite or none. */
   readonly notFinite: boolean;
@@ -55,13 +55,13 @@ export interface FromProbeChild {
   readonly ran: {
     readonly kind: 'ran';
     readonly seconds: number;
-    /** Of the process, so far. */
+    /** The peak is the process's, so far. */
     readonly peakBytes: number;
     readonly outputs: readonly [OutputValues, ...OutputValues[]];
   };
   readonly failed: {
     readonly kind: 'failed';
-    /** As native code said it, cut. */
+    /** The message is native code's own, cut. */
     readonly message: string;
   };
 }

@@ -1,4 +1,4 @@
-/** What a probe of an ONNX file is told, and what it finds. */
+/** A probe of an ONNX file gets these wishes and limits, and finds these facts. */
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { Measured, ModelManifest, SourceGraph } from '@matting/serving/models/manifest.ts';
 import {
@@ -11,25 +11,25 @@ import {
 } from '@matting/serving/models/prepared-model.ts';
 import type { RgbaPicture } from '@matting/serving/picture/rgba-picture.ts';
 
-/** Of flags, a sidecar or the catalogue. What is absent is measured, or stays open. */
+/** They come from flags, a sidecar or the catalogue. What is absent is measured, or stays open. */
 export interface ProbeWishes extends Partial<Normalisation> {
-  /** Of an open size; PROBE_SIDE_PX where absent. */
+  /** An open size is measured at this one; PROBE_SIDE_PX where absent. */
   readonly size?: Size;
   readonly fit?: Fit;
   readonly activation?: Activation;
   readonly output?: string;
   readonly colourOrder?: ModelManifest['colourOrder'];
-  /** What to cut out for a person to see; a drawn one where absent. */
+  /** A person sees this picture cut out; a drawn one where absent. */
   readonly picture?: RgbaPicture;
 }
 
 export interface ProbeLimits {
-  /** Of what the child takes for itself. */
+  /** The bound is for the memory that the child takes for itself. */
   readonly memoryMaxBytes?: number;
-  /** Of the whole probe. */
+  /** The bound is for the whole probe. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
-  /** As for engines. */
+  /** The child gets this environment, as engines do. */
   readonly childEnv?: Readonly<Record<string, string>>;
   /** Deformable convolutions that can be mended are not: preparing left them as they are. */
   readonly asItIs?: true;
@@ -39,7 +39,7 @@ export const PROBE_MEMORY_MAX_BYTES = 4 * 1024 ** 3;
 export const PROBE_TIMEOUT_MS = 120_000;
 export const PROBE_SIDE_PX = 512;
 
-/** Of an open size that was measured at `side`: twice that costs four times as much memory. */
+/** An open size was measured at `side`: twice that costs four times as much memory. */
 export function longestSide(side: number, multipleOf: number): number {
   return Math.min(2 * side, INPUT_SIDE_MAX - (INPUT_SIDE_MAX % multipleOf));
 }
@@ -57,16 +57,16 @@ export interface Probe extends Measured {
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly graph: ProbedGraph;
-  /** Of an open size: what its sides have to be multiples of. 1: any side runs. */
+  /** Sides of an open size have to be multiples of this. 1: any side runs. */
   readonly multipleOf: number;
-  /** Of fit short-side: the least side that runs beside the longest, pixels. */
+  /** The least side that runs beside the longest under the fit short-side, pixels. */
   readonly shortestSide?: number;
-  /** That asked for, else the one measured. Absent: the values fit several. */
+  /** The wish, else the one that was measured. Absent: the values fit several. */
   readonly activation?: Activation;
   readonly inverted?: true;
   /** Scaling and shifting its input, all channels alike, changes nothing. */
   readonly normalisesItself: boolean;
-  /** Of the raw output, over the pictures that were run. */
+  /** The range is the raw output's, over the pictures that were run. */
   readonly range: readonly [least: number, most: number];
   /** It was measured with its deformable convolutions mended, as it is prepared. */
   readonly mended?: true;
@@ -86,7 +86,7 @@ export interface NamedNormalisation extends Normalisation {
   readonly of: string;
 }
 
-/** Those in use. */
+/** These normalisations are in use. */
 export const NORMALISATIONS: readonly [NamedNormalisation, ...NamedNormalisation[]] = [
   { of: 'ImageNet', mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] },
   { of: '0 to 1', mean: [0, 0, 0], std: [255, 255, 255] },

@@ -1,4 +1,4 @@
-/** What a person looks at: cut-outs by several mattes on a strong colour, side by side. */
+/** Draws for a person cut-outs by several mattes on a strong colour, side by side. */
 import { encodePixels } from '@matting/serving/picture/codecs/encode.ts';
 import type { RoleMatte } from '@matting/serving/picture/matte/merge-mattes.ts';
 import { createModelInput } from '@matting/serving/picture/matte/model-input.ts';
@@ -14,7 +14,7 @@ export interface Matte {
 
 const TILE_PX = 320;
 const GAP_PX = 8;
-/** Of no subject and of few backgrounds. */
+/** No subject has this colour, and few backgrounds have it. */
 const BEHIND = [0, 200, 60] as const;
 const WHITE = 0xffffffff;
 
@@ -45,7 +45,7 @@ export async function createSheet(
   return await encodePixels({ data, width, height: tile.height, channels: 4 }, 'png');
 }
 
-/** As a node makes it. @returns PNG */
+/** Cuts the picture out as a node does. @returns PNG */
 export async function createCutout(
   picture: RgbaPicture,
   mattes: readonly RoleMatte[],

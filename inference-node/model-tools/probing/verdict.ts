@@ -1,4 +1,4 @@
-/** What the values of an output say of it. Pure; what they leave open stays undefined. */
+/** Judges an output by its values. Pure; what they leave open stays undefined. */
 import type { Activation } from '@matting/serving/models/prepared-model.ts';
 import { hasMatteShape } from './ends.ts';
 import type { OutputValues } from './probe-protocol.ts';
@@ -19,7 +19,7 @@ export function isConstant([least, most]: ValueRange): boolean {
   return most - least <= CONSTANT_WITHIN * Math.max(1, Math.abs(most));
 }
 
-/** Of one channel. @param range over pictures with a subject and a background */
+/** Judges one channel. @param range over pictures with a subject and a background */
 export function activationOf(range: ValueRange): Activation | undefined {
   const [least, most] = range;
   if (isConstant(range)) return undefined;
@@ -33,7 +33,7 @@ export function activationOf(range: ValueRange): Activation | undefined {
   return least < -OVERSHOOT ? 'sigmoid' : undefined;
 }
 
-/** From 0 to 1. */
+/** A range is probable where it lies from 0 to 1. */
 export function isProbable(range: ValueRange): boolean {
   return isWithin(range, [-OVERSHOOT, 1 + OVERSHOOT]);
 }
@@ -44,7 +44,7 @@ function isWithin([least, most]: ValueRange, [from, to]: ValueRange): boolean {
 
 /** Mean alphas of a check picture, 0 to 1. */
 export interface SubjectAlphas {
-  /** Where the subject certainly is. */
+  /** The subject certainly is there. */
   readonly subject: number;
   readonly background: number;
 }

@@ -1,4 +1,4 @@
-/** What is installed of a package, what is refused, and what is left when it fails. */
+/** Tests what is installed of a package, what is refused, and what a failure leaves. */
 import assert from 'node:assert/strict';
 import {
   mkdir,

@@ -49,9 +49,9 @@ export interface InstallOptions {
   readonly ldLibraryPath: string | undefined;
 }
 
-/** Of a name of its own, beside the folder that it becomes. */
+/** A partial folder has a name of its own, beside the folder that it becomes. */
 const PARTIAL = '.partial-';
-/** What was not touched for so long an installation left that was killed: one takes minutes. */
+/** A folder idle for so long is left of an installation that was killed: one takes minutes. */
 const LEFTOVER_IDLE_MAX_MS = 3_600_000;
 
 const ELF_HEAD_BYTES = 20;
@@ -99,7 +99,7 @@ async function fill(
       `${source.name} is version ${version}; use the package for onnxruntime ${wanted}`,
     );
   }
-  // Those of an archive are as the archive.
+  // Libraries of an archive need no sum of their own: the archive has one.
   if (source.sha256 === undefined) {
     requireAccepted(
       source.name,
@@ -119,7 +119,7 @@ async function fill(
     files,
     libraryFolders: await foldersToRecord(found, ldLibraryPath),
   };
-  // After a power cut a record must not stand beside files that were never written.
+  // A record must not stand, after a power cut, beside files that were never written.
   for (const { name } of files) await syncPath(path.join(partial, name));
   // Last: a folder without it is none.
   await writeFileWhole(path.join(partial, RECORD_FILE), file => file.write(recordBytes(record), 0));
@@ -387,7 +387,7 @@ function twice(name: string): ProviderError {
   return new ProviderError(`found more than one ${name}; name the folder of one package`);
 }
 
-/* By Python's own client, pip, which knows the host's proxies and mirrors. */
+/* Python's own client, pip, downloads it: it knows the host's proxies and mirrors. */
 
 const run = promisify(execFile);
 /** 247 MB over a slow line. */

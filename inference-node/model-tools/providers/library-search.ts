@@ -19,7 +19,7 @@ const OF_DRIVER = /^lib(cuda|nvidia-[a-z]+)\.so/;
 /** Opened at the first convolution, so no library names it: without it every first run fails. */
 const CUDNN = 'libcudnn.so.9';
 const CUDNN_GRAPH = 'libcudnn_graph.so.9';
-/** As the known packages' files say, and cuDNN. */
+/** The known packages' files name these libraries, besides cuDNN. */
 const LINKED_WITH: Readonly<Record<ProviderLibrary, readonly string[]>> = {
   'libonnxruntime_providers_shared.so': [],
   'libonnxruntime_providers_cuda.so': [
@@ -32,7 +32,7 @@ const LINKED_WITH: Readonly<Record<ProviderLibrary, readonly string[]>> = {
   ],
   'libonnxruntime_providers_tensorrt.so': ['libnvinfer.so.10', 'libnvonnxparser.so.10'],
 };
-/** Of cuDNN 9.19: without a part the process ends with a line that names none. */
+/** These are cuDNN 9.19's: without a part the process dies with a line that names none. */
 const OPENED_BY: readonly (readonly [name: string, neededBy: string])[] = [
   [CUDNN_GRAPH, CUDNN],
   ['libcudnn_ops.so.9', CUDNN],
@@ -66,11 +66,11 @@ export interface FoundLibrary {
 interface SearchFolders {
   /** LD_LIBRARY_PATH of engines as the operator set it. */
   readonly ldLibraryPath: string | undefined;
-  /** Of the record, or candidates while installing. */
+  /** The folders are the record's, or candidates while installing. */
   readonly further: readonly string[];
 }
 
-/** What a provider's library needs of NVIDIA's, missing ones included. */
+/** Lists the NVIDIA libraries that a provider's library needs, missing ones included. */
 export async function findLibraries(
   library: ProviderLibrary,
   { ldLibraryPath, further }: SearchFolders,
@@ -106,7 +106,7 @@ export async function foldersToRecord(
   return [...new Set(folders)].filter(folder => !known.has(folder));
 }
 
-/** Those with NVIDIA's libraries. @throws ModelError `disk` where `given` is unreadable. */
+/** Lists the folders with NVIDIA's libraries. @throws ModelError `disk`: `given` is unreadable. */
 export async function foldersBelow(given: string): Promise<string[]> {
   const folders: string[] = [];
   let entries = 0;
@@ -193,7 +193,7 @@ const PYTHON = ['python3', 'python'];
 const ASK =
   'import site, sys; print("\\n".join([*site.getsitepackages(), site.getusersitepackages()]))';
 
-/** None where there is no Python, or it has no such packages. */
+/** There are none where there is no Python, or it has no such packages. */
 export async function pythonLibraryFolders(
   env: Readonly<Record<string, string | undefined>>,
 ): Promise<readonly string[]> {

@@ -19,13 +19,13 @@ export interface HostedFile {
   readonly bytes: Buffer;
   /** Absent: of the bytes. Empty: the host says nothing by which a cut file could be resumed. */
   readonly etag?: string;
-  /** Where the bytes are; this host redirects there, after it has checked the token. */
+  /** The bytes are there: this host redirects to it after it has checked the token. */
   readonly redirect?: string;
 }
 
 export interface ModelHost {
   readonly url: string;
-  /** By path. A path of a branch is one of its commit, where `commit` is set. */
+  /** The keys are paths. A path of a branch is one of its commit, where `commit` is set. */
   readonly files: Map<string, HostedFile>;
   readonly answers: HostAnswer[];
   readonly requests: {

@@ -214,7 +214,7 @@ function cornerOf(stock: Stock, corner: string, shape: Corner): string {
   return stock.add('Mul', [weight, `${corner}.value`], `${corner}.term`);
 }
 
-/** On noise, by ONNX Runtime without optimisations, which would rewrite both alike. */
+/** Runs on noise, by ONNX Runtime without optimisations, which would rewrite both alike. */
 export async function runOnNoise(graph: Graph, output = 'output'): Promise<Float32Array> {
   const session = await InferenceSession.create(Buffer.concat([...encodeModel(graph)]), {
     ...{ executionProviders: ['cpu'], intraOpNumThreads: 1, logSeverityLevel: 3 },

@@ -23,17 +23,17 @@ export const ADDRESS_LIMITS = {
   firstByteMs: 30_000,
   /** Without a byte. */
   idleMs: 30_000,
-  /** So much at least has to come in a window: else a gigabyte would take a week. */
+  /** A window has to bring so much at least: else a gigabyte would take a week. */
   windowMs: 60_000,
   windowBytesMin: 600_000,
-  /** Of one address; between two it waits, longer each time. */
+  /** One address gets so many attempts; between two the client waits, longer each time. */
   attemptsMax: 8,
   attemptWaitMs: 1_000,
 };
 
 const REDIRECTS_MAX = 5;
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
-/** Of the Hub's answers, redirects too: the commit that a branch or tag stands for. */
+/** The Hub's answers, redirects too, have in it the commit that a branch or tag stands for. */
 const COMMIT_HEADER = 'x-repo-commit';
 const COMMIT = /^[0-9a-f]{40}$/;
 const AGENT = `${OWN_AGENT} (models)`;
@@ -100,7 +100,7 @@ export class AddressClient {
     throw fetchFailure(requireAddress(address), `it redirects more than ${REDIRECTS_MAX} times`);
   }
 
-  /** What a branch of the Hub stands for now; undefined where the host does not say. */
+  /** Finds the commit of a branch of the Hub; undefined where the host does not name it. */
   async findCommit(address: string, signal: AbortSignal): Promise<string | undefined> {
     let url = requireAddress(address);
     for (let redirects = 0; redirects <= REDIRECTS_MAX; redirects += 1) {

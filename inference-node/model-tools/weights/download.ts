@@ -21,7 +21,7 @@ export interface Wanted {
 }
 
 export interface Downloaded {
-  /** Of those that were tried. */
+  /** The one of the tried addresses that gave the file. */
   readonly url: string;
   readonly bytes: number;
   readonly sha256: string;
@@ -35,7 +35,7 @@ export interface DownloadContext {
     | undefined;
 }
 
-/** In turn until one gives the file. @throws ModelError `fetch` with what each did, `disk` */
+/** Tries each until one gives the file. @throws ModelError `fetch` with what each did, `disk` */
 export async function downloadFromAny(
   urls: readonly string[],
   file: WholeFile,
@@ -161,7 +161,7 @@ class Download {
       }
       return total === '*' ? undefined : Number(total);
     }
-    // What was there is another file's, or all of it.
+    // The bytes that were there are another file's, or all of it.
     await this.#beginAgain();
     if (status === 416) throw new InterruptedError('it sends no part of the file');
     if (status !== 200) throw this.#refusal(status);

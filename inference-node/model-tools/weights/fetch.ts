@@ -42,13 +42,13 @@ export interface FetchProgress {
 export interface FetchOptions extends WeightsFolders {
   /** Called only when something must be fetched: a broken npmrc does not stop other starts. */
   readonly registryOptions: () => Promise<RegistryOptions>;
-  /** With the proxies that lead to addresses. */
+  /** The environment has the proxies that lead to addresses. */
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly onProgress?: (progress: FetchProgress) => void;
   readonly signal?: AbortSignal;
   /** False: a start never silently replaces an altered file. True fetches it again. */
   readonly replaceAltered?: boolean;
-  /** After the first attempt that broke; after the second, twice as long. */
+  /** The wait after the first attempt that broke; after the second it is twice as long. */
   readonly retryWaitMs?: number;
 }
 
@@ -57,7 +57,7 @@ export interface FetchResult {
   readonly kept: readonly string[];
 }
 
-/** Of a download that breaks in the middle; connecting has npm's own retries. */
+/** A download that breaks in the middle gets so many; connecting has npm's own retries. */
 const ATTEMPTS_MAX = 3;
 const ATTEMPT_WAIT_MS = 1_000;
 

@@ -1,4 +1,4 @@
-/** What takes long to load and only a fetch needs: npm's configuration, and tarballs. */
+/** npm's configuration and tarballs take long to load, and only a fetch needs them. */
 
 import { createHash } from 'node:crypto';
 import { access, constants, realpath } from 'node:fs/promises';
@@ -11,7 +11,7 @@ import npmConfig from '@npmcli/config/lib/definitions/index.js';
 import type { Options } from 'pacote';
 import { Parser, type ReadEntry } from 'tar';
 
-/** In the form that pacote takes; holds secrets, never print it. */
+/** The form is pacote's; it holds secrets, never print it. */
 export type RegistryOptions = Options;
 
 interface RegistryOptionsInput {
