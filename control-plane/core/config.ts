@@ -9,7 +9,7 @@ import { readCoreSettings, requireDistinctPorts, warnOfHosts } from './settings.
 type Settings = ReturnType<typeof readSettings>;
 
 export interface Config extends Settings {
-  /** In the order in which they are plugged in. */
+  /** The packages stand in the order in which they are plugged in. */
   readonly packages: readonly ConfiguredPackage[];
   /** Lines that every start logs. */
   readonly warnings: readonly string[];

@@ -39,7 +39,7 @@ import type { Logger } from 'pino';
 export const FINISH_MAX_MS = 130_000;
 /** An attempt's 15 s, and time to write its end. */
 const DELIVER_MAX_MS = 18_000;
-/** For answers under way; result downloads are among them, and can be started again. */
+/** Answers under way have this time; result downloads are among them, and can be started again. */
 const CLOSE_MAX_MS = 5000;
 /** Time to write that jobs are free again. */
 const GIVE_BACK_MAX_MS = 5000;
@@ -50,7 +50,7 @@ const REST_MAX_MS = 6000;
 const HURRIED_MAX_MS = 500;
 /** The registry's own, see its SHUTDOWN_GRACE_MS. */
 const REGISTRY_MAX_MS = 1000;
-/** What the steps after the deliveries, and giving these back, may take. */
+/** The steps after the deliveries, and giving deliveries back, may take this time. */
 const AFTER_DELIVERIES_MS = LET_GO_MAX_MS + REGISTRY_MAX_MS + REST_MAX_MS;
 /** The whole drain. Deliveries get what the runs and the answers have left. */
 export const DRAIN_MS_MAX = FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + AFTER_DELIVERIES_MS;
@@ -116,7 +116,7 @@ interface Finishing {
   readonly work: (limitMs: number) => Promise<void>;
   readonly giveBack: () => void;
   readonly limitMs: number;
-  /** From the limit, or from being hurried, until it is abandoned. */
+  /** The time counts from the limit, or from being hurried, until the run is abandoned. */
   readonly giveBackMaxMs: number;
 }
 

@@ -53,7 +53,7 @@ import type { Stores } from './stores.ts';
 import { webhookDelivery } from './webhooks/send-webhooks.ts';
 
 export interface ControlPlane {
-  /** As bound, where the configuration said 0. */
+  /** The ports are as bound, if the configuration has 0. */
   readonly ports: { readonly http: number; readonly registry: number; readonly metrics: number };
   /** Ends it; once. */
   drain(hurry: AbortSignal): Promise<void>;
@@ -213,7 +213,7 @@ async function composeRunning(base: Base) {
   };
 }
 
-/** In the order of the configuration's list. */
+/** Opens the packages in the order of the configuration's list. */
 export async function openPackages(
   core: Omit<Core, 'config'> & { readonly config: Config },
 ): Promise<readonly PackageParts[]> {

@@ -1,4 +1,6 @@
-/** What everything else stands on: certificates, storages, the database with its stores, secrets. */
+/**
+ * Everything else stands on these: certificates, storages, the database with its stores, secrets.
+ */
 
 import { databaseCertificates, openCurrentDatabase } from '@matting/database/connect.ts';
 import type { OutgoingGuard } from '@matting/http/outgoing/outgoing-guard.ts';
@@ -82,7 +84,7 @@ export function settledOf({ packages }: Pick<Config, 'packages'>): SettledStep[]
   return packages.flatMap(({ use }) => use.settled ?? []);
 }
 
-/** What every composing function is given. */
+/** Every composing function gets this. */
 export interface Base extends Awaited<ReturnType<typeof openResources>> {
   readonly about: About;
   readonly config: Config;

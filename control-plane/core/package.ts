@@ -1,4 +1,6 @@
-/** What a package gives the core and is given of it. One whose setting is off is not loaded. */
+/**
+ * A package and the core give each other these parts. A package whose setting is off is not loaded.
+ */
 
 import type { Database } from '@matting/database/database.ts';
 import type { MigrationSeries } from '@matting/database/migrate.ts';
@@ -26,7 +28,7 @@ export interface Package<Settings = unknown> {
   /** Its folder's. It never changes: its series of migrations bears it. */
   readonly name: string;
   readonly migrations?: MigrationSeries;
-  /** What it does in the transaction that ends a job, in this order. */
+  /** The package takes these steps in the transaction that ends a job, in this order. */
   readonly settled?: readonly SettledStep[];
   readonly storageKind?: StorageKind;
   /** Undefined: the storage signs nothing. */
@@ -53,7 +55,7 @@ export interface Core {
   readonly log: Logger;
   /** Holder of the leases taken here. */
   readonly replicaId: string;
-  /** With the package's own tables. */
+  /** The database has the package's own tables, too. */
   readonly database: Database;
   readonly stores: Stores;
   readonly secrets: CallbackSecrets;

@@ -126,7 +126,7 @@ function createProgram(
   });
 }
 
-/** To every command but those that say themselves what it means, or print nothing else. */
+/** Adds --json to every command but those that define it themselves, or print nothing else. */
 function addJsonOptions(command: Command): void {
   for (const sub of command.commands) addJsonOptions(sub);
   const isOwn = command.options.some(({ long }) => long === '--json');

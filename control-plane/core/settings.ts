@@ -45,7 +45,7 @@ const DATABASE_FORM = 'mysql://user:password@host:3306/database or sqlite:/path/
 const PREVIOUS_KEY = 'MATTING_SECRETS_KEY_PREVIOUS';
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 
-/** Of libuv's pool; at most half of them, rounded up, resolve names. */
+/** The count is of libuv's pool; at most half of them, rounded up, resolve names. */
 const THREADS_DEFAULT = 4;
 const OWN_LOOKUPS = 2;
 
@@ -65,7 +65,7 @@ export function readCoreSettings(
     }),
     ...readStorage(reader.section('Database and storage'), database.dataDir, storageKinds),
     ...readSecrets(reader, database.databaseUrl),
-    /** Of the registry, and of the channels to nodes. */
+    /** The settings are of the registry, and of the channels to nodes. */
     tls: readTlsSettings(reader),
     ...readTimes(reader),
     modelsOffered: readModelsOffered(reader, SELECTABLE_NAME),
@@ -84,7 +84,8 @@ export function readCoreSettings(
 function systemLookupsMax(env: Environment): number {
   const threads = Number.parseInt(env.UV_THREADPOOL_SIZE ?? '', 10) || THREADS_DEFAULT;
   const lookups = Math.ceil(threads / 2);
-  // At least two where there are two: an account gets one of them, so another finds one free.
+  // If there are two, at least two are left: an account gets one of them, so another finds one
+  // free.
   return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
 }
 
@@ -254,7 +255,10 @@ function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
   return {
     /** The first is shown to nodes, each is accepted of them. */
     nodeTokens: readNodeTokens(reader, `set: ${TOKEN_FORM}`),
-    /** What seals; 32 bytes. Undefined (with SQLite only): the one kept in the data directory. */
+    /**
+     * The key seals; it has 32 bytes. Undefined (with SQLite only): the one kept in the data
+     * directory.
+     */
     secretsKey: readSecretsKey(reader, databaseUrl),
     secretsKeyPrevious: reader.parsed(PREVIOUS_KEY, SECRETS_KEY_FORM, parseSecretsKey, {
       about: 'The old key while you [change it](operate.md#change-the-secrets-key).',
@@ -270,7 +274,7 @@ function readSecrets(whole: EnvReader, databaseUrl: string | undefined) {
 }
 
 function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {
-  // With SQLite there is one control plane and its key lies beside its database.
+  // With SQLite there is one control plane, and its key lies beside its database.
   const absent = databaseUrl?.startsWith('sqlite:') ? { default: undefined } : {};
   return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, {
     about: `The key that encrypts callback secrets and the texts of waiting mails and notifications. Set

@@ -35,7 +35,7 @@ export function requireWrites(database: Database): Promise<void> {
   );
 }
 
-/** What commands, checks and backups work on: they end no job. */
+/** Commands, checks and backups work on these: they end no job. */
 export type StoresWithoutEnds = ReturnType<typeof storesWithoutEnds>;
 
 export type Stores = Omit<StoresWithoutEnds, 'jobs'> & {
@@ -43,7 +43,7 @@ export type Stores = Omit<StoresWithoutEnds, 'jobs'> & {
   readonly unsettled: UnsettledJobs;
 };
 
-/** On a database that is open and current. `close` closes it. */
+/** Creates the stores on a database that is open and current. `close` closes it. */
 export function createStores(database: Database, ends: JobCompletionOptions): Stores;
 export function createStores(database: Database): StoresWithoutEnds;
 export function createStores(database: Database, ends?: JobCompletionOptions): StoresWithoutEnds {

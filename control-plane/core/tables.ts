@@ -14,7 +14,7 @@ export interface AccountsTable {
   /** Unique, compared byte by byte. */
   name: string;
   available: number;
-  /** Also the number of the account's open jobs, at one credit a job. */
+  /** The number is also that of the account's open jobs, at one credit a job. */
   reserved: number;
   /** How often a transaction took the row and changed nothing else; on some engines alone. */
   turns: Generated<number>;
@@ -49,7 +49,7 @@ export interface ApiKeysTable {
   /** Separated by commas, as networks; null: all. */
   scopes: string | null;
   networks: string | null;
-  /** That requests may name. */
+  /** Requests with the key may name these. */
   models: string | null;
   /** null: a key that people made; else one of the service, which no list shows. */
   purpose: KeyPurpose | null;
@@ -94,7 +94,7 @@ export interface JobsTable {
   class: JobClass;
   /** Set while the job is open: what jobs of its class are ordered by (queuePositionMs). */
   queue_at: number | null;
-  /** What an open job is to download: image_url, or else background_url. */
+  /** An open job is to download this: image_url, or else background_url. */
   source_url: string | null;
   /** sourceHostOf what is to be downloaded next. */
   source_host: string | null;
@@ -106,11 +106,11 @@ export interface JobsTable {
   output_format: string;
   /** The plan or model that the request named. */
   model: string | null;
-  /** What the request asked for where no subject is seen; null: a result all the same. */
+  /** The request wants this if no subject is seen; null: a result. */
   no_subject: 'fail' | null;
   /** JSON: `StoredFinishing` in core/jobs/job-rows.ts; null: a plain cut-out. */
   finishing: string | null;
-  /** Of the frame that was asked for; null: the input's, or unknown. */
+  /** The pixels are of the frame that the request wants; null: the input's, or unknown. */
   frame_pixels: number | null;
   /** Set until the job is final, downloaded or not. */
   background_url: string | null;
@@ -143,7 +143,7 @@ export interface JobsTable {
   result_sight: string | null;
   /** JSON of JobModel[]; null: none yet, or an earlier version made the result. */
   result_models: string | null;
-  /** Of the blob beside result_blob; null: there is none. */
+  /** The size is of the blob beside result_blob; null: there is none. */
   result_thumbnail_bytes: number | null;
   failure_code: string | null;
   failure_detail: string | null;
@@ -166,7 +166,7 @@ export interface JobsTable {
 export interface LostResultsTable {
   job_id: string;
   account_id: string;
-  /** Of whoever found it. */
+  /** The id is of the finding. */
   finding_id: string;
   found_by: 'download' | 'replay' | 'look' | 'operator';
   found_at: number;
@@ -174,7 +174,7 @@ export interface LostResultsTable {
   settled_at: number | null;
 }
 
-/** What a package has left to do with a job that ended (core/transactions/settled-steps.ts). */
+/** A package has this left to do with a job that ended (core/transactions/settled-steps.ts). */
 export interface UnsettledJobsTable {
   job_id: string;
   /** The step's name. */
@@ -192,11 +192,11 @@ export interface OutboxTable {
   address: string;
   /** `<host>:<port>` of a URL; empty for mails. */
   receiver: string;
-  /** Of a mail. */
+  /** The subject is a mail's. */
   subject: string | null;
   /** Rendered once, and sealed; empty once its secret is erased, or a mail has ended. */
   body: string;
-  /** Of a webhook. */
+  /** The secret is a webhook's. */
   secret: Uint8Array | null;
   /** Empty for mails. */
   secret_key_id: string | null;
@@ -262,7 +262,7 @@ export interface NodesTable {
   models: string | null;
 }
 
-/** At most one row: what only the right secrets key can open. */
+/** The table has at most one row, which only the right secrets key can open. */
 export interface SecretsCanaryTable {
   id: string;
   key_id: string;
@@ -270,7 +270,9 @@ export interface SecretsCanaryTable {
   created_at: number;
 }
 
-/** At most one row: which replica sweeps (core/retention/sweep-store.ts). */
+/**
+ * The table has at most one row: it names the replica that sweeps (core/retention/sweep-store.ts).
+ */
 export interface SweepsTable {
   id: string;
   lease_holder: string | null;

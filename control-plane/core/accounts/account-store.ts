@@ -61,7 +61,7 @@ export function createAccountStore(database: Database) {
     },
     page: (page: { readonly limit: number; readonly after?: string | undefined }) =>
       readPage(database, page),
-    /** By id, at most NAMES_READ_MAX at once; unknown ones are left out. */
+    /** Reads at most NAMES_READ_MAX names at once and leaves out unknown ids. */
     async namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
       const ids = accountIds.filter(isAsciiWord);
       if (ids.length > NAMES_READ_MAX) throw new Error(`at most ${NAMES_READ_MAX} names at once`);

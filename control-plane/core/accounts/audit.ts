@@ -1,4 +1,6 @@
-/** Who changes an account, whether they may, and its log: an entry commits with its change. */
+/**
+ * This file decides who may change an account, and keeps its log: an entry commits with its change.
+ */
 
 import { type Database, type Db, query, type Schema } from '@matting/database/database.ts';
 import { isAsciiWord, nowPlusMs, removeOldRows } from '@matting/database/statements.ts';
@@ -29,7 +31,7 @@ export type ServiceActor =
 
 export type Actor = ActingPerson | ServiceActor;
 
-/** What lists and people read: flat, small, and never a secret. */
+/** Lists and people read these values: they are flat and small, and hold no secret. */
 export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
 
 export interface AuditEntry<By extends Actor = Actor> {
@@ -39,7 +41,7 @@ export interface AuditEntry<By extends Actor = Actor> {
   readonly actor: By;
   /** `<thing>.<what happened>`: `key.created`. */
   readonly action: string;
-  /** What was changed, in words that its owner knows: a name, a prefix, a mail. */
+  /** The subject names what was changed in words that its owner knows: a name, a prefix, a mail. */
   readonly subject: string;
   readonly before?: AuditValues | undefined;
   readonly after?: AuditValues | undefined;
@@ -53,10 +55,13 @@ const SUBJECT_LENGTH_MAX = 254;
 
 declare const asked: unique symbol;
 
-/** Who may make the change that is under way, until its transaction ends (audit.ts). */
+/** Such an actor may make the change that is under way, until its transaction ends (audit.ts). */
 type Authorized = (ActingPerson & { readonly [asked]: true }) | ServiceActor;
 
-/** Of `requireAuthority`; or somebody whom the change itself lets in, who has no session before it. */
+/**
+ * The actor comes from `requireAuthority`, or is somebody without a session whom the change lets
+ * in.
+ */
 interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
   readonly actor: Authorized | (NamedPerson & { readonly refusal?: never });
 }
@@ -98,7 +103,7 @@ export async function isEntered(tx: Db, entryId: string): Promise<boolean> {
 
 const ADDRESS_LENGTH_MAX = 64;
 
-/** Where a request came from, as ASCII columns take it: a proxy may put any text there. */
+/** Makes a request's address fit ASCII columns: a proxy may put any text there. */
 export function addressText(address: string): string {
   return address.replaceAll(/[^\x21-\x7e]/g, '?').slice(0, ADDRESS_LENGTH_MAX);
 }
@@ -163,7 +168,9 @@ function valuesOf(json: string | null): AuditValues | null {
 interface AskedChange {
   readonly accountId: string;
   readonly actor: Actor;
-  /** Of the change's audit entry: one that is there was allowed when it was made. */
+  /**
+   * This is the id of the change's audit entry: an entry that exists was allowed when it was made.
+   */
   readonly entryId: string;
   /** It takes away a right that was given before, and that ends once. */
   readonly endsRight?: boolean;

@@ -1,5 +1,5 @@
 /**
- * What is written under a claim; what an attempt means for the job is the run's to say.
+ * This file writes the rows of a claim; the run decides what an attempt means for the job.
  *
  * | ending       | what is written                                                            |
  * |--------------|----------------------------------------------------------------------------|
@@ -8,7 +8,7 @@
  * | attempt-lost | counted and given back; core/jobs/job.ts says when it is enough             |
  * | given-back   | the lease ends and nothing is counted; nothing where the lease is lost     |
  *
- * Every write carries the fence, and one that is refused loses the lease.
+ * Every write carries the fence, and a write that is refused loses the lease.
  */
 
 import { describeSpan, traced } from '@matting/program/tracing/active-span.ts';
@@ -64,7 +64,7 @@ export class ClaimedJob {
   readonly #dependencies: ClaimedJobDependencies;
   readonly #lease: HeldLease;
   readonly #claimedAtMs = performance.now();
-  /** What no row names once the job is final: the input, the background. */
+  /** No row names these blobs once the job is final: the input and the background. */
   readonly #blobs = new Map<'input' | 'background', string>();
 
   /** @param stop aborts: the job is to be given back */
@@ -181,7 +181,7 @@ export class ClaimedJob {
     const stored = { ...file, sight, models, thumbnailBytes: await thumbnail };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
-    // Where this throws the row may or may not name the blobs, so they stay, for the sweeper.
+    // If this throws, the row may or may not name the blobs, so they stay for the sweeper.
     if (!(await this.#stands(jobs.succeed(claim, stored, resultTtlMs, timings, this.signal)))) {
       // Only a final row names a result, and a final row keeps its fence: this one names another.
       await this.#removeResult(blob);
@@ -290,7 +290,7 @@ function roundedTimings(
   return Object.fromEntries(times.map(([stage, ms]) => [stage, Math.round(ms * 10) / 10]));
 }
 
-/** What became of a run; open: the job is given back, or another holder's now. */
+/** This is how a run ended. If it is open, the job is given back, or another holder has it now. */
 export type RunEnd =
   | { readonly kind: 'final' }
   /** @param failure what its next claim must end it with */

@@ -26,7 +26,7 @@ export interface DirectAttemptOrder {
   /** Under the claim's fence, so that no other holder of the job has the same. */
   readonly resultBlob: string;
   readonly format: OutputFormat;
-  /** What the result has to be where nothing is finished: the input's, as stored or turned. */
+  /** If nothing is finished, the result must have this size: the input's, as stored or turned. */
   readonly size: { readonly width: number; readonly height: number } | undefined;
   readonly timeoutMs: number;
 }

@@ -1,10 +1,9 @@
-/** What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
+/** These observers count what happens to jobs; no label ever holds an identifier. */
 
 import type { ErrorCode } from '@matting/proto/contract/errors.ts';
 import type { JobClass, JobFailure } from '../jobs/job.ts';
 import type { AttemptOutcome } from '../nodes/attempt-outcome.ts';
 
-/* What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
 export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;
 type FetchOutcome = (typeof FETCH_OUTCOMES)[number];
 

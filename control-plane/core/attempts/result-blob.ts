@@ -1,9 +1,8 @@
-/** Where an attempt's result goes while it comes in, until it is committed or removed. */
+/** An attempt's result goes into this blob while it comes in, until it is committed or removed. */
 import type { MatteResult } from '../nodes/attempt-outcome.ts';
 import type { ResultSink } from '../nodes/matte-exchange.ts';
 import type { BlobStore, BlobWriter, StoredBlob } from '../storage/blob-store.ts';
 
-/* Where an attempt's result goes while it comes in, until it is committed or removed. */
 export interface ResultBlob {
   readonly blob: string;
   /** Makes it durable, and proves it; where that rejects, what is left is to be removed. */

@@ -1,4 +1,4 @@
-/** What every command uses: the database, opened when it is needed, and an output. */
+/** This is what every command uses: the database, opened when it is needed, and an output. */
 
 import { openCurrentDatabase, openDatabase } from '@matting/database/connect.ts';
 import type { Database, StoreLog } from '@matting/database/database.ts';
@@ -28,7 +28,7 @@ export interface CliOutput {
   interrupted?(): Promise<void>;
 }
 
-/** Of all variables, what commands look at. */
+/** Commands look at these variables alone. */
 export interface LookedAtConfig extends CoreSettings {
   readonly warnings: readonly string[];
   readonly secrets: Readonly<Record<string, string | undefined>>;
@@ -37,11 +37,11 @@ export interface LookedAtConfig extends CoreSettings {
 /** Adds a package's commands, and what it adds to the core's, which are there by then. */
 export type AddCommands = (program: Command, context: CliContext) => void;
 
-/** What packages give that the commands of others need, too. */
+/** Packages give these parts, which the commands of others need, too. */
 export interface CliPackages {
-  /** Those that a storage's URL may be of, beside directories. */
+  /** A storage's URL may be of these kinds, besides directories. */
   readonly storageKinds: readonly StorageKind[];
-  /** Whose tables are expected beside the core's. */
+  /** The tables of these series are expected beside the core's. */
   readonly migrations: readonly MigrationSeries[];
   /** Reads every variable, as a start does. @throws ConfigError */
   readonly loadConfig: (env: Environment) => LookedAtConfig;
@@ -114,7 +114,7 @@ export class CliContext {
     return closing(database, () => work(database));
   }
 
-  /** By the key of the control planes. @throws ConfigError, CommandError, SecretsKeyError */
+  /** Seals by the key of the control planes. @throws ConfigError, CommandError, SecretsKeyError */
   async mailSealer({ secretsCanary }: StoresWithoutEnds) {
     const { secretsKey, dataDir } = loadKeyConfig(this.environment);
     const isFirst = (await secretsCanary.find()) === undefined;

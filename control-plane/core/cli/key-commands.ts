@@ -202,7 +202,7 @@ function keyJson(key: ApiKey) {
   return { key_id: key.id, account_id: key.accountId, ...keyView(key) };
 }
 
-/* What a key may do, as options of `keys create` and `keys set`. */
+/* The options of `keys create` and `keys set` name what a key may do. */
 
 /** Without one of them a new key has none, and a key that is there keeps what it has. */
 interface KeyOptions {

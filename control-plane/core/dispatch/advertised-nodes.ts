@@ -15,7 +15,7 @@ interface AdvertisedNodesOptions {
 export class AdvertisedNodes {
   readonly #options: AdvertisedNodesOptions;
   readonly #startedAtMs: number;
-  /** By boot, and by what may be named there, which may change while a node serves. */
+  /** The keys are the boot and what may be named there, which may change while a node serves. */
   readonly #seen = new Map<
     string,
     Map<Selectables | undefined, { readonly node: NodeAbility; readonly atMs: number }>

@@ -1,9 +1,11 @@
 /**
- * What a replica's dispatcher decides: which lanes of the queue to read, which of the jobs found
- * there begin now and with what, and when to try the others. Pure but for what it remembers between
- * rounds: the dispatcher runs it on the database, bench/dispatch-simulator in simulated time.
+ * This is the dispatcher's decision: which lanes of the queue to read, which of the jobs found
+ * there begin now and with what, and when to try the others. It is pure but for what it remembers
+ * between rounds: the dispatcher runs it on the database, bench/dispatch-simulator in simulated
+ * time.
  *
- * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
+ * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed;
+ * `place`.
  */
 
 import type { RunEnd } from '../attempts/claimed-job.ts';
@@ -30,7 +32,7 @@ import { KnownLanes } from './known-lanes.ts';
 import { LargeTurns } from './large-turns.ts';
 import { isIncapable, pickNode } from './pick-node.ts';
 
-/** In a round: more than any fleet of one replica begins in a moment. */
+/** A round lists more jobs than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
 /** Part of the fleet's room that this replica gives to the playground, one job at least. */
 const PLAYGROUND_PLACES_SHARE = 0.25;
@@ -69,9 +71,9 @@ export interface Placed<J, Offer, Download> {
 }
 
 export interface Step<J, Offer, Download> {
-  /** To be claimed and run, in this order; each ends with `runEnded`. */
+  /** The replica claims and runs these jobs in this order; each ends with `runEnded`. */
   readonly placed: readonly Placed<J, Offer, Download>[];
-  /** Until the next round; 0: now; undefined: when something changes. */
+  /** The next round begins after this time; 0: now; undefined: when something changes. */
   readonly wakeInMs: number | undefined;
 }
 
@@ -79,7 +81,7 @@ interface ChosenLanes {
   readonly lanes: readonly LaneRead[];
   /** No lane that something could begin of was left out. */
   readonly all: boolean;
-  /** But those whose jobs all name a model. */
+  /** The round leaves out lanes in which all jobs name a model. */
   readonly passesNamed?: boolean;
 }
 
@@ -105,7 +107,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   #unread = true;
   /** Jobs that are paid for are known to wait for room on a node. */
   #nodesAwaited = false;
-  /** Before the round under way, during which `#nodesAwaited` says what came since. */
+  /** This holds before the round under way, during which `#nodesAwaited` shows what came since. */
   #nodesAwaitedBefore = false;
   #playgroundAwaited = false;
   /** The same of jobs that name a model: they may wait for its engines while there is room. */
@@ -344,8 +346,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   /**
-   * Of jobs that are paid for: nobody waits for the playground's. A job that names a model may wait
-   * for its engines, and memory for those is the node's to find.
+   * Only paid jobs wait for a turn: nobody waits for the playground's. A job that names a model may
+   * wait for its engines, and the node finds the memory for those.
    */
   #chooseTurn(ordered: readonly J[]): void {
     const { room, now } = this.#options;

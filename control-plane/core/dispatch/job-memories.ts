@@ -1,11 +1,13 @@
-/** What a replica remembers of jobs between its rounds: losing it costs a detour at most. */
+/**
+ * This is what a replica remembers of jobs between its rounds: losing it costs a detour at most.
+ */
 import type { JobFailure } from '../jobs/job.ts';
-
-// What a replica remembers of jobs between its rounds: losing it costs a detour at most.
 
 /** Far above what meets trouble at once; those remembered longest go first. */
 const MEMORIES_MAX = 10_000;
-/** After claims that met refusals only, doubling: a node may report room and refuse. */
+/**
+ * The wait follows claims that met refusals only, and doubles: a node may report room and refuse.
+ */
 const REFUSED_WAIT_MIN_MS = 100;
 /** A node gives a model its turn while it is asked for again within WANTED_MS (load-turns.ts). */
 export const REFUSED_WAIT_MAX_MS = 2000;

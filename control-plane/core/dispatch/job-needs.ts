@@ -1,6 +1,6 @@
 /**
- * What a job needs of a node, and what keeps a node from it. Nodes go by the same rules of
- * proto/contract. Pure.
+ * This file decides what a job needs of a node and what keeps a node from it. Nodes go by the same
+ * rules of proto/contract. It is pure.
  */
 
 import { type FrameRange, frameRange } from '@matting/proto/contract/finishing/frame.ts';
@@ -14,7 +14,7 @@ import type { NodeAbility } from '../nodes/node-view.ts';
 export interface AskedNeeds {
   /** null: the image is not there yet. */
   readonly inputFormat: InputFormat | null;
-  /** As stored in the file; null where the header does not show it. */
+  /** This counts the picture as stored in the file; it is null if the header does not show it. */
   readonly pixels: number | null;
   readonly outputFormat: OutputFormat;
   /** Absent: a plain cut-out. */
@@ -78,7 +78,7 @@ export function megapixelsOf({ pixels, finishing }: AskedNeeds): number {
   return Math.max(pixels ?? IMAGE_PIXELS_MAX, finishing?.frame.most ?? 0) / 1e6;
 }
 
-/** As the node counts what it may have at once. */
+/** Counts as the node counts the megapixels that it may have at once. */
 export function admittedMegapixels(needs: AskedNeeds): number {
   const { inputFormat, pixels, outputFormat, finishing } = needs;
   return countedMegapixels({
@@ -93,7 +93,7 @@ export function admittedMegapixels(needs: AskedNeeds): number {
   });
 }
 
-/** What keeps a node from a job, in the order in which it is looked at. */
+/** A shortfall keeps a node from a job; they stand in the order in which dispatch looks at them. */
 export const SHORTFALLS = [
   'model',
   'input-format',

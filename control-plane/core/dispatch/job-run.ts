@@ -204,7 +204,7 @@ export class JobRun {
   }
 
   async #tryNodes(held: ClaimedJob, pictures: Pictures): Promise<Ending> {
-    // What has just been downloaded waits for its turn like the others.
+    // A job that has just been downloaded waits for its turn like the others.
     if (this.#endDownload() === 'wait') return { kind: 'given-back' };
     const { memories } = this.#owner;
     const needs = needsOfPictures(held.job, pictures);
@@ -287,7 +287,8 @@ export class JobRun {
     }
     const next = this.#after(outcome, offer);
     this.#endOffer(fullnessBy(outcome));
-    // What has a place under this fence may still come there: the next attempt has another.
+    // A node with a signed URL under this fence may still write there: the next attempt has another
+    // fence.
     return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;
   }
 
@@ -466,7 +467,7 @@ function beginRunSpan(
     'matting.job.fence': job.fence,
     'matting.job.taken_over': job.takeovers > 0,
   };
-  // What came before a second claim is not known.
+  // The times before a second claim are not known.
   if (parent !== undefined && job.fence === 1) {
     const submittedMs = answeredMs - (job.readAtMs - job.createdAtMs);
     const startTime = Math.min(submittedMs, askedMs);

@@ -55,7 +55,7 @@ function compareRanks(a: Rank, b: Rank): number {
 
 type LaneJob = LanedJob & Pick<Job, 'createdAtMs' | 'readAtMs'>;
 
-/** What this replica knows of the queue's lanes; the next poll finds whatever it forgets. */
+/** A replica knows these lanes of the queue; the next poll finds any lane that it forgets. */
 export class KnownLanes {
   readonly #lanes = new Map<string, JobLane>();
   #stuck = new Set<string>();
@@ -99,8 +99,9 @@ export class KnownLanes {
   }
 
   /**
-   * What was listed of them: a lane without a waiting job is forgotten, unless some were passed
-   * over; one whose jobs all found no room goes behind the others where there are too many.
+   * Notes what was listed of the lanes. A lane without a waiting job is forgotten, unless some were
+   * passed over; if there are too many lanes, those in which no job found room go behind the
+   * others.
    * @returns whether one was forgotten
    */
   listed(

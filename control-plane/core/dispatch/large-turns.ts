@@ -16,7 +16,7 @@ import { hasRoomFor, nodeShortOfMemory } from './pick-node.ts';
 
 /** A node works through what it has in less, so that only a lack of memory lasts so long. */
 export const TURN_AFTER_MS = 10_000;
-/** What the node has when the turn begins ends within this, or it hangs. */
+/** The images that the node has when the turn begins end within this time, or it hangs. */
 export const TURN_MS_MAX = 30_000;
 export const TURN_PAUSE_MS = 10_000;
 
@@ -38,7 +38,7 @@ export class LargeTurns {
   #turn: Turn | undefined;
   #nextAtMs = Number.NEGATIVE_INFINITY;
 
-  /** What jobs may be placed on: the kept node is for its job alone. */
+  /** Returns the nodes that jobs may be placed on: the kept node is for its job alone. */
   openTo(jobId: string, nodes: readonly NodeSnapshot[]): readonly NodeSnapshot[] {
     const turn = this.#turn;
     if (turn === undefined || turn.jobId === jobId) return nodes;
@@ -65,7 +65,7 @@ export class LargeTurns {
     for (const { jobId, waitedMs, needs, excludedBoots } of waiting) {
       if (waitedMs < TURN_AFTER_MS) continue;
       const kept = nodeShortOfMemory(nodes, needs, excludedBoots);
-      // Where no other job would come before it, there is nothing to keep from the node.
+      // If no other job would come before it, there is nothing to keep from the node.
       if (kept === undefined || !waiting.some(other => hasRoomFor(kept, other.needs))) continue;
       this.#turn = { jobId, nodeId: kept.nodeId, endsAtMs: nowMs + TURN_MS_MAX };
       return;

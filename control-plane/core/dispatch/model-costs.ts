@@ -1,9 +1,9 @@
 /**
- * What the model that a job names costs on a node. Its engines stand beside those of the node's own
- * plan, with a queue of their own, and may have to be loaded first. Pure.
+ * This file counts what the model that a job names costs on a node. Its engines stand beside those
+ * of the node's own plan, with a queue of their own, and may have to be loaded first. It is pure.
  *
- * - A node that has it loaded, or is loading it, comes first. Another loads it where no node has
- *   it, or where the wait at those that have it is longer than a load: the node's own wait, or
+ * - A node that has it loaded, or is loading it, comes first. Another loads it if no node has
+ *   it, or if the wait at those that have it is longer than a load: the node's own wait, or
  *   what the job has waited already, since jobs wait in the queue and not on nodes.
  * - Jobs that name another model than a node's own plan take at most OTHERS_SHARE of its places,
  *   one at least: images without a name find room however many of the others wait.
@@ -13,7 +13,7 @@ import type { ModelLoad, NodeAbility } from '../nodes/node-view.ts';
 import type { JobNeeds } from './job-needs.ts';
 
 export const OTHERS_SHARE = 0.5;
-/** Where the node does not say: a model of 200 MB from a disk, about. */
+/** This holds if the node reports no time: it fits a model of 200 MB from a disk, about. */
 const LOAD_MS_DEFAULT = 5000;
 
 type Needs = Pick<JobNeeds, 'model'>;
@@ -27,11 +27,11 @@ interface NodeSeen extends Pick<NodeAbility, 'models'> {
   readonly inferMs: number;
   readonly loads?: ReadonlyMap<string, ModelLoad>;
   readonly unreportedImages: number;
-  /** What those of them name that name another than its own plan; absent: none. */
+  /** The unreported images name these besides the node's own plan; absent: none. */
   readonly unreportedOthers?: readonly string[];
   /** Images of ours there that do; absent: none. */
   readonly ownOthers?: number;
-  /** What it has refused since its last report; absent: nothing. */
+  /** The node has refused these since its last report; absent: nothing. */
   readonly othersRefused?: ReadonlySet<string>;
 }
 
@@ -39,9 +39,9 @@ interface ModelCosts {
   readonly estimatedWaitMs: number;
   readonly inferMs: number;
   readonly enginesReady: number;
-  /** Before a run; 0: it is loaded, or its load is in the wait. */
+  /** The load takes so long before a run; 0: it is loaded, or its load is in the wait. */
   readonly loadMs: number;
-  /** Of ours for the same engines that no report shows. */
+  /** This counts our images for the same engines that no report shows. */
   readonly unreportedImages: number;
 }
 

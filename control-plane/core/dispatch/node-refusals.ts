@@ -12,8 +12,8 @@ import type { NodeAbility } from '../nodes/node-view.ts';
 import { type AskedNeeds, SHORTFALLS, type Shortfall, shortfallOf } from './job-needs.ts';
 
 /**
- * What none of the nodes can do, in the words of the request's own field (docs/rest.md). Undefined:
- * some node can, there was none to ask, or nothing of the request is at fault.
+ * Names what none of the nodes can do, in the words of the request's own field (docs/rest.md).
+ * Undefined: some node can, there was no node, or nothing of the request is at fault.
  * @param refusedBy boot ids of nodes that said they cannot do this job, whatever their report says
  */
 export function refusalOf(
@@ -63,7 +63,7 @@ function ofShortfall(shortfall: Shortfall, needs: AskedNeeds): ContractError {
   }
 }
 
-/** What an operator can do about it is said too. */
+/** The text also names what an operator can do about it. */
 function unreadBy(format: InputFormat | null | undefined): string {
   if (format !== 'heic') return `${NO_NODE} reads ${format}. Send another format.`;
   return (

@@ -21,7 +21,7 @@ import { costsAt, hasPlaceForOthers, isOther, loadWait } from './model-costs.ts'
 /** Up to this size comparing every node costs less than it gains. */
 export const FULL_SCAN_NODES_MAX = 15;
 const CHOICES = 2;
-/** After as many draws the fleet counts as nearly full, and every node is compared. */
+/** After so many draws the fleet counts as nearly full, and every node is compared. */
 const DRAWS_MAX = 64;
 
 /** How long before an engine is free a job may be sent: claim, header, first bytes take as long. */
@@ -31,7 +31,10 @@ const WAITED_SHARE = 0.1;
 /** Share of the time since a report that an overdue wait is expected to last on. */
 const OVERRUN_SHARE = 0.2;
 
-/** Until a node has measured a format: about a core of a server (AMD EPYC). */
+/**
+ * These rates hold until a node has measured a format: they fit about a core of a server (AMD
+ * EPYC).
+ */
 const DECODE_MS_PER_MEGAPIXEL = {
   jpeg: 20,
   png: 30,
@@ -84,13 +87,13 @@ export function hasRoomFor(node: NodeSnapshot, needs: JobNeeds): boolean {
   if (isOther(node, needs) && !hasPlaceForOthers(node, needs)) return false;
   const megapixels = admittedMegapixels(needs);
   if (node.megapixelsRefused !== undefined && megapixels >= node.megapixelsRefused) return false;
-  // What an idle node refuses it can never hold, and its refusal says so.
+  // If an idle node refuses an image, it can never hold it, and its refusal says so.
   return node.imagesInFlight <= 0 || megapixels <= node.megapixelsFree;
 }
 
 /**
- * Of the nodes that lack memory for the job, and nothing else, the first by its id: every replica
- * finds the same one. Undefined: one of the nodes has room for it, or none would have.
+ * Finds, among the nodes that lack nothing but memory for the job, the first by its id: every
+ * replica finds the same one. Undefined: one of the nodes has room for it, or none would have.
  */
 export function nodeShortOfMemory(
   nodes: readonly NodeSnapshot[],
@@ -117,10 +120,10 @@ export function expectedWaitMs(
   const engines = Math.max(1, enginesReady);
   const sinceMs = nowMs - node.reportedAtMs;
   const leftMs = estimatedWaitMs - sinceMs;
-  // What should be over and has not reported its end takes longer than its like.
+  // An image that should be over and has not reported its end takes longer than its like.
   const overrunMs = estimatedWaitMs > 0 ? OVERRUN_SHARE * sinceMs : 0;
   const reported = leftMs > 0 ? leftMs : overrunMs;
-  // As many as there are engines are taken at once where nothing else waits.
+  // If nothing else waits, the node takes as many images at once as there are engines.
   const idle = node.imagesInFlight - node.unreportedImages <= 0 ? engines : 0;
   const ahead = Math.max(0, unreportedImages - Math.max(0, idle - 1));
   return reported + (ahead * inferMs) / engines;
@@ -129,7 +132,7 @@ export function expectedWaitMs(
 export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   const { inputFormat, outputFormat, finishing } = needs;
   const pixels = needs.pixels ?? IMAGE_PIXELS_MAX;
-  // As nodes measure it: by the larger of picture and result.
+  // Nodes measure encoding by the larger of picture and result.
   const encoded = Math.max(pixels, finishing?.frame.whole ?? 0);
   const decode =
     node.decodeRates.get(inputFormat) ??
@@ -160,7 +163,7 @@ export function pickNode(
     !(out.has(node) || avoidedNodes?.has(node.nodeId)) &&
     isCapable(node) &&
     canSurelyDo(node, needs);
-  // Where there are no good ones, better these than none.
+  // If there are no good nodes, these are better than none.
   const isWanted = nodes.some(isGood) ? isGood : isCapable;
   const loadsInMs = loadWait(needs, { able: () => nodes.filter(isWanted), waitedMs, waitMs });
   const tooLongMs = (node: NodeSnapshot) => Math.max(waitMs(node) - waitMax, loadsInMs(node));
@@ -171,7 +174,7 @@ export function pickNode(
   const compared = isNamed ? nodes.filter(mayTake) : candidates(nodes, mayTake, options);
   if (compared.length > 0) {
     const node = firstToFinish(compared, needs, options);
-    // What is not loaded is loaded first, however long that takes.
+    // A model that is not loaded is loaded first, however long that takes.
     const loads = costsAt(node, needs).loadMs > 0;
     return { kind: 'picked', node, waitMsMax: loads ? 0 : waitMax };
   }
@@ -184,8 +187,8 @@ export function pickNode(
 }
 
 /**
- * By what is there, not by an estimate, which a slow image outlasts. Images of other models have
- * engines of their own.
+ * The images that are there decide, not an estimate, which a slow image outlasts. Images of other
+ * models have engines of their own.
  */
 function isIdle(node: NodeSnapshot): boolean {
   return node.imagesInFlight - (node.ownOthers ?? 0) < node.enginesReady;

@@ -1,11 +1,11 @@
 /**
- * What callers read about this service, without a key: the page of error codes and the OpenAPI 3.1
- * document, each as a page for people too where a package renders them. The document is
+ * Callers read these documents about the service without a key: the page of error codes and the
+ * OpenAPI 3.1 document, each as a page for people too if a package renders them. The document is
  * openapi.json with the service's address and version, and with its short forms written out:
  *
  * | in openapi.json                 | in the document                                             |
  * |---------------------------------|-------------------------------------------------------------|
- * | `"$ref": "#/parts/NAME"`        | what stands at that place of openapi.json                   |
+ * | `"$ref": "#/parts/NAME"`        | what stands under that name in openapi.json                 |
  * | `"headers": "Allow RateLimit?"` | references to these headers and those of every answer;      |
  * |                                 | with a question mark: not on every such answer              |
  * | `"problems": "CODE CODE"`       | a problem answer: the codes, their titles and an example    |
@@ -136,7 +136,7 @@ const JSON_HEADERS: Headers = { 'content-type': 'application/json' };
 /** The documents of the service, for people who read them in a browser. */
 export interface DocumentPages {
   readonly headers: Headers;
-  /** Where `/` leads a browser. */
+  /** The path `/` leads a browser here. */
   readonly homePath: string;
   renderInterface(document: unknown): string;
   renderErrors(markdown: string): string;

@@ -30,7 +30,7 @@ const callers = new WeakMap<FastifyRequest, Caller>();
 const UNKNOWN_KEY =
   'The API key is unknown or revoked. Send a key of this service, which begins with mk_.';
 
-/** Of requests that are known otherwise: by a session of the account area. */
+/** These requests are known otherwise: by a session of the account area. */
 const accounts = new WeakMap<FastifyRequest, string>();
 
 /**
@@ -65,7 +65,7 @@ export function requireApiKey(
   };
 }
 
-/** Who the caller is after something was waited for. @throws as `requireKey` */
+/** Finds the caller again after a wait. @throws as `requireKey` */
 export function askingAgain(
   requireKey: ReturnType<typeof requireApiKey>,
 ): (request: FastifyRequest) => Promise<Caller> {
@@ -75,7 +75,7 @@ export function askingAgain(
   };
 }
 
-/** Also where the key may not do what it asks. */
+/** The key also counts as known if it may not make the request. */
 export function hasKnownKey(request: FastifyRequest): boolean {
   return callers.has(request);
 }
@@ -84,7 +84,7 @@ export function noteKnownAccount(request: FastifyRequest, accountId: string): vo
   accounts.set(request, accountId);
 }
 
-/** Whose request it is, by its API key or its session; undefined: a stranger's. */
+/** Finds the account by the request's API key or session; undefined: a stranger's request. */
 export function knownAccountOf(request: FastifyRequest): string | undefined {
   return callers.get(request)?.accountId ?? accounts.get(request);
 }
@@ -174,7 +174,7 @@ export function requireRate(
   };
 }
 
-/** By draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651). */
+/** The headers follow draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651). */
 function tellRates(rates: readonly ToldRate[], reply: FastifyReply): void {
   reply.headers({
     'ratelimit-policy': rates
@@ -218,7 +218,7 @@ export function createHeaderChecks(
     read: [requireApiKey(services, 'read'), readKey, reads] satisfies Check[],
     account: [requireApiKey(services, 'account'), readKey, reads] satisfies Check[],
     models: [requireApiKey(services, undefined), readKey, reads] satisfies Check[],
-    /** For the time after the body was read. */
+    /** Checks the key again after the body was read. */
     askAgain: askingAgain(apiKey),
   };
 }

@@ -21,7 +21,7 @@ import { mattingBodyReaderOf } from './read-matting-body.ts';
 
 /** Most photos are done by then. */
 const POLL_AFTER_S = 2;
-/** Of an answer about a job that had ended before its request. */
+/** The header marks an answer about a job that had ended before its request. */
 const REPLAYED = 'idempotent-replayed';
 
 export function registerMattingRoutes(
@@ -82,7 +82,7 @@ class MattingRoutes {
     return reply.headers(serverTimingOf(job)).send(this.#parts.jobViews.view(job));
   }
 
-  /** Where no new job is created, what was stored of the body is removed. */
+  /** If no new job is created, what was stored of the body is removed. */
   async #submit(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -108,7 +108,7 @@ class MattingRoutes {
     }
   }
 
-  /** What goes wrong now names the job: it stays as it is. */
+  /** An error from here on names the job, which stays as it is. */
   async #answerPicture(reply: FastifyReply, job: Job, created: boolean): Promise<FastifyReply> {
     const { resultDownload, resultReaders, jobViews } = this.#parts;
     let file: ResultFile;

@@ -1,9 +1,10 @@
-/** What a caller meant by a field that /v1 does not have: other services' names, and misspelt ones. */
+/** Finds the field of /v1 that a caller meant by another service's name or by a misspelt name. */
 import { nearName, plainName } from '@matting/http/near-names.ts';
 
 /**
- * By the field that does the same here: the names of remove.bg, Photoroom, rembg and withoutBG, as
- * `plainName` writes them. Of several fields the first counts that the form of the body has.
+ * Each row begins with the field that does the same here, before the names of remove.bg, Photoroom,
+ * rembg and withoutBG, as `plainName` writes them. If there are several fields, the first counts
+ * that the form of the body has.
  */
 const OTHERS: readonly (readonly [field: string, ...names: string[]])[] = [
   ['image_base64', 'imagefileb64', 'imageb64', 'base64', 'b64', 'base64image', 'imagedata'],
@@ -41,7 +42,7 @@ const HEADERS: readonly (readonly [header: string, ...names: string[]])[] = [
   ['Authorization: Bearer <API_KEY>', 'apikey', 'xapikey', 'key', 'token', 'authorization'],
 ];
 
-/** What to send in its place, for an error. @param known fields of this form of the body */
+/** Names for an error what to send instead. @param known fields of this form of the body */
 export function meantField(name: string, known: readonly string[]): string {
   const plain = plainName(name);
   const same = known.find(one => plainName(one) === plain);

@@ -40,7 +40,7 @@ const UNREAD_ANSWERS_MAX = 32;
 
 interface OperatorAppOptions {
   readonly baseUrl: string;
-  /** As it was set: an address, or a name by which the port is asked. */
+  /** The host is as it was set: an address, or a name that requests to the port have. */
   readonly host: string;
   /** Undefined: /operator is off. */
   readonly operatorKey: string | undefined;

@@ -48,10 +48,10 @@ const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 const IDLE_TIMEOUT_MARGIN_MS = 30_000;
 /** Parameters are judged by their routes, whose errors are the contract's. */
 const PARAM_LENGTH_MAX = 16 * 1024;
-/** Where Accept decides between JSON and a picture. */
+/** On this path Accept decides between JSON and a picture. */
 const NEGOTIATED_PATH = '/v1/matting';
 
-/** What a package adds to the public port. */
+/** A package adds this to the public port. */
 export interface HttpInterface {
   /** Adds its routes and hooks, once, after the core's routes of jobs and accounts. */
   register(app: FastifyInstance, context: HttpContext): void;
@@ -72,7 +72,9 @@ export interface AppOptions extends ConnectionsOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
   readonly readsRequireIdempotencyKey: boolean;
-  /** Of packages, in the order in which they are asked whose a request's errors are. */
+  /**
+   * The interfaces of packages stand in the order in which they are tried for a request's errors.
+   */
   readonly interfaces: readonly HttpInterface[];
   readonly trustedProxies: readonly string[];
   readonly version: string;
@@ -125,7 +127,7 @@ function createServer({ interfaces, ...options }: AppOptions): FastifyInstance {
     ...options,
     negotiated: NEGOTIATED_PATH,
     connectionsMax: publicConnectionsMax(),
-    // What another interface says is its own has the errors that its clients read.
+    // A request that another interface claims has the errors that its clients read.
     writerOf: request => {
       const path = pathOf(request);
       for (const { errorWriterOf } of interfaces) {
@@ -158,7 +160,7 @@ const CAUSES: Readonly<Record<ReadinessCause, string>> = {
 };
 const NOT_READY_RETRY_AFTER_S = 1;
 
-/** For supervisors and load balancers. No key. */
+/** These routes serve supervisors and load balancers. They take no key. */
 function registerHealthRoutes(
   app: FastifyInstance,
   readiness: { check(): Promise<Readiness> },

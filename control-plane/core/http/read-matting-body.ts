@@ -81,7 +81,7 @@ export class MattingForm {
     }
   }
 
-  /** After the last part. @throws ContractError INVALID_IMAGE_SOURCE */
+  /** Ends the reading after the last part. @throws ContractError INVALID_IMAGE_SOURCE */
   finish(): MattingFields {
     const imageGiven = this.#seen.has('image_file') || this.#seen.has('image_base64');
     if (imageGiven === this.#seen.has('image_url')) throw notOneSource(this.#seen);
@@ -144,7 +144,7 @@ export const NOT_IN_A_QUERY: readonly string[] = [
 ];
 
 /**
- * Of a submission whose body is the picture itself.
+ * Reads the fields of a submission in which the picture itself is the body.
  * @throws ContractError INVALID_REQUEST: unknown, given twice, not percent-encoded UTF-8;
  * INVALID_PARAMETER: a URL, a secret or a file
  */
@@ -162,7 +162,10 @@ export function readQueryFields(target: string): QueryFields {
   return texts;
 }
 
-/** For a form, which has parts for all of it. @throws ContractError as readQueryFields */
+/**
+ * Refuses query fields for a form, which has parts for all. @throws ContractError as
+ * readQueryFields
+ */
 function requireNoQueryFields(target: string): void {
   for (const { name } of parametersOf(target)) {
     const isField = [...MATTING_FIELDS, ...FILE_FIELDS].some(known => known === name);

@@ -32,7 +32,7 @@ export const BACKGROUND_IMAGE: ImageRole = {
   pixelsMax: BACKGROUND_PIXELS_MAX,
 };
 
-/** What can be done about an address that is not for this service. */
+/** The advice is for an address that this service cannot use. */
 export const SEND_ITSELF = 'Send the image itself, for example as image_base64.';
 const ANIMATED = 'The image is animated. Send one frame of it, as PNG or JPEG.';
 const MIB = 1_048_576;

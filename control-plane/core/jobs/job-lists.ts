@@ -53,7 +53,7 @@ export function jobLists(database: Database) {
   };
 }
 
-/** Of an account with more open jobs, any of them are read. */
+/** If an account has more open jobs, the query reads any of them. */
 const LOOKED_AT_MAX = 200;
 
 async function openOf(database: Database, accountId: string, limit: number): Promise<OpenJob[]> {

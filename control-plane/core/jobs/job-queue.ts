@@ -37,7 +37,7 @@ export interface QueuedWork {
   readonly jobs: number;
   readonly megapixels: number;
   readonly oldestAgeMs: number;
-  /** By account id; accounts that have nothing queued are not in it. */
+  /** The key is the account id; accounts that have nothing queued are left out. */
   readonly byAccount: ReadonlyMap<string, AccountQueue>;
   /** Megapixels by the model that jobs name; null: they name none. */
   readonly byModel: ReadonlyMap<string | null, number>;
@@ -66,7 +66,7 @@ export function jobQueue(database: Database) {
       );
       return firstOfEach(rows, eachMax).slice(0, limit);
     },
-    /** Of the playground, counted up to UNPAID_OPEN_MAX. */
+    /** Counts the open jobs of the playground up to UNPAID_OPEN_MAX. */
     async openUnpaid(): Promise<number> {
       const row = await query(database, db =>
         db
@@ -197,7 +197,9 @@ function selectHeads(database: Database, lanes: readonly LaneRead[], eachMax: nu
   return heads.reduce((union, next) => union.unionAll(next));
 }
 
-/** In a table of its own: SQLite takes no order and limit in a part of a union. */
+/**
+ * The select stands in a table of its own: SQLite takes no order and limit in a part of a union.
+ */
 function selectFirst(
   { kysely, nowMs, dialect }: Database,
   lane: LaneRead,
@@ -269,7 +271,7 @@ function atLeast(leastMegapixels: number, pixels: RawBuilder<unknown>): RawBuild
 }
 
 const INPUT_PIXELS = sql`input_width * input_height`;
-/** What a queued job counts: queue-bound.ts, `queuedMegapixels`. */
+/** A queued job counts these pixels: queue-bound.ts, `queuedMegapixels`. */
 const QUEUED_PIXELS = sql`case
   when input_blob is null then ${atLeast(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
   when input_width is null or input_height is null
@@ -281,7 +283,10 @@ const RESULT_PIXELS = atLeast(MEGAPIXELS_MIN, sql`result_width * result_height`)
 
 const JOBS_BY_CLASS = throughIndex('jobs', 'jobs_queue');
 
-/** In a table of their own: grouped at once, SQLite would walk an index with all final jobs. */
+/**
+ * The rows stand in a table of their own: grouped at once, SQLite would walk an index with all
+ * final jobs.
+ */
 async function readQueued(database: Database): Promise<QueuedWork> {
   const open = database.kysely
     .selectFrom(JOBS_BY_CLASS[database.dialect])

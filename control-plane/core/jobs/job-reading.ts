@@ -7,7 +7,7 @@ import type { CompiledQuery } from 'kysely';
 import type { Job } from './job.ts';
 import { type JobRow, readJobs, selectJobs } from './job-rows.ts';
 
-/** Of callers: anything else matches nothing, and is not asked for. */
+/** Callers send ids: other text matches nothing, so no query runs for it. */
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
 const HASH = /^[0-9a-f]{64}$/;
@@ -82,7 +82,7 @@ export function jobReading(database: Database) {
       if (!HASH.test(hash)) return undefined;
       return query(database, db => readByIdempotencyKey(database, db, apiKeyId, hash));
     },
-    /** By the link's token; expired ones too. */
+    /** Finds the job by its link's token, even an expired one. */
     async findByResultToken(token: string): Promise<Job | undefined> {
       if (!TOKEN.test(token)) return undefined;
       const hashed = hash('sha256', token, 'hex');

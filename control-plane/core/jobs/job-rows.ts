@@ -71,7 +71,7 @@ function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
   };
 }
 
-/** Where the image is there and the background is not, source_url is the latter's. */
+/** If the image is stored and the background is not, source_url is the background's. */
 function imageUrlFromRow(row: JobRow): string | null {
   const isOfBackground = row.input_blob !== null && row.source_url === row.background_url;
   return isOfBackground ? null : row.source_url;

@@ -28,7 +28,10 @@ export function createJobStore(database: Database) {
   };
 }
 
-/** In one statement: from 200 on MySQL and MariaDB trust statistics, and read the whole table. */
+/**
+ * One statement takes so many: from 200 on MySQL and MariaDB trust statistics, and read the whole
+ * table.
+ */
 const BLOB_NAMES_MAX = 100;
 
 export interface RemovedJobs {

@@ -25,7 +25,9 @@ export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const
 export const FINAL_STATES = ['succeeded', 'failed'] as const;
 export type JobState = (typeof OPEN_STATES | typeof FINAL_STATES)[number];
 
-/** In their turn: those of the playground, which nobody pays for, go last. */
+/**
+ * The classes stand in the order of their turns: the playground's, which nobody pays for, go last.
+ */
 export const JOB_CLASSES = ['sync', 'async', 'playground'] as const;
 export type JobClass = (typeof JOB_CLASSES)[number];
 
@@ -43,7 +45,7 @@ export interface JobInput {
   readonly blob: string;
   readonly bytes: number;
   readonly format: InputFormat;
-  /** As stored in the file; null where the header does not show it. */
+  /** The width is as stored in the file; it is null if the header does not show it. */
   readonly width: number | null;
   readonly height: number | null;
 }
@@ -73,10 +75,10 @@ export interface JobResult {
   readonly thumbnailBytes: number | null;
 }
 
-/** What made a result. */
+/** The model took part in making a result. */
 export interface JobModel {
   readonly name: string;
-  /** In its plan: subject, opinion, second_look, refine. */
+  /** The role is the model's in its plan: subject, opinion, second_look, refine. */
   readonly role: string;
 }
 
@@ -178,7 +180,7 @@ export interface Job {
   readonly callback: JobCallback | null;
   /** The count of its key's cap that it is in (core/keys/key-policy.ts); null: none. */
   readonly capWindowStartMs: number | null;
-  /** Of an unpaid job: the day whose allowance it is counted in. null: it is paid for. */
+  /** An unpaid job counts in the allowance of this day. null: it is paid for. */
   readonly unpaidDayMs: number | null;
   /** The trace of its submission (program/tracing/active-span.ts); null: none. */
   readonly traceContext: string | null;
@@ -256,7 +258,7 @@ export const LOST_WITH_PROCESS_MAX = 2;
 /** Control planes that died holding the job; this many end it. */
 export const TAKEOVERS_MAX = 10;
 
-/** From submission to the first admission by a node. */
+/** The time runs from the submission to the first admission by a node. */
 export const FIRST_ADMISSION_MS_MAX = 3_600_000;
 export const JOB_MS_MAX = 7_200_000;
 

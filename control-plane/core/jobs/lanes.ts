@@ -5,7 +5,10 @@
  */
 import { type Job, type JobClass, needsDownload } from './job.ts';
 
-/** So much older an asynchronous job goes before a synchronous one, whose caller waits 120 s. */
+/**
+ * An asynchronous job goes before a synchronous one, whose caller waits 120 s, if it is so much
+ * older.
+ */
 export const ASYNC_HEAD_START_MS = 60_000;
 
 /** Smaller first; those of the playground stand behind all others. */

@@ -99,7 +99,7 @@ export function jobLeases(database: Database) {
       const happened = (job: Job) => job.input?.blob === input.blob;
       return query(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },
-    /** After the input: fetching -> ready. As inputStored. */
+    /** Follows the input: fetching -> ready. It works as inputStored. */
     backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal) {
       const columns = { state: 'ready' as const, background: backgroundColumn(background) };
       const happened = (job: Job) => job.background?.input?.blob === background.blob;
@@ -145,7 +145,7 @@ interface Storing {
   readonly happened: (job: Job) => boolean;
 }
 
-/** What a download brought, while the job is fetching. False: the lease is lost. */
+/** Writes what a download brought, while the job is fetching. False: the lease is lost. */
 async function store(database: Database, db: Db, storing: Storing): Promise<boolean> {
   const { claim, columns, happened } = storing;
   const stored = await matchesOne(heldBy(db, claim).set(columns).where('state', '=', 'fetching'));

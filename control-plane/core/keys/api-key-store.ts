@@ -19,7 +19,7 @@ export type ApiKeyStore = ReturnType<typeof createApiKeyStore>;
 
 export function createApiKeyStore(database: Database) {
   const known = new KnownKeys(database);
-  /** What this replica remembers of a key ends with its change. */
+  /** A replica forgets what it remembers of a key when the key changes. */
   const changing = <T>(apiKeyId: string, change: Promise<T>) =>
     change.finally(() => known.forget(apiKeyId));
   return {
@@ -29,7 +29,10 @@ export function createApiKeyStore(database: Database) {
       createApiKeyBy(database, accountId, name, asked),
     /** A change of a key is seen within API_KEY_MEMORY_MS by every replica. */
     authenticate: known.authenticate,
-    /** What is remembered of a key, without asking the database; undefined: nothing of this secret. */
+    /**
+     * Reads from memory, without a query, what is remembered of a key; undefined: nothing of this
+     * secret.
+     */
     recall: known.recall,
     revoke: (id: string, by?: ChangedBy) => changing(id, revokeApiKey(database, id, by)),
     rotate: (id: string, by: ChangedBy & { readonly overlapMs: number }) =>

@@ -60,7 +60,7 @@ export function hashSecret(secret: string): string {
   return createHash('sha256').update(secret).digest('hex');
 }
 
-/** In the same time wherever they differ. */
+/** The comparison takes the same time wherever they differ. */
 export function secretMatches(secret: string, storedHash: string): boolean {
   const given = Buffer.from(hashSecret(secret), 'hex');
   const stored = Buffer.from(storedHash, 'hex');

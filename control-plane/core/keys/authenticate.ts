@@ -1,9 +1,9 @@
 /**
- * Whose request it is, by the API key that it shows, and whether the key may do it.
+ * This file finds the account of a request by its API key, and whether the key allows the request.
  *
- * What is remembered of a key's row. A key has one secret, or two while it is rotated. One that goes
- * on is answered from a fresh memory without a statement; anything else of the form of a key is
- * answered by its row, since a secret that was made a moment ago is in no memory.
+ * A memory holds each key's row. A key has one secret, or two while it is rotated. A secret that
+ * stays valid is answered from a fresh memory without a statement; any other text of the form of a
+ * key is answered by its row, since a secret that was made a moment ago is in no memory.
  */
 
 import { type Database, query } from '@matting/database/database.ts';
@@ -54,7 +54,7 @@ interface Secret {
 interface KnownKey {
   /** The current secret, and the one before it; or no such key. */
   readonly secrets: readonly Secret[];
-  /** By performance.now(): the memory's end, or that of one of the secrets. */
+  /** The time is of performance.now(): the memory's end, or that of one of the secrets. */
   readonly freshUntilMs: number;
 }
 
@@ -87,7 +87,7 @@ export class KnownKeys {
     return { owner, isFresh: performance.now() < known.freshUntilMs };
   };
 
-  /** Of a key that changed: the next one who shows it reads its row. */
+  /** Forgets a key that changed: the next request that shows it reads its row. */
   forget(apiKeyId: string): void {
     this.#remembered.delete(apiKeyId);
   }

@@ -33,7 +33,7 @@ export interface ChangedBy {
   readonly actor: Actor;
 }
 
-/** What is absent stays. */
+/** Absent members stay as they are. */
 export interface KeyChange {
   readonly name?: string;
   readonly expires?: 'never' | { readonly inMs: number };
@@ -73,7 +73,7 @@ export async function createApiKeyBy(
   return transact(database, async tx => {
     const change = { accountId, actor: by, entryId };
     const { actor, log } = await requireAuthority(database, tx, change);
-    // By an earlier round whose answer was lost.
+    // An earlier round made it, and its answer was lost.
     const there = await readMade(database, tx, made);
     if (there !== undefined) return { key: there, token: made.text };
     const { alive, ever } = await countApiKeys(tx, accountId, everMax);
@@ -138,7 +138,7 @@ export async function rotateApiKey(
       tx
         .updateTable('api_keys')
         .set(eb => ({
-          // In this order: MySQL gives each what those before it have left.
+          // The order matters: MySQL gives each column what those before it have left.
           previous_secret_hash: eb.ref('secret_hash'),
           previous_expires_at: nowPlusMs(database.nowMs, by.overlapMs),
           previous_last_used_at: null,
@@ -147,7 +147,7 @@ export async function rotateApiKey(
         }))
         .where('id', '=', apiKeyId)
         .where('revoked_at', 'is', null)
-        // By an earlier round whose answer was lost.
+        // An earlier round may have written it and lost its answer.
         .where('secret_hash', '<>', secretHash),
     );
     const key = await requireKey(database, tx, apiKeyId);

@@ -1,6 +1,6 @@
 /**
- * What one API key may do, and how people type it. Pure. A key without a policy may do whatever its
- * account may: every member of a policy only takes something away.
+ * This file defines what one API key may do, and how people type it. It is pure. A key without a
+ * policy may do whatever its account may: every member of a policy only takes something away.
  */
 import { parseExactNetwork } from '@matting/http/networks.ts';
 import { DAY_MS } from '@matting/program/durations.ts';
@@ -11,7 +11,7 @@ import { CREDITS_AMOUNT_MAX } from '../ledger/ledger.ts';
 export const KEY_SCOPES = ['submit', 'read', 'account'] as const;
 export type KeyScope = (typeof KEY_SCOPES)[number];
 
-/** What a key of the service itself is for: no list shows it, and nobody has its secret. */
+/** The purpose marks a key of the service itself: no list shows it, and nobody has its secret. */
 export type KeyPurpose = 'playground';
 
 export interface KeyPolicy {
@@ -19,18 +19,18 @@ export interface KeyPolicy {
   readonly cap?: KeyCap;
   /** Absent: the account's rate alone. 1 to KEY_RATE_MAX. */
   readonly submissionsPerMinute?: number;
-  /** In the order of KEY_SCOPES, not empty; absent: all. */
+  /** The scopes stand in the order of KEY_SCOPES and are not empty; absent: all. */
   readonly scopes?: readonly KeyScope[];
-  /** What callers' addresses must be in, as parseExactNetwork writes them; absent: any address. */
+  /** Callers' addresses must be in these, as parseExactNetwork writes them; absent: any address. */
   readonly networks?: readonly string[];
-  /** What a request with the key may name, not empty; absent: all that is offered. */
+  /** A request with the key may name these, not empty; absent: all that is offered. */
   readonly models?: readonly string[];
 }
 
 /** Submissions a minute of one key; a larger number would never be met. */
 export const KEY_RATE_MAX = 1_000_000;
 export const KEY_EXPIRY_DAYS_MAX = 3650;
-/** What people are offered, days; or none. */
+/** People choose among these days, or none. */
 export const KEY_EXPIRY_PRESETS_DAYS = [7, 30, 90, 365] as const;
 const HOUR_MS = 3_600_000;
 /** How long the old secret goes on beside a new one: what people are offered, or not at all. */
@@ -53,7 +53,7 @@ export function isKeyScope(text: string): text is KeyScope {
 }
 
 export const CAP_PERIODS = ['total', 'day', 'month'] as const;
-/** After which the count of a cap begins again, at midnight UTC; total: never. */
+/** The count of a cap begins again after its period, at midnight UTC; total: never. */
 export type CapPeriod = (typeof CAP_PERIODS)[number];
 
 export function isCapPeriod(text: string): text is CapPeriod {
@@ -112,7 +112,7 @@ export function takeOfCap(
   return used + credits > cap.credits ? undefined : { windowStartMs, used: used + credits };
 }
 
-/** What is stored when a cap is set: a new count, unless only its credits change. */
+/** Returns what is stored when a cap is set: a new count, unless only its credits change. */
 export function countOfNewCap(
   before: KeyCap | undefined,
   cap: KeyCap,
@@ -133,7 +133,7 @@ export function capReached({ credits, period }: KeyCap, resetsAtMs: number | nul
   return `The API key has used its cap of ${of}. ${until}`;
 }
 
-/* Where a key may be used from, and what people type. */
+/* These rules say where a key may be used from, and what people type. */
 
 export const KEY_NETWORKS_MAX = 32;
 export const KEY_MODELS_MAX = 64;
@@ -142,7 +142,7 @@ export const parseCapCredits = (text: string) => wholeIn(text, CREDITS_AMOUNT_MA
 export const parseKeyRate = (text: string) => wholeIn(text, KEY_RATE_MAX);
 export const parseExpiryDays = (text: string) => wholeIn(text, KEY_EXPIRY_DAYS_MAX);
 
-/** In their order, each once; 'all' where every one is named. */
+/** Returns the scopes in their order, each once; 'all' if every one is named. */
 export function parseKeyScopes(names: readonly string[]): readonly KeyScope[] | 'all' | undefined {
   if (names.length === 0 || !names.every(isKeyScope)) return undefined;
   const scopes = KEY_SCOPES.filter(scope => names.includes(scope));

@@ -53,7 +53,7 @@ export class ManageKeys {
     return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
   }
 
-  /** Those that can be used and whose secret was shown to that person last, oldest first. */
+  /** Lists the usable keys in which this person saw the latest secret, oldest first. */
   async listMadeBy(accountId: string, userId: string): Promise<ApiKey[]> {
     const keys = await this.#apiKeys.list(accountId);
     return keys.filter(({ madeBy, state }) => madeBy === userId && state === 'active');
@@ -67,7 +67,7 @@ export class ManageKeys {
   }
 }
 
-/** In Unicode's composed form, without blanks around it. */
+/** Returns the name in Unicode's composed form, without blanks around it. */
 export function parseKeyName(text: string): string | undefined {
   const name = text.trim().normalize('NFC');
   return isName(name) ? name : undefined;

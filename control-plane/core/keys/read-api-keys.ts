@@ -25,7 +25,7 @@ const LISTED_COLUMNS = [
   ...POLICY_COLUMNS,
 ] as const;
 
-/** Those that people made; `db` is the database or a transaction of it. */
+/** Selects the keys that people made; `db` is the database or a transaction of it. */
 export function selectApiKeys(database: Database, db: Db) {
   return db
     .selectFrom('api_keys')
@@ -49,7 +49,7 @@ export function apiKeyFromRow(row: ListedRow) {
     createdAtMs: row.created_at,
     revokedAtMs: row.revoked_at,
     expiresAtMs: row.expires_at,
-    /** By either secret; behind by a minute at most. null: never. */
+    /** A use by either secret counts; it is behind by a minute at most. null: never. */
     lastUsedAtMs: row.last_used_at,
     /** The secret from before the last rotation, while it goes on. */
     previousSecret:
@@ -96,7 +96,7 @@ export async function listApiKeys(database: Database, accountId?: string): Promi
     keys.push(...page.map(apiKeyFromRow));
     more = page.length === KEYS_PAGE_ROWS;
   }
-  // Those of all accounts are read by id: no index has them by age.
+  // The keys of all accounts are read by id: no index has them by age.
   return keys.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.id < b.id ? -1 : 1));
 }
 

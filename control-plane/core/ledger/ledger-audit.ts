@@ -108,7 +108,7 @@ async function auditAccounts(
 class Found {
   readonly #problems: LedgerProblem[] = [];
   #count = 0;
-  /** What is listed of each account: a job is named once, though its entries and it show the same. */
+  /** The list names a job of an account once, though its entries and it show the same. */
   readonly #listed = new Map<string, Set<string>>();
 
   get all() {

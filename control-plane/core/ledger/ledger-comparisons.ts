@@ -73,12 +73,14 @@ export async function readSums(database: Database, { from, before }: AccountRang
       revoke: requireInteger(row.revoke),
     },
     entries: requireInteger(row.entries),
-    /** Those that are paid for. */
+    /** Only paid jobs count. */
     openJobs: requireInteger(row.jobs),
   }));
 }
 
-/** What SQL lets pass. Everything else goes to the rules of ledger.ts, an open job's reserve too. */
+/**
+ * SQL lets these entries pass. The rules of ledger.ts check all others, an open job's reserve too.
+ */
 const ENTRY_IS_SOUND = sql<SqlBool>`owner.id is not null
   and ledger_entries.slot = case ledger_entries.kind
     when 'charge' then 'settle' when 'release' then 'settle' else ledger_entries.kind end
@@ -98,7 +100,7 @@ const JOB_IS_SOUND = sql<SqlBool>`case
   when job.state = 'failed' then reserve.amount = settle.amount and settle.kind = 'release'
   else 0 end`;
 
-/** Also where the condition compares with null. */
+/** The case also holds if the condition compares with null. */
 function isNot(condition: typeof JOB_IS_SOUND) {
   return sql<SqlBool>`case when ${condition} then 0 else 1 end = 1`;
 }

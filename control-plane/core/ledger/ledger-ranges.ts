@@ -4,7 +4,7 @@ import { type Database, query } from '@matting/database/database.ts';
 import { throughIndex } from '@matting/database/statements.ts';
 import { ofAccount } from '../accounts/account-store.ts';
 
-/** What a range has at most. A statement reads three rows beside each entry. */
+/** A range has at most so much. A statement reads three rows beside each entry. */
 export const LEDGER_RANGE = { accountsMax: 500, entriesMax: 2_000, jobsMax: 2_000 };
 /** Sorts behind every id. */
 const END = '~';
@@ -67,7 +67,7 @@ async function readNthAccount(database: Database, { from, before }: AccountRange
   return row?.id;
 }
 
-/** Whose entry is the n-th of a range. */
+/** Finds the account that has the n-th entry of a range. */
 async function readNthOwner(database: Database, { from, before }: AccountRange, n: number) {
   const row = await query(database, db =>
     db

@@ -24,7 +24,7 @@ export type LedgerOutcome =
   | { readonly kind: 'already-entered'; readonly balances: Balances }
   | { readonly kind: 'reference-conflict'; readonly amount: number };
 
-/** Where a page of a list ends: the instant and the id of its last row. */
+/** The cursor is where a page of a list ends: the instant and the id of its last row. */
 export interface PageCursor {
   readonly atMs: number;
   readonly id: string;
@@ -53,7 +53,10 @@ export function createLedgerStore(database: Database) {
     list: (accountId: string, page: LedgerListing) => listEntries(database, accountId, page),
     /** Undefined: no such account. One row is read. */
     balances: (accountId: string) => query(database, db => readBalances(db, accountId)),
-    /** With the sums of its entries by kind, of the same instant: all of them are read. */
+    /**
+     * Reads the balances with the sums of the account's entries by kind, of the same instant: all
+     * are read.
+     */
     async credits(accountId: string) {
       if (!isAsciiWord(accountId)) return undefined;
       const [account] = await readSums(database, only(accountId));

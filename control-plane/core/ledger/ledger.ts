@@ -33,7 +33,10 @@ export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
   release: 'settle',
 };
 
-/** Of every job; accounts.reserved is therefore also the number of the account's open jobs. */
+/**
+ * Every job costs so much; accounts.reserved is therefore also the number of the account's open
+ * jobs.
+ */
 export const CREDITS_PER_JOB = 1;
 
 /** One movement's largest amount: sums of millions of them stay exact as JavaScript numbers. */
@@ -77,9 +80,9 @@ export interface JobEntries {
 }
 
 /**
- * What is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a final
- * one also a settlement of the same amount, of the kind that its state asks for. One of the
- * playground has no entry.
+ * Finds what is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a
+ * final one also has a settlement of the same amount, of the kind that its state requires. A job of
+ * the playground has no entry.
  * @param state null: its row was removed, as those of jobs long final are
  */
 export function jobProblem(
@@ -114,7 +117,10 @@ function settlementOf(state: JobState): 'charge' | 'release' | 'none' {
   return state === 'failed' ? 'release' : 'none';
 }
 
-/** Of the grant that gives a job's credit back whose result is lost: a charge is never released. */
+/**
+ * Names the grant that gives back the credit of a job with a lost result: a charge is never
+ * released.
+ */
 export function lostReferenceOf(jobId: string): string {
   return `lost:${jobId}`;
 }

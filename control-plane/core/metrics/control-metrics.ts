@@ -1,4 +1,6 @@
-/** What the core counts: base units, no identifiers as labels. HELP lines say what each is. */
+/**
+ * The core counts these metrics: base units, no identifiers as labels. HELP lines say what each is.
+ */
 
 import type { Answered } from '@matting/http/answers.ts';
 import { createOpenCounter, everyOf } from '@matting/program/known-counters.ts';
@@ -20,11 +22,13 @@ import {
 import { WEBHOOK_ATTEMPT_OUTCOMES } from '../webhooks/send-webhooks.ts';
 import { MetricSet } from './metric-set.ts';
 
-/** From a small image on a GPU to a job at its limit of two hours. */
+/** The buckets reach from a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
-/** From no delay to the last attempt. */
+/** The buckets reach from no delay to the last attempt. */
 const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600, 36_000];
-/** From a store in the next rack to one that answers after its last attempt. */
+/**
+ * The buckets reach from a store in the next rack to a store that answers after its last attempt.
+ */
 const STORAGE_SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 /** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
 const EVENT_LOOP_PRECISION_MS = 100;

@@ -1,4 +1,4 @@
-/** What the core's gauges show, read at a scrape. */
+/** The core's gauges show these values, read at a scrape. */
 
 import type { CertificateEnd } from '@matting/program/tls/certificate-ends.ts';
 import { READINESS_CAUSES, type Readiness } from '../http/readiness.ts';
@@ -15,7 +15,7 @@ export interface MetricSources {
   readonly fleet: () => FleetCounts;
   readonly running: () => number;
   readonly downloading: () => number;
-  /** Of the certificates in use. */
+  /** This lists the certificates in use. */
   readonly certificateEnds: () => readonly CertificateEnd[];
   readonly uploads: () => { readonly open: number; readonly waiting: number };
   readonly databaseWaiting: () => number;

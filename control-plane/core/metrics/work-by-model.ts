@@ -1,7 +1,7 @@
 /**
- * What an autoscaler of nodes follows: the megapixels that are submitted and those that wait, by
- * the model that jobs name (docs/scaling.md, "Start nodes on demand"). The names that the operator
- * offers are labels; jobs of any other name count as jobs that name none.
+ * An autoscaler of nodes follows these counts: the megapixels that are submitted and those that
+ * wait, by the model that jobs name (docs/scaling.md, "Start nodes on demand"). The names that the
+ * operator offers are labels; jobs of any other name count as jobs that name none.
  */
 import type { KnownCounter } from '@matting/program/known-counters.ts';
 import type { Job } from '../jobs/job.ts';

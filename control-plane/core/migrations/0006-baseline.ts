@@ -34,8 +34,8 @@ export function baseline(dialect: DatabaseDialect): Migration {
   return {
     async up(db: Kysely<unknown>) {
       await createTables(db, dialect, TABLES);
-      // On SQLite without the rows that name none: statistics over those would make it read the
-      // whole table instead.
+      // On SQLite the index leaves out rows that name none: statistics over those would make it
+      // read the whole table instead.
       for (const column of ['input_blob', 'result_blob']) {
         await createIndex(db, dialect, `jobs_${column}`, 'jobs', [column], { notNull: column });
       }
@@ -44,7 +44,7 @@ export function baseline(dialect: DatabaseDialect): Migration {
 }
 
 const TABLES: readonly TableDefinition[] = [
-  // Whose the money is.
+  // The account owns the money.
   {
     name: 'accounts',
     columns: {
@@ -147,7 +147,7 @@ const TABLES: readonly TableDefinition[] = [
               and (run_id is null) = (progress is null)`,
     },
   },
-  // What is done for it.
+  // The service works on a job for its account.
   {
     name: 'jobs',
     columns: {
@@ -247,7 +247,7 @@ const TABLES: readonly TableDefinition[] = [
       jobs_result_expiry: ['result_blob_expires_at'],
     },
   },
-  // What packages have left to do with jobs that ended (core/transactions/settled-steps.ts).
+  // Packages have this left to do with jobs that ended (core/transactions/settled-steps.ts).
   {
     name: 'unsettled_jobs',
     columns: { job_id: ID, package: ascii(64), created_at: INTEGER },

@@ -1,4 +1,4 @@
-/** What each replica sees of the nodes: a row a replica, which commands and pages read. */
+/** Each replica writes what it sees of the nodes into a row, which commands and pages read. */
 import type { DatabaseDialect } from '@matting/database/engines.ts';
 import { ascii, createTables, INTEGER, LONG_TEXT } from '@matting/database/migrate.ts';
 import type { Kysely } from 'kysely';

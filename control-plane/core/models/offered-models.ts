@@ -8,18 +8,18 @@ import { SELECTABLE_NAME } from '@matting/proto/contract/selectable-names.ts';
 import type { KeyPolicy } from '../keys/key-policy.ts';
 import { commonDefault, NO_SELECTABLES, type Selectable, type Selectables } from './selectable.ts';
 
-/** What a node offers now. */
+/** A node offers these now. */
 interface OfferingNode {
   readonly models?: Selectables;
   readonly registeredAtMs?: number;
-  /** Of its own plan. */
+  /** This counts the engines of its own plan. */
   readonly enginesReady: number;
-  /** Of the other models that are loaded or loading there. */
+  /** The other models are loaded or loading there. */
   readonly loads?: ReadonlyMap<string, { readonly enginesReady: number }>;
 }
 
 interface OfferedModelsOptions {
-  /** By the operator; empty: the nodes' default plan alone. */
+  /** The operator offers these; empty: the nodes' default plan alone. */
   readonly offered: readonly string[];
   readonly snapshots: () => readonly OfferingNode[];
   /** Told of jobs of names that are offered, so that no other becomes a label. */
@@ -29,7 +29,7 @@ interface OfferedModelsOptions {
 export class OfferedModels {
   readonly #options: OfferedModelsOptions;
   readonly #paces = new Map<string, number[]>();
-  /** What nodes said last of each name that is offered. */
+  /** These are the last reports of nodes about each name that is offered. */
   readonly #said = new Map<string, Selectable>();
   #default: string | undefined;
 
@@ -56,7 +56,9 @@ export class OfferedModels {
     );
   }
 
-  /** In the operator's order; those that no node has now too, as they were said last. */
+  /**
+   * Lists the models in the operator's order; those that no node has now stand as last reported.
+   */
   list({ models: allowed }: Pick<KeyPolicy, 'models'> = {}) {
     const names = this.#names();
     const nodes = this.#options.snapshots();
@@ -113,7 +115,7 @@ export class OfferedModels {
   }
 }
 
-/** Of one name; fewer than the least say nothing. */
+/** The pace of a name counts its last PACE_JOBS jobs; fewer than PACE_JOBS_MIN show no pace. */
 const PACE_JOBS = 100;
 const PACE_JOBS_MIN = 10;
 

@@ -1,4 +1,4 @@
-/** What a request may name: a plan or a model, as nodes say of themselves. Pure. */
+/** A request may name these: a plan or a model, as nodes report them. This file is pure. */
 import { SELECTABLE_NAME, SELECTABLES_MAX } from '@matting/proto/contract/selectable-names.ts';
 import {
   SelectableKind,
@@ -17,17 +17,17 @@ export interface Selectable {
   readonly kind: 'plan' | 'model';
   /** The node's own plan, whose engines are always loaded. */
   readonly isDefault: boolean;
-  /** Of what decides its mattes, hexadecimal. */
+  /** The sum covers what decides its mattes; it is hexadecimal. */
   readonly sha256: string;
   readonly memoryBytes: number;
-  /** Until its engines are ready, about; 0: unknown. */
+  /** The engines are ready after about this time; 0: unknown. */
   readonly loadMs: number;
   readonly goodFor: string;
   readonly weights: UseTerms;
   readonly trainingData: UseTerms;
 }
 
-/** By name. */
+/** The key is the name. */
 export type Selectables = ReadonlyMap<string, Selectable>;
 
 export const NO_SELECTABLES: Selectables = new Map();
@@ -64,7 +64,7 @@ interface Vote {
   readonly atMs: number;
 }
 
-/** What the most chose; of as many, what was chosen first. */
+/** Elects what most votes chose; among equals, what was chosen first. */
 function elect(votes: readonly Vote[]): ReadonlyMap<string, string> {
   const choices = Map.groupBy(votes, ({ about, choice }) => `${about} ${choice}`);
   const elected = new Map<string, Vote & { readonly votes: number }>();
@@ -90,7 +90,7 @@ export function standingSums(nodes: readonly Voter[]): ReadonlyMap<string, strin
   );
 }
 
-/** What of it a job may name there. */
+/** Returns the selectables of a node that a job may name there. */
 export function ofStandingSum(
   models: Selectables,
   standing: ReadonlyMap<string, string>,

@@ -36,7 +36,7 @@ export interface MatteResult {
   /** null: the node does not say what it saw. */
   readonly sight: Sight | null;
   readonly plan: string;
-  /** What took part, each once. */
+  /** These models took part, each once. */
   readonly models: readonly JobModel[];
   readonly timings: StageTimings | undefined;
   /** Undefined: the node made none. */
@@ -121,8 +121,8 @@ export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
 }
 
 /**
- * What the outcome says of the node; undefined: nothing. A refusal for want of room or of a codec
- * is an honest answer; one without an answer, or by its own error, is not.
+ * Returns what the outcome shows of the node; undefined: nothing. A refusal for want of room or of
+ * a codec is an honest answer; a refusal without an answer, or by the node's own error, is not.
  * @param ofOther the job names another model than the node's own plan. If the engines of that model
  *   die, the others serve on, and the node takes the model off its list by itself.
  */

@@ -57,7 +57,7 @@ export class Fleet {
   #refreshing: Promise<void> | undefined;
   #refreshAgain = false;
   #membersKnown = true;
-  /** Until then a lease that ran out says only that no heartbeat could be written down. */
+  /** Until this instant a lease that ran out shows only that no heartbeat could be written down. */
   #leasesDoubtedUntilMs = 0;
   #routable = false;
   /** The sums that names stand for are to be counted again. */
@@ -113,7 +113,9 @@ export class Fleet {
     return link.offer(asked);
   }
 
-  /** What this replica sees of each node that it knows; those it has not reached once are left out. */
+  /**
+   * Lists what this replica sees of each node that it knows, without those it has not reached once.
+   */
   seen(): SightedNode[] {
     return [...this.#links.values()].flatMap(link => link.seen ?? []);
   }

@@ -44,7 +44,7 @@ export interface ResultSink {
 interface BackgroundFile {
   readonly bytes: number;
   readonly format: InputFormat;
-  /** As stored in the file; null: unknown. */
+  /** The width is as stored in the file; null: unknown. */
   readonly width: number | null;
   readonly height: number | null;
   /** Called once, after the image was sent; ended by the client. */
@@ -65,7 +65,7 @@ export interface MatteCall {
   readonly finishing?: Finishing;
   /** Given exactly where `finishing` has a background picture. */
   readonly background?: BackgroundFile;
-  /** What is to make it, as the node says; absent: its own plan. */
+  /** This selectable makes the matte, as the node reports it; absent: its own plan. */
   readonly model?: Pick<Selectable, 'name' | 'kind' | 'sha256'> | undefined;
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */
@@ -86,7 +86,7 @@ export interface MatteCall {
  * what they reject with is our own storage's fault.
  */
 export interface DirectTransfer {
-  /** Of the storage, as the node lists it. */
+  /** The origin is the storage's, as the node lists it. */
   readonly origin: string;
   /**
    * When the node has admitted the image. STORAGE_UNREACHABLE: it lies where nothing is signed for.
@@ -123,7 +123,7 @@ export function headerMessage(request: MatteCall): MatteRequest {
         selectableSha256: request.model?.sha256 ?? '',
         thumbnail: true,
         finishing: request.finishing && finishingToProto(request.finishing, fileOf(request)),
-        // At least 1, since 0 would be no bound.
+        // The wait is at least 1, since 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
       },
     },
@@ -192,7 +192,7 @@ export class MatteExchange {
   #uploadFault: unknown;
   #header: ResultHeader | undefined;
   #received = 0;
-  /** Of a result that goes straight to the storage. */
+  /** The sum is that of a result which goes straight to the storage. */
   #placedSha256: Buffer | undefined;
   #result: MatteResult | undefined;
   #admissionTimedOut = false;
@@ -291,7 +291,9 @@ export class MatteExchange {
     }
   }
 
-  /** Before it the node may put nothing; what it says it made is what it may put. */
+  /**
+   * Signs for the bytes that the node reports: before this it may put nothing, and then only these.
+   */
   async #namePlace(sha256: Buffer): Promise<void> {
     const { direct } = this.#request;
     if (direct === undefined || this.#header === undefined || this.#placedSha256 !== undefined) {
@@ -305,7 +307,7 @@ export class MatteExchange {
     this.#call.end();
   }
 
-  /** By the store's own word: the node's counts for nothing. */
+  /** Trusts the store's own report: the node's counts for nothing. */
   async #requirePlaced(direct: DirectTransfer, header: ResultHeader): Promise<Buffer> {
     if (this.#placedSha256 === undefined) throw brokenAnswer('Done before its digest');
     const { width, height } = header;
@@ -395,7 +397,7 @@ export class MatteExchange {
   }
 }
 
-/** Where nothing is signed for, the bytes are sent. */
+/** If nothing is signed for, the bytes are sent. */
 function isUnsigned(error: unknown): boolean {
   return error instanceof ContractError && error.code === 'STORAGE_UNREACHABLE';
 }

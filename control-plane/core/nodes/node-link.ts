@@ -64,16 +64,16 @@ export type Offer = ReturnType<NodeLink['offer']>;
 
 export interface Asked {
   readonly megapixels: number;
-  /** As of MatteCall. */
+  /** This bound is MatteCall's. */
   readonly waitMsMax?: number;
-  /** That the job names. */
+  /** The job names this model. */
   readonly model?: string | undefined;
 }
 
 interface NodeLinkOptions {
   readonly log: LinkLog;
   readonly onChange: (cause: FleetChange) => void;
-  /** Before `onChange`: it came or went as one that takes jobs, or may be asked for others. */
+  /** Runs before `onChange`: whether the node takes jobs has changed, or which it may get. */
   readonly onTurned: () => void;
   readonly now: () => number;
   readonly security?: ChannelSecurity | undefined;
@@ -91,7 +91,7 @@ export class NodeLink {
   /** Made with the first GetNodeInfo: what a boot can do never changes, but for what it names. */
   #view: NodeView | undefined;
   #selectables: Selectables = NO_SELECTABLES;
-  /** As they were written down last. */
+  /** These were written down last. */
   notedSelectables: Selectables = NO_SELECTABLES;
   #selectableRevision = 0;
   #asking = false;
@@ -121,7 +121,7 @@ export class NodeLink {
     return this.#offers.size;
   }
 
-  /** For people; undefined while the first call is under way. */
+  /** People see this; it is undefined while the first call is under way. */
   get seen(): SightedNode | undefined {
     const { nodeId, bootId } = this.member;
     const as = (state: SightedState, cause: string | null) => ({ nodeId, bootId, state, cause });
@@ -136,7 +136,10 @@ export class NodeLink {
       : as('serving', null);
   }
 
-  /** As the node says, whatever others say of these names; the same object until that changes. */
+  /**
+   * These are as the node reports them, whatever others report of these names; the same object
+   * until that changes.
+   */
   get selectables(): Selectables {
     return this.#selectables;
   }

@@ -1,6 +1,6 @@
 /**
- * What callers meet of a node, from its membership and from what the replicas see: whether any
- * replica would send it an image, as dispatch decides it, and if not, why.
+ * This file decides what callers meet of a node, from its membership and from what the replicas
+ * see: whether any replica would send it an image, as dispatch decides it, and if not, why.
  *
  * | state       | its lease | what the replicas see of this boot                              |
  * |-------------|-----------|-----------------------------------------------------------------|
@@ -27,9 +27,11 @@ export type NodeState =
 export interface SeenMember {
   readonly member: NodeMember;
   readonly state: NodeState;
-  /** In words, also where some replicas alone do not send it images; null: there is none. */
+  /**
+   * The cause is in words, even if only some replicas do not send it images; null: there is none.
+   */
   readonly cause: string | null;
-  /** Of this boot. */
+  /** The sightings are of this boot. */
   readonly sightings: readonly Sighting[];
 }
 

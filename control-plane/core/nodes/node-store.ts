@@ -39,7 +39,7 @@ export function createNodeStore(database: Database) {
   const { nowMs } = database;
   const changed = (change: (db: Db) => Parameters<typeof matchesOne>[0]) =>
     query(database, db => matchesOne(change(db)));
-  /** In any state; undefined: no such node. */
+  /** Finds a node in any state; undefined: no such node. */
   const find = async (nodeId: string) => {
     if (!isAsciiWord(nodeId)) return undefined;
     const row = await query(database, db =>
@@ -47,7 +47,7 @@ export function createNodeStore(database: Database) {
     );
     return row && memberFromRow(row);
   };
-  /** By node id; the gone ones too. */
+  /** Lists all nodes by node id, even those that are gone. */
   const listAll = async () => {
     const rows = await query(database, db =>
       selectNodes(database, db).orderBy('node_id').execute(),
@@ -87,7 +87,10 @@ export function createNodeStore(database: Database) {
           .where('node_id', '=', nodeId)
           .where('boot_id', '=', bootId),
       ),
-    /** What requests may name there, as that boot says. False: another boot is registered, or none. */
+    /**
+     * Notes what requests may name there, as that boot reports. False: another boot is registered,
+     * or none.
+     */
     noteModels: (nodeId: string, bootId: string, models: readonly NamedSum[]) =>
       changed(db =>
         db
@@ -163,7 +166,7 @@ function memberFromRow({ draining, readAtMs, models: column, ...node }: NodeRow)
     live: leaseExpiresAtMs > readAtMs,
     /** It deregistered; false for one that only stopped its heartbeats. */
     gone: leaseExpiresAtMs === DEREGISTERED,
-    /** What requests may name there; null: no replica has read it yet. */
+    /** Requests may name these there; null: no replica has read them yet. */
     models: bootId === node.bootId ? (models ?? null) : null,
   };
 }

@@ -48,7 +48,7 @@ export const NEW_NODE: NodeTrust = Object.freeze({
 
 /** well: the node did its part. fault: it lost the attempt, broke the protocol, did not answer. */
 export function judged(trust: NodeTrust, outcome: 'well' | 'fault', nowMs: number): NodeTrust {
-  // What was begun before an ejection ends under it, and is part of what it was ejected for.
+  // An image that began before an ejection ends under it, and is part of its reason.
   if (nowMs < trust.ejectedUntilMs) return trust;
   const counted = inWindow(trust, nowMs);
   if (outcome === 'well') {

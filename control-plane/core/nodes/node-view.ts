@@ -7,7 +7,7 @@ import type { Selectable, Selectables } from '../models/selectable.ts';
 import { isProven, judged, NEW_NODE, type NodeTrust } from './node-trust.ts';
 
 export interface NodeAbility {
-  /** Of that start of the node's process. */
+  /** The id is of that start of the node's process. */
   readonly bootId: string;
   readonly inputFormats: ReadonlySet<InputFormat>;
   readonly outputFormats: ReadonlySet<OutputFormat>;
@@ -16,15 +16,17 @@ export interface NodeAbility {
   readonly jxlPixelsMax: number;
   /** The largest that it admits while nothing else is there, as `admittedMegapixels` counts. */
   readonly megapixelsAloneMax: number;
-  /** What a job may name here, of the sums that their names stand for; absent: nothing. */
+  /**
+   * A job may name these here: the node has the sums that their names stand for; absent: nothing.
+   */
   readonly models?: Selectables;
 }
 
-/** Of a model beside the node's own plan. */
+/** The load is of a model beside the node's own plan. */
 export interface ModelLoad {
   /** 0: it is loading. */
   readonly enginesReady: number;
-  /** As of the whole report, for an image that names it. */
+  /** The wait is like that of the whole report, for an image that names this model. */
   readonly estimatedWaitMs: number;
   readonly inferMs: number;
 }
@@ -44,7 +46,7 @@ export interface NodeReport {
   readonly imagesFree: number;
   readonly megapixelsFree: number;
   readonly enginesReady: number;
-  /** For an image admitted now, until an engine takes it. */
+  /** An image that is admitted now waits so long until an engine takes it. */
   readonly estimatedWaitMs: number;
   /** Running mean of a run; 0: none yet. */
   readonly inferMs: number;
@@ -53,19 +55,19 @@ export interface NodeReport {
   readonly encodeMsPerMegapixel: number;
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
-  /** Of models beside the node's own plan that are loaded or loading; absent: none is. */
+  /** These models beside the node's own plan are loaded or loading; absent: none is. */
   readonly loads?: ReadonlyMap<string, ModelLoad>;
 }
 
 /** offered: header sent. admitted: not in a report yet. shown: in the node's own numbers. */
 type Phase = 'offered' | 'admitted' | 'shown' | 'ended';
 
-/** Of a node that refused an image: for every image, or for those that are as large. */
+/** A node that refused an image is full for every image, or for those that are as large. */
 export type Fullness = 'for-all' | 'for-its-size';
 
 export interface Reservation {
   readonly megapixels: number;
-  /** What its job names; undefined: the node's own plan. */
+  /** The job names this model; undefined: the node's own plan. */
   readonly other: string | undefined;
   phase: Phase;
 }
@@ -92,7 +94,7 @@ export class NodeView {
     this.#models = abilities.models;
   }
 
-  /** What a job may name there from now on. */
+  /** Sets what a job may name there from now on. */
   offerModels(models: Selectables): void {
     this.#models = models;
     this.#snapshot = undefined;
@@ -210,7 +212,7 @@ export interface NodeSnapshot extends NodeAbility, NodeReport {
   readonly reportedAtMs: number;
   /** Started here, and not in its report yet. */
   readonly unreportedImages: number;
-  /** What those of them name that name another than its own plan; absent: none. */
+  /** The unreported images name these besides the node's own plan; absent: none. */
   readonly unreportedOthers?: readonly string[];
   /** How many of `ownImages` do; absent: none. */
   readonly ownOthers?: number;

@@ -14,7 +14,7 @@ interface NoteSightingsOptions {
   readonly replica: string;
   readonly seen: () => readonly SightedNode[];
   readonly store: Pick<SightingStore, 'note' | 'renew' | 'remove'>;
-  /** Of failures in a row the first: every round of an outage would say the same. */
+  /** Reports the first of failures in a row: every round of an outage would repeat it. */
   readonly onFailed: (error: unknown) => void;
   readonly now?: () => number;
 }
@@ -29,7 +29,7 @@ export class NoteSightings {
   readonly #now: () => number;
   readonly #loop: RoundLoop;
   #since = new Map<string, Since>();
-  /** As it was written last; undefined: there is nothing of this replica in the table. */
+  /** This text was written last; undefined: nothing of this replica is in the table. */
   #noted: string | undefined;
   #writtenAtMs = 0;
   #failing = false;
@@ -51,7 +51,7 @@ export class NoteSightings {
     this.#loop.start();
   }
 
-  /** Also takes back what this replica said: it sees nothing any more. */
+  /** Stops, and takes this replica's sightings back: it sees nothing any more. */
   async stop(): Promise<void> {
     await this.#loop.stop();
     const { store, replica, onFailed } = this.#options;

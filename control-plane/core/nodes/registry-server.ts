@@ -194,7 +194,8 @@ export class RegistryServer {
       await this.#noteReplaced(nodeId, bootId, peer);
       return { leaseMs, command: Command.COMMAND_REGISTER };
     }
-    // What the operator wants in full each time, so that a lost replica or answer loses nothing.
+    // Each answer has what the operator wants in full, so that a lost replica or answer loses
+    // nothing.
     const command = draining ? Command.COMMAND_DRAIN : Command.COMMAND_UNDRAIN;
     return { leaseMs, command };
   }
@@ -245,7 +246,7 @@ type RefusalCause = (typeof REFUSAL_CAUSES)[number];
 
 export interface NodeRefusal {
   readonly cause: RefusalCause;
-  /** As the node says; undefined where that is no node id. */
+  /** The node sent this; it is undefined if that is not a node id. */
   readonly nodeId: string | undefined;
   readonly peer: string;
   readonly detail: string;

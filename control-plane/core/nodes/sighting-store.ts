@@ -1,6 +1,6 @@
 /**
- * What each replica sees of the nodes, for commands and pages, which run in other processes: one
- * row a replica, under a lease, every instant the database's.
+ * Each replica writes what it sees of the nodes, for commands and pages, which run in other
+ * processes: one row a replica, under a lease, every instant the database's.
  *
  * | row     | entered by    | left by                                              |
  * |---------|---------------|------------------------------------------------------|
@@ -11,9 +11,9 @@ import { type Database, query } from '@matting/database/database.ts';
 import { isInserted, matchesOne, nowPlusMs } from '@matting/database/statements.ts';
 
 /**
- * What a replica sees of a node. serving: it would send it an image. ejected: it sends it none for
- * a while, after faults. starting, draining, failed: as the node says. unreachable: no call
- * reaches it.
+ * A replica sees a node in one of these states. serving: it would send it an image. ejected: it
+ * sends it none for a while, after faults. starting, draining, failed: as the node reports.
+ * unreachable: no call reaches it.
  */
 export const SIGHTED_STATES = [
   'serving',
@@ -29,7 +29,7 @@ export interface SightedNode {
   readonly nodeId: string;
   readonly bootId: string;
   readonly state: SightedState;
-  /** In words; null: it is serving. */
+  /** The cause is in words; null: it is serving. */
   readonly cause: string | null;
 }
 
@@ -43,7 +43,7 @@ interface StoredNode extends SightedNode {
   readonly forMs: number;
 }
 
-/** What the replicas whose lease is valid see. */
+/** The replicas see these while their lease is valid. */
 export interface Sightings {
   readonly replicas: readonly string[];
   readonly all: readonly Sighting[];

@@ -1,7 +1,7 @@
 /** Why a control plane cannot call a node, in an operator's words, out of what gRPC and TLS say. */
 import { status } from '@grpc/grpc-js';
 
-/** What other machines said is in it: a line of a table has room for so much. */
+/** The cause contains text of other machines: a line of a table has room for so much. */
 const CAUSE_LENGTH_MAX = 200;
 
 /** The first that fits. The words begin where a sentence about the node goes on. */

@@ -23,7 +23,10 @@ export class OperateCredits {
     this.#stores = stores;
   }
 
-  /** In the account's log too. @throws ContractError NOT_FOUND, INVALID_REQUEST: reserved */
+  /**
+   * Moves credits and enters that in the account's log.
+   * @throws ContractError NOT_FOUND, INVALID_REQUEST: reserved
+   */
   async move({ kind, account, amount, reference }: CreditMovement): Promise<MovementOutcome> {
     if (isReservedReference(reference)) {
       const fieldErrors = [

@@ -29,7 +29,7 @@ export const JOB_GROUPS = Object.keys(GROUPS) as readonly JobGroup[];
 
 export const JOBS_LISTED_MAX = 1000;
 export const JOBS_LISTED_DEFAULT = 100;
-/** As long as an operator may keep rows (MATTING_JOB_RETENTION_DAYS). */
+/** The limit is as long as an operator may keep rows (MATTING_JOB_RETENTION_DAYS). */
 export const ENDED_WITHIN_HOURS_MAX = JOB_RETENTION_DAYS_MAX * 24;
 export const ENDED_WITHIN_HOURS_DEFAULT = 24;
 const HOUR_MS = 3_600_000;
@@ -109,7 +109,7 @@ function notFound(jobId: string): ContractError {
 
 export type OperatorJob = ReturnType<typeof viewJob>;
 
-/** On the command line and over HTTP alike: without a result's link and without a source. */
+/** The command line and HTTP show the same view: it leaves out the result's link and the source. */
 function viewJob(job: Job) {
   const { input, result, lease } = job;
   return {

@@ -44,7 +44,7 @@ export class OperateNodes {
     return { node_id: nodeId, draining };
   }
 
-  /** Also of a silent node: its endpoints may answer though its heartbeats fail. */
+  /** A silent node has an address, too: its endpoints may answer though its heartbeats fail. */
   async requireHttpAddress(nodeId: string): Promise<string> {
     const member = await this.#require(nodeId);
     if (member.gone) throw new ContractError('NOT_FOUND', `Node "${nodeId}" has left the fleet.`);
@@ -66,8 +66,8 @@ function notFound(nodeId: string): ContractError {
 }
 
 /**
- * By node id: names of which it has another sum than they stand for, so that it gets no such job.
- * Nodes that get images decide what a name stands for.
+ * Lists by node id the names of which the node has another sum than they stand for, so that it gets
+ * no such job. Nodes that get images decide what a name stands for.
  */
 export function namesLeftOut(nodes: readonly SeenMember[]): ReadonlyMap<string, string[]> {
   const standing = standingSums(

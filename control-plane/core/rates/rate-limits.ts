@@ -53,7 +53,7 @@ async function leaseFrom(
     .where('kind', '=', kind)
     .executeTakeFirst();
   if (row === undefined) {
-    // With a window long past.
+    // The row begins with a window long past.
     const values = { account_id: accountId, kind, window_start: 0, leased: 0 };
     await isInserted(db.insertInto('rate_quotas').values(values).execute());
     throw new OvertakenError('the row of the quota was made just now');
@@ -114,9 +114,9 @@ interface Share {
 }
 
 interface Window {
-  /** By the database's clock. */
+  /** The start is on the database's clock. */
   readonly startMs: number;
-  /** By this process's. */
+  /** The end is on this process's clock. */
   endsAtMs: number;
   readonly shares: Map<string, Share>;
 }

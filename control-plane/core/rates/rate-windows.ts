@@ -40,7 +40,7 @@ export interface QuotaAsk {
 }
 
 export interface QuotaLease extends QuotaUse {
-  /** From 0, where the quota is used up, to a block. */
+  /** The number reaches from 0, if the quota is used up, to a block. */
   readonly granted: number;
 }
 

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import { outsideRequests } from '@matting/program/request-owner.ts';
 import type { Job } from '../jobs/job.ts';
 
-/** What happens to jobs in this replica: a hint, never the truth. */
+/** The events show what happens to jobs in this replica: a hint, never the truth. */
 export class JobEvents {
   readonly #submitted = new EventEmitter();
   readonly #final = new EventEmitter();
@@ -14,7 +14,7 @@ export class JobEvents {
   }
 
   jobSubmitted(job: Job): void {
-    // What it starts is nobody's request.
+    // Work that this starts belongs to no request.
     outsideRequests(() => this.#submitted.emit('job', job));
   }
 

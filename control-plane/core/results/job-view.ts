@@ -1,4 +1,4 @@
-/** What callers see of a job, by the contract's "Job fields by state". */
+/** Callers see this of a job, by the contract's "Job fields by state". */
 
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { type Sight, warningsOf } from '@matting/proto/contract/finishing.ts';

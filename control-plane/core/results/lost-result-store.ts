@@ -18,7 +18,7 @@ import { insertAuditEntry } from '../accounts/audit.ts';
 import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../ledger/ledger.ts';
 import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
 
-/** Where a page of a list ends: the instant and the job of its last row. */
+/** The cursor is where a page of a list ends: the instant and the job of its last row. */
 interface ResultCursor {
   readonly atMs: number;
   readonly id: string;
@@ -65,7 +65,7 @@ export function createLostResultStore(database: Database) {
     /** Live results whose links end next before and after that one, at most `count` each way. */
     neighbours: (of: Pick<LiveResult, 'jobId' | 'expiresAtMs'>, count: number) =>
       neighboursOf(database, of, count),
-    /** In the order in which links end; without those that end within `aheadMs`. */
+    /** Lists results in the order in which links end, without those that end within `aheadMs`. */
     live: (after: ResultCursor, aheadMs: number, limit: number) =>
       liveResults(database, after, aheadMs, limit),
     open: (after: ResultCursor, limit: number) => open(database, after, limit),
@@ -217,7 +217,8 @@ function repay(database: Database, jobId: string, auditId: string): Promise<Repa
       .executeTakeFirst();
     if (found === undefined) return 'settled';
     const accountId = found.account_id;
-    // In the order of all who move credits. Two at once: the later one finds the row settled.
+    // Everybody who moves credits locks in this order. Of two at once, the later finds the row
+    // settled.
     await holdAccount(database, tx, accountId);
     const charge = await tx
       .selectFrom('ledger_entries')

@@ -27,7 +27,7 @@ import type { LiveResult, LossFinder, LostResultStore } from './lost-result-stor
 
 /** Results that are looked at beside one that is gone, as many before it as behind. */
 const NEIGHBOURS_EACH_WAY = 4;
-/** After most of them were gone, no other result is judged for so long. */
+/** If most of them were gone, no other result is judged for so long. */
 const SUSPECT_MS = 10_000;
 const RETRY_AFTER_S = 60;
 

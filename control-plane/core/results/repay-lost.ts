@@ -18,7 +18,7 @@ interface RepayOptions {
   readonly dryRun: boolean;
   /** Looks at every live result first, and takes what is gone for lost. */
   readonly all: boolean;
-  /** Also where that is most of them. */
+  /** The repayment continues even if most are missing. */
   readonly evenMost: boolean;
 }
 
@@ -34,7 +34,7 @@ export class MostMissingError extends Error {
   }
 }
 
-/** So few may be gone, whatever share of all they are: an account with three results can lose two. */
+/** So few may be gone, whatever share they are: an account with three results can lose two. */
 const MISSING_FEW_MAX = 5;
 
 /**

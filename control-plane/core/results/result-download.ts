@@ -18,7 +18,7 @@ const TOKEN_LENGTH_MAX = 128;
 const PIECE_BYTES = 64 * 1024;
 /** Enough for a client to follow it, late and slow. */
 const SIGNED_MS_MAX = 60_000;
-/** For the storage to say whether a file is there that the answer does not send. */
+/** The storage has this time to answer whether a file is there that the answer does not send. */
 const THERE_MS_MAX = 3000;
 /** A signature counts whole seconds: one for less would be good for longer than the link. */
 const SIGNED_MS_MIN = 1000;
@@ -31,9 +31,9 @@ export interface ResultFile {
   readonly jobId: string;
   readonly accountId: string;
   readonly sha256: string;
-  /** By the database's clock; it never changes after. */
+  /** The instant is on the database's clock; it never changes after. */
   readonly createdAtMs: number;
-  /** Until the link expires, by the database's clock; above 0. */
+  /** The link expires after this time by the database's clock; it is above 0. */
   readonly remainingMs: number;
   /**
    * Bytes [start, end] inclusive, all without a range.
@@ -41,7 +41,8 @@ export interface ResultFile {
    */
   open(range?: ByteRange): Promise<Readable>;
   /**
-   * For answers that do not open it. A storage that does not say in time is no lost result.
+   * Serves answers that do not open the file. If a storage does not answer in time, no result is
+   * lost.
    * @throws ContractError as `open`
    */
   requireThere(): Promise<void>;
@@ -108,7 +109,10 @@ export class ResultDownload {
     };
   }
 
-  /** Of a result whose link is good; undefined: there is none. @throws ContractError SERVICE_UNAVAILABLE */
+  /**
+   * Reads the thumbnail while the result's link is good; undefined: there is none.
+   * @throws ContractError SERVICE_UNAVAILABLE
+   */
   async readThumbnail(job: Job): Promise<Buffer | undefined> {
     const { result } = job;
     if (publicState(job) !== 'succeeded' || result === null) return undefined;

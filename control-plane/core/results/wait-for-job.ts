@@ -44,7 +44,7 @@ export class WaitForJob {
     return this.#waiting;
   }
 
-  /** From now on every wait ends at once, with the job as it is. */
+  /** Lets every wait end at once from now on, with the job as it is. */
   endAllWaits(): void {
     this.#ended = true;
     for (const wait of [...this.#waits.values()].flatMap(waits => [...waits])) {
@@ -69,7 +69,7 @@ export class WaitForJob {
     const timer = setTimeout(giveUp, waitMs);
     hangUp.addEventListener('abort', giveUp);
     this.#add(wait);
-    // Before the first read, or an end between read and subscription would be missed.
+    // The subscription precedes the first read, or an end between them would be missed.
     const unsubscribe = this.#events.onFinal(job.id, () => this.#pollFor(job.id));
     this.#pollFor(job.id);
     try {
@@ -133,7 +133,7 @@ export class WaitForJob {
   }
 }
 
-/** What goes wrong once a request's job exists names it: the job goes on, or stays as it is. */
+/** An error after a request's job exists names the job, which continues or stays as it is. */
 export function withJob(cause: unknown, jobId: string): ContractError {
   if (!(cause instanceof ContractError)) {
     const detail = 'Something went wrong on our side. Send the same request again.';
@@ -143,7 +143,7 @@ export function withJob(cause: unknown, jobId: string): ContractError {
   return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
 }
 
-/** As `WaitForJob.wait`. @throws ContractError that names the job: it exists and goes on */
+/** Waits as `WaitForJob.wait`. @throws ContractError that names the job: it exists and continues */
 export async function waitForEnd(
   waitForJob: WaitForJob,
   job: Job,

@@ -1,4 +1,7 @@
-/** What the sweeper removes of accounts once it is over: each step a page of old rows. */
+/**
+ * The sweeper removes these rows of accounts once they are over: each step takes a page of old
+ * rows.
+ */
 
 import { DAY_MS } from '@matting/program/durations.ts';
 import type { createAuditStore } from '../accounts/audit.ts';

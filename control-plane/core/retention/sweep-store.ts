@@ -1,14 +1,14 @@
 /**
- * Who sweeps, and how far behind the sweeping is. One row, the same for all replicas:
+ * The row shows who sweeps, and how far behind the sweeping is. It is the same for all replicas:
  *
  * | lease | entered by             | left by                                  |
  * |-------|------------------------|------------------------------------------|
  * | free  | release, the row's own | claim                                    |
  * | held  | claim                  | release; its end, and then another claim |
  *
- * The fence rises with every claim: the holder of an old one renews and saves nothing. What a
- * sweeper removes it may remove late, since no caller can reach it; the lease keeps replicas from
- * doing the same work twice.
+ * The fence rises with every claim: the holder of an old one renews and saves nothing. A sweeper
+ * may remove things late, since no caller can reach them; the lease keeps replicas from doing the
+ * same work twice.
  */
 
 import { type Database, query, type Schema } from '@matting/database/database.ts';

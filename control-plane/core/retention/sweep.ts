@@ -52,7 +52,7 @@ export interface SweeperOptions {
   readonly random?: () => number;
 }
 
-/** What another room has cleared away, or brought up to date. */
+/** By this step another part of the program has rows removed, or brought up to date. */
 export interface SweepStep {
   readonly name: string;
   /** Takes a page of so many rows at most. `done`: a number for the log. */

@@ -64,7 +64,9 @@ async function readPage(database: Database, step: string, after: string, limit: 
   return rows.map(row => row.job_id);
 }
 
-/** As its end told of it: nothing of that changes. Undefined: the job's row is gone. */
+/**
+ * Reads the job as its end showed it: nothing of that changes. Undefined: the job's row is gone.
+ */
 async function readSettled(tx: Db, jobId: string): Promise<SettledJob | undefined> {
   const row = await tx
     .selectFrom('jobs')

@@ -93,7 +93,7 @@ export class CallbackSecrets {
     return secret === null ? undefined : box?.open(secret, bindingOf(jobId));
   }
 
-  /** What was sealed for one owner, sealed for another by the key that seals now. */
+  /** Seals for one owner, by the key that seals now, a secret that was sealed for another. */
   rebind(fromId: string, toId: string, sealed: OpenableSecret): OpenableSecret | undefined {
     const key = this.open(fromId, sealed);
     if (key === undefined) return undefined;
@@ -111,7 +111,7 @@ export class CallbackSecrets {
     return box?.open(Buffer.from(base64, 'base64'), boundTo)?.toString('utf8');
   }
 
-  /** As `sealText`, by every key that is here: a replica that has one of them opens it. */
+  /** Seals as `sealText`, by every key that is here: a replica that has one of them opens it. */
   sealTextByAll(text: string, boundTo: string): string {
     return this.#boxes.map(box => sealedBy(box, text, boundTo)).join(' ');
   }
@@ -129,12 +129,12 @@ export class CallbackSecrets {
   }
 }
 
-/** What an account's own secret is bound to, in the place of a job's id. */
+/** An account's own secret is bound to this, instead of a job's id. */
 export function accountSecretId(accountId: string): string {
   return `account ${accountId}`;
 }
 
-/** What a notification's body is bound to. @param id its job's, or of an account's event */
+/** A notification's body is bound to this. @param id its job's, or of an account's event */
 export function notificationBody(id: string): string {
   return `body of notification ${id}`;
 }

@@ -32,7 +32,7 @@ export function createSecretsCanaryStore(database: Database) {
         .executeTakeFirst(),
     );
   return {
-    /** That of this database; undefined: no control plane has started on it yet. */
+    /** Reads this database's canary; undefined: no control plane has started on it yet. */
     async find(): Promise<SecretsCanary | undefined> {
       const row = await read();
       return row && canaryOf(row);
@@ -54,7 +54,7 @@ export function createSecretsCanaryStore(database: Database) {
       if (row === undefined) {
         const { keyId, ciphertext } = candidate;
         const values = { id: CANARY_ID, key_id: keyId, ciphertext, created_at: database.nowMs };
-        // Where another replica was first its canary is kept.
+        // If another replica was first, its canary is kept.
         await isInserted(
           query(database, db => db.insertInto('secrets_canary').values(values).execute()),
         );

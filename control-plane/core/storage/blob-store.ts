@@ -52,13 +52,16 @@ export interface BlobStore {
 
 /** Leave to read or write one blob for a time. Each URL is a secret: it needs no key. */
 export interface SignedAccess {
-  /** Where signed requests go: scheme://host[:port], lower case, without a default port. */
+  /** Signed requests go here: scheme://host[:port], lower case, without a default port. */
   readonly origin: string;
   /** GET, be it there or not. BlobNotFoundError: known to lie elsewhere; use `openRead`. */
   signRead(name: string, options: SignedReading): Promise<string>;
   /** PUT of these bytes, where there is none yet (412); with all of `headers` as they are. */
   signWrite(name: string, options: SignedWriting): Promise<SignedWrite>;
-  /** What the store itself says of a blob; undefined: there is none. `sha256` hexadecimal. */
+  /**
+   * Reads what the store itself has noted of a blob; undefined: there is none. `sha256` is
+   * hexadecimal.
+   */
   stored(name: string): Promise<StoredBlob | undefined>;
 }
 
@@ -67,7 +70,7 @@ export interface SignedReading {
   readonly forMs: number;
   /** GET where absent. */
   readonly method?: 'GET' | 'HEAD';
-  /** What the answer's headers say, in place of what is stored. */
+  /** The answer's header has this instead of what is stored. */
   readonly contentType?: string;
   readonly disposition?: string;
 }

@@ -14,7 +14,7 @@ import {
   StorageProblem,
 } from './storage-finding.ts';
 
-/** So far ahead that nothing is too young to be listed. */
+/** The instant is so far ahead that nothing is too young to be listed. */
 const AHEAD_MS = 3_600_000;
 
 /** Never rejects because of the directory: what is wrong is in the findings. */

@@ -160,8 +160,9 @@ class DirectoryBlobStore implements BlobStore {
 }
 
 /**
- * To read from: it proves nothing and writes nothing; ages go by this machine's clock. What carries
- * files elsewhere and back (`aws s3 sync`, rclone) leaves empty directories behind: they may lack.
+ * Opens a directory to read from: it proves nothing and writes nothing; ages go by this machine's
+ * clock. Programs that carry files elsewhere and back (`aws s3 sync`, rclone) leave out empty
+ * directories, so these may be missing.
  */
 export function readDirectoryBlobs(root: string): BlobStore {
   return new DirectoryBlobStore(root, () => Date.now(), true);

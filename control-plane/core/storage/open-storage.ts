@@ -25,7 +25,7 @@ export function readStorage(
   dataDir: string,
   storageKinds: readonly StorageKind[],
 ) {
-  // Where blobs of a bucket are gathered before they are sent.
+  // Blobs of a bucket are gathered here before they are sent.
   const spoolDir = reader.string('MATTING_SPOOL_DIR', {
     about: 'With a bucket: the directory that holds files until the bucket has them.',
     otherwise: 'the system’s temporary directory',
@@ -107,7 +107,7 @@ function isFileUrl(text: string): boolean {
  * a blob before it removes it, so a reader that finds it in neither asks the first once more.
  */
 
-/** Before the name of an unfinished write of the second store, as this one lists it. */
+/** This stands before the name of an unfinished write of the second store, as this one lists it. */
 const OF_SECOND = 'fallback:';
 const UNFINISHED = /^tmp\//;
 
@@ -169,7 +169,7 @@ export class StorageConfigError extends Error {
 
 interface OpenStorageOptions extends StorageOpening {
   readonly storageKinds?: readonly StorageKind[];
-  /** What names the storage in errors; MATTING_STORAGE_URL where absent. */
+  /** This setting names the storage in errors; MATTING_STORAGE_URL if it is absent. */
   readonly setting?: string;
 }
 
@@ -218,8 +218,8 @@ export async function openStorage(
 }
 
 /**
- * To read a copy that was put aside, maybe where nobody can write. A missing directory, as of a
- * disk that is not mounted, is a StorageConfigError.
+ * Opens a copy to read that was put aside, maybe on a disk where nobody can write. A missing
+ * directory, as of a disk that is not mounted, is a StorageConfigError.
  */
 export async function openStorageToRead(
   storageUrl: string,
@@ -259,7 +259,9 @@ export async function missingOfStorage(
   return await missingDirectories(storageDirectory(storageUrl));
 }
 
-/** What the storage can and cannot do. Rejects with StorageConfigError where the URL is none. */
+/**
+ * Finds what the storage can and cannot do. Rejects with StorageConfigError if the URL names none.
+ */
 export async function checkStorage(
   storageUrl: string,
   storageKinds: readonly StorageKind[],

@@ -1,7 +1,7 @@
 /** The findings of a check of a storage. */
 
 export interface StorageFinding {
-  /** What was tried, in a few words. */
+  /** The words name what was tried. */
   readonly ability: string;
   /** Undefined: it is as it should be. One line for the operator, without secrets. */
   readonly problem: string | undefined;

@@ -6,15 +6,15 @@ import type { StorageFinding } from './storage-finding.ts';
 
 /* A kind of storage beside directories, and what such a store says of its requests. */
 export interface StorageKind {
-  /** What messages call one: bucket. */
+  /** Messages call a storage so: bucket. */
   readonly noun: string;
-  /** Of its URLs, for messages: s3://bucket/prefix. */
+  /** Messages show this form of its URLs: s3://bucket/prefix. */
   readonly form: string;
   isFor(storageUrl: string): boolean;
-  /** What is wrong with a URL of this kind, without its value, behind "must be". */
+  /** Finds what is wrong with a URL of this kind, without its value, behind "must be". */
   problemOf(storageUrl: string): string | undefined;
   open(storageUrl: string, options: StorageOpening): Promise<BlobStore>;
-  /** What opening rejected with: one line for the operator, without secrets. */
+  /** Describes an error of the opening: one line for the operator, without secrets. */
   describeError(error: unknown): string;
   check(storageUrl: string): Promise<readonly StorageFinding[]>;
   /** Rules that the storage follows by itself, to be printed: they take what a sweep left. */
@@ -23,12 +23,15 @@ export interface StorageKind {
 
 export interface BlobLives {
   readonly resultTtlMs: number;
-  /** From a submission to the end of its job, at most. */
+  /** A job takes at most so long from its submission to its end. */
   readonly jobMsMax: number;
 }
 
 export interface StorageOpening {
-  /** Where blobs are gathered before they are sent; the system's for temporary files where absent. */
+  /**
+   * Blobs are gathered here before they are sent; absent: in the system's directory for temporary
+   * files.
+   */
   readonly spoolDir?: string;
   readonly log?: Pick<Logger, 'warn' | 'debug'>;
   readonly observer?: StorageObserver;
@@ -44,7 +47,7 @@ export interface StorageRequestEnd {
   readonly tookMs: number;
   readonly attempts: number;
   readonly outcome: StorageOutcome;
-  /** What is added to this machine's clock to be the store's, as its answers show. */
+  /** This is added to this machine's clock to be the store's, as its answers show. */
   readonly clockOffsetMs: number;
 }
 

@@ -68,7 +68,7 @@ export class AcceptanceGate {
     );
   }
 
-  /** For the playground. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
+  /** Serves the playground. @throws ContractError SERVICE_UNAVAILABLE: no account may add a job */
   async requireRoom(): Promise<void> {
     this.#requireNode();
     const { megapixels } = await this.#queued.get();

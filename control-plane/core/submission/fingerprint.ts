@@ -1,4 +1,4 @@
-/** What tells one request from another: its fingerprint, and the hash of its idempotency key. */
+/** These hashes distinguish requests: the fingerprint, and the hash of the idempotency key. */
 
 import { hash } from 'node:crypto';
 import type { Channels, Finishing } from '@matting/proto/contract/finishing.ts';
@@ -61,7 +61,9 @@ export function idempotencyKeyHash(idempotencyKey: string): string {
   return sha256(idempotencyKey);
 }
 
-/** For a request without a key: a hash that no caller's key has, since line ends are in none. */
+/**
+ * Hashes for a request without a key: no caller's key has this hash, since line ends are in none.
+ */
 export function derivedKeyHash(namespace: string, apiKeyId: string, fingerprint: string): string {
   return sha256(`derived\n${namespace}\n${apiKeyId}\n${fingerprint}\n`);
 }

@@ -32,14 +32,17 @@ export const WRITE_BYTES = 256 * 1024;
 
 export interface FinishedUpload {
   readonly sha256: string;
-  /** What may be committed; or why there is nothing to commit: SERVICE_UNAVAILABLE. */
+  /**
+   * The image may be committed; or the error is why there is nothing to commit:
+   * SERVICE_UNAVAILABLE.
+   */
   readonly image: JobInput | ContractError;
 }
 
 type PieceReader = Pick<Base64Decoder, 'decodedBytes' | 'push' | 'finish'>;
 
 export class ImageUpload {
-  /** Of the job that this request may make: its blobs are named after it. */
+  /** The id is of the job that this request may make: its blobs are named after it. */
   readonly jobId: string;
   readonly #blob: string;
   readonly #place: UploadSlot;
@@ -58,7 +61,10 @@ export class ImageUpload {
     this.#role = role;
   }
 
-  /** Before the first piece. @param field the request's field, for errors; absent: the whole body */
+  /**
+   * Call it before the first piece. @param field the request's field, for errors; absent: the whole
+   * body
+   */
   takeBytes(field?: string): void {
     this.#reader = new RawBytes(field);
   }
@@ -70,7 +76,7 @@ export class ImageUpload {
    */
   async write(piece: Uint8Array): Promise<void> {
     if (this.#refusal !== undefined) return;
-    // Before anything is made of it: who waits for a slot holds the piece alone.
+    // The slot comes before the work: a request that waits for a slot holds the piece alone.
     if (piece.length > 0) await this.#storing(() => this.#open());
     await this.#store(() => this.#reader.push(piece));
     if (this.#refusal !== undefined) await this.abort();
@@ -127,7 +133,7 @@ export class ImageUpload {
     await this.#storing(() => this.#gather(bytes));
   }
 
-  /** What it gathered goes to its file, and its memory to whoever gathers next. */
+  /** Writes what it gathered to its file, and leaves its memory to the upload that gathers next. */
   async writeGathered(): Promise<void> {
     await this.#storing(() => this.#flush());
     this.#gathered = new KeptBytes(WRITE_BYTES, UNCOUNTED);

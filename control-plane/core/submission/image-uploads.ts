@@ -19,8 +19,8 @@ export const UPLOADS_WAITING_MAX = 1024;
 const WAIT_MS = 10_000;
 const BUSY_RETRY_AFTER_S = 5;
 /**
- * What all requests keep of their texts: fields of a submission, messages to /mcp. Most keep a few
- * hundred bytes, and for no longer than it takes to read them.
+ * All requests together keep so much of their texts: fields of a submission, messages to /mcp. Most
+ * keep a few hundred bytes, and for no longer than it takes to read them.
  */
 export const TEXT_BYTES_MAX = 32 * 1024 * 1024;
 
@@ -83,7 +83,7 @@ export class ImageUploads {
   beginBoth(accountId: string, body?: IncomingMessage): RequestUploads {
     const place = new UploadSlot(this.#blobs, this.#slots, { accountId, body });
     const texts = this.#texts.begin(accountId);
-    // Before the first byte: a blob has its name from its beginning.
+    // The id comes before the first byte: a blob has its name from its beginning.
     const jobId = randomUUID();
     const image = new ImageUpload(place, INPUT_IMAGE, jobId, `inputs/${jobId}`);
     const background = new ImageUpload(place, BACKGROUND_IMAGE, jobId, backgroundBlob(jobId));
@@ -95,11 +95,11 @@ export class ImageUploads {
   }
 }
 
-/** What one request brings. */
+/** One request brings these uploads. */
 export interface RequestUploads {
   readonly image: ImageUpload;
   readonly background: ImageUpload;
-  /** For the texts beside them. */
+  /** The room is for the texts beside them. */
   readonly texts: HeldRoom;
   /** Removes what was stored and not committed, and gives back all room. */
   end(): Promise<void>;

@@ -9,7 +9,7 @@ import { SEND_ITSELF } from '../jobs/acceptable-image.ts';
 
 /** The parser would drop some and escape others. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
-/** Before the host: the parser drops an empty one without a trace. */
+/** The expression matches before the host: the parser drops an empty userinfo without a trace. */
 const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
 export function requireImageUrl(text: string, policy: OutgoingPolicy): void {

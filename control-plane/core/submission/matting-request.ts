@@ -48,7 +48,7 @@ export interface MattingRequest {
   readonly outputFormat: OutputFormat;
   /** A plan or a model that nodes have; absent: the nodes' own plan. */
   readonly model?: string | undefined;
-  /** Where no subject is seen; absent: it succeeds all the same. */
+  /** This is what happens if no subject is seen; absent: the job succeeds. */
   readonly noSubject?: 'fail' | undefined;
   readonly channels: Channels;
   readonly finishing: Finishing | undefined;
@@ -59,7 +59,7 @@ export interface MattingRequest {
 
 export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
 
-/** What a result without transparency may be made in, the default first. */
+/** A result without transparency may have these formats, the default first. */
 const OPAQUE_FORMATS: readonly OutputFormat[] = [...TRANSPARENT_FORMATS, 'jpeg'];
 
 const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
@@ -81,7 +81,7 @@ export function requireMattingRequest(
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const named = requireOutputFormat(texts.get('output_format'));
   const { channels, finishing } = parseFinishing(finishingTexts(texts), {
-    // Where none is named, one of those below, each of which goes with what is asked for.
+    // If no format is named, it is one of those below, each of which fits the finishing.
     outputFormat: named ?? DEFAULT_FORMAT,
     backgroundFile: backgroundGiven,
   });
@@ -191,7 +191,7 @@ export interface AcceptedAnswers {
 
 export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
 
-/** Of a request that names none and whose caller takes JSON. */
+/** A request that names none has this format, if its caller takes JSON. */
 const DEFAULT_FORMAT: OutputFormat = 'png';
 
 /** The named one, else one that the caller takes, else PNG. @throws ContractError NOT_ACCEPTABLE */

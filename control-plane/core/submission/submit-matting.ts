@@ -66,7 +66,7 @@ interface Sent extends SentPictures {
   readonly caller: Caller;
   readonly askAgain: () => Promise<Caller>;
   readonly mode: 'sync' | 'async';
-  /** Of what nobody pays for, which has bounds of its own. */
+  /** Unpaid work has this, with bounds of its own. */
   readonly unpaid?: {
     readonly allowance: Allowance;
     /** Rejects with SERVICE_UNAVAILABLE where all accounts together have as many as may be. */
@@ -98,7 +98,7 @@ export interface KeylessSubmission extends Sent {
     /** How long its job answers, from its end on. */
     readonly rememberedMs: number;
   };
-  /** What the interface asks of the image besides; throws a ContractError. */
+  /** The interface requires this of the image, too; it throws a ContractError. */
   readonly requireImage?: (image: JobInput) => void;
 }
 
@@ -148,7 +148,7 @@ export class SubmitMatting {
   }
 
   /**
-   * For a caller who sends no key: the same request joins or replays, until its time is over.
+   * Serves a caller who sends no key: the same request joins or replays, until its time is over.
    * @throws ContractError as `submit`, and what `requireImage` throws
    */
   async submitKeyless(submission: KeylessSubmission): Promise<Submitted> {

@@ -27,7 +27,7 @@ export class UploadSlot {
     this.#of = of;
   }
 
-  /** Of the two one gathers at a time: what the other has gathered is written first. */
+  /** One of the two gathers at a time: what the other has gathered is written first. */
   async gather(upload: Gathering): Promise<void> {
     const before = this.#gathering;
     this.#gathering = upload;

@@ -69,7 +69,7 @@ export interface NewJob {
 
 type SubmitLimits = { readonly jobsInFlightMax: number } | { readonly allowance: Allowance };
 
-/** What an account may have without paying, a day (docs/adr/0022). */
+/** The allowance is what an account may have a day without paying (docs/adr/0022). */
 export interface Allowance {
   /**
    * Counts a new job, before its row is inserted, in a row that serialises the account's unpaid
@@ -90,7 +90,7 @@ export type SubmitOutcome =
   | { readonly kind: 'insufficient-credits' }
   | { readonly kind: 'too-many-in-flight' }
   | { readonly kind: 'key-cap-reached'; readonly detail: string }
-  /** By the allowance of an unpaid job. */
+  /** The allowance of an unpaid job refuses it. */
   | { readonly kind: 'refused'; readonly reason: string };
 
 export type JobSubmission = ReturnType<typeof jobSubmission>;

@@ -1,13 +1,13 @@
 /**
- * What packages do with the end of a job: each a step in the job's own transaction, so that it
- * counts every job once. A step can never keep a job from its end:
+ * Packages take their part in the end of a job: each has a step in the job's own transaction, so
+ * that it counts every job once. A step can never keep a job from its end:
  *
- * - Where one throws, or its statement is wrong, all are rolled back to the savepoint before them.
+ * - If one throws, or its statement is wrong, all are rolled back to the savepoint before them.
  *   Each runs again behind a savepoint of its own, and the one that fails is left out.
- * - Where one ends the transaction (a conflict, a lost connection), the whole is repeated. Once
+ * - If one ends the transaction (a conflict, a lost connection), the whole is repeated. Once
  *   that has happened STEP_ENDS_MAX times, all are left out.
  *
- * What is left out is a row of `unsettled_jobs`, written in the same transaction, from which
+ * A step that is left out is a row of `unsettled_jobs`, written in the same transaction, from which
  * core/retention/unsettled-jobs.ts does it later.
  */
 
@@ -56,7 +56,7 @@ interface LeftOut {
   readonly error: unknown;
 }
 
-/** Of one job's end, over all rounds of its transaction. */
+/** The steps belong to one job's end, over all rounds of its transaction. */
 export class SettledSteps {
   readonly #steps: readonly SettledStep[];
   #ends = 0;
@@ -67,7 +67,7 @@ export class SettledSteps {
     this.#steps = steps;
   }
 
-  /** Of the round that was committed. */
+  /** The list is of the round that was committed. */
   get leftOut(): readonly LeftOut[] {
     return this.#leftOut;
   }

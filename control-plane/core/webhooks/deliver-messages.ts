@@ -142,7 +142,7 @@ export class MessageDelivery {
     clearTimeout(limit);
   }
 
-  /** What is under way is given back now. */
+  /** Gives back now what is under way. */
   hurry(): void {
     void this.#loop.stop();
     this.#cutOff.abort();

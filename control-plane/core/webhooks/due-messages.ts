@@ -192,7 +192,7 @@ async function countLane(database: Database, lane: Lane, max: number): Promise<n
   return requireInteger(count);
 }
 
-/** What is to be sent; a row that was claimed or ended meanwhile fails its claim. */
+/** Reads what is to be sent; a row that was claimed or ended meanwhile fails its claim. */
 async function readDue(database: Database, rows: readonly DueRow[]) {
   if (rows.length === 0) return [];
   const { nowMs } = database;

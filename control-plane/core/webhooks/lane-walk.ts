@@ -44,14 +44,14 @@ export const BEFORE_ALL: Lane = { receiver: '', account_id: '', secret_key_id: '
 /** Behind every account's id. */
 const PAST_ALL = '~';
 
-/** What has a place at the moment. */
+/** These receivers, lanes and rows find a free slot at the moment. */
 export interface Wanted {
   readonly receiver: (receiver: string) => boolean;
   readonly lane: (lane: Lane) => boolean;
   readonly row: (row: DueRow) => boolean;
 }
 
-/** From lane to lane, each walk from where the last one stopped. */
+/** A walk goes from lane to lane, and begins at the end of the one before. */
 export class LaneWalk {
   readonly #database: Database;
   readonly #kind: MessageKind;
@@ -77,7 +77,7 @@ export class LaneWalk {
       const lane =
         (await readLaneAfter(this.#database, this.#kind, this.#walkedTo)) ??
         (await readLaneAfter(this.#database, this.#kind, BEFORE_ALL));
-      // None, or all of them were seen.
+      // There is no lane, or all of them were seen.
       if (lane === undefined || (begin !== undefined && sameLane(lane, begin))) break;
       begin ??= lane;
       if (wanted.lane(lane)) {
@@ -93,7 +93,7 @@ export class LaneWalk {
   }
 }
 
-/** In one statement: the first of each of three ranges, of which the first that has one counts. */
+/** Reads in one statement the first of each of three ranges; the first that has one counts. */
 export async function readLaneAfter(
   database: Database,
   kind: MessageKind,
@@ -152,7 +152,7 @@ function sameLane(a: Lane, b: Lane): boolean {
   return byLane(a, b) === 0;
 }
 
-/** As the index has them: byte by byte. */
+/** Compares as the index does: byte by byte. */
 function byLane(a: Lane, b: Lane): number {
   return (
     compare(a.receiver, b.receiver) ||

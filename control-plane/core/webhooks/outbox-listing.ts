@@ -1,4 +1,7 @@
-/** What the operator and people ask of the outbox: to see webhooks, and to send one again. */
+/**
+ * The operator and people use these statements of the outbox: to see webhooks, and to send one
+ * again.
+ */
 
 import { type Database, query, type Schema, transact } from '@matting/database/database.ts';
 import { isFree } from '@matting/database/leases.ts';
@@ -36,7 +39,7 @@ const SUMMARY_COLUMNS = [
   'next_attempt_at as nextAttemptAtMs',
   'created_at as createdAtMs',
   'finished_at as finishedAtMs',
-  // Until then it can be sent again; null: nothing could sign it any more.
+  // It can be sent again until then; null: nothing could sign it any more.
   'secret_erase_at as secretEraseAtMs',
 ] as const;
 

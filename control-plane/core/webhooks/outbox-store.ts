@@ -40,7 +40,7 @@ import { dueMessages } from './due-messages.ts';
 import type { MessageKind } from './lane-walk.ts';
 import { outboxListing } from './outbox-listing.ts';
 
-/** From a job's end, delivered or not: the contract's 24 hours. */
+/** The time runs from a job's end, delivered or not: the contract's 24 hours. */
 const SECRET_MS = 86_400_000;
 
 interface NewWebhook {
@@ -126,7 +126,7 @@ export async function insertMail(
     .execute();
 }
 
-/** None of them is sent any more, unless an attempt is under way, which is the last. */
+/** Removes them, so that none is sent any more; an attempt that is under way is the last. */
 export async function withdrawMails(tx: Db, ids: readonly string[]): Promise<void> {
   await tx
     .deleteFrom('outbox')
@@ -219,7 +219,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
       .execute(),
   );
   if (due.length === 0) return 0;
-  // In one order everywhere: two sweepers then wait for each other and never in a circle.
+  // One order holds everywhere: two sweepers then wait for each other and never in a circle.
   const ids = due.map(row => row.id).sort();
   return transact(database, async tx => {
     await tx
@@ -263,7 +263,7 @@ async function removeOld(
       .limit(limit)
       .execute(),
   );
-  // In one order everywhere, as above.
+  // The order is the same everywhere, as above.
   const ids = rows.flatMap(row => (kind === 'mail' || row.event !== null ? row.id : [])).sort();
   if (ids.length === 0) return 0;
   return transact(database, async tx => {
@@ -290,7 +290,7 @@ async function sendMailsNow(database: Database, limit: number): Promise<number> 
       .limit(limit)
       .execute(),
   );
-  // In one order everywhere, as above.
+  // The order is the same everywhere, as above.
   const ids = rows.map(row => row.id).sort();
   if (ids.length > 0) {
     await query(database, db =>

@@ -196,7 +196,7 @@ async function send(
   const { id, accountId, address, traceContext } = message;
   const timestampS = Math.floor(nowMs() / 1000);
   const signature = signMessage(key, { id: `msg_${id}`, timestampS, body });
-  // For the receiver's own spans, where the job was traced.
+  // If the job was traced, the receiver's own spans get these headers.
   const trace = traceContext === null ? undefined : traceHeaders();
   try {
     const request = { accountId, headers: { ...HEADERS, ...signature, ...trace }, body };

@@ -23,7 +23,10 @@ export function isWebhookSchedule(schedule: readonly number[]): schedule is Webh
   return schedule.length > 0 && totalMs * (1 + JITTER) < SCHEDULE_MS_MAX;
 }
 
-/** From the end of one attempt to the next, never sooner than asked for; undefined: no other. */
+/**
+ * The wait runs from the end of one attempt to the next, never sooner than requested; undefined: no
+ * other.
+ */
 export function nextWaitMs(
   schedule: WebhookSchedule,
   attempts: number,
@@ -35,7 +38,9 @@ export function nextWaitMs(
   return Math.max(Math.round(waitMs * (1 + JITTER * (2 * random - 1))), retryAfterMs);
 }
 
-/** At most an hour; 0 where status or header is another. @param header seconds, or an HTTP date */
+/**
+ * Returns at most an hour; 0 if status or header is another. @param header seconds, or an HTTP date
+ */
 export function retryAfterMs(status: number, header: string | undefined, nowMs: number): number {
   if (header === undefined || !RETRY_AFTER_STATUS.has(status)) return 0;
   const text = header.trim();

@@ -137,7 +137,7 @@ const PARTS_AT_ONCE_MAX = 4;
 const ABORT_MS_MAX = 5000;
 
 interface Sending {
-  /** Of all bytes, hexadecimal. */
+  /** The sum is of all bytes, hexadecimal. */
   readonly sha256: string;
   readonly signal: AbortSignal;
 }
@@ -146,7 +146,9 @@ interface BucketWriting {
   readonly client: BucketClient;
   readonly name: string;
   readonly spool: SpoolFile;
-  /** By bytes: what is being sent is in memory as often as it may have to be sent again. */
+  /**
+   * The semaphore counts bytes: what is sent is in memory as often as it may have to be sent again.
+   */
   readonly sending: Semaphore;
   readonly commitMsMax: number;
 }
@@ -231,7 +233,7 @@ class BucketBlobWriter implements BlobWriter {
     }
   }
 
-  /** What it leaves costs room: where this fails too, the sweeper ends the upload. */
+  /** Parts that are left cost room: if this fails too, the sweeper ends the upload. */
   async #endUpload(uploadId: string): Promise<void> {
     const { client, name } = this.#writing;
     const signal = AbortSignal.timeout(ABORT_MS_MAX);
@@ -314,7 +316,7 @@ export class SpoolFile {
   readonly #file: FileHandle;
   readonly #partBytes: number;
   readonly #whole: Hash = createHash('sha256');
-  /** Of the part that is being written; the first part's is the whole's. */
+  /** The hash is of the part that is being written; the first part's is the whole's. */
   #part: Hash = createHash('sha256');
   readonly #ended: string[] = [];
   #bytes = 0;
@@ -370,7 +372,7 @@ export class SpoolFile {
     return this.#whole.copy().digest('hex');
   }
 
-  /** What was appended in parts, the last one shorter; none of an empty file. */
+  /** Lists what was appended in parts, the last one shorter; an empty file has none. */
   parts(): readonly SpooledPart[] {
     const hashes = [...this.#ended];
     const isWhole = this.#bytes % this.#partBytes === 0;

@@ -98,7 +98,7 @@ class BucketCheck {
   /** The first part has the size of those of large blobs. */
   readonly #parts = [hashed(Buffer.alloc(PART_BYTES, 'part')), hashed(randomBytes(1000))];
   readonly #id = `check-${randomUUID()}`;
-  /** In each of the folders, as policies may give rights to some of them. */
+  /** The check writes in each of the folders, as policies may give rights to some of them. */
   readonly #key = `results/${this.#id}`;
   readonly #placed = `inputs/${this.#id}`;
   readonly #large = `backgrounds/${this.#id}`;

@@ -21,7 +21,7 @@ import type {
 import type { BucketBounds, BucketClients, BucketConnections } from './bucket-connections.ts';
 import type { BucketOptions } from './bucket-url.ts';
 
-/** Of what a store says of a failure; more of it is left out. */
+/** A store's text about a failure is cut to this length. */
 const MESSAGE_LENGTH_MAX = 300;
 
 const UNNAMED = new Set(['Unknown', 'UnknownError', 'Error']);
@@ -31,9 +31,9 @@ const UNNAMED = new Set(['Unknown', 'UnknownError', 'Error']);
  * bring what was signed, and the access key.
  */
 class BucketError extends Error {
-  /** As the store names it (SlowDown), or the system (ECONNRESET). */
+  /** The code is the store's (SlowDown), or the system's (ECONNRESET). */
   readonly code: string;
-  /** Of the answer; undefined: there was none. */
+  /** The status is the answer's; undefined: there was none. */
   readonly status: number | undefined;
   /** The store's own, for whoever looks after it. */
   readonly requestId: string | undefined;
@@ -142,7 +142,7 @@ export interface BucketObject {
 
 interface BucketObjectHead {
   readonly bytes: number;
-  /** Of the whole object, hexadecimal, as its writer noted it. */
+  /** The sum is of the whole object, hexadecimal, as its writer noted it. */
   readonly notedSha256: string | undefined;
   /** The same as the store computed it; absent for what came in parts. */
   readonly storeSha256: string | undefined;
@@ -167,7 +167,7 @@ interface BucketPart extends HashedBytes {
   readonly number: number;
 }
 
-/** What is kept beside an object under this name: the SHA-256 of all its bytes. */
+/** An object has this beside it under this name: the SHA-256 of all its bytes. */
 export const SHA256_METADATA = 'sha256';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
@@ -195,7 +195,7 @@ export class BucketClient {
     this.#observer = observer;
   }
 
-  /** What is added to this machine's clock to be the store's, ms, as its answers show. */
+  /** This is added to this machine's clock to be the store's, ms, as its answers show. */
   get clockOffsetMs(): number {
     return this.clients.writes.config.systemClockOffset;
   }
@@ -310,7 +310,7 @@ export class BucketClient {
     const found = await this.#send('head', this.clients.reads, command);
     const { ContentLength, Metadata, ChecksumSHA256, ChecksumType } = found;
     if (ContentLength === undefined) throw new Error('the store answered without a length');
-    // Of parts it is the hash of their hashes, with their number behind.
+    // If the object has parts, it is the hash of their hashes, with their number behind.
     const isWhole = ChecksumType !== 'COMPOSITE' && ChecksumSHA256?.includes('-') === false;
     return {
       bytes: ContentLength,

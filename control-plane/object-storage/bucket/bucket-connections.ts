@@ -14,7 +14,7 @@ export interface BucketBounds {
   readonly readConnectionsMax: number;
   readonly connectionsMax: number;
   readonly connectMsMax: number;
-  /** From the beginning of an attempt, its body sent, to the head of its answer. */
+  /** The time runs from the beginning of an attempt, its body sent, to the head of its answer. */
   readonly answerMsMax: number;
   /** The same where nothing is sent and a caller waits. */
   readonly readAnswerMsMax: number;
@@ -22,7 +22,9 @@ export interface BucketBounds {
   readonly silenceMsMax: number;
   /** How often one reading goes on with another connection. */
   readonly resumesMax: number;
-  /** At what must not be lost: some 6 s of waits, 11 s at most, for a store that restarts. */
+  /**
+   * A write must not be lost: its attempts wait some 6 s, 11 s at most, for a store that restarts.
+   */
   readonly writeAttemptsMax: number;
   readonly readAttemptsMax: number;
   readonly requestMsMax: number;
@@ -60,7 +62,7 @@ export const BUCKET_BOUNDS: BucketBounds = {
 };
 
 const FREE_CONNECTIONS_MAX = 64;
-/** At the proof that the store can be written: the first may only learn the store's clock. */
+/** The proof of a writable store has few attempts: the first may only learn the store's clock. */
 const PROBE_ATTEMPTS_MAX = 2;
 
 /** The region's name where an endpoint has none: what most servers take. */
@@ -161,8 +163,8 @@ const SLOW_DOWN_BASE_MS = 500;
 const WAIT_MS_MAX = 5000;
 
 /**
- * What the SDK does not repeat: bytes damaged on the way, which the store has refused, since what
- * we send is what we hashed; an attempt of ours that is still under way there.
+ * The SDK does not repeat these: bytes damaged on the way, which the store has refused, since we
+ * send what we hashed; an attempt of ours that is still under way there.
  */
 const REPEATED = new Set([
   'BadDigest',

@@ -154,7 +154,7 @@ class Pieces {
 
 /* Blobs of a bucket and unfinished multipart uploads, by their age. */
 
-/** What the ids of jobs begin with, in the order in which a bucket lists them. */
+/** The ids of jobs begin with these, in the order in which a bucket lists them. */
 const FIRST = '0123456789abcdef';
 const UNFINISHED = 'tmp/';
 
@@ -175,7 +175,7 @@ export function parseUnfinished(
   return { key, uploadId };
 }
 
-/** By the store's clock: what it says of a thing and of now. */
+/** Ages go by the store's clock: what it reports of a thing and of now. */
 export async function* listBucketOlderThan(
   client: BucketClient,
   olderThanMs: number,
@@ -264,7 +264,7 @@ export class BucketProof {
     this.#bounds = bounds;
   }
 
-  /** What a request, of whoever, shows. */
+  /** Learns from each request, whoever sent it. */
   learn({ operation, outcome }: StorageRequestEnd): void {
     if (!ANSWERS.includes(outcome)) this.#provenAtMs = Number.NEGATIVE_INFINITY;
     else if (operation === 'put' && outcome === 'ok') this.#provenAtMs = performance.now();

@@ -25,7 +25,7 @@ export async function createSignedAccess(client: BucketClient): Promise<SignedAc
   };
   const until = (forMs: number): SigningOptions => ({
     expiresIn: Math.max(1, Math.floor(forMs / 1000)),
-    // By the store's clock, which judges it.
+    // The date is on the store's clock, which judges it.
     signingDate: new Date(Date.now() + client.clockOffsetMs),
   });
   const signRead = async (name: string, reading: SignedReading) => {
@@ -161,7 +161,7 @@ export interface Signing {
   readonly method: 'GET' | 'HEAD' | 'PUT';
   /** The object's name behind the prefix; nothing in it is to be escaped. */
   readonly name: string;
-  /** What the request has in the query of its URL, by the names there. */
+  /** The request has these in the query of its URL, by the names there. */
   readonly query: Readonly<Record<string, string>>;
   /** Headers that are signed, beside the host. */
   readonly headers: Readonly<Record<string, string>>;
@@ -202,7 +202,7 @@ export class BucketPresigner {
     if (kind === null) return url;
     const found = this.#kindOf(new URL(url), signing);
     const { signingDate } = options;
-    // What fails here the SDK has done: its URL is good.
+    // If this fails, the SDK has signed: its URL is good.
     const again =
       found &&
       (await signAs(found, signing, { ...signing.options(), signingDate }).catch(() => undefined));
@@ -257,7 +257,7 @@ async function signAs(
   return `${base.origin}${signed.path}?${pairs.join('&')}`;
 }
 
-/** As signatures count it: RFC 3986. */
+/** Escapes as signatures count it: RFC 3986. */
 function escaped(text: string): string {
   return encodeURIComponent(text).replace(
     /[!'()*]/g,

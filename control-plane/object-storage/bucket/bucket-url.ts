@@ -13,7 +13,7 @@ type Parameter = (typeof PARAMETERS)[number];
 
 /** Names as AWS has them since 2018; others that serve S3 take no more. */
 const BUCKET = /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/;
-/** What needs no escaping in a URL, in a policy or in a lifecycle rule. */
+/** A prefix of these needs no escaping in a URL, in a policy or in a lifecycle rule. */
 const PREFIX = /^[A-Za-z0-9!_.'()-]+(?:\/[A-Za-z0-9!_.'()-]+)*$/;
 /** A key has room for 1,024 bytes; ours add 150. */
 const PREFIX_LENGTH_MAX = 512;
@@ -21,7 +21,7 @@ const REGION = /^[a-z0-9-]{1,64}$/;
 
 export interface BucketOptions {
   readonly bucket: string;
-  /** Before every key: empty, or ends with a slash. */
+  /** The prefix stands before every key: it is empty, or ends with a slash. */
   readonly prefix: string;
   readonly endpoint?: URL;
   readonly region?: string;
@@ -32,7 +32,10 @@ export interface BucketOptions {
   };
 }
 
-/** What is wrong with the URL, without its value: for the operator, behind "must be". */
+/**
+ * The message names what is wrong with the URL, without its value: for the operator, behind "must
+ * be".
+ */
 export class BucketUrlError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, { cause });
@@ -143,11 +146,11 @@ function parseEncryption(
 
 /** Beyond the life of a blob: the sweeper comes first, also after a day on which nobody ran. */
 const SPARE_DAYS = 1;
-/** What S3 counts in. Parts of an upload are sent within minutes. */
+/** S3 counts in days. Parts of an upload are sent within minutes. */
 const UNFINISHED_DAYS = 1;
 
 interface LifecycleOptions extends BlobLives {
-  /** Before every key: empty, or ends with a slash. */
+  /** The prefix stands before every key: it is empty, or ends with a slash. */
   readonly prefix: string;
 }
 
@@ -177,9 +180,9 @@ export function bucketLifecycle(options: LifecycleOptions): Lifecycle {
       Status: 'Enabled',
       Filter: { Prefix: `${prefix}${kind}/` },
       Expiration: { Days: daysFor(lifeMs) },
-      // Of buckets that keep versions: what was removed is gone, as callers were told.
+      // If a bucket keeps versions, a removed blob is gone, as the service tells callers.
       NoncurrentVersionExpiration: { NoncurrentDays: 1 },
-      // In the same rule: MinIO takes none that does only this.
+      // The same rule has this, too: MinIO takes none that does only this.
       AbortIncompleteMultipartUpload: { DaysAfterInitiation: UNFINISHED_DAYS },
     }),
   );

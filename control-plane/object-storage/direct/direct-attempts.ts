@@ -88,7 +88,7 @@ class SignedAttempt implements DirectAttempt {
   async place(result: HashedBlob): Promise<ResultPlace> {
     const forMs = this.#leftMs();
     const contentType = contentTypeOf(this.#order.format);
-    // From here on a node may have it, even where this fails.
+    // A node may have it from here on, even if this fails.
     this.#placed = result;
     const { signed } = this.#parts;
     const { url, headers } = await signed.signWrite(this.blob, { ...result, forMs, contentType });
@@ -118,7 +118,7 @@ class SignedAttempt implements DirectAttempt {
     if (this.#placed === undefined) throw new Error('a result without a place');
   }
 
-  /** What comes later, or cannot be removed, is the sweeper's. */
+  /** The sweeper removes what comes later or cannot be removed here. */
   async abort(): Promise<void> {
     if (this.#placed === undefined) return;
     const { blobs, log } = this.#parts;
@@ -183,7 +183,7 @@ async function readResultHead(
   return format === 'jpeg' ? { format: 'zip', width, height } : undefined;
 }
 
-/** Where the picture of an archive begins; 0: it is none. */
+/** Finds where the picture of an archive begins; 0: it is none. */
 function archivedFrom(head: Buffer): number {
   const nameEnd = ZIP_NAME_AT + ZIP_NAME.length;
   if (head.length < nameEnd || !head.subarray(0, ZIP_ENTRY.length).equals(ZIP_ENTRY)) return 0;
