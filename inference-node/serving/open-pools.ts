@@ -52,7 +52,7 @@ import { PICTURE_WORKERS_MAX, type PoolSettings } from './start/pool-settings.ts
 
 /** Decode of the next image and encode of the one before overlap with a run. */
 const WORKERS_BESIDE_ENGINES = 2;
-/** On a GPU's host: the node's main process, and what feeds the engines. */
+/** A GPU's host keeps these cores for the node's main process and for what feeds the engines. */
 const CORES_NOT_OF_WORKERS = 2;
 /** One image is being received or sent while every worker has one. */
 const IMAGES_BESIDE_WORKERS = 1;
@@ -100,7 +100,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const selected = provider.selected;
   const layout = chooseLayout(parts, selected, prepared, device);
   ending.throwIfAborted();
-  // Before any child exists: a node without the memory must not begin.
+  // The check comes before any child exists: a node without the memory must not begin.
   const budget = chooseBudget(config, prepared, layout.engines);
   const heif = await chooseHeif(config, log);
   const { failure: reason } = jxlTools();
@@ -192,7 +192,7 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
   return { ...chosen, prepared, engineEnv: plain, gpu: undefined };
 }
 
-/** Where no GPU is asked for it is the environment of every child. */
+/** If no GPU is requested, the engines' environment is that of every child. */
 async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['engineEnv']> {
   const { executionProvider, providerDir, childEnv } = config;
   if (executionProvider === 'cpu' || executionProvider === 'webgpu') return childEnv;
@@ -248,7 +248,7 @@ function chooseLayout(
     readMemoryLimitBytes(),
     models.map(({ model }) => model),
   );
-  // Where not even one fits, its start is refused below, unless the operator takes the risk.
+  // If not even one fits, its start is refused below, unless the operator takes the risk.
   const engines = Math.max(1, Math.min(asked, most));
   if (engines < asked)
     log.warn({ engines, asked }, 'the memory holds fewer engines than asked for');
@@ -325,7 +325,8 @@ async function openEngines(
     const ready = namingSettings(engines.ready(), layout.engines);
     // A picture that needs a second look before its engine is ready takes longer.
     if (role === 'secondLook') ready.catch(fail);
-    // On a CPU each warms up with all cores: all at once would not be ready sooner, but later.
+    // On a CPU each engine warms up with all cores: all at once would not be ready sooner, but
+    // later.
     else if (provider === 'cpu') await ready;
     else awaited.push(ready);
   }

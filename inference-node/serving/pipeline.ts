@@ -45,7 +45,9 @@ export interface PlanRun {
 export interface RunnablePlan {
   readonly name: string;
   readonly runs: readonly PlanRun[];
-  /** Of one whose engines are loaded when they are wanted: when they are. */
+  /**
+   * Resolves when the engines are loaded, for a selectable whose engines load when they are wanted.
+   */
   readonly ready?: () => Promise<void>;
 }
 
@@ -53,11 +55,11 @@ export type ResultKind = 'cutout' | 'mask';
 
 export interface ImageOrder extends FinishChoices {
   readonly plan: RunnablePlan;
-  /** As the caller declared it; a larger image is refused by the decoder. */
+  /** The caller declared this size; the decoder refuses a larger image. */
   readonly declared: Size | undefined;
   readonly resultKind: ResultKind;
   readonly priority: EnginePriority;
-  /** Of the finishing's background picture, where it has one: as `declared`. */
+  /** The size of the finishing's background picture, if it has one, as in `declared`. */
   readonly backgroundDeclared?: Size | undefined;
 }
 
@@ -72,7 +74,7 @@ export interface ImageResult {
   readonly thumbnail?: Buffer | undefined;
   readonly outputFormat: OutputFormat;
   readonly resultKind: ResultKind;
-  /** Of the result: the oriented size of the input, but for finishing. */
+  /** The size of the result: the oriented size of the input, unless finishing changes it. */
   readonly width: number;
   readonly height: number;
   readonly input: Size;
@@ -94,7 +96,7 @@ export interface ImageExchange {
   send(result: ImageResult, signal: AbortSignal): Promise<void>;
 }
 
-/** Where an image in the node can be, in order. */
+/** The positions of an image in the node, in order. */
 export const PIPELINE_POSITIONS = [
   'receiving',
   'waiting_for_load',
@@ -232,7 +234,7 @@ export class Pipeline {
     };
   }
 
-  /** Before it has a worker, which others need meanwhile. Answers how long it took. */
+  /** Waits before the image has a worker, which others need meanwhile. Returns how long it took. */
   async #untilLoaded(order: ImageOrder, signal: AbortSignal): Promise<number> {
     const { ready } = order.plan;
     if (ready === undefined) return 0;
@@ -262,7 +264,7 @@ export class Pipeline {
       lease.decode({ file, declared, modelInputs, background }, signal),
     );
 
-    // Of the picture as it stands, which its header did not show: no model runs in vain.
+    // The header did not show the picture's orientation: check before a model runs in vain.
     requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
@@ -296,7 +298,7 @@ function expectedWorkMs(
   pictures: PicturePoolSnapshot,
 ): number {
   const pixels = declared.width * declared.height;
-  // As encoding is measured: by the larger of picture and result.
+  // Encoding is measured by the larger of picture and result.
   const encoded = Math.max(pixels, frameRange(finishing, declared, { turned: true }).whole);
   const encode = pictures.encodeRates.get(outputFormat) ?? pictures.encodeMsPerMegapixel;
   const picturesMs = (pictures.decodeMsPerMegapixel * pixels + encode * encoded) / 1e6;

@@ -91,7 +91,7 @@ export type FromEngine =
 
 /** "CUDA failure 100: no CUDA-capable device is detected", out of a page of C++. */
 const FAILURE_OF_A_LIBRARY = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
-/** Of the arena, which asks CUDA for memory: behind the signature of a function too. */
+/** The arena says this if CUDA gives it no memory, and may put a function's signature before it. */
 const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
 /** Where in its source ONNX Runtime is, in which function, and what it asserted there. */
 const PLACES = [
@@ -128,16 +128,16 @@ export function saysDeviceIsGone(message: string): boolean {
   return code !== undefined && DEVICE_FAILURES.has(Number(code));
 }
 
-/** What the runtime, Node or the C library say where the kernel gives no more memory. */
+/** The runtime, Node or the C library say this if the kernel gives no more memory. */
 const MEMORY_RAN_OUT =
   /Failed to allocate memory|bad_alloc|bad array new|heap out of memory|Array buffer allocation failed|Cannot allocate memory|Out of memory/i;
 
-/** Of a process whose memory is bounded. */
+/** Tells whether a process with bounded memory ran out of it. */
 export function saysMemoryRanOut(message: string): boolean {
   return MEMORY_RAN_OUT.test(message);
 }
 
-/** Of a GPU's memory. */
+/** Tells whether a GPU is short of memory. */
 export function saysMemoryIsShort(message: string): boolean {
   return MEMORY_FAILURES.some(failure => failure.test(message));
 }

@@ -40,7 +40,9 @@ export interface MatteOrder extends ImageOrder, FileOrder {
   readonly asked: FinishingOrder | undefined;
   /** Refused where no engine would take it within this; undefined: however long it waits. */
   readonly waitMsMax: number | undefined;
-  /** Where the storage is that has the files; undefined: the caller sends and takes their bytes. */
+  /**
+   * The origin of the storage with the files; undefined: the caller sends and takes their bytes.
+   */
   readonly directOrigin: string | undefined;
 }
 
@@ -50,11 +52,11 @@ export interface PictureDefaults {
 }
 
 export interface NodeAbilities {
-  /** Where a header names none. */
+  /** The plan for a header that names none. */
   readonly plan: RunnablePlan;
-  /** What a header may name, `plan` among them. */
+  /** The selectables that a header may name, `plan` among them. */
   readonly selectables: Pick<Selectables, 'find'>;
-  /** Where a header leaves them open. */
+  /** The values for choices that a header leaves open. */
   readonly defaults: PictureDefaults;
   readonly pictures: PictureCapabilities;
 }
@@ -161,7 +163,7 @@ export interface FinishingOrder {
   readonly finishing: Finishing;
   /** Undefined: no picture is its background. */
   readonly background: FileOrder | undefined;
-  /** As it came, for the result's header. */
+  /** The finishing as it came, for the result's header. */
   readonly message: ProtoFinishing;
 }
 
@@ -213,9 +215,9 @@ type FileFields = Pick<
 export interface FileOrder {
   readonly contentLength: number;
   readonly sha256: Buffer | undefined;
-  /** As the caller declared it, if it did: for the memory's count. The bytes decide the format. */
+  /** The format that the caller declared, for the memory's count. The bytes decide the format. */
   readonly inputFormat: InputFormat | undefined;
-  /** As the caller declared it; a larger one is refused by the decoder. */
+  /** The size that the caller declared; the decoder refuses a larger image. */
   readonly declared: Size | undefined;
 }
 

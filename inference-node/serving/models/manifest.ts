@@ -77,7 +77,7 @@ export interface WeightsFile {
   readonly name: string;
   readonly bytes: number;
   readonly sha256: string;
-  /** Of a package: joined in this order they make the file. */
+  /** The parts of a package make the file when they are joined in this order. */
   readonly parts?: readonly FilePart[];
 }
 
@@ -120,11 +120,11 @@ export interface InputSizes {
   readonly max: number;
 }
 
-/** On the machine that added the model, at graph.inputWidth x graph.inputHeight. */
+/** Measurements of the machine that added the model, at graph.inputWidth x graph.inputHeight. */
 export interface Measured {
-  /** Of the engine's process, over two runs. */
+  /** The largest memory of the engine's process over two runs. */
   readonly peakBytes: number;
-  /** Before the first run. */
+  /** The memory of the process before the first run. */
   readonly loadedBytes: number;
   readonly seconds: number;
   readonly provider: ExecutionProvider;
@@ -179,7 +179,7 @@ const SIDE = wholeNumber(1, INPUT_SIDE_MAX);
 const SIDES = list(SIDE);
 const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number above 0' };
 
-/** Of a tensor: a maker may have used any characters. Print it by `printable`. */
+/** A tensor's maker may have used any characters in its name. Print it by `printable`. */
 const TENSOR_NAME = { type: 'string', minLength: 1, description: 'a string, not empty' };
 const TRUE = { const: true, description: 'true, or absent' };
 const BYTES = wholeNumber(1, Number.MAX_SAFE_INTEGER);
@@ -265,8 +265,9 @@ const SCHEMA = fields<ModelManifest>(
 );
 
 /**
- * Of `directory`, or of `added`, the folder of an operator's own models, which replace none.
- * Throws ModelError `settings` (no such model: it names others), `manifest` (malformed), `disk`.
+ * Loads a manifest of `directory`, or of `added`, the folder of an operator's own models, which
+ * replace none. Throws ModelError `settings` (no such model: it names others), `manifest`
+ * (malformed), `disk`.
  */
 export async function loadManifest(
   name: string,
@@ -306,7 +307,9 @@ async function namesIn(directory: string): Promise<readonly string[]> {
   return names;
 }
 
-/** Also where that cannot be told: who loads it is told why, and others are not kept from theirs. */
+/**
+ * Answers true if the system cannot say: the load then reports why, and other models still load.
+ */
 async function isThere(path: string): Promise<boolean> {
   try {
     await stat(path);
@@ -380,7 +383,7 @@ function requireSizes(inputSize: InputSizes, refuse: Refuse): void {
   if (!listed.includes(side)) refuse('inputSize.default', 'must be one of listed');
 }
 
-/** What model-tools/onnx/rewrites.ts can write into a graph. */
+/** Requires a form that model-tools/onnx/rewrites.ts can write into a graph. */
 function requireRewritable(manifest: ModelManifest, refuse: Refuse): void {
   const { graph, fit = 'stretch', activation, inverted } = manifest;
   const { inputType = 'float32', layout = 'nchw', trimap } = graph;
@@ -417,7 +420,10 @@ function requireAsItIs(manifest: ModelManifest, refuse: Refuse): void {
   refuse('graph.inputHeight', `must be inputWidth, ${inputWidth}, where fit is short-side`);
 }
 
-/** As the graph was exported, but for `wanted`. Whether the model takes it is checked apart. */
+/**
+ * Gives the size of the exported graph, unless `wanted` is set. Another check holds it against the
+ * model.
+ */
 export function inputSizeOf({ graph, inputSize }: ModelManifest, wanted?: Size): Size {
   if (wanted !== undefined) return wanted;
   const { dynamic, inputWidth, inputHeight } = graph;

@@ -20,7 +20,7 @@ export interface Normalisation {
   readonly std: readonly [number, number, number];
 }
 
-/** From a graph's output to an alpha in [0, 1]. */
+/** An activation makes an alpha in [0, 1] from a graph's output. */
 export const ACTIVATIONS = [
   'none',
   'sigmoid',
@@ -50,7 +50,9 @@ export type Layout = (typeof LAYOUTS)[number];
 export const FITS = ['stretch', 'letterbox', 'top-left', 'short-side'] as const;
 export type Fit = (typeof FITS)[number];
 
-/** Of fit short-side: inputs' sides are multiples of one, from `min` to `max` pixels. */
+/**
+ * With fit short-side, the input's sides are multiples of `multipleOf`, from `min` to `max` pixels.
+ */
 export interface InputSides {
   readonly multipleOf: number;
   /** Absent: one multiple. */
@@ -63,7 +65,7 @@ export interface GraphForm {
   readonly inputType: InputType;
   readonly layout: Layout;
   readonly fit: Fit;
-  /** Of fit short-side. */
+  /** The sides belong to fit short-side. */
   readonly sides?: InputSides;
   /** 1 is the background. */
   readonly inverted: boolean;
@@ -98,7 +100,10 @@ export interface PreparedModel {
   /** Sums of the files it was made from, hexadecimal, in the manifest's order. */
   readonly weights: readonly string[];
   readonly data?: readonly DataFile[];
-  /** What its records lie beside; absent: `path`. Folders of weights are only read. */
+  /**
+   * The model's records lie beside this file; absent: beside `path`. Folders of weights are only
+   * read.
+   */
   readonly recordsBeside?: string;
   readonly precision: Precision;
   /** One line: why `auto` does not run int8 here although the model has it; else absent. */
@@ -113,9 +118,9 @@ export interface PreparedModel {
   readonly normalisation: Normalisation;
   readonly colourOrder: 'rgb' | 'bgr';
   readonly activation: Activation;
-  /** Of a graph that runs as it is. */
+  /** The form belongs to a graph that runs as it is. */
   readonly form?: GraphForm;
-  /** Of an engine's process with its largest input, as measured; absent: estimated. */
+  /** The engine process's memory with its largest input, as measured; absent: it is estimated. */
   readonly peakBytes?: number;
   readonly licence: Licence;
 }

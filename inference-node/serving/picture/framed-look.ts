@@ -7,7 +7,7 @@ import type { Box, Size } from '@matting/proto/contract/finishing.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
 import { unsureShare } from './worth-running.ts';
 
-/** Of the input's sides to the picture's in it. */
+/** The sides of the input are this many times those of the picture in it. */
 const FRAME_SCALE = 1.5;
 
 /**
@@ -17,17 +17,17 @@ const FRAME_SCALE = 1.5;
 export const FRAMED_RULES = {
   /** Unsure share of the first look, from which on a further one is taken in a frame. */
   unsureShareMin: 0.3,
-  /** Of a side of the picture what the framed look shows, on one of the four: it is cut off. */
+  /** If the framed look shows this share of one of the picture's sides, the subject is cut off. */
   cutOffShareMin: 0.05,
-  /** The same, on each of the four: from it on it shows the picture itself. */
+  /** If it shows this share of each of the four sides, it shows the picture itself. */
   sideShareMax: 0.2,
   /** Unsure share of the framed look, from which on it saw nothing clearly. */
   unsureShareMax: 0.6,
-  /** Of what the first look shows: a framed look that shows less of it saw another subject. */
+  /** A framed look that shows less than this share of what the first shows saw another subject. */
   keptShareMin: 0.95,
-  /** By how much less than with the first look the opinion may agree with the framed one. */
+  /** The opinion may agree with the framed look by so much less than with the first look. */
   agreementLossMax: 0.05,
-  /** Agreement with the opinion, from which on two models see the same, whatever its sides say. */
+  /** From this agreement with the opinion on, two models see the same, whatever its sides say. */
   agreementMin: 0.8,
 };
 
@@ -48,7 +48,7 @@ export function isWorthFraming(
   return unsureShare(subject) >= rules.unsureShareMin;
 }
 
-/** Where the picture lies in an input of `size`. */
+/** Gives the box of the picture in an input of `size`. */
 export function boxInFrame({ width, height }: Size): Box {
   const along = (side: number) => {
     const length = Math.max(1, Math.round(side / FRAME_SCALE));
@@ -116,13 +116,13 @@ export function isBelieved(
   return Math.min(...sides) < rules.sideShareMax;
 }
 
-/** Of what `other` shows. */
+/** Gives the share of what `other` shows that `own` shows too. */
 function keptShare(own: SizedAlpha, other: SizedAlpha): number {
   const { both, others } = countShown(own, other);
   return others === 0 ? 1 : both / others;
 }
 
-/** What both show of what either does; 0 where neither shows anything. */
+/** Divides what both show by what either shows; 0 if neither shows anything. */
 function agreementOf(own: SizedAlpha, other: SizedAlpha): number {
   const { both, owns, others } = countShown(own, other);
   return both === 0 ? 0 : both / (owns + others - both);
@@ -160,10 +160,10 @@ function cutOut(alpha: Uint8Array, width: number, box: Box): Buffer {
   return cut;
 }
 
-/** From a side, relative to the length across: the matte of a thing in a frame fades at its edge. */
+/** The look reads so far from a side, relative to the length across: a framed matte fades there. */
 const SIDE_INSET = 1 / 128;
 
-/** Of the pixels along each side those that are at least half opaque. */
+/** Gives the share of the pixels along each side that are at least half opaque. */
 function sideShares({ alpha, size: { width, height } }: SizedAlpha): readonly number[] {
   const shareOf = (start: number, step: number, length: number) => {
     let shown = 0;

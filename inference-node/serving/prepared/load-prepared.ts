@@ -1,6 +1,7 @@
 /**
- * From checked weights of a plan to graphs that run: a precision is chosen, the prepared file found
- * or made by the caller, its answers checked. The caller provides the engine to check with.
+ * Makes graphs that run from the checked weights of a plan: it chooses a precision, finds the
+ * prepared file or lets the caller make it, and checks its answers. The caller provides the engine
+ * to check with.
  */
 
 import assert from 'node:assert/strict';
@@ -37,12 +38,12 @@ import {
 import { loadRanges, type RangesFile } from './ranges.ts';
 import { requireWeights, type WeightsFolders, weightsBySize } from './weights-cache.ts';
 
-/** In this order; `discard` to `write` only where there is no usable prepared file. */
+/** The steps come in this order; `discard` to `write` only if there is no usable prepared file. */
 export type PrepareProgress =
   | { readonly step: 'check' }
   /** A prepared file is there and is not used; worth a log line. */
   | { readonly step: 'discard'; readonly path: string; readonly reason: string }
-  /** For engines whose input has this size, in pixels. */
+  /** The rewritten graph is for engines with an input of this size, in pixels. */
   | { readonly step: 'rewrite'; readonly width: number; readonly height: number }
   /** Deformable convolutions of an added model were mended, and are held against their stock form. */
   | { readonly step: 'compare'; readonly blocks: number }
@@ -54,8 +55,9 @@ export type PrepareProgress =
   | { readonly step: 'answer' };
 
 /**
- * From the checked weights at `source`, with a sidecar. Returns the file's sha256; undefined: a
- * graph that runs as it is (manifest's graph.dynamic) has nothing to mend, which the sidecar notes.
+ * Makes a prepared file from the checked weights at `source`, with a sidecar. Returns the file's
+ * sha256; undefined: a graph that runs as it is (manifest's graph.dynamic) has nothing to mend,
+ * which the sidecar notes.
  */
 export type MakePrepared = (
   source: string,
@@ -75,7 +77,7 @@ export interface LoadOptions extends WeightsFolders {
   readonly instructionSet: string;
   readonly answering: Answering;
   readonly make: MakePrepared;
-  /** Of a process in which an added graph is compared with its mended form; 4 GiB when absent. */
+  /** Bounds the process that compares an added graph with its mended form; 4 GiB when absent. */
   readonly memoryMaxBytes?: number;
   readonly onProgress?: (progress: PrepareProgress) => void;
 }
@@ -94,7 +96,7 @@ export async function loadPrepared(options: LoadOptions): Promise<PreparedModel>
   const source = requireGraphFile(weights, manifest);
   const use = (precision: Precision, ranges?: RangesFile) => {
     const { width: inputWidth, height: inputHeight } = size;
-    // In the order in which they are written down.
+    // The sidecar lists the fields in this order.
     const key = { inputWidth, inputHeight, precision, provider, instructionSet, ranges };
     return useOrMake(source, key, options);
   };
@@ -125,9 +127,9 @@ function checkQuantised(
 }
 
 /**
- * What loadPrepared would use, by names, sizes and sidecars: nothing is hashed, made or run.
- * Undefined: its weights are not here, or it is not prepared and would have to be. What is made
- * when it is loaded has no sum yet.
+ * Finds what loadPrepared would use, by names, sizes and sidecars; it hashes, makes and runs
+ * nothing. Undefined: the weights are not here, or the model is not prepared and needs it. A graph
+ * that is made when it is loaded has no sum yet.
  */
 export async function glanceAtModel(
   options: Pick<
@@ -246,7 +248,7 @@ export function describePrepared(
   return peakBytes === undefined ? model : { ...model, peakBytes };
 }
 
-/** What runs take above the loaded graph grows with the input's pixels. */
+/** A run's memory above the loaded graph grows with the input's pixels. */
 function peakBytesOf(model: PreparedModel, { measured, graph }: ModelManifest): number | undefined {
   if (measured === undefined) return undefined;
   const { width, height } = largestInput(model);
@@ -286,7 +288,7 @@ export function describeAsItIs(
  * bytes in one instruction (VNNI, DOTPROD), and several kinds may share a cache.
  */
 
-/** From the most capable to the least; the first class whose flags are all present applies. */
+/** The classes go from the most capable to the least; the first with all its flags applies. */
 const X64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
   ['x64-amx-int8', 'amx_int8', 'avx512_vnni'],
   ['x64-avx512-vnni', 'avx512f', 'avx512_vnni'],
@@ -424,7 +426,7 @@ export async function checkAnswerOnDevice(
   return await checkAnswer(options.model, () => storedAnswer(options), options);
 }
 
-/** Of the model's ranges where there are some for this size; else the CPU's, in fp32, made now. */
+/** Answers from the model's ranges if it has some for this size, else from the CPU in fp32, now. */
 async function storedAnswer(options: DeviceAnswerOptions): Promise<readonly number[]> {
   const { model, manifestDirectory, addedModelsDir } = options;
   const { inputWidth: width, inputHeight: height } = model;
@@ -451,7 +453,7 @@ async function answerOfCpu(
   return summariseAnswer(await answering.answer(onCpu, drawCheckInput(onCpu)));
 }
 
-/** But for `outline` what is the same for every model. */
+/** Everything but `outline` is the same for every model. */
 export interface PlanOptions extends Omit<LoadOptions, 'manifest' | 'onProgress' | 'inputSize'> {
   readonly outline: PlanOutline;
   readonly onProgress?: (model: string, progress: PrepareProgress) => void;

@@ -17,10 +17,12 @@ import type { EngineMemory, EngineShare } from './engine-memory.ts';
  */
 type EngineSetState = 'unloaded' | 'loading' | 'loaded';
 
-/** After the first load or set of engines that fails, doubled with each further one. */
+/**
+ * The set is off for this time after a first failure, and for twice as long after each further one.
+ */
 export const OFF_MS = 30_000;
 export const OFF_MAX_MS = 15 * 60_000;
-/** Of processes that were killed and do not die. */
+/** The interval between checks whether killed processes are gone. */
 const GONE_ASKED_EACH_MS = 1000;
 
 export interface EngineSetParts {
@@ -64,7 +66,7 @@ export class EngineSet implements EnginePool {
     this.#parts = parts;
   }
 
-  /** As found until it is loaded, then as it runs. */
+  /** The model as it was found until it is loaded, then as it runs. */
   get model(): PreparedModel {
     return this.#model;
   }
@@ -77,7 +79,7 @@ export class EngineSet implements EnginePool {
     return this.#parts.engines * engineBytes(this.#model);
   }
 
-  /** Until an engine was ready, the last time; 0: it never was. */
+  /** The time that the last load took until an engine was ready; 0: no engine ever was. */
   get loadMs(): number {
     return this.#loadMs;
   }
@@ -97,7 +99,7 @@ export class EngineSet implements EnginePool {
     return performance.now() < this.#offUntilMs;
   }
 
-  /** For an image that wants it, until what is answered is called. Loads it where it is not. */
+  /** Loads the engines if needed, for an image. Call the returned function when it is over. */
   enter(): () => void {
     this.#images += 1;
     clearTimeout(this.#idleTimer);
@@ -175,7 +177,7 @@ export class EngineSet implements EnginePool {
     this.#share = share;
     this.#parts.log.info(this.#facts(), 'model loads');
     this.#ready = this.#untilLoaded(share);
-    // Those that wait are told; there may be none any more.
+    // The images that wait handle this rejection; there may be none any more.
     this.#ready.catch(() => undefined);
     this.#changed();
   }
@@ -200,7 +202,7 @@ export class EngineSet implements EnginePool {
     await share.room();
     const bytes = this.bytes;
     this.#model = await this.#parts.prepare(this.#model, bytes);
-    // In another precision than was found.
+    // The model may come in another precision than the one that was found.
     if (this.bytes > bytes) {
       share.resize(this.bytes);
       await share.room();
@@ -212,7 +214,7 @@ export class EngineSet implements EnginePool {
     await pool.ready();
   }
 
-  /** What the images are told that waited. */
+  /** Makes the error for the images that waited. */
   #failed(error: unknown): ContractError {
     const { log, metrics } = this.#parts;
     this.#end();

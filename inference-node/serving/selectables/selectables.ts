@@ -17,10 +17,10 @@ import { LargeImageTurn } from './large-image-turn.ts';
 import { hasServed, LoadTurns } from './load-turns.ts';
 import type { Found, Look } from './look.ts';
 
-/** Where pictures are short of memory engines give way that had no image for so long. */
+/** If pictures are short of memory, engines give way that had no image for this time. */
 export const LONG_IDLE_MS = 30_000;
 
-/** So soon what is added, prepared or removed is seen. */
+/** The node sees an added, prepared or removed model within this time. */
 export const LOOK_EACH_MS = 5000;
 
 export interface SelectablesParts extends Omit<EngineSetParts, 'engines' | 'onTurn'> {
@@ -41,11 +41,11 @@ export interface SelectablePlan extends Selectable, RunnablePlan {
   readonly loadMs: number;
 }
 
-/** What an image may do to have its engines; nothing is changed before `enter`. */
+/** An image's permission to have its engines; nothing changes before `enter`. */
 export interface Room {
-  /** What pictures have once its engines are loaded; undefined: they are. */
+  /** The pictures' budget once its engines are loaded; undefined: they are loaded. */
   readonly budget: MegapixelBudget | undefined;
-  /** Loads what is not loaded. What is answered is called when the image is over. */
+  /** Loads the engines that are not loaded. Call the returned function when the image is over. */
   enter(): () => void;
 }
 
@@ -103,8 +103,8 @@ export class Selectables {
   }
 
   /**
-   * For an image of so many megapixels. The engines longest without an image give way, never those
-   * of the own plan. Engines that always have one give way by turns (load-turns.ts).
+   * Finds room for an image of so many megapixels. The engines longest without an image give way,
+   * never those of the own plan. Engines that always have one give way by turns (load-turns.ts).
    * @throws ContractError NODE_INCAPABLE where it never fits; NODE_SHORT_OF_MEMORY
    */
   roomFor(plan: RunnablePlan, megapixels: number): Room {
@@ -152,8 +152,8 @@ export class Selectables {
   }
 
   /**
-   * Where engines have to leave, the image is refused until they are gone, and comes again: until
-   * then nothing is loaded in their place, and those that have an image get no other.
+   * If engines must leave, the image is refused until they are gone, and comes again. Until then
+   * nothing is loaded instead of them, and engines that have an image get no other.
    */
   #roomForOwn(megapixels: number): Room {
     const given = this.#giveWay([], 0, megapixels);
@@ -168,7 +168,7 @@ export class Selectables {
     return { budget: undefined, enter };
   }
 
-  /** Those beside the own plan whose engines are all loaded or loading. */
+  /** Lists the selectables beside the own plan whose engines are all loaded or loading. */
   loaded(): { readonly plan: SelectablePlan; readonly isLoading: boolean }[] {
     return this.#list.flatMap(plan => {
       const sets = setsOf(plan);
@@ -177,7 +177,7 @@ export class Selectables {
     });
   }
 
-  /** Of engines that are open beside the own plan's, each set once. */
+  /** Lists the runs of engines that are open beside the own plan's, each set once. */
   runs(): PlanRun[] {
     const open = this.#allSets().filter(({ state }) => state !== 'unloaded');
     const inPlans = this.#list.flatMap(({ runs }) => runs);
@@ -340,7 +340,7 @@ export class Selectables {
   }
 }
 
-/** Of the same name and the same mattes: precision and file are the node's. */
+/** Two models have one key if name and mattes are the same: precision and file are the node's. */
 function keyOf(model: PreparedModel): string {
   return `${model.model} ${sumOf({ models: [{ model, role: 'subject' }] })}`;
 }
@@ -376,7 +376,7 @@ function describe(
   const memory = [...pools].map(([engines, model]) => ({
     bytes: engines.snapshot().engines * engineBytes(model),
   }));
-  // Of another plan what the own plan has is loaded.
+  // Another plan needs no load for the engines that the own plan has.
   const loads = isDefault ? runs.map(({ engines }) => engines.metrics().loadMs) : [];
   return {
     ...selectable,
@@ -390,7 +390,7 @@ async function readyAll(sets: readonly EngineSet[]): Promise<void> {
   await Promise.all(sets.map(set => set.ready()));
 }
 
-/** What is advertised of it. */
+/** Gives the facts of a selectable that the node advertises. */
 function factsOf(one: SelectablePlan): string {
   const { name, kind, goodFor, sha256, memoryBytes, loadMs } = one;
   return JSON.stringify([name, kind, goodFor, sha256, memoryBytes, loadMs, termsOf(one)]);

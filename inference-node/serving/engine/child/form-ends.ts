@@ -13,7 +13,7 @@ import {
   requireNumbers,
 } from './graph-ends.ts';
 
-/** What the runtime knows of a tensor before a run; no shape: nothing is known of it. */
+/** The runtime knows this of a tensor before a run; without a shape it knows nothing. */
 export interface TensorFacts {
   readonly name: string;
   readonly isTensor: boolean;
@@ -171,7 +171,7 @@ class Canvas {
     }
   }
 
-  /** Where its first value is, and how far the next. */
+  /** Finds the channel's first value, and the step to the next. */
   #channelAt(channel: number): readonly [origin: number, step: number] {
     const { layout } = this.#form;
     const last = layout.endsWith('c');
@@ -234,7 +234,7 @@ interface Reading {
   readonly images: number;
 }
 
-/** Of the first picture. Clamped and rounded, never rescaled. */
+/** Reads the matte of the first picture. It clamps and rounds, and never rescales. */
 function readMatte(output: GraphValue, { form, activation, images }: Reading): Matte {
   const values = numbersOf(output);
   const { width, height, classes, classStep, step } = matteShape(output, form, images);
@@ -257,7 +257,7 @@ function readMatte(output: GraphValue, { form, activation, images }: Reading): M
 
 export interface MatteShape extends Size {
   readonly classes: 1 | 2;
-  /** From a pixel's first class to its second, and from a pixel to the next. */
+  /** The steps from a pixel's first class to its second, and from a pixel to the next. */
   readonly classStep: number;
   readonly step: number;
 }
@@ -299,8 +299,9 @@ export function numbersOf({ type, data, dims }: GraphValue): ArrayLike<number> {
 }
 
 /**
- * What shows the picture. A matte of another size than the input has its edge between two pixels:
- * then each is the mean of its neighbours, so that nothing moves by part of a pixel.
+ * Cuts out the part that shows the picture. If the matte's size differs from the input's, its edge
+ * lies between two pixels: then each is the mean of its neighbours, so that nothing moves by part
+ * of a pixel.
  */
 function cutOut(matte: Matte, canvas: Size, place: Place): Matte {
   const { alpha, size } = matte;
@@ -322,7 +323,9 @@ function cutOut(matte: Matte, canvas: Size, place: Place): Matte {
   return { alpha: Buffer.from(cut.buffer), size: cutSize };
 }
 
-/** For each pixel of the part its two neighbours along one axis, and how far it is to the second. */
+/**
+ * Gives for each pixel of the part its two neighbours along one axis, and the way to the second.
+ */
 function samplesOf(start: number, length: number, canvas: number, matte: number) {
   const scale = matte / canvas;
   const count = Math.max(1, Math.round(length * scale));

@@ -11,7 +11,7 @@ import { formEnds } from './form-ends.ts';
 import { type GraphEnds, type GraphInput, preparedEnds } from './graph-ends.ts';
 import { env, InferenceSession, Tensor } from './onnx-runtime.ts';
 
-// Before the first session: ONNX Runtime warns on stderr of what is normal.
+// Set this before the first session: ONNX Runtime warns on stderr of normal things.
 env.logLevel = 'error';
 const LOG_SEVERITY_ERROR = 3;
 
@@ -26,7 +26,7 @@ const WARM_UP_RUNS_GPU = 2;
  */
 const SHARED_SPIN_US = '300';
 
-/** What a session of a graph is made by, whatever its tensors are. */
+/** The settings of a graph's session that do not depend on its tensors. */
 export type RuntimeSpec = Pick<
   SessionSpec,
   'provider' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes' | 'keepsNoMemory'
@@ -45,7 +45,8 @@ function sessionOptions(spec: RuntimeSpec): InferenceSession.SessionOptions {
     // Left unset it is the host's cores, whatever the cgroup allows.
     intraOpNumThreads: spec.intraOpThreads,
     interOpNumThreads: 1,
-    // On, a session of ISNet at 1024x1024 holds twice the memory (1.8 GB), and is no faster.
+    // With the pattern, a session of ISNet at 1024x1024 holds twice the memory (1.8 GB) and is no
+    // faster.
     enableMemPattern: false,
     enableCpuMemArena: spec.keepsNoMemory !== true,
     logSeverityLevel: LOG_SEVERITY_ERROR,
@@ -71,7 +72,7 @@ async function requireUnaltered(path: string, sha256: string | undefined): Promi
   throw new Error(`${path} was altered since it was checked and is not loaded`);
 }
 
-/** Of this picture alone: of another one the graph makes a matte. */
+/** The graph makes no matte of this picture alone: of another one it does. */
 export class NoMatteError extends Error {
   constructor(cause: Error) {
     super(`${cause.message} for this picture`, { cause });
@@ -129,7 +130,10 @@ export class LoadedModel {
     }
   }
 
-  /** Of a prepared graph flat grey, on which one that rescales by its least and most is 0/0. */
+  /**
+   * A prepared graph gets flat grey, on which a graph that rescales by its least and most gives
+   * 0/0.
+   */
   #checkPicture(): Uint8Array {
     const { inputWidth, inputHeight, form } = this.#spec;
     if (form !== undefined) return drawCheckInput(this.#spec);
@@ -174,7 +178,7 @@ async function loadGraph(spec: SessionSpec, source: string | Uint8Array): Promis
   return { native, ends: formEnds(spec, form, { input, output }) };
 }
 
-/** What the runtime says of a graph of which a node has no kernel on the provider. */
+/** The runtime says this of a graph if the provider has no kernel for one of its nodes. */
 const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
 
 /**

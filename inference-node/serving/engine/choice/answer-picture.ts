@@ -11,11 +11,11 @@ import { spawnEngineChild } from '../pool/spawn-engine.ts';
 const ANSWER_TIMEOUT_MS = 120_000;
 
 export interface AnsweringOptions {
-  /** As for engines: what it lets them see is what the model runs on. */
+  /** The environment is the engines' own: what it lets them see is what the model runs on. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly threads: number;
   readonly timeoutMs?: number;
-  /** Of the process; absent: what the machine has. */
+  /** The memory of the process; absent: all that the machine has. */
   readonly memoryMaxBytes?: number;
 }
 
@@ -43,10 +43,10 @@ const LAST_WORDS_LENGTH_MAX = 200;
 
 export interface RunOnceOptions {
   readonly spec: SessionSpec;
-  /** Where spec.path is undefined. */
+  /** The graph's bytes, if spec.path is undefined. */
   readonly graph?: Uint8Array;
   readonly rgb: Uint8Array;
-  /** Of the picture in the input (models/input-size.ts); absent: it fills the input. */
+  /** The size of the picture in the input (models/input-size.ts); absent: it fills the input. */
   readonly size?: Size | undefined;
   readonly childEnv: Readonly<Record<string, string>>;
   /** For load and run together. A driver that hangs is killed then. */
@@ -54,7 +54,7 @@ export interface RunOnceOptions {
   readonly memoryMaxBytes?: number | undefined;
   /** Told what the last run of the warm-up took, ms. */
   readonly onWarm?: (warmMs: number) => void;
-  /** From the kill until its process counts as stuck: KILL_WAIT_MAX_MS where absent. */
+  /** The time from the kill until the process counts as stuck; absent: KILL_WAIT_MAX_MS. */
   readonly killWaitMaxMs?: number;
 }
 
@@ -113,7 +113,7 @@ function describeEnd(how: string, output: string): string {
   return lastWords ? `${ended} after "${lastWords}"` : ended;
 }
 
-/** Where a library lacks, the linker or cuDNN names it on stderr, the binding does not. */
+/** If a library is missing, the linker or cuDNN names it on stderr, but the binding does not. */
 function explain(failure: string, output: string): string {
   const short = shortenNativeError(failure);
   const missing =

@@ -9,7 +9,7 @@ import path from 'node:path';
 export interface GpuFacts {
   /** GPU-… or MIG-…: what CUDA_VISIBLE_DEVICES takes. Stable over restarts. */
   readonly id: string;
-  /** As nvidia-smi counts, by the bus. */
+  /** The index by which nvidia-smi counts, in the order of the bus. */
   readonly index: number;
   readonly name: string;
   readonly memoryBytes: number;
@@ -17,22 +17,25 @@ export interface GpuFacts {
 }
 
 export type GpuListing =
-  /** In the order of the bus. `incomplete`: why there may be more, as behind a GPU that is lost. */
+  /**
+   * The GPUs are in the order of the bus. `incomplete`: why there may be more, as behind a lost
+   * GPU.
+   */
   | { readonly state: 'listed'; readonly gpus: readonly GpuFacts[]; readonly incomplete?: string }
   | { readonly state: 'failed'; readonly reason: string }
   /** No driver: neither its command nor its device file. */
   | { readonly state: 'absent'; readonly reason: string };
 
 /**
- * With eight GPUs and no persistence daemon it takes 25 to 30 s (pull requests Azure/aks-gpu 105,
- * Azure/AgentBaker 2829); longer is a driver that hangs.
+ * With eight GPUs and no persistence daemon the command takes 25 to 30 s (pull requests
+ * Azure/aks-gpu 105, Azure/AgentBaker 2829); if it takes longer, the driver hangs.
  */
 export const LISTING_MAX_MS = 60_000;
 const SAID_BYTES_MAX = 1024 * 1024;
 export const SMI_COMMAND = 'nvidia-smi';
-/** Of the driver, whatever commands a container is given. */
+/** The driver makes this file, whatever commands a container has. */
 const DRIVER_DEVICE = '/dev/nvidiactl';
-/** Where containers and WSL have it, besides the PATH. */
+/** Containers and WSL have the command in these folders, besides the PATH. */
 const FURTHER_FOLDERS = ['/usr/bin', '/usr/local/nvidia/bin', '/usr/lib/wsl/lib'];
 const FIELDS = 'index,uuid,name,memory.total,driver_version,mig.mode.current';
 const QUERY = [`--query-gpu=${FIELDS}`, '--format=csv,noheader,nounits'];

@@ -1,40 +1,41 @@
 /**
- * What an engine may take while it serves.
- *
- * `models add` measured an added model with painted pictures, and a graph of anybody's may take
- * more for another picture. What bounds a probe therefore bounds each engine of that model too. A
- * shipped model has no bound: its graph is pinned by its checksum, was rewritten for one size, and
- * takes the same memory for every picture.
+ * Bounds what an engine may take while it serves. `models add` measured an added model with painted
+ * pictures, and a graph of anybody's may take more for another picture. What bounds a probe
+ * therefore bounds each engine of that model too. A shipped model has no bound: its graph is pinned
+ * by its checksum, was rewritten for one size, and takes the same memory for every picture.
  */
 import { engineBytes } from '../../admission.ts';
 import { largestInput, type PreparedModel } from '../../models/prepared-model.ts';
 import { ANSWER_VALUES_MAX } from '../engine-protocol.ts';
 
 export interface EngineBounds {
-  /** What the kernel gives its process (RLIMIT_DATA). Undefined: all that there is. */
+  /** The kernel gives the process no more than this (RLIMIT_DATA). Undefined: all that there is. */
   readonly dataBytesMax?: number;
   readonly resident?: ResidentBound;
   /** The matte of a run. */
   readonly answerBytesMax: number;
 }
 
-/** What may stay resident after a run. The engine that keeps more is restarted. */
+/** An engine that keeps more than this after a run is restarted. */
 export interface ResidentBound {
-  /** As admission counts it. On a GPU the driver may make the process larger from the start. */
+  /**
+   * The memory as admission counts it. On a GPU the driver may make the process larger from the
+   * start.
+   */
   readonly countedBytes: number;
-  /** Above that, or above what was resident when the engine was ready. */
+  /** The growth above `countedBytes`, or above what was resident when the engine was ready. */
   readonly growthBytesMax: number;
 }
 
-/** What V8 and the runtime reserve of their own and do not use: 0.6 GB before a graph is loaded. */
+/** V8 and the runtime reserve this and do not use it: 0.6 GB before a graph is loaded. */
 export const RUNTIME_RESERVED_BYTES = 640 * 1024 ** 2;
 /** The stack that each thread reserves (glibc, with the usual `ulimit -s`). */
 const THREAD_RESERVED_BYTES = 8 * 1024 ** 2;
-/** Of what was measured. The runtime takes memory in steps of powers of two. */
+/** An engine may take this times what was measured. The runtime takes memory in powers of two. */
 const MEASURED_TIMES_MAX = 2;
 /** A model that nobody measured, in a manifest written by hand, has what a probe has. */
 const UNMEASURED_BYTES = 2 * 1024 ** 3;
-/** Of what was measured: so much more may stay with an engine between two pictures. */
+/** An engine may keep this share of what was measured between two pictures. */
 const KEPT_SHARE_MAX = 0.5;
 /** Node's own heap and buffers come and go by so much. */
 const KEPT_BYTES = 64 * 1024 ** 2;

@@ -11,7 +11,7 @@ export type EnginePriority = 'sync' | 'async';
 export interface EngineRun {
   /** HWC, 3 bytes a pixel in RGB order, of `size`; a trimap is the fourth of a model with one. */
   readonly rgb: Uint8Array;
-  /** Of the picture in the input (models/input-size.ts); absent: it fills the input. */
+  /** The size of the picture in the input (models/input-size.ts); absent: it fills the input. */
   readonly size?: Size | undefined;
   readonly priority: EnginePriority;
   /** Aborted while queued: leaves the queue. Aborted while running: the result is dropped. */
@@ -40,7 +40,7 @@ export interface EnginePoolSnapshot {
   readonly queued: number;
   /** Running mean of what a run takes, ms. */
   readonly inferMs: number;
-  /** For a run queued now, until an engine takes it, ms. */
+  /** The time until an engine takes a run that is queued now, ms. */
   readonly estimatedWaitMs: number;
 }
 
@@ -114,7 +114,10 @@ export interface EngineTiming {
   /** A run may take the greater of these: a floor, and a multiple of the running mean. */
   readonly runTimeoutMinMs: number;
   readonly runTimeoutMeans: number;
-  /** Before the first, second, … respawn without a successful run between; the last one repeats. */
+  /**
+   * The delays before the first, second, … respawn without a successful run between; the last
+   * repeats.
+   */
   readonly respawnDelaysMs: readonly [number, ...number[]];
   /** From a kill until its process counts as stuck. */
   readonly killWaitMaxMs: number;
@@ -127,12 +130,15 @@ export interface EnginePoolOptions {
   readonly sharesCores?: boolean;
   /** The GPU of the engines. Undefined: they run on what the provider takes first. */
   readonly device?: GpuDevice | undefined;
-  /** What this model does says nothing of the GPU: the pool fails alone, unless CUDA has lost it. */
+  /**
+   * Failures of this model do not put the GPU out: the pool fails alone, unless CUDA has lost the
+   * GPU.
+   */
   readonly sparesDevice?: boolean;
   /** The engines' whole environment, except for what this room sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
-  /** Where mattes are put. Undefined: in new memory. */
+  /** Mattes go into these buffers. Undefined: into new memory. */
   readonly buffers?: BufferPool;
   readonly timing?: Partial<EngineTiming>;
   readonly failureWindowMs?: number;
@@ -161,7 +167,7 @@ export class RunQueue<Item extends Queued> {
     this.#waiting[item.priority].push(item);
   }
 
-  /** For one that was the head of its line and is again. */
+  /** Returns an item that was the head of its line to the head. */
   putBack(item: Item): void {
     this.#waiting[item.priority].unshift(item);
   }

@@ -208,7 +208,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#endTask(task, 'succeeded');
     this.#inferMs.add(inferMs);
     this.#failure.recordSuccess();
-    // Before anything else: the engine must not wait for what the caller does with the answer.
+    // Dispatch first: the engine must not wait for what the caller does with the answer.
     this.#dispatch();
     task.resolve({ alpha, size, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
     this.#afterRun();
@@ -237,7 +237,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     const { device } = this.#options;
     const death = this.#deathOf(engine, loss);
     const mustGo = death !== undefined && this.#failure.recordDeath(death);
-    // What a load reports is the same the next time; a crash may not be.
+    // A load reports the same error the next time; a crash may not come again.
     const neverLoads = broken && !this.#wasReady;
     const gone = device !== undefined && cause === 'load' && saysDeviceIsGone(message);
     if (this.#closing !== undefined) return;
@@ -319,7 +319,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
   /** Settles what was in it, or puts it back where its run had not begun. */
   #loseRun({ cause, message, started }: EngineLoss, task: RunTask): void {
     const gone = this.#gone();
-    // After the watchdog's time do not wait for a process that may never go.
+    // After the watchdog's time a run does not wait for a process that may never go.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
     const mayRunAgain = !started && soon && task.dispatches < DISPATCHES_MAX;
     if (mayRunAgain && !gone && !task.settled) {
@@ -365,7 +365,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     this.#changed();
   }
 
-  /** Those with a run in them, or in the middle of losing one, end after it. */
+  /** Closes the engines without a run. An engine with a run, or losing one, closes after it. */
   #closeFreeEngines(): void {
     for (const engine of this.#engines) if (engine.task === undefined) engine.close();
   }
@@ -393,7 +393,7 @@ class ChildEnginePool implements EnginePool, EngineListener {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
-  /** Those go that wait for no engine to start. */
+  /** If no engine serves, ends the runs that do not wait for an engine to start. */
   #leaveWhereDown(): void {
     if (this.#serves) return;
     const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');

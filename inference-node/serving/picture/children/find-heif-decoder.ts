@@ -8,7 +8,7 @@ import { type HeifDecoder, isAtLeast, type TriedDecoder, tryDecoder } from './he
 export const HEIF_CHOICES = ['js', 'system', 'off'] as const;
 export type HeifChoice = (typeof HEIF_CHOICES)[number];
 
-/** What an operator installs. */
+/** The ways in which an operator can install a decoder. */
 export const HEIF_WAYS = {
   js: 'libheif-js, installed beside the service,',
   system: "heif-dec or heif-convert, of Debian's libheif-examples,",
@@ -17,7 +17,7 @@ export const HEIF_WAYS = {
 export interface HeifSearch {
   /** Undefined: HEIC cannot be read. */
   readonly decoder: HeifDecoder | undefined;
-  /** What is installed and does not work, and why. */
+  /** The decoders that are installed and do not work, and why. */
   readonly failures: readonly string[];
 }
 
@@ -29,7 +29,7 @@ export interface HeifPlaces {
 }
 
 const MODULE = 'libheif-js/wasm-bundle';
-/** What an operator built comes before Debian's; heif-convert is the name up to Debian 12. */
+/** An operator's own build comes before Debian's; heif-convert is the name up to Debian 12. */
 export const HEIF_PLACES: HeifPlaces = {
   modulesFrom: fileURLToPath(import.meta.url),
   programs: ['heif-dec', 'heif-convert'].flatMap(name => [
@@ -67,7 +67,7 @@ function resolveModule({ modulesFrom }: HeifPlaces): string | Error | undefined 
   }
 }
 
-/** From util-linux; the second way is for users that are not root. */
+/** The program comes from util-linux; the second way is for users that are not root. */
 const UNSHARE = '/usr/bin/unshare';
 const WITHOUT_NETWORK = [
   [UNSHARE, '--net', '--'],
@@ -99,7 +99,7 @@ export function isSafeLibheif(version: string): boolean {
   return isAtLeast(version, LIBHEIF_MIN);
 }
 
-/** What an operator has to know of it, a line each; none: nothing. */
+/** Lists what an operator must know of the decoder, a line each; none: there is nothing to know. */
 export function remarksOf({ file, version, within }: HeifDecoder): string[] {
   const lines: string[] = [];
   if (!isSafeLibheif(version)) {

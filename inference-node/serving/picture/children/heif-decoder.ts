@@ -11,13 +11,13 @@ import { type Links, openNameless } from './temporary-files.ts';
 
 export interface HeifDecoder {
   readonly kind: 'js' | 'system';
-  /** Of the module, or the program. */
+  /** The file of the module, or of the program. */
   readonly file: string;
-  /** Of libheif. */
+  /** The version of libheif. */
   readonly version: string;
-  /** What takes its network from it; empty: nothing that does is allowed on this machine. */
+  /** The command that takes its network from it; empty: this machine allows none. */
   readonly within: readonly string[];
-  /** Of the program: those that its version knows. */
+  /** The options of the program that its version knows. */
   readonly options: readonly string[];
 }
 
@@ -46,8 +46,8 @@ export function moduleCommand(order: DecodeOrder): string[] {
 /** Its help does not name it. Without it later versions leave out tiles that they cannot decode. */
 const STRICT = '--strict';
 /**
- * Those that a version's help names are given. Without the first most of the time of a run goes
- * into compression; the others leave the cores to engines.
+ * The program gets the options that its version's help names. Without the first, compression takes
+ * most of a run's time; the others leave the cores to engines.
  */
 const OPTIONS = { '--png-compression-level': 1, '--tile-threads': 1, '--codec-threads': 1 };
 
@@ -60,7 +60,7 @@ export function programCommand({ file, options }: HeifDecoder, folder: string): 
   return [file, STRICT, ...options, INPUT, path.join(folder, TARGET)];
 }
 
-/** Of libheif-js: those before have other functions. */
+/** Earlier versions of libheif-js have other functions. */
 const MODULE_MIN = '1.19.0';
 
 export function isAtLeast(version: string, least: string): boolean {

@@ -41,14 +41,14 @@ interface Channel {
 }
 
 interface Decoded {
-  /** Of an error. */
+  /** An error has a code. */
   readonly code?: unknown;
   readonly message?: string;
   readonly image?: unknown;
   readonly channels?: readonly Channel[];
 }
 
-/** Of libheif-js, as far as it is called. */
+/** The functions of libheif-js that this file calls. */
 interface Libheif {
   readonly heif_error_code: Names;
   readonly heif_colorspace: Names;
@@ -65,7 +65,7 @@ interface Libheif {
 
 type Samples = Uint8Array | Uint16Array;
 
-/** What a plane is decoded to. */
+/** A plane is decoded to this form. */
 interface Form {
   readonly colorspace: unknown;
   readonly chroma: unknown;
@@ -124,10 +124,10 @@ function decodeTile(libheif: Libheif, context: unknown, id: number, form: Form):
   return { ...channel, free };
 }
 
-/** Of a picture that is one tile: it is copied and written piece by piece. */
+/** A picture that is one tile is copied and written in pieces of so many rows. */
 const PIECE_ROWS = 64;
 
-/** By rows of tiles: of the picture no more is held. */
+/** Writes rows of tiles: it holds no more of the picture. */
 function writePlane(
   { width, height, columns, tileWidth, tileHeight, firstId, bits }: PlaneOrder,
   channels: 1 | 4,

@@ -34,8 +34,8 @@ import { attempt, requireVips, Scratch } from './wasm-vips.ts';
 
 const TARGET = 'pixels.ppm';
 /**
- * With channels beside colours and alpha, those two go to ec0 and each other to a file of its own.
- * Where it finds no link djxl would create a file.
+ * If a file has channels beside colours and alpha, djxl writes those two to ec0 and each other
+ * channel to a file of its own. If it finds no link, djxl would create a file.
  */
 const LINKS: Links = {
   [TARGET]: OUTPUT,
@@ -45,7 +45,7 @@ const LINKS: Links = {
 };
 const DJXL_EXTRA_CHANNELS_MAX = 2;
 
-/** To RGBA of 8 bits, oriented, in the file's own colours, with straight alpha. */
+/** Decodes to RGBA of 8 bits, oriented, in the file's own colours, with straight alpha. */
 export async function decodeWithDjxl(
   file: Buffer,
   size: Size,
@@ -60,7 +60,7 @@ interface Inks {
   readonly hasAlpha: boolean;
 }
 
-/** Of CMYK whose only further channel is black, which is never multiplied by alpha. */
+/** Decodes CMYK whose only further channel is black, which is never multiplied by alpha. */
 async function decodeInksWithDjxl(file: Buffer, size: Size, premultiplied: boolean): Promise<Inks> {
   return await runDjxl(file, size, async (output, extra) => {
     const black = await readSamples(extra, size);
@@ -250,8 +250,8 @@ function spread(from: Uint8Array, channels: Channels, rgba: Uint8Array): void {
 /** Visually lossless by the format's own measure; the contract asks for this or better. */
 const DISTANCE = 1;
 /**
- * From 1 to 9. A photo of 12 MP with alpha takes 1.6 s at 3, 2.2 s at 4 and is no smaller; one of 2
- * MP 0.2 s at 3, 1.2 s at 7 (2 cores of an AMD EPYC).
+ * The effort goes from 1 to 9. A photo of 12 MP with alpha takes 1.6 s at 3, 2.2 s at 4 and is no
+ * smaller; a photo of 2 MP takes 0.2 s at 3, 1.2 s at 7 (2 cores of an AMD EPYC).
  */
 const EFFORT = 3;
 
@@ -290,9 +290,9 @@ interface StoredJxl extends Size {
 }
 
 /**
- * In WebAssembly; where it lacks the memory with libjxl's program. That depends on more than size
- * (lossless takes four times as much), so a large picture that failed is tried again. So is one
- * with two further channels, which libvips (8.18) cannot read.
+ * Reads in WebAssembly, or with libjxl's program if WebAssembly lacks the memory. That depends on
+ * more than size (lossless takes four times as much), so a large picture that failed is tried
+ * again. So is a picture with two further channels, which libvips (8.18) cannot read.
  */
 async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch) {
   const { width, height, premultiplied, profile } = stored;
@@ -451,7 +451,7 @@ export function withoutMetadata(file: Buffer): Buffer {
   return joined([...kept, file.subarray(at)], file);
 }
 
-/** Where the box at `at` ends, at most the file's end; undefined: there is none. */
+/** Finds the end of the box at `at`, at most the file's end; undefined: there is no box. */
 function endOfBox(file: Buffer, at: number): number | undefined {
   if (at + HEAD_BYTES > file.length) return undefined;
   const size = file.readUInt32BE(at);

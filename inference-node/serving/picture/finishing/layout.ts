@@ -1,4 +1,4 @@
-/** Where the subject of a picture is, and where what is shown lies in the result. Pure. */
+/** Finds the subject of a picture, and lays out what the result shows of it. Pure. */
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import {
   frameWanted,
@@ -22,36 +22,39 @@ import type { Box, Finishing, Length, Region, Size } from '@matting/proto/contra
 
 interface SeenSubject {
   readonly box: Box;
-  /** Of the picture's area that it covers, 0 to 1: the sum of its alpha. */
+  /** The part of the picture's area that the subject covers, 0 to 1: the sum of its alpha. */
   readonly share: number;
   readonly unsure: boolean;
   readonly cutOff: boolean;
 }
 
 /**
- * What is called a subject, unsure and cut off: chosen on close-ups, compositions and pictures of
- * nothing, each judged without its like (bench/quality-subject.ts, bench/MEASUREMENTS.md).
+ * These bounds decide what is a subject, unsure and cut off. They were chosen on close-ups,
+ * compositions and pictures of nothing, each judged without its like (bench/quality-subject.ts,
+ * bench/MEASUREMENTS.md).
  */
 export const SUBJECT_RULES = {
-  /** Of 255: a pixel of it, or more, is solid. */
+  /** A pixel is solid from this alpha on, of 255. */
   solidFrom: 160,
-  /** Of the cells those with such a pixel: below it no subject is seen, but a ghost at most. */
+  /**
+   * If a smaller share of the cells has a solid pixel, there is no subject, but a ghost at most.
+   */
   solidShareMin: 0.0003,
-  /** Of 255: from EDGE up to it a pixel is shown, and unsure. */
+  /** A shown pixel (EDGE or more) is unsure below this alpha, of 255. */
   unsureBelow: 230,
-  /** Of the pixels that are shown those that are unsure: from it on the subject is. */
+  /** The subject is unsure from this share of unsure pixels among those that are shown. */
   unsureShareMin: 0.25,
-  /** Of the picture's border what is solid: from it on the subject is cut off. */
+  /** The subject is cut off if this share of the picture's border is solid. */
   borderShareMin: 0.01,
 } as const;
 
 export type SolidRules = Readonly<Record<'solidFrom' | 'solidShareMin', number>>;
 
-/** Of 255. */
+/** A pixel is shown from this alpha on, of 255. */
 const EDGE = 26;
 /** Alpha of a part in all, relative to the largest part's: below it is a speck. */
 const SPECK_SHARE = 0.004;
-/** Of 255: a part without a pixel of it is a speck, unless it is the largest. */
+/** A part without a pixel of this alpha (of 255) is a speck, unless it is the largest. */
 const SPECK_PEAK = 64;
 /** Cells along the longer side. */
 const CELLS_MAX = 512;
@@ -87,7 +90,7 @@ export function findSubject(alpha: Uint8Array, size: Size): SeenSubject | undefi
   };
 }
 
-/** For a byte of alpha whether it is one: 0 or 1. Faster than to compare each. */
+/** Tells for each byte of alpha whether `is` holds: 0 or 1. A table is faster than comparisons. */
 const bytesThat = (is: (alpha: number) => boolean) =>
   Uint8Array.from({ length: 256 }, (_none, alpha) => Number(is(alpha)));
 const SHOWN = bytesThat(alpha => alpha >= EDGE);
@@ -234,7 +237,7 @@ function boxOf(
 export interface Layout {
   readonly frame: Size;
   readonly source: Box;
-  /** Where that part lies in the frame. */
+  /** The box in the frame that shows the source. */
   readonly target: Box;
 }
 
@@ -293,7 +296,7 @@ function contentsOf({ input, subject, finishing }: Request): Box {
   };
 }
 
-/** Of an axis: the subject's middle in the input, and how the space beside it is shared. */
+/** The subject's middle in the input along one axis, and how the space beside it is shared. */
 interface Place {
   readonly middlePx: number;
   /** 0 to 1 of the space lies before the contents, or the middle keeps its share of the input. */
@@ -324,14 +327,14 @@ function spanOf(px: number, middlePx: number, framePx: number, share: Place['sha
   return { start: Math.min(space, Math.max(0, Math.round(start))), length };
 }
 
-/** What of the contents lies in the input, and where that comes to lie. */
+/** Cuts the contents to the part that lies in the input, and finds that part's box in the frame. */
 function showIn(frame: Size, input: Size, contents: Box, across: Span, down: Span): Layout {
   const clip = ({ side, start }: Axis, span: Span) => {
     const from = Math.max(0, contents[start]);
     const to = Math.min(input[side], contents[start] + contents[side]);
     const place = (px: number) =>
       span.start + Math.round(((px - contents[start]) / contents[side]) * span.length);
-    // What is there is a pixel at least, and none of it lies outside.
+    // The part that is shown has a pixel at least, and lies in the span.
     const first = Math.min(span.start + span.length - 1, place(from));
     const last = Math.max(first + 1, place(to));
     return { from, length: to - from, first, targetLength: last - first };

@@ -20,11 +20,11 @@ export interface AreaRules {
   readonly ownSureFrom: number;
   readonly ownEnclosedMin: number;
   /**
-   * From this share of subject around it an area that is not filled stays at the first look: a mean
-   * with a look that is blind for it would be a hole. Half: an edge has less.
+   * With this share of subject around it, an area that is not filled keeps the first look: its mean
+   * with a look that is blind for it would be a hole. An edge has less than half.
    */
   readonly keptEnclosedMin: number;
-  /** The same for what the first look is nearly sure of. */
+  /** The same share for the values of which the first look is nearly sure. */
   readonly sureKeptEnclosedMin: number;
 }
 
@@ -53,7 +53,7 @@ export interface FullLook extends Look {
   readonly source: Plane;
 }
 
-/** In place. `looks` are of the size of `merged`; the first decides. */
+/** Fills in place. `looks` have the size of `merged`; the first decides. */
 export function fillAreas(
   looks: readonly FullLook[],
   merged: Uint8Array,
@@ -233,7 +233,7 @@ interface Look {
 
 interface Area {
   readonly cells: readonly number[];
-  /** Of the decided cells around it, the share that is the subject; 0 where there are none. */
+  /** The share of subject among the decided cells around the area; 0 if there are none. */
   readonly enclosed: number;
   /** For each look the value (0 to 255) that a quarter of the cells are below. */
   readonly quarters: readonly number[];
@@ -361,7 +361,7 @@ function describe(
   const around = decidedAround(cells, area, undecided, size);
   let all = around.length;
   let subject = around.filter(cell => holdsSubject(looks, cell)).length;
-  // What goes around a body has it on its inner side, and is not inside of it.
+  // A thing around a body has the body on its inner side, and is not inside of it.
   if (border.filter(cell => area[cell] === 1).length > border.length / 2) subject = 0;
   for (const run of runsAtBorder(area, border)) {
     const ends = run.beyond.map(line => line.find(cell => undecided[cell] === 0));
@@ -417,7 +417,10 @@ interface BorderRun {
   readonly beyond: readonly (readonly number[])[];
 }
 
-/** Where an area meets the picture's border; a body that goes on there has itself on both sides. */
+/**
+ * Finds the runs of the picture's border that an area meets; a body that continues there lies on
+ * both sides.
+ */
 function runsAtBorder(area: Uint8Array, border: readonly number[]): BorderRun[] {
   const cellAt = (index: number) => border[(index + border.length) % border.length] ?? 0;
   const start = border.findIndex(

@@ -101,7 +101,7 @@ function solveTiles(borrow: Borrow, source: Source, onGrid: GridColours): void {
   }
 }
 
-/** In pixels of the picture; right and bottom are exclusive. */
+/** The bounds are pixels of the picture; right and bottom are exclusive. */
 interface Tile {
   readonly left: number;
   readonly top: number;
@@ -294,7 +294,7 @@ interface ColourLevel extends Size {
   readonly background: number;
 }
 
-/** Of smoothness at the same alpha. The paper's 1e-5 and 1 trust every alpha. */
+/** The weight of smoothness at the same alpha. The paper's 1e-5 and 1 trust every alpha. */
 const SMOOTHNESS = 0.02;
 const GRADIENT_WEIGHT = 0.02;
 
@@ -321,7 +321,10 @@ function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
   kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
 }
 
-/** From neighbours' newest values. `softOnly` leaves opaque and transparent pixels unchanged. */
+/**
+ * Computes from neighbours' newest values. `softOnly` leaves opaque and transparent pixels
+ * unchanged.
+ */
 export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
   const { seen, foreground, background, width, height } = level;
   kernels.relax(
@@ -342,7 +345,7 @@ export function relax(level: ColourLevel, rounds: number, softOnly: boolean): vo
  * arbitrary, often the very background that was cut away; grey would be mixed in too.
  */
 
-/** What one opaque pixel adds to the opacities of the kernels' sums. */
+/** One opaque pixel adds this to the opacities of the kernels' sums. */
 const OPAQUE = 255;
 /** Weight of a coarser level's colour relative to one opaque pixel of the finer level. */
 const COARSER_COLOURS_WEIGHT = 0.05 * OPAQUE;
@@ -365,7 +368,7 @@ function carryVisible(
   return { grid, at };
 }
 
-/** In place; opaque pixels and opacities stay. `pixels`: `count` from column `left` on. */
+/** Works in place; opaque pixels and opacities stay. `pixels`: `count` from column `left` on. */
 function layOver(
   { grid, at }: VisibleColours,
   pixels: number,
@@ -438,7 +441,7 @@ function multiply(a: number, b: number): number {
   return (product + (product >>> 8)) >>> 8;
 }
 
-/** In place: what was transparent stays transparent. */
+/** Works in place: a transparent pixel stays transparent. */
 export function multiplySourceAlpha(alpha: Uint8Array, { rgba, translucent }: RgbaPicture): void {
   if (!translucent) return;
   // `alpha` and `rgba` have the same number of elements.
@@ -456,7 +459,7 @@ export function clearOutside(alpha: Uint8Array, { width, height }: Size, box: Bo
   alpha.fill(0, bottom * width, height * width);
 }
 
-/** In place: no colour where alpha is 0, so that no background is left in a cut-out. */
+/** Removes in place the colour where alpha is 0, so that a cut-out has no background left. */
 export function applyAlpha({ rgba }: RgbaPicture, alpha: Uint8Array): void {
   for (let i = 0; i < rgba.length; i++) {
     const opacity = alpha[i]!;

@@ -41,7 +41,7 @@ const UNCERTAIN_SHARE_FULL = 0.7;
 /** Weight of a matte at half opacity; a certain one has 1.05. */
 const UNSURE_WEIGHT = 0.05;
 
-/** Of `size`. The first of `mattes` is a subject. */
+/** Makes a matte of `size`. The first of `mattes` is a subject. */
 export function mergeMattes(
   mattes: readonly RoleMatte[],
   size: Size,
@@ -108,8 +108,8 @@ function average(others: readonly Uint8Array[], merged: Uint8Array, softness: Fl
 }
 
 /**
- * In place: the softer the edge, the more the surer of the two counts. Where both are sure of the
- * opposite the subject's value stays: the mean would be a hole.
+ * Works in place: the softer the edge, the more the surer of the two counts. If both are sure of
+ * the opposite, the subject's value stays: the mean would be a hole.
  */
 function applyOpinion(opinion: Uint8Array, merged: Uint8Array, softness: Float32Array): void {
   if (agreement(opinion, merged) < AGREEMENT_MIN) return;
@@ -176,7 +176,7 @@ const SHOWN_FROM = 128;
 /** Cells that a way may leap over: a wisp of hair has gaps. */
 const GAP = 2;
 
-/** In place. A matte that shows nothing surely does not change: it may be glass. */
+/** Fades in place. A matte that shows nothing surely does not change: it may be glass. */
 export function fadeIslands(alpha: Uint8Array, size: Size): void {
   const grid = gridSize(size);
   const reach = widen(resample({ data: alpha, ...size }, grid), grid);
@@ -222,7 +222,7 @@ function widenLine(
   }
 }
 
-/** For each cell the least value along the best way to a shown cell; 0 where there is none. */
+/** Gives for each cell the least value along the best way to a shown cell; 0 if there is none. */
 function reconstruct(cells: Uint8Array, { width }: Size): Uint8Array {
   const joined = new Uint8Array(cells.length);
   // Cells to go on from, by what they have: the highest first, so that each is final once taken.

@@ -74,7 +74,7 @@ export async function finishPicture(
       : frame(picture, alpha, { ...choices, finishing }, seen?.box, extras);
   const framedMs = performance.now();
   const { width, height } = framed.pixels;
-  // Before the file: an encoder may overwrite the pixels.
+  // The thumbnail comes before the file: an encoder may overwrite the pixels.
   const thumbnail = choices.thumbnail ? await thumbnailOf(framed.pixels) : undefined;
   const file = await encodePixels(framed.pixels, outputFormat);
   const timings = {
@@ -86,7 +86,7 @@ export async function finishPicture(
   return { file, thumbnail, size: { width, height }, subject, timings };
 }
 
-/** What goes wrong with it is for the log: the result does not depend on it. */
+/** An error of the thumbnail goes to the log: the result does not depend on it. */
 async function thumbnailOf(pixels: RawPixels): Promise<Buffer | undefined> {
   try {
     return await encodeThumbnail(pixels);
@@ -206,7 +206,7 @@ function asBackgrounds(error: ContractError): ContractError {
 /* What a layout shows of a cut-out, scaled, over the background, in one pass. */
 
 type Backdrop =
-  /** As pixels have it: red in the lowest byte, straight alpha in the highest. */
+  /** The colour as pixels have it: red in the lowest byte, straight alpha in the highest. */
   | { readonly kind: 'colour'; readonly pixel: number }
   | { readonly kind: 'picture'; readonly picture: Pixels };
 
@@ -315,13 +315,13 @@ interface Axis {
   readonly first: number;
   readonly length: number;
   readonly taps: number;
-  /** From `first`, one for each pixel of the result. */
+  /** The first input pixel for each pixel of the result, counted from `first`. */
   readonly starts: Int32Array;
   /** `taps` for each pixel of the result. */
   readonly weights: Float32Array;
 }
 
-/** Of the cubic, in pixels of the coarser side. */
+/** The cubic reaches this far, in pixels of the coarser side. */
 const REACH = 2;
 
 function cubic(distance: number): number {
@@ -478,7 +478,7 @@ function backdropOf(
   }
 }
 
-/** As pixels have it: red in the lowest byte. No colour where alpha is 0. */
+/** Returns the colour as pixels have it: red in the lowest byte. It is 0 where alpha is 0. */
 function pixelOfRgba(rgba: number): number {
   if ((rgba & 255) === 0) return 0;
   const bytes = Buffer.alloc(4);

@@ -18,9 +18,9 @@ export function bytesOfSamples(samples: Samples): Uint8Array {
 }
 
 /**
- * From colours multiplied by alpha to straight ones, in place, before any colour conversion. Where
- * alpha is 0 the colour becomes 0; one above its alpha (a lossy codec) is clamped. Alpha is the
- * last of `channels`.
+ * Makes colours multiplied by alpha straight, in place, before any colour conversion. If alpha is
+ * 0, the colour becomes 0; a colour above its alpha (a lossy codec) is clamped. Alpha is the last
+ * of `channels`.
  */
 export function divideByAlpha(
   samples: Samples,
@@ -106,9 +106,9 @@ function readChromaticities(body: Buffer): Chromaticities | undefined {
  */
 
 export interface SourceColour {
-  /** From linear light in the source's primaries to linear light in sRGB's. */
+  /** The matrix leads from linear light in the source's primaries to linear light in sRGB's. */
   readonly matrix: Matrix;
-  /** From a sample, 0 to 1, to linear light; 1 is white, or PEAK_NITS where `toneMaps`. */
+  /** Makes linear light from a sample, 0 to 1; 1 is white, or PEAK_NITS if `toneMaps` is set. */
   readonly toLinear: (sample: number) => number;
   /** Linear light is in units of PEAK_NITS and has to be tone-mapped. */
   readonly toneMaps: boolean;
@@ -182,7 +182,7 @@ export function colourOfCicp({
   return { matrix: matrixToSrgb(chromaticities), toLinear, toneMaps, isScene, isNarrow };
 }
 
-/** From PNG's gAMA and cHRM. Undefined: nothing has to be converted. */
+/** Reads PNG's gAMA and cHRM. Undefined: the picture needs no conversion. */
 export function colourOfGamma(
   exponent: number | undefined,
   chromaticities: Chromaticities | undefined,
@@ -254,7 +254,7 @@ function hlgToScene(sample: number): number {
   return sample <= 0.5 ? sample ** 2 / 3 : (Math.exp((sample - c) / a) + b) / 12;
 }
 
-/** From PEAK_NITS to WHITE_NITS: ITU-R BT.2390-11, section 5.4.1. `light`: 1 is PEAK_NITS. */
+/** Maps PEAK_NITS to WHITE_NITS: ITU-R BT.2390-11, section 5.4.1. `light`: 1 is PEAK_NITS. */
 function toneMap(light: number): number {
   const peak = nitsToPq(PEAK_NITS);
   const target = nitsToPq(WHITE_NITS) / peak;

@@ -34,9 +34,9 @@ import {
 export interface HeicPlane extends Size {
   readonly columns: number;
   readonly tileSize: Size;
-  /** By rows; those at the right and at the bottom may reach beyond the plane. */
+  /** The tiles go by rows; those at the right and at the bottom may reach beyond the plane. */
   readonly tiles: readonly HeicTile[];
-  /** Of a sample. */
+  /** The bits of a sample. */
   readonly bits: number;
 }
 
@@ -58,10 +58,10 @@ export interface HeicPicture {
 const TILES_MAX = 8192;
 /** Ways in which the tiles of a picture are coded: real files have one for colours, one for alpha. */
 const CODINGS_MAX = 32;
-/** Of an hvcC or a colr: an encoder's own notes in it take 2 KB. */
+/** The most bytes of an hvcC or a colr: an encoder's own notes in it take 2 KB. */
 const PROPERTY_BYTES_MAX = 16 * 1024;
 const CODED = ['hvc1', 'hev1'];
-/** Where HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1) has the depth of luma. */
+/** HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1) has the depth of luma here. */
 const LUMA_DEPTH_AT = 17;
 
 export function damage(what: string): ContractError {
@@ -161,9 +161,11 @@ class PictureReader {
 /** The ways in which the tiles of a file are coded: each property is copied and compared once. */
 class Codings {
   readonly #file: Buffer;
-  /** By the places of their properties in the file. */
+  /** The key is the offsets of the properties in the file. */
   readonly #byPlaces = new Map<string, readonly Buffer[]>();
-  /** By what they say: an encoder may write the same properties for every tile. */
+  /**
+   * The key is the properties' content: an encoder may write the same properties for every tile.
+   */
   readonly #byContent = new Map<string, readonly Buffer[]>();
 
   constructor(file: Buffer) {
