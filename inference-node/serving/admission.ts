@@ -39,7 +39,7 @@ export interface Permit {
 }
 
 export class Admission {
-  /** With no engines loaded but the own plan's. */
+  /** The limits with no engines loaded but the own plan's. */
   readonly limits: AdmissionLimits;
   #budget: MegapixelBudget;
   readonly #held = new Set<Share>();
@@ -98,7 +98,7 @@ export class Admission {
     return { images, imagesMax, ...pictures, fileBytes };
   }
 
-  /** What is held is kept: less than that is taken anew once so much has ended. */
+  /** Images keep what they hold: if the budget shrinks, new ones wait until enough has ended. */
   setBudget(budget: MegapixelBudget): void {
     this.#budget = budget;
     this.#changed();
@@ -120,7 +120,7 @@ export function tooLarge(): ContractError {
   return new ContractError('NODE_INCAPABLE', detail);
 }
 
-/** What an image may have while no other is in the node. */
+/** Gives what an image may have while no other is in the node. */
 export function mostAlone({ megapixelsMax, megapixelsAloneMax }: MegapixelBudget): number {
   return Math.max(megapixelsMax, megapixelsAloneMax);
 }
@@ -194,7 +194,7 @@ export function enginesInMemory(
   return Math.max(0, Math.floor(share / bytesOfEngines(models)));
 }
 
-/** As many as leave room for an ordinary photo. */
+/** Gives the number of engines that leaves room for an ordinary photo. */
 export function enginesAtMost(memoryLimitBytes: number, models: readonly EngineModel[]): number {
   const share = memoryLimitBytes * ALONE_FRACTION - MEGAPIXELS_MIN * BYTES_PER_MEGAPIXEL;
   return Math.max(0, Math.floor(share / bytesOfEngines(models)));

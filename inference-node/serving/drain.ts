@@ -30,10 +30,13 @@ import type { Logger } from 'pino';
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;
 export const CLOSE_GRACE_MS = 5000;
-/** From SIGKILL until a child is given up: it is in the kernel, and cannot be ended from here. */
+/**
+ * After this time from SIGKILL the node gives a child up: it is in the kernel, and cannot be ended
+ * from here.
+ */
 export const KILL_MAX_MS = 3000;
 const DEREGISTER_MAX_MS = 5000;
-/** The gRPC server gives open calls 4 s of it. */
+/** The gRPC server gives open calls 4 s of this time. */
 const SERVERS_MAX_MS = 5000;
 
 export interface ChildLeft {

@@ -135,7 +135,7 @@ export class NodeMetrics implements SpanObserver {
     for (const [stage, ms] of timesByStage(timings)) this.#stageS.observe({ stage }, ms / 1000);
   }
 
-  /** After its admission. */
+  /** Counts an image that failed after its admission. */
   imageFailed(code: ErrorCode, outputFormat: OutputFormat): void {
     const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';
     this.#images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
@@ -158,7 +158,7 @@ export class NodeMetrics implements SpanObserver {
     this.#unloads.inc({ model: model.model, input_size: sizeLabel(model), cause });
   }
 
-  /** Before its admission. */
+  /** Counts an image that was refused before its admission. */
   imageRefused(code: ErrorCode): void {
     this.#refused.inc({ code });
   }

@@ -86,7 +86,10 @@ export class NodeStatus {
   }
 }
 
-/* For probes, Prometheus and operators, on a port of its own. No image, no secret. */
+/**
+ * The endpoints are for probes, Prometheus and operators, on a port of their own. They show no
+ * image and no secret.
+ */
 
 interface HttpEndpointsOptions {
   readonly host: string;

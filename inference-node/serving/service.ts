@@ -1,4 +1,4 @@
-/** What answers callers, before and after the models are loaded. */
+/** Answers callers, before and after the models are loaded. */
 import { cpus } from 'node:os';
 import type { Tracing } from '@matting/program/tracing/active-span.ts';
 import type { GetNodeInfoResponse } from '@matting/proto/gen/matting/v1/matte_service.ts';
@@ -25,7 +25,7 @@ import type { Pools } from './open-pools.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 import { runLabels, subjects } from './pipeline.ts';
 
-/** What exists only once the models are loaded. */
+/** These parts exist only once the models are loaded. */
 export interface Started {
   readonly work: NodeWork;
   readonly pictures: PicturePool;

@@ -112,7 +112,7 @@ export const STORAGE_BOUNDS = {
   connectMs: 5000,
   silenceMs: 20_000,
   triesMax: 3,
-  /** Before the second try; twice as long before each further one. */
+  /** The wait before the second try; each further wait is twice as long. */
   retryWaitMs: 200,
   connectionsMax: 32,
 };
@@ -121,7 +121,7 @@ type StorageBounds = Readonly<typeof STORAGE_BOUNDS>;
 /** A piece of a file that is put: its silence is judged between two of them. */
 const PIECE_BYTES = 256 * 1024;
 const HEADER_BYTES_MAX = 16 * 1024;
-/** What is read of an error's body, for its code. */
+/** The node reads so much of an error's body, for its code. */
 const ERROR_BYTES_MAX = 4096;
 /** Statuses after which the same request may succeed; 409: two conditional writes at once. */
 const PASSING_STATUSES: ReadonlySet<number> = new Set([408, 409, 429, 500, 502, 503, 504]);
@@ -294,7 +294,10 @@ function otherLength(): TryFailure {
   return new TryFailure('the object has another length than was declared', false);
 }
 
-/** As its writer noted it, or as the storage computed it; of its parts (`…-3`) it is none. */
+/**
+ * Reads the checksum that the writer noted, or that the storage computed. A checksum of an object's
+ * parts (`…-3`) does not count.
+ */
 function notedSha256(headers: Dispatcher.ResponseData['headers']): Buffer | undefined {
   const { 'x-amz-meta-sha256': noted, 'x-amz-checksum-sha256': computed } = headers;
   const digests = [
@@ -328,7 +331,9 @@ async function refusal(
   return new TryFailure(`it answered ${statusCode}${said}`, PASSING_STATUSES.has(statusCode));
 }
 
-/** What is no answer of the storage is the network's: a refused, reset or late connection. */
+/**
+ * An error that is not the storage's answer is the network's: a refused, reset or late connection.
+ */
 function failureOf(error: unknown, { expired }: SilenceWatch): TryFailure {
   if (error instanceof TryFailure) return error;
   if (expired !== undefined) return new TryFailure(expired, true, error);

@@ -167,7 +167,7 @@ async function runningFindings({ host, httpPort }: ExaminedConfig): Promise<Find
 
 const FETCH = 'run matting models fetch as the user of the node';
 
-/** What is to run; undefined: it cannot be said, or is refused. */
+/** Finds what would run; undefined: that is unknown, or refused. */
 async function planFindings(settings: ModelSettings): Promise<{
   readonly outline: PlanOutline | undefined;
   readonly findings: readonly Finding[];

@@ -20,7 +20,7 @@ const CALLER_TOKENS = {
   variable: `${VARIABLE}_FILE`,
   form: FORM,
   parse: parseCallerToken,
-  // As the variable has them, so that a Secret can be either.
+  // Files and the variable have one separator, so that a Secret can be either.
   separator: ',',
   itemsMin: 0,
   itemsMax: CALLER_TOKENS_MAX,

@@ -52,7 +52,7 @@ export class Callers {
   readonly #options: CallersOptions;
   /** Digests have one length, so a comparison reveals nothing about a token's. */
   #known: readonly { readonly digest: Buffer; readonly caller: Caller }[] = [];
-  /** As it was begun: a list that lost its last token opens the node to nobody. */
+  /** The state at the start: a list that lost its last token opens the node to nobody. */
   readonly #isOpen: boolean;
   readonly #images = new Map<string, number>();
 
@@ -62,7 +62,7 @@ export class Callers {
     this.know(options.tokens);
   }
 
-  /** For calls from now on; those under way go on. */
+  /** Sets the tokens for calls from now on; calls under way continue. */
   know({ fleet, direct }: KnownTokens): void {
     this.#known = [
       ...fleet.map(token => ({ digest: digestOf(`Bearer ${token}`), caller: FLEET })),

@@ -187,7 +187,7 @@ class MatteCallRun {
     throw new ContractError('NODE_UNAVAILABLE', `The node is ${state}.`);
   }
 
-  /** Before the permit: a caller at its own bound takes none from the others. */
+  /** Comes before the permit: a caller at its own bound takes none from the others. */
   async #asCaller(caller: Caller, work: NodeWork, order: MatteOrder): Promise<StageTimings> {
     const leave = this.#options.callers.enter(caller, work.admission.limits.imagesMax);
     try {
@@ -199,7 +199,7 @@ class MatteCallRun {
 
   async #withPermit(work: NodeWork, order: MatteOrder): Promise<StageTimings> {
     const megapixels = countedMegapixels(costOf(order));
-    // Before the permit, so that the estimate does not count this image.
+    // This comes before the permit, so that the estimate does not count this image.
     const waitMs = work.pipeline.estimatedWaitMs(order.plan);
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
       throw new ContractError('NODE_OVERLOADED', 'No engine becomes free within wait_ms_max.');
@@ -314,7 +314,7 @@ function fileBytesOf({ contentLength, asked }: MatteOrder): number {
   return contentLength + (asked?.background?.contentLength ?? 0);
 }
 
-/** As far as its header shows. */
+/** Computes the cost as far as the header shows it. */
 export function costOf({ declared, inputFormat, outputFormat, resultKind, asked }: MatteOrder) {
   const pixelsOf = (size: Size | undefined) => size && size.width * size.height;
   const behind = asked?.background;
@@ -333,7 +333,7 @@ export function costOf({ declared, inputFormat, outputFormat, resultKind, asked 
   };
 }
 
-/** What a codec said: the operator may be asked why a picture that looks whole is damaged. */
+/** Gives the codec's reason: the operator may need it if a picture that looks whole is damaged. */
 function reasonOf({ cause }: ContractError): string | undefined {
   if (cause === undefined) return undefined;
   return cause instanceof Error ? cause.message : String(cause);

@@ -1,4 +1,4 @@
-/** What the node tells of itself over gRPC: what it is (GetNodeInfo), its load (WatchCapacity). */
+/** Describes the node over gRPC: what it is (GetNodeInfo), and its load (WatchCapacity). */
 
 import type { ServerWritableStream } from '@grpc/grpc-js';
 import { ContractError } from '@matting/proto/contract/errors.ts';
@@ -91,7 +91,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
   };
 }
 
-/** What may change while the node serves. */
+/** Describes the selectables, which may change while the node serves. */
 export function describeSelectables({ list }: Selectables) {
   const plans = list.filter(({ kind, isDefault }) => kind === 'plan' || isDefault);
   return { plans: plans.map(({ name }) => name), selectable: list.map(selectableToProto) };
@@ -145,7 +145,7 @@ const STATE_TO_PROTO = {
 
 type Capacity = Omit<WatchCapacityResponse, 'sequence'>;
 
-/** What the node can take now: nothing where `started` is undefined, since it still starts. */
+/** Gives what the node can take now: nothing if `started` is undefined, since it still starts. */
 export function readCapacity(
   status: NodeStatus,
   started: { readonly work: NodeWork; readonly pictures: PicturePool } | undefined,
@@ -222,7 +222,7 @@ export class CapacityWatchers {
   changed(): void {
     if (this.#watchers.size === 0 || this.#changeTimer !== undefined) return;
     const sinceMs = performance.now() - this.#writtenAtMs;
-    // Also when the last write is long ago: one tick of the loop gathers what changes together.
+    // Wait even if the last write is long ago: a tick of the loop gathers what changes together.
     const waitMs = Math.max(0, CHANGE_INTERVAL_MS - sinceMs);
     this.#changeTimer = setTimeout(() => this.flush(), waitMs);
   }

@@ -189,7 +189,7 @@ function isReflectionPath(path: string): boolean {
   return path.startsWith(REFLECTION_PATHS_PREFIX);
 }
 
-/** Of a `definition` that was loaded with `keepCase`. */
+/** Reflects a `definition` that was loaded with `keepCase`. */
 function addReflection(server: Server, definition: PackageDefinition): void {
   const service = new ReflectionService(describeAsProtoc(definition));
   const addService: Server['addService'] = (serviceDefinition, { ServerReflectionInfo: answer }) =>

@@ -2,7 +2,9 @@
 import type { Size } from '@matting/proto/contract/finishing.ts';
 import type { GraphForm, PreparedModel } from './prepared-model.ts';
 
-/** Of the whole input; of fit short-side the length of that side, twice. */
+/**
+ * The size is that of the whole input; with fit short-side it is the length of that side, twice.
+ */
 export interface InputTerms extends Size, Partial<Pick<GraphForm, 'fit' | 'sides'>> {}
 
 export function inputTerms({ inputWidth, inputHeight, form }: SizedModel): InputTerms {
@@ -12,7 +14,7 @@ export function inputTerms({ inputWidth, inputHeight, form }: SizedModel): Input
 
 type SizedModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'form'>;
 
-/** Of the picture itself, without what a letterbox adds. */
+/** Gives the size of the picture itself, without what a letterbox adds. */
 export function sizeInInput({ width, height, fit, sides }: InputTerms, picture: Size): Size {
   if (fit === undefined || fit === 'stretch') return { width, height };
   const longer = Math.max(picture.width, picture.height);

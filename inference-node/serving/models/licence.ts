@@ -8,9 +8,9 @@ export type CommercialUse = (typeof COMMERCIAL_USES)[number];
 
 export interface UseTerms {
   readonly commercialUse: CommercialUse;
-  /** Who states it, and what is not stated. One line. */
+  /** This line names who states the use, and what is not stated. */
   readonly reason: string;
-  /** A URL; unknown: nobody has said. */
+  /** The value is a URL; unknown: nobody states the use. */
   readonly source: string;
 }
 

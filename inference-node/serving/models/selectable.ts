@@ -1,4 +1,4 @@
-/** What a request may name: a plan, or a model alone. */
+/** A request may name a selectable: a plan, or a model alone. */
 
 import { createHash } from 'node:crypto';
 import type { CommercialUse, UseTerms } from './licence.ts';
@@ -13,8 +13,8 @@ export interface Selectable {
 }
 
 /**
- * Of what decides its mattes, hexadecimal: nodes of other providers, precisions and releases have
- * the same for the same models.
+ * Hashes what decides the mattes, hexadecimal: nodes of other providers, precisions and releases
+ * have the same sum for the same models.
  */
 export function sumOf({ models }: Pick<Selectable, 'models'>): string {
   const deciding = models.map(({ model, role }) => [

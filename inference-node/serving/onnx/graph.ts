@@ -246,7 +246,7 @@ const TAG_TENSOR_RAW_DATA = (9 << 3) | 2;
 /** BiRefNet has 6,000. A million take minutes and gigabytes to read. */
 const NODES_MAX = 100_000;
 
-/** Of the graph, without a look into them. A damaged file may have any number. */
+/** Counts the nodes of the graph without a look into them. A damaged file may have any number. */
 function countNodes(bytes: Uint8Array): number {
   let nodes = 0;
   for (const graph of fieldsOf(bytes)) {
@@ -268,7 +268,7 @@ function requireFew(nodes: number, name: string): void {
   throw new ModelError('prepare', `${what}; at most ${NODES_MAX} can be prepared`);
 }
 
-/** Of a message; it ends where a field is none. */
+/** Yields the fields of a message; it stops at bytes that are not a field. */
 function* fieldsOf(bytes: Uint8Array): Generator<{ tag: number; content: Uint8Array }> {
   for (let at = 0; at < bytes.length; ) {
     const tag = readVarint(bytes, at);

@@ -1,7 +1,7 @@
 /**
- * What is known about values before a graph runs: element type, dims, and numbers of small integer
- * tensors. Covers operators of the U-2-Net family and shape arithmetic; all else is unknown.
- * Shape rules: https://github.com/onnx/onnx/blob/main/docs/Operators.md.
+ * Infers facts about values before a graph runs: element type, dims, and numbers of small integer
+ * tensors. Covers operators of the U-2-Net family and shape arithmetic; all else is unknown. Shape
+ * rules: https://github.com/onnx/onnx/blob/main/docs/Operators.md.
  */
 import {
   ElementType,

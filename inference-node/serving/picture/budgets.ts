@@ -1,6 +1,7 @@
 /**
- * What an image may cost before its worker is killed. Budgets stop files made to be expensive (a
- * JPEG of a thousand scans), not large pictures: each is several times the worst honest one's.
+ * Bounds what an image may cost before its worker is killed. Budgets stop files made to be
+ * expensive (a JPEG of a thousand scans), not large pictures: each is several times the worst
+ * honest one's.
  */
 import { readStat } from '../process/proc-files.ts';
 

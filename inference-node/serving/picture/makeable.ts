@@ -1,4 +1,6 @@
-/** What is asked for beside a picture, and whether this node makes a result of that size. */
+/**
+ * Checks whether this node makes a result of the requested size, and what comes beside the picture.
+ */
 import { existsSync } from 'node:fs';
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import { frameRange, requireFrame } from '@matting/proto/contract/finishing/frame.ts';
@@ -32,7 +34,10 @@ export function requireMakeable(
   if (outputFormat === 'jxl') requireJxlPixels(least, jxlPixelsMax);
 }
 
-/** Of an input or a result. @throws ContractError NODE_INCAPABLE */
+/**
+ * Checks the pixels of an input or a result.
+ * @throws ContractError NODE_INCAPABLE
+ */
 export function requireJxlPixels(pixels: number, jxlPixelsMax: number): void {
   if (pixels <= jxlPixelsMax) return;
   const detail = `This node reads and writes JPEG XL up to ${jxlPixelsMax} pixels.`;
@@ -41,7 +46,7 @@ export function requireJxlPixels(pixels: number, jxlPixelsMax: number): void {
 
 export const DJXL = '/usr/bin/djxl';
 export const CJXL = '/usr/bin/cjxl';
-/** From util-linux: the kernel kills the program when its parent dies. */
+/** The program comes from util-linux: the kernel kills the started program when its parent dies. */
 export const SETPRIV = '/usr/bin/setpriv';
 export const SHELL = '/bin/sh';
 

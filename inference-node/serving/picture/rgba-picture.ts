@@ -38,7 +38,7 @@ export interface RawPixels extends Size {
 
 /** The size is oriented. */
 export interface OpenedPicture extends Size {
-  /** What is decoded, before it is cropped and turned. Absent: of the same size. */
+  /** The size of what is decoded, before it is cropped and turned. Absent: the same size. */
   readonly stored?: Size;
   /** @throws ContractError PROCESSING_FAILED, NODE_INCAPABLE */
   readPixels(): Promise<Pick<RgbaPicture, 'rgba' | 'translucent'>>;

@@ -14,7 +14,7 @@ export type UnsureShares = Readonly<Record<keyof typeof UNSURE_SHARE_MIN, number
 /** Odd, so that it runs through all columns. */
 const SAMPLE_STEP = 7;
 
-/** For a byte of alpha whether it shows something, and whether it is uncertain of it: 0 or 1. */
+/** Tells for each byte of alpha whether it shows something, and whether it is unsure: 0 or 1. */
 const SHOWN = Uint8Array.from({ length: 256 }, (_none, alpha) => Number(alpha > CERTAIN_BELOW));
 const UNSURE = Uint8Array.from({ length: 256 }, (_none, alpha) =>
   Number(alpha > CERTAIN_BELOW && alpha < CERTAIN_ABOVE),

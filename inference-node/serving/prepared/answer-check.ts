@@ -19,7 +19,9 @@ export interface Matte<Alpha extends Uint8Array = Uint8Array> extends Size {
 /** Computes the matte of a picture, HWC RGB of the model's input size. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Matte>;
 
-/** What computes, in words: another is checked again. Undefined: checked at every start. */
+/**
+ * The words name what computes; another machine is checked again. Undefined: every start checks.
+ */
 export type Machine = string | undefined;
 
 export interface Answering {
@@ -30,14 +32,17 @@ export interface Answering {
 interface AnswerRecord {
   readonly sha256: string;
   readonly machines: readonly string[];
-  /** What they were held against: one that is checked again needs no CPU, and no weights. */
+  /**
+   * The answer that the machines gave was compared with this: a new check needs no CPU, and no
+   * weights.
+   */
   readonly answer?: readonly number[];
 }
 
 /** Recorded machines; the oldest is dropped. */
 const MACHINES_MAX = 32;
 
-/** Else one line that says what is wrong. `stored` is asked for where no answer was recorded. */
+/** Returns undefined, or one line on what is wrong. Calls `stored` if no answer was recorded. */
 export async function checkAnswer(
   model: PreparedModel,
   stored: () => Promise<readonly number[]>,

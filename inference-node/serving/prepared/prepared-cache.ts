@@ -41,7 +41,7 @@ export interface PreparedKey {
   readonly precision: Precision;
   readonly provider: ExecutionProvider;
   readonly instructionSet: string;
-  /** For int8: the ranges it is quantised by. */
+  /** The ranges by which an int8 model is quantised. */
   readonly ranges?: RangesFile | undefined;
 }
 
@@ -93,7 +93,7 @@ export async function checkPrepared(
   return there;
 }
 
-/** By its sidecar and its size alone. */
+/** Judges by the sidecar and the size alone. */
 export async function glanceAtPrepared(
   cacheDir: string,
   manifest: ModelManifest,
@@ -188,7 +188,10 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
   }
 }
 
-/** By a newer revision, or by a file that differs only in its ranges and was used later. */
+/**
+ * A newer revision supersedes a file, and so does a file that differs only in its ranges and was
+ * used later.
+ */
 function isSuperseded(name: string, lastUses: ReadonlyMap<string, number>): boolean {
   if (SEVERAL_IMAGES_NAME.test(name)) return true;
   if (Number(PREPARED_NAME.exec(name)?.[1]) < PREPARER_REVISION) return true;

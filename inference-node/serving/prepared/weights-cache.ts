@@ -90,7 +90,7 @@ export async function findWeightsFile(
   return fetched.check.state === 'missing' && brought.check.state === 'altered' ? brought : fetched;
 }
 
-/** Where its files of the right sizes are, unchecked; undefined: one is not there. */
+/** Finds the model's files by their sizes, unchecked; undefined: a file is missing. */
 export async function weightsBySize(
   { cacheDir, weightsDir }: WeightsFolders,
   manifest: ModelManifest,

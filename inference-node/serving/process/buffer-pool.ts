@@ -5,7 +5,7 @@
 
 /** Smaller ones are not worth the bookkeeping. */
 export const POOLED_BYTES_MIN = 64 * 1024;
-/** What lies idle, at most: what V8 would let gather as garbage. */
+/** The most memory that lies idle: V8 would let as much gather as garbage. */
 export const IDLE_BYTES_MAX = 64 * 1024 * 1024;
 
 export class BufferPool {
@@ -23,7 +23,7 @@ export class BufferPool {
     return buffer;
   }
 
-  /** What `take` did not hand out, or was given back before, is left alone. */
+  /** Ignores a buffer that `take` did not hand out, or that came back before. */
   giveBack(buffer: Buffer): void {
     if (!this.#lent.delete(buffer)) return;
     const bytes = buffer.length;

@@ -34,15 +34,15 @@ export interface SpawnChildOptions<Incoming> {
   readonly env: Readonly<Record<string, string>>;
   readonly execArgv?: readonly string[];
   /**
-   * Of memory that is its own, as the kernel counts it (RLIMIT_DATA): more is not given. Of address
-   * space V8 reserves far more than it uses.
+   * The kernel gives the process no more memory of its own than this (RLIMIT_DATA). The limit is
+   * not on address space, of which V8 reserves far more than it uses.
    */
   readonly dataBytesMax?: number | undefined;
   readonly onOutput: (text: string) => void;
   readonly onFrame: (frame: Frame<Incoming>) => void;
   /** All parts of a frame of it: a larger one is malformed. Undefined: what any frame may have. */
   readonly partsBytesMax?: number | undefined;
-  /** Where the parts of its frames are put. Undefined: in new memory. */
+  /** The parts of its frames go into these buffers. Undefined: into new memory. */
   readonly buffers?: BufferPool | undefined;
   /** Called once, after the last frame, however the child ended; never from the constructor. */
   readonly onExit: (exit: ChildExit) => void;
@@ -53,9 +53,15 @@ export interface SpawnChildOptions<Incoming> {
 
 /** An orderly exit closes the socket first; one that takes longer than this is stuck. */
 const EXIT_AFTER_CLOSE_MAX_MS = 1000;
-/** From SIGKILL. A healthy one is gone within milliseconds; freeing some GB may take seconds. */
+/**
+ * The wait begins at SIGKILL. A healthy child is gone within milliseconds; freeing some GB may take
+ * seconds.
+ */
 export const KILL_WAIT_MAX_MS = 10_000;
-/** Between polls of a dying child. Its wait is counted in polls: a standstill is no waiting. */
+/**
+ * The interval between polls of a dying child. Its wait is counted in polls: a standstill is no
+ * waiting.
+ */
 const POLL_INTERVAL_MS = 50;
 const POLL_INTERVAL_STUCK_MS = 1000;
 

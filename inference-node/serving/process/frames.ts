@@ -46,7 +46,7 @@ export function encodeFrame(head: object, parts: readonly Uint8Array[]): Uint8Ar
   return [lengths, json, ...parts];
 }
 
-/** What the reader is filling now. */
+/** The section that the reader is filling now. */
 type Section = 'fixed' | 'lengths' | 'head' | 'part';
 
 /** Everything but the bulk of a part is read through a buffer of this size. */
@@ -81,7 +81,7 @@ export class FrameReader<Incoming> {
     this.#partsBytesMax = partsBytesMax;
   }
 
-  /** Where the next bytes belong, at least one. It is good until they are `received`. */
+  /** Gives the buffer for the next bytes, at least one. It is valid until they are `received`. */
   space(): Buffer {
     return this.#isBulk() ? this.#target.subarray(this.#filled) : this.#small;
   }
@@ -195,7 +195,7 @@ export class FrameChannel<Incoming> {
   ) {
     const reader = new FrameReader<Incoming>(
       frame => {
-        // Of what came with a frame over which the socket was destroyed nothing counts.
+        // A frame that came with the one over which the socket was destroyed does not count.
         if (!this.socket.destroyed) onFrame(frame);
       },
       buffers && (bytes => buffers.take(bytes)),
@@ -250,7 +250,7 @@ function takeOver(pipe: Socket, onread: OnReadOpts): Socket {
   handled._handle = null;
   const options = { handle, readable: true, writable: true, onread };
   const socket = new Socket(options as SocketConstructorOpts);
-  // What waits for the ends of a child's pipes, or ends them, knows the first one alone.
+  // Code that waits for the ends of a child's pipes, or ends them, knows the first socket alone.
   socket.once('close', () => pipe.destroy());
   pipe.once('close', () => socket.destroy());
   return socket;

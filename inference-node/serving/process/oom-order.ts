@@ -9,7 +9,7 @@ import { writeFileSync } from 'node:fs';
  */
 const OOM_SCORES = { pictureWorker: '500', addedEngine: '800' } as const;
 
-/** Of this process. */
+/** Sets the score of this process. */
 export function goFirstWhereMemoryIsOut(as: keyof typeof OOM_SCORES): void {
   try {
     writeFileSync('/proc/self/oom_score_adj', OOM_SCORES[as]);

@@ -44,7 +44,7 @@ export interface InstalledFile {
 
 export interface InstalledRecord {
   readonly runtimeVersion: string;
-  /** For people: the name of the file or folder it came from. */
+  /** The name of the file or folder that it came from, for people. */
   readonly source: string;
   readonly files: readonly InstalledFile[];
   /** Folders of CUDA's and cuDNN's libraries beyond those that the system searches by itself. */
@@ -67,7 +67,7 @@ export function installedFolder(providerDir: string): string {
   return path.join(providerDir, `onnxruntime-${runtimeVersion()}-${platform()}-${arch()}`);
 }
 
-/** By sizes; with `hashed` by checksums too, which takes a second. */
+/** Checks sizes; with `hashed` checksums too, which takes a second. */
 export async function readInstalled(
   providerDir: string,
   { hashed }: { readonly hashed: boolean },
@@ -120,7 +120,7 @@ interface KnownPackage {
   readonly libraries: readonly string[];
 }
 
-/** By version of onnxruntime-node: files whose libraries load into it (docs/gpu.md). */
+/** The key is the version of onnxruntime-node; the files' libraries load into it (docs/gpu.md). */
 export const KNOWN_PACKAGES: Readonly<Record<string, KnownPackage>> = {
   '1.30.0': {
     wheel: 'onnxruntime_gpu-1.30.0-cp312-cp312-manylinux_2_28_x86_64.whl',

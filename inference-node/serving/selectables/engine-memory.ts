@@ -17,7 +17,7 @@ const NONE: MegapixelBudget = { megapixelsMax: 0, megapixelsAloneMax: 0 };
 
 export interface MemoryFacts {
   readonly limitBytes: number;
-  /** What the engines of the own plan take. */
+  /** The memory of the own plan's engines. */
   readonly ownBytes: number;
 }
 
@@ -59,7 +59,7 @@ export class EngineMemory {
     return this.#facts.ownBytes;
   }
 
-  /** For the next picture. */
+  /** Gives the megapixels that are free for the next picture. */
   get megapixelsFree(): number {
     return this.#admission.snapshot().megapixelsFree;
   }

@@ -9,11 +9,13 @@
  *   engines'  `refuse`: an engine waited meanwhile     TURN_MS later -> nobody's
  */
 
-/** So long an image that had engines ended goes before loads; then loads that it kept waiting. */
+/**
+ * An image that had engines ended goes before loads for this time; then loads that it kept waiting.
+ */
 export const TURN_MS = 10_000;
 
 export class LargeImageTurn {
-  /** Of the largest image that waits. */
+  /** The size of the largest image that waits. */
   #megapixels = 0;
   #endsAtMs = Number.NEGATIVE_INFINITY;
   #nextAtMs = Number.NEGATIVE_INFINITY;
@@ -22,7 +24,7 @@ export class LargeImageTurn {
     return performance.now() < this.#endsAtMs;
   }
 
-  /** What engines must leave to images. */
+  /** Gives the megapixels that engines must leave to images. */
   get megapixelsKept(): number {
     return this.isOpen ? this.#megapixels : 0;
   }
@@ -32,7 +34,9 @@ export class LargeImageTurn {
     this.#nextAtMs = this.#endsAtMs + TURN_MS;
   }
 
-  /** For an image that is too large beside engines. False: it is the engines' turn. */
+  /**
+   * Takes the turn for an image that is too large beside engines. False: the turn is the engines'.
+   */
   take(megapixels: number): boolean {
     const nowMs = performance.now();
     if (nowMs < this.#endsAtMs) {

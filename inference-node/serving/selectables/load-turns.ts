@@ -29,7 +29,7 @@ interface Turn {
 }
 
 export class LoadTurns {
-  /** By what was asked for, and refused; the longest refused first. */
+  /** The key is the name of a refused load; the load that was refused first comes first. */
   readonly #wanted = new Map<string, { readonly sinceMs: number; readonly askedAtMs: number }>();
   #turn: Turn | undefined;
   #nextAtMs = Number.NEGATIVE_INFINITY;
@@ -40,7 +40,10 @@ export class LoadTurns {
     return leaving.some(set => sets.includes(set));
   }
 
-  /** What is kept from the load of these: the engines of the turn that are not among them. */
+  /**
+   * Gives the engines that a load of `sets` must leave room for: those of the turn that are not in
+   * `sets`.
+   */
   keptFrom(sets: readonly EngineSet[]): readonly EngineSet[] {
     const missing = this.#current()?.missing ?? [];
     return missing.filter(set => set.state === 'unloaded' && !sets.includes(set));

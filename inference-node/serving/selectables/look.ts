@@ -1,4 +1,4 @@
-/** What a request may name here: looks into the folders of models, plans and prepared graphs. */
+/** Looks into the folders of models, plans and prepared graphs for what a request may name here. */
 import {
   listManifests,
   loadManifest,
@@ -73,7 +73,7 @@ export async function lookAround(options: LookOptions): Promise<Found> {
   for (const name of await listManifests(MANIFEST_DIRECTORY, addedModelsDir)) {
     if (planNames.has(name)) continue;
     const manifest = await attempt(() => models.manifest(name));
-    // What refines is of use in plans alone.
+    // A refining model is of use in plans alone.
     if (manifest === undefined || manifest.graph.trimap) continue;
     const entries = [{ model: name, inputSize: undefined, role: 'subject' }] as const;
     await find('model', { name, entries });

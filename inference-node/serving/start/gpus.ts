@@ -51,7 +51,7 @@ export async function chooseProvider(
       log.info('no NVIDIA driver here: models run on the CPU');
       return { provider: { ...provider, fallbacks: [] }, device: undefined };
     }
-    // On a CPU the provider's own reason says more.
+    // On a CPU the provider's own reason explains more.
     if (unlisted === undefined || provider.selected === 'cpu')
       return { provider, device: undefined };
     log.warn({ reason: unlisted }, 'GPUs cannot be listed: only the first is used');
@@ -120,7 +120,7 @@ async function findGpu(
   return chosen.gpu === undefined ? refuse(`the driver does not list ${named}`) : chosen;
 }
 
-/** What a start on a GPU checks models with. */
+/** A start on a GPU checks models with these. */
 export interface GpuStart {
   readonly config: PoolSettings;
   readonly make: MakePrepared;
@@ -166,7 +166,10 @@ export async function wrongAnswer(start: GpuStart, plan: Plan): Promise<string |
   return undefined;
 }
 
-/** Where the operator says nothing: to keep what it built, and half precision as the model. */
+/**
+ * Adds defaults for what the operator left open: TensorRT keeps what it built, and computes in half
+ * precision if the models do.
+ */
 export function tensorrtEnv(
   engineEnv: EngineEnv,
   modelDir: string,
@@ -181,7 +184,7 @@ export function tensorrtEnv(
   };
 }
 
-/** Where no engine of a model loads for memory, the error names what would do without. */
+/** If no engine of a model loads for lack of memory, the error names a setting that needs less. */
 export async function namingSettings(ready: Promise<void>, engines: number): Promise<void> {
   try {
     await ready;

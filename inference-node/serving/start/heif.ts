@@ -1,4 +1,4 @@
-/** What decodes HEIC on this node. */
+/** Chooses what decodes HEIC on this node. */
 import { ConfigError } from '@matting/program/env.ts';
 import type { Logger } from 'pino';
 import {

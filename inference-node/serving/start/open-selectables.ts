@@ -43,7 +43,7 @@ export interface SelectablesStart {
   readonly gpu: GpuStart | undefined;
   /** Without what TensorRT is told of the own plan. */
   readonly plainEnv: Readonly<Record<string, string>>;
-  /** Of the own plan's engines. */
+  /** The memory of the own plan's engines. */
   readonly ownBytes: number;
   readonly admission: Admission;
   readonly buffers: BufferPool;
@@ -73,7 +73,9 @@ export async function openSelectables(start: SelectablesStart): Promise<Selectab
   return selectables;
 }
 
-/** From what was found to what runs: whole, checked on what computes here. */
+/**
+ * Prepares a model that was found until it runs: whole, and checked on the machine that computes.
+ */
 async function prepareAgain(
   start: SelectablesStart,
   found: PreparedModel,

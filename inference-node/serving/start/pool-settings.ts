@@ -29,7 +29,7 @@ export interface PoolSettings {
   readonly unloadsOwnPlan: boolean;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
-  /** What decodes HEIC; undefined: what is installed. */
+  /** The decoder of HEIC; undefined: the one that is installed. */
   readonly heif: HeifChoice | undefined;
   /** The whole environment of engines and picture workers: no secret is in it. */
   readonly childEnv: Readonly<Record<string, string>>;
@@ -158,7 +158,7 @@ function readEngines(reader: EnvReader, isSmall: boolean) {
   };
 }
 
-/** What is there survives an installation of packages. */
+/** A folder in the models' directory survives an installation of packages. */
 export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
   const inModelDir = path.join(modelDir, 'providers');
   const providerDir = reader.string('MATTING_PROVIDER_DIR', {

@@ -23,7 +23,7 @@ function reply(message: FromEngine, parts?: readonly Uint8Array[]): Promise<void
 async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   if (head.kind === 'init') {
     try {
-      // Before the graph takes memory: loading it may be what takes most.
+      // Do this before the graph takes memory: loading it may take most.
       if (head.spec.form !== undefined) goFirstWhereMemoryIsOut('addedEngine');
       const loaded = await LoadedModel.load(head.spec, parts[0]);
       model = loaded.model;

@@ -122,7 +122,7 @@ export function requireNumbers(holds: boolean): void {
 const CHANNELS = 3;
 const VALUES = 256;
 
-/** For each plane of the tensor: which byte of a pixel it is made of, and each byte's float. */
+/** The source byte of each plane of the tensor within a pixel, and each byte's float. */
 interface PlaneTable {
   readonly sourceChannel: number;
   readonly values: Float32Array;

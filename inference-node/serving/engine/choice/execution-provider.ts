@@ -25,7 +25,7 @@ import { runOnce } from './answer-picture.ts';
 export const PROBE_SIZE_PX = 64;
 const CHANNELS = 8;
 const KERNEL = 3;
-/** As the models' own, which came before ONNX 1.12: every provider knows it. */
+/** The models use this version, which came before ONNX 1.12: every provider knows it. */
 const OPSET = 13;
 const IR_VERSION = 7;
 
@@ -112,7 +112,7 @@ export const PROBE_TIMEOUT_MS = 120_000;
 
 const PROBE_TIMEOUT_TENSORRT_MS = 300_000;
 
-/** Of WebGPU: kernels are compiled first, a minute and more on a software adapter of two cores. */
+/** WebGPU compiles kernels first, for a minute and more on a software adapter of two cores. */
 const PARITY_TIMEOUT_MS = 300_000;
 
 /** A caller waits two minutes at most. */
@@ -121,7 +121,7 @@ const RUN_MS_MAX = 10_000;
 export interface ProviderChoice {
   readonly requested: RequestedProvider;
   readonly selected: ExecutionProvider;
-  /** What `auto` tried before, and in one line why it does not run here. */
+  /** The providers that `auto` tried before, and in one line why they do not run here. */
   readonly fallbacks: readonly { readonly provider: ExecutionProvider; readonly reason: string }[];
 }
 
@@ -221,7 +221,7 @@ export async function requireParity(model: PreparedModel, options: ParityOptions
   }
   const different = differenceFrom(expected, actual);
   if (different !== undefined) throw new ExecutionProviderError(model.provider, different);
-  // Of the second of the two, which is the provider's.
+  // The time is that of the second run, which is the provider's.
   if (runMs <= runMsMax) return;
   const [takes, limit] = [runMs, runMsMax].map(ms => (ms / 1000).toPrecision(2));
   const what = `a run of ${model.model} at ${model.inputWidth}x${model.inputHeight}`;

@@ -24,7 +24,7 @@ export function chooseDevice(
   const gpus = new Set<GpuFacts>();
   for (const name of visible.split(',')) {
     const gpu = find(name.trim(), listed);
-    // What CUDA does not know ends its list; so it does here.
+    // CUDA ends its list at a name that it does not know; so does this.
     if (gpu === undefined) break;
     gpus.add(gpu);
   }

@@ -32,7 +32,7 @@ export class GpuDevice {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Those who listen: a pool that is closed is none of them. */
+  /** The number of pools that listen: a closed pool does not. */
   get listenerCount(): number {
     return this.#listeners.size;
   }

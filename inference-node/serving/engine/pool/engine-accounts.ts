@@ -1,4 +1,4 @@
-/** What a pool's metrics count. */
+/** Counts for a pool's metrics. */
 import {
   ENGINE_DEATH_CAUSES,
   type EngineDeathCause,

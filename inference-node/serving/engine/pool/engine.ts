@@ -56,7 +56,7 @@ const STUCK_FREE_IN_MS = 3_600_000;
 
 export interface EngineLoss {
   readonly cause: EngineDeathCause;
-  /** What was in it; `started`: its run had begun. */
+  /** The run that was in the engine; `started`: it had begun. */
   readonly task: RunTask | undefined;
   readonly started: boolean;
   readonly message: string;
@@ -138,7 +138,7 @@ export class Engine {
     return this.#loadMs;
   }
 
-  /** As far as is known. `inferMs`: what a run takes. */
+  /** Gives the known part of the wait. `inferMs`: the time of a run. */
   freeInMs(inferMs: number): number {
     const inStateMs = performance.now() - this.#sinceMs;
     switch (this.#state) {
@@ -356,7 +356,7 @@ export class Engine {
     this.#respawnAtMs = performance.now() + delayMs;
     const before = this.#state;
     this.#enter('down');
-    // For one that was killed onLoss was called then.
+    // For an engine that was killed, onLoss was called then.
     if (!OVER.includes(before)) this.#lose(this.#describeEnd(exit, before));
     // Unless the listener closed it.
     if (this.#state !== 'down') return;

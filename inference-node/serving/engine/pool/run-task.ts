@@ -60,7 +60,7 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
         'The engine took too long to process this image.',
         options,
       );
-    // For another image the model has enough: it answered the check picture before.
+    // The model has enough memory for another image: it answered the check picture before.
     case 'memory':
       return new ContractError(
         'PROCESSING_FAILED',

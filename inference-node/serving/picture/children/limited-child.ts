@@ -16,14 +16,14 @@ export const EXTRA_OUTPUT = '/proc/self/fd/5';
 export interface ChildLimits {
   readonly memoryBytes: number;
   readonly cpuMs: number;
-  /** Of each file that it writes. */
+  /** The size limit of each file that the child writes. */
   readonly fileBytes: number;
 }
 
 /** Four channels of 16 bits, stored: more than a program makes of a picture. */
 const FILE_BYTES_BUDGET: Budget = { base: 2 ** 24, perMegapixel: 9e6 };
 
-/** What a picture may cost; the same as in a worker. */
+/** Gives the limits of a picture's cost; they are the same in a worker. */
 export function limitsFor(pixels: number): ChildLimits {
   const megapixels = pixels / 1e6;
   return {
@@ -95,7 +95,10 @@ export async function writeAll(handle: FileHandle, ...parts: Uint8Array[]): Prom
 /** Less than this is a full disk to a program that could not write. */
 const ROOM_BYTES = 2 ** 20;
 
-/** Of a run that failed: a disk that is full is no fault of its picture. Rejects with ENOSPC. */
+/**
+ * Finds out after a failed run whether the disk is full: that is no fault of the picture. Rejects
+ * with ENOSPC.
+ */
 export async function requireRoom(output: FileHandle): Promise<void> {
   const { size } = await output.stat();
   const zeros = Buffer.alloc(ROOM_BYTES);
@@ -119,7 +122,7 @@ export async function readWhole(
   return true;
 }
 
-/** From its first byte, whatever was read or written before. */
+/** Reads from the first byte, whatever was read or written before. */
 export async function readAll(handle: FileHandle): Promise<Buffer> {
   const bytes = Buffer.alloc((await handle.stat()).size);
   await readWhole(handle, bytes, 0);

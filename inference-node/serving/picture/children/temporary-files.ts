@@ -34,7 +34,7 @@ function throwIncapable(cause: NodeJS.ErrnoException): never {
   throw new ContractError('NODE_INCAPABLE', detail, { cause });
 }
 
-/** By the name of a link, what it leads to. */
+/** The key is the name of a link, the value what it leads to. */
 export type Links = Readonly<Record<string, string>>;
 
 /**
@@ -72,7 +72,10 @@ export function temporaryFailure(): string | undefined {
   }
 }
 
-/** What a killed process left: folders with links. @throws the system's error */
+/**
+ * Removes what a killed process left: folders with links.
+ * @throws the system's error
+ */
 export function removeLeft(pid: number): void {
   const prefix = path.basename(prefixOf(pid));
   for (const name of readdirSync(tmpdir())) {

@@ -41,7 +41,7 @@ sharp.concurrency(1);
 // No image is decoded twice.
 sharp.cache(false);
 
-/** Of the library that reads AVIF; undefined where libvips is not sharp's own. */
+/** The version of the library that reads AVIF; undefined if libvips is not sharp's own. */
 export const libheifVersion: string | undefined = sharp.versions.heif;
 
 type SharpFormat = Exclude<InputFormat, 'jxl' | 'heic'>;
@@ -56,7 +56,7 @@ const SHARP_FORMAT: Readonly<Record<SharpFormat, string>> = {
 /** libjpeg only warns of unreadable data; jpeg-file.ts mends what it reads correctly. */
 const FAIL_ON = 'warning';
 
-/** Where sharp (0.35) ignores a profile of grey: 16 bits, or three channels. */
+/** In these spaces sharp (0.35) ignores a profile of grey: 16 bits, or three channels. */
 const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
 
 /** @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED */
@@ -272,7 +272,10 @@ async function readStoredSamples(file: Buffer, { depth }: Metadata): Promise<Sam
   return isDeep ? new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2) : bytes;
 }
 
-/** Of a PNG that another decoder wrote, RGBA. @throws ContractError PROCESSING_FAILED */
+/**
+ * Reads a PNG that another decoder wrote, as RGBA.
+ * @throws ContractError PROCESSING_FAILED
+ */
 export async function readPngSamples(png: Buffer, { width, height }: Size): Promise<Samples> {
   try {
     const metadata = await sharp(png, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();

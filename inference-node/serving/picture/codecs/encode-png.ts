@@ -13,11 +13,11 @@ import type { RawPixels } from '../rgba-picture.ts';
 const RUNS: ZlibOptions = { level: 1, strategy: constants.Z_RLE };
 const SEARCH: ZlibOptions = { level: 2 };
 const STRIP_BYTES = 512 * 1024;
-/** Of what zlib answers at once; each becomes one IDAT chunk. */
+/** The size of zlib's output buffers; each becomes one IDAT chunk. */
 const CHUNK_BYTES = 256 * 1024;
 const CHUNK_OVERHEAD_BYTES = 12;
 
-/** Of filtered rows that are tried: runs of rows, in which the search can find what comes again. */
+/** The encoder tries so many filtered rows: runs of rows, in which the search can find repeats. */
 const SAMPLE_BYTES_MAX = 192 * 1024;
 const SAMPLE_SHARE_MAX = 1 / 8;
 const SAMPLES = 4;
@@ -44,7 +44,10 @@ export async function encodePng(pixels: RawPixels): Promise<Buffer> {
   return file.subarray(0, end);
 }
 
-/** By zlib's deflateBound for any settings; it answers to each strip, and when a chunk is full. */
+/**
+ * Bounds the file by zlib's deflateBound for any settings; zlib writes for each strip, and when a
+ * chunk is full.
+ */
 function fileBytesMax(pixels: RawPixels): number {
   const { width, height, channels } = pixels;
   const bytes = height * (1 + width * channels);

@@ -38,7 +38,7 @@ interface Level {
   readonly cells: Float64Array;
 }
 
-/** In place; no alpha changes. */
+/** Works in place; no alpha changes. */
 function spreadColours(pixels: Uint32Array, width: number, height: number): void {
   const levels = [sumBlocks(pixels, width, height)];
   for (let fine = levels[0]!; fine.columns * fine.rows > 1; fine = levels[0]!) {

@@ -31,7 +31,7 @@ export async function encodeThumbnail(pixels: RawPixels): Promise<Buffer | undef
   return undefined;
 }
 
-/** Of the picture's proportions, as far as whole pixels have them; never larger than it. */
+/** The size has the picture's proportions, as far as whole pixels have them; it is never larger. */
 function thumbnailSize({ width, height }: Size): Size {
   const scale = Math.min(1, THUMBNAIL_SIDE_PX_MAX / Math.max(width, height));
   const scaled = (side: number) => Math.max(1, Math.round(side * scale));

@@ -8,7 +8,7 @@
 import { ContractError } from '@matting/proto/contract/errors.ts';
 import type Vips from 'wasm-vips';
 
-/** Of libjxl in WebAssembly: two halve the wait for the slowest of the formats. */
+/** The threads of libjxl in WebAssembly: two halve the wait for the slowest of the formats. */
 const THREADS = 2;
 
 let loading: Promise<typeof Vips> | undefined;

@@ -9,8 +9,8 @@ export interface ColourPlane extends Size {
 }
 
 /**
- * In place: means of weight 1, or 0 where nothing is known in the whole plane. `coarserWeight`: of
- * a coarser cell's mean beside the sums of the finer one.
+ * Works in place: means get weight 1, or 0 if nothing is known in the whole plane. `coarserWeight`:
+ * the weight of a coarser cell's mean beside the sums of the finer one.
  */
 export function carryColours(finest: ColourPlane, coarserWeight: number): void {
   withMemory(borrow => {

@@ -75,8 +75,8 @@ export function stretchMatte(mattes: readonly RoleMatte[], picture: RgbaPicture)
 }
 
 /**
- * Of a model that refines: the picture with a trimap of what the others made, four bytes a pixel of
- * `size`. Undefined: nothing in it is unsure.
+ * Makes the input of a model that refines: the picture with a trimap of what the others made, four
+ * bytes a pixel of `size`. Undefined: nothing in it is unsure.
  */
 export function createRefineInput(
   picture: RgbaPicture,
@@ -140,7 +140,9 @@ function isUncertain(alpha: Uint8Array, stride: number, tile: Region): boolean {
   return false;
 }
 
-/** For each pixel of a line the two models that it lies between, and the share of the second. */
+/**
+ * Gives for each pixel of a line the two models that it lies between, and the share of the second.
+ */
 interface Between {
   readonly from: number;
   readonly firsts: Int32Array;
@@ -271,7 +273,7 @@ export interface Region extends Size {
   readonly top: number;
 }
 
-/** What the filter reads: addresses of planes of one size. */
+/** The filter reads these: addresses of planes of one size. */
 interface Guided extends Size {
   /** Four bytes a pixel: red, green, blue and one that is ignored. */
   readonly guide: number;

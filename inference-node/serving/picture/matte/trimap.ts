@@ -42,8 +42,8 @@ export function createTrimap(
 }
 
 /**
- * In place: `refined` counts where `matte` is unsure, and less and less over what the band adds to
- * that, down to nothing, so that no edge of the band shows. All else keeps its value.
+ * Works in place: `refined` counts where `matte` is unsure, and less and less over what the band
+ * adds to that, down to nothing, so that no edge of the band shows. All else keeps its value.
  */
 export function replaceUnsure(
   refined: Uint8Array,

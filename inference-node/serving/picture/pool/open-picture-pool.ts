@@ -64,7 +64,7 @@ export interface PicturePoolOptions {
   readonly log: Logger;
   /** Undefined: no HEIC is read. */
   readonly heif?: HeifDecoder | undefined;
-  /** Where model inputs are put, and given back with mattes. Undefined: in new memory. */
+  /** Model inputs go into these buffers, and come back with mattes. Undefined: into new memory. */
   readonly buffers?: BufferPool;
   readonly limits?: Partial<WorkerLimits>;
   readonly restartDelaysMs?: readonly number[];
@@ -87,7 +87,7 @@ class ChildPicturePool implements PicturePool, WorkerListener {
   readonly #options: PicturePoolOptions;
   readonly #limits: WorkerLimits;
   readonly #log: Logger;
-  /** By place; undefined until a delayed restart. */
+  /** The index is the worker's slot; undefined until a delayed restart. */
   readonly #workers: (WorkerProcess | undefined)[];
   readonly #leases = new Set<WorkerLease>();
   readonly #queue = new LeaseQueue<PictureLease>();
@@ -409,7 +409,7 @@ class WorkerLease implements PictureLease {
     const { head, parts } = await this.worker.ask('finished', message, alphas, signal);
     const { size, input, subject, timings } = head;
     const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
-    // By the smaller of the two an estimate would be far too high.
+    // With the smaller of the two an estimate would be far too high.
     const larger = size.width * size.height > input.width * input.height ? size : input;
     this.#pool.noteEncode(choices.outputFormat, larger, finishMs);
     const [file, thumbnail] = parts;

@@ -17,7 +17,7 @@ export interface DecodeRequest {
 
 export interface BackgroundFile {
   readonly file: Buffer;
-  /** As of the image; a larger one is INVALID_PARAMETER. */
+  /** The size as declared, as for the image; a larger background is INVALID_PARAMETER. */
   readonly declared: Size | undefined;
 }
 
@@ -43,7 +43,7 @@ export interface MattePart {
 }
 
 export interface FinishRequest extends FinishChoices {
-  /** From the plan's models that ran, at least one of them a subject. */
+  /** The mattes come from the plan's models that ran, at least one of them a subject. */
   readonly mattes: readonly MattePart[];
 }
 
@@ -66,7 +66,9 @@ export interface PictureLease {
   decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture>;
   /** `framed`: as matte/framed-input.ts makes it. */
   resample(size: Size, framed: boolean, signal: AbortSignal): Promise<ModelInput>;
-  /** With a trimap of the mattes as fourth byte of a pixel. Undefined: nothing in it is unsure. */
+  /**
+   * Resamples with a trimap of the mattes as fourth byte of a pixel. Undefined: nothing is unsure.
+   */
   resampleUnsure(
     size: Size,
     mattes: readonly MattePart[],

@@ -1,11 +1,11 @@
-/** What pictures took, for each megapixel. */
+/** Measures the time that pictures took, for each megapixel. */
 
 import type { Size } from '@matting/proto/contract/finishing.ts';
 
 /** Weight of earlier pictures at each new one: nine tenths are forgotten after ten pictures. */
 const WEIGHT_OF_PAST = 0.8;
 
-/** Of sums, so that a tiny picture, all overhead, is not a slow megapixel. */
+/** The rate comes from sums, so that a tiny picture, all overhead, is not a slow megapixel. */
 export class MegapixelRate {
   #ms = 0;
   #megapixels = 0;

@@ -88,9 +88,11 @@ export class WorkerProcess {
   readonly #child: Child<FromPictureWorker>;
   #state: WorkerState = 'starting';
   #call: Call | undefined;
-  /** Of its image, its background and its result together, as far as they are known. */
+  /**
+   * The megapixels of its image, its background and its result together, as far as they are known.
+   */
   #megapixels = 0;
-  /** What is being decoded, or was: who is blamed for what it costs. */
+  /** The picture that is being decoded, or was: it is to blame for the cost. */
   #decoding: 'image' | 'background' = 'image';
   #end: PictureWorkerEnd | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -128,7 +130,7 @@ export class WorkerProcess {
     return this.#child.exited ? undefined : this.#child.pid;
   }
 
-  /** Also of a process that ended. */
+  /** The pid is also that of a process that ended. */
   get lastPid(): number | undefined {
     return this.#child.pid;
   }

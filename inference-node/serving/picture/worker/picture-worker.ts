@@ -37,7 +37,7 @@ let picture: DecodedFile | undefined;
 let background: DecodedFile | undefined;
 let bytesSinceCollection = 0;
 
-// Before the codecs' threads start: they inherit it.
+// Set this before the codecs' threads start: they inherit it.
 setPriority(PRIORITY);
 goFirstWhereMemoryIsOut('pictureWorker');
 
@@ -80,7 +80,7 @@ async function decode(
   const { declared, modelInputs } = message;
   const onOpened = (of: 'image' | 'background') => (size: Size) =>
     void reply({ kind: 'opened', size, of });
-  // Before the image, and before any model runs: a bad one costs the least, in memory too.
+  // Decode the background before the image and any model: a bad one costs the least, in memory too.
   if (message.background !== undefined) {
     const { declared } = message.background;
     const options = { declared, onOpened: onOpened('background'), heif };
@@ -157,7 +157,8 @@ async function settle(): Promise<void> {
   forget();
   if (bytesSinceCollection >= COLLECT_AFTER_BYTES) {
     bytesSinceCollection = 0;
-    // Before: the frame that ended the image becomes unreachable. After: native memory is freed.
+    // The first wait makes the frame that ended the image unreachable; native memory is freed in
+    // the second.
     await nextTurn();
     globalThis.gc?.();
     await nextTurn();

@@ -42,7 +42,10 @@ export interface CodedStrip {
 interface AvifParts {
   readonly width: number;
   readonly height: number;
-  /** From top to bottom, all of the same height; the last may extend below the picture. */
+  /**
+   * The strips go from top to bottom, all of the same height; the last may extend below the
+   * picture.
+   */
   readonly strips: readonly CodedStrip[];
   readonly stripHeight: number;
 }
@@ -198,7 +201,10 @@ interface AvifTile {
   write(): Buffer;
 }
 
-/** None where the picture is no grid. @throws ContractError PROCESSING_FAILED */
+/**
+ * Returns no tiles if the picture is not a grid.
+ * @throws ContractError PROCESSING_FAILED
+ */
 export async function readAvifTiles(file: Buffer): Promise<AvifTile[]> {
   const items = await readFileItems(file);
   if (items === undefined) return [];

@@ -1,6 +1,6 @@
 /** Writes HEIF files (ISO/IEC 23008-12): items, their properties and what refers to what. */
 
-/** Of the picture, and of its alpha plane. */
+/** The ids of the picture's item and of its alpha plane's. */
 export const COLOURS_ID = 1;
 export const ALPHA_ID = 2;
 const ALPHA_TYPE = 'urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0';

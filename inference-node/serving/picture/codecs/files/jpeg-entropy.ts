@@ -24,7 +24,7 @@ export interface HuffmanCodes {
 export interface SequentialScan {
   readonly start: number;
   readonly mcus: number;
-  /** In MCUs; 0: no restart markers. */
+  /** The interval in MCUs; 0: the scan has no restart markers. */
   readonly restartInterval: number;
   readonly blocks: readonly { readonly dc: HuffmanCodes; readonly ac: HuffmanCodes }[];
 }
@@ -85,9 +85,9 @@ interface CodeTables {
 }
 
 interface LongCodes {
-  /** By code length: one above the greatest code of that length. */
+  /** The index is the code length; the value is one above the greatest code of that length. */
   readonly limits: Int32Array;
-  /** By code length: what to add to a code for the index of its step. */
+  /** The index is the code length; the value added to a code gives the index of its step. */
   readonly offsets: Int32Array;
   readonly steps: Uint16Array;
 }

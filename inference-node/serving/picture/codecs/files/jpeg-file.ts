@@ -107,7 +107,7 @@ class JpegLayout {
     const file = this.#file;
     let at = from;
     while (at < file.length && !(file[at] === 0xff && this.#isSegment(file[at + 1]))) at++;
-    // After a scan these bytes may belong to it.
+    // After a scan these bytes may belong to the scan.
     if (at > from && this.scans.length === 0) this.#mendStray(from, at);
     const marker = file[at + 1];
     if (marker === undefined) return undefined;
@@ -317,7 +317,10 @@ function applyPatches(file: Buffer, patches: readonly Patch[]): Buffer {
   return Buffer.concat([...parts, file.subarray(at)]);
 }
 
-/** Of ITU-T T.81, annex K.3, as DHT segments: frames of motion JPEG without codes mean these. */
+/**
+ * The codes of ITU-T T.81, annex K.3, as DHT segments: frames of motion JPEG without codes mean
+ * these.
+ */
 const STANDARD_CODES = Buffer.from(
   '0000010501010101010100000000000000000102030405060708090a0b100002010303020403050504040000' +
     '017d01020300041105122131410613516107227114328191a1082342b1c11552d1f02433627282090a161718' +

@@ -52,7 +52,7 @@ async function toSrgbPixels(
   return await convertByProfile(samples, width, profile);
 }
 
-/** Where the next pixel lies in a picture that is shown otherwise than it is stored. */
+/** The walk leads from pixel to pixel in a picture that is shown otherwise than it is stored. */
 interface Walk {
   readonly first: number;
   readonly right: number;

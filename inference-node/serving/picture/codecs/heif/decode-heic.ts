@@ -24,7 +24,8 @@ import { damage, type HeicPicture, type HeicPlane, writePicture, writeTiles } fr
 import { findDamage } from './hevc/coded-picture.ts';
 
 /**
- * To RGBA as it is coded: not cropped, not turned, in the file's own colours; opaque without alpha.
+ * Decodes to RGBA as it is coded: not cropped, not turned, in the file's own colours; opaque
+ * without alpha.
  * @throws ContractError PROCESSING_FAILED
  */
 export async function decodeHeic(
@@ -88,7 +89,7 @@ function damageIn({ colours, alpha }: HeicPicture): string | undefined {
   return undefined;
 }
 
-/** Of a property: its length and its type. */
+/** The head of a property's box is its length and its type. */
 const BOX_HEAD_BYTES = 8;
 
 async function faultOf({ message }: Error, output: FileHandle) {
@@ -111,7 +112,7 @@ async function readSamples(
   return isDeep ? new Uint16Array(bytes.buffer) : bytes;
 }
 
-/** As PNG, which alone of its formats has alpha and more than 8 bits. */
+/** Decodes through PNG, which alone of the program's formats has alpha and more than 8 bits. */
 async function decodeByProgram(
   picture: HeicPicture,
   decoder: HeifDecoder,

@@ -37,7 +37,7 @@ export class ArithmeticDecoder {
   #value = 0;
   /** Less than 0: so many bits more may be taken before a byte is read. */
   #needed = -8;
-  /** Of each context twice its state, and 1 where the likelier bin is set. */
+  /** Each context has twice its state, and 1 more if the likelier bin is set. */
   readonly contexts: Uint8Array;
 
   /** @param contexts a state for each, which decoding changes */

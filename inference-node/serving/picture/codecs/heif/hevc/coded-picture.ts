@@ -26,7 +26,7 @@ export interface CodedPicture {
   readonly configuration: Uint8Array;
   /** NAL units, each behind its length. */
   readonly data: Uint8Array;
-  /** What its container says, in pixels. */
+  /** The size that the container declares, in pixels. */
   readonly size: Size;
 }
 
@@ -68,7 +68,7 @@ class PictureCheck {
     const [first, second] = nal;
     if (first === undefined || second === undefined) throw new DamagedCoding('a unit is empty');
     const type = (first >> 1) & 63;
-    // Of a further layer, such as the other eye's picture.
+    // A further layer may be the other eye's picture.
     const layer = ((first & 1) << 5) | (second >> 3);
     if (layer !== 0) return;
     if (type === SEQUENCE_SET) {
@@ -94,7 +94,7 @@ class PictureCheck {
     this.#before = slice;
   }
 
-  /** What is kept of a picture grows with its size, which a decoder compares. */
+  /** The memory of a picture grows with its size, which a decoder compares. */
   #requireSize({ width, height }: Sequence): void {
     const { width: shownWidth, height: shownHeight } = this.#size;
     if (width > shownWidth + MARGIN_PX || height > shownHeight + MARGIN_PX) {

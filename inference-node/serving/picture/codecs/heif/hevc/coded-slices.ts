@@ -19,9 +19,9 @@ const MODES_422 = [
   0, 1, 2, 2, 2, 2, 3, 5, 7, 8, 10, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 23, 24, 24, 25, 25, 26,
   27, 27, 28, 28, 29, 29, 30, 31,
 ];
-/** What intra_chroma_pred_mode names; 4 is the mode of luma. */
+/** The modes that intra_chroma_pred_mode names; 4 is the mode of luma. */
 const CHROMA_MODES = [PLANAR, VERTICAL, HORIZONTAL, DC];
-/** Sides of the smallest block of which something is kept. */
+/** The sides of the smallest block of which the decoder keeps something. */
 const UNIT_LOG2 = 2;
 /** Contexts are taken over from behind the second CTB of the row above. */
 const SYNC_CTB = 1;
@@ -35,7 +35,7 @@ interface Unit {
   readonly chromaModes: readonly number[];
 }
 
-/** Where a block lies, and the one that it is a quarter of. */
+/** The coordinates of a block, and the block that it is a quarter of. */
 interface Place {
   readonly x: number;
   readonly y: number;
@@ -51,7 +51,7 @@ export class CodedSlices {
   readonly #across: number;
   readonly #ctbs: number;
   readonly #units: number;
-  /** By units of four samples a side. */
+  /** The index counts units of four samples a side. */
   readonly #depths: Uint8Array;
   readonly #modes: Uint8Array;
   /** The first CTB of the slice of each CTB; -1: it is not read. */
@@ -114,7 +114,9 @@ export class CodedSlices {
     this.#syncAtRow(slice);
   }
 
-  /** At a row's begin, from the row above where that is of the slice (9.3.1). */
+  /**
+   * Takes the contexts from the row above at a row's begin, if that row is of the slice (9.3.1).
+   */
   #syncAtRow(slice: Slice): void {
     if (this.#next % this.#across !== 0) return;
     const above = this.#next - this.#across + Math.min(SYNC_CTB, this.#across - 1);

@@ -1,4 +1,4 @@
-/** What the check of a coded picture finds beside a whole one. */
+/** The check of a coded picture finds one of these if the picture is not whole. */
 
 /** The coded bytes break the standard's rules, or end before the picture does. */
 export class DamagedCoding extends Error {

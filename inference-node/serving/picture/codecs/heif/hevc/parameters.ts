@@ -232,12 +232,12 @@ export interface Slice {
   readonly sequence: Sequence;
   readonly isFirst: boolean;
   readonly isDependent: boolean;
-  /** Of its first CTB, in raster order. */
+  /** The address of its first CTB, in raster order. */
   readonly address: number;
   readonly qp: number;
   readonly hasLumaSao: boolean;
   readonly hasChromaSao: boolean;
-  /** Where its coded data begins in the payload. */
+  /** The offset of its coded data in the payload. */
   readonly dataAt: number;
 }
 

@@ -32,7 +32,10 @@ function scanOrder(side: number, scan: Scan): Uint8Array {
   return Uint8Array.from(order);
 }
 
-/** By scan, then by the logarithm of the side. A block of 8 is scanned in quarters, by rows or columns. */
+/**
+ * The index is the scan, then the logarithm of the side. A block of 8 is scanned in quarters, by
+ * rows or columns.
+ */
 const ORDERS = ([0, 1, 2] as const).map(scan =>
   [0, 1, 2, 3].map(log2 => scanOrder(1 << log2, scan)),
 );
@@ -68,7 +71,7 @@ function significanceContext(
   return context + later + (log2Size === 3 ? (isDiagonal ? 9 : 15) : 21);
 }
 
-/** By `significanceRow`, sixteen each. */
+/** The index is `significanceRow`, with sixteen values each. */
 const SIGNIFICANCE = new Uint8Array(4 * 2 * 2 * 4 * 2 * 16);
 
 function significanceRow(
@@ -190,7 +193,7 @@ function readPlaces(
   return count;
 }
 
-/** Of a square, how many have a flag that they are greater than 1. */
+/** A square has so many flags that a level is greater than 1. */
 const FLAGS_MAX = 8;
 const RICE_MAX = 4;
 const PREFIX_MAX = 32;
@@ -224,7 +227,7 @@ function readLevels(
   decoder.bypasses(isHidden ? count - 1 : count);
   let rice = 0;
   for (let i = 0; i < count; i++) {
-    // What the flags can say at most; only then the rest follows.
+    // The flags can express this level at most; the rest follows only then.
     const most = i >= FLAGS_MAX ? 1 : firstGreater < 0 || i <= firstGreater ? 3 : 2;
     if (levels[i] !== most) continue;
     const level = most + readRemaining(decoder, rice);
