@@ -21,7 +21,7 @@ import { type AddedFolders, addGraph, addTinyModel } from './test/added-model.ts
 import { collectLog, gpuFacts, nothingToMake, openGpuHost } from './test/gpu-host.ts';
 import { poolSettings } from './test/pool-settings.ts';
 
-// After the hook.
+// The import comes after the hook.
 const { openPools } = await import('./open-pools.ts');
 
 const BOOM = 'CUDA failure 700: an illegal memory access was encountered';

@@ -19,7 +19,7 @@ const test = ava;
 /** Half opaque everywhere: the second model of the plan is asked as well. */
 const UNSURE = 128;
 
-/** In their order; what each is held by. */
+/** The stages go in their order; the name is what holds an image there. */
 const STAGES = [
   'receive',
   'load',
@@ -33,7 +33,7 @@ const STAGES = [
 ] as const;
 type Stage = (typeof STAGES)[number];
 
-/** Where the pipeline says that an image is which is held there. */
+/** The pipeline reports this position for an image that is held in the stage. */
 const PLACE_OF = {
   receive: 'receiving',
   load: 'waiting_for_load',
@@ -50,7 +50,7 @@ const GONE = new ContractError('CALL_CANCELLED', 'The caller is gone.');
 
 class Node {
   readonly gates = new StageGates();
-  /** Of the caller, of the load and of the second model, which have the stage `infer` each. */
+  /** The gates of the caller, of the load and of the second model, whose stage is `infer` too. */
   readonly others = { caller: new StageGates(), load: new StageGates(), second: new StageGates() };
   readonly engines = new FakeEnginePool(this.gates);
   readonly second = new FakeEnginePool(this.others.second);
@@ -116,7 +116,7 @@ class Node {
     return PIPELINE_POSITIONS.filter(place => this.pipeline.imagesAt(place) > 0).join(', ');
   }
 
-  /** What has begun so far, in the words of STAGES. */
+  /** Counts what has begun so far, in the words of STAGES. */
   begun(): Partial<Record<Stage, number>> {
     const { pictures, engines, second } = this;
     return {
@@ -183,7 +183,7 @@ for (const stage of STAGES) {
     // The stage has ended well by the time that the caller is gone.
     gates.letGo(name);
     node.gone.abort(GONE);
-    // What was sent whole is done, whatever the caller does then.
+    // A result that was sent whole is done, whatever the caller does then.
     t.is(await ended, stage === 'send' ? 'done' : GONE);
     if (stage !== 'send') node.requireFree(t, stage === 'acquire' ? 'decode' : stage);
   });

@@ -96,7 +96,7 @@ test('each matte is of its own picture, beside callers that go and children that
       const image = await plainPng(brightness);
       const gone = new AbortController();
       if (n % 4 === 3) void delay(3 * (n % 16)).then(() => gone.abort(new Error('gone')));
-      // Of what each stage is in the middle of then, nothing is used by the next image.
+      // The next image uses nothing of what a stage is in the middle of then.
       if (n % 24 === 10) process.kill(at(engines.processes(), 0).pid, 'SIGKILL');
       if (n % 24 === 20) process.kill(at(pictures.processes(), 0).pid, 'SIGKILL');
       try {

@@ -62,7 +62,7 @@ test('tells the caller, has failed, and ends with 1 without the engine', async t
 test('ends when it is told to, before anybody knows', async t => {
   const { child, caller, ended, until } = await openStuckNode(3_600_000);
   await until('engine lost');
-  // To hurry.
+  // The disconnection makes the node hurry.
   child.disconnect();
   await caller.ended;
   const { code, lines } = await ended;

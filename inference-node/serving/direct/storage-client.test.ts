@@ -1,4 +1,7 @@
-/** What a storage, or what stands in its place, may do to a node that gets and puts files; and which one it is. */
+/**
+ * Tests what a storage, or a server in its place, may do to a node that gets and puts files; and
+ * which one it is.
+ */
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

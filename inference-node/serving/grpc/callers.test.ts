@@ -1,4 +1,7 @@
-/** Who may call a node and how much of it one caller gets, over plain connections and over TLS. */
+/**
+ * Tests who may call a node and how much of it one caller gets, over plain connections and over
+ * TLS.
+ */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -106,7 +109,9 @@ test('a direct caller › has its place back however its image ended', async t =
   }
 });
 
-/** As Kubernetes mounts a Secret: files are links through one, which is replaced by a rename. */
+/**
+ * Mounts files as Kubernetes mounts a Secret: they are links through one, which a rename replaces.
+ */
 class Mounted {
   readonly directory: string;
   #revision = 0;
@@ -171,7 +176,7 @@ test('tokens of files › work both while they change, and the old one no more o
   await opens(next);
   for (const token of [old, LAB.token]) await isRefused(token);
   await new MatteCaller(node).send(header()).refused({ code: 'INVALID_NODE_TOKEN' });
-  // What was begun with the old one ends well.
+  // A call that began with the old token ends well.
   held.send(chunk('12345')).call.end();
   t.is(await held.ended, undefined);
   t.is(said.filter(line => line.startsWith('token files changed')).length, 2);
@@ -296,7 +301,7 @@ test('a node with TLS › takes a certificate it checked for a token, and bounds
   // Its token is another matter: a wrong one is not mended by the certificate.
   await refused('INVALID_NODE_TOKEN', shop.files.channelSecurity(), 'a-wrong-token-of-length');
   await new MatteCaller(clientOf(shop.files.channelSecurity())).announce();
-  // By another connection it is the same caller.
+  // The caller is the same on another connection.
   await refused('CALLER_OVER_LIMIT', shop.files.channelSecurity());
   await succeeds(lab.files.channelSecurity());
   await t.notThrowsAsync(succeeds(shop.files.channelSecurity(), FLEET_TOKEN));

@@ -1,4 +1,6 @@
-/** What a node takes and answers of finishing: its header, the background's bytes, the echo. */
+/**
+ * Tests what a node takes and answers of finishing: its header, the background's bytes, the echo.
+ */
 import { status } from '@grpc/grpc-js';
 import { BACKGROUND_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import {
@@ -69,7 +71,7 @@ async function sendImage(fields: Partial<MatteHeader>): Promise<MatteCaller> {
   return caller;
 }
 
-/** By the code of their refusal. */
+/** The key is the code of the refusal. */
 const bad: Readonly<Record<string, readonly Partial<MatteHeader>[]>> = {
   UNSUPPORTED_OUTPUT_FORMAT: [
     { outputFormat: JPEG, finishing: plain },

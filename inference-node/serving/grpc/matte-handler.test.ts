@@ -189,7 +189,7 @@ test('a good call › whose reader takes it too slowly for its size is cut off',
 test('a good call › whose reader takes nothing is cut off', async t => {
   await reopen({ bounds: { sendSilenceMaxMs: 60 } });
   const caller = sendUnread();
-  // What has been stays true: the sending may be over before it is looked for.
+  // The count stays: the sending may be over before the test looks for it.
   await until('a worker to come back', () => node.pictures.releases > 0);
   await untilIdle(node);
   t.is(node.admission.snapshot().images, 0);

@@ -1,4 +1,7 @@
-/** What a node's gRPC server answers beside mattes: health, what it is, its capacity, reflection. */
+/**
+ * Tests what a node's gRPC server answers beside mattes: health, what it is, its capacity,
+ * reflection.
+ */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -231,7 +234,7 @@ const QUESTION = Buffer.concat([
 ]);
 /** Four times what the window of a stream takes. */
 const UNREAD_QUESTIONS_MAX = 256;
-/** To the node and back. */
+/** The pings go to the node and back. */
 const PINGS_MAX = 100;
 
 interface ReflectionClient {
@@ -266,7 +269,7 @@ async function messagesOf(symbol: string): Promise<DescriptorProto[]> {
 }
 
 test('reflection › takes no more questions than its reader takes answers', async t => {
-  // Of a caller whose window lets no answer through.
+  // The caller's window lets no answer through.
   const session = connectHttp2(`http://${node.address}`, { settings: { initialWindowSize: 0 } });
   const stream = session.request({
     [constants.HTTP2_HEADER_METHOD]: 'POST',

@@ -1,4 +1,4 @@
-/** What callers without a token can take from a node, and what stays for the others. */
+/** Tests what callers without a token can take from a node, and what stays for the others. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -172,7 +172,7 @@ test('half a message › that is small and compressed is refused to strangers al
   t.is((await strange.ended).code, 'INVALID_REQUEST');
   const known = (await openKnown()).call(INFO, TOKEN);
   known.stream.end(framed(gzipSync(Buffer.alloc(0)), undefined, true));
-  // Of an encoding that was not named: an answer of gRPC's own, as ever.
+  // An encoding that was not named gets an answer of gRPC's own, as ever.
   t.is((await known.ended).code, undefined);
 });
 
@@ -426,7 +426,7 @@ async function advertisedWindows(origin: string) {
   const stream = session.request(call);
   stream.end().resume();
   await once(stream, 'close');
-  // What the session's own window is told by comes after the settings.
+  // The message about the session's own window comes after the settings.
   await new Promise(resolve => session.ping(resolve));
   const perStream = session.remoteSettings.initialWindowSize;
   const perConnection = session.state.remoteWindowSize;

@@ -281,7 +281,7 @@ test('the product has the plans of MATTING_QUALITY, with sizes that their models
   }
 });
 
-/** What `read` reports, one text a variable; none where it accepts all. */
+/** Returns what `read` reports, one text a variable; none if it accepts all. */
 async function problemsIn(read: () => Promise<unknown>): Promise<readonly string[]> {
   try {
     await read();

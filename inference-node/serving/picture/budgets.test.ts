@@ -133,7 +133,7 @@ test('finishing costs no less for a larger result or background, and never more 
 
 const PIXELS = 70_000;
 
-/** Of a hundred visible pixels `unsure` have half opacity, spread evenly among the rest. */
+/** Makes `unsure` of each hundred visible pixels half opaque, spread evenly among the rest. */
 function matteOf(shown: number, unsure: number): Uint8Array {
   return Uint8Array.from({ length: PIXELS }, (_, i) => {
     if (i >= shown) return 0;

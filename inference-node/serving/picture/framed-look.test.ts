@@ -21,7 +21,10 @@ function framed(alphaAt: (x: number, y: number) => number, around = 0): Uint8Arr
 const matte = (role: MatteRole, alpha = new Uint8Array(4), size = { width: 2, height: 2 }) => {
   return { alpha, size, role };
 };
-/** What another model, or the same without a frame, shows of the picture: so much from its left. */
+/**
+ * Makes what another model, or the same without a frame, shows of the picture: so much from its
+ * left.
+ */
 const leftOf = (role: MatteRole, share: number) => {
   const size = { width: 40, height: 20 };
   const alpha = Uint8Array.from({ length: 800 }, (_, i) => (i % 40 < share * 40 ? 255 : 0));
@@ -52,7 +55,7 @@ test('a framed look › that is believed leads, and the first look is heard like
 
 test('a framed look › is not believed where it shows the picture itself', t => {
   t.is(look(framed(() => 255)), undefined);
-  // But for a part of its lower side, as the lawn before a person.
+  // A part of the lower side is not shown, as with the lawn before a person.
   const { sideShareMax } = FRAMED_RULES;
   const lower = (share: number) =>
     look(framed((x, y) => (y < BOX.height - 1 || x < share * BOX.width ? 255 : 0)));

@@ -73,7 +73,7 @@ test('an orderly exit is told as such', async t => {
   void child.send({ do: 'exit', code: 7 });
   t.deepEqual(await exit, { code: 7, signal: null, error: undefined });
   t.true(child.exited);
-  // To one that is gone: nothing, and no throw.
+  // A message to a child that is gone does nothing, and throws nothing.
   await child.send({ do: 'echo' });
   child.kill();
 });
@@ -139,7 +139,7 @@ test('what a child started does not outlive a child that crashes', async t => {
   );
 });
 
-// At once: before the child's guard is up. Later: while it watches.
+// "At once" is before the child's guard is up, "later" while it watches.
 for (const [when, waitMs] of [
   ['at once', 0],
   ['later', 700],

@@ -28,7 +28,7 @@ function bytesOf(head: object, parts: readonly Uint8Array[] = []): Buffer {
 
 interface Read {
   readonly frames: Frame<Head>[];
-  /** As a socket reads: as much as there is space for, again and again. */
+  /** Pushes bytes as a socket reads: as much as there is space for, again and again. */
   push(bytes: Uint8Array): MalformedFrameError | undefined;
 }
 
@@ -60,7 +60,7 @@ noJson[8] = 0x7d;
 for (const [what, bytes, message] of [
   ['a head over its bound', begin(64 * 1024 + 1, 0), /head over its bound/],
   ['too many parts', begin(0, PARTS_MAX + 1), /too many parts/],
-  // Before one is read.
+  // The reader refuses the parts before it reads one.
   ['parts over their bound together', begin(2, 2, 2 * 1024 ** 3, 1), /parts over their bound/],
   ['a head that is not JSON', noJson, /not JSON/],
   ['an empty head', Buffer.alloc(8), /not JSON/],
@@ -263,7 +263,7 @@ test('what it did not hand out is not taken back', t => {
   const foreign = Buffer.alloc(BYTES);
   pool.giveBack(foreign);
   t.not(pool.take(BYTES), foreign);
-  // Of a slab that others use too.
+  // The buffer is of a slab that others use too.
   pool.giveBack(pool.take(BYTES).subarray(0, POOLED_BYTES_MIN));
   t.is(pool.take(POOLED_BYTES_MIN).byteOffset, 0);
 });

@@ -13,7 +13,7 @@ import {
 
 const test = ava.serial;
 
-/** Of 8 GB 85 % but for a photo are 6.3: the own plan's one, and one of these. */
+/** Of 8 GB, 85 % without a photo are 6.3 GB: the own plan's engine and one of these fit. */
 const PEAK_BYTES = 4e9;
 const SHORT = { code: 'NODE_SHORT_OF_MEMORY' };
 /** A control plane asks again as often for a job that is refused. */

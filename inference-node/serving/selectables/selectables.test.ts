@@ -32,7 +32,9 @@ const test = ava.serial;
 
 const GB = 1e9;
 const IDLE_MS = 60_000;
-/** Of 8 GB 85 % but for a photo are 6.3: the own plan's one, and two of these, not three. */
+/**
+ * Of 8 GB, 85 % without a photo are 6.3 GB: the own plan's engine and two of these fit, not three.
+ */
 const LARGE = { peakBytes: 2.5 * GB };
 const ONE = selectableModel('one', LARGE);
 const TWO = selectableModel('two', LARGE);

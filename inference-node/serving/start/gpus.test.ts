@@ -1,4 +1,4 @@
-/** What a start does on GPUs: which one it takes, whose answers are right. */
+/** Tests a start on GPUs: which one it takes, whose answers are right. */
 import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';

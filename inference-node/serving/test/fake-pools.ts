@@ -95,7 +95,7 @@ export class FakeEnginePool implements EnginePool {
     estimatedWaitMs: 0,
   };
   closedWithMs: number | undefined;
-  /** Of each pixel, or of the first ones, which are repeated. */
+  /** The alpha of each pixel, or of the first ones, which are repeated. */
   alpha: number | Uint8Array = 200;
 
   constructor(gates: StageGates) {
@@ -107,7 +107,7 @@ export class FakeEnginePool implements EnginePool {
   }
 
   async run(run: EngineRun) {
-    // As the real pools: a call that is over already takes nothing.
+    // The fake behaves as the real pools: a call that is over already takes nothing.
     run.signal.throwIfAborted();
     this.runs.push(run);
     const down = new AbortController();

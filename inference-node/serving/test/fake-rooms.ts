@@ -63,7 +63,7 @@ export async function selectExecutionProvider(
 }
 
 export { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
-// What the rooms have besides is theirs.
+// The rooms' other exports are the real ones.
 export * from '../models/plan.ts';
 export * from '../prepared/load-prepared.ts';
 

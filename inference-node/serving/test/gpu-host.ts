@@ -12,7 +12,7 @@ export interface GpuHost {
   /** Empty, removed when the test ends. */
   readonly folder: string;
   readonly childEnv: Record<string, string>;
-  /** What faulty-gpu.ts notes of loads. */
+  /** The file in which faulty-gpu.ts notes loads. */
   readonly loads: string;
   /** Lines of faulty-gpu.ts. */
   fault(...lines: string[]): Promise<void>;
@@ -23,7 +23,7 @@ export function gpuFacts(letter: string, more: Partial<GpuFacts> = {}): GpuFacts
   return { ...facts, memoryBytes: 80_000 * MIB, ...more };
 }
 
-/** For a start that finds everything prepared. */
+/** A start that finds everything prepared must not call this. */
 export const nothingToMake = async (): Promise<never> => {
   throw new Error('it was asked to make a prepared file');
 };

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { ModelError, type ModelErrorKind } from '../models/model-error.ts';
 
-/** For `assert.throws` and `rejects`: of that kind, in one line that matches. */
+/**
+ * Tests, for `assert.throws` and `rejects`, for an error of that kind, in one line that matches.
+ */
 export const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown) => {
   assert.ok(error instanceof ModelError, String(error));
   assert.equal(error.kind, kind);

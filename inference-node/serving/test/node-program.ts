@@ -18,7 +18,10 @@ export interface LogLine {
 
 export type NodeProgram = ReturnType<typeof startProgram>;
 
-/** In an environment of its own, with a file of this folder preloaded where one is named. */
+/**
+ * Starts the program in an environment of its own, with a file of this folder preloaded if it is
+ * named.
+ */
 export function startProgram(
   env: Record<string, string>,
   {
@@ -28,7 +31,7 @@ export function startProgram(
   }: {
     hook?: string | undefined;
     heldChannel?: boolean | undefined;
-    /** Of a copy of the program. */
+    /** The path of a copy of the program. */
     main?: string;
   },
 ) {

@@ -143,7 +143,7 @@ export function createPngChunk(type: string, body: Buffer): Buffer {
 }
 
 export interface PngFields {
-  /** Of PNG: 0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGB with alpha. */
+  /** The colour type of PNG: 0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGB with alpha. */
   readonly colourType: number;
   readonly depth: number;
   readonly width: number;

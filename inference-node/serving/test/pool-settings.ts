@@ -1,4 +1,4 @@
-/** What the variables of an environment make of a node's pools. */
+/** Reads a node's pools from the variables of an environment. */
 import { EnvReader } from '@matting/program/env.ts';
 import { readModelSettings } from '../models/plan.ts';
 import { type Environment, type PoolSettings, readPoolSettings } from '../start/pool-settings.ts';

@@ -1,4 +1,4 @@
-/** What tests need to know of processes that they did not start themselves. */
+/** Reads facts about processes that the tests did not start themselves. */
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 

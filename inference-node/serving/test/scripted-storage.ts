@@ -36,7 +36,7 @@ export class ScriptedStorage {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** From the next request on. */
+  /** Sets the answers from the next request on. */
   answer(...answers: Answer[]): void {
     this.#answers.splice(0, this.#answers.length, ...answers);
   }

@@ -63,13 +63,13 @@ export interface TestNodeOptions {
   readonly commercialUse?: CommercialUseGate;
   /** A second model of the plan, beside its subject. */
   readonly opinion?: PlanRun;
-  /** From no storage where absent. */
+  /** The node reads from no storage if this is absent. */
   readonly direct?: DirectFiles;
   /** A registry takes a UUID. */
   readonly bootId?: string;
   /** No traces where absent. */
   readonly tracing?: Tracing;
-  /** What else may be named, and of what engines. */
+  /** The selectables that may be named besides, and their engines. */
   readonly others?: Partial<SelectablesParts>;
   readonly memory?: Partial<MemoryFacts>;
   /** Leaves the node starting: it has no work yet. */
@@ -182,7 +182,7 @@ export async function openShell(
 
 type Holding = Pick<TestNode, 'admission' | 'pipeline'>;
 
-/** What a leak is told by: the permits that are out, and where in the pipeline images are. */
+/** Names a leak by the permits that are out, and by the positions of images in the pipeline. */
 function heldBy({ admission, pipeline }: Holding): string {
   const { images, megapixels } = admission.snapshot();
   const places = PIPELINE_POSITIONS.filter(place => pipeline.imagesAt(place) > 0);

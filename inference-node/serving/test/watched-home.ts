@@ -1,4 +1,6 @@
-/** What a process with ONNX Runtime leaves on disk, and what it asks the network. */
+/**
+ * Watches what a process with ONNX Runtime leaves on disk, and what it requests from the network.
+ */
 import { once } from 'node:events';
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
@@ -6,7 +8,7 @@ import { temporaryFolder } from '@matting/test-support/temporary-folder.ts';
 import type { ExecutionContext } from 'ava';
 
 export interface WatchedHome {
-  /** For the process: an empty home, and a proxy in front of every host, which is the test's. */
+  /** The process gets an empty home, and the test's proxy in front of every host. */
   readonly env: Readonly<Record<string, string>>;
   /** The first line of each request to the proxy. */
   readonly requests: readonly string[];

@@ -32,7 +32,7 @@ interface TinyForm {
   readonly channels?: number;
   /** null: any. */
   readonly size?: readonly [width: number | null, height: number | null];
-  /** From `m`, a pixel's red, 0 to 1, [1, 1, H, W], to `out`. */
+  /** The nodes lead from `m`, a pixel's red, 0 to 1, [1, 1, H, W], to `out`. */
   readonly nodes?: readonly GraphNode[];
   readonly constants?: Readonly<Record<string, Tensor>>;
   readonly outputType?: number;
@@ -299,7 +299,7 @@ test('a matte of another size shows the same, its edges between two pixels too',
   for (const [factor, fit, expected] of [
     [2, 'stretch', { width: 32, height: 32 }],
     [0.5, 'stretch', { width: 8, height: 8 }],
-    // Of 11 of 16 rows in half the size: 5.5.
+    // Half the size makes 5.5 of 11 of 16 rows.
     [0.5, 'letterbox', { width: 8, height: 6 }],
     [0.75, 'top-left', { width: 12, height: 8 }],
   ] as const) {
@@ -458,7 +458,7 @@ test('beside the normalised picture a trimap is the fourth channel, 0 to 1, what
     };
     t.deepEqual(await shown(3, {}), [...bytes]);
     t.deepEqual(await shown(1, {}), new Array(PIXELS).fill(77));
-    // From -1 to 1: as it was normalised.
+    // The model answers from -1 to 1, as it was normalised.
     const reds = await shown(0, { activation: 'signed' });
     t.true(
       reds.every((red, i) => Math.abs(red - REDS[i]!) <= 1),

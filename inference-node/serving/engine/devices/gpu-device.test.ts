@@ -112,7 +112,7 @@ test('an engine for which memory is short leaves those beside it, and is back wh
   t.is((await run(pool, QUICK)).alpha[0], QUICK);
   await fault();
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-  // With none beside it there is nothing to wait for.
+  // With no engine beside it there is nothing to wait for.
   await fault(`load GPU-one ${MEMORY_IS_SHORT}`);
   for (const { pid } of pool.processes()) process.kill(pid, 'SIGKILL');
   await untilPool(pool, () => device.outReason !== undefined);

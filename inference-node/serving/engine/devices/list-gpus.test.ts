@@ -33,7 +33,7 @@ test('the one that is named, else the first that CUDA_VISIBLE_DEVICES leaves', t
   t.deepEqual(choice('MIG-cccc', LISTED, undefined), ['MIG-cccc-3', 1]);
   t.deepEqual(choice(undefined, LISTED, '2,0'), ['MIG-cccc-3', 2]);
   t.deepEqual(choice(undefined, LISTED, '1,1'), ['GPU-bbbb-2', 1]);
-  // What CUDA does not know ends its list.
+  // CUDA ends its list at a name that it does not know.
   t.deepEqual(choice(undefined, LISTED, '1,9,0'), ['GPU-bbbb-2', 1]);
   // Empty hides them all, as from CUDA.
   for (const none of ['-1', '']) t.deepEqual(choice(undefined, LISTED, none), [undefined, 0]);

@@ -102,7 +102,7 @@ test('the snapshot follows what happens, and listeners hear of it', async t => {
     running: 0,
     queued: 0,
   });
-  // Before ready: it waits for the engine.
+  // The run comes before ready: it waits for the engine.
   const early = run(pool, QUICK);
   t.is(pool.snapshot().queued, 1);
   const runs = [await early];

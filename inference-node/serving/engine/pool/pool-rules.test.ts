@@ -1,4 +1,4 @@
-/** What decides in a pool: who is next, what is lost with an engine, what a wait is. */
+/** Tests a pool's decisions: who is next, what is lost with an engine, what a wait is. */
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';

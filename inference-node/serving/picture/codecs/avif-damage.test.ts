@@ -22,7 +22,7 @@ function picture(channels: 3 | 4): Pixels {
   );
 }
 
-/** Where so little is left it is no AVIF. */
+/** The file is not AVIF if so little of it is left. */
 const read = (file: Buffer) => decodeIfWhole(file, 'UNSUPPORTED_IMAGE_FORMAT');
 
 function spoil({ file, dataById }: GridFile, id: number): Buffer {
@@ -194,7 +194,7 @@ test('files › the colours are as the code points say, in 8, 10 and 12 bits', a
   }
 });
 
-/** Where the picture is 120, 131, 120. */
+/** Reads a pixel where the picture is 120, 131, 120. */
 async function readColour(file: Buffer) {
   const { rgba } = await decode(file);
   const pixel = elementAt(rgba, 31 * WIDTH + 40);

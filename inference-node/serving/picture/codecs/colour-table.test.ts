@@ -47,7 +47,7 @@ import { isSrgbProfile } from './colour/icc.ts';
 import { bytesOfSamples, divideByAlpha, type Samples } from './colour/source-colour.ts';
 
 const SIDE = 16;
-/** Of 1, straight. */
+/** The values are shares of 1, straight. */
 const COLOUR = [0.8, 0.5, 0.3] as const;
 const GREY = 0.5;
 const ALPHA = 0.75;
@@ -62,7 +62,7 @@ interface Tag {
   readonly profile?: true;
   /** Primaries and transfer of ITU-T H.273. */
   readonly cicp?: readonly [primaries: number, transfer: number];
-  /** Of PNG: gAMA's exponent. */
+  /** A PNG has gAMA's exponent here. */
   readonly gamma?: number;
 }
 
@@ -279,7 +279,7 @@ async function writeJxlCase(made: Case, profile: Buffer | undefined): Promise<Bu
   return Buffer.from(image.jxlsaveBuffer({ lossless: true, effort: 1 }));
 }
 
-/** Of 255. What a codec loses is divided by alpha too. */
+/** The tolerance is of 255. The loss of a codec is divided by alpha too. */
 function toleranceOf({ format, premultiplied }: Case): number {
   if (format !== 'jpeg' && format !== 'avif') return 1.5;
   return premultiplied ? 3 : 2;

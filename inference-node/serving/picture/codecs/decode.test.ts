@@ -189,7 +189,7 @@ test('every format is decoded upright, in sRGB and opaque, and reports its size 
 });
 
 type StoredAt = (x: number, y: number, w: number, h: number) => readonly [number, number];
-/** Where an upright pixel lies in the stored picture of `width` x `height`, by EXIF orientation. */
+/** Finds an upright pixel in the stored picture of `width` x `height`, by EXIF orientation. */
 const STORED_AT: readonly StoredAt[] = [
   (x, y) => [x, y],
   (x, y, w) => [w - 1 - x, y],
@@ -397,7 +397,7 @@ test('an AVIF is one whatever its brands', async t => {
   }
 });
 
-// What is not the picture is no reason to refuse it.
+// Data that is not the picture is no reason to refuse it.
 
 const NOTE = 'N'.repeat(200);
 const TIFF_BEGINS = [Buffer.from('II*\0'), Buffer.from('MM\0*')];
@@ -460,7 +460,7 @@ test('beside the picture › PNG with chunks beside the picture that hold nothin
   }
 });
 
-/** Of another length than it says. */
+/** Makes a box with another length than it declares. */
 function boxOf(type: string, content: Buffer, size: number): Buffer {
   const made = box(type, content);
   made.writeUInt32BE(size);

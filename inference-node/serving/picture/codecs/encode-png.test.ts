@@ -201,7 +201,8 @@ test('WebP › a cut-out has its alpha exactly and its colours at the edge', asy
   let worst = 0;
   for (let i = 0; i < expected.length; i++) {
     if (read[4 * i + 3] !== expected[i]) t.fail(`alpha of pixel ${i}`);
-    // As it is seen: where little of a pixel shows, chroma of two by two pixels is further off.
+    // The test compares as the eye does: where little of a pixel shows, chroma of two by two pixels
+    // is further off.
     const off = Math.abs(elementAt(read, 4 * i) - 200) * (elementAt(expected, i) / 255);
     worst = Math.max(worst, off);
   }

@@ -25,7 +25,10 @@ const BUSY: Pixels = paint(WIDTH, HEIGHT, 3, (x, y) => [
   (x ^ y) & 255,
 ]);
 
-/** As frames of motion JPEG come: the codes are those of the standard, and not in the file. */
+/**
+ * Removes the tables, as in frames of motion JPEG: the codes are the standard's, and not in the
+ * file.
+ */
 function withoutTables(file: Buffer): Buffer {
   const parts = [file.subarray(0, 2)];
   for (let at = 2; ; ) {
@@ -56,7 +59,7 @@ function insertFirst(file: Buffer, segment: string): Buffer {
   return Buffer.concat([file.subarray(0, 2), Buffer.from(segment, 'hex'), file.subarray(2)]);
 }
 
-/** What libjpeg warns of and reads right, put into a whole file. */
+/** Puts into a whole file what libjpeg warns of and reads right. */
 const ODDITIES: Readonly<Record<string, (file: Buffer) => Buffer>> = {
   'a spectral selection of 0 to 0': file => {
     const odd = Buffer.from(file);
@@ -163,7 +166,7 @@ test("damage › bytes behind the picture's last block are no damage", async t =
 
 // JPEG by arithmetic coding (ITU-T T.81, annex D), which no encoder here writes.
 
-/** By jpegtran of libjpeg-turbo, 16 x 16 pixels: red is 16 x, green 16 y, blue 128. */
+/** The file is by jpegtran of libjpeg-turbo, 16 x 16 pixels: red is 16 x, green 16 y, blue 128. */
 const SEQUENTIAL =
   '/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4R' +
   'DgsLEBYQERMUFRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU' +

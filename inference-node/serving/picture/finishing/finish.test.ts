@@ -109,7 +109,10 @@ test('without finishing › says where the subject is', async t => {
   t.is((await finish(undefined, { alpha: alphaOf(() => 0) })).subject, undefined);
 });
 
-/** Of results without finishing, which it must not change. Of PNG the pixels. */
+/**
+ * The sums are of results without finishing, which it must not change. For PNG they are of the
+ * pixels.
+ */
 const RECORDED = {
   'cutout png': 'f9d996f351835079ff747ab84a2061b43a2c8a60a38e7ab351201fd89e01766a',
   'cutout webp': 'c0d21ead259399a2f81783845a5d3b1db09655ae69119e8f6be2e7231909237c',
@@ -264,7 +267,7 @@ test('scaling › leaves nothing beside a hard edge, and no strip at a border', 
 
 test('scaling › is the same before or after it is laid on a colour', async t => {
   const background = { kind: 'colour', rgba: 0x2040c0ff } as const;
-  // At a hard edge the two differ by what overshoots it: of alpha nothing can.
+  // At a hard edge the two differ by the overshoot; alpha cannot overshoot.
   const slope = (x: number, y: number) => 90 - 2 * Math.hypot(x - 60, y - 60);
   const alpha = alphaOf((x, y) => 255 / (1 + Math.exp(-slope(x, y) / 9)));
   const even: Colour = () => [230, 30, 20, 255];
@@ -288,7 +291,7 @@ test('scaling › of a mask is of its alpha', async t => {
 });
 
 interface Wanted {
-  /** Of a square: opaque where absent. */
+  /** The alpha is that of a square: opaque if absent. */
   readonly alpha?: Buffer;
   readonly resultKind?: 'cutout' | 'mask';
 }

@@ -304,7 +304,7 @@ test('how uncertain a matte is around a pixel › is counted in its window, clip
 
 // The kernels that move values between planes, each alone: what a mean over a photo would hide.
 
-/** For each pixel of a plane four floats that identify it. */
+/** Makes four floats that identify it for each pixel of a plane. */
 const plane = (width: number, height: number) =>
   Float32Array.from({ length: 4 * width * height }, (_, i) => 10 * (i >> 2) + (i % 4));
 const lanes = (value: number) => [0, 1, 2, 3].map(lane => value + lane);
@@ -312,7 +312,7 @@ const values = (floats: Float32Array) => [...floats].map(value => Math.round(val
 
 type Lend = (data: Parameters<typeof borrowCopy>[1]) => number;
 
-/** What a kernel writes into so many floats; `lend` gives it what it reads. */
+/** Returns what a kernel writes into so many floats; `lend` gives it what it reads. */
 function written(count: number, run: (lend: Lend, out: number) => void): number[] {
   return withMemory(borrow => {
     const out = borrow(4 * count);

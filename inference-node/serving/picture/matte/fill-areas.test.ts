@@ -10,7 +10,7 @@ function square(left: number, top: number, side: number, value: number): Uint8Ar
   return paint(new Uint8Array(GRID.width * GRID.height), left, top, side, side, value);
 }
 
-/** In place; returns the plane. */
+/** Paints in place; returns the plane. */
 function paint(
   plane: Uint8Array,
   left: number,
@@ -65,7 +65,7 @@ test('areas › are filled by looks that are sure, in a body that they share', t
 });
 
 test('areas › an area is filled to its edge by the looks, not beyond', t => {
-  // From inside the body to its right edge, behind which there is the ground.
+  // The area goes from inside the body to its right edge, behind which there is the ground.
   const doubted = paint(body(), 60, 60, 50, 20, 30);
   const filled = fill([doubted], body());
   t.deepEqual(filled, body());

@@ -239,7 +239,7 @@ test('hidden colours › change no pixel of the result, whatever the texture, so
         const one = await cutOut(disc(side, texture, drawn), blurPx);
         const other = await cutOut(disc(side, texture, even(128)), blurPx);
         assert.ok(one.data.equals(other.data));
-        // Of one colour nothing is estimated: none of what is hidden bleeds into it.
+        // With one colour nothing is estimated: no hidden colour bleeds into it.
         if (texture === 0) assert.ok(worstStep(one, disc(side, texture, drawn)) <= 1);
       }),
       { numRuns: 30 },

@@ -65,7 +65,7 @@ test('what is refined › counts where the matte is unsure, ever less towards th
     right.toSorted((a, b) => b - a),
   );
   const steps = [...left, ...right].map((value, i, all) => Math.abs(value - (all[i - 1] ?? value)));
-  // Of 195 levels: the band begins with a fourth of them at most.
+  // The band begins with a fourth of the 195 levels at most.
   t.true(Math.max(...steps) <= 56, `${left} | ${right}`);
   // A sure spot of three pixels, with the band all around it.
   const isSpot = (i: number) => [i % 60, Math.floor(i / 60)].every(at => at >= 29 && at < 32);

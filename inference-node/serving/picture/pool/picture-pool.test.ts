@@ -53,13 +53,15 @@ async function openPool(
   return pool;
 }
 
-/** What a picture may take; a test makes one of them small, and large again. */
+/** The limits of a picture; a test makes one of them small, and large again. */
 const limits = {
   cpuMs: { base: ENOUGH, perMegapixel: 0 },
   wallMs: { base: ENOUGH, perMegapixel: 0 },
   residentBytes: { base: ENOUGH, perMegapixel: 0 },
 };
-/** Of the tests that need no pool of their own: a worker takes longer to start than most of them. */
+/**
+ * Tests that need no pool of their own share it: a worker takes longer to start than most of them.
+ */
 let pool: PicturePool;
 let endsBefore: Readonly<Record<PictureWorkerEnd, number>>;
 
@@ -93,7 +95,7 @@ function onlyPid(pool: PicturePool): number {
 
 const untilGone = (pid: number) => until(`process ${pid} is gone`, () => !isAlive(pid));
 
-/** After every failure the pool must work, with one more end of this kind. */
+/** Requires that the pool works after a failure, with one more end of this kind. */
 async function requireRecovery(t: ExecutionContext, end: PictureWorkerEnd): Promise<void> {
   const lease = await pool.acquire('sync', NEVER);
   await decode(lease);
@@ -131,7 +133,7 @@ test('a worker killed over an image during inference loses it, and is replaced',
 test('waiting images are refused when every worker dies before it is ready, and the pool recovers', async t => {
   const childEnv: Record<string, string> = {};
   const own = await openPool(t, { childEnv, restartDelaysMs: [50] });
-  // From now on each ends at its start.
+  // From now on each worker ends at its start.
   childEnv.NODE_OPTIONS = '--no-such-option';
   process.kill(onlyPid(own), 'SIGKILL');
   await until('the end of an idle worker', () => own.ends().idle > 0);

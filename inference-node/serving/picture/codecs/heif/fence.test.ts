@@ -157,7 +157,7 @@ test.skipIf(untested)('without a folder for files a decoder fails, and not the n
   await t.throwsAsync(decodeHeic(picture, system, LIMITS), { code: 'NODE_INCAPABLE' });
 });
 
-/** What a module tries that is none of its business. */
+/** A module tries things that are none of its business. */
 const TRESPASSES = {
   reads: "require('node:fs').readFileSync('/etc/passwd')",
   lists: "require('node:fs').readdirSync('/')",

@@ -51,7 +51,7 @@ const untested = isNotTested(!hasHeifEnc && 'HEIC: heif-enc (libheif-examples) i
 
 const SIZE = { width: 96, height: 64 };
 const slope = paintSlope(SIZE.width, SIZE.height);
-/** Of lossy colours at the quality that is asked for. */
+/** Lossy colours may be off by so many steps at the requested quality. */
 const STEPS = 5;
 
 async function decode(file: Buffer, heif: HeifDecoder) {
@@ -84,7 +84,7 @@ const TILE_PX = 64;
 /** 8 by 6 tiles, the last ones reaching beyond it. */
 const GRID = { width: 8 * TILE_PX - 5, height: 6 * TILE_PX - 3 };
 const gridSlope = paintSlope(GRID.width, GRID.height);
-/** Of equal colours, whose luma is what they are. */
+/** The colours are equal, so that luma is what they are. */
 const greySlope = paint(GRID.width, GRID.height, 3, (x, y) =>
   Array(3).fill(Math.round((100 * x) / GRID.width + (140 * y) / GRID.height)),
 );

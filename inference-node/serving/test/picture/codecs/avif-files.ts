@@ -10,7 +10,7 @@ export interface AvifFields {
   readonly height: number;
   readonly channels: 1 | 2 | 3 | 4;
   readonly bits: 8 | 10 | 12;
-  /** Of 8 bits where `bits` is 8, else of 16. */
+  /** The samples have 8 bits if `bits` is 8, else 16. */
   readonly samples: Samples;
   readonly colour: Buffer;
   readonly numbers?: Buffer;
@@ -45,7 +45,8 @@ export async function writeAvifFields(fields: AvifFields): Promise<Buffer> {
   if (hasAlpha) items.push(elementAt(await encode(fields, Array(4).fill(channels - 1)), 1));
   const pixi = (count: number) => fullBox('pixi', Buffer.from([count, ...Array(count).fill(bits)]));
   const auxiliary = Buffer.from('urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0');
-  // From 1: what both have, then of the colours, then of alpha.
+  // The indices begin at 1: first come the properties that both have, then the colours', then
+  // alpha's.
   const properties = [
     fullBox('ispe', u32(width, height)),
     box('av1C', colours.configuration),
@@ -100,7 +101,7 @@ async function encode(
   for (let at = 0; at < rgba.length; at++) {
     rgba[at] = elementAt(samples, (at >>> 2) * channels + elementAt(order, at & 3));
   }
-  // What is opaque everywhere gets no alpha; one pixel's lowest bit is lost to no test.
+  // An opaque picture gets no alpha; no test notices the loss of one pixel's lowest bit.
   for (let at = 3; at < 8; at += 4)
     rgba[at] = Math.min(elementAt(rgba, at), elementAt(rgba, at) - (bits === 8 ? 1 : 64));
   const picture = sharp(rgba, { raw: { width, height, channels: 4 } });

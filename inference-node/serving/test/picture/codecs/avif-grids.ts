@@ -54,7 +54,7 @@ async function encodeTile(pixels: Pixels, left: number, top: number, kind: GridK
 
 const size = (width: number, height: number) => box('ispe', u32(0, width, height));
 
-/** Where each item's data lies in the file that was written. */
+/** The file, and the offsets of each item's data in it. */
 export interface GridFile {
   readonly file: Buffer;
   readonly dataById: ReadonlyMap<number, { readonly start: number; readonly end: number }>;
@@ -125,7 +125,7 @@ export function assemble(
   const meta = writeMeta(items, references, kind, dataStart);
   const data = items.map(item => item.data);
   const file = Buffer.concat([ftyp, meta, ...(kind.isInIdat ? [] : [box('mdat', ...data)])]);
-  // What is looked for lies behind everything else, in the same order.
+  // The data lies behind everything else, in the same order.
   let start = file.length - data.reduce((sum, part) => sum + part.length, 0);
   const dataById = new Map<number, { start: number; end: number }>();
   for (const { id, data: own } of items) {

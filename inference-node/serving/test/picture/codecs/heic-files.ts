@@ -119,7 +119,7 @@ export async function cutTiles(pixels: Pixels, tilePx: number): Promise<Pixels[]
 export const irot = (quarters: number) => box('irot', Buffer.from([quarters]));
 /** 0 exchanges top and bottom, 1 left and right. */
 export const imir = (axis: number) => box('imir', Buffer.from([axis]));
-/** Of a size, its centre so far from the picture's; offsets are halves. */
+/** Makes a crop of a size, its centre so far from the picture's; offsets are halves. */
 export const clap = (width: number, height: number, right = 0, down = 0) =>
   box('clap', u32(width, 1, height, 1), i32(right), u32(2), i32(down), u32(2));
 
@@ -153,10 +153,10 @@ export interface HeicKind {
   readonly columns?: number;
   readonly alpha?: CodedPicture | undefined;
   readonly premultiplied?: boolean;
-  /** In their order: what crops and turns the picture, and its alpha. */
+  /** The properties go in their order: they crop and turn the picture and its alpha. */
   readonly transforms?: readonly Buffer[];
   readonly colours?: readonly Buffer[];
-  /** What Exif says of the turn. */
+  /** The orientation in Exif. */
   readonly exif?: number;
   /** The primary item is a picture with a gain map, made of the one that is shown and the map. */
   readonly toneMapped?: boolean;
@@ -167,7 +167,10 @@ export interface HeicKind {
 
 export const FIRST_TILE_ID = 10;
 
-/** With a thumbnail and a gain map that belong to it. The data of each tile can be found by id. */
+/**
+ * Writes a thumbnail and a gain map that belong to the picture. The data of each tile can be found
+ * by id.
+ */
 export function writeHeic(kind: HeicKind) {
   const { width, height, tiles, columns = 1, alpha, transforms = [], colours = [], exif } = kind;
   const first = elementAt(tiles, 0);

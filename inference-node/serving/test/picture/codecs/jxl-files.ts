@@ -22,7 +22,9 @@ export interface JxlFields {
   readonly premultiplied: boolean;
 }
 
-/** With numbers of 0 to 17 in the format's way of enumerations, all of which are written with it. */
+/**
+ * Writes numbers of 0 to 17 in the format's way of enumerations, all of which are written with it.
+ */
 class HeaderWriter extends BitWriter {
   putEnum(value: number): this {
     if (value < 2) return this.put(value, 2);
@@ -89,7 +91,7 @@ export function codestreamOf(file: Buffer): Buffer {
   return Buffer.concat(parts);
 }
 
-/** What libjxl writes for 8 and 16 bits without a profile. */
+/** Finds the frame behind the header that libjxl writes for 8 and 16 bits without a profile. */
 function frameStart(file: Buffer): number {
   const bits = new BitReader(file);
   let read = 0;

@@ -149,7 +149,10 @@ async function avifForms(): Promise<Record<string, Buffer>> {
 const JXL_SIGNATURE = Buffer.from('0000000c4a584c200d0a870a', 'hex');
 const JXL_FTYP = box('ftyp', Buffer.from('jxl \0\0\0\0jxl ', 'latin1'));
 
-/** In a container, in boxes of its own for as many parts as there are cuts, and one more. */
+/**
+ * Puts the codestream in a container, in boxes of its own for as many parts as there are cuts, and
+ * one more.
+ */
 function jxlInBoxes(codestream: Buffer, cuts: readonly number[]): Buffer {
   const ends = [...cuts, codestream.length];
   const boxes = ends.map((end, i) => {
@@ -162,7 +165,7 @@ function jxlInBoxes(codestream: Buffer, cuts: readonly number[]): Buffer {
   return Buffer.concat([JXL_SIGNATURE, JXL_FTYP, ...content, exif]);
 }
 
-/** What wasm-vips does not write; none without libjxl's own program. */
+/** Makes the forms that wasm-vips does not write; there are none without libjxl's own program. */
 async function cjxlForms(): Promise<Record<string, Buffer>> {
   if (!existsSync(CJXL)) return {};
   const folder = await mkdtemp(path.join(tmpdir(), 'matting-forms-'));
@@ -196,7 +199,10 @@ async function jxlForms(): Promise<Record<string, Buffer>> {
   };
 }
 
-/** None without heif-enc. The grid's files have a gain map and a thumbnail, which are no part of the picture. */
+/**
+ * Makes no form without heif-enc. The grid's files have a gain map and a thumbnail, which are no
+ * part of the picture.
+ */
 async function heicForms(): Promise<Record<string, Buffer>> {
   if (!hasHeifEnc) return {};
   const pixels = await rawRgb();

@@ -134,7 +134,7 @@ async function avifBombs(): Promise<Record<string, Buffer>> {
   };
 }
 
-/** What is coded in them is nothing: containers alone. */
+/** The files code nothing: they are containers alone. */
 function heicBombs(): Record<string, Buffer> {
   const brands = ['heic', 'mif1'];
   const heic = (width: number, height: number) =>

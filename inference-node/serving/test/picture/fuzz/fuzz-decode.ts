@@ -25,7 +25,7 @@ const ALPHA = Buffer.alloc(MODEL_SIZE.width * MODEL_SIZE.height, 200);
 /** A picture that came out is also encoded, if it is no larger: the codec of its result is next. */
 const FINISH_PIXELS_MAX = 1_000_000;
 const NEVER = new AbortController().signal;
-/** From one reading of a busy worker's use to the end of the next. */
+/** The time from one reading of a busy worker's use to the end of the next. */
 const OVERSHOOT_MS = 5_000;
 const MEGAPIXELS_MAX = IMAGE_PIXELS_MAX / 1e6;
 
@@ -37,7 +37,7 @@ export interface FuzzOptions {
 
 export interface FuzzSummary {
   readonly files: number;
-  /** By `picture` and by code. */
+  /** The key is `picture` or an error's code. */
   readonly answers: Readonly<Record<string, number>>;
   readonly violations: readonly string[];
   readonly slowestMs: number;
@@ -56,7 +56,7 @@ export async function fuzzDecode({ count, seed, workers }: FuzzOptions): Promise
   const pool = await openPicturePool({ workers, childEnv: {}, log, heif });
   const run = new Run(pool);
   try {
-    // What is mutated has to be whole, or the mutants show nothing.
+    // The seeds must be whole, or the mutants show nothing.
     for (const { name, file } of seeds) await run.feed({ name, file }, true);
     let next = 0;
     const feedRest = async () => {

@@ -101,7 +101,7 @@ test('no configuration and no data of noise ends in another error, or in none', 
   }
 });
 
-/** What x265 can be told beside the chroma and the depth. */
+/** The options that x265 takes beside the chroma and the depth. */
 const CODINGS = [
   [],
   ['ctu=16', 'sao=0'],
