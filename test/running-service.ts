@@ -29,7 +29,7 @@ export interface WireJob {
     readonly expiresAt: string;
   };
   readonly error?: { readonly code: string; readonly detail: string; readonly retryable: boolean };
-  /** Of a succeeded or expired job. */
+  /** A succeeded or expired job has it. */
   readonly models?: readonly { readonly name: string; readonly role: string }[];
   /** Code of a problem+json answer. */
   readonly code?: string;

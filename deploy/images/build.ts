@@ -17,7 +17,7 @@ interface Image {
   /** The stage of the Containerfile. */
   readonly target: string;
   readonly repository: string;
-  /** What follows the tag. */
+  /** It follows the tag. */
   readonly variant: string;
 }
 
@@ -30,13 +30,13 @@ const IMAGES: readonly Image[] = [
 ];
 /** Its base is large, and few want it. */
 const BY_NAME_ALONE: ReadonlySet<string> = new Set(['node-cuda']);
-/** With CUDA 13 and cuDNN 9, as onnxruntime-node needs them (docs/gpu.md). */
+/** It has CUDA 13 and cuDNN 9, as onnxruntime-node needs them (docs/gpu.md). */
 const CUDA_BASE = 'docker.io/nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04';
 
 interface Bases {
-  /** What the images stand on. */
+  /** The images are built on it. */
   readonly base: string;
-  /** What builds stands on: the same for this machine's platform. */
+  /** Builds run on it: it is the same base for this machine's platform. */
   readonly tools: string;
 }
 
@@ -169,7 +169,7 @@ function build(image: Image, bases: Bases): string {
   return name;
 }
 
-// In this order: a name stands for the platform that was pulled last.
+// The order matters: a name stands for the platform that was pulled last.
 const tools = byDigest(values.base, HERE);
 const base = byDigest(values.base, platform);
 for (const image of wanted()) {

@@ -20,7 +20,7 @@ function takeAway(name: string): void {
     throw new Error(`${name} is no package of the control plane that can be taken away`);
   }
   rmSync(path.join(root, folder), { recursive: true });
-  // Where only manifests are laid out there is no list.
+  // There is no list where only manifests are laid out.
   if (existsSync(path.join(root, LIST))) change(LIST, text => withoutPackage(text, name));
   changeJson('package.json', manifest => ({
     ...manifest,

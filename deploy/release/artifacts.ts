@@ -1,6 +1,6 @@
 /**
- * What a release is handed out as: each artifact is made from the release's own tree. Whoever lacks
- * a program for one says so by name, or there is no release.
+ * A release is published as these artifacts, each made from the release's own tree. Whoever lacks a
+ * program for one says so by name, or there is no release.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
@@ -16,7 +16,7 @@ export interface ReleaseTree {
   readonly commit: string;
   /** The project that cuts the release, with its packages installed. */
   readonly root: string;
-  /** Where artifacts go. */
+  /** Artifacts are written there. */
   readonly out: string;
   /** The commit's time, seconds since 1970. */
   readonly epochS: string;
@@ -27,7 +27,7 @@ export interface Artifact {
   readonly about: string;
   /** Programs besides git, npm and tar. */
   readonly programs: readonly string[];
-  /** What the tree must have for it; nothing is made, and nothing missed, where it has not. */
+  /** The tree must have it for this artifact, which is else neither made nor missed. */
   readonly needs?: string;
   readonly make: (release: ReleaseTree) => Promise<void>;
 }
@@ -42,7 +42,7 @@ const OWN_PREFIX = 'localhost/';
 const NOT_INHERITED = ['ONLY=', 'IMAGE_PREFIX=', 'PLATFORM='];
 const REVISION_LABEL = 'org.opencontainers.image.revision';
 
-/** In the order they are made: later ones read earlier ones. */
+/** They are made in this order: later ones read earlier ones. */
 export const ARTIFACTS: readonly Artifact[] = [
   {
     name: 'source',
@@ -85,7 +85,7 @@ export const ARTIFACTS: readonly Artifact[] = [
   },
 ];
 
-/** What is to be made of a tree. @throws Error that names every program that is not there */
+/** Lists what a tree's release makes. @throws Error that names every program that is not there */
 export function artifactsOf(tree: string, without: readonly string[]): readonly Artifact[] {
   const unknown = without.filter(name => !ARTIFACTS.some(artifact => artifact.name === name));
   if (unknown.length > 0) {
@@ -114,7 +114,7 @@ async function makeSource({ version, tree, out }: ReleaseTree): Promise<void> {
   );
 }
 
-/** As its own `prepack` would, but with the packages of the project that cuts the release. */
+/** Packs as its own `prepack` would, but with the packages of the project that cuts the release. */
 async function makeClient({ tree, root, out }: ReleaseTree): Promise<void> {
   const cwd = path.join(tree, 'client');
   const compiler = path.join(root, 'node_modules/typescript/bin/tsc');
@@ -126,7 +126,7 @@ async function makeClient({ tree, root, out }: ReleaseTree): Promise<void> {
 async function makeSboms({ version, tree, out }: ReleaseTree): Promise<void> {
   const runtime = await mkdtemp(path.join(path.dirname(out), 'runtime-'));
   await writeRuntime(path.join(tree, 'bin/node'), runtime, version);
-  // By workspace: --omit=dev would also leave out what the root names for its tests.
+  // The install is by workspace: --omit=dev would also leave out what the root names for its tests.
   const programs = PROGRAMS.map(program => `--workspace=${program}`);
   for (const [name, cwd, only] of [
     ['matting-service', tree, programs],
@@ -157,7 +157,7 @@ async function makeImages(release: ReleaseTree): Promise<void> {
   const make = ['images', `TAG=${version}`, ...NOT_INHERITED];
   await run('make', make, { cwd: tree, env, show: true });
   const images = await imagesOf(version, tree);
-  // Before the first is saved.
+  // All revisions are checked before the first image is saved.
   for (const image of images) await requireRevision(image, release);
   for (const image of images) await saveImage(image, out);
 }

@@ -5,7 +5,7 @@ const UNRELEASED = '## Unreleased';
 export interface CutChangelog {
   /** The file, with an empty Unreleased above the release. */
   readonly text: string;
-  /** What it says of the release, without the heading. */
+  /** The text about the release, without the heading. */
   readonly entries: string;
 }
 

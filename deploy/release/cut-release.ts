@@ -131,7 +131,7 @@ async function writeRelease(
   return { entries, files: [CHANGELOG, ...setVersions(tree, version)] };
 }
 
-/** Of the last release's history, where this clone has it. */
+/** Lists the migrations since the last release, as far as this clone has its history. */
 async function migrationsSince(commit: string, tree: string): Promise<readonly string[]> {
   const range = [`${commit}..HEAD`, '--', ...Object.keys(MIGRATIONS)];
   const added = await run('git', ['diff', '--name-only', '--diff-filter=A', ...range], {
@@ -144,7 +144,7 @@ async function migrationsSince(commit: string, tree: string): Promise<readonly s
     .sort();
 }
 
-/** In a commit of its own: a commit cannot name itself. */
+/** Records the commit in a further commit: a commit cannot name itself. */
 async function record(tree: string, version: string, commit: string): Promise<void> {
   const file = path.join(tree, RELEASES);
   const commits = JSON.parse(await readFile(file, 'utf8')) as object;
@@ -155,9 +155,9 @@ async function record(tree: string, version: string, commit: string): Promise<vo
 
 interface Publication {
   readonly options: ReleaseOptions;
-  /** In the scratch tree. */
+  /** It runs in the scratch tree. */
   readonly git: (...args: string[]) => Promise<string>;
-  /** Where the branch was. */
+  /** The branch was at this commit. */
   readonly head: string;
   readonly commit: string;
   readonly made: string;
@@ -181,7 +181,7 @@ async function publish({ options, git, head, commit, made }: Publication): Promi
   }
 }
 
-/** Also to another file system. */
+/** Moves a file, also to another file system. */
 async function move(from: string, to: string): Promise<void> {
   await mkdir(path.dirname(to), { recursive: true });
   try {

@@ -8,7 +8,7 @@ export interface Notes {
   readonly entries: string;
   /** Names of the migrations that the release before has not. */
   readonly migrations: readonly string[];
-  /** Of the artifacts, with their checksums. */
+  /** The artifacts' names, with their checksums. */
   readonly checksums: readonly string[];
   readonly images: readonly string[];
   /** Names of artifacts that were asked to be left out. */

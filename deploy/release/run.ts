@@ -34,7 +34,7 @@ export async function run(
   throw new Error(`${what}: ended with ${code ?? signal}\n${complaint || said}`);
 }
 
-/** In the PATH. */
+/** Whether the PATH has the program. */
 export function isInstalled(program: string): boolean {
   return (process.env.PATH ?? '').split(path.delimiter).some(directory => {
     try {

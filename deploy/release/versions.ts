@@ -14,7 +14,7 @@ interface VersionPlace {
 
 const PLACES: readonly VersionPlace[] = [
   { file: 'package.json', pattern: /^( {2}"version": ")([^"]+)/gm, times: 1 },
-  // Of the lock file and of the package that it locks: the first two lines of that name.
+  // The first two lines of that name are the lock file's and those of the package that it locks.
   {
     file: 'package-lock.json',
     pattern: /("name": "matting-service",\n\s+"version": ")([^"]+)/g,
@@ -44,7 +44,7 @@ export function isLater(one: string, other: string): boolean {
   return differs >= 0 && (a[differs] ?? 0) > (b[differs] ?? 0);
 }
 
-/** What stands at every place, by file. @throws Error where a place cannot be found */
+/** Reads every version that stands in a file. @throws Error where one cannot be found */
 export function readVersions(root: string): ReadonlyMap<string, readonly string[]> {
   const found = new Map<string, string[]>();
   for (const place of placesIn(root)) {

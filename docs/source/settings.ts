@@ -10,12 +10,12 @@ interface Setting extends Declaration {
   readonly chapter: string;
 }
 
-/** What is only read beside others, or must be set. */
+/** These are only read beside others, or must be set. */
 const ENV = {
   MATTING_NODE_TOKEN: 'a-token-for-the-page',
   OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.internal:4318',
 };
-/** Those for traces alone repeat the others. */
+/** The variables for traces alone repeat the others. */
 const REPEATED = /^OTEL_EXPORTER_OTLP_TRACES_/;
 const UNITS: Readonly<Record<string, string>> = {
   _DIR: 'path',
@@ -154,7 +154,7 @@ function defaultOf(setting: Declaration): string {
   return text === '' ? 'none' : `\`${text}\``;
 }
 
-/** Those that the programs know as theirs, for program/env-names.ts. */
+/** Lists the variables that the programs know as theirs, for program/env-names.ts. */
 export function variableNames(settings = readSettings()): readonly string[] {
   return settings
     .map(({ variable }) => variable)

@@ -30,14 +30,14 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 const LINKED = ['bin/node/node_modules', 'model-cache'];
 const TAKE_AWAY = path.join(ROOT, 'deploy/images/take-away.ts');
 const NEEDS = /^(?:#!.*\n)?\/\*\*(?:(?!\*\/)[\s\S])*?\bNeeds: ([^.]+)\./;
-/** What tells fastest that a package was needed, where one is away. */
+/** These tests show fastest that a package was needed, where one is away. */
 const FEW = ['control-plane/core/http/public-app.test.ts', 'control-plane/core/jobs/*.test.ts'];
 const ALL = ['control-plane/{core,database,http}/**/*.test.ts', 'test/e2e/cutout.test.ts'];
 const HANGING_MS = 120_000;
-/** Of what failed. */
+/** So many lines of a failed run are shown. */
 const SHOWN_LINES = 40;
 
-/** With the packages that the file says it needs. */
+/** Lists the project's files, with the packages that each says it needs. */
 function sourcesOf(): { name: string; needs: readonly string[] }[] {
   const args = ['ls-files', '-z', '--cached', '--others', '--exclude-standard'];
   const names = execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' }).split('\0');

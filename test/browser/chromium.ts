@@ -6,7 +6,7 @@ import { findProgram } from '../support/foreign-program.ts';
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
 const LAUNCH_MS_MAX = 60_000;
-/** For each wait of a page: a machine with busy cores takes ten times what an idle one takes. */
+/** Each wait of a page has it: a machine with busy cores takes ten times what an idle one takes. */
 const WAIT_MS_MAX = 30_000;
 
 /** Undefined: this machine has none. */
@@ -37,11 +37,11 @@ export function launchChromium(): Promise<Browser> {
 }
 
 export interface VisitorOptions {
-  /** Where pages may be loaded from, such as `http://localhost:8080`; the first is where paths are. */
+  /** Pages may be loaded from these, such as `http://localhost:8080`; paths are on the first. */
   readonly origins: readonly [string, ...string[]];
   readonly theme?: 'light' | 'dark';
   readonly locale?: 'en-GB' | 'zh-CN';
-  /** In CSS pixels. */
+  /** The size is in CSS pixels. */
   readonly width?: number;
   readonly height?: number;
   /** UTC where absent. */
@@ -83,7 +83,7 @@ export class Visitor {
     return visitor;
   }
 
-  /** With the cookies of a session that was made elsewhere. */
+  /** Signs in with the cookies of a session that was made elsewhere. */
   async signInAs(cookies: ReadonlyMap<string, string>): Promise<void> {
     // A cookie is not of a port, and Chromium takes a secure one for an https address alone.
     const url = this.#origins[0].replace(/^http:/, 'https:').replace(/:\d+$/, '');
@@ -96,7 +96,7 @@ export class Visitor {
     return answer?.status() ?? 0;
   }
 
-  /** What went wrong since the last call: script errors, refusals of the policy, other hosts. */
+  /** Gives the problems since the last call: script errors, refusals of the policy, other hosts. */
   takeProblems(): string[] {
     return this.#problems.splice(0);
   }

@@ -126,7 +126,7 @@ test('follow the dark theme', async t => {
   t.not(colours[0], colours[1]);
 });
 
-/** On the page, once the picture has come. Rejects where it is none. */
+/** Runs on the page, once the picture has come. Rejects where it is none. */
 const decode = (image: unknown) => (image as { decode(): Promise<void> }).decode();
 
 test('of jobs show their pictures small, and load a whole result only where it is opened', async t => {

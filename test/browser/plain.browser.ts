@@ -58,7 +58,7 @@ test('works without scripts', async t => {
   await visitor.close();
 });
 
-/** What has the focus: its tag and its name, as somebody hears it. */
+/** Gives the tag and the name, as somebody hears it, of the element that has the focus. */
 const focused = (page: Page) =>
   page.evaluate<string>(`(() => {
       const element = document.activeElement;

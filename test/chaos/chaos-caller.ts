@@ -19,7 +19,7 @@ export interface Delivery {
   readonly jobIds: readonly string[];
   /** SHA-256, hexadecimal, of every picture that came whole as an answer, by its job. */
   readonly pictures: readonly (readonly [jobId: string, sha256: string])[];
-  /** As it was read last; final. */
+  /** The job as it was read last; final. */
   readonly job: WireJob;
 }
 
@@ -31,7 +31,7 @@ export interface CallerOptions {
 
 interface Answer {
   readonly status: number;
-  /** Where the answer is a picture: of its job, whose rest is to be read. */
+  /** Where the answer is a picture, it is of its job, whose rest is to be read. */
   readonly body: Partial<WireJob>;
   /** Undefined: the answer is no picture. */
   readonly pictureSha256: string | undefined;

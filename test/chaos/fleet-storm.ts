@@ -25,13 +25,13 @@ import { encode, type Manner, pictureOf } from './manners.ts';
 
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const CALLERS = 16;
-/** For everything that an account will ever submit. */
+/** They are enough for everything that an account will ever submit. */
 const CREDITS = 1_000_000;
-/** For the jobs that hostile accounts left: each ends as soon as its source refuses it. */
+/** Jobs that hostile accounts left get so long: each ends as soon as its source refuses it. */
 const LEFT_JOBS_TIMEOUT_MS = 300_000;
 /** A node's start takes a few seconds. */
 const PAUSE_MS = [300, 2500] as const;
-/** At least one image ends in so many kills, however slow the machine is. */
+/** At least one image is made in so many kills, however slow the machine is. */
 const KILLS_AN_IMAGE = 5;
 /** Two hours on: nothing that is unfinished is younger than the sweeper's patience. */
 const LATER_MS = 2 * 3_600_000;

@@ -27,7 +27,7 @@ export interface HostileAccountOptions {
 export class HostileAccount {
   readonly accountId: string;
   readonly answers = new Map<string, number>();
-  /** What must never be: told by `stop`. */
+  /** These must never happen; `stop` reports them. */
   readonly violations: string[] = [];
   readonly #options: HostileAccountOptions;
   #tarpit!: LoopbackSource;
@@ -76,7 +76,7 @@ export class HostileAccount {
     await this.#loops;
   }
 
-  /** For a log: `slow source 202 x 812, …`. */
+  /** Writes the counts for a log: `slow source 202 x 812, …`. */
   inWords(): string {
     return [...this.answers]
       .toSorted(([a], [b]) => a.localeCompare(b))

@@ -11,7 +11,7 @@ export interface Picture {
 
 /** One request, as HTTP. Its Authorization is the caller's. */
 export interface Submission {
-  /** With its query. */
+  /** The path has its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | Buffer | FormData;
@@ -33,7 +33,7 @@ export interface Manner {
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
-/** What the foreground's estimate may change of a colour. */
+/** The foreground's estimate may change a colour by so much. */
 const COLOUR_OFF_MAX = 3;
 /** The same of JPEG and lossy WebP, and where the cut-out is a little transparent. */
 const LOSSY_OFF_MAX = 16;
@@ -267,7 +267,7 @@ const REMBG: Manner = {
     }),
 };
 
-/** For a model that finds subjects. */
+/** These are for a model that finds subjects. */
 export const MANNERS: readonly Manner[] = [
   ...[PLAIN, ON_WHITE, SQUARE, ON_A_WALL],
   ...[REMOVE_BG, BY_AN_AGENT, PHOTOROOM, REMBG],

@@ -13,7 +13,7 @@ import { byModel, type Manner, PLAIN } from './manners.ts';
 const KILLS_OF_EACH = Number(process.env.MATTING_CHAOS_KILLS ?? 2);
 const NODES = 2;
 const HELD_BYTES = 800_000_000;
-/** With the process that holds them. */
+/** The process that holds them is counted too. */
 const PEAK_BYTES = HELD_BYTES + 100_000_000;
 /** 85 % hold the tiny plan (151 MB), one of the two and a photo (504 MB); all three are more. */
 const NODE_MEMORY_BYTES = 1_850_000_000;

@@ -26,7 +26,7 @@ const SCHEDULE_MS = [0, 100, 300, 500, 1000, 1000, 2000, 2000, 3000, 3000, 4000,
 const FLAPS_MAX = SCHEDULE_MS.length / 2;
 const KILLS = Number(process.env.MATTING_CHAOS_KILLS ?? 3);
 const EVENTS = Math.max(100, 50 * KILLS);
-/** What the service promises of a receiver that answers, whatever the others do. */
+/** The service promises it to a receiver that answers, whatever the others do. */
 const HEALTHY_MEDIAN_MS_MAX = 1000;
 /** Fewer say nothing of a median. */
 const MEDIAN_EVENTS_MIN = 1000;
@@ -41,7 +41,7 @@ const UNWRITTEN_MS_MAX = 2_000;
 
 type Kind = 'healthy' | 'hostile' | 'gone' | 'flapping' | 'stuck';
 
-/** What a hostile receiver does before it takes one, by the number of times it was asked. */
+/** A hostile receiver does these before it takes one, by the number of requests it has had. */
 const TANTRUMS: readonly ((elsewhere: string) => Answer)[] = [
   () => (_delivery, response) => void response.writeHead(500).end('no'),
   () => (_delivery, response) => reset(response),
@@ -62,7 +62,7 @@ interface Parties {
 
 class Storm {
   readonly kinds = new Map<string, Kind>();
-  /** By this process's clock. */
+  /** The times are by this process's clock. */
   readonly killedAtMs: number[] = [];
   readonly #parties: Parties;
   #submitted = 0;
@@ -78,7 +78,7 @@ class Storm {
     const isSettled = async () =>
       (await this.rows()).filter(({ status }) => status !== 'pending').length === EVENTS;
     while (Date.now() < giveUpAtMs && !(await isSettled())) await delay(100);
-    // What is sent twice is sent soon.
+    // A repeated delivery comes soon.
     await delay(500);
   }
 
@@ -259,7 +259,7 @@ test('notifications survive kills, and receivers that do everything wrong', asyn
     const row = rows.get(jobId);
     const expected = kind === 'gone' ? 'failed' : 'delivered';
     if (row?.status !== expected) wrong.push(`${row?.status}, not ${expected}: ${kind} ${jobId}`);
-    // After a receiver had taken it, or sent it away for good.
+    // These came after a receiver had taken it, or sent it away for good.
     for (const repeat of mine.slice(mine.indexOf(last) + 1)) {
       const isExplained = storm.killedAtMs.some(
         atMs => atMs <= repeat.atMs && Math.abs(atMs - last.atMs) < UNWRITTEN_MS_MAX,

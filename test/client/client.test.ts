@@ -227,7 +227,7 @@ test('a file is read, and written whole or not at all', async t => {
   t.deepEqual((await readdir(directory)).sort(), ['cutout.png', 'photo.png']);
 });
 
-// What the client names against the OpenAPI document that the service serves.
+// These compare the client's names with the OpenAPI document that the service serves.
 
 interface Schema {
   readonly properties?: Readonly<Record<string, Schema>>;
@@ -241,7 +241,7 @@ interface Operation {
   readonly parameters?: readonly { readonly $ref?: string; readonly name?: string }[];
 }
 
-/** Of HTTP itself and of fetch (which adds the last two to a range), or told by a security scheme. */
+/** They are HTTP's own and fetch's (which adds the last two to a range), or a security scheme's. */
 const PLAIN_HEADERS = [
   'accept',
   'accept-encoding',

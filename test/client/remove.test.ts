@@ -67,9 +67,9 @@ const OWN_PLAN: SelectableModel = {
 let replicas: Replicas;
 let node: ScriptedNode;
 let url: string;
-/** Of the test: an account of its own with 1000 credits. */
+/** Each test has an account of its own with 1000 credits. */
 let caller: Caller;
-/** Of the test: where the command runs. */
+/** The command of the test runs in this folder. */
 let folder: string;
 
 test.before(async () => {
@@ -161,14 +161,14 @@ function picture(number: number): Buffer {
   return Buffer.concat([pngHeader(4, 3), Buffer.from(`picture ${number}`)]);
 }
 
-/** So many in the folder `photos`. */
+/** Writes so many photos to the folder `photos`. */
 function writePhotos(count: number, pictureOf = picture): void {
   for (let number = 0; number < count; number += 1) {
     write(`photos/${number}.png`, pictureOf(number));
   }
 }
 
-/** From the first that comes after so many on, no picture ends until it may go on. */
+/** Holds pictures from the first after so many on: none ends until it may go on. */
 function hold(after = 0) {
   const held = { count: 0, goOn: Promise.withResolvers<void>() };
   node.script = async exchange => {
@@ -186,7 +186,7 @@ test('killed at half of 200 pictures and begun again: 200 results, 200 credits',
   for (const [number, bytes] of pictures.entries()) {
     write(`photos/shelf ${number % 7}/${number}.png`, bytes);
   }
-  // From the hundredth on no picture ends, so that the kill meets some in every state.
+  // No picture ends from the hundredth on, so that the kill meets some in every state.
   const held = hold(100);
   const args = ['photos', '--to', 'out', '--recursive', '--concurrency', '8'];
   const killed = start([...args, '--url', url]);

@@ -1,5 +1,5 @@
 /**
- * Who may ask each route of the public port, by a table of its own: no line of it is computed from
+ * Tests who may call each route of the public port, by a table of its own: no line of it comes from
  * the service. The account area has its table beside its tests. Needs: removebg,
  * photoroom, rembg, mcp, portal.
  */
@@ -14,7 +14,7 @@ const test = ava.serial;
 
 const SCOPES = ['submit', 'read', 'account'] as const;
 
-/** What a request needs: nothing, a key of whatever scopes, or a key with the scope. */
+/** A request needs nothing, a key of whatever scopes, or a key with the scope. */
 type Needed = 'nothing' | 'a key' | (typeof SCOPES)[number];
 
 const NEEDED: Readonly<Record<string, Needed>> = {

@@ -193,7 +193,7 @@ interface Matcher {
 }
 
 interface Selector {
-  /** Of the alert or the recorded series. */
+  /** The name of the alert or of the recorded series. */
   readonly rule: string;
   readonly metric: string;
   readonly matchers: readonly Matcher[];
@@ -255,14 +255,15 @@ function matches(labels: Labels, { label, operator, value }: Matcher): boolean {
 
 let control: ControlMetrics;
 let node: TestNode;
-/** As long as nothing has happened: of a control plane, and of a node whose plan has two models. */
+/** The series as long as nothing has happened: a control plane's, and a node's with two models. */
 let ofControl: Series[];
 let ofNode: Series[];
 
 test.before(async () => {
   control = new ControlMetrics(['usage']);
   portalMetrics(control, READABLE);
-  // As composed: the public port tells of each route (control-plane/test/compose/main.test.ts).
+  // The public port reports each route as it does when composed
+  // (control-plane/test/compose/main.test.ts).
   control.routeAdded('/v1/matting', 'POST');
   const model = { ...TINY_MODEL, model: 'second' };
   const engines = new FakeEnginePool(new StageGates());
@@ -308,7 +309,7 @@ test('what rules count is there at 0 before the first event', t => {
 
 type Sources = Parameters<typeof registerGauges>[1] & Parameters<typeof portalMetrics>[1];
 
-/** Of the core and of packages. */
+/** Collects the gauges of the core and of packages. */
 function allGauges(changes: Partial<Sources>, onFailure: (what: string) => void): MetricSet {
   const metrics = new MetricSet(onFailure);
   const sources = { ...READABLE, ...changes };

@@ -39,7 +39,7 @@ async function ask(t: ExecutionContext, request: Request, status: number, code?:
 
 const provoked = new Set<ErrorCode>();
 
-/** What the catalogue says of a code, and nothing that it does not. */
+/** Checks that an answer has what the catalogue says of a code, and nothing else. */
 function checkProblem(
   t: ExecutionContext,
   { headers, payload }: Awaited<ReturnType<typeof send>>,
@@ -62,7 +62,7 @@ function checkProblem(
     request_id: headers['x-request-id'],
   });
   if (spec.retry === 'never' && jobId === undefined) t.false(retryable);
-  // Where a job is named it is said that nothing is charged now.
+  // An answer that names a job states that nothing is charged now.
   t.is(headers['x-credits-charged'], jobId === undefined ? undefined : '0');
 }
 
@@ -298,7 +298,7 @@ test('an expired job', async t => {
   await ask(t, { ...again, url: ASYNC, headers: key }, 200);
 });
 
-/** What a job may end with, and the status a synchronous caller gets. */
+/** A job may fail with these, and a synchronous caller gets this status. */
 const FAILURES: readonly (readonly [ErrorCode, number])[] = [
   ['IMAGE_DOWNLOAD_FAILED', 400],
   ['INVALID_IMAGE_SOURCE', 400],
@@ -359,7 +359,7 @@ for (const [fault, status, code] of [
     await ask(t, { method: 'HEAD', url: '/v1/results/any' }, status, code);
     fail(services.readiness, 'check');
     await ask(t, { method: 'GET', url: '/readyz' }, status, code);
-    // Before the account is known there is no quota to tell of.
+    // There is no quota to report before the account is known.
     fail(services.authenticator, 'authenticate');
     await post(t, ASYNC, imageBody(), status, code);
     await ask(t, { method: 'GET', url: '/v1/account' }, status, code);

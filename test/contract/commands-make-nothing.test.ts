@@ -20,7 +20,7 @@ const COMMAND_MS_MAX = 60_000;
 const KEY = 'a'.repeat(64);
 const ID = '00000000-0000-4000-8000-000000000000';
 
-/** With arguments that are right, so that what it lacks is the database. */
+/** The arguments are right, so that a command lacks only the database. */
 const NEED_A_DATABASE = [
   'accounts create shop',
   'accounts list',
@@ -68,7 +68,7 @@ const SET_UP = ['migrate', 'bootstrap --account shop --credits 1'] as const;
 /** It needs nothing. */
 const NEEDS_NOTHING = 'webhooks listen --port 0';
 
-/** Of the node's program; each ends with this code. */
+/** The node's program ends each with this code. */
 const OF_THE_NODE: Readonly<Record<string, number>> = {
   'models list': 0,
   'models show isnet': 0,

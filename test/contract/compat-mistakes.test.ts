@@ -1,6 +1,6 @@
 /**
- * What callers of the other interfaces get wrong first: programs for Photoroom and rembg, agents.
- * As in mistakes.test.ts, asserted is what to send.
+ * Tests what callers of the other interfaces get wrong first: programs for Photoroom and rembg,
+ * agents. It asserts what to send, as mistakes.test.ts does.
  * Needs: mcp, photoroom, portal, rembg.
  */
 import assert from 'node:assert/strict';

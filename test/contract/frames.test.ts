@@ -76,7 +76,7 @@ const job = fc.record({
   background: fc.option(picture(25_000_000)),
 });
 
-/** As it is placed, and as the node reads what is sent for it. */
+/** Gives the job as it is placed, and as the node reads what is sent for it. */
 function bothOf({
   input,
   steps,

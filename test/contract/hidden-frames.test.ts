@@ -42,7 +42,7 @@ test.afterEach.always(async () => {
 
 const images = () => node.admission.snapshot().images;
 
-/** Of 25 megapixels, 22 of a node's as AVIF. */
+/** Gives a background of 25 megapixels, which are 22 of a node's as AVIF. */
 async function withBackground(): Promise<Partial<NewJob>> {
   const blob = backgroundBlob(randomUUID());
   const writer = await harness.blobs.createWriter(blob);

@@ -1,6 +1,6 @@
 /**
- * What callers get wrong first, and that each answer names the next step: asserted is what to send,
- * not the sentence. Needs: portal, removebg.
+ * Tests what callers get wrong first, and that each answer names the next step. It asserts what to
+ * send, not the sentence. Needs: portal, removebg.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -42,13 +42,13 @@ interface Sent {
   readonly body?: string | Buffer;
 }
 
-/** Of the contract, and of remove.bg. */
+/** The contract's problem, and remove.bg's. */
 interface Problem {
   readonly detail?: string;
   readonly errors?: readonly { readonly field?: string; readonly detail: string }[];
 }
 
-/** What an answer says for people, and Allow. */
+/** Gives the parts of an answer that are for people, and Allow. */
 async function answerTo(sent: Sent): Promise<string> {
   const { form, json, body = json === undefined ? undefined : JSON.stringify(json) } = sent;
   const isSubmission = form !== undefined || body !== undefined;
@@ -255,7 +255,7 @@ for (const [mistake, [sent, says]] of Object.entries(MISTAKES)) {
   });
 }
 
-/** What is to be there before, and the mistake. */
+/** Each makes what must be there before, and the mistake. */
 const STATEFUL: Readonly<
   Record<string, readonly [make: () => Promise<Sent>, says: string | RegExp]>
 > = {
@@ -332,7 +332,7 @@ for (const [mistake, [make, says]] of Object.entries(STATEFUL)) {
   });
 }
 
-/** Of an address that is another thing than its name promises: its job finds it. */
+/** The address is another thing than its name promises: its job finds it. */
 test('by HTTP › an image_url that leads to a page', async t => {
   const page = createServer((_request, response) => {
     response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });

@@ -222,7 +222,7 @@ test('the limits and formats it names are those of the contract', t => {
   t.true(wishes.every(format => pattern.test(format.toUpperCase())));
 });
 
-/** What a text names in the type of code. */
+/** Lists the names in a text that are in the type of code. */
 function namesIn(text: string): string[] {
   return [...text.matchAll(/`(\w+)`/g)].map(([, name]) => String(name));
 }
@@ -375,7 +375,7 @@ const body = fc.oneof(
   { weight: 1, arbitrary: fc.array(fc.tuple(field, value), { maxLength: 3 }).map(writtenForm) },
 );
 
-/** By hand, so that fields can come twice. */
+/** Writes an object by hand, so that fields can come twice. */
 function written(members: readonly (readonly [string, unknown])[]): string {
   const pairs = members.map(([name, one]) => `${JSON.stringify(name)}:${JSON.stringify(one)}`);
   return `{${pairs.join()}}`;
@@ -412,7 +412,7 @@ const headers = fc.record(
   { requiredKeys: ['authorization', 'idempotency-key', 'content-type'] },
 );
 
-/** What may be answered to a request that no operation of the document describes. */
+/** A request that no operation of the document describes may get these. */
 const UNDESCRIBED = ['NOT_FOUND', 'METHOD_NOT_ALLOWED', 'INVALID_REQUEST'];
 
 test('whatever is sent, the answer is one of the document or the catalogue, no 5xx', async t => {

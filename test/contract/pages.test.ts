@@ -1,4 +1,4 @@
-/** What the documents name is there, and test/runbook tries every page. */
+/** The documents name only what is there, and test/runbook tries every page. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, globSync } from 'node:fs';
 import path from 'node:path';
@@ -92,7 +92,7 @@ test('docs/errors.md says of each code its status, what it is about and its retr
   }
 });
 
-/** As GitHub makes them of headings. */
+/** Makes the anchors of headings as GitHub does. */
 function anchorsOf(page: string): string[] {
   return [...readPage(page).matchAll(/^#+ (.*)$/gm)].map(([, text = '']) =>
     text

@@ -1,4 +1,4 @@
-/** What the timers of deploy/systemd run, run. Needs: operations. */
+/** The commands that the timers of deploy/systemd run, run. Needs: operations. */
 import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, globSync, mkdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -63,7 +63,7 @@ test('a database is checked, backed up and proven by the command of each timer',
   execFileSync(COMMAND, ['backup'], { cwd: ROOT, env: again, stdio: 'pipe' });
   t.true(existsSync(picture));
   t.is(globSync('20*/backup.json', { cwd: backups }).length, 2);
-  // By the clock and by hand at once: one after the other, each in a place of its own.
+  // The clock and a person start one at once: both run, one after the other, in own folders.
   const both = [1, 2].map(() => promisify(execFile)(COMMAND, ['backup'], { cwd: ROOT, env }));
   t.deepEqual(
     (await Promise.allSettled(both)).map(({ status }) => status),

@@ -185,7 +185,7 @@ test('a device that is lost ends the engines on it, and no others', async t => {
   }
 });
 
-/** Of what the stand-ins count while it runs. */
+/** Reads what the stand-ins count while it runs. */
 async function counted(run: (env: Record<string, string>) => Promise<void>) {
   const counts = path.join(folder, 'counts');
   await writeFile(counts, Buffer.alloc(8 * 8));

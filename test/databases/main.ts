@@ -13,7 +13,7 @@ const TARGET_MS_MAX = 5 * 60_000;
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** What every target runs: the store, two control planes, webhooks, kills. */
+/** Every target runs these: the store, two control planes, webhooks, kills. */
 const PLACES = [
   'control-plane/core/{attempts,dispatch,jobs,keys,ledger,retention,test,webhooks}/*.test.ts',
   'control-plane/database/*.test.ts',
@@ -63,7 +63,7 @@ const files = OWN_TESTS.filter(isRun).map(({ name }) =>
 if (files.length > 0) await runTests(files, {});
 concludeWith(results, warnOfMissing);
 if ([...missing.keys()].some(({ engine }) => required.includes(engine))) process.exitCode = 1;
-// What is left open is of servers that have been killed.
+// Open handles are those of servers that have been killed.
 process.exit();
 
 /** Said before and after everything else: a skip among a thousand lines is not seen. */

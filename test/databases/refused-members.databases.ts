@@ -31,7 +31,7 @@ test('a group of several primaries › is refused at the start, by its name and 
 });
 
 let singlePrimary: Promise<ReplicationGroup> | undefined;
-/** Of the tests from here on: begun by the first of them, when the group before is gone. */
+/** The tests from here on share it: the first of them opens it, when the group before is gone. */
 const opened = () => (singlePrimary ??= ReplicationGroup.create('single-primary', 2));
 ava.serial.after.always(async () => (await singlePrimary)?.close());
 

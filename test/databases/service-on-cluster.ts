@@ -14,7 +14,7 @@ import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
 
 /** No job may end for so long: what callers are promised of a fail-over. */
 const STANDSTILL_MS_MAX = 30_000;
-/** Before a member is hurt, and after it. */
+/** Callers get so many jobs done before a member is hurt, and as many after it. */
 const JOBS_AROUND = 30;
 const CALLERS = 6;
 /** More than they get: each comes again when the one before is done. */
@@ -37,7 +37,7 @@ export class ServiceOnCluster {
     await using opening = new AsyncDisposableStack();
     const proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
     opening.defer(() => proxy.close());
-    // As a balancer leads callers: who is refused by one control plane comes to the other.
+    // It leads callers as a balancer does: one whom a control plane refuses comes to the other.
     const balancer = await TcpProxy.open(() => lead());
     opening.defer(() => balancer.close());
     const baseUrl = `http://127.0.0.1:${balancer.port}`;

@@ -1,4 +1,4 @@
-/** What the suites of databases run on: engines of several servers, and the ways to them. */
+/** The suites of databases run on these: engines of several servers, and the ways to them. */
 import type { DatabaseCluster } from '../support/databases/cluster.ts';
 import { urlOfPort } from '../support/databases/cluster.ts';
 import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-cluster.ts';

@@ -235,7 +235,7 @@ test('hurried, a stop that would have waited ends too', async t => {
 });
 
 test('what a program leaves behind does not hide its end: it is started again', async t => {
-  // As an engine that does not die, it holds the pipe of the program's standard error.
+  // It holds the pipe of the program's standard error, as an engine that does not die does.
   const source = `
     import { spawn } from 'node:child_process';
     import { existsSync, writeFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
 /**
- * What comes out of a picture depends on the picture alone, and not on the pictures before it:
+ * Tests that the result for a picture depends on the picture alone, and not on those before it:
  * through REST, the real pools, and the engines of `standard`, whose further models run only where
  * the first is unsure.
  */

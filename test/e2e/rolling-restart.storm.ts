@@ -73,7 +73,7 @@ test('shows no failure to a client that retries', async t => {
   ]) {
     assert.ok(program);
     await program.stop();
-    // What is left carries on.
+    // The programs that are left carry on.
     await service.load.more(2);
     program.start();
     for (const plane of fleet.planes) await plane.untilReady();

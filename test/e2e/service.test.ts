@@ -317,7 +317,7 @@ test('two signals at once are one, which ends everything; the next start goes on
   const { body } = await service.post(base64(PHOTO));
   const before = descendantsOf(service.process.pid ?? 0);
   t.true(before.length >= 4, JSON.stringify(before));
-  // As make and a terminal send it.
+  // make and a terminal send the signal twice like this.
   for (let signals = 0; signals < 2; signals += 1) service.process.kill('SIGINT');
   await until(() => service.process.exitCode !== null, { timeoutMs: 120_000, what: 'it ends' });
   t.is(service.process.exitCode, 0, service.output());

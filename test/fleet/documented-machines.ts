@@ -8,9 +8,9 @@ import { ROOT } from '../running-service.ts';
 import type { Env } from './program.ts';
 
 const execute = promisify(execFile);
-/** As the command prints it. */
+/** The command prints it in this form. */
 const KEY = /\bmk_\w+/;
-/** What the documented commands start programs by. */
+/** The documented commands start programs by it. */
 const NODE_COMMAND = 'sh bin/node24 ';
 
 /** The indented blocks of a section, in their order, without the indentation. */
@@ -23,7 +23,7 @@ function blocksOf(page: string, heading: string): readonly string[] {
   );
 }
 
-/** Of "Run it on several machines". */
+/** Reads the machines of "Run it on several machines". */
 export function documentedMachines() {
   const blocks = blocksOf('docs/install.md', 'Run it on several machines');
   assert.equal(blocks.length, 5, 'a block of the section that this does not know');

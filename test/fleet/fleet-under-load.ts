@@ -18,7 +18,7 @@ const SECRET = 'a callback secret of the upgrade';
 const TOLD_MS_MAX = 120_000;
 
 export class FleetUnderLoad {
-  /** What the fleet was of at first. */
+  /** The fleet was of this version at first. */
   readonly old: InstalledVersion;
   readonly fleet: Fleet;
   /** Cut out for others than the load. */
@@ -94,7 +94,7 @@ export class FleetUnderLoad {
     await this.fleet.close();
   }
 
-  /** At once, also after a failure. */
+  /** Closes it at once, also after a failure. */
   async close(): Promise<void> {
     await this.fleet.kill();
     await this.#closing.disposeAsync();

@@ -14,17 +14,17 @@ import { type InstalledVersion, runCommand, THIS_VERSION } from './installed-ver
 import { type Env, FleetControlPlane, FleetNode, type FleetProgram } from './program.ts';
 
 const CREDITS = 1_000_000;
-/** As the command prints it. */
+/** The command prints it in this form. */
 const KEY = /\bmk_\w+/;
 const MODEL_CACHE = { MATTING_MODEL_DIR: path.join(ROOT, 'model-cache') };
 
 export interface FleetOptions {
-  /** What everything is of at first; this one where absent. */
+  /** Everything is of this version at first; of this tree where absent. */
   readonly version?: InstalledVersion;
   readonly controlPlanes: number;
   readonly nodes: number;
   readonly model: 'tiny' | 'u2netp';
-  /** Of each node with all its processes; what the machine has where absent. */
+  /** Each node has so much with all its processes; what the machine has where absent. */
   readonly nodeMemoryBytes?: number;
   /** @param directory which all processes share, removed with the fleet */
   readonly openGround: (directory: string) => Promise<Ground>;
@@ -37,7 +37,7 @@ interface Opened {
   readonly ground: Ground;
   readonly balancer: TcpProxy;
   readonly baseUrl: string;
-  /** Of control planes and of their commands. */
+  /** Control planes and their commands have it. */
   readonly env: Env;
 }
 

@@ -20,7 +20,7 @@ const AWAY_MS = [200, 2000] as const;
 export type GroundVictim = 'database' | 'store';
 
 export interface Ground {
-  /** Of control planes: where the two are, and what they need to be let in. */
+  /** Control planes get it: it names the two, and what lets them in. */
   readonly env: Readonly<Record<string, string>>;
   readonly databaseUrl: string;
   openStorage(): Promise<BlobStore>;
@@ -89,7 +89,7 @@ export async function openSeveralMachines(): Promise<Ground> {
       const member = random.pick(cluster.members);
       await member.kill();
       await delay(random.between(...AWAY_MS));
-      // With all it missed, so that the next may be another.
+      // The member comes back with all it missed, so that the next may be another.
       await member?.join();
     },
     close: () => closing.disposeAsync(),

@@ -12,11 +12,11 @@ import { type InstalledVersion, mainOf } from './installed-version.ts';
 
 export type Env = Readonly<Record<string, string>>;
 
-/** As long as a supervisor takes to notice. */
+/** A supervisor takes so long to notice. */
 const RESTART_MS = 200;
 const READY_MS_MAX = 240_000;
 const LOG_LINES_SHOWN = 15;
-/** Of pino: error. */
+/** This is pino's level for errors. */
 const ERROR_LEVEL = 50;
 
 export interface ProgramOptions {
@@ -26,14 +26,14 @@ export interface ProgramOptions {
   readonly env: Env;
   /** Holds its log. */
   readonly directory: string;
-  /** What its processes may take; unbounded where absent. */
+  /** The bound of what its processes may take; unbounded where absent. */
   readonly memory?: MemoryGroup | undefined;
 }
 
 export abstract class FleetProgram {
   readonly name: string;
   readonly #options: ProgramOptions;
-  /** Where the options name none: of each version that the program becomes. */
+  /** Gives the arguments that the options do not name, by the version that the program becomes. */
   readonly #argsOf: (version: InstalledVersion) => readonly string[];
   readonly #logFile: string;
   #version: InstalledVersion;
@@ -101,12 +101,12 @@ export abstract class FleetProgram {
     assert.equal(child?.exitCode, 0, `${this.name} of ${this.version.name}: ${this.logTail()}`);
   }
 
-  /** As a crash of its machine; false: it is not there to be hit. */
+  /** Kills it as a crash of its machine would; false: it is not there to be hit. */
   hit(): boolean {
     return this.pid !== undefined && this.#child?.kill('SIGKILL') === true;
   }
 
-  /** As a crash of its machine. Resolves when its supervisor has brought it back. */
+  /** Kills it as a crash of its machine would. Resolves when its supervisor has brought it back. */
   async die(): Promise<void> {
     const deaths = this.#deaths;
     this.hit();
@@ -114,7 +114,7 @@ export abstract class FleetProgram {
     await this.untilReady();
   }
 
-  /** For the end of a test: at once. */
+  /** Kills it at once, for the end of a test. */
   async kill(): Promise<void> {
     this.#ending = true;
     this.hit();
@@ -153,7 +153,7 @@ interface ControlPlanePorts {
 
 export class FleetControlPlane extends FleetProgram {
   readonly ports: ControlPlanePorts;
-  /** Of all that it needs to be ready. */
+  /** It needs so many nodes to be ready. */
   readonly #nodes: number;
 
   constructor(
@@ -191,7 +191,7 @@ export interface NodePorts {
   readonly http: number;
 }
 
-/** In place of a node's models: nothing else of it is replaced. */
+/** It replaces a node's models, and nothing else of it. */
 const TINY_PLAN = ['--import', './test/support/tiny-plan-hook.ts'];
 
 export class FleetNode extends FleetProgram {

@@ -11,7 +11,7 @@ import type { InstalledVersion } from './installed-version.ts';
 
 /** Callers at once, unless told otherwise. */
 const OPEN_MAX = 24;
-/** After that a caller gives up. An outage is a failure long before. */
+/** A caller gives up after that. An outage is a failure long before. */
 const GIVE_UP_MS = 180_000;
 const POLL_MS = 50;
 
@@ -24,7 +24,7 @@ export interface LoadOptions {
   readonly callback?: { readonly receiver: Receiver; readonly secret: string };
   /** False: nobody should have to come again for that. */
   readonly mayRetry?: (error: Retry['error']) => boolean;
-  /** On a machine that is slower than the pace the next caller waits for one of so many. */
+  /** The next caller waits for one of so many, on a machine that is slower than the pace. */
   readonly openMax?: number;
   readonly picture: (number: number) => Promise<Picture>;
 }
@@ -35,12 +35,12 @@ export interface Picture {
   readonly requireCutOut: (file: Uint8Array) => Promise<void>;
 }
 
-/** What a job that was told of was named. */
+/** A job that was reported has these. */
 interface Done {
   readonly jobId: string;
   readonly told: boolean;
   readonly tookMs: number;
-  /** By performance.now(). */
+  /** The time is by performance.now(). */
   readonly endedAtMs: number;
 }
 

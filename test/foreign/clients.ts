@@ -28,7 +28,7 @@ export interface ForeignClient {
   check(place: Place): Promise<string>;
 }
 
-/** At most so many pixels, and of that format. */
+/** Requires a picture of at most so many pixels, and of that format. */
 async function requirePicture(
   bytes: Buffer,
   expected: { readonly format: string; readonly pixelsMax?: number | undefined },

@@ -7,7 +7,7 @@ import { linkPackages } from '../support/linked-packages.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { ROOT } from '../tidy/source-files.ts';
 
-/** What deploy/images/assemble.sh lays out for either. */
+/** deploy/images/assemble.sh lays these out for either. */
 const SHARED = ['package.json', 'bin', 'client/src', 'program', 'proto'];
 const UNAVAILABLE = 69;
 

@@ -8,7 +8,7 @@ import { tried } from './podman.ts';
 
 const BASE = process.env.MATTING_TEST_IMAGE_BASE ?? 'docker.io/library/debian:bookworm-slim';
 
-/** What MariaDB's own entry point does with the same variables, as far as compose.yaml needs it. */
+/** It does what MariaDB's entry point does with the variables, as far as compose.yaml needs it. */
 const MARIADB_START = `#!/bin/sh
 set -eu
 mkdir -p /run/mysqld && chown mysql /run/mysqld /var/lib/mysql
@@ -69,7 +69,7 @@ const STAND_INS: readonly StandIn[] = [
 
 const isHere = (image: string) => tried(['image', 'exists', image]).code === 0;
 
-/** What is missing to run compose.yaml here; false: nothing is. */
+/** Names what is missing to run compose.yaml here; false: nothing is. */
 export function skipWithoutStandIns(): string | false {
   const missing = STAND_INS.filter(
     ({ image, program }) =>

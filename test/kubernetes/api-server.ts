@@ -18,9 +18,9 @@ const OUTPUT_BYTES_MAX = 1 << 26;
 const SERVICE_NETWORK = '10.96.0.0/24';
 
 export interface ApiServerOptions {
-  /** Where pods and their machine reach it besides loopback, which is the default. */
+  /** Pods and their machine reach it there besides loopback, which is the default. */
   readonly address?: string;
-  /** For its files, removed by the caller. Absent: a temporary one. */
+  /** Its files lie there, removed by the caller. Absent: a temporary one. */
   readonly directory?: string;
 }
 

@@ -8,7 +8,7 @@ import { findProgram, spawnBound } from '../support/foreign-program.ts';
 import { until } from '../support/processes.ts';
 import { ApiServer, requireProgram } from './api-server.ts';
 
-/** Where pods get images that are pushed: outside.ts. */
+/** Pods get images there that are pushed: outside.ts. */
 export const REGISTRY = '10.244.0.1:5000';
 /** The machine's address, and that of the name server: the pods' gateway. */
 export const ADDRESS = '10.244.0.1';
@@ -26,7 +26,7 @@ const IMAGES = ['control-plane:dev', 'node:dev', 'node:dev-bare'];
 /** Podman's name, and the one by which docs/kubernetes.md has them. */
 export const imageName = (image: string) => `localhost/matting-${image}`;
 
-/** What is missing here to run a cluster. */
+/** Lists what is missing here to run a cluster. */
 export function missingForCluster(): string[] {
   const missing = PROGRAMS.filter(name => findProgram(name) === undefined);
   if (process.getuid?.() !== 0) missing.push('root');
@@ -89,7 +89,7 @@ export class Cluster {
     return file;
   }
 
-  /** What it started ends with the namespace of processes; here nothing new is begun. */
+  /** The namespace of processes ends what it started; nothing new is begun here. */
   async close(): Promise<void> {
     await this.api.close();
   }

@@ -105,7 +105,7 @@ test.before(async () => {
 
 test.after.always(() => cluster?.close());
 
-/** What an attempt cost that did not come to its end by its own fault. */
+/** Counts the attempts that were lost by no fault of their own. */
 async function attemptsLost(): Promise<number> {
   const lost = 'sum(matting_control_attempts_total{outcome=~"lost|node-fault|local-fault"})';
   return (await ask(lost)) ?? 0;

@@ -6,10 +6,10 @@ import { ROOT } from '../running-service.ts';
 import { findProgram } from '../support/foreign-program.ts';
 
 export const CHART = path.join(ROOT, 'deploy/chart');
-/** What the chart is tested on; Helm without a cluster believes in an old one. */
+/** The chart is tested on this version; Helm without a cluster assumes an old one. */
 export const KUBERNETES_VERSION = '1.36.3';
 
-/** As much of an object as tests look at. */
+/** The type stands for as much of an object as tests examine. */
 // biome-ignore lint/suspicious/noExplicitAny: objects of Kubernetes have no types here
 export type KubernetesObject = any;
 

@@ -9,14 +9,14 @@ import { makeVolume, startRegistry } from './outside.ts';
 
 const test = ava.serial;
 
-/** What the page calls the reader's registry. */
+/** The page calls the reader's registry by this name. */
 const PLACEHOLDER = 'registry.example/team';
 
 let cluster: Cluster;
-/** Where a person types: the repository, and a photo of theirs. */
+/** A person types in this folder: it has the repository, and a photo of theirs. */
 let desk: string;
 let apiKey: string;
-/** What podman knows of the registry. */
+/** podman knows the registry by this file. */
 let registries: string;
 
 function commandsOf(heading: string): string[] {
@@ -45,7 +45,7 @@ test('the commands of the page build, push and install a service that cuts a pic
   const [forward = '', cut = ''] = rest.filter(line => /port-forward|curl/.test(line));
   t.deepEqual([commands.length, keys.length], [12, 3]);
   t.true(names.includes(PLACEHOLDER));
-  // What was built before is the same: nothing can be fetched here.
+  // Images that were built before are the same: nothing can be fetched here.
   const own = `${names.replace(PLACEHOLDER, `${REGISTRY}/team`)}
     export CONTAINERS_REGISTRIES_CONF=${registries} PULL=never\n`;
   await cluster.api.shell(`${own}${build}`, ROOT);

@@ -1,4 +1,4 @@
-/** What a cluster finds outside of it. Needs: object-storage. */
+/** A cluster finds these outside of it. Needs: object-storage. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -141,7 +141,7 @@ export async function startPrometheus(cluster: Cluster, namespace: string): Prom
   await answers(`${PROMETHEUS_URL}/-/ready`);
 }
 
-/** What an expression is now; undefined where nothing has it. */
+/** Reads an expression's value now; undefined where nothing has it. */
 export async function ask(expr: string): Promise<number | undefined> {
   const url = new URL('/api/v1/query', PROMETHEUS_URL);
   url.searchParams.set('query', expr);

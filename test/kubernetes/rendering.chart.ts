@@ -139,7 +139,7 @@ test('a program has the time to drain that it may take', t => {
   t.true(spec.progressDeadlineSeconds > 1800);
 });
 
-/** By deployment: what an upgrade may do, and the seconds of preStop. */
+/** Gives for each deployment what an upgrade may do, and the seconds of preStop. */
 function upgradesOf(...values: readonly string[]): Record<string, readonly unknown[]> {
   const deployments = rendered(...values).filter(each => each.kind === 'Deployment');
   const entries = deployments.map(({ metadata, spec }) => {
@@ -337,7 +337,7 @@ test('rules and dashboards are the files of deploy', t => {
   );
   const objects = rendered(...(VALUES.production ?? []));
   const found = requireOne(objects, 'PrometheusRule', 'matting').spec.groups;
-  // But for the release that they look at: rules.chart.ts.
+  // They are equal but for the release that they watch: rules.chart.ts.
   for (const { rules } of [...groups, ...found]) {
     for (const rule of rules) delete rule.expr;
     for (const { annotations } of rules) delete annotations?.runbook_url;

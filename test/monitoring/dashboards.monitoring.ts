@@ -17,7 +17,7 @@ const test = ava.serial.skipIf(isNotTested(skipWithoutPrometheus()));
 const IMAGES = 4;
 const SHOWN_MS_MAX = 60_000;
 
-/** As dcgm-exporter names them; no card is watched here. */
+/** dcgm-exporter names them so; no card is watched here. */
 const GPU_METRICS = [
   'DCGM_FI_DEV_GPU_UTIL',
   'DCGM_FI_DEV_FB_USED',

@@ -48,7 +48,7 @@ interface Files {
   readonly node: Names;
 }
 
-/** What compose.yaml gives the programs; where they listen, and what they are called, is in it too. */
+/** Reads what compose.yaml gives the programs; their addresses and names are in it too. */
 function filesOfCompose(): Files {
   const file = parse(readFileSync(path.join(ROOT, 'deploy/compose/compose.yaml'), 'utf8'), {
     merge: true,
@@ -173,7 +173,7 @@ const rules = RULES.map(file => readFileSync(file, 'utf8')).join('\n');
 /** Metrics that a rule asks for. */
 const asked = new Set(rules.match(/\b(?:matting|nodejs)_\w+/g));
 
-/** As it was scraped, and then as it went: what only rose rises on, everything else stays. */
+/** Goes on from what was scraped: a value that only rose rises on, everything else stays. */
 function continued(values: readonly (number | undefined)[]): string {
   const seen = Array.from({ length: SCRAPES }, (_, index) => values[index]);
   const known = seen.flatMap(value => value ?? []);

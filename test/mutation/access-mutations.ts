@@ -1,4 +1,4 @@
-/** Who may ask a route: each line opens one door that a table of the tests keeps shut. */
+/** Each line opens one route to callers whom a table of the tests keeps out. */
 import { mutationsOf } from './mutation.ts';
 
 export const ACCESS_MUTATIONS = mutationsOf`

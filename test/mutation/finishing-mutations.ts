@@ -1,4 +1,4 @@
-/** What keeps a picture from being made, and charged, without the finishing that was asked for. */
+/** These keep a picture from being made, and charged, without the finishing of its request. */
 import { mutationsOf } from './mutation.ts';
 
 export const FINISHING_MUTATIONS = mutationsOf`

@@ -1,4 +1,4 @@
-/** What stands before the bytes of a submission: the forms of its body, their bounds, its places. */
+/** These guard the bytes of a submission: the forms of its body, their bounds, its places. */
 import { mutationsOf } from './mutation.ts';
 
 export const FORM_MUTATIONS = mutationsOf`

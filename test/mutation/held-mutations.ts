@@ -1,4 +1,4 @@
-/** What requests may hold in memory together, and how little each of them keeps. */
+/** These bound what requests hold in memory together, and what each of them keeps. */
 import { mutationsOf } from './mutation.ts';
 
 export const HELD_MUTATIONS = mutationsOf`

@@ -1,4 +1,4 @@
-/** What keeps a picture from being made, and charged, by another model than the one that was named. */
+/** These keep a picture from being made, and charged, by another model than the named one. */
 import { mutationsOf } from './mutation.ts';
 
 export const MODEL_MUTATIONS = mutationsOf`

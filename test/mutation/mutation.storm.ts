@@ -19,7 +19,7 @@ const RUN_MS_MAX = 60_000;
 const CLOSING_MS = 1_000;
 const RESULT = /^(not )?ok 1 - /m;
 const FAILED = /^not ok 1 - /m;
-/** What breaks a race alone may win it once. */
+/** A mutation that breaks a race alone may win it once. */
 const RUNS_MAX = 3;
 
 /** The server that tests on MySQL share, instead of starting one for each mutation. */
@@ -31,10 +31,10 @@ async function databaseUrl(): Promise<string> {
   return `mysql://root@localhost/mysql?socket=${encodeURIComponent(await server)}`;
 }
 
-/** Of `matcher`, which has `*` and a leading `!`. */
+/** Quotes for `matcher`, which has `*` and a leading `!`. */
 const patternOf = (title: string) => title.replace(/[*!\\]/g, '\\$&');
 
-/** Where mutated tests write: they are killed before they could clear away. */
+/** Mutated tests write there: they are killed before they could clear away. */
 const scratch = mkdtempSync(path.join(tmpdir(), 'mutated-'));
 test.after.always(() => rmSync(scratch, { recursive: true }));
 

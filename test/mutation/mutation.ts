@@ -1,7 +1,7 @@
 /** A bug that the service must not have: one change of source text, and the test that it fails. */
 export interface Mutation {
   readonly name: string;
-  /** From the root of the project. */
+  /** The path is from the root of the project. */
   readonly file: string;
   /** Occurs there exactly once. */
   readonly find: string;

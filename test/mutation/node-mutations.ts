@@ -1,4 +1,4 @@
-/** What an image gives back in a node, and that each stage hears of a caller that is gone. */
+/** These guard what an image gives back in a node, and that each stage hears of a gone caller. */
 import { mutationsOf } from './mutation.ts';
 
 export const NODE_MUTATIONS = mutationsOf`

@@ -1,4 +1,4 @@
-/** What keeps text from becoming markup, and the operator's pages from others. */
+/** These keep text from becoming markup, and the operator's pages from others. */
 import { mutationsOf } from './mutation.ts';
 
 export const PAGE_MUTATIONS = mutationsOf`

@@ -1,4 +1,4 @@
-/** Who signs in and what they may: the guard of the account area, sessions, links, the throttle. */
+/** These guard who signs in and what they may: account area, sessions, links, the throttle. */
 import { mutationsOf } from './mutation.ts';
 
 export const PEOPLE_MUTATIONS = mutationsOf`

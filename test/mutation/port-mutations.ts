@@ -1,4 +1,4 @@
-/** What strangers may hold of a port: places, seconds, guesses. */
+/** These bound what strangers may hold of a port: places, seconds, guesses. */
 import { mutationsOf } from './mutation.ts';
 
 export const PORT_MUTATIONS = mutationsOf`

@@ -1,4 +1,4 @@
-/** What keeps a sale from being granted, refunded or read wrongly. */
+/** These keep a sale from being granted, refunded or read wrongly. */
 import { mutationsOf } from './mutation.ts';
 
 export const SALES_MUTATIONS = mutationsOf`

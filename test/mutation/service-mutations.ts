@@ -1,4 +1,4 @@
-/** What stands around the store: leases, keys, rates, guards, the client, remove.bg, memory. */
+/** These guard what is around the store: leases, keys, rates, guards, client, remove.bg, memory. */
 import { mutationsOf } from './mutation.ts';
 
 export const SERVICE_MUTATIONS = mutationsOf`

@@ -1,4 +1,4 @@
-/** What the store must not lose: the fence of jobs and notifications, money, keys. */
+/** These guard what the store must not lose: the fence of jobs and notifications, money, keys. */
 import { mutationsOf } from './mutation.ts';
 
 export const STORE_MUTATIONS = mutationsOf`

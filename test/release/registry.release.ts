@@ -31,7 +31,7 @@ import { rejectsWith } from '../support/throws.ts';
 const run = promisify(execFile);
 const GIVEN = process.env.MATTING_TEST_RELEASE;
 const PUBLISH = path.join(ROOT, 'deploy/release/publish.sh');
-/** Of what is put together here. */
+/** The release that is put together here has this version. */
 const VERSION = '99.1.0';
 const MINUTES_MAX = 10;
 
@@ -54,7 +54,7 @@ let registry: string;
 let server: ServerProcess;
 /** Options for a storage that has no image and no layer yet. */
 let elsewhere: readonly string[];
-/** By name and tag, `matting-node:0.2.0-bare`. */
+/** The keys are name and tag, `matting-node:0.2.0-bare`. */
 let digests: ReadonlyMap<string, string>;
 let version: string;
 

@@ -1,4 +1,4 @@
-/** What the bucket's user may do (docs/security.md); a role whose rights change. */
+/** Reads what the bucket's user may do (docs/security.md); has a role whose rights change. */
 import assert from 'node:assert/strict';
 import { createHash, createHmac } from 'node:crypto';
 import { type LoopbackSource, openSource } from '../../control-plane/http/test/loopback-source.ts';
@@ -6,7 +6,7 @@ import { IDENTITY, type TestObjectStore } from '../support/object-storage/object
 import type { Env } from '../support/program.ts';
 import { codeOf, readPage } from './runbook-page.ts';
 
-/** Of the service's objects, in the policy and in its URL. */
+/** The service's objects have it, in the policy and in its URL. */
 export const PREFIX = 'production';
 
 interface Statement {
@@ -41,7 +41,7 @@ const SERVICE = 'sts';
 const hash = (text: string) => createHash('sha256').update(text).digest('hex');
 const mac = (key: string | Buffer, text: string) => createHmac('sha256', key).update(text).digest();
 
-/** As the SDK's chain of credentials reads them. */
+/** Gives the variables that the SDK's chain of credentials reads. */
 export async function limitedCredentials(store: TestObjectStore, policy: string): Promise<Env> {
   const body = new URLSearchParams({
     Action: 'AssumeRole',
@@ -86,7 +86,7 @@ function signed(host: string, body: string): Record<string, string> {
   };
 }
 
-/** So close to its end that the SDK asks anew for every request. */
+/** It is so short that the SDK requests new ones every time. */
 const LIFE_MS = 60_000;
 
 export class BucketRole {
@@ -118,7 +118,7 @@ export class BucketRole {
     });
   }
 
-  /** As the SDK's chain of credentials finds it. */
+  /** The SDK's chain of credentials finds it by this. */
   get env(): Env {
     return { AWS_CONTAINER_CREDENTIALS_FULL_URI: `${this.#source.url}/` };
   }

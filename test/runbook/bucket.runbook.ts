@@ -28,7 +28,7 @@ import { type Procedure, proceduresOn } from './procedures.ts';
 const test = ava.serial;
 
 const CHECK = 'npm run matting -- storage check';
-/** Of URLs that are signed for a node; what control planes ask is signed in headers. */
+/** URLs that are signed for a node have it; control planes' own requests are signed in headers. */
 const SIGNED_URL = /X-Amz-Signature=/;
 const CLOCK_OFF_MS = 3_600_000;
 
@@ -128,7 +128,7 @@ const sent = (outcome: string) =>
 procedure('MattingNodesWithoutBucket', async (page, t) => {
   const image_base64 = await pictureBase64();
   const jobIds: string[] = [];
-  // By each control plane to each node.
+  // Each control plane submits, so that each node gets one.
   const submit = async () => {
     for (const plane of service.planes.keys()) {
       const { status, job } = await service.post({ image_base64 }, { plane });

@@ -27,7 +27,7 @@ const NODE_TLS = {
 const service = new Installation();
 const procedure = proceduresOn(service, test);
 
-/** As docs/operate.md says: written beside, and renamed. */
+/** Renews as docs/operate.md says: written beside, and renamed. */
 async function renew(days: number): Promise<void> {
   const { cert, key } = authority.issue('node', ['127.0.0.1'], days * DAY_MS);
   for (const [name, text] of [

@@ -60,7 +60,7 @@ test.after.always(async () => {
 
 const clockFile = () => path.join(directory, 'clock');
 
-/** As by its administrator, or by a daemon that is mended. */
+/** Sets the clock as its administrator would, or a daemon that is mended. */
 function setClock(aheadS: number): void {
   writeFileSync(clockFile(), `+${aheadS}`, { mode: 0o644 });
 }

@@ -52,7 +52,7 @@ export interface InstallationOptions {
   readonly planeImports?: readonly string[];
   /** Modules that nodes are started with, besides the tiny plan. */
   readonly nodeImports?: readonly string[];
-  /** Where the control planes' directory is; one of its own where absent. */
+  /** The control planes' directory is there; one of its own where absent. */
   readonly storage?: string;
   /** Between two scrapes, and how long one may take; a second where absent. */
   readonly scrapeS?: number;
@@ -76,11 +76,11 @@ export class Installation {
   planes: readonly ControlPlane[] = [];
   nodes: readonly InferenceNode[] = [];
   prometheus!: PrometheusServer;
-  /** Of the account `shop`. */
+  /** The key of the account `shop`. */
   apiKey = '';
   #env: Env = {};
 
-  /** For the tests of a file: opened and ready before them, closed after them. */
+  /** Opens it for the tests of a file: ready before them, closed after them. */
   use(test: SerialFn, options: InstallationOptions | (() => InstallationOptions) = {}) {
     test.before(async () => {
       await this.#open(typeof options === 'function' ? options() : options);
@@ -88,13 +88,13 @@ export class Installation {
     test.after.always(() => this.#close());
   }
 
-  /** In place of the one before: for a procedure that needs another than the rest of its file. */
+  /** Opens one in its stead, for a procedure that needs another than the rest of its file. */
   async reopen(options: InstallationOptions): Promise<void> {
     await this.#close();
     await this.#open(options);
   }
 
-  /** With an account `shop` that has credits, every program started and ready. */
+  /** Opens it with an account `shop` that has credits, every program started and ready. */
   async #open(options: InstallationOptions): Promise<void> {
     const { planes: planeCount = 1, nodes: nodeCount = 1 } = options;
     this.directory = mkdtempSync(path.join(tmpdir(), 'matting-runbook-'));
@@ -125,14 +125,14 @@ export class Installation {
     this.prometheus = await PrometheusServer.start(targets, options.scrapeS);
     await this.#begin(options.startNodes ?? true);
     await this.ready(options.startNodes === false ? 0 : this.nodes.length);
-    // Of a counter's first sample Prometheus does not know what it grew by.
+    // Prometheus does not know what a counter's first sample grew by.
     await this.until('Prometheus has seen the control planes', async () => {
       const seen = await this.prometheus.query('up{job="matting-control"} == 1');
       return seen.length === this.planes.length;
     });
   }
 
-  /** Those of docs/install.md before the first start, then the programs. */
+  /** Runs the commands of docs/install.md before the first start, then the programs. */
   async #begin(startNodes: boolean): Promise<void> {
     const asOwner = { MATTING_DATABASE_URL: this.database.migratorUrl };
     await this.matting('migrate', asOwner);
@@ -231,7 +231,7 @@ export class Installation {
     return job.job_id;
   }
 
-  /** Of the key that submitted it. */
+  /** Reads a job with the key that submitted it. */
   async job(id: string, key = this.apiKey): Promise<WireJob> {
     const response = await fetch(`${this.planes[0]?.baseUrl}/v1/matting/jobs/${id}`, {
       headers: { authorization: `Bearer ${key}`, 'idempotency-key': randomUUID() },

@@ -57,7 +57,7 @@ procedure('MattingLedgerProblems', async (page, t) => {
   await page.isOver();
 });
 
-/** As whoever takes the money tells of it. */
+/** Reports a payment, as whoever takes the money does. */
 async function tell(order: string, payment: string, amount: number) {
   const { baseUrl } = at(service.planes, 0);
   const told = `paid ${order} ${payment} ${amount} CNY`;

@@ -8,7 +8,7 @@ import { alertRules, codeOf, type RunbookPage, runbookPages } from './runbook-pa
 
 const PAGES = runbookPages();
 const RULES = alertRules();
-/** In place of minutes and hours of a rule: what it asks is the same, and it is over sooner. */
+/** It replaces minutes and hours of a rule, which then does the same and is over sooner. */
 const WINDOW = '[30s]';
 const STATE_MS_MAX = 400_000;
 

@@ -20,7 +20,7 @@ const skip =
     ? false
     : 'only root may become another user, by setpriv';
 
-/** Of /proc/<pid>/status; undefined: it has ended. */
+/** Reads /proc/<pid>/status; undefined: the process has ended. */
 function statusOf(pid: number): Readonly<Record<string, string>> | undefined {
   try {
     const lines = readFileSync(`/proc/${pid}/status`, 'utf8').split('\n');

@@ -9,7 +9,7 @@ import { findMariadb } from '../support/mariadb-server.ts';
 import { RightsDatabase } from './rights-database.ts';
 
 const test = ava.serial;
-/** What each refusal says to do. */
+/** Each refusal says what to do. */
 const AS_MIGRATOR = /no right to change tables.*MATTING_DATABASE_URL.*docs\/security\.md/;
 
 test.skipIf(findMariadb() === undefined)(

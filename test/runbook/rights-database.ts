@@ -33,12 +33,12 @@ export class RightsDatabase {
     return database;
   }
 
-  /** Of the service's user. */
+  /** The URL of the service's user. */
   get url(): string {
     return this.#urlOf('matting');
   }
 
-  /** Of the user who may change tables. */
+  /** The URL of the user who may change tables. */
   get migratorUrl(): string {
     return this.#urlOf('matting_migrator');
   }

@@ -13,7 +13,7 @@ const test = ava.serial.skipIf(isNotTested(SKIP));
 
 const NEXT_TOKEN = 'the-next-node-token-of-the-runbook';
 const NEXT_KEY = 'cd'.repeat(32);
-/** After the first test. */
+/** The token after the first test. */
 const TOKEN = { MATTING_NODE_TOKEN: NEXT_TOKEN };
 /** Between two submissions, so that few are refused for their number. */
 const PAUSE_MS = 100;
@@ -96,7 +96,7 @@ test('the node token', async t => {
     programs.map(({ pid }) => pid),
     pids,
   );
-  // What the old one opens: nothing.
+  // The old one opens nothing.
   await node.restart();
   const refused = await service.planes[0]?.line('a node was refused');
   t.is(refused?.cause, 'token');

@@ -10,7 +10,7 @@ const PROGRAMS = /^(?:npm|sh|ss|du|cat|dmesg|openssl|curl) /;
 
 export interface RunbookPage {
   readonly alert: string;
-  /** Of the whole page, in their order, each once. */
+  /** The whole page's commands, in their order, each once. */
   readonly commands: readonly string[];
   readonly text: string;
 }
@@ -34,7 +34,7 @@ export function commandsOf(text: string): readonly string[] {
   return [...new Set(codeOf(text).filter(code => PROGRAMS.test(code)))];
 }
 
-/** What follows `matting` in the commands that are its own. */
+/** Gives what follows `matting` in the commands that are its own. */
 export function ownArgumentsOf(commands: readonly string[]): readonly string[] {
   return commands.filter(line => line.startsWith(CLI)).map(line => line.slice(CLI.length));
 }

@@ -20,7 +20,7 @@ const VERSION = '4.32.5';
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const VENV = path.join(ROOT, 'node_modules/.schemathesis', VERSION);
 const PROGRAM = path.join(VENV, 'bin/schemathesis');
-/** Of each, the header that its key is sent in. */
+/** Each document has the header that its key is sent in. */
 const DOCUMENTS = {
   '/v1/openapi.json': 'Authorization: Bearer ',
   '/v1.0/openapi.json': 'X-Api-Key: ',
@@ -77,7 +77,7 @@ try {
   const { job_id } = known.json();
   const { token } = await app.succeedJob(job_id, RESULT);
   jobs = app.onSubmitted(id => app.succeedJob(id, RESULT));
-  // What no request of these could be made up with.
+  // No request could invent these.
   const parameters = path.join(directory, 'schemathesis.toml');
   writeFileSync(parameters, `[parameters]\ntoken = "${token}"\njob_id = "${job_id}"\n`);
   for (const [document, header] of Object.entries(DOCUMENTS)) {

@@ -68,7 +68,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
     fixture = undefined;
     await opened?.close();
   };
-  // Where the last test of the group, which closes it, has not been run.
+  // The group is closed even where its last test, which closes it, has not been run.
   const test = ava.serial.skipIf(isNotTested(skipReason(dialect)));
   ava.serial.after.always(close);
 

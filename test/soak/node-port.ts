@@ -3,7 +3,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { openTestNode } from '../../inference-node/serving/test/test-node.ts';
 
-/** Of the fleet. */
+/** The fleet's token. */
 export const TOKEN = 'a-node-token-of-the-soak';
 
 export class NodePort {

@@ -5,7 +5,7 @@ import sharp from 'sharp';
 import type { Picture } from '../fleet/steady-load.ts';
 import { ROOT } from '../running-service.ts';
 
-/** Of the smallest picture, pixels. */
+/** The smallest picture is so wide, pixels. */
 const WIDTH_MIN = 200;
 const WIDTHS = 150;
 

@@ -43,7 +43,7 @@ function* continuations(): Generator<Buffer> {
   for (let count = 0; count < 1_000_000; count += 1) yield frame(9, 0, 1, PIECE);
 }
 
-/** In the middle of one frame of data, for ever. */
+/** Stops in the middle of one frame of data, for ever. */
 function* silence(): Generator<Buffer> {
   yield frame(1, END_HEADERS, 1, HEALTH_CHECK);
   yield frame(0, 0, 1, PIECE).subarray(0, 100);

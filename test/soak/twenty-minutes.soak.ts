@@ -100,7 +100,7 @@ for (const { model, picture, pace } of [
 ] as const) {
   let upgrade: FleetUnderLoad;
 
-  // Where the last test of the group, which closes it, has not been run.
+  // The group is closed even where its last test, which closes it, has not been run.
   test.after.always(() => upgrade?.close());
 
   test.skipIf(isNotTested(skip))(

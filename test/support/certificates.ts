@@ -114,7 +114,7 @@ function name(commonName: string): Buffer {
 
 function instant(ms: number): Buffer {
   const text = new Date(ms).toISOString().replaceAll(/[-:T]|\.\d+/g, '');
-  // As RFC 5280 asks for before 2050: two digits for the year.
+  // RFC 5280 requires two digits for the year before 2050.
   return der(0x17, Buffer.from(text.slice(2)));
 }
 

@@ -33,7 +33,7 @@ import { sql } from 'kysely';
 import mysql, { type Connection, format, type RowDataPacket } from 'mysql2/promise';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
-/** Of an address that leads to one member alone; one of three would have been met long before. */
+/** An address leads to one member alone after so many; one of three would have been met before. */
 const KNOWN_IN_A_ROW = 24;
 const KNOWN_POLL_MS = 50;
 const KNOWN_TRIES_MAX = 200;
@@ -49,7 +49,7 @@ export function skipReason(dialect: DatabaseDialect): string | false {
   return 'no MariaDB here: install mariadb-server, or set MATTING_TEST_DATABASE_URL=mysql://...';
 }
 
-/** What declares tests and what is around them: ava's own `test`, or that of a group. */
+/** It declares tests and what is around them: ava's own `test`, or that of a group. */
 export interface GroupTest {
   (title: string, body: (t: ExecutionContext) => unknown): void;
   before(hook: () => unknown): void;
@@ -91,7 +91,7 @@ export const SILENT_LOG: StoreLog = { info: () => undefined, warn: () => undefin
 
 export interface TestDatabase {
   readonly dialect: DatabaseDialect;
-  /** For a process of its own. */
+  /** A process of its own connects by it. */
   readonly url: string;
   /** One more handle, as a replica has one; closed with the test database. */
   open(log?: StoreLog): Promise<Database>;
@@ -100,7 +100,7 @@ export interface TestDatabase {
 
 export interface TestDatabaseOptions {
   readonly migrated?: boolean;
-  /** Whose tables it has; the core's unless given. */
+  /** The database has the tables of these; the core's unless given. */
   readonly series?: readonly MigrationSeries[];
   /** The URL of a server that the test has for itself. */
   readonly server?: string;

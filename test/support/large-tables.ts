@@ -18,7 +18,7 @@ export interface LargeTables {
   readonly dueNotifications?: number;
   /** One more due notification each, later than all of those. */
   readonly quietReceivers?: number;
-  /** At least what the jobs need. */
+  /** The ledger has at least the entries that the jobs need. */
   readonly ledgerEntries?: number;
   /** Jobs and their indexes alone: no delivered notifications, no ledger, no statistics. */
   readonly lean?: boolean;
@@ -36,7 +36,7 @@ const DAY_MS = 86_400_000;
 const KEPT_MS = 30 * DAY_MS;
 const CHUNK = 100_000;
 const CHUNK_ROWS = 200;
-/** Of the log. */
+/** The log has so many. */
 const ENTRIES = 1500;
 const ANALYZED = ['jobs', 'outbox', 'ledger_entries', 'accounts'];
 
@@ -62,7 +62,7 @@ export async function fillLargeTables(database: Database, tables: LargeTables): 
   }
 }
 
-/** Of a table that holds nothing yet. */
+/** Fills a table that holds nothing yet. */
 export async function fillTable<T extends keyof Schema & string>(
   { kysely, dialect }: Database,
   table: T,
@@ -130,7 +130,7 @@ async function fillLedger(filler: Filler, tables: LargeTables, jobs: number): Pr
 /** Past every index of a due notification. */
 const QUIET_FROM = 500_000_000;
 
-/** What the two databases say differently. */
+/** The two databases write these differently. */
 interface Words {
   /** UTC milliseconds. */
   readonly now: string;

@@ -1,4 +1,4 @@
-/** What npm installed, for a copy of the project: links, of which the project's own lead into the copy. */
+/** Links what npm installed into a copy of the project, whose own packages lead into the copy. */
 import { mkdirSync, readdirSync, readlinkSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 

@@ -29,7 +29,7 @@ export function loggedMessages(): Map<string, Set<string>> {
   return found;
 }
 
-/** Of the last argument, or of the first where the fields follow. */
+/** Reads the messages of the last argument, or of the first where the fields follow. */
 function messagesOf(parts: readonly string[], first: boolean): string[] {
   const message = first ? parts[0] : parts.at(-1);
   if (message === undefined || message.trim().startsWith('{')) return [];

@@ -10,7 +10,7 @@ export class MailServer {
   readonly answers = new Map<MailCommand, string>();
   /** All mails that it took, headers and bodies, line by line. */
   received = '';
-  /** What `RCPT TO` named, line by line. */
+  /** `RCPT TO` named these, line by line. */
   readonly recipients: string[] = [];
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -33,7 +33,7 @@ export class MailServer {
     return `smtp://127.0.0.1:${this.port}`;
   }
 
-  /** At this port; where `close` ended it, it is back. */
+  /** Listens at this port; where `close` ended the server, it is back. */
   async listen(port: number): Promise<void> {
     this.#server.listen(port, '127.0.0.1');
     await once(this.#server, 'listening');

@@ -6,7 +6,7 @@ import { runToEnd, ServerProcess } from './databases/server-process.ts';
 import { findProgram } from './foreign-program.ts';
 
 const SMALL = ['--innodb-buffer-pool-size=32M', '--innodb-log-file-size=16M'];
-/** What a crash of the machine does to it is not tested here; one of the server loses nothing. */
+/** A crash of the machine is not tested here; one of the server loses nothing. */
 export const WITHOUT_FSYNC: readonly string[] = [
   '--innodb-flush-log-at-trx-commit=2',
   '--innodb-doublewrite=0',
@@ -15,9 +15,9 @@ export const WITHOUT_FSYNC: readonly string[] = [
 ];
 
 export interface MariadbOptions {
-  /** For measurements: commits survive a crash, as in production. */
+  /** Measurements need it: commits survive a crash, as in production. */
   readonly durable?: boolean;
-  /** Where it listens besides its socket. */
+  /** The server listens there besides its socket. */
   readonly listen?: { readonly host: string; readonly port: number };
 }
 

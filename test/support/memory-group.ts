@@ -3,10 +3,10 @@ import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'n
 import path from 'node:path';
 
 const ROOT = '/sys/fs/cgroup';
-/** Those of version 1 have one folder for each kind; membership is what libuv reads too. */
+/** Groups of version 1 have one folder for each kind; libuv reads the membership too. */
 const OWN_MEMORY_GROUP = /^\d+:memory:(.*)$/m;
 
-/** Where a group can be made: version 1 beside this process's own, 2 at the top. */
+/** Finds where a group can be made: version 1 beside this process's own, 2 at the top. */
 function place() {
   const membership = readFileSync('/proc/self/cgroup', 'utf8');
   const own = OWN_MEMORY_GROUP.exec(membership)?.[1];
@@ -63,7 +63,7 @@ export class MemoryGroup {
     return Number(readFileSync(path.join(this.#folder, this.#peak), 'utf8'));
   }
 
-  /** Of groups without processes. */
+  /** The group must have no processes. */
   remove(): void {
     if (existsSync(this.#folder)) rmdirSync(this.#folder);
   }

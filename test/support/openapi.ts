@@ -5,7 +5,7 @@ import addFormats from 'ajv-formats';
 
 export interface Answer {
   readonly method: string;
-  /** As asked for; a query is ignored. */
+  /** The URL is the request's; a query is ignored. */
   readonly url: string;
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | number | undefined>>;

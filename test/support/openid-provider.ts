@@ -22,7 +22,7 @@ export class OpenIdProvider {
   readonly issuer: string;
   readonly clientId = 'matting';
   readonly clientSecret = randomBytes(24).toString('hex');
-  /** By subject; may be changed between sign-ins. */
+  /** The keys are subjects; people may be changed between sign-ins. */
   readonly people = new Map<string, OpenIdPerson>();
   /** User-Agents that asked it. */
   readonly agents = new Set<string | undefined>();

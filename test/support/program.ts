@@ -38,7 +38,7 @@ export class Program {
   #exited: Promise<number | null> = Promise.resolve(null);
   /** The last of its log, since its start. */
   lines: LogLine[] = [];
-  /** What it wrote to standard error since its last start. */
+  /** It wrote this to standard error since its last start. */
   complaint = '';
 
   /** @param args of Node: the program's file last */
@@ -107,7 +107,7 @@ export class Program {
     this.#child?.kill(signal);
   }
 
-  /** As if its parent had died. */
+  /** Closes the channel, as if the program's parent had died. */
   disconnect(): void {
     if (this.#child !== undefined) closeChannel(this.#child);
   }

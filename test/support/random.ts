@@ -21,7 +21,7 @@ export class Random {
     return below <= 0 ? 0 : this.next() % below;
   }
 
-  /** In a range of any numbers. */
+  /** Draws from a range of any numbers. */
   between(min: number, max: number): number {
     return min + ((max - min) * this.next()) / 2 ** 32;
   }

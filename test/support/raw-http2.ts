@@ -23,7 +23,7 @@ function headerBlock(headers: Readonly<Record<string, string>>): Buffer {
   );
 }
 
-/** What a client says first. */
+/** A client sends this first. */
 export const PREFACE = Buffer.concat([
   Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
   frame(4, 0, 0),

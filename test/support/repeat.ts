@@ -31,7 +31,7 @@ const loops: ChildProcess[] = Array.from({ length: busy }, () =>
 /** A run without an answer for so long hangs. */
 const TIMEOUT_MS = 600_000;
 
-/** What it said, where it failed. */
+/** Resolves with ava's output of a failed run. */
 async function runOnce(): Promise<string | undefined> {
   const match = values.name === '' ? {} : { match: `*${values.name}*` };
   const run = { files, concurrency: 1, timeoutMs: TIMEOUT_MS, isQuiet: true, ...match };

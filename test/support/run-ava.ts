@@ -17,7 +17,7 @@ export interface AvaRun {
   readonly timeoutMs: number;
   /** Only tests whose title it matches. */
   readonly match?: string;
-  /** What ava says is kept in the result instead of printed. */
+  /** The result keeps ava's output, instead of printing it. */
   readonly isQuiet?: boolean;
   readonly env?: NodeJS.ProcessEnv;
 }
@@ -28,13 +28,13 @@ export interface AvaResult {
   readonly skipped: number;
   /** A line each: file, title, the beginning of the reason. */
   readonly failures: readonly string[];
-  /** What ava said, where it was not printed. */
+  /** The output of ava, where it was not printed. */
   readonly output: string;
-  /** From the process's start to its end, by path from the root, the slowest first. */
+  /** Each time runs from the process's start to its end, by path from the root, slowest first. */
   readonly tookMs: readonly (readonly [file: string, ms: number])[];
 }
 
-/** What suite.config.js writes: ava's own counts, and the time of each file. */
+/** suite.config.js writes these: ava's own counts, and the time of each file. */
 interface Results {
   readonly passedTests: number;
   readonly skippedTests: number;

@@ -31,7 +31,7 @@ function requireFiles(targets: readonly string[], kind: 'test' | 'storm'): strin
   }
 }
 
-/** What files share: a place in memory, a MariaDB server, databases to copy. */
+/** Files share these: a folder in memory, a MariaDB server, databases to copy. */
 async function prepare(): Promise<void> {
   const inMemory = process.env.TMPDIR === undefined ? openMemoryDirectory() : undefined;
   if (inMemory !== undefined) process.env.TMPDIR = inMemory;

@@ -2,7 +2,7 @@
 
 const said = new Set<string>();
 
-/** For `test.skipIf`: whether something is missing here, which is said once on stderr. */
+/** Tells `test.skipIf` whether something is missing here; reports it once on stderr. */
 export function isNotTested(reason: string | false): boolean {
   if (reason === false) return false;
   if (!said.has(reason)) console.error(`NOT TESTED: ${reason}`);

@@ -20,7 +20,7 @@ export interface MeteredStatement {
 
 export interface MeteredDatabase {
   readonly database: Database;
-  /** In the order they were issued; nothing else may use the database meanwhile. */
+  /** The order is that of issue; nothing else may use the database meanwhile. */
   readonly statements: MeteredStatement[];
 }
 
@@ -29,7 +29,7 @@ type Metered = <R>(
   query: CompiledQuery,
 ) => Promise<{ readonly result: QueryResult<R>; readonly rowsRead: number }>;
 
-/** What begins and ends transactions is no statement of a store. */
+/** A text that begins or ends a transaction is no statement of a store. */
 const TRANSACTION = /^(?:begin|start transaction|set transaction|commit|rollback)\b/i;
 
 /** @param url as `TestDatabase.url`; the schema must be there. */
@@ -77,7 +77,7 @@ let ticks = 0;
 const ticking = new WeakMap<DatabaseSync, ReadonlySet<string>>();
 let watched = false;
 
-/** From now on every connection of this process counts; the texts it is asked are the same. */
+/** Every connection of this process counts from now on; its statements' texts stay the same. */
 function meterSqlite(): Metered {
   watchSqlite();
   return async <R>(connection: Unwatched, query: CompiledQuery) => {
@@ -92,7 +92,7 @@ function watchSqlite(): void {
   watched = true;
   const { prepare } = DatabaseSync.prototype;
   DatabaseSync.prototype.prepare = function (this: DatabaseSync, sql: string) {
-    // What empties a table has no rows to count.
+    // A statement that empties a table has no rows to count.
     if (!/^(select|update|delete\b.* where)\b/.test(sql)) return prepare.call(this, sql);
     const counting = countingText(sql, tablesOf(this, prepare));
     const plan = (text: string) =>

@@ -28,7 +28,7 @@ function find(pid: number | string): Found | undefined {
   }
 }
 
-/** Those that `kill(pid)` is meant for: with a negative number, a group. */
+/** Lists the processes that `kill(pid)` is meant for: a negative number means a group. */
 function meant(pid: number): Found[] {
   const all = pid > 0 ? [String(pid)] : readdirSync('/proc').filter(name => /^\d+$/.test(name));
   return all.flatMap(name => {
@@ -63,7 +63,7 @@ ChildProcess.prototype.kill = function (signal) {
   return signal === 'SIGKILL' && stopped ? true : killChildForReal.call(this, signal);
 };
 
-/** What this process was kept from: the end of a test. Nothing where it is gone. */
+/** Kills at the end of a test what this process was kept from killing, where it is still there. */
 export function killStopped(pid: number): void {
   try {
     killForReal(pid, 'SIGKILL');

@@ -1,4 +1,4 @@
-/** What a person names as tests. */
+/** Tests what a person names as tests. */
 import path from 'node:path';
 import test from 'ava';
 import { NoTestsError, testFilesOf } from './test-files.ts';

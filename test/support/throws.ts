@@ -12,7 +12,7 @@ export async function rejectsWith(
   await t.notThrowsAsync(assert.rejects(action, like, message));
 }
 
-/** As `rejectsWith`, of a call that throws at once. */
+/** Does what `rejectsWith` does, for a call that throws at once. */
 export function throwsWith(
   t: ExecutionContext,
   action: () => unknown,

@@ -45,7 +45,7 @@ export interface TinyModelOptions {
   readonly form?: GraphForm;
   /** Taken at each run, beside what it needs, and kept by ONNX Runtime from then on. */
   readonly heldBytes?: number;
-  /** For `paced`: matrix products (512x512, a few ms each on one thread) at brightness 255; 400. */
+  /** `paced` does so many products (512x512, a few ms each on a thread) at brightness 255; 400. */
   readonly tripsMax?: number;
 }
 
@@ -59,7 +59,7 @@ function integers(name: string, dims: number[], values: number[]) {
   return onnx.TensorProto.create({ name, dims, rawData, dataType: INT64 });
 }
 
-/** Where a dim is undefined it is any. */
+/** A dim that is undefined may be any. */
 function value(name: string, elemType: number, dims: readonly (number | undefined)[]) {
   const shape = { dim: dims.map(dimValue => (dimValue === undefined ? {} : { dimValue })) };
   return onnx.ValueInfoProto.create({ name, type: { tensorType: { elemType, shape } } });

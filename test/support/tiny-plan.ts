@@ -1,11 +1,11 @@
-/** For a node's models: one tiny graph, slow on bright pictures, whose alpha is brightness. */
+/** It stands for a node's models: one tiny graph, slow on bright pictures, alpha is brightness. */
 import { mkdir } from 'node:fs/promises';
 import type { PlanOutline } from '@matting/serving/models/plan.ts';
 import type { Plan } from '@matting/serving/models/prepared-model.ts';
 import type { PlanOptions } from '@matting/serving/prepared/load-prepared.ts';
 import { writeTinyModel } from './tiny-model.ts';
 
-// What both modules have besides is theirs.
+// All other exports are the two modules' own.
 export * from '@matting/serving/models/plan.ts';
 export * from '@matting/serving/prepared/load-prepared.ts';
 

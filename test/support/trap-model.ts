@@ -174,7 +174,7 @@ export function encodeTrap(options: TrapOptions): Buffer {
   return Buffer.concat([...encodeModel(graph)]);
 }
 
-/** As `models add` describes it, with what painted pictures take. */
+/** Writes and describes it as `models add` does, with the memory that painted pictures take. */
 export async function writeTrapModel(
   folder: string,
   options: TrapOptions,
@@ -197,5 +197,5 @@ export async function writeTrapModel(
   };
 }
 
-/** What a probe measures of graphs as small as these: the runtime and Node themselves. */
+/** A probe measures this of graphs as small as these: the runtime and Node themselves. */
 export const TRAP_PEAK_BYTES = 126_000_000;

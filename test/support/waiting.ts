@@ -4,14 +4,14 @@
  * the later ones are a tenth as long, or a leak at the bottom of fifty tests took fifty bounds.
  */
 
-// Before a test puts another clock in their place.
+// These are taken before a test puts another clock in their stead.
 const { setImmediate, setTimeout, setInterval, clearInterval } = globalThis;
 
-/** What is waited for, such as `the call to end`; a function is asked when the wait has run out. */
+/** It names what a wait is for, such as `the call to end`; functions run when the wait ran out. */
 type What = string | (() => string);
 
 const SECONDS_MAX = 10;
-/** Of a file in which a wait has run out: it fails already. */
+/** A file in which a wait has run out waits so much shorter: it fails already. */
 const SHORTER = 0.1;
 const LOOK_MS = 5;
 /** These come at once, so that a wait for something near costs nothing. */
@@ -36,7 +36,7 @@ export async function until(what: What, holds: () => boolean | Promise<boolean>)
 }
 
 /**
- * What the promise resolves with or rejects with.
+ * Settles as the promise does.
  * @param secondsMax more than 10 if a process has to start or end before
  * @throws Error once they have passed
  */

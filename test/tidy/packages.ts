@@ -19,7 +19,7 @@ const readManifest = (folder: string): Manifest =>
   JSON.parse(readFileSync(path.join(ROOT, folder, 'package.json'), 'utf8'));
 
 const root = readManifest('.');
-/** Those in a folder of another come before it. */
+/** A package in a folder of another comes before it. */
 export const PACKAGES: readonly Package[] = (root.workspaces ?? [])
   .map(folder => ({ folder, ...readManifest(folder) }))
   .sort((one, other) => other.folder.length - one.folder.length);
@@ -33,7 +33,7 @@ export function partsOf(specifier: string): readonly [name: string, subpath: str
   return [name, `.${specifier.slice(name.length)}`];
 }
 
-/** What tests of a package may import: it, what it depends on, and what that depends on. */
+/** A package's tests may import it, what it depends on, and what that depends on. */
 function testable({ name, dependencies = {} }: Package): string[] {
   const others = PACKAGES.filter(one => one.name in dependencies);
   return [name, ...Object.keys(dependencies), ...others.flatMap(testable)];
@@ -45,7 +45,7 @@ function isExported({ exports = {} }: Manifest, subpath: string): boolean {
   return folders.some(name => subpath.startsWith(name.slice(0, -1)));
 }
 
-/** What a file imports against the manifest of its package, each with its reason. */
+/** Lists a file's imports that its package's manifest does not allow, each with its reason. */
 export function wrongImportsOf(file: SourceFile, isTest: boolean): string[] {
   const own = packageOf(file.name);
   if (own === undefined) return [];

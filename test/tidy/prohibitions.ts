@@ -1,6 +1,6 @@
-/** What no manifest can say: the one place of each dangerous import. */
+/** No manifest can say these: each dangerous import has one place. */
 
-/** What a file that matches `from` never imports. */
+/** A file that matches `from` never imports these. */
 export interface Prohibition {
   readonly rule: string;
   readonly from: RegExp;

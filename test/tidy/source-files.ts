@@ -36,7 +36,7 @@ const FOLDERS: ReadonlyMap<string, string> = new Map(
 export interface SourceFunction {
   /** Its own name, else that of the variable or field it is assigned to, else its caller's. */
   readonly name: string;
-  /** From its first token to its closing brace; a comment before it does not count. */
+  /** The count runs from its first token to its closing brace, without a comment before it. */
   readonly lines: number;
 }
 
@@ -44,11 +44,11 @@ export interface SourceFile {
   /** Relative to the root, with forward slashes. */
   readonly name: string;
   readonly text: string;
-  /** What it imports: packages as written, project files as paths relative to the root. */
+  /** The imports are packages as written, and project files as paths relative to the root. */
   readonly imports: readonly string[];
   /** The same as written. */
   readonly specifiers: readonly string[];
-  /** Those that take ava's `test` are left out: they declare tests. */
+  /** Functions that take ava's `test` are left out: they declare tests. */
   readonly functions: readonly SourceFunction[];
 }
 

@@ -6,7 +6,7 @@ import { findProgram, killChild, spawnBound } from '../support/foreign-program.t
 import { until } from '../support/processes.ts';
 
 const START_MS_MAX = 60_000;
-/** Of an all-in-one; those that nothing here speaks to are open on loopback too, not elsewhere. */
+/** An all-in-one opens these; those without a user here are open on loopback too, not elsewhere. */
 const PORTS = [
   'query.http-server',
   'collector.otlp.http',

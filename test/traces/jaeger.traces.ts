@@ -74,7 +74,7 @@ test('goes from the caller of an asynchronous job to its webhook', async t => {
   await until(() => delivered.length > 0, { timeoutMs: SHOWN_MS_MAX, what: 'the notification' });
   const [control, node] = ['matting-control-plane', 'matting-inference-node'];
   const matte = 'matting.v1.MatteService/Matte';
-  // What lies between is held before a collector: test/e2e/traces.test.ts.
+  // The spans between are compared before a collector: test/e2e/traces.test.ts.
   const expected = [
     `${control}: - > POST ${JOBS}`,
     `${control}: submit > notify`,

@@ -1,4 +1,4 @@
-/** From the last release to this version under load. Needs: object-storage. */
+/** Upgrades the last release to this version under load. Needs: object-storage. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { NOTHING_RECORDED } from '../../control-plane/test/last-release/snapshot.ts';
@@ -12,7 +12,7 @@ import { lastRelease, releaseSkipReason } from './releases.ts';
 import { requireSideBySide } from './side-by-side.ts';
 
 const PER_SECOND = 3;
-/** Of both versions' control planes one dies, and no job is worked on by both. */
+/** One of both versions' control planes dies, and no job is worked on by both. */
 const LOST_MAX = 1;
 const GROUNDS = { sqlite: openOneFile, mysql: openOneMachine };
 
@@ -25,7 +25,7 @@ if (release.commit === '') ava.serial(NOTHING_RECORDED, t => t.is(noRelease, NOT
 for (const dialect of DIALECTS) {
   let upgrade: FleetUnderLoad;
 
-  // Where the last test of the group, which closes it, has not been run.
+  // The group is closed even where its last test, which closes it, has not been run.
   const test = ava.serial.skipIf(isNotTested(noRelease || skipReason(dialect)));
   ava.serial.after.always(() => upgrade?.close());
 
@@ -71,7 +71,7 @@ for (const dialect of DIALECTS) {
     t.notThrowsAsync(upgrade.step(upgrade.fleet.plane(1), THIS_VERSION)));
 
   test(`an upgrade from ${release.version} on ${dialect} › has cut out and charged every picture once, and told of each`, async t => {
-    // Before the next group begins.
+    // It ends before the next group begins.
     t.teardown(() => upgrade?.close());
     await t.notThrowsAsync(upgrade.finish(t, LOST_MAX));
   });

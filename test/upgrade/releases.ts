@@ -1,4 +1,4 @@
-/** What an upgrade to this version begins with: the version that last-release/ was recorded of. */
+/** An upgrade to this version begins with the version that last-release/ was recorded of. */
 import { execFileSync } from 'node:child_process';
 import { NOTHING_RECORDED, readSnapshot } from '../../control-plane/test/last-release/snapshot.ts';
 import { ROOT } from '../running-service.ts';

@@ -32,7 +32,7 @@ import { rejectsWith } from '../support/throws.ts';
 import { type TinyModelKind, writeTinyModel } from '../support/tiny-model.ts';
 
 const CACHE = process.env.XDG_CACHE_HOME || path.join(homedir(), '.cache');
-/** Where test/support/webgpu/fetch-mesa.sh puts it. */
+/** test/support/webgpu/fetch-mesa.sh puts it there. */
 const FETCHED = path.join(CACHE, 'matting-test-tools/mesa');
 const ICD_FILE = 'lvp_icd.json';
 
@@ -43,7 +43,7 @@ const SIDE_PX = 32;
 const HANG_MS = 280_000;
 const childEnv = adapterEnv();
 
-/** What engines need to find it; nothing for one that is installed. */
+/** Gives the variables by which engines find it; none for one that is installed. */
 function adapterEnv(): Record<string, string> {
   const icd = path.join(FETCHED, ICD_FILE);
   if (!existsSync(icd)) return {};

@@ -35,13 +35,13 @@ export interface Query {
 
 export interface Panel {
   readonly title: string;
-  /** What it says, and what is right: shown at the panel's corner. */
+  /** The description and what is right: it is shown at the panel's corner. */
   readonly says: string;
   readonly unit: Unit;
   readonly queries: readonly Query[];
   /** One number instead of lines. */
   readonly number?: true;
-  /** Of the 24 columns; 8, or 4 for a number, where absent. */
+  /** The panel takes so many of the 24 columns; 8, or 4 for a number, where absent. */
   readonly columns?: number;
 }
 
@@ -54,7 +54,7 @@ export interface Page {
   readonly uid: string;
   readonly title: string;
   readonly says: string;
-  /** As `now-6h`. */
+  /** The form is `now-6h`. */
   readonly from: string;
   readonly rows: readonly Row[];
 }

@@ -40,7 +40,7 @@ interface Placing {
   readonly version: string;
 }
 
-/** The files that it names are removed, so no model's file has its name: those have no dot first. */
+/** The files that it names are removed. No model's file has its name: none begins with a dot. */
 const PLACING_FILE = '.placing.json';
 const HOST = hostname()
   .replaceAll(/[^A-Za-z0-9._-]/g, '-')

@@ -19,7 +19,7 @@ const CUT_OUT = randomBytes(300_000);
 
 interface Runtime {
   readonly name: string;
-  /** From the registry; undefined: this process's own. */
+  /** The registry gives it; undefined: this process's own runs. */
   readonly npm: { readonly spec: string; readonly program: string } | undefined;
   readonly args: readonly string[];
 }

@@ -1,4 +1,4 @@
-/** What clusters of database servers have in common: members that a test may hurt. */
+/** Clusters of database servers have this in common: members that a test may hurt. */
 import mysql, { type Connection, type RowDataPacket } from 'mysql2/promise';
 import { at } from '../at.ts';
 import type { OrdinaryUser, ServerProcess } from './server-process.ts';
@@ -35,7 +35,7 @@ export abstract class ClusterMember {
     this.#socket = place.socket;
   }
 
-  /** As the user of tests, over TCP. */
+  /** The user of tests connects by it, over TCP. */
   get url(): string {
     return urlOfPort(this.port);
   }
@@ -46,12 +46,12 @@ export abstract class ClusterMember {
   /** Whether it takes part, by its own word. */
   abstract takesPart(): Promise<boolean>;
 
-  /** As a crash. `join` brings it back. */
+  /** Kills it as a crash would. `join` brings it back. */
   kill(): Promise<void> {
     return this.process.kill();
   }
 
-  /** As its administrator ends it. `join` brings it back. */
+  /** Stops it as its administrator would. `join` brings it back. */
   stop(): Promise<void> {
     return this.process.stop();
   }
@@ -114,7 +114,7 @@ export function urlOfPort(port: number): string {
   return `mysql://${USER}:${PASSWORD}@127.0.0.1:${port}/${DATABASE}`;
 }
 
-/** For servers that refuse root; undefined: this process is an ordinary user's already. */
+/** Servers that refuse root run as this user; undefined: this process's user is ordinary. */
 export function ordinaryUser(): OrdinaryUser | undefined {
   // Debian's nobody: owns nothing else, and is in every system, one in a directory too.
   return process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : undefined;

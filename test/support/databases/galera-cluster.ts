@@ -117,7 +117,7 @@ function removeAll(directory: string): void {
 
 interface MemberPlace {
   readonly ports: readonly number[];
-  /** Of all members' group communication. */
+  /** The addresses of all members' group communication. */
   readonly addresses: string;
   /** NAME=value each. */
   readonly env: readonly string[];
@@ -144,7 +144,7 @@ async function createMember(
     '--innodb-log-file-size=32M',
     ...WITHOUT_FSYNC,
   ];
-  // Who joins gets the first one's files.
+  // A member that joins gets the first one's files.
   if (index === 0) {
     const args = [...data, '--auth-root-authentication-method=normal', '--skip-test-db'];
     await runToEnd({ program: programs.installer, args, user });

@@ -132,7 +132,7 @@ async function makeData(home: MysqlHome, size: number): Promise<void> {
     const member = path.join(home.outside, String(index));
     await mkdir(member);
     await home.own(String(index));
-    // With its owner.
+    // The copy keeps the owner.
     await runToEnd({ program: 'cp', args: ['-a', first, path.join(member, 'data')] });
   }
   await rm(first, { recursive: true });
@@ -142,7 +142,7 @@ interface MemberPlace {
   readonly mode: GroupMode;
   readonly groupName: string;
   readonly index: number;
-  /** Of all members: for SQL, and among themselves. */
+  /** The ports of all members: for SQL, and among themselves. */
   readonly sql: readonly number[];
   readonly group: readonly number[];
 }
@@ -164,7 +164,7 @@ function createMember(home: MysqlHome, place: MemberPlace): GroupMember {
     '--max-connections=300',
     '--connect-timeout=600',
     '--innodb-buffer-pool-size=64M',
-    // What a crash of the machine does to it is not tested here; one of the server loses nothing.
+    // A crash of the machine is not tested here; one of the server loses nothing.
     '--innodb-flush-log-at-trx-commit=2',
     '--innodb-doublewrite=OFF',
     '--sync-binlog=0',

@@ -1,5 +1,5 @@
 /**
- * Where MySQL's own server is: `MATTING_TEST_MYSQLD=path`, or a system (of mmdebstrap) in
+ * Finds MySQL's own server: `MATTING_TEST_MYSQLD=path`, or a system (of mmdebstrap) in
  * `MATTING_TEST_MYSQL_ROOT=directory`, which it runs in by chroot and as root.
  */
 import { spawnSync } from 'node:child_process';
@@ -45,7 +45,7 @@ export function mysqlSkipReason(): string | false {
 
 /** A directory of a test that the server may write to, by its two names. */
 export class MysqlHome {
-  /** As this process names it. */
+  /** The path by which this process names it. */
   readonly outside: string;
   readonly #installation: Installation;
 
@@ -66,7 +66,7 @@ export class MysqlHome {
     return home;
   }
 
-  /** As the server names a file in it. */
+  /** Gives the path by which the server names a file in it. */
   inside(...names: readonly string[]): string {
     const file = path.join(this.outside, ...names);
     const { root } = this.#installation;

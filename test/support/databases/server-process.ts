@@ -76,12 +76,12 @@ export class ServerProcess {
     return this.running && !this.#frozen;
   }
 
-  /** As a crash. Resolves when it is gone; one that is frozen dies as well. */
+  /** Kills it as a crash would. Resolves when it is gone; one that is frozen dies as well. */
   async kill(): Promise<void> {
     await this.#end('SIGKILL');
   }
 
-  /** As its administrator ends it. */
+  /** Stops it as its administrator would. */
   async stop(): Promise<void> {
     const timer = setTimeout(() => this.#child?.kill('SIGKILL'), STOP_MS_MAX);
     await this.#end('SIGTERM');
@@ -98,7 +98,7 @@ export class ServerProcess {
     this.#frozen = false;
   }
 
-  /** For a failure's message. */
+  /** Gives the log's last lines for a failure's message. */
   logTail(): string {
     return this.#log.join('\n');
   }
@@ -123,7 +123,7 @@ export async function runToEnd(command: ServerCommand): Promise<void> {
 function spawnBound(command: ServerCommand): ChildProcess {
   const [program, args] = commandLine(command);
   const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] });
-  // Before directories are removed: handlers run in the order they were added, so this goes first.
+  // It goes before directories are removed: handlers run in the order they were added.
   const kill = () => child.kill('SIGKILL');
   process.prependOnceListener('exit', kill);
   child.once('exit', () => process.removeListener('exit', kill));

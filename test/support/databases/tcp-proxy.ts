@@ -36,7 +36,7 @@ export class TcpProxy {
   async #lead(client: net.Socket): Promise<void> {
     this.#sockets.add(client);
     client.on('close', () => this.#sockets.delete(client));
-    // What the other side learns is that it closed.
+    // The other side learns only that it closed.
     client.on('error', () => client.destroy());
     const ports = await Promise.resolve(this.#route()).catch(() => []);
     for (const port of ports) {

@@ -41,7 +41,7 @@ export function requireChecksum(bytes: Uint8Array, declared: Checksum | undefine
   if (value !== declared.value) throw new ObjectStoreError(400, 'BadDigest');
 }
 
-/** Of an object in parts: the checksum of the parts' checksums. */
+/** Gives an object in parts the checksum of the parts' checksums. */
 export function compositeChecksum(parts: readonly (Checksum | undefined)[]): Checksum | undefined {
   const algorithm = parts[0]?.algorithm;
   if (algorithm === undefined) return undefined;

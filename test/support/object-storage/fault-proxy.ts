@@ -63,7 +63,7 @@ interface Injected {
 }
 
 export class FaultProxy {
-  /** Of the store: scheme, host and port. */
+  /** The store's scheme, host and port. */
   readonly #target: URL;
   readonly #server: Server;
   readonly #agent = new Agent({ keepAlive: true });
@@ -219,7 +219,7 @@ function hurtAnswer(fault: Fault | undefined, socket: Socket): Transform | undef
   if (fault?.kind === 'hang') return cutAfter(fault.afterBytes, () => undefined);
   if (fault?.kind !== 'reset-answer') return undefined;
   return cutAfter(fault.afterBytes, (_, done) => {
-    // What was passed on leaves before the connection ends.
+    // Bytes that were passed on leave before the connection ends.
     setImmediate(() => {
       socket.destroySoon();
       done(new Error('reset'));

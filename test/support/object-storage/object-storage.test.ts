@@ -1,4 +1,4 @@
-/** What the service relies on in an object store, and what faults do to it. */
+/** Tests what the service relies on in an object store, and what faults do to it. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import {

@@ -27,7 +27,7 @@ export const IDENTITY: Identity = {
   region: 'us-east-1',
 };
 
-/** As the SDK's chain of credentials reads them. */
+/** The SDK's chain of credentials reads these. */
 export const CREDENTIALS_ENV: Readonly<Record<string, string>> = {
   AWS_ACCESS_KEY_ID: IDENTITY.accessKeyId,
   AWS_SECRET_ACCESS_KEY: IDENTITY.secretAccessKey,
@@ -67,11 +67,11 @@ export interface TestObjectStore {
   readonly endpoint: string;
   /** Empty when the tests begin. */
   readonly bucket: string;
-  /** For MATTING_STORAGE_URL. */
+  /** The value for MATTING_STORAGE_URL. */
   url(options?: UrlOptions): string;
   /** A client with all rights. */
   readonly client: S3Client;
-  /** What lies in the bucket, without asking; the stand-in's alone. */
+  /** Gives the bucket's contents without a request; only the stand-in has it. */
   contents(): Bucket;
   /** One more bucket, empty; its name. */
   createBucket(): Promise<string>;

@@ -8,7 +8,7 @@ import { ObjectStoreError } from './store-error.ts';
 const PART_BYTES_MIN = 5 * 1024 * 1024;
 const PART_NUMBER_MAX = 10_000;
 
-/** What a client said of an object besides its bytes; given back with it. */
+/** A client sent these with an object, and gets them back with it. */
 export type ObjectHeaders = Readonly<Record<string, string>>;
 
 export interface StoredObject extends StoredBody {

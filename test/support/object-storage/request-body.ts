@@ -9,7 +9,7 @@ const BODY_BYTES_MAX = 256 * 1024 * 1024;
 
 export interface StoredBody {
   readonly bytes: Buffer;
-  /** As the client declared it; CRC-32 where it declared none, which S3 adds itself. */
+  /** The client declared it; CRC-32 where it declared none, which S3 adds itself. */
   readonly checksum: Checksum;
 }
 

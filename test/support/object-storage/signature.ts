@@ -3,7 +3,7 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { ObjectStoreError } from './store-error.ts';
 
-/** What a client's clock may be off. */
+/** A client's clock may be off by so much. */
 const SKEW_MS_MAX = 15 * 60_000;
 /** Seven days. */
 const EXPIRES_S_MAX = 604_800;
@@ -25,7 +25,7 @@ interface Claim {
   readonly expiresS?: number;
 }
 
-/** What the body's hash has to be, or a STREAMING- mark. @throws ObjectStoreError */
+/** Gives the hash that the body must have, or a STREAMING- mark. @throws ObjectStoreError */
 export function verifySignature(
   request: IncomingMessage,
   url: URL,

@@ -1,4 +1,4 @@
-/** As much of S3 as the service uses; protocol.contract.ts holds it equal to real servers. */
+/** It has so much of S3 as the service uses; protocol.contract.ts compares it with real servers. */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -54,7 +54,7 @@ export class StandInStore {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** What lies in a bucket, for assertions. */
+  /** Gives a bucket's contents, for assertions. */
   bucket(name: string): Bucket | undefined {
     return this.#buckets.get(name);
   }
@@ -115,7 +115,7 @@ function refuse(request: IncomingMessage, response: ServerResponse, error: unkno
     response.destroy();
     return;
   }
-  // What was not read of the request would be taken for the next one.
+  // The unread rest of the request would be taken for the next one.
   if (!request.complete) response.setHeader('connection', 'close');
   send(response, status, 'Error', { Code: code, Message: code });
 }

@@ -101,7 +101,7 @@ export class StoreProgram {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** On the port it had, with what was stored. Resolves when it answers. */
+  /** Listens on the port it had, with what was stored. Resolves when it answers. */
   async listen(): Promise<void> {
     const file = findProgram(this.#name);
     if (file === undefined) throw new Error(`${this.#name} is not installed`);
