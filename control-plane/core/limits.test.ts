@@ -1,4 +1,4 @@
-/** What accounts share, by its properties: queues, rates and the time of jobs. */
+/** These are properties of what accounts share: queues, rates and the time of jobs. */
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';
@@ -89,7 +89,7 @@ test('a share of the queue › what others queue beyond it does not lengthen Ret
 
 test('a share of the queue › downloads are waited for no longer than they may take', t => {
   const ahead = { queueExcess: 1e6, ownExcess: 64, unfetched: 16, accounts: 1 };
-  // At that pace the megapixels alone would take 6400 s.
+  // The megapixels alone would take 6400 s at that pace.
   const pace = { megapixelsPerS: 0.01, fetchMsMax: 60_000 };
   t.is(retryAfterS(ahead, pace), 60);
   t.is(retryAfterS(ahead, { ...pace, fetchMsMax: 10_000 }), 10);

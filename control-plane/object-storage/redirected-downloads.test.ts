@@ -64,7 +64,7 @@ onObjectStores(ava.serial, 'redirected downloads', (test, store) => {
     t.is((await open({ 'if-none-match': etag })).status, 304);
     t.is((await open({ 'if-match': '"another"' })).status, 412);
     t.is((await open({ range: 'bytes=999999-' })).status, 416);
-    // As the answer of the call that made it has it.
+    // The answer of the call that made the result has this ETag.
     const ours = `"${'ab'.repeat(32)}"`;
     const here = await open({ range: 'bytes=100-', 'if-match': ours });
     t.deepEqual([here.status, here.redirected], [206, false]);

@@ -41,7 +41,7 @@ const test = ava.serial;
 
 const SECRET = 'a raw callback secret of the tests';
 const KEY = randomBytes(32).toString('hex');
-/** In a picture that the node keeps until the service has ended. */
+/** The node keeps a picture with this text until the service has ended. */
 const HELD = 'held by the node';
 const LINKS = 5;
 const OPEN_JOBS = 4;
@@ -137,7 +137,7 @@ onDatabases(
         open.push(answer.body.job_id);
       }
       known = { caller, links, open, notified: at(open, 0) };
-      // What a killed process left: no job names it.
+      // A killed process left this: no job names it.
       await writeFile(path.join(storageDir(), 'results', `${randomUUID()}-7`), 'nobody’s');
 
       let backedUp = false;
@@ -173,7 +173,7 @@ onDatabases(
       t.is(code, 0, out + err);
       const found = JSON.parse(out);
       t.true(found.ok);
-      // Of results those of links alone: what nobody named stayed behind.
+      // The results are those of links alone: what nobody named stayed behind.
       const results = await readdir(place('restored/results'));
       t.false(results.some(name => name.endsWith('-7')));
       const again = await runCli(env, 'restore', place('backup'));

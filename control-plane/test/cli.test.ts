@@ -593,7 +593,7 @@ test('the program ends quietly where its output is not read', async t => {
   const env = { PATH: process.env.PATH ?? '', MATTING_DATA_DIR: await temporaryFolder(t) };
   t.is((await runCli(env, 'migrate')).code, 0);
   const child = spawn(process.execPath, [PROGRAM, 'accounts', 'create', 'unread'], { env });
-  // As `head` does when it has its lines.
+  // This closes the pipe as `head` does when it has its lines.
   child.stdout.destroy();
   let errors = '';
   child.stderr.on('data', text => {

@@ -66,7 +66,7 @@ onDatabases(
     let replicas: Replicas;
     let dataDir: string;
     let env: Env;
-    /** With all secrets that are planted. */
+    /** This environment has all secrets that are planted. */
     let secretive: Env;
     let apiKey: string;
     const place = (name: string) => path.join(dataDir, name);

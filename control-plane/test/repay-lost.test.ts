@@ -149,7 +149,7 @@ onStores(test, 'lost results', (test, { databases, database, stores }) => {
     for (let count = 0; count < 12; count += 1) results.push(await succeeded());
     for (const { file } of results.slice(6)) await unlink(file);
     t.is((await json('--all-missing')).repaid, 6);
-    // Those on record count neither way: six are left, and none of them is gone.
+    // Lost results on record count neither way: six are left, and none of them is gone.
     t.is((await json('--all-missing')).found, 0);
   });
 

@@ -68,7 +68,7 @@ onDatabases(test, 'a rolling upgrade', (test, dialect) => {
   });
   test.after.always(() => fixture?.close());
 
-  /** As this version's dispatcher would, from wherever it was left. */
+  /** Finishes as this version's dispatcher would, wherever the job was left. */
   async function finish(jobId: string): Promise<void> {
     const claim = await claimed(stores, await reread(stores, jobId), { holder: 'new-replica' });
     const { state } = await reread(stores, jobId);

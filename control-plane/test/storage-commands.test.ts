@@ -193,7 +193,7 @@ for (const kind of OBJECT_STORES) {
       t.is(await from.stat(name), undefined);
     }
     await unfinished.abort();
-    // And back.
+    // The second move goes back.
     const back = JSON.parse((await run({}, 'migrate', url, root, '--remove', '--json')).out);
     t.deepEqual([back.copied, back.removed, back.complete], [12, 12, true]);
     t.deepEqual(await from.stat('results/job-11'), { bytes: 9_000_000 });
@@ -231,7 +231,7 @@ test('moving between directories › what a service writes and removes meanwhile
   const summary = await moveBlobs(second, first, {
     onProgress: () => {
       done += 1;
-      // As a service that removes what expired, and one that still writes here.
+      // One service removes what expired, and one still writes here.
       if (done % 5 === 0) void joinBlobStores(first, second).remove(`results/job-${39 - done / 5}`);
       if (done === 10) void put(second, 'results/late', 'late');
     },

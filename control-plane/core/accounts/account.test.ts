@@ -1,4 +1,4 @@
-/** What an account reads of itself, what its keys may, and how often. */
+/** These tests are about what an account reads of itself, what its keys may, and how often. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import ava from 'ava';
@@ -93,7 +93,7 @@ test('networks › let in who is in one of them, by the address of the connectio
   const answer = await app.get('/v1/account', await keyed({ networks: ['192.0.2.0/24'] }));
   t.is(answer.json().code, 'KEY_NOT_ALLOWED');
   t.regex(answer.json().detail, /127\.0\.0\.1/);
-  // What a caller says of itself changes nothing.
+  // A caller's own headers about itself change nothing.
   const headers = await keyed({ networks: ['192.0.2.0/24'] });
   const forged = { ...headers, 'x-forwarded-for': '192.0.2.1', forwarded: 'for=192.0.2.1' };
   t.is((await app.get('/v1/account', forged)).statusCode, 403);
@@ -129,7 +129,7 @@ test('caps › refuse what would be over them, not the account’s other keys, a
   t.regex(detail, /2 credits a day\. .* \d{4}-\d\d-\d\dT00:00:00\.000Z\.$/);
   t.is((await app.post(JOBS, imageBody(), again)).json().job_id, first.json().job_id);
   t.is((await app.post(JOBS, imageBody())).statusCode, 202);
-  // What fails gives its credit back.
+  // A job that fails gives its credit back.
   await app.failJob(first.json().job_id, {
     code: 'PROCESSING_FAILED',
     detail: 'x',
@@ -245,7 +245,7 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
   await earlyInAWindow(limited);
   const second = { authorization: `Bearer ${await limited.createKey()}` };
 
-  // What is refused before the count, or reaches nothing, is not counted.
+  // A request that is refused before the count, or reaches nothing, is not counted.
   for (let sent = 0; sent < 5; sent += 1) {
     const keyless = await limited.post('/v1/matting/jobs', imageBody(), { 'idempotency-key': '' });
     t.is(keyless.headers.ratelimit, undefined);
@@ -255,7 +255,7 @@ test('rates › submissions and reads are counted apart, over all keys of the ac
   const first = await limited.post('/v1/matting/jobs', imageBody());
   t.is(first.statusCode, 202);
   assertStanding(first, 'submissions', SUBMISSIONS_MAX, 2);
-  // What is refused after it is.
+  // A request that is refused after the count is counted.
   const wrong = await limited.post('/v1/matting', 'x', { ...second, 'content-type': 'text/plain' });
   t.is(wrong.statusCode, 415);
   assertStanding(wrong, 'submissions', SUBMISSIONS_MAX, 1);

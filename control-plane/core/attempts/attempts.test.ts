@@ -1,4 +1,7 @@
-/** What each end of an attempt means for the job: the rules of job-run.ts over real gRPC. */
+/**
+ * These tests show what each end of an attempt means for the job: the rules of job-run.ts over real
+ * gRPC.
+ */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
@@ -58,7 +61,7 @@ function storageSaying(stat: BlobStore['stat'], sha256?: string): BlobStore {
     listOlderThan: (olderThanMs, part) => blobs.listOlderThan(olderThanMs, part),
     check: () => blobs.check(),
     freeBytes: () => blobs.freeBytes(),
-    // Of no origin that a node lists: every result is streamed.
+    // No node lists this origin, so every result is streamed.
     signed: sha256 === undefined ? undefined : ({ origin: 'http://none', stored } as never),
   };
 }

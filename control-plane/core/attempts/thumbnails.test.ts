@@ -1,4 +1,4 @@
-/** What becomes of a node's thumbnail: beside its result, or nowhere, and never at the job's cost. */
+/** A node's thumbnail lies beside its result, or nowhere, and never costs the job. */
 import { THUMBNAIL_BYTES_MAX } from '@matting/proto/contract/limits.ts';
 import ava from 'ava';
 import { thumbnailBlob } from '../jobs/job.ts';

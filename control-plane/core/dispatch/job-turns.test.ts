@@ -1,4 +1,4 @@
-/** Whose job is next, by its properties: whatever the queue looks like. */
+/** These properties decide the next job, whatever the queue looks like. */
 import assert from 'node:assert/strict';
 import { fc, holds } from '@matting/test-support/property-tests.ts';
 import test from 'ava';

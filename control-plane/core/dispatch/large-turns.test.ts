@@ -16,7 +16,7 @@ function waiting(jobId: string, megapixels: number, waitedMs = TURN_AFTER_MS): W
 
 const SMALL = waiting('small', 1, 0);
 const LARGE = waiting('large', 12);
-/** Of a small machine, with a small image in it. */
+/** The machine is small and has a small image in it. */
 const BUSY = snapshotWith({ imagesInFlight: 1, imagesFree: 2, megapixelsFree: 11 });
 const IDLE = snapshotWith({ nodeId: 'other', megapixelsFree: 12 });
 

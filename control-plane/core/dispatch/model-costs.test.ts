@@ -1,4 +1,4 @@
-/** Where a job goes that names a model. */
+/** These tests show where a job goes that names a model. */
 import assert from 'node:assert/strict';
 import ava from 'ava';
 import { type NodeSnapshot, NodeView } from '../nodes/node-view.ts';

@@ -82,7 +82,7 @@ onStores(test, 'lanes', (test, { dialect, database, stores }) => {
     const flooding = await submitted(stores, newJob(account, key));
     await flood(database, flooding.id, FLOOD);
     const ready = await submitted(stores, newJob(account, { apiKeyId: key.apiKeyId }));
-    // As the server itself does every now and then; its choice must not depend on when.
+    // The server itself does so every now and then; its choice must not depend on when.
     if (dialect === 'mysql') await sql`analyze table jobs`.execute(database.kysely);
     const asked = await statementsOf(database, async ({ jobs }) => {
       const lanes = await jobs.listLanes();

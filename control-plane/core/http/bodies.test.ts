@@ -33,7 +33,7 @@ function parse(...chunks: Buffer[]): Parsed {
 
 const refusal = (...chunks: Buffer[]) => refusalOf(all => parse(...all), chunks);
 
-/** What is read of it, of all ways to split it: one where they make no difference. */
+/** Reads the body in all ways to split it, and returns one reading if they make no difference. */
 function readings(body: Buffer): Parsed[] {
   const read = splits(body).map(chunks => parse(...chunks));
   return read.filter((one, index) => index === 0 || !isDeepStrictEqual(one, read[0]));

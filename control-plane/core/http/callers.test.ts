@@ -381,7 +381,9 @@ const CALLERS = 30;
 
 class Caller {
   readonly socket: net.Socket;
-  /** What was received until the connection ended, or the error it ended with. */
+  /**
+   * It resolves with what was received until the connection ended, or with the error that ended it.
+   */
   readonly end: Promise<string>;
 
   constructor() {

@@ -53,7 +53,7 @@ function send(pieces: Iterable<Buffer>, more: Record<string, string>, path = PAT
 
 test('forms › that are cut at whatever byte are refused and leave nothing', async t => {
   const was = await left();
-  // At every byte: http/multipart.test.ts.
+  // The test of every byte is http/multipart.test.ts.
   for (let end = 0; end < form.length - 2; end += 7) {
     const answer = await app.post(PATH, form.subarray(0, end), FORM_TYPE);
     t.is(answer.json().code, 'INVALID_REQUEST', `${end}: ${answer.payload}`);

@@ -99,7 +99,7 @@ onDatabases(test, "the operator's port", (test, dialect) => {
     // A replica that was killed says nothing for longer than its lease.
     await stores.sightings.note('two', [{ ...unreachable, state: 'serving', cause: null }], -1);
     t.is((await shown()).state, 'unreachable');
-    // What was seen of the process before says nothing of this one.
+    // Sightings of the process before show nothing of this one.
     await register(stores, nodeId, '');
     t.is((await shown()).state, 'joining');
     for (const replica of ['one', 'two']) await stores.sightings.remove(replica);

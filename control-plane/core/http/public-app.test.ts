@@ -1,4 +1,4 @@
-/** What the public port answers to any request, and to the headers of one. */
+/** These tests show what the public port answers to any request, and to the headers of one. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Answered } from '@matting/http/answers.ts';
@@ -15,7 +15,7 @@ const { lines, logger } = linesLogger('trace');
 const logged = () => lines.map(line => JSON.stringify(line));
 const app = useTestApp(test, { onAnswered: answer => answered.push(answer), logger });
 
-/** What a problem says of its code is provoked once for each in test/contract/answers.test.ts. */
+/** Checks the code alone: test/contract/answers.test.ts provokes each problem's text once. */
 function assertProblem(t: ExecutionContext, answer: LightMyRequestResponse, code: ErrorCode) {
   t.is(answer.statusCode, ERROR_CATALOGUE[code].http, answer.payload);
   t.is(answer.json().code, code);

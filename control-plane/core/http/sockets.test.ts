@@ -86,7 +86,7 @@ test('bodies whose end something before us may see elsewhere', async t => {
     head(keyed('Transfer-Encoding: chunked, chunked')) + chunk,
     head(keyed('Transfer-Encoding: gzip', 'Transfer-Encoding: chunked')) + chunk,
   ];
-  // What is behind it is no request.
+  // The bytes behind it are not a request.
   for (const text of hostile) await refused(t, text + behind);
   t.is(await app.countJobs(), before);
   // An answer that is under way comes first.
@@ -341,7 +341,7 @@ test('the name of a request › a caller too slow with headers or body gets that
     'two connections and an upload',
     () => sockets.length >= 2 && app.services.uploads.open > 0,
   );
-  // As Node does once headersTimeout or requestTimeout have passed.
+  // Node does so once headersTimeout or requestTimeout have passed.
   const late = Object.assign(new Error('late'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' });
   for (const socket of sockets) server.emit('clientError', late, socket);
   for (const answer of await Promise.all([slowHead, slowBody])) {

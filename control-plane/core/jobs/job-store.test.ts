@@ -284,7 +284,7 @@ const REMEMBERED_MS = 600_000;
 onBalancedStores(test, 'keys that end', (test, { database, stores, replica }) => {
   const other = replica();
 
-  /** As if it had been made that long ago, and had ended at once or not at all. */
+  /** Ages the job as if it had been made so long ago, and had ended at once or not at all. */
   async function age(jobId: string, ageMs: number): Promise<void> {
     const { readAtMs, finishedAtMs } = await reread(stores, jobId);
     const atMs = readAtMs - ageMs;

@@ -1,4 +1,4 @@
-/** What packages do with a job's end, where that fails: the job ends all the same. */
+/** If a package's part in a job's end fails, the job ends all the same. */
 import assert from 'node:assert/strict';
 import { OvertakenError } from '@matting/database/database.ts';
 import ava from 'ava';
@@ -20,7 +20,7 @@ import type { SettledJob, SettledStep } from '../transactions/settled-steps.ts';
 
 const test = ava.serial;
 
-/** What a server says that has chosen this transaction to end. */
+/** A server that has chosen this transaction to end answers so. */
 const deadlock = () => Object.assign(new Error('Deadlock found'), { errno: 1213 });
 
 onStores(test, "a step of a job's end", (test, { database, stores }) => {

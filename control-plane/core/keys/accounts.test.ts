@@ -388,7 +388,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     await setIn(database.kysely, 'jobs', { api_key_id: key.id }, { cap_window_start: yesterday });
     await stores.jobs.fail(claim, IMAGE_FAULT);
     t.is(await used(), 1);
-    // Of yesterday itself nothing is left today.
+    // Nothing of yesterday itself is left today.
     await set(key.id, { cap_window_start: yesterday, cap_used: 2 });
     t.is(await used(), 0);
     t.is((await stores.jobs.submit(job(), LIMITS)).kind, 'created');
@@ -472,7 +472,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
     t.deepEqual(key.policy, policy);
     const owner = await others.apiKeys.authenticate(token);
     t.deepEqual(owner, { apiKeyId: key.id, accountId: account, policy });
-    // Of a version that knows more.
+    // A version that knows more scopes wrote this.
     await set(key.id, { scopes: 'read,manage' });
     t.deepEqual((await others.apiKeys.find(key.id))?.policy.scopes, ['read']);
   });
@@ -539,7 +539,7 @@ onStores(test, 'policies of keys', (test, { database, stores, replica }) => {
 onStores(test, 'rate quotas', (test, { database, stores, replica }) => {
   const others = replica();
 
-  /** What `work` finds within one window: again where it met the end of one. */
+  /** Returns what `work` finds within one window, and repeats it if it met the end of one. */
   async function withinOneWindow<T>(work: (windowStartMs: number) => Promise<T>): Promise<T> {
     for (;;) {
       const windowStartMs = quotaWindowStartMs(await stores.rateQuotas.nowMs());

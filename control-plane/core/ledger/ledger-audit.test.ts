@@ -114,12 +114,12 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
       stores.jobs.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
       stores.jobs.fail(lost.claim, IMAGE_FAULT),
     ]);
-    // Who does not wait for the row has taken the time by then.
+    // A writer that does not wait for the row has taken the time by then.
     await Promise.race([writers, delay(200)]);
     release.resolve();
     const held = await endOf(holder);
     await writers;
-    // On a cluster who did not wait for the row has made the holder fail.
+    // On a cluster a writer that did not wait for the row has made the holder fail.
     if (!held) return t.is(database.engine.members, 'several');
     const entries = await database.kysely
       .selectFrom('ledger_entries')
@@ -222,7 +222,7 @@ onStores(test, "the ledger's audit", (test, { dialect, databases, database, stor
 
   type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
 
-  /** What each audit says: of all, and of the account alone. */
+  /** Each audit has a verdict: of all accounts, and of the account alone. */
   interface Verdicts {
     readonly all: string;
     readonly one: string;

@@ -1,4 +1,4 @@
-/** What nodes say may be named, and which of it stands where they differ. */
+/** Nodes report what may be named; these tests show what a name stands for if they differ. */
 import { SelectableKind } from '@matting/proto/gen/matting/v1/matte_service.ts';
 import ava from 'ava';
 import { modelsSeen, saidModel, saidPlan } from '../test/nodes-seen.ts';

@@ -145,7 +145,7 @@ test('a stream that falls silent › takes its node out, as a process that is st
   const { setTimeout: real } = globalThis;
   const patience = sinon.stub(globalThis, 'setTimeout');
   t.teardown(() => patience.restore());
-  // Of all waits that for a report alone is shorter; the node reports each second.
+  // Only the wait for a report is shorter; the node reports each second.
   patience.callsFake(((run: () => void, ms: number) =>
     real(run, ms === REPORT_SILENCE_MAX_MS ? 1500 : ms)) as typeof setTimeout);
   const node = await joined();

@@ -42,7 +42,7 @@ test('lets a node send ahead further than http2 alone would', async t => {
   const asked = own.getNodeInfo().catch(() => undefined);
   const [session] = await connected;
   await once(session, 'remoteSettings');
-  // What the connection's own window is told by comes after the settings.
+  // The frame that widens the connection's own window comes after the settings.
   await new Promise(resolve => session.ping(resolve));
   const mebibytes = 1024 * 1024;
   t.true((session.remoteSettings.initialWindowSize ?? 0) >= 4 * mebibytes);
@@ -97,7 +97,7 @@ test('an upload › waits for a node that does not read', async t => {
     }),
   );
   let before = -1;
-  // Until it has stopped reading: two reads 100 ms apart that see the same.
+  // The loop runs until it has stopped reading: two reads 100 ms apart that see the same.
   while (before !== read || read === 0) {
     before = read;
     await new Promise(resolve => setTimeout(resolve, 100));

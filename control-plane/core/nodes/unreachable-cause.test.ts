@@ -1,4 +1,6 @@
-/** What an operator reads where a control plane cannot call a node: of real sockets and real TLS. */
+/**
+ * These tests show, with real sockets and TLS, what an operator reads if no call reaches a node.
+ */
 import { createServer } from 'node:net';
 import { ChannelCredentials, Server, ServerCredentials } from '@grpc/grpc-js';
 import { MatteServiceService } from '@matting/proto/gen/matting/v1/matte_service.ts';

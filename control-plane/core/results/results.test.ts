@@ -215,7 +215,7 @@ test('a result whose file is gone › is answered so by a synchronous replay, JS
     t.is(answer.headers['idempotent-replayed'], 'true');
     t.deepEqual(told, ['replay']);
     t.is(await balance(), before);
-    // As it reads the job.
+    // The answer is the same as when the caller reads the job.
     const again = await app.post(JOBS, imageBody(), { 'idempotency-key': key });
     t.deepEqual([again.statusCode, again.json().status], [200, 'succeeded']);
   }

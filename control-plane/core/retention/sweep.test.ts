@@ -131,7 +131,7 @@ async function put(...names: string[]): Promise<void> {
   }
 }
 
-/** Those of the passes; what tests wait for goes by the real ones. */
+/** Fakes the timers of the passes; the tests' own waits go by the real ones. */
 function fakeTimers(t: ExecutionContext): sinon.SinonFakeTimers {
   const timers = sinon.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   t.teardown(() => timers.restore());

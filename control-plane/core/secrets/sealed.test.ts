@@ -1,4 +1,4 @@
-/** What a row has of secrets and of the tokens of links, and who can open it. */
+/** These tests show what a row has of secrets and of the tokens of links, and who can open it. */
 import assert from 'node:assert/strict';
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { isReadableSecret, signingKeyOf } from '@matting/http/outgoing/webhook-signature.ts';
@@ -128,7 +128,7 @@ test('the token of a result › opens for its own job, by a key that is here', t
 
 test('the token of a result › is shown by every replica at every step of a change of the key', t => {
   const [before, both, after] = [tokensBy(OLD), tokensBy(NEW, OLD), tokensBy(NEW)];
-  // Those of one step run beside those of the next.
+  // The replicas of one step run beside those of the next.
   for (const [makers, readers] of [
     [
       [before, both],

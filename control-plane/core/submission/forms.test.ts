@@ -37,7 +37,7 @@ async function refused(
   expected: { readonly field?: string | undefined; readonly detail?: RegExp } = {},
 ): Promise<void> {
   const was = await snapshot(app);
-  // What is not refused would be waited for on the other.
+  // On the other route a request that is not refused would be waited for.
   for (const at of [ASYNC, SYNC]) {
     const answer = await app.post(`${at}${path}`, body, headers);
     const problem = answer.json();
@@ -293,7 +293,7 @@ test('the fields of finishing mean the same in every form, and a file behind is 
   await refused(t, { body: both, headers: FORM_TYPE }, 'INVALID_PARAMETER', { field });
 });
 
-/** As the release before these forms wrote it for this picture as Base64, without other fields. */
+/** The release before these forms wrote this for this picture as Base64, without other fields. */
 const RECORDED_FINGERPRINT = 'ab5105ffc6c57e503daf432735361bce917bbbf29903e0dd8edf53e6b672df7a';
 
 test('a key from before the upgrade replays', async t => {

@@ -240,7 +240,7 @@ test('a lease that is lost › ends the fetch with its own reason, at every stag
 test('a good source › gives the bytes and their header', async t => {
   await using source = await openSource((request, response) => {
     if (request.url === '/a') response.writeHead(308, { location: '/b' }).end();
-    // In pieces and without a length, with a media type that is wrong.
+    // The answer comes in pieces and without a length, with a media type that is wrong.
     else {
       response.writeHead(200, { 'content-type': 'text/html', 'content-encoding': 'identity' });
       response.write(png.subarray(0, 5));
@@ -276,7 +276,7 @@ test('a good source › leaves no unfinished file behind, after all of the above
 const kind = 'background';
 const wide = pngOf(5001, 5000);
 
-/** As large as its header says, if no larger than the file is. */
+/** The picture is as large as its header shows, if no larger than the file is. */
 function pngOf(width: number, height: number): Buffer {
   const header = Buffer.from(
     '89504e470d0a1a0a0000000d49484452000000000000000008020000000000000049454e44ae426082',

@@ -233,7 +233,7 @@ test('fields › no value can pass for another field', t => {
   t.not(fingerprintOf(forged), fingerprintOf({ ...base, outputFormat: 'webp' }));
 });
 
-/** As releases before finishing made them: a key that was used then replays. */
+/** Releases before finishing made these: a key that was used then replays. */
 const RECORDED: readonly [FingerprintedRequest, string][] = [
   [base, 'e2045bf61f4f7cf39a240103e095388b6161d03f30dc64a14cccff9d2123e17c'],
   [

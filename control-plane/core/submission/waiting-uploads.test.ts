@@ -1,4 +1,4 @@
-/** What uploads keep in memory: of the two of a request, and while they wait for their slot. */
+/** These tests show what uploads keep in memory: the two of a request, also while they wait. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import net from 'node:net';
@@ -11,7 +11,7 @@ import { ImageUploads } from './image-uploads.ts';
 const test = ava.serial;
 
 const POLLS_MAX = 2000;
-/** Of a picture whose rest comes later. */
+/** The rest of the picture comes later. */
 const FIRST_BYTES = 10_000;
 
 async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {

@@ -1,4 +1,4 @@
-/** What every blob store does, whatever it is made of; each kind has its suite call this. */
+/** Every blob store does this, whatever it is made of; each kind has its suite call this. */
 import { text } from 'node:stream/consumers';
 import type { ExecutionContext } from 'ava';
 import { BlobNotFoundError, type BlobReading, type BlobStore } from '../storage/blob-store.ts';

@@ -102,7 +102,7 @@ function byClaim(
   begin: (fixture: Fixture) => Promise<Claim>,
   call: (stores: Stores, claim: Claim) => Promise<unknown>,
   expected: Partial<Job>,
-  /** What the holder is told when the answer was lost: it then takes the lease for lost. */
+  /** The holder gets this if the answer was lost: it then takes the lease for lost. */
   toldWhenLost: readonly unknown[] = [true],
 ): ChangingMethod {
   return {
@@ -367,7 +367,7 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
   },
 ];
 
-/** What was left out of the end of a job, done later. @param assertDone of its account */
+/** Does later what was left out of the end of a job. @param assertDone of its account */
 export function repairing(
   steps: readonly SettledStep[],
   assertDone: (database: Database, account: string) => Promise<void>,
@@ -387,7 +387,7 @@ export function repairing(
       return {
         act: faulty => faulty.unsettled.repair(100),
         check: async () => {
-          // What failed meanwhile is left to the next walk.
+          // The next walk does what failed meanwhile.
           await stores.unsettled.repair(100);
           assert.deepEqual(await rowsOf(database.kysely, 'unsettled_jobs', {}), []);
           await assertDone(database, account);

@@ -96,7 +96,8 @@ export const CHANGING_KEYS: readonly ChangingMethod[] = [
         check: async (outcome, repeated) => {
           const { token: next } = outcome as MadeKey;
           assert.ok('apiKeyId' in Object(await stores.apiKeys.authenticate(next)));
-          // Who had to ask twice has rotated twice at most: the oldest secret may have ended.
+          // A caller that had to repeat the call has rotated twice at most: the oldest secret may
+          // have ended.
           const old = await stores.apiKeys.authenticate(token);
           assert.ok(repeated || 'byPreviousSecret' in Object(old), 'the old secret goes on');
           const entries = await logOf(stores, accountId);

@@ -19,7 +19,7 @@ export interface Arranged<S extends Stores = Stores> {
 
 export interface LateCall<S extends Stores = Stores> {
   readonly act: (stores: S) => Promise<unknown>;
-  /** What it is told. Whatever the tables hold must be as it was. */
+  /** The call returns this. Whatever the tables hold must be as it was. */
   readonly told: unknown;
 }
 
@@ -34,7 +34,7 @@ export interface ChangingMethod<S extends Stores = Stores> {
   /** It reads all rows: its database is its own. */
   readonly alone?: boolean;
   readonly arrange: (fixture: Fixture<S>) => Promise<Arranged<S>>;
-  /** What the same call is told when it was made before: it changes nothing then. */
+  /** The same call returns this if it was made before: it changes nothing then. */
   readonly again?: string | boolean;
   /** Absent: it carries no lease and no claim, whenever it comes it means the same. */
   readonly late?: (fixture: Fixture<S>) => Promise<LateCall<S>>;

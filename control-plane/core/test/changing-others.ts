@@ -201,7 +201,7 @@ function byClaim(
       return {
         act: stores => call(stores, claim),
         check: async outcome => {
-          // What was given back is nobody's when it is given back again.
+          // A lease that was given back has no holder when it is given back again.
           if (name !== 'release') assert.equal(outcome, true);
           const sweeps = fixture.database.kysely.selectFrom('sweeps').selectAll();
           const row = await sweeps.executeTakeFirstOrThrow();
@@ -400,7 +400,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
           );
           assert.equal((await stores.apiKeys.list()).length, 1);
           const done = outcome as BootstrapOutcome;
-          // Where it had to be asked twice the operator makes another key.
+          // If the call had to be repeated, the operator makes another key.
           if (repeated && !done.created) return;
           assert.ok(done.created, 'its key is told');
           const owner = await stores.apiKeys.authenticate(done.token);

@@ -33,7 +33,7 @@ export async function countRows<S extends Stores>(
   test: SerialFn,
   suite: MethodSuite<S>,
 ): Promise<void> {
-  // From here on: of what the engine has made faster before, it counts no more than a part.
+  // The count begins here: functions that the engine has made faster before count only in part.
   const coverage = new Session();
   coverage.connect();
   await coverage.post('Profiler.enable');

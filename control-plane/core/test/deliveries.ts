@@ -1,4 +1,4 @@
-/** What tests of deliveries share: replicas that deliver, jobs that end, one database. */
+/** Tests of deliveries share these: replicas that deliver, jobs that end, one database. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Database } from '@matting/database/database.ts';
@@ -103,7 +103,7 @@ export function replica(
 }
 
 let endings = 0;
-/** Whose job ends: another replica may have another key. */
+/** The sealer is that of the replica that ends the job: another may have another key. */
 let sealer = () => secrets;
 
 export async function ended(url: string, by = secrets): Promise<string> {

@@ -6,7 +6,7 @@ import { UNCOUNTED } from '@matting/program/held-bytes.ts';
 import type { RequestUploads } from '../submission/image-uploads.ts';
 
 const CHUNK_BYTES = 64 * 1024;
-/** That of the beginning, the one it is refused in, and what the stream has read ahead. */
+/** The chunks are the first, the one in which it is refused, and what the stream has read ahead. */
 export const CHUNKS_READ_MAX = 4;
 const CHUNKS_SENT = 16;
 

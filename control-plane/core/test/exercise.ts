@@ -14,7 +14,7 @@ import { DUE_COUNTED_MAX } from '../webhooks/due-messages.ts';
 import { type ChangingMethod, type Fixture, kindOf } from './changing-methods.ts';
 import { newJob } from './fixtures.ts';
 
-/** As those of production, but for their size: 97 of 100 rows are what nobody asks for. */
+/** The tables are as in production, but for their size: no caller wants 97 of 100 rows. */
 export const TABLES = {
   jobs: 4000,
   openJobs: 60,
@@ -24,7 +24,7 @@ export const TABLES = {
   ledgerEntries: 12_000,
 } satisfies LargeTables;
 
-/** What a statement may read for each row that it answers or changes, and beside those. */
+/** A statement may read so many rows for each row that it answers or changes, and beside those. */
 const READ_A_ROW_MAX = 6;
 const READ_BESIDE_MAX = 40;
 
@@ -42,7 +42,7 @@ export function excessOf(
 export interface Exercise<S extends Stores = Stores> {
   /** @param sound has it arranged what is not counted */
   (stores: S, database: Database, sound: () => Fixture<S>): Promise<unknown>;
-  /** In place of the bound by what a statement answers. */
+  /** This bound replaces the bound by what a statement answers. */
   readonly readsMax?: number;
   readonly why?: string;
 }
@@ -67,7 +67,7 @@ export const DUE_WHY = `counts entries of an index, ${DUE_COUNTED_MAX} at most`;
 export const LEDGER_READS_MAX = 2 * TABLES.ledgerEntries;
 export const LEDGER_WHY = 'sums the entries of one account, whose number nothing bounds';
 
-/** Where what is not counted is arranged: of the largest accounts. */
+/** Uncounted work is arranged on this fixture, with the largest accounts. */
 export function soundOn<S extends Stores>(
   database: Database,
   storesOn: (database: Database) => S,
@@ -91,7 +91,7 @@ export const CALLBACK = {
 
 interface ExercisesBeside<S extends Stores> {
   readonly beside: Readonly<Record<string, Exercise<S>>>;
-  /** In place of the bound by what a statement answers. */
+  /** These bounds replace the bound by what a statement answers. */
   readonly bounds?: Readonly<Record<string, readonly [readsMax: number, why: string]>>;
 }
 
@@ -125,7 +125,7 @@ function changing<S extends Stores>(
   };
 }
 
-/** Of what a method refused, other statements would be counted than are meant. */
+/** If a method refused, the count would be of other statements than are meant. */
 function assertDone(outcome: unknown): void {
   const kind = kindOf(outcome);
   assert.notEqual(kind, false);

@@ -29,7 +29,7 @@ import type { NewJob } from '../transactions/job-submission.ts';
 export const LIMITS = { jobsInFlightMax: 1000 };
 export const HOUR_MS = 3_600_000;
 export const UNPAID_DAY_MS = 86_400_000;
-/** Of jobs that are not paid for, as many as are submitted. */
+/** The limits admit every unpaid job that is submitted. */
 export const UNPAID_LIMITS = { allowance: { take: async () => UNPAID_DAY_MS } };
 export const OPERATOR: ServiceActor = { kind: 'operator' };
 export const NONE_FULL: FullSlots = {
@@ -90,12 +90,15 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
     onDatabases(test, name, onDialect, where);
   }
 
-  /** As `onStores`, of what is not about SQL, money, leases or lost answers (OnDatabases). */
+  /**
+   * This is `onStores` for tests that are not about SQL, money, leases or lost answers
+   * (OnDatabases).
+   */
   function onStoresInCi(test: SerialFn, name: string, group: Group<S>): void {
     onStores(test, name, group, { serverInCi: true });
   }
 
-  /** On a database that may hold nothing yet. */
+  /** Opens the stores on a database that may hold nothing yet. */
   async function openStores(databaseUrl: string): Promise<S> {
     const options = { log: SILENT_LOG, migrations: 'run', packages: series } as const;
     return storesOn(await openCurrentDatabase(databaseUrl, options), () => '{}');
@@ -116,7 +119,7 @@ export function storeFixtures<More extends object = object>(suite: Suite<More> =
 
 export const { series, storesOn, useStores, onStores, onStoresInCi } = storeFixtures();
 
-/** As `onStores`; whatever a test did, the ledger is balanced then. */
+/** This is `onStores`; whatever a test did, the ledger is balanced then. */
 export function onBalancedStores(test: SerialFn, name: string, group: Group<Stores>): void {
   onStores(test, name, (test, opened) => {
     const balanced: typeof test = Object.assign(

@@ -28,7 +28,7 @@ import type { Script } from './scripted-exchange.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
 const UNTIL_POLL_MS = 5;
-/** What other replicas left, and what is over by now, is seen a tenth as late as in a service. */
+/** Replicas notice what others left, and what is over by now, after a tenth of a service's time. */
 const POLL_MS = 100;
 /** Ten seconds on an idle machine, counted in checks, since a machine may stand still. */
 const UNTIL_CHECKS_MAX = 10_000 / UNTIL_POLL_MS;
@@ -63,7 +63,7 @@ export interface ReplicaOptions {
   readonly attemptTimeoutMs?: number;
   readonly pollMs?: number;
   readonly fetcher?: SourceFetcher;
-  /** In place of the stores' own: one that fails on command. */
+  /** This replaces the stores' own: it fails on command. */
   readonly jobs?: Stores['jobs'];
   readonly blobs?: BlobStore;
 }
@@ -74,7 +74,7 @@ interface SubmitOptions {
   readonly mode?: 'sync' | 'async';
   readonly format?: JobInput['format'];
   readonly caller?: { readonly accountId: string; readonly apiKeyId: string };
-  /** What it asks for besides; a background's file is stored under its name. */
+  /** The job has these besides; a background's file is stored under its name. */
   readonly asked?: Partial<NewJob>;
 }
 

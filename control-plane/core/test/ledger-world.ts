@@ -231,7 +231,7 @@ export class World {
     assert.deepEqual(keys, []);
   }
 
-  /** From the rows themselves: each job that was made is reserved once, and settled once. */
+  /** Reads the rows themselves: each job that was made is reserved once, and settled once. */
   async #assertEntries(reserved: number): Promise<void> {
     const { kysely } = this.#database;
     const entries = await kysely

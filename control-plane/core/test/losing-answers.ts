@@ -33,7 +33,7 @@ const STATEMENTS_MAX = 50;
 /** Methods at once: each waits for most of its time, until it may try again. */
 const METHODS_MAX = 16;
 
-/** On a server the two first of them are what a broken connection can do. */
+/** On a server a broken connection can lose these, the first two of them. */
 const LOSSES: Readonly<Record<DatabaseDialect, readonly Loss[]>> = {
   sqlite: ['unheard', 'unanswered', 'given-up'],
   mysql: ['unheard', 'unanswered'],
@@ -126,7 +126,7 @@ async function lateCallOf<S extends Stores>(
 interface Place<S extends Stores> {
   readonly fixture: Fixture<S>;
   readonly own: TestDatabase;
-  /** What was done in it has lost nothing. It is closed then. */
+  /** Checks that the work in it has lost nothing, and closes it. */
   readonly close: () => Promise<void>;
 }
 

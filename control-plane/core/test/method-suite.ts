@@ -23,7 +23,7 @@ export interface MethodSuite<S extends Stores = Stores> {
   readonly fillLarge: (database: Database) => Promise<void>;
   /** Exercises that open every table first, since a server reads its own tables then. */
   readonly opening: readonly string[];
-  /** Where all that builds a statement must have been reached. */
+  /** In these folders the tests must have reached all that builds a statement. */
   readonly folders: readonly string[];
 }
 

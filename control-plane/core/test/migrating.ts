@@ -1,4 +1,4 @@
-/** What holds of the migrations of any series: they run once, in the order given, and only add. */
+/** These tests show that migrations of any series run once, in the order given, and only add. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { openCurrentDatabase } from '@matting/database/connect.ts';
@@ -24,7 +24,7 @@ import type { SerialFn } from 'ava';
 import { sql } from 'kysely';
 import { brokenFor, readSchemaShape } from './schema-shape.ts';
 
-/** What Galera answers where another member's change of a table comes first. */
+/** Galera answers so if another member's change of a table comes first. */
 const CONFLICT = Object.assign(new Error('Deadlock found'), { errno: 1213 });
 
 type Work = (fixture: TestDatabase, database: Database) => Promise<void>;
@@ -195,7 +195,7 @@ function meetNewer(test: GroupTest, { onMigrated }: Migrated, { series }: Tested
     }));
 }
 
-/** On Galera a change of tables that another test makes ends it, as it ends `migrate`'s own rounds. */
+/** On Galera another test's change of tables ends it, as it ends `migrate`'s own rounds. */
 function migrateTo(database: Database, series: MigrationSeries, name: string): Promise<void> {
   return query(database, async db => {
     const { dialect } = database;

@@ -137,7 +137,8 @@ async function tryAnswers(): Promise<void> {
 async function tryRedirects(): Promise<void> {
   const [good] = vectors.positiveControls;
   for (const { url, expect } of vectors.literal) {
-    // What a header line cannot carry, or leads back to the control, is no redirect elsewhere.
+    // A URL that a header line cannot carry, or that leads back to the control, is no redirect
+    // elsewhere.
     if (expect !== 'deny' || !/^[\x21-\x7e]+$/.test(url)) continue;
     const target = URL.parse(url, `http://${good}/redirect`);
     if (target?.hostname === good || /^[a-z.]*example\.com$/.test(target?.hostname ?? '')) continue;
@@ -168,7 +169,7 @@ async function tryControls(): Promise<ProbeReport['controls']> {
   return report;
 }
 
-/** With the guard off the same connections are made and counted: a zero above means something. */
+/** Makes and counts the same connections with the guard off: a zero above means something. */
 async function countUnguarded(): Promise<number> {
   const open = new OutgoingGuard({ policy: { ...policy, allowPrivateAddresses: true } });
   const fetch = new GuardedFetch(open, limits);

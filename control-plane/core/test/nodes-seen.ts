@@ -46,7 +46,7 @@ export function snapshotWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
   };
 }
 
-/** As a node says it: a model of that name that is loaded in 5 s. */
+/** Returns a model of that name as a node reports it, loaded in 5 s. */
 export function saidModel(name: string, changes: Partial<SelectableModel> = {}): SelectableModel {
   const terms = { commercialUse: 'yes', reason: 'MIT', source: 'https://example.com' };
   return {

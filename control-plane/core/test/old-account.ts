@@ -5,7 +5,7 @@ import { DAY_MS } from '@matting/program/durations.ts';
 
 /** 2026-01-01. */
 export const FIRST_DAY_MS = 1_767_225_600_000;
-/** So small that a few accounts, entries and jobs need several ranges. */
+/** The ranges are so small that a few accounts, entries and jobs need several. */
 export const RANGES = { accountsMax: 2, entriesMax: 3, jobsMax: 2 };
 export const DAYS = 4;
 export const JOBS_A_DAY = 6;

@@ -173,7 +173,7 @@ for (const demotion of ['read_only = 1', 'tx_read_only = 1']) {
       await Promise.all(jobs.map(job => submitted(stores, job)));
       t.true((await pair.first.connections()) > 1);
       await pair.demoteFirst(demotion);
-      // That one holds for new sessions alone.
+      // Setting tx_read_only holds for new sessions alone.
       if (demotion.startsWith('tx_')) await breakConnections(pair);
 
       await Promise.all([
@@ -244,7 +244,7 @@ onPair(
   },
 );
 
-/** So that sessions begin anew, under what is now the server's default. */
+/** Sessions then begin again, under what is now the server's default. */
 async function breakConnections(pair: DatabasePair): Promise<void> {
   await pair.proxy.close();
   await pair.proxy.open();

@@ -1,4 +1,4 @@
-/** What must hold when several replicas, each a process, do the same thing at the same time. */
+/** These rules must hold when several replicas, each a process, do the same at the same time. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -32,7 +32,7 @@ class Replica {
   constructor(url: string) {
     const program = path.join(import.meta.dirname, 'race-worker.ts');
     this.#child = spawn(process.execPath, [program, url], { stdio: ['pipe', 'pipe', 'inherit'] });
-    // From the start: one that died in a test must not be waited for after it.
+    // The wait begins at the start: a child that died in a test must not be waited for after it.
     this.#exited = once(this.#child, 'exit');
     this.#answers = createInterface({ input: this.#child.stdout! })[Symbol.asyncIterator]();
   }

@@ -12,7 +12,7 @@ export interface SchemaShape {
 }
 
 export interface ColumnShape {
-  /** With its collation, its default, and whether it takes null. */
+  /** The type has its collation, its default, and whether it takes null. */
   readonly type: string;
   /** An insert may leave it out. */
   readonly optional: boolean;
@@ -106,7 +106,7 @@ function shapeOf(
   };
 }
 
-/** What statements written for `old` may miss or stumble over in `next`; empty: nothing. */
+/** Lists what statements written for `old` may miss or stumble over in `next`; empty: nothing. */
 export function brokenFor(old: SchemaShape, next: SchemaShape): string[] {
   const isOldTable = (name: string) => old.tables.has(name.replace(/[.:].*/s, ''));
   const broken: string[] = [];

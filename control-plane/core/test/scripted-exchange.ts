@@ -33,7 +33,7 @@ export function inTurn(...scripts: [Script, ...Script[]]): Script {
   };
 }
 
-/** As it should be, once this has come about. */
+/** Sends the result as a node should, once this has come about. */
 export const cutOutAfter =
   (opened: Promise<unknown>): Script =>
   async exchange => {
@@ -95,7 +95,9 @@ export class Exchange {
     throw new Error(`no place came but ${message?.$case}`);
   }
 
-  /** As a node that finishes: it repeats what was asked for. */
+  /**
+   * Announces the result as a node that finishes: it repeats the request's format and finishing.
+   */
   announce(result: Uint8Array, changes: Partial<ResultHeader> = {}): void {
     const { outputFormat: format, finishing } = this.header;
     this.write({

@@ -161,7 +161,7 @@ export class ScriptedNode {
         error === null ? resolve(port) : reject(error),
       );
     });
-    // In front of it a relay, whose sockets a test can cut as a machine's death would.
+    // A relay stands in front of it, whose sockets a test can cut as a machine's death would.
     this.#front = createServer(client => this.#relay(client, inner));
     await new Promise<void>((resolve, reject) => {
       this.#front?.once('error', reject);
@@ -171,7 +171,7 @@ export class ScriptedNode {
     this.#repeat = setInterval(() => this.report(), 1000);
   }
 
-  /** As if its machine were gone: every connection is reset, nothing listens. */
+  /** Acts as if its machine were gone: every connection is reset, nothing listens. */
   async down(): Promise<void> {
     clearInterval(this.#repeat);
     for (const heartbeat of this.#heartbeats.splice(0)) clearInterval(heartbeat);

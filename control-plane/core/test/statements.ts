@@ -36,7 +36,9 @@ const BESIDE: Readonly<Record<string, Exercise>> = {
   },
 };
 
-/** In place of what changing.ts arranges, which empties tables; or like another there. */
+/**
+ * These replace what changing.ts arranges, which empties tables; or they are like another there.
+ */
 const INSTEAD: Readonly<Record<string, Exercise>> = {
   bootstrap: async stores =>
     assert.deepEqual(await stores.bootstrap('first', 1), { created: false }),

@@ -41,7 +41,7 @@ const PENDING = {
   next_attempt_at: null,
 };
 
-/** What the resolver answers, by host; a public address for every other. */
+/** The resolver answers these, by host; a public address for every other. */
 const addresses = new Map<string, readonly string[]>([['moved.example.com', ['10.0.0.1']]]);
 const asked: string[] = [];
 let onResolve: () => Promise<unknown> = async () => undefined;
@@ -107,11 +107,11 @@ test('half a pair, wrong text, wrong secret: refused, and nothing is left of it'
     [{ callback_url, callback_secret: null }, 'callback_secret'],
     [{ ...HOOK, callback_secret: 's'.repeat(23) }, 'callback_secret'],
     [{ ...HOOK, callback_url: 'http://a.example.com' }, 'callback_url'],
-    // What a receiver that follows Standard Webhooks would read otherwise than the service.
+    // A receiver that follows Standard Webhooks would read these otherwise than the service.
     ...UNREADABLE_SECRETS.map(
       callback_secret => [{ ...HOOK, callback_secret }, 'callback_secret'] as const,
     ),
-    // As CallbackAddressCheck says, of the text and of what the name stands for.
+    // CallbackAddressCheck refuses these, by the text and by what the name stands for.
     [{ ...HOOK, callback_url: 'https://127.0.0.1/' }, 'callback_url'],
     [{ ...HOOK, callback_url: 'https://moved.example.com/' }, 'callback_url'],
   ] as const) {
@@ -122,7 +122,7 @@ test('half a pair, wrong text, wrong secret: refused, and nothing is left of it'
 test('a secret that is not Base64 behind whsec_ goes on where a request is repeated', async t => {
   const hook = { ...HOOK, callback_secret: `whsec_${'#'.repeat(30)}` };
   const key = randomUUID();
-  // As an earlier version stored it.
+  // An earlier version stored it so.
   const { job_id: jobId } = (await submit(HOOK, key)).json();
   const image = Buffer.from(String(imageBody().image_base64), 'base64');
   const fingerprint = fingerprintOf({

@@ -264,7 +264,7 @@ onStoresInCi(test, `a backlog of ${BACKLOG}`, (test, { database, stores }) => {
     });
   }
 
-  /** Until nothing new comes; those seen are claimed, as a delivery does. */
+  /** Claims as a delivery does until nothing new comes, and returns the receivers. */
   async function drained(changes: Without = {}) {
     const receivers: string[] = [];
     for (let polls = 0; polls < 20; polls += 1) {

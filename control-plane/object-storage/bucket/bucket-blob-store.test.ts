@@ -301,7 +301,10 @@ test.beforeEach(() => {
 
 const open = (parameters: Record<string, string>) =>
   openStorage(server.url({ endpoint: proxy.endpoint, prefix, parameters }));
-/** Of what begins an object: a PUT without a part's number, or the POST that begins its parts. */
+/**
+ * Lists this header of requests that begin an object: a PUT without a part's number, or the POST
+ * that begins its parts.
+ */
 const asked = (header: string) =>
   proxy.seen
     .filter(({ url }) => url.includes(`/${prefix}/results/`))

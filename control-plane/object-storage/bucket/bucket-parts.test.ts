@@ -1,4 +1,6 @@
-/** What a bucket is made of: its URL, its retries, the signer that is kept, the file of a write. */
+/**
+ * These tests cover the parts of a bucket: its URL, its retries, the kept signer, a write's file.
+ */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
@@ -100,7 +102,7 @@ type Failure = Parameters<BucketRetries['refreshRetryTokenForRetry']>[1];
 const TRANSIENT = { errorType: 'TRANSIENT' } as const;
 const THROTTLING = { errorType: 'THROTTLING' } as const;
 
-/** What is waited before each attempt, until there is no further one. */
+/** Returns the wait before each attempt, until there is no further one. */
 async function waitsMs(retries: BucketRetries, failure: Failure): Promise<number[]> {
   const waits: number[] = [];
   let token = await retries.acquireInitialRetryToken();

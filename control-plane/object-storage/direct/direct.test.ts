@@ -50,7 +50,9 @@ async function put({ url, headers }: ResultPlace, body: Uint8Array = RESULT): Pr
 
 const DIGEST = createHash('sha256').update(RESULT).digest();
 
-/** As a node does it, but for what it makes of its place; streamed where it is asked to. */
+/**
+ * Acts as a node, but `stored` decides what it puts at its address; without an origin it streams.
+ */
 function direct(
   stored: (place: ResultPlace, exchange: Exchange) => Promise<void>,
   changes: Partial<ResultHeader> = {},

@@ -1,4 +1,4 @@
-/** What a replica does where its disk or its database fails it. */
+/** These tests show what a replica does if its disk or its database fails it. */
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs';

@@ -104,7 +104,7 @@ test.runIf(process.platform === 'linux')(
       for (let count = 0; count < STRANGERS; count += 1) {
         strangers.push(net.connect(port, '127.0.0.1').on('error', () => undefined));
       }
-      // Who came first made room for the last.
+      // The first connections made room for the last.
       while (strangers.some(({ connecting }) => connecting)) await delay(10);
       for (let count = 0; count < 24; count += 1) {
         const headers = { connection: 'close' };

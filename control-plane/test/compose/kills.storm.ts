@@ -36,7 +36,7 @@ const test = ava.serial;
 const SECRET = 'what-the-provider-signs-with';
 const ACCOUNTS = 4;
 const ORDERS_AN_ACCOUNT = 4;
-/** Of a price of 5000. */
+/** The refund is a part of a price of 5000. */
 const REFUNDED = 1001;
 /** Between two tries: the time a restart takes is some of them. */
 const RETRY_MS = 20;

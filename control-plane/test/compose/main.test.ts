@@ -29,7 +29,7 @@ const MAIN = path.resolve(import.meta.dirname, '../../main.ts');
 const OPERATOR_KEY = 'k'.repeat(32);
 const CALLBACK_SECRET = 'only the caller knows this';
 
-/** That of the program that most tests share, from its first line to its last. */
+/** These belong to the program that most tests share, from its first line to its last. */
 let directory: string;
 let apiKey: string;
 let program: Program;
@@ -123,7 +123,7 @@ test('a control plane › takes a picture over REST to a registered node and bac
     `matting_control_jobs_total{${counted}} 1`,
     'matting_control_nodes{state="routable"} 1',
     'matting_control_queue_jobs 0',
-    // What never happened is counted as well: an alert sees the first time.
+    // Faults that never happened are counted as well: an alert sees the first time.
     ...faults.map(
       fault =>
         `matting_control_http_requests_total{route="/v1/matting",method="POST",status=${fault}} 0`,

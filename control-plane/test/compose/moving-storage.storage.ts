@@ -1,4 +1,4 @@
-/** From a directory to a bucket under load. Needs: object-storage, operations. */
+/** Blobs move from a directory to a bucket under load. Needs: object-storage, operations. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

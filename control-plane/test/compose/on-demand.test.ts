@@ -30,7 +30,8 @@ test('a fleet that sleeps › is ready without a node, and answers who waits wit
   t.is(synchronous.status, 202);
   t.true(synchronous.body.sync_timeout);
   t.true(Number(synchronous.headers.get('retry-after')) > 0);
-  // What no node may be able to do: who will come is not known.
+  // The service accepts it though no node may be able to do it: it cannot know which node will
+  // come.
   const body = pictureBody({ background: 'white' });
   const odd = await replicas.post(caller, body, { path: JOBS });
   t.is(odd.status, 202, JSON.stringify(odd.body));

@@ -469,7 +469,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     );
     const statuses = (await Promise.all(sent)).map(({ status }) => status);
     const last: RestAnswer[] = [];
-    // From here on every replica knows that nothing is left, but for what it leased itself.
+    // Every replica knows from here on that nothing is left, but for what it leased itself.
     for (const replica of [0, 1]) {
       let answer = await replicas.post(caller, {}, { replica });
       for (let left = BLOCK; answer.status !== 429 && left > 0; left -= 1) {
@@ -486,7 +486,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     const other = await replicas.addKey(caller.accountId);
     const { accountId, apiKeyId } = caller;
     const by = { accountId, actor: { kind: 'operator' } } as const;
-    /** What both answer to each, once what they remember of a key is over. */
+    /** Reads what both answer to each, once what they remember of a key is over. */
     const statuses = async (...of: Caller[]) => {
       const asked = of.flatMap(one =>
         [0, 1].map(replica => replicas.get(one, '/v1/account', { replica })),
@@ -663,7 +663,7 @@ onDatabases(test, 'two replicas', (test, dialect) => {
     ];
     const [first, webp, others, unrendered] = answers.map(removebgJob);
     t.is(new Set([first, webp, others]).size, 3);
-    // What is not rendered makes no other picture.
+    // A parameter that is not rendered makes no other picture.
     t.is(unrendered, first);
     const v1 = await replicas.post(caller, { image_base64: body.image_file_b64 });
     t.is(v1.status, 200);

@@ -1,4 +1,6 @@
-/** What waiting callers cost a database, by the server's own count of statements. */
+/**
+ * This test shows what waiting callers cost a database, by the server's own count of statements.
+ */
 import { setTimeout as delay } from 'node:timers/promises';
 import { until } from '@matting/core/test/harness.ts';
 import { cutOutAfter } from '@matting/core/test/scripted-exchange.ts';
@@ -10,7 +12,7 @@ import { Replicas } from '../programs.ts';
 
 const test = ava.serial;
 
-// On a server of its own: one that is shared counts everybody's.
+// The test has a server of its own: a shared server counts everybody's statements.
 delete process.env.MATTING_TEST_DATABASE_URL;
 
 const CALLERS = 200;
@@ -40,7 +42,7 @@ test.runIf(skipReason('mysql') === false)(
     const open = async () =>
       (await replicas.stores.ledger.balances(caller.accountId))?.reserved === CALLERS;
     await until(open, 'the jobs');
-    // Until the submissions' own statements are over: what then follows is waiting.
+    // The loop runs until the submissions' own statements are over: what then follows is waiting.
     let perSecond = Number.POSITIVE_INFINITY;
     for (let polls = 0; polls < POLLS_MAX && perSecond >= STATEMENTS_A_SECOND_MAX; polls += 1) {
       const startedAtMs = performance.now();

@@ -16,11 +16,11 @@ export interface Recorded {
 }
 
 export interface Snapshot {
-  /** What it was recorded of: a version, or what CONTRIBUTING.md calls it. */
+  /** The recording is of this: a version, or what CONTRIBUTING.md calls it. */
   readonly release: string;
   /** Hash, in full. */
   readonly commit: string;
-  /** What makes the release's tables, on an empty database. */
+  /** These statements make the release's tables, on an empty database. */
   readonly schema: readonly Recorded[];
   /** A replica's life before anybody migrates. */
   readonly before: readonly Recorded[];

@@ -13,7 +13,10 @@ export interface Conversation {
 /** Longer than any of the server's own bounds that tests leave as they are. */
 const SILENCE_MS_MAX = 20_000;
 
-/** What the server writes to these bytes until the connection is closed, or nothing more comes. */
+/**
+ * Returns what the server writes to these bytes until the connection is closed, or nothing more
+ * comes.
+ */
 export async function converse(
   port: number,
   text: string,
@@ -53,7 +56,7 @@ export async function sendPieces(pieces: Iterable<Buffer>, options: http.Request
   for (const piece of pieces) {
     if (over) break;
     if (!request.write(piece)) await Promise.race([once(request, 'drain'), answered]);
-    // So that pieces do not leave in one packet.
+    // The pause keeps pieces from leaving in one packet.
     else await new Promise(setImmediate);
   }
   request.end();

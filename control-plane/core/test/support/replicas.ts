@@ -30,7 +30,7 @@ export interface ReplicasOptions {
   /** Theirs, and closed with them, instead of a new one. */
   readonly database?: TestDatabase;
   readonly databaseUrl?: (url: string) => Promise<string>;
-  /** Where the blobs go; a new temporary directory unless given. */
+  /** The blobs go here: into a new temporary directory unless it is given. */
   readonly storageDir?: string;
 }
 
@@ -102,7 +102,7 @@ export class Replicas {
     this.planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));
     const failed = starts.find(start => start.status === 'rejected');
     if (failed !== undefined) {
-      // What has started would keep the test's process alive for ever.
+      // A replica that has started would keep the test's process alive for ever.
       await this.close();
       throw failed.reason;
     }

@@ -51,7 +51,7 @@ export const ERRORS_PAGE = '# Errors\n';
 
 export interface TestAppOptions extends Partial<Omit<Config, 'packages'>> {
   readonly packages?: readonly Package[];
-  /** In place of what packages read of the environment, by their names; undefined: all of it. */
+  /** These replace what packages read of the environment, by their names; undefined: all of it. */
   readonly settings?: Readonly<Record<string, object | undefined>>;
   readonly credits?: number;
   readonly uploadSlots?: UploadBounds;
@@ -88,7 +88,7 @@ function configOf(env: Environment, options: TestAppOptions): Config {
 /** A route of a scope that the application opens as it gets ready: those of the account area. */
 export interface ScopedRoute {
   readonly method: string;
-  /** With the scope's prefix; `:name` stands for one segment. */
+  /** The URL has the scope's prefix; `:name` stands for one segment. */
   readonly url: string;
   readonly config: FastifyContextConfig;
 }
@@ -110,7 +110,7 @@ export class TestApp<S extends Stores = Stores> {
   sight: Sight | null = null;
   /** Stored beside each result that succeedJob stores. */
   thumbnail: Buffer | undefined;
-  /** What GET /v1/models, the field `model` and pages go by. */
+  /** GET /v1/models, the field `model` and pages go by these nodes. */
   nodes: readonly NodeSnapshot[] = [];
   readonly #storesOf: StoresOf<S>;
   readonly #log = pino({ level: 'silent' });
@@ -210,7 +210,7 @@ export class TestApp<S extends Stores = Stores> {
     this.#switches.refusal = error;
   }
 
-  /** What nodes said lately that they can do; undefined: not known. */
+  /** Sets what nodes reported lately that they can do; undefined: not known. */
   advertise(nodes: readonly NodeAbility[] | undefined): void {
     this.#switches.advertised = nodes;
   }
