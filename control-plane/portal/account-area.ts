@@ -47,7 +47,7 @@ import { Overview, registerOverviewRoute } from './usage/overview-pages.ts';
 import type { ReadUsage } from './usage/read-usage.ts';
 import { registerUsageRoutes } from './usage/usage-pages.ts';
 
-/** The use cases and stores behind the pages. */
+/** These are the use cases and stores behind the pages. */
 export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
   Parameters<typeof registerProfileRoutes>[1] &
   Parameters<typeof registerPeopleRoutes>[1] &
@@ -63,7 +63,7 @@ export type AccountAreaServices = Parameters<typeof registerSignInRoutes>[1] &
     readonly sessions: Sessions;
   };
 
-/** What the area is made of. */
+/** These are the parts that the area is built from. */
 export interface AccountAreaParts {
   readonly core: Core;
   readonly settings: PortalSettings;
@@ -71,7 +71,7 @@ export interface AccountAreaParts {
   readonly readUsage: ReadUsage;
   readonly onWithheld: OnWithheld;
   readonly brand: Brand;
-  /** The service's own where undefined. */
+  /** If undefined, the service's own costs apply. */
   readonly passwordCosts: PasswordCosts | undefined;
 }
 
@@ -80,7 +80,7 @@ type AreaSettings = NonNullable<PortalSettings['accountArea']>;
 export interface AccountArea {
   readonly services: AccountAreaServices;
   register(app: FastifyInstance): void;
-  /** Errors are a page where a browser asked for one. */
+  /** Answers errors with a page if a browser sent the request. */
   readonly errorWriterOf: NonNullable<HttpInterface['errorWriterOf']>;
 }
 
@@ -117,7 +117,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
   return {
     ...{ readUsage, resultDownload, resultReaders, models, fleet: core.fleet },
     orders: new Orders(stores.orders, priceList, paymentInstructions),
-    /** What people read and change without a rule besides the store's own. */
+    /** People read and change these with no rule besides the store's own. */
     stores,
     ledgerHistory: new LedgerHistory(stores),
     sessions: sessionsIn(stores.sessions),
@@ -148,7 +148,7 @@ function accountAreaServices(parts: AccountAreaParts, area: AreaSettings): Accou
   };
 }
 
-/** Undefined: people sign in by passwords alone. */
+/** If undefined, people sign in by passwords alone. */
 function providerOf(
   { core, stores }: AccountAreaParts,
   { oidc }: AreaSettings,
@@ -193,7 +193,7 @@ function registerAccountArea(
   );
 }
 
-/** The scope's own: what is no page's refusal is left to the public port's. */
+/** The scope writes refusals of pages itself and leaves other errors to the public port. */
 function answerPageError(error: unknown, request: FastifyRequest, reply: FastifyReply) {
   if (error instanceof PageError) return writeErrorPage(error, request, reply);
   if (!(error instanceof AuthorityError)) throw error;

@@ -26,9 +26,9 @@ export interface OpenedPortal extends PackageParts {
   readonly httpInterface: HttpInterface;
   readonly readUsage: ReadUsage;
   readonly readPackages: { view(): typeof PACKAGES_VIEW };
-  /** Undefined: nobody tells of payments. */
+  /** If undefined, the service takes no notifications of payments. */
   readonly receivePayment: ReceivePayment | undefined;
-  /** Undefined: there are no pages for people. */
+  /** If undefined, there are no pages for people. */
   readonly accountArea: AccountArea | undefined;
 }
 
@@ -77,7 +77,7 @@ export async function openPortal(
 
 type Parts = Omit<AccountAreaParts, 'brand'>;
 
-/** Its pages are loaded where it is on. */
+/** Loads the pages only if the account area is on. */
 async function openArea(parts: Parts): Promise<AccountArea | undefined> {
   const { accountArea } = parts.settings;
   if (accountArea === undefined) return undefined;
@@ -86,7 +86,7 @@ async function openArea(parts: Parts): Promise<AccountArea | undefined> {
   return openAccountArea({ ...parts, brand: openBrand(parts.settings.brand) }, accountArea);
 }
 
-/** Its pages are loaded where there is a key that opens them. */
+/** Loads the pages only if there is a key that opens them. */
 async function openOperatorPages({
   core: { config, operatorServices },
   stores,
@@ -137,7 +137,7 @@ function loopsOf({ core, settings, stores, onWithheld }: Parts, observer: Portal
     mails: mail !== undefined,
     pageUrl: `${core.config.baseUrl}/account`,
   });
-  // What waits where there is no mail server is left to a replica that has one.
+  // If there is no mail server here, a replica that has one sends the mails that wait.
   if (mail === undefined) return [watch.loop];
   const sender = new SmtpSender({ ...mail, name: settings.brand.name });
   const { outbox } = stores;
@@ -150,7 +150,7 @@ function loopsOf({ core, settings, stores, onWithheld }: Parts, observer: Portal
   return [watch.loop, expiry.loop, delivery];
 }
 
-/** Each a page of old rows. */
+/** Each step removes a page of old rows. */
 function sweepStepsOf(stores: PortalStores): SweepStep[] {
   const { alerts, endedOperatorSessions, expiryNotices, people, usage } = stores;
   return [

@@ -94,7 +94,7 @@ test('an address of events › keeps a secret that another owner made while its 
 test('a low balance › is told by a signed message with an id of its own', async t => {
   const scope = await scopeOf(12);
   const manage = manageAlerts();
-  // Its secret is made by the service: the receiver is opened with it.
+  // The service makes the secret, so the test opens the receiver with it afterwards.
   const made = await manage.setWebhook(scope, { url: 'http://127.0.0.1:1/', newSecret: false });
   assert.ok(made.kind === 'set' && made.secret !== undefined);
   t.regex(made.secret, /^whsec_[A-Za-z0-9+/]{43}=$/);

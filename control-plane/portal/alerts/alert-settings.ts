@@ -9,7 +9,7 @@ import { type Database, type Db, query, transact } from '@matting/database/datab
 import { isAsciiWord, matchesOne } from '@matting/database/statements.ts';
 import { readSentToday, type TestBounds, takeTest, type Withheld } from '../mails/messages.ts';
 
-/** Who changes it; the id is made outside of what is tried again. */
+/** Names who makes a change; the id is made outside of the transaction, which may be repeated. */
 export interface ChangedBy {
   readonly auditId: string;
   readonly actor: Actor;
@@ -17,7 +17,7 @@ export interface ChangedBy {
 
 export type EventDelivery = Awaited<ReturnType<typeof readDeliveries>>[number];
 
-/** Its secret is sealed, bound to the account; `test`: the last one's event. */
+/** The secret is sealed and bound to the account; `test` is the event of the last test. */
 type AccountWebhook = NonNullable<Awaited<ReturnType<typeof readWebhook>>>;
 
 export interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKeyId'> {
@@ -36,16 +36,16 @@ export function alertSettings(database: Database) {
         sentToday: await readSentToday(database, db, accountId),
       })),
     webhook: (accountId: string) => query(database, db => readWebhook(db, accountId)),
-    /** @param thresholds THRESHOLDS_MAX at most; those that stay keep their state */
+    /** @param thresholds THRESHOLDS_MAX at most; thresholds that stay keep their state */
     setThresholds: (accountId: string, thresholds: readonly number[], by: ChangedBy) =>
       transact(database, tx => setThresholds(database, tx, { accountId, thresholds, by })),
-    /** False: there is no secret that could stay. @param webhook null: no address any more */
+    /** False if there is no secret that could stay. @param webhook null: removes the address */
     setWebhook: (accountId: string, webhook: NewWebhook | null, by: ChangedBy) =>
       transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
     /** Sends an event now, unless the account had one within `everyMs`, whatever its address was. */
     sendTest: (event: AccountEventRow, bounds: TestBounds, by: ChangedBy) =>
       transact(database, tx => sendTest(database, tx, { event, bounds, by })),
-    /** Addresses whose secrets were sealed with another key than this. */
+    /** Lists addresses if their secrets were sealed with a key other than this. */
     listSealedWithOthers: (keyId: string, limit: number) =>
       listSealedWithOthers(database, keyId, limit),
     reseal: (from: SealedWebhook, to: SealedWebhook) =>
@@ -72,10 +72,10 @@ async function readSettings(db: Db, accountId: string) {
   const deliveryOf = (event: string | null | undefined) =>
     deliveries.find(({ id }) => id === event) ?? null;
   return {
-    /** The largest first. */
+    /** The largest threshold comes first. */
     thresholds: alerts.map(({ threshold, told_at, told_event }) => ({
       threshold,
-      /** null: it is armed. */
+      /** null: the threshold is armed. */
       toldAtMs: told_at,
       /** null: no event was sent, or its row was removed since. */
       delivery: deliveryOf(told_event),
@@ -192,7 +192,7 @@ async function setWebhook(
   return true;
 }
 
-/** Addresses are the owners' to see; of secrets only that there is a new one. */
+/** The audit log shows addresses to owners; of secrets it says only that there is a new one. */
 function webhookChange(before: AccountWebhook | undefined, after: NewWebhook | null) {
   const isNew = before === undefined || after === null;
   const sameSecret = !isNew && (!after.secret || Buffer.from(before.secret).equals(after.secret));
@@ -217,7 +217,7 @@ async function sendTest(
 ): Promise<TestOutcome> {
   const { accountId } = event;
   const { log } = await authorityOf(database, tx, { accountId, by });
-  // An address that was removed takes neither its time with it nor what counts.
+  // The time and the count of tests outlive an address that was removed.
   const row = await readWebhook(tx, accountId);
   if (row === undefined) return 'too-soon';
   if (row.test === event.id) return 'sent';
@@ -239,7 +239,7 @@ function authorityOf(database: Database, tx: Db, { accountId, by }: Change) {
   return requireAuthority(database, tx, { accountId, actor, entryId });
 }
 
-/** Along account_webhooks_key: the ids before this one, then those behind it. */
+/** Walks account_webhooks_key: the ids before this key's id, then the ids behind it. */
 async function listSealedWithOthers(
   database: Database,
   keyId: string,

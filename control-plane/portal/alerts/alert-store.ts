@@ -42,16 +42,16 @@ export type SeenAlert = Awaited<ReturnType<typeof look>>[number];
 
 export interface LowBalanceNotice {
   readonly alert: SeenAlert;
-  /** Made outside of what is tried again. */
+  /** The id is made outside of the transaction, which may be repeated. */
   readonly eventId: string;
-  /** Absent: the account has no address. */
+  /** If absent, the account has no address. */
   readonly event?: AccountEventRow | undefined;
   readonly mails: readonly NewMail[];
-  /** As many mails, and events, as the account sends a day. */
+  /** The account sends this many mails a day, and as many events. */
   readonly messagesMax: number;
 }
 
-/** Owners of an account who are written to: the first ones by their ids. */
+/** The service mails this many owners of an account: the first by their ids. */
 const OWNERS_TOLD_MAX = 20;
 
 export type AlertStore = ReturnType<typeof alertLooking>;
@@ -60,9 +60,9 @@ export function alertLooking(database: Database) {
   return {
     look: (after: AlertCursor, limit: number) => look(database, after, limit),
     owners: (accountId: string) => query(database, db => readOwners(db, accountId)),
-    /** For the sweeper: counts of messages of days that are over; their number. */
+    /** Removes counts of messages of days that are over, for the sweeper; answers their number. */
     removeOldCounts: (limit: number) => removeOldCounts(database, limit),
-    /** Undefined: another replica has queued it, or the balance has risen since it was seen. */
+    /** Undefined: another replica queued the notice, or the balance has risen since it was read. */
     queue: (notice: LowBalanceNotice) =>
       transact(database, tx => queueNotice(database, tx, notice)),
     arm: ({ accountId, threshold, told }: SeenAlert) =>
@@ -105,7 +105,7 @@ async function look(database: Database, after: AlertCursor, limit: number) {
       .execute();
   });
   return rows.flatMap(({ name, available, reserved, ...row }) => {
-    // An account that was removed by hand has nobody to tell.
+    // If an account was removed by hand, it has no owner to mail.
     if (name === null || available === null || reserved === null) return [];
     const told: AlertState['told'] =
       row.told_at === null ? null : { atMs: row.told_at, credits: row.told_credits ?? 0 };
@@ -122,7 +122,7 @@ async function look(database: Database, after: AlertCursor, limit: number) {
   });
 }
 
-/** Who can be written to; language null: they chose none. */
+/** Reads the owners who can get a mail; language null: they chose none. */
 function readOwners(db: Db, accountId: string) {
   return db
     .selectFrom('members')
@@ -184,7 +184,7 @@ async function queueNotice(
   return queued;
 }
 
-/** By an earlier try, whose answer was lost. */
+/** An earlier try, whose answer was lost, may have queued the notice. */
 async function queuedBefore(
   db: Db,
   { alert, eventId, mails }: LowBalanceNotice,
@@ -206,18 +206,18 @@ async function queuedBefore(
 }
 
 export const THRESHOLDS_MAX = 5;
-/** The largest: as much as one grant may be. */
+/** A threshold is at most as large as one grant. */
 const THRESHOLD_CREDITS_MAX = 1_000_000_000;
-/** Between two notices of a threshold where no credits were added for certain. */
+/** A threshold waits this long between two notices if no credits were added for certain. */
 export const TOLD_AGAIN_MS = 3_600_000;
 
 export interface AlertState {
   readonly threshold: number;
-  /** null: armed. */
+  /** null: the threshold is armed. */
   readonly told: { readonly atMs: number; readonly credits: number } | null;
-  /** What the account's quota kept back; null: nothing. */
+  /** Names what the account's quota kept back; null: nothing. */
   readonly rest: Rest | null;
-  /** Of today: the next try is tomorrow's. */
+  /** The quota of today kept something back, so the next try is tomorrow's. */
   readonly isWithheldToday: boolean;
 }
 
@@ -237,7 +237,7 @@ export function alertStep(
   return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';
 }
 
-/** Falling, each once. Undefined: not whole numbers of credits, or too many of them. */
+/** Falling and without repeats. Undefined: not whole numbers of credits, or too many of them. */
 export function thresholdsOf(texts: readonly string[]): number[] | undefined {
   const given = texts.map(text => text.trim()).filter(text => text !== '');
   const thresholds = [...new Set(given.map(thresholdOf))];
@@ -246,7 +246,7 @@ export function thresholdsOf(texts: readonly string[]): number[] | undefined {
   return (thresholds as number[]).sort((one, other) => other - one);
 }
 
-/** Undefined: no whole number of credits from 0 on. */
+/** Undefined: the text is not a whole number of credits from 0 on. */
 function thresholdOf(text: string): number | undefined {
   const credits = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   return credits <= THRESHOLD_CREDITS_MAX ? credits : undefined;
@@ -262,7 +262,9 @@ export interface LowBalance {
   readonly atMs: number;
 }
 
-/** The body of account.balance_low. @param eventId that of the message, which may come twice */
+/**
+ * Writes the body of account.balance_low. @param eventId that of the message, which may come twice
+ */
 export function lowBalanceBody(eventId: string, low: LowBalance): string {
   const { accountId, accountName, threshold, balances, atMs } = low;
   const { available, reserved } = balances;

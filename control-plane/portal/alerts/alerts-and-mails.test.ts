@@ -49,7 +49,7 @@ const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
 
 onStoresInCi(test, 'low balances under two replicas', (test, { databases, database, stores }) => {
   let watches: BalanceWatch[];
-  /** Of an account a day. */
+  /** An account may send this many mails a day. */
   let mailsMax = 100;
 
   test.before(async () => {
@@ -211,7 +211,7 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     await failOne(accountId);
     await look();
     t.deepEqual((await told(accountId)).thresholds, [10]);
-    // But again after an hour above it.
+    // An hour after the notice the owners get it again, once the balance was above the threshold.
     const alert = database.kysely.updateTable('balance_alerts').where('account_id', '=', accountId);
     await alert.set({ told_at: Date.now() - TOLD_AGAIN_MS - 60_000 }).execute();
     await look();
@@ -243,7 +243,7 @@ onStoresInCi(test, 'low balances under two replicas', (test, { databases, databa
     const next = new SecretBox(Buffer.alloc(32, 2));
     const both = new CallbackSecrets(next, [new SecretBox(Buffer.alloc(32, 1))]);
     const watch = watchOf(stores, both);
-    // Those of other tests are sealed anew too, and no more at once than a look may.
+    // A look also seals addresses of other tests anew, up to its bound.
     for (let looks = 0; looks < 3; looks += 1) await watch.look();
     const webhook = await stores.alertSettings.webhook(accountId);
     assert.ok(webhook);
@@ -274,7 +274,7 @@ onStoresInCi(test, 'turns of mails', (test, { database }) => {
 
   const prepare = async () => {
     await database.kysely.deleteFrom('outbox').execute();
-    // Another place in the turns.
+    // New stores begin at another account.
     stores = storesOn(database);
   };
 
@@ -341,7 +341,7 @@ onStoresInCi(test, 'turns of mails', (test, { database }) => {
 onStoresInCi(test, 'messages of a day', (test, { database, stores, replica }) => {
   const replicas = [stores, replica()];
 
-  /** An invitation that a mail brings; by the operator where there is no bound. */
+  /** Queues a mail with an invitation; without a bound the operator sends it. */
   function invite(accountId: string, recipient: string, messagesMax?: number, by = stores) {
     const id = randomUUID();
     const letter = { id, accountId, recipient, subject: 'x', body: 'y' };

@@ -68,9 +68,9 @@ export function lowBalanceMail(
 
 const LOOK_EVERY_MS = 5000;
 const PAGE_ROWS = 200;
-/** Pages of a look: past 2000 thresholds the next look goes on. */
+/** A look reads this many pages; after 2000 thresholds the next look continues. */
 const PAGES_MAX = 10;
-/** Addresses whose secrets are sealed anew in a look, after the key was changed. */
+/** A look seals at most this many secrets of addresses anew after the key was changed. */
 const RESEALED_MAX = 50;
 
 export interface BalanceWatchDependencies {
@@ -78,7 +78,7 @@ export interface BalanceWatchDependencies {
   readonly settings: Pick<AlertSettingsStore, 'webhook' | 'listSealedWithOthers' | 'reseal'>;
   readonly secrets: Pick<CallbackSecrets, 'rebind' | 'sealText' | 'keyId'>;
   readonly mails: boolean;
-  /** Of an account a day. */
+  /** An account may send this many messages a day. */
   readonly messagesMax: number;
   readonly onWithheld: OnWithheld;
   readonly pageUrl: string;
@@ -99,7 +99,7 @@ export class BalanceWatch {
     this.#dependencies = dependencies;
   }
 
-  /** From where the last look stopped to the end, PAGES_MAX pages at most. */
+  /** Continues where the last look stopped, PAGES_MAX pages at most. */
   async look(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
       const seen = await this.#dependencies.alerts.look(this.#place, PAGE_ROWS);
@@ -161,7 +161,7 @@ export class BalanceWatch {
     return ownersMails(await alerts.owners(accountId), { accountId, secrets, textOf });
   }
 
-  /** So that the previous key may be taken away in the end. */
+  /** Seals secrets with the current key, so that the operator can remove the previous one. */
   async #sealAnew(): Promise<void> {
     const { settings, secrets } = this.#dependencies;
     const old = await settings.listSealedWithOthers(secrets.keyId, RESEALED_MAX);

@@ -29,7 +29,7 @@ import {
   writeNotice,
 } from './notices.ts';
 
-/** Time to change the key where it is used. */
+/** Owners get this much time to change the key where they use it. */
 export const EXPIRY_NOTICE_MS = 14 * DAY_MS;
 
 export interface ExpiringKey {
@@ -37,16 +37,16 @@ export interface ExpiringKey {
   readonly name: string;
   readonly accountId: string;
   readonly expiresAtMs: number;
-  /** What the quota of an earlier day kept back; null: no notice of this expiry was begun. */
+  /** Names what the quota of an earlier day kept back; null: this expiry has no notice yet. */
   readonly rest: Rest | null;
 }
 
 interface ExpiryNotice {
   readonly key: ExpiringKey;
-  /** Made outside of the transaction, which may be repeated. */
+  /** The id is made outside of the transaction, which may be repeated. */
   readonly id: string;
   readonly mails: readonly NewMail[];
-  /** As many as the account sends a day. */
+  /** The account sends this many mails a day. */
   readonly messagesMax: number;
 }
 
@@ -54,11 +54,11 @@ export type ExpiryNoticeStore = ReturnType<typeof expiryNoticeStore>;
 
 export function expiryNoticeStore(database: Database) {
   return {
-    /** @param after the id of a key; `limit` keys after it are read */
+    /** @param after the id of a key; reads `limit` keys after it */
     look: (after: string, limit: number) => look(database, after, limit),
     /** Undefined: another replica has queued it. */
     queue: (notice: ExpiryNotice) => transact(database, tx => queueNotice(database, tx, notice)),
-    /** For the sweeper: of keys that expired a day ago. */
+    /** Removes notices of keys that expired a day ago, for the sweeper. */
     removeOld: (limit: number) => {
       const before = nowPlusMs(database.nowMs, -DAY_MS);
       const expired = {
@@ -148,7 +148,7 @@ function takeUp({ nowMs }: Database, tx: Db, { id, key }: ExpiryNotice): Promise
   );
 }
 
-/** By an earlier try, whose answer was lost. */
+/** An earlier try, whose answer was lost, may have queued the notice. */
 async function queuedBefore(
   db: Db,
   { id, mails }: ExpiryNotice,
@@ -165,7 +165,7 @@ async function queuedBefore(
 
 interface ExpiryMail {
   readonly key: Pick<ExpiringKey, 'id' | 'name' | 'expiresAtMs'>;
-  /** The page of the keys. */
+  /** The page of the keys has this address. */
   readonly keysUrl: string;
 }
 
@@ -199,10 +199,10 @@ export function expiryMail({ key, keysUrl }: ExpiryMail, language: string | null
   };
 }
 
-/** Nobody waits for it to the minute. */
+/** An hour is precise enough for a notice of days. */
 const LOOK_EVERY_MS = 3_600_000;
 const PAGE_KEYS = 500;
-/** Pages of a look: past 100,000 keys the next look goes on. */
+/** A look reads this many pages; after 100,000 keys the next look continues. */
 const PAGES_MAX = 200;
 
 interface ExpiryWatchDependencies {
@@ -228,7 +228,7 @@ export class KeyExpiryWatch {
     this.#dependencies = dependencies;
   }
 
-  /** From where the last look stopped to the end, PAGES_MAX pages at most. */
+  /** Continues where the last look stopped, PAGES_MAX pages at most. */
   async look(): Promise<void> {
     for (let page = 0; page < PAGES_MAX; page += 1) {
       const { expiring, next } = await this.#dependencies.expiryNotices.look(

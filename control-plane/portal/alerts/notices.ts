@@ -16,27 +16,27 @@ import { type Message, takeFromToday, type Withheld } from '../mails/messages.ts
 
 interface Notice {
   readonly accountId: string;
-  /** Absent: the account has no address. */
+  /** If absent, the account has no address. */
   readonly event?: AccountEventRow | undefined;
   readonly mails: readonly NewMail[];
-  /** As many mails, and events, as the account sends a day. */
+  /** The account sends this many mails a day, and as many events. */
   readonly messagesMax: number;
 }
 
 export interface QueuedNotice {
-  /** Those that are sent; `event`: whether there is one. */
+  /** Counts the mails that are sent; `event` says whether there is one. */
   readonly mails: number;
   readonly event: boolean;
-  /** Of its event and mails, those that the account's quota of today keeps back. */
+  /** Lists which of its event and mails the account's quota of today keeps back. */
   readonly withheld: readonly Withheld[];
 }
 
-/** What is still to be sent: EVERYTHING, or keys of messages, which blanks separate. */
+/** Names what is still to be sent: EVERYTHING, or keys of messages, which blanks separate. */
 export type Rest = string;
 export const EVERYTHING: Rest = '*';
 const EVENT = 'event';
 
-/** What a row says of a notice; both null: nothing of it is withheld. */
+/** A notice has these columns; both are null if nothing of it is withheld. */
 export interface WithheldColumns {
   readonly withheld_at: number | null;
   readonly withheld_rest: Rest | null;

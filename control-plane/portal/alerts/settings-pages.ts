@@ -38,7 +38,7 @@ interface AlertScope {
 
 interface WebhookChange {
   readonly url: string;
-  /** Where there is one already, a new one is made only if this is so. */
+  /** If there is a secret already, a new one is made only if this is true. */
   readonly newSecret: boolean;
 }
 
@@ -66,7 +66,7 @@ export class ManageAlerts {
     this.#dependencies = dependencies;
   }
 
-  /** Unless `webhook` is `readable` a new secret is to be made. @returns mailsUsedUp of today's */
+  /** Unless `webhook` is `readable`, it needs a new secret. @returns mailsUsedUp of today's */
   async view(accountId: string) {
     const { settings, alerts, secrets, mails, messagesMax } = this.#dependencies;
     const { thresholds, webhook, test, sentToday } = await settings.read(accountId);
@@ -82,7 +82,7 @@ export class ManageAlerts {
     };
   }
 
-  /** False: they are not whole numbers of credits, or too many; nothing changed. */
+  /** False: the texts are not whole numbers of credits, or too many; nothing changed. */
   async setThresholds(scope: AlertScope, texts: readonly string[]): Promise<boolean> {
     const thresholds = thresholdsOf(texts);
     if (thresholds === undefined) return false;
@@ -164,7 +164,7 @@ const TEST_SAID = {
   'used-up': 'usedUp',
 } as const;
 
-/** The forms again, where they were not accepted; a secret, this once. */
+/** Shows forms again that were refused, with what was typed; shows a new secret this once. */
 interface Shown {
   readonly typedThresholds?: readonly string[];
   readonly thresholdsError?: string;

@@ -25,7 +25,7 @@ function offerOwnColour(stage) {
 }
 
 /**
- * Puts the original over the cut-out. Where the two have another shape there is nothing to slide.
+ * Puts the original over the cut-out. If their shapes differ, there is nothing to slide.
  * @param {HTMLElement} stage
  * @param {HTMLImageElement} before
  */
@@ -36,7 +36,7 @@ async function compare(stage, before) {
   try {
     await Promise.all([before.decode(), after.decode()]);
   } catch {
-    // A format that this browser does not show: the cut-out stands alone.
+    // This browser does not show the original's format, so the cut-out stands alone.
     return;
   }
   if (!isSameShape(before, after)) return;

@@ -22,7 +22,7 @@ function sectionsOf(page, link) {
   }));
 }
 
-/** With spaces between its cells and paragraphs, which `textContent` has not. */
+/** Puts spaces between cells and paragraphs, which `textContent` does not. */
 /** @param {Document} page @param {Element} section */
 function textOf(page, section) {
   const texts = page.createNodeIterator(section, NodeFilter.SHOW_TEXT);

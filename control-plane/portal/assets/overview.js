@@ -4,7 +4,7 @@
  */
 // @ts-check
 
-/** As in playground.js. */
+/** playground.js has the same name. */
 const HANDED_OVER = 'playground';
 
 const found = document.querySelector('a[data-drop-link]');
@@ -30,7 +30,7 @@ async function handOver(link, file) {
     const held = await caches.open(HANDED_OVER);
     await held.put(link.href, new Response(file, { headers }));
   } finally {
-    // Where the browser keeps nothing the playground asks for the picture again.
+    // If the browser keeps nothing, the reader gives the picture to the playground again.
     location.assign(link.href);
   }
 }

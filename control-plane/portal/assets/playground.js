@@ -7,14 +7,14 @@
 
 const LOOK_AGAIN_MS = 1000;
 const SECOND_MS = 1000;
-/** Looks that fail in a row before the reader is told; the job goes on without them. */
+/** After this many failed looks in a row the reader gets a message; the job continues. */
 const FAILED_LOOKS_MAX = 5;
-/** What the overview was given (overview.js) waits under this name. */
+/** A picture from the overview (overview.js) waits under this name. */
 const HANDED_OVER = 'playground';
 
 /** @type {string | undefined} */
 let originalHref;
-/** Rises with every form that is sent: what belongs to an older one is dropped. */
+/** Rises with every form that is sent; answers of an older one are dropped. */
 let turn = 0;
 
 const found = document.getElementById('playground-form');
@@ -45,7 +45,7 @@ function offerDrop(form) {
   const place = form.querySelector('[data-drop]');
   if (input === undefined || !(place instanceof HTMLElement)) return;
   input.addEventListener('change', () => {
-    // The stage is the next picture's.
+    // The stage belongs to the next picture.
     document.getElementById('outcome')?.replaceChildren();
     preview(place, input.files?.[0]);
   });
@@ -61,7 +61,7 @@ function offerDrop(form) {
 
 /** @param {HTMLInputElement} input @param {Iterable<File> | undefined} given */
 function take(input, given) {
-  // Some browsers do not know what files of these names are.
+  // Some browsers do not know the type of files with these names.
   const file = [...(given ?? [])].find(
     ({ type, name }) => type.startsWith('image/') || /\.(heic|heif|jxl)$/i.test(name),
   );
@@ -248,7 +248,7 @@ async function follow(answer, mine, stage) {
     const page = new DOMParser().parseFromString(text, 'text/html');
     const state = page.querySelector('[data-state]')?.getAttribute('data-state');
     if (state === undefined || state === null) {
-      // Refused: the form says why. What is no page of ours is the browser's to show.
+      // If the form was refused, it says why. The browser shows pages that are not ours.
       if (page.getElementById('try') === null) return location.assign(href);
       document.getElementById('outcome')?.replaceChildren();
       return replaceForm(page);
@@ -306,7 +306,7 @@ function showResult() {
   document.getElementById('outcome')?.scrollIntoView({ block: 'nearest' });
 }
 
-/** The texts alone: the buttons that copy them stay. @param {Document} page */
+/** Replaces the texts alone, so that the buttons that copy them stay. */
 function replaceCode(page) {
   const next = page.querySelectorAll('#call .code');
   for (const [index, here] of document.querySelectorAll('#call .code').entries()) {
@@ -319,7 +319,7 @@ function replaceCode(page) {
   }
 }
 
-/** The same call, with the options as they stand. @param {HTMLFormElement} form */
+/** Shows the same call with the options as they stand. @param {HTMLFormElement} form */
 async function showCall(form) {
   const query = new URLSearchParams();
   for (const [name, value] of new FormData(form)) {
@@ -333,6 +333,6 @@ async function showCall(form) {
     const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
     replaceCode(page);
   } catch {
-    // It stays as it was.
+    // The call stays as it was.
   }
 }

@@ -19,7 +19,7 @@ import {
 
 const REST_GUIDE = new URL('../../../docs/rest.md', import.meta.url);
 
-/** Pages by the files that documents name them by. */
+/** Documents name these pages by their files. */
 const PAGES: Readonly<Record<string, string>> = {
   'rest.md': REST_GUIDE_PATH,
   'errors.md': ERROR_DOCS_PATH,

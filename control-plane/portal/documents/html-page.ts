@@ -28,7 +28,7 @@ function hashOf(text: string): string {
   return `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 }
 
-/** For its answer. The one style sheet and the one script are named by their hashes. */
+/** An answer with a page has these headers, which name style sheet and script by their hashes. */
 export const HTML_PAGE_HEADERS = {
   'content-type': 'text/html; charset=utf-8',
   'content-security-policy': [
@@ -53,7 +53,7 @@ const PAGES = [
 
 interface HtmlPage {
   readonly title: string;
-  /** One of the documents. */
+  /** The path is that of one of the documents. */
   readonly path: (typeof PAGES)[number]['href'];
   readonly hasAccountArea: boolean;
   readonly header?: Child;

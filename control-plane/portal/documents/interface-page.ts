@@ -46,7 +46,7 @@ interface Document {
 }
 interface Described {
   readonly method: string;
-  /** A path, or the name of a webhook. */
+  /** This is a path, or the name of a webhook. */
   readonly path: string;
   readonly operation: Operation;
 }
@@ -120,7 +120,7 @@ of them, and it is not charged again. A new picture costs one credit.</p>
 class DocsPage {
   readonly #document: Document;
   readonly #groups: readonly { name: string; description: string; described: Described[] }[];
-  /** Bodies that were written out, by their text: where. */
+  /** Maps each body that is written out, by its text, to the operation that shows it. */
   readonly #bodies = new Map<string, Operation>();
   readonly #parametersSaid = new Set<string>();
   readonly #examplesSaid = new Set<string>();
@@ -158,7 +158,7 @@ ${described.map(one => this.#operation(one))}`,
     return html`${groups}`;
   }
 
-  /** What every refusal has in common, once. */
+  /** Says once what all refusals have in common. */
   problems(): Child {
     return html`<section id="problems"><h2>Errors</h2>
 <p>Every error is <code>application/problem+json</code>, a ${typeOf({ $ref: `${SCHEMA_PREFIX}Problem` })}.
@@ -194,7 +194,7 @@ ${this.#answers(operation)}
 </article>`;
   }
 
-  /** What each type of the body may hold, once: in the words of the last type that has them. */
+  /** Lists the fields of each type of the body, in the words of the last type that has them. */
   #fields(operation: Operation): Child {
     const { requestBody: body } = operation;
     if (body === undefined) return undefined;
@@ -225,7 +225,9 @@ ${rows.length > 0 ? html`<dl>${rows}</dl>` : undefined}
 ${media.map(([, { examples }]) => this.#examples(examples))}`;
   }
 
-  /** Each is described once. Those of the query are folded where a body has the fields too. */
+  /**
+   * Describes each parameter once. Parameters of the query are folded if a body has the fields too.
+   */
   #parameters({ parameters = [], requestBody }: Operation): Child {
     const all = parameters.map(parameter => this.#resolve<Parameter>(parameter));
     const isFolded = (one: Parameter) => one.in === 'query' && requestBody !== undefined;
@@ -244,7 +246,7 @@ ${
 }`;
   }
 
-  /** Each is shown once. */
+  /** Shows each example once. */
   #examples(examples: Media['examples'] = {}): Child {
     return Object.entries(examples).map(([name, { value }]) => {
       const text = JSON.stringify(value, null, 2);
@@ -333,7 +335,7 @@ function problemsOf({ content = {} }: Response): readonly Problem[] {
   return examples.map(({ value }) => value as Problem);
 }
 
-/** Text in which `...` is code. */
+/** Renders text in which `...` is code. */
 function prose(text: string): Child {
   const pieces = text.split('`');
   return html`${pieces.map((piece, index) => (index % 2 === 1 ? html`<code>${piece}</code>` : piece))}`;
@@ -347,7 +349,7 @@ function schemaAnchor(name: string): string {
   return `schema-${name}`;
 }
 
-/** What a value may be, in a few words: `string or null`, `"queued"`, a link to a schema. */
+/** Says in a few words what a value may be: `string or null`, `"queued"`, a link to a schema. */
 function typeOf(schema: JsonSchema): Child {
   const { $ref, type, items, format, oneOf } = schema;
   if (typeof $ref === 'string') {
@@ -364,7 +366,7 @@ function typeOf(schema: JsonSchema): Child {
   return html`${words}${format === undefined ? '' : ` (${format})`}`;
 }
 
-/** The properties of an object, those of objects inside indented by their path. */
+/** Lists the properties of an object; properties of inner objects are indented by their path. */
 function propertiesOf(schema: JsonSchema, path = ''): Child {
   const required = (schema.required ?? []) as readonly string[];
   const properties = Object.entries((schema.properties ?? {}) as Record<string, JsonSchema>);

@@ -1,4 +1,4 @@
-/** As much of Markdown as the documents are written in, as trees; everything else is text. */
+/** Parses as much of Markdown as the documents use into trees; everything else is text. */
 
 import { type Child, html } from '../page/html.ts';
 
@@ -31,7 +31,7 @@ export function parseMarkdown(markdown: string): readonly Section[] {
   return sections;
 }
 
-/** As GitHub makes them, so that links among the documents hold here and there. */
+/** Makes anchors as GitHub does, so that links among the documents hold here and there. */
 function anchorOf(title: string): string {
   return title
     .toLowerCase()
@@ -40,7 +40,7 @@ function anchorOf(title: string): string {
 }
 
 function blocksOf(markdown: string): Block[] {
-  // Fences first: what is inside of them may hold empty lines.
+  // Fences come first, since they may hold empty lines.
   const pieces = markdown.split(/^(```\w*\n[\s\S]*?^```)$/m);
   return pieces.flatMap(piece => {
     const code = FENCE.exec(piece)?.[1];
@@ -63,7 +63,7 @@ function cellsOf(row: string): string[] {
   return row.slice(1, row.lastIndexOf('|')).split(' | ');
 }
 
-/** The address of a link on these pages; undefined: it leads to no page, and stays text. */
+/** Finds the address of a link on these pages; undefined: it leads to no page, and stays text. */
 export type AddressOf = (target: string) => string | undefined;
 
 export function renderBlock(block: Block, addressOf: AddressOf): Child {

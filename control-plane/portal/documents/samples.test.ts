@@ -42,7 +42,7 @@ const spent = async () => 1000 - (await app.get('/v1/account')).json().credits.a
 interface Ran {
   readonly code: number;
   readonly said: string;
-  /** Beside the photo, with what is in them. */
+  /** These files lie beside the photo, with these contents. */
   readonly files: Readonly<Record<string, string>>;
 }
 

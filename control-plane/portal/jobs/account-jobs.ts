@@ -29,9 +29,12 @@ const KEYS_OFFERED_MAX = 200;
 export interface AccountJobQuestion {
   readonly group: AccountJobGroup;
   readonly apiKeyId: string | undefined;
-  /** How long ago jobs may have ended. */
+  /** The list goes back this many days from now. */
   readonly days: DaysListed;
-  /** `cursor` of the last job of the page before; another text: the first page. */
+  /**
+   * This is the `cursor` of the last job of the page before; with another text it is the first
+   * page.
+   */
   readonly after: string | undefined;
 }
 
@@ -43,7 +46,7 @@ export interface JobKey {
 
 export interface AccountJob {
   readonly job: Job;
-  /** Undefined: its notification has not come to be, or it asked for none. */
+  /** Undefined: its notification does not exist yet, or the job has no callback. */
   readonly notification: NotificationSummary | undefined;
 }
 
@@ -55,7 +58,7 @@ export type NotificationView = Pick<
 interface AccountJobsDependencies {
   readonly jobs: Pick<JobStore, 'find' | 'list'>;
   readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
-  /** The API key that jobs of the playground carry. */
+  /** Jobs of the playground carry this API key. */
   readonly playground: { findKey(accountId: string): Promise<string | undefined> };
   readonly outbox: Pick<OutboxStore, 'list'>;
   readonly operateWebhooks: Pick<OperateWebhooks, 'resend'>;
@@ -68,7 +71,7 @@ export class AccountJobs {
     this.#dependencies = dependencies;
   }
 
-  /** Open ones by their place in the queue, then those that ended, the latest first. */
+  /** Open jobs come first, by their position in the queue; then final jobs, the latest first. */
   async list(accountId: string, question: AccountJobQuestion) {
     const { jobs } = this.#dependencies;
     const { group, apiKeyId, days, after } = question;
@@ -84,7 +87,9 @@ export class AccountJobs {
     return { jobs: rows, next: last?.cursor };
   }
 
-  /** The playground's first, where there is one; then the account's own, the newest first. */
+  /**
+   * The playground's key comes first, if there is one; then the account's own, the newest first.
+   */
   async keys(accountId: string): Promise<readonly JobKey[]> {
     const { apiKeys, playground } = this.#dependencies;
     const internal = await playground.findKey(accountId);

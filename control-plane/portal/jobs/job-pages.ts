@@ -107,7 +107,7 @@ async function renderList(reply: FastifyReply, accountJobs: AccountJobs) {
   });
 }
 
-/** What to do next, where it is not the question that nothing answers to. */
+/** Says what to do next, unless the filter is what leaves the list empty. */
 function nothing({ words, role }: Visit, question: AccountJobQuestion) {
   const { empty, noneYet } = words.jobs;
   if (question.after !== undefined) return words.jobs.emptyPage;
@@ -119,7 +119,7 @@ function nothing({ words, role }: Visit, question: AccountJobQuestion) {
 
 const KEY_ID = /^[0-9A-Za-z]{12}$/;
 
-/** What the address asks for; what it cannot mean is as if it were not there. */
+/** Reads the filter of the address, and ignores values that mean nothing. */
 function questionOf(request: FastifyRequest): AccountJobQuestion {
   const [state, key, days, after] = ['state', 'key', 'days', 'after'].map(name =>
     queryOf(request, name),
@@ -132,7 +132,7 @@ function questionOf(request: FastifyRequest): AccountJobQuestion {
   };
 }
 
-/** How an address asks it; what is asked by default is left out. */
+/** Writes a filter as an address has it, without defaults. */
 function queryFor({ group, apiKeyId, days }: AccountJobQuestion) {
   return {
     state: group === 'all' ? undefined : group,
@@ -275,12 +275,12 @@ function facts({ words, formats }: Visit, job: Job, key: string): VNode {
   ]);
 }
 
-/** As the API answers with it: a caller of it is told no less here. */
+/** The page shows a caller of the API the same text as the API. */
 function errorText({ code, detail }: NonNullable<Job['failure']>): VNode {
   return html`<code>${code}</code> <span class="soft" lang="en">${detail}</span>`;
 }
 
-/** Null: its request named none. */
+/** Null: the request named no model. */
 function modelsText({ jobs }: Words, { model, result }: Job): Child {
   const roles: Readonly<Record<string, string>> = jobs.roles;
   const ran = result?.models?.map(({ name, role }) => `${name}, ${roles[role] ?? role}`);
@@ -321,7 +321,7 @@ function resultPath({ id }: Job): string {
   return `${PATH}/${id}/result`;
 }
 
-/** The link is for members of the account: it asks for a session. */
+/** The link is for members of the account, since it needs a session. */
 function resultActions({ words }: Visit, job: Job, baseUrl: string): VNode {
   const href = resultPath(job);
   const { copied } = words.common;
@@ -331,7 +331,7 @@ function resultActions({ words }: Visit, job: Job, baseUrl: string): VNode {
   );
 }
 
-/** The whole file is asked for only where it is opened, or where nothing smaller is there. */
+/** The browser loads the whole file only if it is opened, or if there is nothing smaller. */
 function result(visit: Visit, job: Job, baseUrl: string): Child {
   const { words, role } = visit;
   const said = words.jobs;

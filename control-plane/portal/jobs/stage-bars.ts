@@ -6,7 +6,7 @@ import { html } from '../page/html.ts';
 import type { Locale } from '../session/visit.ts';
 
 const WIDTH = 1000;
-/** What took hardly any time is still to be seen. */
+/** A stage that took hardly any time stays visible. */
 const BAR_MIN = 6;
 const WAITS: readonly string[] = ['queue', 'worker_wait', 'engine_wait'];
 

@@ -26,7 +26,7 @@ export function hasThumbnail({ role }: Pick<Visit, 'role'>, job: Job): boolean {
   return isThere && may(role, 'results.read');
 }
 
-/** @param alt empty where what stands beside it names the job */
+/** @param alt empty if the text beside it names the job */
 export function thumbnail(visit: Visit, job: Job, alt: string): VNode {
   if (!hasThumbnail(visit, job)) return html`<span class="thumbnail">${icon('picture')}</span>`;
   return html`<span class="thumbnail chequered"><img src=${`${JOBS_PATH}/${job.id}/thumbnail`}
@@ -44,14 +44,18 @@ export function thumbnailStrip(visit: Visit, jobs: readonly Job[]): Child {
   })}</ul>`;
 }
 
-/** Of a stranger's picture: shown in an img or saved, never run as a page of this host. */
+/**
+ * The picture is a stranger's, so a browser shows or saves it, and never runs it as a page here.
+ */
 export const RESULT_HEADERS = {
   'x-content-type-options': 'nosniff',
   'content-security-policy': "default-src 'none'; sandbox",
   'cross-origin-resource-policy': 'same-origin',
 } as const;
 
-/** How long a browser shows one without asking: less where the result goes earlier. */
+/**
+ * A browser shows a thumbnail this long without a request, or less if the result expires earlier.
+ */
 const CACHED_S_MAX = 600;
 
 /**

@@ -188,7 +188,7 @@ test('jobs › show every attempt of a notification, send it again while it is n
   t.is((await owner.post(`${path}/resend`, { csrf: 'wrong' })).statusCode, 403);
   const soon = await owner.post(`${path}/resend`);
   t.is(soon.headers.location, `${path}?said=too-soon`);
-  // One that began a minute ago.
+  // This attempt began a minute ago.
   t.truthy(await outbox.claim(claim(2), 60_000));
   const late = { statusCode: 502, durationMs: RESEND_EVERY_MS };
   t.truthy(await outbox.retryLater(claim(2), late, 60_000));
@@ -437,7 +437,7 @@ test('keys › revoke with a look at the last use', async t => {
 
 test('a result whose file is gone › is a page of its own in the account area', async t => {
   const id = await submitted();
-  // Others beside it that are there: a storage that lost all at once is not there.
+  // Other blobs stay beside it, since a storage that lost all at once counts as absent.
   for (const beside of [await submitted(), await submitted()]) await app.succeedJob(beside);
   const { blob } = await app.succeedJob(id);
   await rm(path.join(app.storageDir, blob));

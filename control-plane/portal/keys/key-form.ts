@@ -135,7 +135,7 @@ export function valuesOf({ name, policy }: ApiKey): TypedKey['values'] {
   };
 }
 
-/** `asked` is undefined where something is wrong. @param isNew a new key has no expiry to keep */
+/** `asked` is undefined if a field is wrong. @param isNew a new key has no expiry to keep */
 export function readKeyForm(form: FormFields, { keys }: Words, isNew: boolean) {
   const values = {
     name: form.text('name'),

@@ -171,7 +171,7 @@ async function renderKey(
   });
 }
 
-/** The one page that a secret is on. */
+/** No other page shows a secret. */
 function renderMade(
   reply: FastifyReply,
   { key, token }: { readonly key: ApiKey; readonly token: string },
@@ -221,7 +221,7 @@ function isOverlap(text: string): text is RotationOverlap {
   return Object.hasOwn(ROTATION_OVERLAPS, text);
 }
 
-/** Where a page begins, as the address says it. @throws PageError badForm */
+/** Reads from the address where a page begins. @throws PageError badForm */
 function placeOf(after: unknown) {
   if (after === undefined) return undefined;
   const [, createdAtMs, id] = /^(\d{1,15})-([0-9A-Za-z]{12})$/.exec(String(after)) ?? [];

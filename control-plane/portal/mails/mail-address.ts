@@ -3,18 +3,18 @@
 /** RFC 5321 section 4.5.3.1.3, without the angle brackets. */
 export const MAIL_LENGTH_MAX = 254;
 
-/** Not every address that the RFCs allow: those that people have. */
+/** Accepts the addresses that people have, which are fewer than the RFCs allow. */
 const FORM =
   /^[^\s@"(),:;<>[\\\]\p{Cc}\p{Cf}]{1,64}@[\p{L}\p{N}](?:[\p{L}\p{N}.-]*[\p{L}\p{N}])?$/u;
 
-/** Undefined: not the form of an address. Without blanks around it, in Unicode's composed form. */
+/** Strips blanks and composes Unicode. Undefined: the text does not have the form of an address. */
 export function parseMail(text: string): string | undefined {
   const mail = text.trim().normalize('NFC');
   if (!mail.isWellFormed() || Buffer.byteLength(mail) > MAIL_LENGTH_MAX) return undefined;
   return FORM.test(mail) ? mail : undefined;
 }
 
-/** Two addresses of one person have the same: letters' case says nothing. */
+/** Two addresses of one person have the same key, since letters' case says nothing. */
 export function mailKeyOf(mail: string): string {
   return mail.normalize('NFC').toLowerCase().normalize('NFC');
 }
@@ -37,10 +37,10 @@ export function providerName(of: {
   return `${fits ? mail : of.subject.slice(0, room)}${mark}`;
 }
 
-/** Of the provider's host. */
+/** The provider's host is cut at this length. */
 const MARK_LENGTH_MAX = 100;
 
-/** Where a person is written to, by what they are called; undefined: nowhere. */
+/** Finds the mail address in what a person is called; undefined: there is none. */
 export function addressOf(name: string): string | undefined {
   return parseMail(name.replace(/ \([^()]*\)$/, ''));
 }

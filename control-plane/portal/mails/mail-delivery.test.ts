@@ -152,7 +152,7 @@ test('go past an account with a hundred mails at a slow server, and leave it hal
   });
   await until(() => answers.length === MAILS_UNDER_WAY_MAX / 2);
   await put(['invited@c.test']);
-  // No answer of the server is needed for it: a place is free.
+  // The mail waits for no answer of the server, since a slot is free.
   await until(() => begun.includes('invited@c.test'));
   t.is(begun.length, MAILS_UNDER_WAY_MAX / 2 + 1);
   const stopped = slow.stop();

@@ -6,7 +6,7 @@ import { ACCOUNT_MAILS_DEFAULT, ACCOUNT_MAILS_MAX } from './messages.ts';
 
 export function readMail(whole: EnvReader) {
   const reader = whole.section('Mail');
-  // Of an account a day, and events to its own address: portal/mails/messages.ts.
+  // The quota holds for an account and a day, and for events to its own address (messages.ts).
   const accountMails = reader.integer('MATTING_ACCOUNT_MAILS', {
     about: `The mails that an account may send each UTC day. Events to its own address have a second
       limit of the same size.`,
@@ -17,7 +17,7 @@ export function readMail(whole: EnvReader) {
   return { mail: readServer(reader), accountMails };
 }
 
-/** Undefined: no mail is sent. The URL holds a password, so it is never logged. */
+/** If undefined, no mail is sent. The URL holds a password, so it is never logged. */
 function readServer(reader: EnvReader) {
   const smtpUrl = reader.url('MATTING_SMTP_URL', {
     about: `The mail server, such as \`smtps://user:password@mail.shop.example:465\`. \`smtp://\` needs

@@ -21,18 +21,18 @@ import { mailKeyOf } from './mail-address.ts';
 export const ACCOUNT_MAILS_DEFAULT = 100;
 export const ACCOUNT_MAILS_MAX = 1_000_000;
 export const RECIPIENT_MAILS_MAX = 20;
-/** Of invitations to one address from one account, and of notices to one owner of an account. */
+/** One account may send one address so many invitations, and one of its owners so many notices. */
 export const RECIPIENT_ACCOUNT_MAILS_MAX = RECIPIENT_MAILS_MAX / 2;
 
 export type Message =
   | { readonly kind: 'invitation'; readonly recipient: string }
-  /** To an owner of the account. */
+  /** A notice goes to an owner of the account. */
   | { readonly kind: 'notice'; readonly recipient: string }
-  /** To the address that the account's owners set. */
+  /** An event goes to the address that the account's owners set. */
   | { readonly kind: 'event' };
 
 export const WITHHELD_REASONS = ['account', 'recipient'] as const;
-/** Whose messages of the day are used up. */
+/** Names which messages of the day are used up. */
 export type WithheldReason = (typeof WITHHELD_REASONS)[number];
 
 interface MessageCount {
@@ -41,7 +41,7 @@ interface MessageCount {
   readonly reason: WithheldReason;
 }
 
-/** What a message of an account is counted by; it is sent where none of them is at its end. */
+/** Lists the counts of a message; it is sent if none of them is used up. */
 export function countsOf(accountId: string, message: Message, max: number): MessageCount[] {
   const kept = message.kind === 'event' ? 'event' : 'mail';
   const ofAccount: MessageCount = { name: `${kept} of ${accountId}`, max, reason: 'account' };
@@ -64,14 +64,14 @@ function addresseeOf(mail: string): string {
   return mailKeyOf(mail).replace(/^([^+@]+)\+[^@]*@/, '$1@');
 }
 
-/** @param used before, by name; where there is none nothing was sent */
+/** @param used counts before, by name; an absent one is nothing */
 export function takeMessages(
   messages: readonly (readonly MessageCount[])[],
   used: ReadonlyMap<string, number>,
 ): {
-  /** In the order of the messages: what keeps one back; undefined: it is sent. */
+  /** Names for each message the count that keeps it back; undefined: it is sent. */
   readonly withheldBy: readonly (MessageCount | undefined)[];
-  /** After those that are sent. */
+  /** These are the counts after the messages that are sent. */
   readonly used: ReadonlyMap<string, number>;
 } {
   const after = new Map(used);
@@ -84,17 +84,17 @@ export function takeMessages(
   return { withheldBy, used: after };
 }
 
-/** A message that is not sent, since as many were sent today as may be. */
+/** This message is not sent, since as many as the quota allows were sent today. */
 export interface Withheld {
   readonly reason: WithheldReason;
-  /** The first of today of that account, or to that address. */
+  /** This is the first of today from that account, or to that address. */
   readonly isFirst: boolean;
 }
 
 /** A row is of no use once its day is over. */
 const KEPT_MS = 86_400_000;
 
-/** Counts those that may be sent, and says of each why not. @param max of each kind */
+/** Counts messages that may be sent, and says why others are withheld. @param max of each kind */
 export async function takeFromToday(
   database: Database,
   tx: Db,
@@ -128,13 +128,13 @@ export async function takeFromToday(
 }
 
 export interface TestBounds {
-  /** Between two. */
+  /** Two tests are this far apart. */
   readonly everyMs: number;
-  /** As many events as the account sends a day. */
+  /** The account sends this many events a day. */
   readonly messagesMax: number;
 }
 
-/** Counts a test, whose time outlives the address. Undefined: it is to be sent. */
+/** Counts a test, and keeps its time when the address goes. Undefined: it is to be sent. */
 export async function takeTest(
   database: Database,
   tx: Db,
@@ -172,14 +172,14 @@ export async function readSentToday({ nowMs }: Database, db: Db, accountId: stri
   return { mails: usedOf(mails), events: usedOf(events) };
 }
 
-/** For the sweeper: rows of days that are over, `limit` at most; their number. */
+/** Removes rows of days that are over for the sweeper, `limit` at most; answers their number. */
 export function removeOldCounts(database: Database, limit: number): Promise<number> {
   const before = nowPlusMs(startOfDay(database.nowMs), -KEPT_MS);
   const days = { table: 'message_counts', key: 'key_hash', time: 'day_at', before } as const;
   return removeOldRows(database, days, limit);
 }
 
-/** Adds to each row of today, and begins those of other days anew. */
+/** Adds to each row of today, and resets rows of other days. */
 async function raise({ dialect, nowMs }: Database, tx: Db, asked: ReadonlyMap<string, number>) {
   const values = [...asked]
     .map(([name, used]) => ({ key_hash: hashOf(name), used }))
@@ -193,10 +193,10 @@ type Insert = InsertQueryBuilder<Schema, 'message_counts', InsertResult>;
 function raising(dialect: Database['dialect'], insert: Insert): Insert {
   const given = (column: string) =>
     dialect === 'sqlite' ? sql.ref(`excluded.${column}`) : sql`values(${sql.ref(column)})`;
-  // A clock that was set back begins no day anew.
+  // A clock that was set back resets no day.
   const isOver = sql`${sql.ref('message_counts.day_at')} < ${given('day_at')}`;
   const raised = {
-    // MySQL assigns from left to right: what reads the old day comes before the new one.
+    // MySQL assigns from left to right, so reads of the old day come before the new one.
     used: sql<number>`${given('used')} + case when ${isOver} then 0 else ${sql.ref('message_counts.used')} end`,
     withheld: sql<number>`case when ${isOver} then 0 else ${sql.ref('message_counts.withheld')} end`,
     day_at: sql<number>`case when ${isOver} then ${given('day_at')} else ${sql.ref('message_counts.day_at')} end`,

@@ -28,7 +28,7 @@ export function ownersMails(
 ): NewMail[] {
   return owners.flatMap(({ mail, language }) => {
     const recipient = addressOf(mail);
-    // Somebody of an identity provider that says no mail of them.
+    // The identity provider names no mail of this person.
     if (recipient === undefined) return [];
     const { subject, text } = of.textOf(language);
     const id = randomUUID();
@@ -39,7 +39,7 @@ export function ownersMails(
 
 export type OnWithheld = (accountId: string, withheld: Withheld) => void;
 
-/** Each is counted; the log says it once a day of an account, and of an address without naming it. */
+/** Counts each message; the log has one line a day for an account, and for an unnamed address. */
 export function withheldReporter(
   observer: { messageWithheld(reason: WithheldReason): void },
   log: Pick<Logger, 'warn'>,

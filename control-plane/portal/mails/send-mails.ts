@@ -36,7 +36,7 @@ const ATTEMPT_MS_MAX = 60_000;
 const NO_KEY = 'ENOKEY';
 
 export interface OutgoingMail {
-  /** A UUID; the same on every attempt: the Message-ID has it. */
+  /** The id is a UUID that all attempts share; the Message-ID has it. */
   readonly id: string;
   readonly to: string;
   readonly subject: string;
@@ -89,7 +89,7 @@ async function attemptMail(
   const error = outcome.kind === 'sent' ? {} : { error: outcome.error };
   const end = { statusCode: null, ...error, durationMs: performance.now() - beganMs };
   const attempt = message.attempts + 1;
-  // Nothing of the recipient: an address is a person's.
+  // The line holds nothing of the recipient, since an address is a person's.
   const line = { mailId: message.id, accountId: message.accountId, attempt, ...outcome };
   const over = { slow: undefined, nextInMs: undefined };
   if (outcome.kind === 'sent') {
@@ -98,7 +98,7 @@ async function attemptMail(
     return over;
   }
   if (cutOff.aborted) {
-    // Ended by us, not by the server.
+    // This process cut the attempt off, not the server.
     await outbox.release(claim, cutOff);
     return over;
   }
@@ -129,7 +129,7 @@ async function send(
 
 const CONNECT_MS = 10_000;
 const GREETING_MS = 10_000;
-/** Between two answers of the server. */
+/** The server may be silent this long between two answers. */
 const SILENCE_MS = 20_000;
 const ERROR_LENGTH_MAX = 64;
 
@@ -143,7 +143,7 @@ export class SmtpSender implements MailSender {
   readonly #from: string;
   readonly #name: string | undefined;
 
-  /** @param server.name of the service, as whom and under which it writes */
+  /** @param server.name of the service, which signs its mails with it */
   constructor(server: {
     readonly smtpUrl: string;
     readonly from: string;
@@ -172,7 +172,7 @@ export class SmtpSender implements MailSender {
         subject: mail.subject,
         text: this.#name === undefined ? mail.text : `${mail.text}\n-- \n${this.#name}\n`,
         messageId: `<${mail.id}@${this.#from.split('@')[1] ?? 'localhost'}>`,
-        // Receivers that answer by themselves do not answer this.
+        // Receivers that answer by themselves do not answer mails with this header.
         headers: { 'Auto-Submitted': 'auto-generated' },
         disableFileAccess: true,
         disableUrlAccess: true,
@@ -199,10 +199,10 @@ function serverOf(url: URL): SMTPTransport.Options {
   };
 }
 
-/** Codes of nodemailer that tell of this mail; others tell of the server or the way to it. */
+/** These codes of nodemailer concern this mail; others concern the server or the way to it. */
 const OF_THE_MAIL = new Set(['EENVELOPE', 'EMESSAGE']);
 
-/** A refusal for good is one of the mail itself: RFC 5321 section 4.2.1, 5xx. */
+/** A permanent refusal concerns the mail itself: RFC 5321 section 4.2.1, 5xx. */
 function outcomeOf(error: unknown): MailOutcome {
   const { code = 'unknown', responseCode } = error as { code?: string; responseCode?: number };
   const text = responseCode === undefined ? code : `${code}-${responseCode}`;

@@ -23,7 +23,7 @@ export function baseline(dialect: DatabaseDialect): Migration {
   return {
     async up(db: Kysely<unknown>) {
       await createTables(db, dialect, TABLES);
-      // Orders of before have no reference, and SQLite adds no column that is unique.
+      // Orders of earlier versions have no reference, and SQLite adds no column that is unique.
       const isUnique = true;
       await createIndex(db, dialect, 'orders_reference', 'orders', ['reference'], { isUnique });
     },

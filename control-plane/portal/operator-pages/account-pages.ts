@@ -166,7 +166,7 @@ function movementForm(
       {
         action: `${ACCOUNTS_PATH}/${account.account_id}/${kind}`,
         csrf: operatorVisitOf(request).csrf,
-        // Sent twice by a double click it is entered once.
+        // A double click sends the form twice, and the grant is entered once.
         hidden: { fallback: `page ${randomUUID()}` },
         class: 'form panel',
       },

@@ -35,7 +35,7 @@ import { registerJobPages, registerNodePages, registerNotificationPages } from '
 
 interface OperatorPagesOptions {
   readonly baseUrl: string;
-  /** Undefined: there are no pages. */
+  /** If undefined, there are no pages. */
   readonly operatorKey: string | undefined;
   readonly brand?: Brand;
 }
@@ -95,7 +95,7 @@ function errorHandlerOf(baseUrl: string) {
   };
 }
 
-/** Over TLS with the prefix that lets no other host plant it; on this machine without. */
+/** Over TLS the prefix lets no other host plant the cookie; on this machine there is no TLS. */
 const SECURE_COOKIE = '__Host-matting-operator';
 const PLAIN_COOKIE = 'matting-operator';
 const LANGUAGE_COOKIE = 'matting-operator-language';
@@ -119,7 +119,7 @@ async function endSessions(reply: FastifyReply, sessions: OperatorSessions): Pro
     .clearCookie(PLAIN_COOKIE, cookieOptions(false));
 }
 
-/** Cookies of sessions that are valid: a browser may have one of each name. */
+/** Lists cookies of valid sessions, since a browser may have one of each name. */
 async function tokensOf(
   { cookies }: FastifyRequest,
   sessions: OperatorSessions,
@@ -178,7 +178,7 @@ function registerSignIn(
     requireSafeOrigin(request);
     requireAttempt(request);
   };
-  // Without a token: who sends the form from here knows the key or does not.
+  // The form has no token, since its sender knows the key or does not.
   const config = { public: true, body: 'tokenless' } as const;
   pages.post(SIGN_IN_PATH, { config, onRequest }, (request, reply) => {
     const isSecure = requireSafeOrigin(request);
@@ -226,7 +226,7 @@ function renderSignIn(reply: FastifyReply, error?: string): FastifyReply {
   });
 }
 
-/** True over TLS. @throws PageError insecure where the key could be read on its way */
+/** True over TLS. @throws PageError insecure if others could read the key on its way */
 function requireSafeOrigin(request: FastifyRequest): boolean {
   const { protocol, hostname } = new URL(String(request.headers.origin));
   if (protocol === 'https:') return true;

@@ -28,7 +28,7 @@ export class OperatorSessions {
     return `${signed}.${this.#sign(signed)}`;
   }
 
-  /** Asks the database about a token that this key signed and that has not expired, and of no other. */
+  /** Looks in the database only for tokens that this key signed and that have not expired. */
   async isValid(token: string | undefined, nowMs = Date.now()): Promise<boolean> {
     const [, endMs, random, signature] = TOKEN.exec(token ?? '') ?? [];
     if (token === undefined || signature === undefined) return false;

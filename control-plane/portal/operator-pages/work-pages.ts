@@ -434,7 +434,7 @@ function notificationTable(found: readonly OperatorNotification[], visit: Operat
   });
 }
 
-/** The last attempt: what came of it, and when. */
+/** Says how the last attempt ended, and when. */
 function lastAnswer(
   { last_status_code: status, last_failure: failure, last_attempt_at: at }: OperatorNotification,
   { own, words, formats }: OperatorVisit,
@@ -445,7 +445,7 @@ function lastAnswer(
     <div class="soft">${ui.ago(at, formats.exactTime)}</div>`;
 }
 
-/** The job that ended; or the account's event, which has an id of its own and no page. */
+/** Names the final job, or the account's event, which has an id of its own and no page. */
 function subjectOf({ job_id: id, event }: OperatorNotification): VNode {
   const href = `${PAGES_PATH}/jobs/${id}`;
   if (event === null) {

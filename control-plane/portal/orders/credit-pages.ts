@@ -35,7 +35,7 @@ export function registerCreditRoutes(account: FastifyInstance, services: CreditS
     const { filter, wrong } = filterOf(request);
     if (Object.keys(wrong).length > 0) throw new PageError('badForm');
     const { lines, end } = ledgerHistory.export(visitOf(request).accountId, filter);
-    // Whether its reader takes all of it or leaves.
+    // The export ends whether its reader takes all of it or leaves.
     const stream = Readable.from(lines, { objectMode: false }).once('close', end);
     return sendCsv(reply, 'credits.csv', stream);
   });
@@ -94,12 +94,12 @@ function balanceFigures(visit: Visit, { available, reserved }: Balances, pace: n
   return [...figures, { label: credits.lasts, value: lastingText(visit, available, pace), note }];
 }
 
-/** As typed; '' where it was not. */
+/** The fields are as typed; an absent field is ''. */
 type TypedFilter = ReturnType<typeof filterOf>['typed'];
-/** Which field is wrong: in itself, or `order`, because the days are the wrong way round. */
+/** Names the wrong fields: each by its form, or `order` if the days are the wrong way round. */
 type WrongFields = Partial<Record<'kind' | 'from' | 'to', 'form' | 'order'>>;
 
-/** What is shown of the ledger: with reservations at one click, and any kind or days. */
+/** Chooses what the page shows of the ledger: reservations at one click, and any kind or days. */
 function ledgerChoice({ words }: Visit, typed: TypedFilter, wrong: WrongFields): VNode {
   const { credits, common } = words;
   const badDay = { form: credits.badDay, order: credits.badOrder };
@@ -188,7 +188,7 @@ const TONES: Readonly<Record<LedgerKind, string>> = {
   release: 'soft',
 };
 
-/** What the entry did to the available credits; a charge takes what was reserved before. */
+/** Writes what the entry did to the available credits; a charge takes what was reserved before. */
 function signed({ kind, amount }: LedgerLine, formats: Formats): string {
   const count = formats.credits(amount);
   return kind === 'grant' || kind === 'release' ? `+${count}` : `\u2212${count}`;
@@ -197,10 +197,10 @@ function signed({ kind, amount }: LedgerLine, formats: Formats): string {
 const UUID = '[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}';
 const OF_ORDER = new RegExp(`^(order|refund|released):(${UUID})(?:$|:)`);
 const OF_LOST_RESULT = new RegExp(`^lost:(${UUID})$`);
-/** Of a job's id, beside its line: enough to tell the jobs of a page apart. */
+/** So many digits of a job's id, beside its line, tell the jobs of a page apart. */
 const SHORT_ID_LENGTH = 8;
 
-/** The order or the job of an entry; of what the operator entered its reference says what it is. */
+/** Names the order or the job of an entry; the operator's own references say what they are. */
 function subjectOf({ kind, reference }: Pick<LedgerLine, 'kind' | 'reference'>) {
   if (kind !== 'grant' && kind !== 'revoke') return { words: kind, job: reference } as const;
   const [, why, order] = OF_ORDER.exec(reference) ?? [];

@@ -94,13 +94,13 @@ test('exports whose readers are late › give their places to those of other acc
   const begun = [];
   for (let count = 0; count < EXPORTS_AT_ONCE_MAX; count += 1) {
     begun.push(await begin());
-    // Each has taken its first line, and asks for no other.
+    // Each export has given its first line, and its reader takes no other.
     await begun.at(-1)?.lines.next();
     nowMs += 1;
   }
   nowMs = EXPORT_READER_MS_MAX - 1;
   await t.throwsAsync(begin(), { code: 'SERVICE_UNAVAILABLE' });
-  // The first goes on reading in time: the second is the latest.
+  // The first reader continues in time, so the second is the latest.
   await begun[0]?.lines.next();
   nowMs = EXPORT_READER_MS_MAX + 1;
   const newcomer = await begin();
@@ -109,7 +109,7 @@ test('exports whose readers are late › give their places to those of other acc
   for (const { lines } of [...begun.filter(one => one !== left), newcomer]) {
     for await (const line of lines) t.truthy(line);
   }
-  // What was broken off holds no place, and takes none of its account's next.
+  // An export that was broken off holds no slot, and its `end` frees no slot of the next one.
   history.export(left?.account ?? '', ALL);
   left?.end();
   t.throws(() => history.export(left?.account ?? '', ALL), { code: 'RATE_LIMITED' });
@@ -126,7 +126,7 @@ test('a line of CSV › quotes text, keeps numbers, and begins no cell like a fo
 
 const BODY = Buffer.alloc(0);
 
-/** Every message says this, and is proven. */
+/** Every message holds this notice, and its signature is right. */
 function receiver(notice: PaymentNotice, more: Partial<ReceivePaymentOptions> = {}) {
   const provider = { name: 'provider', read: () => notice };
   return new ReceivePayment({ provider, orders: stores.orders, ...more });

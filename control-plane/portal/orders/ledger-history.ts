@@ -9,15 +9,15 @@ import { cursorText, pageOf } from '../page/paging.ts';
 import { type LedgerLine, type LedgerLineStore, MOVING_KINDS } from './ledger-lines.ts';
 
 const LINES_PAGE_ROWS = 50;
-/** Entries of one statement of an export: about a millisecond on SQLite. */
+/** One statement of an export reads so many entries: about a millisecond on SQLite. */
 const EXPORT_PAGE_ROWS = 500;
-/** Exports of a replica at once; an account has one. */
+/** A replica runs so many exports at once; an account has one. */
 export const EXPORTS_AT_ONCE_MAX = 4;
-/** One whose reader has asked for nothing for as long gives its place to another account's. */
+/** If a reader takes nothing for this long, its export gives its slot to another account's. */
 export const EXPORT_READER_MS_MAX = 5000;
 const RETRY_AFTER_S = 10;
 
-/** Which entries: of a kind, of days (UTC, `2026-01-31`), both ends included. */
+/** Selects entries of a kind and of days (UTC, `2026-01-31`), both ends included. */
 export interface LedgerFilter {
   readonly kind: LedgerKind | undefined;
   readonly from: string | undefined;
@@ -26,12 +26,12 @@ export interface LedgerFilter {
 
 export interface LedgerPage {
   readonly lines: readonly LedgerLine[];
-  /** Where the next page begins; undefined: there is none. */
+  /** The next page begins here; undefined: there is none. */
   readonly next: string | undefined;
 }
 
 interface Export {
-  /** Since when its lines wait for their reader; undefined: they are being read. */
+  /** The export's lines wait for their reader since then; undefined: they are being read. */
   waitsSinceMs: number | undefined;
   ended: boolean;
 }
@@ -61,7 +61,7 @@ export class LedgerHistory {
     return { available: balances.available, reserved: balances.reserved };
   }
 
-  /** @param withReservations of no kind in particular: also what jobs held and gave back */
+  /** @param withReservations includes what jobs held and gave back, if no kind is chosen */
   async page(
     accountId: string,
     { filter, withReservations }: { filter: LedgerFilter; withReservations: boolean },
@@ -81,11 +81,13 @@ export class LedgerHistory {
 
   /**
    * Begins an export: `lines` are CSV (RFC 4180), the latest entries first, as they are read; what
-   * is entered meanwhile is not among them. Its place is held until the last line or `end`, to be
-   * called when its reader is gone, whatever it has read; or until another's needs it and this one's
-   * reader is late: its lines then break off.
+   * is entered meanwhile is not among them. It holds a slot until the last line or until `end`,
+   * which
+   * the caller calls when the reader is gone, whatever it has read. If another export needs the
+   * slot
+   * and this one's reader is late, its lines break off.
    * @throws ContractError RATE_LIMITED while the account has another, SERVICE_UNAVAILABLE while
-   * others have all places
+   * others have all slots
    */
   export(accountId: string, filter: LedgerFilter) {
     const options = { retryAfterS: RETRY_AFTER_S };
@@ -112,7 +114,7 @@ export class LedgerHistory {
     return { lines: this.#watched(own, this.#csvLines(accountId, filter), end), end };
   }
 
-  /** Takes the place of the export whose reader is latest; false: all of them are read. */
+  /** Takes the slot of the export whose reader is latest; false: all of them are read. */
   #endLatest(): boolean {
     const lateMs = this.#clockMs() - EXPORT_READER_MS_MAX;
     let latest: [string, Export] | undefined;
@@ -125,7 +127,7 @@ export class LedgerHistory {
     return this.#exporting.delete(latest[0]);
   }
 
-  /** The place is given back before the reader knows that there is no more, who may ask again. */
+  /** Gives the slot back before the reader, who may want another export, sees the last line. */
   async *#watched(
     own: Export,
     lines: AsyncGenerator<string, void, void>,

@@ -16,7 +16,7 @@ const ALL: LinesQuestion = {
 };
 
 onStores(test, 'lines of a ledger', (test, { database, stores }) => {
-  /** Grants of 10 and revocations of 1 in turn, three of them at each instant. */
+  /** Alternates grants of 10 and revocations of 1, three of them at each instant. */
   async function account(moves: number): Promise<string> {
     const id = await fundedAccount(stores, 5);
     for (let index = 0; index < moves; index += 1) {

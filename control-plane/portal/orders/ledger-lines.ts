@@ -14,14 +14,14 @@ import { sql } from 'kysely';
 /** The kinds that move the balance. */
 export const MOVING_KINDS = ['grant', 'charge', 'revoke'] as const satisfies LedgerKind[];
 
-/** Entries behind a page that are read for its balances: of some 200 pages, some 20 ms. */
+/** A page reads at most so many newer entries for its balances: some 200 pages, some 20 ms. */
 const NEWER_ENTRIES_MAX = 20_000;
 
 export interface LinesQuestion {
-  /** At least one. */
+  /** There is at least one kind. */
   readonly kinds: readonly LedgerKind[];
   readonly fromMs: number;
-  /** The first instant that is not asked for. Undefined: to the present. */
+  /** The lines end before this instant. Undefined: they reach the present. */
   readonly beforeMs: number | undefined;
   readonly after: PageCursor | undefined;
   readonly limit: number;
@@ -32,7 +32,8 @@ export type LedgerLine = Awaited<ReturnType<typeof readLines>>[number];
 export function createLedgerLineStore(database: Database, newerMax = NEWER_ENTRIES_MAX) {
   return {
     /**
-     * The latest first. `balance` is null where the kinds leave out one that moves it, or where more
+     * Lists the latest first. `balance` is null if the kinds leave out one that moves it, or if
+     * more
      * than NEWER_ENTRIES_MAX entries are newer than the page.
      */
     page: (accountId: string, question: LinesQuestion) =>
@@ -42,7 +43,7 @@ export function createLedgerLineStore(database: Database, newerMax = NEWER_ENTRI
 
 export type LedgerLineStore = ReturnType<typeof createLedgerLineStore>;
 
-/** What an entry did to the balance. */
+/** Computes what an entry did to the balance. */
 function effectOf(kind: LedgerKind, amount: number): number {
   if (kind === 'grant') return amount;
   return kind === 'charge' || kind === 'revoke' ? -amount : 0;
@@ -54,7 +55,7 @@ async function readLines(
   question: LinesQuestion,
   newerMax: number,
 ) {
-  // One statement: what is entered between two would be missing from one of them.
+  // One statement reads both, since an entry between two statements would be missing from one.
   const rows = await query(database, db => {
     const page = selectPage(database, db, accountId, question);
     return db
@@ -82,7 +83,7 @@ async function readLines(
   });
 }
 
-/** Each kind along its own index: of those that are left out no row is read. */
+/** Reads each kind along its own index, and no row of kinds that are left out. */
 function selectPage(database: Database, db: Db, accountId: string, question: LinesQuestion) {
   const { dialect } = database;
   const { kinds, fromMs, beforeMs = Number.MAX_SAFE_INTEGER, after, limit } = question;
@@ -116,7 +117,7 @@ function selectPage(database: Database, db: Db, accountId: string, question: Lin
     .limit(limit);
 }
 
-/** How many entries are newer than the page, and what they moved; one more than are counted. */
+/** Counts the entries newer than the page, up to one more than the bound, and sums their moves. */
 function selectNewer(
   { dialect }: Database,
   db: Db,

@@ -28,7 +28,7 @@ import {
 
 const ORDER = '00000000-0000-4000-8000-000000000001';
 
-/** Prices and credits of any relation, with parts of the price that refunds take in turn. */
+/** Draws prices and credits of any relation, with parts of the price that refunds take in turn. */
 const refunds = fc
   .record({
     credits: fc.integer({ min: 1, max: 1_000_000_000 }),
@@ -61,7 +61,7 @@ test('credits of a refund › is what it is of the packages on sale', t => {
     creditsOfRefund({ credits, price, refunded: 0 }, price / 2);
   t.is(half(2500, 5000), 1250);
   t.is(half(107_200, 150_000), 53_600);
-  // A tenth of a credit a fen: the first takes a whole one, the next nine none.
+  // A tenth of a credit costs a fen: the first refund takes a whole credit, the next nine none.
   const part = (refunded: number) => creditsOfRefund({ credits: 100, price: 1000, refunded }, 1);
   t.deepEqual([part(0), part(1), part(9), part(10)], [1, 0, 0, 1]);
 });

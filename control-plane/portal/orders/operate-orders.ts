@@ -18,24 +18,24 @@ export const LISTED_ORDER_STATES = [
   'paid',
 ] as const satisfies readonly ListedOrderState[];
 
-/** In `paid_by`, and of refunds. */
+/** Orders have this name in `paid_by`, and refunds as who reported them. */
 export const OPERATOR = 'operator';
 const ACTOR: ServiceActor = { kind: 'operator' };
 
 export interface OrderQuestion {
-  /** Undefined: all. */
+  /** If undefined, all states are listed. */
   readonly state: ListedOrderState | undefined;
-  /** Name or id; undefined: all. */
+  /** The account's name or id; undefined: all accounts. */
   readonly account: string | undefined;
   readonly limit: number;
-  /** `cursor` of the last order of the page before; undefined: the first page. */
+  /** This is the `cursor` of the last order of the page before; undefined: the first page. */
   readonly after: string | undefined;
 }
 
 interface Refunding {
-  /** In the currency's smallest unit; undefined: all that is left of the price. */
+  /** The amount is in the currency's smallest unit; undefined: all that is left of the price. */
   readonly amount: number | undefined;
-  /** What the refund is called where the money is; undefined: one is made up. */
+  /** The payment provider or bank calls the refund so; undefined: the service makes one up. */
   readonly reference: string | undefined;
 }
 
@@ -52,7 +52,9 @@ export class OperateOrders {
     this.#accounts = accounts;
   }
 
-  /** The latest first. @throws ContractError NOT_FOUND: the account; INVALID_REQUEST: `after` */
+  /**
+   * Lists the latest first. @throws ContractError NOT_FOUND: the account; INVALID_REQUEST: `after`
+   */
   async list({ state, account, limit, after }: OrderQuestion) {
     const place = after === undefined ? undefined : parseCursor(after);
     if (after !== undefined && place === undefined) {
@@ -72,7 +74,7 @@ export class OperateOrders {
     const atRefunds = refunds.reduce((sum, { revoked }) => sum + revoked, 0);
     return {
       ...viewOrder(order),
-      /** Of `credits_revoked`, as jobs failed that were open at a refund. */
+      /** Jobs that were open at a refund and failed gave back so many of `credits_revoked`. */
       credits_revoked_later: order.revoked - atRefunds,
       payments: payments.map(payment => viewPayment(payment, order.currency)),
       refunds: refunds.map(refund => viewRefund(refund, order.currency)),
@@ -143,7 +145,7 @@ export class OperateOrders {
   }
 }
 
-/** Sums twice: as the integers they are, and as people write them. */
+/** Shows sums twice: as the integers they are, and as people write them. */
 function viewOrder(order: Order) {
   const { price, refunded, currency } = order;
   return {
@@ -176,7 +178,7 @@ function viewPayment({ payment, amount, outcome, toldBy, ...rest }: OrderPayment
     outcome,
     amount,
     currency,
-    // Another currency's smallest unit is not known.
+    // Only the smallest unit of the service's own currency is known.
     sum: currency === own ? formatDecimal(amount, own) : null,
     told_by: toldBy,
     received_at: isoTime(receivedAtMs),
@@ -194,7 +196,7 @@ function viewRefund(refund: OrderRefund, currency: string) {
     credits_not_revoked: credits - revoked,
     told_by: refund.toldBy,
     created_at: isoTime(refund.createdAtMs),
-    /** null: it waits for the payment. */
+    /** null: the refund waits for the payment. */
     applied_at: isoTime(refund.appliedAtMs),
   };
 }

@@ -71,7 +71,7 @@ export function registerOrderPages(pages: FastifyInstance, services: OrderPageSe
   );
 }
 
-/** Shows the order again with what was refused; an unknown one is the page that says so. */
+/** Shows the order again with the refusal; an unknown order leads to the page of errors. */
 async function changeOrder(
   request: OrderRequest,
   reply: FastifyReply,
@@ -241,7 +241,7 @@ function refundTable(order: OperatorOrderDetails, visit: OperatorVisit): VNode {
   });
 }
 
-/** @param name of the payment provider, or `operator` */
+/** @param name that of the payment provider, or `operator` */
 function actorName(name: string, { words: { audit } }: OperatorVisit): string {
   return name === OPERATOR ? audit.actors.operator : audit.actors.payment;
 }

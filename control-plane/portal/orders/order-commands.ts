@@ -1,4 +1,4 @@
-/** The operator's commands of orders: `orders list`, `show`, `confirm` and `refund`. */
+/** These are the operator's commands of orders: `orders list`, `show`, `confirm` and `refund`. */
 
 import { wholeNumber } from '@matting/core/cli/arguments.ts';
 import { type CliContext, CommandError, table } from '@matting/core/cli/context.ts';

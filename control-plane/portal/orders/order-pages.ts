@@ -28,16 +28,16 @@ const ORDERS_PAGE_ROWS = 50;
 export type PackageOnSale = ReturnType<typeof packagesOf>[number];
 
 interface OrderedPackage {
-  /** A random UUID of the form that was filled in: sent twice, it is one order. */
+  /** The form has a random UUID, so that it makes one order even if it is sent twice. */
   readonly form: string;
   readonly credits: number;
-  /** What the buyer was shown: an order is made at no other price. */
+  /** The buyer saw this price, and the order is made at no other. */
   readonly price: number;
 }
 
 export class Orders {
   readonly #orders: OrderStore;
-  /** How to pay, in the operator's words; undefined: none. */
+  /** The operator's words say how to pay; undefined: there are none. */
   readonly instructions: string | undefined;
   readonly packages: readonly PackageOnSale[];
 
@@ -62,7 +62,7 @@ export class Orders {
     return this.#orders.place({ ...order, id }, actor);
   }
 
-  /** The latest first; `next` is where the next page begins, if there is one. */
+  /** Lists the latest first; `next` is where the next page begins, if there is one. */
   async list(accountId: string, after: PageCursor | undefined) {
     const found = await this.#orders.list({ accountId, after, limit: ORDERS_PAGE_ROWS + 1 });
     const { rows: orders, last } = pageOf(found, ORDERS_PAGE_ROWS);
@@ -70,7 +70,7 @@ export class Orders {
     return { orders, next };
   }
 
-  /** Of those of the account's orders that have one, by their ids. */
+  /** Answers, by their ids, the references of those of the account's orders that have one. */
   references(accountId: string, orderIds: readonly string[]) {
     return this.#orders.references(accountId, orderIds);
   }
@@ -92,7 +92,7 @@ function packagesOf({ unit, currency, packages }: PriceList) {
     credits,
     price: smallestUnits(price, currency),
     currency,
-    /** Decimal, as listed, in whole units. */
+    /** The price is decimal, as listed, in whole units. */
     unitPrice,
   }));
 }
@@ -276,7 +276,7 @@ function oddPayments({ words, formats }: Visit, order: Order, odd: ShownOrder['p
       rows: odd.map(({ payment, receivedAtMs, amount, currency, outcome }) => [
         payment,
         ui.time(receivedAtMs, formats.dateTime),
-        // The smallest unit of another currency is not known.
+        // Only the smallest unit of the order's currency is known.
         currency === order.currency
           ? moneyOf(formats, amount, currency)
           : `${formats.credits(amount)} (${currency})`,
@@ -323,7 +323,7 @@ export const ORDER_TONES: Readonly<Record<OrderState, ui.Tone>> = {
   refunded: 'neutral',
 };
 
-/** Orders from before references go by their ids. */
+/** An order that is older than references goes by its id. */
 function referenceOf({ reference, id }: Order): string {
   return reference ?? id;
 }

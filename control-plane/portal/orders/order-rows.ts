@@ -22,7 +22,7 @@ export type ListedOrderState = Exclude<OrderState, 'partly-refunded' | 'refunded
 export interface OrderFilter {
   readonly accountId?: string | undefined;
   readonly state?: ListedOrderState | undefined;
-  /** Behind which order the page begins: its expiresAtMs and id. */
+  /** The page begins behind the order with this expiresAtMs and id. */
   readonly after?: PageCursor | undefined;
   readonly limit: number;
 }
@@ -94,7 +94,7 @@ export function orderOf({
   return { ...row, state: orderStateOf(row, readAtMs) };
 }
 
-/** All of an order: REFUNDS_MAX bounds them. In the order they were told of. */
+/** Reads all refunds of an order (REFUNDS_MAX bounds them), as their notifications came. */
 export async function readRefunds(db: Db, orderId: string) {
   const rows = await db
     .selectFrom('order_refunds')
@@ -105,7 +105,7 @@ export async function readRefunds(db: Db, orderId: string) {
   return rows.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.refund < b.refund ? -1 : 1));
 }
 
-/** All of an order: ODD_PAYMENTS_MAX bounds them. In the order they were told of. */
+/** Reads all payments of an order (ODD_PAYMENTS_MAX bounds them), as their notifications came. */
 export async function readPayments(db: Db, orderId: string) {
   const rows = await db
     .selectFrom('order_payments')
@@ -145,7 +145,7 @@ export function selectPage(database: Database, db: Db, filter: OrderFilter) {
   return page.orderBy('expires_at', 'desc').orderBy('id', 'desc').limit(limit);
 }
 
-/** For the reason of `ofAccount`. */
+/** Has the same reason as `ofAccount`. */
 function inState(dialect: Database['dialect'], state: StoredOrderState): RawBuilder<boolean> {
   const column = sql.ref('state');
   return dialect === 'sqlite'

@@ -24,35 +24,35 @@ export const ORDERS_PENDING_MAX = 5;
 export const ORDERS_A_DAY_MAX = 20;
 /** How long an order can be paid at its price: a bank takes days. At least DAY_MS. */
 export const ORDER_VALID_MS = 7 * DAY_MS;
-/** Payments of one order that are kept beside the accepted one. */
+/** The service keeps so many payments of one order beside the accepted one. */
 export const ODD_PAYMENTS_MAX = 20;
 export const REFUNDS_MAX = 50;
 
-/** Largest price, in the smallest unit: sums stay exact as JavaScript numbers. */
+/** The largest price, in the smallest unit, keeps sums exact as JavaScript numbers. */
 const PRICE_MAX = 1_000_000_000_000;
 
 export interface Order {
   readonly id: string;
-  /** What a payer writes into a transfer: `M-7F3K-22`. Null: the order is older than references. */
+  /** A payer writes it into a transfer: `M-7F3K-22`. Null: the order is older than references. */
   readonly reference: string | null;
   readonly accountId: string;
   readonly list: 'credit' | 'image';
   readonly credits: number;
-  /** In the currency's smallest unit, as every sum of money here. */
+  /** The price is in the currency's smallest unit, as every sum of money here. */
   readonly price: number;
-  /** ISO 4217. */
+  /** The currency is a code of ISO 4217. */
   readonly currency: string;
   readonly stored: StoredOrderState;
   readonly state: OrderState;
-  /** Of the price, paid back. */
+  /** So much of the price was paid back. */
   readonly refunded: number;
-  /** Credits that refunds took back, and that they could not take: spent, or reserved. */
+  /** Counts credits that refunds took back, and credits, spent or reserved, that they could not. */
   readonly revoked: number;
   readonly unrevoked: number;
   readonly createdAtMs: number;
   readonly expiresAtMs: number;
   readonly paidAtMs: number | null;
-  /** Who told of the payment. */
+  /** Names who reported the payment. */
   readonly paidBy: string | null;
   readonly payment: string | null;
   readonly cancelledAtMs: number | null;
@@ -75,7 +75,7 @@ export function orderStateOf(
 export type PaymentOutcome = 'accepted' | 'again' | 'differs';
 
 export interface Payment {
-  /** The payment's id where the money is: isMoneyReference. */
+  /** The payment has this id where the money is: isMoneyReference. */
   readonly payment: string;
   readonly amount: number;
   readonly currency: string;
@@ -110,17 +110,19 @@ function keptCredits(credits: number, price: number, refunded: number): number {
   return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));
 }
 
-/** True for a sum of money that may change hands: whole, of the smallest unit, more than nothing. */
+/** True for an amount that can change hands: a whole number of the smallest unit, at least 1. */
 export function isMoneyAmount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= PRICE_MAX;
 }
 
-/** Payment or refund as the one who takes the money calls it: 1 to 64 printable ASCII characters. */
+/**
+ * True for the name that a provider gives a payment or refund: 1 to 64 printable ASCII characters.
+ */
 export function isMoneyReference(value: unknown): value is string {
   return typeof value === 'string' && /^[\x21-\x7e]{1,64}$/.test(value);
 }
 
-/** Without what is taken for another: 0 and O, 1, I and L, U and V. */
+/** The alphabet leaves out letters that people confuse: 0 and O, 1, I and L, U and V. */
 const LETTERS = '23456789ABCDEFGHJKMNPQRSTWXYZ';
 const REFERENCE_LENGTH = 6;
 const REFERENCE = new RegExp(`^M([${LETTERS}]{4})([${LETTERS}]{2})$`);
@@ -141,7 +143,7 @@ export function orderReferenceOf(orderId: string, attempt: number): string {
   return `M-${letters.slice(0, 4)}-${letters.slice(4)}`;
 }
 
-/** As people type it, without dashes or in small letters too. Undefined: it is no reference. */
+/** Reads it as people type it, without dashes or in small letters too. Undefined: no reference. */
 export function parseOrderReference(text: string): string | undefined {
   const [, first, second] = REFERENCE.exec(text.replaceAll(/[\s-]/g, '').toUpperCase()) ?? [];
   return first === undefined ? undefined : `M-${first}-${second}`;
@@ -155,12 +157,14 @@ export function refundReferenceOf(orderId: string, refund: string): string {
   return `refund:${orderId}:${refund}`;
 }
 
-/** Of the revocation, in the ledger, of what an open job held at a refund and gave back later. */
+/**
+ * The ledger revokes under this reference what an open job held at a refund and gave back later.
+ */
 export function releaseReferenceOf(orderId: string, jobId: string): string {
   return `released:${orderId}:${jobId}`;
 }
 
-/** Digits behind the point, ISO 4217. */
+/** ISO 4217 gives each currency so many digits behind the point. */
 const MINOR_DIGITS: Readonly<Record<string, number>> = { CNY: 2 };
 
 function minorDigitsOf(currency: string): number {
@@ -180,7 +184,7 @@ export function formatDecimal(amount: number, currency: string): string {
   return digits === 0 ? text : `${text.slice(0, -digits)}.${text.slice(-digits)}`;
 }
 
-/** A sum as people type it: 12, 12.5 or 12.50. Undefined: it is none, or finer than the currency. */
+/** Parses 12, 12.5 or 12.50. Undefined: the text is no sum, or is finer than the currency. */
 export function parseDecimal(text: string, currency: string): number | undefined {
   const digits = minorDigitsOf(currency);
   const parts = /^(\d{1,10})(?:\.(\d{1,4}))?$/.exec(text);
@@ -191,24 +195,24 @@ export function parseDecimal(text: string, currency: string): number | undefined
   return isMoneyAmount(amount) ? amount : undefined;
 }
 
-/** The packages credits are sold in: two price lists, as published. */
+/** Credits are sold in these packages: two price lists, as published. */
 
 interface CreditPackage {
   readonly credits: number;
-  /** The whole package's, in whole units of the list's currency. */
+  /** The price is the whole package's, in whole units of the list's currency. */
   readonly price: number;
   /** Decimal, as listed: some are rounded, so it is never computed from the other two. */
   readonly unitPrice: string;
 }
 
 export interface PriceList {
-  /** What a buyer of the list counts in; one image costs one credit either way. */
+  /** The list counts in this unit; one image costs one credit either way. */
   readonly unit: 'credit' | 'image';
   readonly currency: 'CNY';
   readonly packages: readonly CreditPackage[];
 }
 
-/** The list whose packages are sold; `none`: nothing is. */
+/** Names the list whose packages are sold; `none`: nothing is sold. */
 export type ListOnSale = PriceList['unit'] | 'none';
 
 export const PRICE_LISTS: readonly PriceList[] = [
@@ -238,7 +242,7 @@ export const PRICE_LISTS: readonly PriceList[] = [
   },
 ];
 
-/** What GET /v1/account/packages answers. */
+/** GET /v1/account/packages answers this. */
 export const PACKAGES_VIEW = {
   lists: PRICE_LISTS.map(({ unit, currency, packages }) => ({
     unit,

@@ -36,7 +36,7 @@ import { refund, type ToldRefund } from './refund-order.ts';
 
 export type NewOrder = Pick<Order, 'id' | 'accountId' | 'list' | 'credits' | 'price' | 'currency'>;
 
-/** Drawn one after the other where another order has it: one in millions. */
+/** Tries so many references if other orders have the first ones, which is one case in millions. */
 const REFERENCES_TRIED_MAX = 5;
 
 export type PlaceOutcome =
@@ -45,7 +45,7 @@ export type PlaceOutcome =
 
 export type CancelOutcome =
   | { readonly kind: 'cancelled'; readonly order: Order }
-  /** It is neither pending nor cancelled. */
+  /** The order is neither pending nor cancelled. */
   | { readonly kind: 'not-pending'; readonly order: Order }
   | { readonly kind: 'unknown' };
 
@@ -55,26 +55,28 @@ export function createOrderStore(database: Database) {
   return {
     /** Idempotent by the order's id. Bounds: ORDERS_PENDING_MAX, ORDERS_A_DAY_MAX. */
     place: (order: NewOrder, actor: Actor) => place(database, order, actor),
-    /** Of this account alone; while it is pending. */
+    /** Cancels an order of this account while it is pending. */
     cancel: (accountId: string, orderId: string, by: Actor) =>
       cancel(database, { accountId, orderId, by }),
-    /** Grants the order's credits once, where the payment is its price. The order: id or reference. */
+    /**
+     * Grants the order's credits once, if the payment is its price. @param orderId id or reference
+     */
     pay: (orderId: string, payment: ToldPayment, actor: ServiceActor) =>
       pay(database, { orderId, payment, actor }),
-    /** Takes back what the amount stands for, as far as it is available. Idempotent by `refund`. */
+    /** Takes back the amount's credits as far as they are available. Idempotent by `refund`. */
     refund: (orderId: string, told: ToldRefund, actor: ServiceActor) =>
       refund(database, orderId, told, actor),
-    /** @param order its id or its reference @param accountId only of this account */
+    /** @param named its id or its reference @param accountId finds only orders of this account */
     async find(named: string, accountId?: string): Promise<Order | undefined> {
       const order = await findOrder(database, named);
       return accountId === undefined || order?.accountId === accountId ? order : undefined;
     },
-    /** ODD_PAYMENTS_MAX and REFUNDS_MAX bound them. */
+    /** Reads payments and refunds, which ODD_PAYMENTS_MAX and REFUNDS_MAX bound. */
     async details(orderId: string) {
       const payments = await query(database, db => readPayments(db, orderId));
       return { payments, refunds: await query(database, db => readRefunds(db, orderId)) };
     },
-    /** Of those of the account's orders that have one, by their ids. */
+    /** Answers, by their ids, the references of those of the account's orders that have one. */
     async references(accountId: string, orderIds: readonly string[]) {
       if (orderIds.length === 0) return new Map<string, string>();
       const rows = await query(database, db =>
@@ -140,7 +142,7 @@ async function boundReached(
   tx: Db,
   accountId: string,
 ): Promise<'too-many-pending' | 'too-many-today' | undefined> {
-  // Whatever was placed within a day is still valid: a walk of the account's latest orders.
+  // An order of the last day is still valid, so the account's latest orders include it.
   const latest = await tx
     .selectFrom('orders')
     .select(['state', 'created_at'])

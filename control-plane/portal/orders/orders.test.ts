@@ -109,7 +109,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
       'currency differs',
     ]);
     t.deepEqual(await movements(database, account), []);
-    // The same payment, corrected.
+    // The same payment comes again, corrected.
     const told = paymentOf(order, { payment: 'amount' });
     t.is((await stores.orders.pay(order.id, told, PROVIDER)).kind, 'paid');
   });
@@ -153,7 +153,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     const kinds = (await Promise.all(tries)).map(({ kind }) => kind);
     t.is(kinds.filter(kind => kind === 'placed').length, 1);
     t.is(kinds.filter(kind => kind === 'too-many-pending').length, 4);
-    // What has expired is not pending, and counts no more once a day has passed.
+    // An expired order is not pending, and no longer counts once a day has passed.
     for (const { id } of await stores.orders.list({ accountId: account, limit: 50 })) {
       await aged(database, id, 8);
     }
@@ -209,7 +209,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     await stores.ledger.grant(account, 2, 'bought anew');
     await passedRefund(database, order.id);
     const later = await running(stores, newJob(account));
-    // At once, from two replicas, and each said twice.
+    // Two replicas do this at once, and each call comes twice.
     const ends = await Promise.all([
       stores.jobs.fail(failing, IMAGE_FAULT),
       others.jobs.fail(failing, IMAGE_FAULT),
@@ -219,7 +219,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
       others.jobs.fail(later.claim, IMAGE_FAULT),
     ]);
     t.deepEqual(new Set(ends), new Set([true]));
-    // An end that was overtaken twice leaves it to the sweep.
+    // If others overtook a job's end twice, the sweep settles it.
     await stores.unsettled.repair(100);
     t.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 1 });
     const found = await stores.orders.find(order.id);
@@ -341,7 +341,7 @@ onStores(test, 'orders', (test, { database, stores, replica }) => {
     const order = await placed(stores, account, { id });
     t.is(order.reference, orderReferenceOf(id, 2));
     t.is((await stores.orders.find(orderReferenceOf(id, 1)))?.id, taken.id);
-    // Orders from before references have none, however many there are.
+    // Orders that are older than references have none, however many there are.
     const none = database.kysely.updateTable('orders').set({ reference: null });
     await none.where('account_id', '=', account).execute();
     t.is((await stores.orders.find(id))?.reference, null);
@@ -400,9 +400,9 @@ type Told = 'pay' | 'cancel' | 'a' | 'b';
 interface Case {
   readonly credits: number;
   readonly price: number;
-  /** Amounts of the refunds a and b: no more than the price together. */
+  /** Amounts of the refunds a and b are together at most the price. */
   readonly refunds: Readonly<Record<'a' | 'b', number>>;
-  /** What is told of in turn, and what of it at the same time. */
+  /** Notifications of inner lists come at the same time, and the lists one after the other. */
   readonly steps: readonly (readonly Told[])[];
 }
 
@@ -433,7 +433,7 @@ onStores(test, 'notifications', (test, { stores, replica }) => {
   const replicas = [stores, replica()];
 
   test('end the same in any order', async t => {
-    // What fails in a property throws, so that the shortest case is told of and not the first.
+    // A failing property throws, so that the report has the shortest case and not the first.
     const property = fc.asyncProperty(cases, async ({ credits, price, refunds, steps }) => {
       const account = await fundedAccount(stores, 0);
       const order = await placed(stores, account, { credits, price });

@@ -29,7 +29,7 @@ const REFUSALS = {
   'too-many-today': 'tooManyToday',
   'not-on-sale': 'notOnSale',
 } as const;
-/** The package that is recommended is used up by then. */
+/** The recommended package is used up within this time. */
 const RECOMMENDED_DAYS_MAX = 365;
 
 type Refusal = keyof Words['orders']['refused'];
@@ -48,7 +48,7 @@ export function registerPackageRoutes(account: FastifyInstance, services: Packag
   account.post('/orders', MANAGE_ORDERS, (_request, reply) => place(reply, services));
 }
 
-/** All fields are hidden: who sends others has made a form of their own. */
+/** All fields are hidden, so whoever sends others has made a form of their own. */
 async function place(reply: FastifyReply, services: PackageServices) {
   const { request } = reply;
   const fields = formOf(request);
@@ -68,7 +68,7 @@ async function place(reply: FastifyReply, services: PackageServices) {
   }
 }
 
-/** A package as it was shown: at another price it is another. */
+/** Parses a package as it was shown; at another price it is another package. */
 function chosenOf(textOf: (name: 'credits' | 'price') => string) {
   const [credits, price] = [textOf('credits'), textOf('price')];
   if (!WHOLE.test(credits) || !WHOLE.test(price)) throw new PageError('badForm');
@@ -145,7 +145,7 @@ async function renderPackages(
   });
 }
 
-/** The largest that is used up within a year, else the smallest: nobody is to buy for ever. */
+/** Recommends the largest that is used up within a year, else the smallest. */
 export function recommendedOf<T extends Pick<PackageOnSale, 'credits'>>(
   packages: readonly T[],
   pace: number | undefined,
@@ -155,19 +155,19 @@ export function recommendedOf<T extends Pick<PackageOnSale, 'credits'>>(
   return bySize.findLast(({ credits }) => credits <= most) ?? bySize[0];
 }
 
-/** Against the dearest credit on sale, in whole hundredths: never more than it is. */
+/** Compares with the dearest credit on sale, in whole hundredths, rounded down. */
 export function savingOf(
   { credits, price }: Pick<PackageOnSale, 'credits' | 'price'>,
   packages: readonly Pick<PackageOnSale, 'credits' | 'price'>[],
 ): number {
-  // As fractions: sums of money are whole numbers.
+  // Fractions are fine here, although sums of money are whole numbers.
   const shares = packages.map(one => 100 - (100 * price * one.credits) / (credits * one.price));
   return Math.floor(Math.max(...shares, 0) + 1e-9);
 }
 
 interface CardNotes {
   readonly pace: number | undefined;
-  /** In hundredths. */
+  /** The saving is in hundredths. */
   readonly saving: number;
   readonly isRecommended: boolean;
 }

@@ -20,16 +20,16 @@ import {
 import { applyWaitingRefunds } from './refund-order.ts';
 
 export interface ToldPayment extends Payment {
-  /** Who told: `operator`, or a provider's name. */
+  /** Names who reported the payment: `operator`, or a provider's name. */
   readonly toldBy: string;
 }
 
 export type PayOutcome =
   /** `late`: the order had expired or was cancelled. */
   | { readonly kind: 'paid'; readonly order: Order; readonly late: boolean }
-  /** It was paid with this payment before. */
+  /** The order was paid with this payment before. */
   | { readonly kind: 'already-paid'; readonly order: Order }
-  /** It was paid with another: this one is owed back. */
+  /** The order was paid with another payment, so this one is owed back. */
   | { readonly kind: 'paid-again'; readonly order: Order }
   | { readonly kind: 'differs'; readonly order: Order; readonly field: 'amount' | 'currency' }
   | { readonly kind: 'unknown' };
@@ -40,7 +40,7 @@ interface Paying {
   readonly actor: ServiceActor;
 }
 
-/** Made up once, outside of what is repeated. */
+/** The id is made once, outside of the transaction, which may be repeated. */
 type Repeated = Paying & { readonly auditId: string };
 
 export async function pay(database: Database, paying: Paying): Promise<PayOutcome> {
@@ -83,7 +83,7 @@ async function accept(database: Database, tx: Db, order: Order, paying: Repeated
     .set({ state: 'paid', paid_at: database.nowMs, paid_by: toldBy, payment })
     .where('id', '=', order.id)
     .where('state', '=', order.stored);
-  // It was cancelled meanwhile, for which no account's row is needed.
+  // Another transaction cancelled the order, which needs no account's row.
   if (!(await matchesOne(update))) throw new OvertakenError('the order has changed');
   const { kind } = await enterOperatorEntry(database, tx, {
     kind: 'grant',
@@ -98,7 +98,7 @@ async function accept(database: Database, tx: Db, order: Order, paying: Repeated
   await applyWaitingRefunds(database, tx, order.id, paying.actor);
 }
 
-/** Once each, and no more than are kept. */
+/** Writes each payment once, and no more than the service keeps. */
 async function noteOddPayment(
   database: Database,
   tx: Db,
@@ -108,7 +108,7 @@ async function noteOddPayment(
 ): Promise<void> {
   const told = await readPayments(tx, order.id);
   const same = told.find(({ payment }) => payment === paying.payment.payment);
-  // An accepted one stays accepted, whatever is told of it later.
+  // An accepted payment stays accepted, whatever later notifications say of it.
   if (same?.outcome === outcome || same?.outcome === 'accepted') return;
   if (same === undefined && told.length > ODD_PAYMENTS_MAX) return;
   await writePayment(database, tx, order, paying, outcome);
@@ -116,7 +116,7 @@ async function noteOddPayment(
   await auditPayment(database, tx, order, paying, action);
 }
 
-/** One that differed before may have been corrected since. */
+/** A payment that differed before may have been corrected since. */
 async function writePayment(
   database: Database,
   tx: Db,

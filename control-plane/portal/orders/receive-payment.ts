@@ -30,9 +30,9 @@ import type { PayOutcome } from './pay-order.ts';
 import type { RefundOutcome } from './refund-order.ts';
 import type { PaymentNotice, SignedNotifications } from './signed-notifications.ts';
 
-/** Proven notifications a replica takes in a minute; far more than orders are placed. */
+/** A replica takes so many proven notifications a minute; far more than orders are placed. */
 export const NOTIFICATIONS_A_MINUTE_MAX = 600;
-/** Of them, those with statements under way at once. */
+/** So many of them have statements under way at once. */
 export const NOTIFICATIONS_AT_ONCE_MAX = 8;
 const RATE = { windowMs: 60_000, max: NOTIFICATIONS_A_MINUTE_MAX, keysMax: 1 };
 const RETRY_AFTER_S = 1;
@@ -62,7 +62,7 @@ interface Received {
 export interface ReceivePaymentOptions {
   readonly provider: Pick<SignedNotifications, 'read'> & { readonly name: string };
   readonly orders: Pick<OrderStore, 'pay' | 'refund'>;
-  /** Called once for each that is proven. */
+  /** Runs once for each notification that is proven. */
   readonly onTold?: ((outcome: ToldOutcome) => void) | undefined;
 }
 
@@ -182,9 +182,9 @@ function unknown(orderId: string): ContractError {
 }
 
 const NOTIFICATIONS_PATH = '/account/payments/notifications';
-/** One is some 300 bytes. Anybody may send as much before the signature is checked. */
+/** A notification has some 300 bytes. Anybody can send as much before the signature is checked. */
 const NOTIFICATION_BYTES_MAX = 8 * 1024;
-/** From the headers to the last byte. */
+/** The limit holds from the headers to the last byte. */
 const NOTIFICATION_MS_MAX = 5000;
 
 export function registerPaymentRoutes(app: FastifyInstance, receivePayment: ReceivePayment): void {
@@ -196,7 +196,7 @@ export function registerPaymentRoutes(app: FastifyInstance, receivePayment: Rece
     }
     wantBody(request, reply);
     const kept = new KeptBytes(NOTIFICATION_BYTES_MAX, UNCOUNTED);
-    // Its own bound of bytes is for pictures, and speaks of them.
+    // The body reader's own bound of bytes is for pictures, and its error speaks of them.
     const bounds = { bytesMax: Number.POSITIVE_INFINITY, wholeMsMax: NOTIFICATION_MS_MAX };
     await readBody(request.raw, bounds, chunk => {
       if (!kept.append(chunk)) throw tooLarge();

@@ -19,27 +19,27 @@ import {
 } from './order-rules.ts';
 
 export interface ToldRefund {
-  /** Where the money is: isMoneyReference. */
+  /** The refund has this name where the money is: isMoneyReference. */
   readonly refund: string;
-  /** Undefined: all that is left of the price. */
+  /** Undefined: the refund is all that is left of the price. */
   readonly amount: number | undefined;
-  /** Undefined: the order's. */
+  /** Undefined: the refund is in the order's currency. */
   readonly currency: string | undefined;
   readonly toldBy: string;
-  /** Whether it may come before the payment; otherwise it is refused then. */
+  /** Says whether a refund may come before the payment; otherwise the service refuses it then. */
   readonly mayWait: boolean;
 }
 
 export type RefundOutcome =
   | { readonly kind: 'refunded'; readonly order: Order; readonly refund: OrderRefund }
   | { readonly kind: 'already-refunded'; readonly order: Order; readonly refund: OrderRefund }
-  /** The order is not paid yet: it is done when it is. */
+  /** The order is not paid yet; its payment completes the refund. */
   | { readonly kind: 'waiting'; readonly order: Order; readonly refund: OrderRefund }
   | { readonly kind: 'not-paid'; readonly order: Order }
-  /** `left`: of the price, that no refund has taken. */
+  /** `left` is the part of the price that no refund has taken. */
   | { readonly kind: 'too-much'; readonly order: Order; readonly left: number }
   | { readonly kind: 'currency-differs' | 'too-many'; readonly order: Order }
-  /** The refund was told of before, with another amount. */
+  /** An earlier notification of the refund had another amount. */
   | { readonly kind: 'refund-conflict'; readonly order: Order; readonly refund: OrderRefund }
   | { readonly kind: 'unknown' };
 
@@ -81,7 +81,7 @@ async function judgedRefund(
   const refunds = await readRefunds(tx, order.id);
   const same = refunds.find(({ refund }) => refund === told.refund);
   if (same !== undefined) return toldBefore(order, same, told.amount);
-  // Those that wait have a claim too.
+  // Refunds that wait have a claim too.
   const left = order.price - refunds.reduce((sum, { amount }) => sum + amount, 0);
   const amount = told.amount ?? left;
   const isPaid = order.stored === 'paid';
@@ -103,7 +103,7 @@ function toldBefore(order: Order, refund: OrderRefund, amount: number | undefine
   return { kind: refund.appliedAtMs === null ? 'waiting' : 'already-refunded', order, refund };
 }
 
-/** In the transaction that makes the order paid. */
+/** Runs in the transaction that makes the order paid. */
 export async function applyWaitingRefunds(
   database: Database,
   tx: Db,
@@ -114,13 +114,13 @@ export async function applyWaitingRefunds(
   for (const { refund, amount, appliedAtMs } of refunds) {
     if (appliedAtMs !== null) continue;
     const order = await requireOrder(database, tx, orderId);
-    // It need not be the same when this is repeated: it is gone then, or the order is paid.
+    // A repeat may take another id: the earlier entry is gone then, or the order is paid.
     const by = { actor, auditId: randomUUID() };
     await applyRefund(database, tx, order, refund, amount, by);
   }
 }
 
-/** The order is paid, and its refund's row waits. */
+/** Expects that the order is paid and that its refund's row waits. */
 async function applyRefund(
   database: Database,
   tx: Db,
@@ -150,7 +150,7 @@ async function applyRefund(
     .where('order_id', '=', order.id)
     .where('refund', '=', refund)
     .execute();
-  // An entry of nothing there is not: less than a credit, or all were spent.
+  // The ledger has no entry of 0 credits: the refund is less than a credit, or all were spent.
   if (revoked > 0) {
     const { kind } = await enterOperatorEntry(database, tx, {
       kind: 'revoke',

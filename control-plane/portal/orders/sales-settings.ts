@@ -5,7 +5,7 @@ import type { EnvReader } from '@matting/program/env.ts';
 import type { ListOnSale } from './order-rules.ts';
 
 const PRICE_LIST_NAMES = ['credit', 'image', 'none'] as const satisfies readonly ListOnSale[];
-/** As callback_secret: text, or `whsec_` and Base64. */
+/** The secret has the form of callback_secret: text, or `whsec_` and Base64. */
 const PAYMENT_SECRET = /^[\x21-\x7e]{24,128}$/;
 const PAYMENT_SECRET_FORM =
   '24 to 128 printable ASCII characters without blanks; after whsec_, the Base64 of 24 to 64 bytes';
@@ -13,19 +13,19 @@ const PAYMENT_SECRET_FORM =
 function parsePaymentSecret(text: string): string | undefined {
   return PAYMENT_SECRET.test(text) && isReadableSecret(text) ? text : undefined;
 }
-/** Some lines: a bank account, what to write, whom to ask. */
+/** The operator writes some lines: a bank account, what to write, whom to ask. */
 const INSTRUCTIONS_LENGTH_MAX = 2000;
 
 export function readSales(whole: EnvReader) {
   const reader = whole.section('Orders');
   return {
-    /** Whose packages people of accounts can order; `none`: nothing is sold. */
+    /** People of accounts can order this list's packages; `none`: nothing is sold. */
     priceList: reader.oneOf('MATTING_PRICE_LIST', PRICE_LIST_NAMES, {
       about: `The price list whose packages account owners can [order](money.md#confirm-and-refund-orders). With
         \`none\` they can order nothing.`,
       default: 'credit' as const,
     }),
-    /** Signs notifications of payments; undefined: none are taken. */
+    /** Signs notifications of payments; undefined: the service takes none. */
     paymentSecret: reader.parsed(
       'MATTING_PAYMENT_SECRET',
       PAYMENT_SECRET_FORM,
@@ -36,7 +36,7 @@ export function readSales(whole: EnvReader) {
         default: undefined,
       },
     ),
-    /** Words of the operator on every unpaid order: plain text, `\n` breaks a line. */
+    /** Every unpaid order shows these words of the operator: plain text, `\n` breaks a line. */
     paymentInstructions: reader.parsed(
       'MATTING_PAYMENT_INSTRUCTIONS',
       `text of at most ${INSTRUCTIONS_LENGTH_MAX} characters`,
@@ -50,7 +50,7 @@ export function readSales(whole: EnvReader) {
   };
 }
 
-/** Environment files have no line breaks of their own. */
+/** Environment files have no line breaks, so `\n` stands for one. */
 function parseInstructions(text: string): string | undefined {
   const lines = text.replaceAll('\\n', '\n');
   const isText = !/[^\P{Cc}\n\t]/u.test(lines) && lines.isWellFormed();

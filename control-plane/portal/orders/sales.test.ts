@@ -78,7 +78,7 @@ test('the page of credits › has one line an image, and what was held on demand
   t.deepEqual(await lines('?kind=charge'), [`${image(done, 'Image')} −1`]);
 });
 
-/** What, credits and balance of each line. */
+/** Lists the title, credits and balance of each line. */
 function linesOf(page: string): string[] {
   const body = /<tbody>(.*?)<\/tbody>/s.exec(page)?.[1] ?? '';
   return [...body.matchAll(/<tr>(.*?)<\/tr>/gs)].map(([, row = '']) =>
@@ -200,7 +200,7 @@ test('the pages of orders › say what a package saves, and recommend one that i
     [0, 10, 33],
   );
   const creditsAt = (pace: number | undefined) => recommendedOf(packages, pace)?.credits;
-  // 500 credits are a year of 1.37 a day.
+  // 500 credits last a year at 1.37 a day.
   t.deepEqual([undefined, 0.1, 1.36, 1.37, 3.2, 3.3, 1000].map(creditsAt), [
     ...[100, 100, 100, 500, 500, 1200, 1200],
   ]);

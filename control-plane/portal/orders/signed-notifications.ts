@@ -24,12 +24,12 @@ const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d
 type Fields = Readonly<Record<string, unknown>>;
 
 export class SignedNotifications {
-  /** In `paid_by` of orders; not `operator`. */
+  /** Orders have this name in `paid_by`; it is not `operator`. */
   readonly name = 'notification';
   readonly #key: Uint8Array;
   readonly #nowMs: () => number;
 
-  /** @param key what MATTING_PAYMENT_SECRET stands for */
+  /** @param key the bytes of MATTING_PAYMENT_SECRET */
   constructor(key: Uint8Array, nowMs: () => number = Date.now) {
     this.#key = key;
     this.#nowMs = nowMs;
@@ -102,7 +102,7 @@ function noticeOf(body: Fields): PaymentNotice {
   return { kind: 'refund', orderId: id, refund: name, ...told };
 }
 
-/** Gathers what is wrong, so that all of it is said at once. */
+/** Gathers all that is wrong, so that one answer can say it. */
 class FieldCheck {
   readonly #errors: FieldError[] = [];
 
@@ -113,7 +113,7 @@ class FieldCheck {
   noOthers(fields: Fields, known: readonly string[], prefix: string): void {
     for (const field of Object.keys(fields)) {
       if (known.includes(field)) continue;
-      // A name of the body's own is cut: the answer stays small.
+      // A field name of the body is cut, so that the answer stays small.
       const named = `${prefix}${field}`.slice(0, 64);
       this.#errors.push({ field: named, detail: 'is unknown' });
     }
@@ -132,7 +132,7 @@ export type PaymentNotice =
       readonly kind: 'refund';
       readonly orderId: string;
       readonly refund: string;
-      /** In the currency's smallest unit. */
+      /** The amount is in the currency's smallest unit. */
       readonly amount: number;
       readonly currency: string;
     };

@@ -19,7 +19,7 @@ const TYPES: Readonly<Record<string, string>> = {
   '.webp': 'image/webp',
 };
 const YEAR_SECONDS = 31_536_000;
-/** Of SHA-256 in hexadecimal digits: two files of a name are never alike in them. */
+/** So many digits of SHA-256 tell files of one name apart. */
 const HASH_DIGITS = 16;
 
 /** The picture that `make demo` cuts out is one of them. */
@@ -32,7 +32,7 @@ export interface Asset {
   readonly bytes: Buffer;
 }
 
-/** @throws Error for a name of no known type: a mistake of the caller */
+/** @throws Error for a name of unknown type, which is a mistake of the caller */
 export function makeAsset(name: string, bytes: Buffer): Asset {
   const type = TYPES[path.extname(name)];
   if (type === undefined) throw new Error(`${name} has no type of an asset`);
@@ -48,7 +48,7 @@ const assets = new Map(
     .map(asset => [asset.name, asset] as const),
 );
 
-/** @throws Error for a name that is no file of the folder: a mistake of the page */
+/** @throws Error for a name that is no file of the folder, which is a mistake of the page */
 function requireAsset(name: string) {
   const asset = assets.get(name);
   if (asset === undefined) throw new Error(`there is no asset ${name}`);
@@ -70,7 +70,7 @@ export function assetBytes(name: string): Buffer {
 /** An SVG that is opened by itself runs no script and loads nothing. */
 const ASSET_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox";
 
-/** @param own of the operator, before those of the folder */
+/** @param own the operator's assets, which come before those of the folder */
 export function registerAssets(
   app: FastifyInstance,
   below: string,
@@ -82,7 +82,7 @@ export function registerAssets(
     (request, reply) => {
       const { hash, name } = request.params;
       const asset = own.find(one => one.name === name) ?? assets.get(name);
-      // Another hash is another release's file: a proxy must not keep this one under it.
+      // Another hash is another release's file, and a proxy must not keep this one under it.
       if (asset === undefined || asset.hash !== hash) {
         throw new ContractError('NOT_FOUND', 'There is no such asset.');
       }

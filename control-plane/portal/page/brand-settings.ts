@@ -21,7 +21,7 @@ export function readBrand(whole: EnvReader): BrandSettings {
       expected: 'a colour such as #0a7d5c',
       default: undefined,
     }),
-    /** Read where pages are served. */
+    /** The file is read if the service has pages. */
     logoFile: reader.string('MATTING_BRAND_LOGO_FILE', {
       about: 'Your logo there: the path of an SVG or PNG file of at most 64 KiB.',
       default: undefined,

@@ -95,7 +95,7 @@ test('the brand › has a colour that can be read on every ground of both themes
   }
 });
 
-/** By the definition of WCAG. */
+/** Computes the contrast by the definition of WCAG. */
 function contrast(one: string, other: string): number {
   const lights = [one, other].map(hex => {
     const [r = 0, g = 0, b = 0] = [1, 3, 5]

@@ -11,12 +11,12 @@ import { type Asset, makeAsset } from './assets.ts';
 
 export interface BrandSettings {
   readonly name: string | undefined;
-  /** `#rrggbb` */
+  /** The colour is `#rrggbb`. */
   readonly colour: string | undefined;
   readonly logoFile: string | undefined;
 }
 
-/** What the frame shows in place of the product's own. */
+/** The frame shows this in place of the product's own. */
 export interface Brand {
   readonly name: string | undefined;
   readonly style: Asset | undefined;
@@ -40,7 +40,7 @@ export function assetsOf(brand: Brand | undefined): Asset[] {
 
 const LOGO_BYTES_MAX = 64 * 1024;
 
-/** @throws ConfigError where the logo cannot be used */
+/** @throws ConfigError if the logo cannot be used */
 export function openBrand({ name, colour, logoFile }: BrandSettings): Brand {
   const css = colour === undefined ? undefined : Buffer.from(styleOf(colour));
   return {
@@ -68,7 +68,7 @@ function openLogo(file: string): Asset {
 }
 
 const PNG_SIGNATURE = Buffer.from('89504e470d0a1a0a', 'hex');
-/** The root element, after what XML lets stand before it. */
+/** Matches the root element, after what XML lets stand before it. */
 const SVG_ROOT =
   /^\uFEFF?\s*(?:<\?xml[^>]*>\s*)?(?:<!--[\s\S]*?-->\s*)*(?:<!DOCTYPE[^>[]*>\s*)?<svg[\s>]/;
 
@@ -77,16 +77,16 @@ function logoTypeOf(bytes: Buffer): 'png' | 'svg' | undefined {
   return SVG_ROOT.test(bytes.toString('utf8')) ? 'svg' : undefined;
 }
 
-/** Red, green, blue, 0 to 255. */
+/** The numbers are red, green and blue, 0 to 255. */
 type Colour = readonly [number, number, number];
 
 const WHITE: Colour = [255, 255, 255];
 const BLACK: Colour = [0, 0, 0];
 
 interface Theme {
-  /** `--ground`, `--paper` and `--sunk` of style.css. */
+  /** The grounds are `--ground`, `--paper` and `--sunk` of style.css. */
   readonly grounds: readonly Colour[];
-  /** What text in the colour is mixed with until it can be read. */
+  /** A colour is mixed with this until text in it can be read. */
   readonly towards: Colour;
   readonly tintShare: number;
 }
@@ -126,12 +126,12 @@ function variablesOf(colour: Colour, { grounds, towards, tintShare }: Theme): st
     .join(';');
 }
 
-/** WCAG 2.2, 1.4.3. */
+/** WCAG 2.2, 1.4.3, requires this contrast. */
 const CONTRAST_MIN = 4.5;
 const HOVER_SHARE = 0.15;
 const STEP = 0.02;
 
-/** Ends: black on the light grounds and white on the dark ones can be read. */
+/** Terminates, since black on the light grounds and white on the dark ones can be read. */
 function readable(colour: Colour, grounds: readonly Colour[], towards: Colour): Colour {
   for (let share = 0; share < 1; share += STEP) {
     const one = mixed(colour, towards, share);
@@ -156,7 +156,7 @@ function mixed(from: Colour, to: Colour, share: number): Colour {
   return [red, green, blue];
 }
 
-/** The contrast ratio of WCAG 2.2, 1 to 21. */
+/** Computes the contrast ratio of WCAG 2.2, 1 to 21. */
 function contrast(one: Colour, other: Colour): number {
   const [low = 0, high = 0] = [luminance(one), luminance(other)].sort((a, b) => a - b);
   return (high + 0.05) / (low + 0.05);

@@ -9,13 +9,13 @@ export type ButtonKind = 'primary' | 'secondary' | 'danger' | 'quiet';
 interface ButtonProps {
   readonly label: Child;
   readonly kind?: ButtonKind;
-  /** With a value the form says which of its buttons was pressed. */
+  /** If there is a value, the form says which of its buttons was pressed. */
   readonly name?: string;
   readonly value?: string;
-  /** Asked before the form is sent; without scripts the form is sent at once. */
+  /** The browser shows this question before it sends the form; without scripts it sends at once. */
   readonly confirm?: string;
   readonly disabled?: boolean;
-  /** What it does, where the label alone does not say it: `Revoke key Shop`. */
+  /** Says what the button does, if the label alone does not: `Revoke key Shop`. */
   readonly describe?: string;
 }
 
@@ -29,7 +29,7 @@ export function actions(...children: Child[]): VNode {
   return html`<div class="actions">${children}</div>`;
 }
 
-/** Who speaks to the browser says what is to be seen: it is in the name (WCAG 2.5.3). */
+/** People who speak to the browser say the label, so the name has it (WCAG 2.5.3). */
 function nameOf(label: Child, describe: string | undefined): string | undefined {
   if (describe === undefined || typeof label !== 'string') return describe;
   return describe.toLowerCase().includes(label.toLowerCase()) ? describe : `${label}: ${describe}`;
@@ -49,7 +49,7 @@ export function linkButton({
   return html`<a class=${`button ${kind}`} href=${href} download=${download || undefined}>${label}</a>`;
 }
 
-/** Copies a text; hidden where scripts do not run. */
+/** Copies a text; the button is hidden if scripts do not run. */
 export function copyButton(
   text: string,
   words: { readonly copy: string; readonly copied: string },
@@ -58,7 +58,7 @@ export function copyButton(
     data-copied=${words.copied} hidden>${icon('copy')}<span aria-live="polite">${words.copy}</span></button>`;
 }
 
-/** What is copied more often than read: an id, a key's prefix. */
+/** People copy such a text more often than they read it: an id, a key's prefix. */
 export function copyable(
   text: string,
   words: { readonly copy: string; readonly copied: string },
@@ -66,7 +66,7 @@ export function copyable(
   return html`<span class="copied"><code>${text}</code>${copyButton(text, words)}</span>`;
 }
 
-/** A text of a machine that people copy: commands, secrets, addresses. */
+/** Shows a machine's text that people copy: commands, secrets, addresses. */
 export function codeBlock(
   text: string,
   words: { readonly copy: string; readonly copied: string },

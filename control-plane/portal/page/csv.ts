@@ -9,7 +9,7 @@ import type { FastifyReply } from 'fastify';
  */
 const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
-/** Text is quoted; where it begins like a formula, after an apostrophe (OWASP, CSV injection). */
+/** Quotes text, and puts an apostrophe before a formula's sign (OWASP, CSV injection). */
 export function csvLine(cells: readonly (string | number)[]): string {
   const text = cells.map(cell => {
     if (typeof cell === 'number') return String(cell);

@@ -7,7 +7,7 @@ import { type Child, html } from './html.ts';
 export function postForm(
   props: {
     readonly action: string;
-    /** `signedIn.csrf`; undefined on pages of strangers, whose forms Origin alone protects. */
+    /** This is `signedIn.csrf`; undefined on strangers' pages, whose forms only Origin protects. */
     readonly csrf: string | undefined;
     readonly hidden?: Readonly<Record<string, string>>;
     readonly class?: string;
@@ -33,15 +33,15 @@ interface FieldProps {
   readonly label: Child;
   readonly hint?: Child;
   readonly error?: string | undefined;
-  /** Where the label says more than the page needs: `(optional)`. */
+  /** Says `(optional)` or the like behind the label. */
   readonly note?: string;
-  /** Unique on the page; the name where absent. */
+  /** The id is unique on the page; if absent, it is the name. */
   readonly id?: string;
 }
 
 interface TextFieldProps extends FieldProps {
   readonly type?: 'text' | 'email' | 'password' | 'date' | 'url' | 'search';
-  /** What was typed; never that of a password. */
+  /** Shows what was typed, but never a password. */
   readonly value?: string | undefined;
   readonly required?: boolean;
   readonly autocomplete?: string;
@@ -49,7 +49,7 @@ interface TextFieldProps extends FieldProps {
   readonly placeholder?: string;
   readonly maxlength?: number;
   readonly minlength?: number;
-  /** The page opens with the caret in it; at most one field of a page. */
+  /** The page opens with the caret in this field; a page has at most one. */
   readonly autofocus?: boolean;
 }
 
@@ -105,7 +105,7 @@ export function radioGroup(
   return choices(props, 'radio', option => option.value === props.value);
 }
 
-/** One box by itself. @param props.value `on` where absent */
+/** Makes one box by itself. @param props.value `on` if absent */
 export function checkbox(
   props: FieldProps & { readonly checked: boolean; readonly value?: string },
 ): VNode {

@@ -8,18 +8,18 @@ import htm from 'htm';
 import { h, type VNode } from 'preact';
 import { renderToString } from 'preact-render-to-string';
 
-/** Where the account area is; documents lead there without loading it. */
+/** The account area has this path; documents link to it without loading its code. */
 export const ACCOUNT_PATH = '/account';
 
 export type Child = VNode | string | number | null | undefined | false | readonly Child[];
 
 const ADDRESSES = new Set(['href', 'src', 'action', 'formaction', 'poster']);
-/** Paths of this host, places of the page, other hosts by http(s), mail; pictures made in scripts. */
+/** Allows paths of this host, anchors, other hosts by http(s), mail, and pictures of scripts. */
 const SAFE_ADDRESS = /^(?:$|\/(?![/\\])|[#?]|https?:\/\/|mailto:|data:image\/(?:png|webp|avif);)/i;
-/** The policy of the pages forbids the first two; the others put markup in as text. */
+/** The policy of the pages forbids the first two; the others insert markup as text. */
 const REFUSED = /^(?:style|on.*|dangerouslySetInnerHTML|innerHTML|srcdoc)$/i;
 
-/** A page was to have what no page may have: a mistake of the page. */
+/** A page was to have what no page may have, which is a mistake of the page. */
 export class MarkupError extends Error {}
 
 function element(this: unknown[], type: string, props: Props, ...children: Child[]): VNode {

@@ -7,7 +7,7 @@ import { html } from './html.ts';
  * The pages of a list by keyset: forwards, and back to the first.
  * @param places where this page begins, undefined on the first; where the next one does, undefined
  * on the last
- * @param query what every page of the list is asked with
+ * @param query parameters that every page of the list has
  */
 export function pager(
   words: { readonly more: string; readonly first: string; readonly pages: string },
@@ -30,12 +30,12 @@ type NavLinks = readonly {
   readonly active: boolean;
 }[];
 
-/** The pages of one subject. */
+/** Links the pages of one subject. */
 export function tabs(label: string, links: NavLinks): VNode {
   return linkRow('tabs', label, links);
 }
 
-/** The ways of looking at one list or chart: one of few, at one click. */
+/** Links the few ways of looking at one list or chart, each at one click. */
 export function segments(label: string, links: NavLinks): VNode {
   return linkRow('segments', label, links);
 }
@@ -49,7 +49,7 @@ function linkRow(name: string, label: string, links: NavLinks): VNode {
 
 type Query = Readonly<Record<string, string | number | undefined>>;
 
-/** The address with these parameters, but those that are undefined or empty. */
+/** Writes the path with these parameters, without those that are undefined or empty. */
 export function withQuery(path: string, query: Query): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
   const text = new URLSearchParams(

@@ -14,7 +14,7 @@ export function time(
   return timeElement(at, format, none, false);
 }
 
-/** The same in a list of what happened lately: `3 min ago`. */
+/** Shows a moment in a list of what happened lately: `3 min ago`. */
 export function ago(
   at: number | string | null,
   format: (instantMs: number) => string,
@@ -34,7 +34,7 @@ function timeElement(
   return html`<time datetime=${instant.toISOString()} data-ago=${isLately || undefined}>${format(instant.getTime())}</time>`;
 }
 
-/** `fill` of words with children in their places: `until {time}`, with the moment as `time` has it. */
+/** Fills words with children: `until {time}`, with the moment as `time` has it. */
 export function phrase(text: string, values: Readonly<Record<string, Child>>): Child[] {
   const parts = text.split(/\{(\w+)\}/);
   return parts.map((part, index) =>

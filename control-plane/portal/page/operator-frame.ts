@@ -20,10 +20,10 @@ const ENTRIES = [
   { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'bell' },
 ] as const satisfies readonly { name: string; path: string; icon: IconName }[];
 
-/** What a page of the operator is made with; `own` is the section of these pages. */
+/** A page of the operator is made with this; `own` holds the words of these pages. */
 export type OperatorVisit = ReturnType<typeof operatorVisitOf>;
 
-/** Only for routes behind the session. */
+/** Works only for routes behind the session. */
 export function operatorVisitOf(request: FastifyRequest) {
   const csrf = maybeCsrf(request);
   if (csrf === undefined) throw new Error('a route without a session asked for its token');
@@ -49,7 +49,9 @@ export function renderOperatorPage(reply: FastifyReply, page: OperatorPage): Fas
   );
 }
 
-/** What is refused says why, in English, as the command line does; of a failure nothing is said. */
+/**
+ * Says in English, as the command line does, why a request is refused; hides causes of failures.
+ */
 export function writeOperatorError(
   error: PageError | ContractError,
   request: FastifyRequest,
@@ -64,7 +66,7 @@ export function writeOperatorError(
 
 const VALUE_LENGTH_MAX = 200;
 
-/** Undefined where it is absent, empty, given twice or too long. */
+/** Undefined if the parameter is absent, empty, given twice or too long. */
 export function queryValue(request: FastifyRequest, name: string): string | undefined {
   const value = queryOf(request, name);
   if (typeof value !== 'string') return undefined;

@@ -28,19 +28,19 @@ import { type IconName, icon, mark } from './icons.ts';
 import { notice } from './sections.ts';
 
 export interface PageContent {
-  /** The page's one h1, and the title of the window. */
+  /** The title is the page's one h1, and the title of the window. */
   readonly title: string;
   readonly lead?: Child;
   readonly actions?: Child;
-  /** The list that the page is one row of. */
+  /** The page is one row of this list. */
   readonly back?: { readonly href: string; readonly label: string };
   readonly main: Child;
-  /** Beside the column of a stranger's page. */
+  /** This stands beside the column of a stranger's page. */
   readonly aside?: Child;
   readonly status?: number;
-  /** Files of assets/ that this page runs, beside those that every page runs. */
+  /** The page runs these files of assets/ beside those that every page runs. */
   readonly scripts?: readonly string[];
-  /** Words by the code of `?said=`: free text of an address never gets onto a page. */
+  /** Maps codes of `?said=` to words, so that no free text of an address gets onto a page. */
   readonly said?: Readonly<Record<string, string>>;
 }
 
@@ -52,9 +52,9 @@ interface NavLink {
 }
 
 interface Frame {
-  /** Where the mark leads; below it are the assets, and the forms `/sign-out` and `/language`. */
+  /** The mark leads here; below it are the assets, and the forms `/sign-out` and `/language`. */
   readonly path: string;
-  /** Empty: a stranger's page, in one narrow column. */
+  /** An empty list makes a stranger's page, in one narrow column. */
   readonly nav: readonly NavLink[];
   readonly navigation: string;
   readonly person?: SignedIn | undefined;
@@ -65,12 +65,12 @@ type FrameProps = Omit<PageContent, 'said'> &
   Locale & {
     readonly brand: Brand | undefined;
     readonly address: string;
-    /** For the forms of the frame; undefined: nobody is signed in. */
+    /** The frame's forms have this token; undefined: nobody is signed in. */
     readonly csrf: string | undefined;
     readonly said: string | undefined;
   };
 
-/** No word of it allows inline script or style, another host, or a frame. */
+/** The policy allows no inline script or style, no other host, and no frame. */
 const POLICY = [
   "default-src 'none'",
   "style-src 'self'",
@@ -110,7 +110,7 @@ export function renderFramed(reply: FastifyReply, page: PageContent, frame: Fram
     .send(renderDocument(document));
 }
 
-/** The words of a known code; anything else that stands in the address says nothing. */
+/** Finds the words of a known code; other values in the address have none. */
 function saidOf(request: FastifyRequest, words: PageContent['said']): string | undefined {
   const said = queryOf(request, 'said');
   if (words === undefined || typeof said !== 'string') return undefined;
@@ -229,7 +229,7 @@ function profileLink({ mail }: SignedIn, words: Words): VNode {
     ${icon('profile')}<span>${mail}</span></a>`;
 }
 
-/** A change that is kept, and so a form; it comes back to this page. */
+/** The choice is kept, so it is a form; it comes back to this page. */
 function languageForms({ language, words, path, csrf, address }: FrameProps): VNode | null {
   if (csrf === undefined) return null;
   const others = LANGUAGES.filter(one => one !== language);
@@ -244,7 +244,7 @@ function languageForms({ language, words, path, csrf, address }: FrameProps): VN
   );
 }
 
-/** Of a stranger, whose choice is kept nowhere but in the address; and the documents. */
+/** Links languages for a stranger, whose choice only the address keeps; and the documents. */
 function languageLinks({ language, words, path: area, address }: FrameProps): VNode {
   const [path = '', query = ''] = address.split('?');
   const docs = area === ACCOUNT_PATH ? html`<a href=${DOCS_PATH}>${words.nav.docs}</a>` : null;
@@ -316,7 +316,7 @@ const KINDS: Readonly<Partial<Record<ErrorCode, ErrorPageKind>>> = {
 };
 
 /**
- * What the page of an error says: in words, with the request's number, and a way on. Sets Retry-After.
+ * Writes the page of an error: words, the request's number, and a way on. Sets Retry-After.
  * @param way.notFound other words for what is not there
  * @param way.detail for the operator, in English, as the command line says it
  */

@@ -33,7 +33,9 @@ import { dataTable, definitionList, emptyState, figures, shortId } from './table
 
 const test = ava.serial;
 
-/** Breaks out of text, of an attribute in either quotes, of a textarea, a title and a comment. */
+/**
+ * The text breaks out of text, of attributes in either quotes, a textarea, a title and a comment.
+ */
 const HOSTILE = `"'></textarea></title><!--<script>x</script><img src=x onerror=alert(1)>&lt;\u0000`;
 const words = wordsIn('en').common;
 const field = { name: 'n', label: HOSTILE, hint: HOSTILE, error: HOSTILE, note: HOSTILE };
@@ -243,7 +245,7 @@ test('pages › an error is a page in words for a browser, and the problem as ev
     t.regex(String(headers['content-type']), /^text\/html/);
     t.is(headers['www-authenticate'], undefined);
     t.is('retry-after' in headers, status === 429 || status === 503);
-    // What a program reads is not what a person needs.
+    // A person does not need what a program reads.
     t.false(body.includes('detail'));
     t.regex(body, /<h1>.+<\/h1>/);
   }

@@ -23,7 +23,7 @@ export function pageOf<T>(found: readonly T[], max: number) {
   return { rows: found.slice(0, max), last: found.length > max ? found[max - 1] : undefined };
 }
 
-/** The cursor at which the page begins; undefined: it has the latest rows. @throws PageError */
+/** Finds the cursor at which the page begins; undefined: the latest rows. @throws PageError */
 export function cursorOf(request: FastifyRequest): PageCursor | undefined {
   const text = queryText(request, 'after');
   const cursor = parseCursor(text);
